@@ -12,7 +12,7 @@ def cell_of(name: str) -> gg.Cell:
         OptionError: no such cell, no such file, or the file does not define a cell
     """
     value = cells.checked(name)
-    return cells.made(value) if value in cells.CELLS else cells.from_file(name)
+    return cells.build_cell(value) if value in cells.CELLS else cells.from_file(name)
 
 
 def hidden_size(cell: gg.Cell, features: int, parameters: int) -> int:

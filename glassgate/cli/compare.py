@@ -139,7 +139,7 @@ def _tagged(arguments: Namespace) -> tuple[Sequence[Any], Sequence[Any]]:
     if arguments.data is None:
         if arguments.test is not None:
             raise UserError("--test requires --data, the file to train on")
-        split = task.read_own()
+        split = task.read_builtin()
         return split.train[::10], split.test
     train = list(task.read(arguments.data))
     if arguments.test is not None:

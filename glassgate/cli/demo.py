@@ -101,7 +101,7 @@ def _options(bidirectional: bool, seed: int) -> TaggingOptions:
     """Return the options of a model; each model uses an equal fraction of the processors."""
     threads = max(1, (os.cpu_count() or 1) // len(_MODELS))
     ours = {"bidirectional": bidirectional, "seed": seed, "threads": threads}
-    return TaggingOptions.from_mapping(Tagging.own_options | ours)
+    return TaggingOptions.from_mapping(Tagging.builtin_options | ours)
 
 
 def _learn(

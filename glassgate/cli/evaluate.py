@@ -9,7 +9,7 @@ from rich.console import Console
 from glassgate.cli.parser import Parser
 from glassgate.cli.progress import Bar, display, told
 from glassgate.cli.trained import add_run, loaded
-from glassgate.tasks.data.unknown_labels import said_of
+from glassgate.tasks.data.unknown_labels import unknown_label_warnings
 from glassgate.tasks.data.unknown_tokens import note_on, unknown_fraction
 from glassgate.tasks.metrics.scores import by_label, label_table
 from glassgate.tasks.training.scoring import measured, scored
@@ -27,9 +27,9 @@ def command(words: list[str]) -> None:
     with display(Console(stderr=True)) as bars:
         examples = task.read(arguments.file, progress=Bar(bars, task.name))
     encoded = task.encoded(examples)
-    unknown = unknown_fraction(task.given_field, encoded) if task.vocabularies else None
+    unknown = unknown_fraction(task.input_field, encoded) if task.vocabularies else None
     for sentence in (
-        *said_of(task.targets, task.vocabularies, examples, arguments.file),
+        *unknown_label_warnings(task.targets, task.vocabularies, examples, arguments.file),
         note_on(unknown, arguments.file),
     ):
         if sentence:

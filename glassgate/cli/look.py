@@ -60,7 +60,7 @@ def command(words: list[str]) -> None:
     task = arguments.task or guessed(arguments.file)
     kind = task_class(task)
     more = Parser(prog="glassgate look", add_help=False)
-    add_options(more, kind.options_type, kind.own_options)
+    add_options(more, kind.options_type, kind.builtin_options)
     chosen = given(kind.options_type, more.parse_args(rest))
     notes = _Notes()
     made = kind(kind.options_type.from_mapping({"data": arguments.file} | chosen))

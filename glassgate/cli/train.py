@@ -8,7 +8,7 @@ from types import TracebackType
 from glassgate.cli.arguments import add_processes
 from glassgate.cli.parser import Parser
 from glassgate.tasks.errors import OptionError
-from glassgate.tasks.training.processes.world import here
+from glassgate.tasks.training.processes.world import from_environment
 
 _HELP = ("-h", "--help", "--print-config")
 
@@ -22,10 +22,10 @@ def command(words: list[str]) -> None:
     parser = Parser(prog="glassgate train", add_help=False, allow_abbrev=False)
     add_processes(parser)
     asked, rest = parser.parse_known_args(words)
-    world, devices = here(), asked.devices or 1
+    world, devices = from_environment(), asked.devices or 1
     if world.size > 1 and asked.devices not in (None, world.local_size):
         raise OptionError(
-            f"devices: {devices} asked for, and {world.by} has started {world.local_size}; leave --devices out"
+            f"devices: {devices} asked for, and {world.launcher} has started {world.local_size}; leave --devices out"
         )
     if world.size > 1 or devices == 1 or any(word in _HELP for word in rest):
         if world.size > 1:  # errors between processes have messages of their own

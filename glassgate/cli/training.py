@@ -56,12 +56,12 @@ def _start(name: str, words: list[str]) -> None:
     parser.add_argument("--config", metavar="FILE", help="YAML or JSON file of options; the command line overrides it")
     parser.add_argument("--print-config", action="store_true", help="print all options as YAML and stop")
     add_processes(parser)
-    add_options(parser, task_type.options_type, task_type.own_options)
+    add_options(parser, task_type.options_type, task_type.builtin_options)
     arguments = parser.parse_args(words)
     values = (read_config(arguments.config) if arguments.config else {}) | given(task_type.options_type, arguments)
     options = task_type.options_type.from_mapping(values)
     if options.training_file is None:
-        options = task_type.options_type.from_mapping(task_type.own_options | values)
+        options = task_type.options_type.from_mapping(task_type.builtin_options | values)
     if arguments.print_config:
         print(options.to_yaml(), end="")
         return
@@ -73,8 +73,8 @@ def _start(name: str, words: list[str]) -> None:
 
 
 def _resume(run: str) -> None:
-    with resumable(run), display(Console(stderr=True)) as bars, group().of_a_training():
-        kind = group().agreed(lambda: run_class(run))
+    with resumable(run), display(Console(stderr=True)) as bars, group().connected():
+        kind = group().broadcast_result(lambda: run_class(run))
         task, result = kind.resume(run, progress=Bar(bars, run))
     _end(run, result, task)
 
@@ -103,5 +103,5 @@ def _end(run: str, result: Mapping[str, Any], task: Task[Any, Any, Any]) -> None
     print("try next:")
     options: Options = task.options
     places = {"run": shlex.quote(run), "file": shlex.quote(options.test or options.dev or "FILE")}
-    for words in (task.own_try_next if options.training_file is None else ()) or task.try_next:
+    for words in (task.builtin_try_next if options.training_file is None else ()) or task.try_next:
         print(f"  {started()} {words.format(**places)}")

@@ -1,4 +1,4 @@
-"""Tasks for recurrent networks; one row here for each, whose module is loaded when it is used."""
+"""The tasks, one row each in `TASKS`; the module of a task is imported when the task is used."""
 
 from importlib import import_module
 from pathlib import Path
@@ -9,9 +9,9 @@ if TYPE_CHECKING:
 
 
 class Row(NamedTuple):
-    """A task's class, as `module:name`, and its purpose in a few words."""
+    """The location of a task's class, as `module:name`, and a summary of the task."""
 
-    where: str
+    location: str
     summary: str
 
 
@@ -41,22 +41,22 @@ def task_class(name: str) -> "type[Task[Any, Any, Any]]":
 
     if name not in TASKS:
         raise OptionError(f"no task is called {name!r}; there are {', '.join(TASKS)}")
-    module, attribute = TASKS[name].where.split(":")
+    module, attribute = TASKS[name].location.split(":")
     found: type[Task[Any, Any, Any]] = getattr(import_module(module), attribute)
     return found
 
 
 def run_class(path: str | Path) -> "type[Task[Any, Any, Any]]":
-    """Return the class of the task that a run folder holds.
+    """Return the class of the task that a run folder was trained for.
 
     Raises:
         RunError: see `Run.open`
     """
     from glassgate.tasks.errors import OptionError
-    from glassgate.tasks.runs import Run, not_known_here
+    from glassgate.tasks.runs import Run, version_mismatch
 
     name = Run.open(path).content["task"]
     try:
         return task_class(name)
     except OptionError as error:
-        raise not_known_here(path, error) from None
+        raise version_mismatch(path, error) from None

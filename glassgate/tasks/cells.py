@@ -25,10 +25,10 @@ def checked(value: Any) -> "str | gg.Cell":
     """Return the value of the option: a lower-case name, `FILE.py:Class`, or a cell made of equations.
 
     Args:
-        value: one of these, a `gg.Cell` object, or what `as_json` returned
+        value: one of these, a `gg.Cell` object, or a result of `as_json`
 
     Raises:
-        OptionError: none of these, or a cell that cannot be stored
+        OptionError: any other value, or a cell that cannot be stored
     """
     if isinstance(value, str):
         if value.lower() in CELLS:
@@ -52,7 +52,7 @@ def checked(value: Any) -> "str | gg.Cell":
 
 
 def as_json(value: "str | gg.Cell") -> Any:
-    """Return a value of the option as JSON holds it: a name, or the cell's equations."""
+    """Return the JSON form of the option's value: a name, or the equations of the cell."""
     if isinstance(value, str):
         return value
 
@@ -61,11 +61,11 @@ def as_json(value: "str | gg.Cell") -> Any:
     return json.loads(gg.cell_to_json(value))
 
 
-def made(value: "str | gg.Cell") -> "gg.Cell":
-    """Return the cell of a value of the option; no file is read.
+def build_cell(value: "str | gg.Cell") -> "gg.Cell":
+    """Return the cell for a value of the option, without executing a file.
 
     Raises:
-        OptionError: a value that names a file
+        OptionError: the value names a file
     """
     import glassgate as gg
 
@@ -84,7 +84,7 @@ def from_file(place: str) -> "gg.Cell":
         place: `FILE.py:Class`
 
     Raises:
-        OptionError: no such file, it fails, it has no such class, or the class needs arguments
+        OptionError: the file is missing or fails, has no such class, or the class needs arguments
     """
     import glassgate as gg
 

@@ -43,53 +43,54 @@ class Split(Generic[Example]):
 
 
 class Definition(ABC, Generic[OptionsType, Example, Prediction]):
-    """A reader, a network, a loss and scores, made from options.
+    """The definition of a task: reader, network, loss, scores and predictions.
 
-    Nine methods are abstract, from `read` to `text`; nine are optional, from `read_own` to `attend`.
+    Nine methods are abstract, from `read` to `text`. Nine are optional, from `read_builtin` to `attend`.
 
     Attributes:
-        asked: the given options
-        options: the same; from training on those left open are set by the size of the data
-        name: on the command line
-        options_type: its dataclass of options
+        requested: the options as passed to the constructor
+        options: the same options; `fit` sets those left open by the size of the data
+        name: the name of the task on the command line
+        options_type: the dataclass of the options
         lower_is_better: whether a smaller `monitor` is better
-        one_loss: whether the losses on dev and training data are comparable
-        try_next: commands for a trained run, with {run} and {file} in them
-        own_try_next: the same for a run without --data, if they differ
-        padding: the fields of an encoded example, and the value that pads each
-        targets: an example's attributes that are labels, and the vocabulary of each
-        given_field: the field of an encoded example with the numbers of the input, unknown units included
-        answer_field: the field with the numbers of the right answers; empty if they are not numbers
-        own_options: defaults that differ without --data
-        summary_type: the class that shows its scores
-        vocabularies: the symbols of the training data, once it is read
-        unseen: labels of other data that the training data lacks, by the names of `vocabularies`
+        comparable_losses: whether the losses on dev and training data are comparable
+        try_next: commands to suggest after training, with the placeholders {run} and {file}
+        builtin_try_next: commands to suggest after training on built-in data, if they differ
+        padding: the fields of an encoded example, and the padding value of each
+        targets: the attributes of an example that are labels, each with the name of its vocabulary
+        input_field: the field of an encoded example that contains the indices of the input tokens
+        target_field: the field that contains the indices of the targets; empty if the targets are not indices
+        builtin_options: defaults that differ for built-in data
+        summary_type: the class that formats the scores
+        vocabularies: the symbols of the training data; set by `fit` and `load`
+        unknown_labels: labels of dev and test data that the training data lacks, by the names of `vocabularies`
         warnings: sentences about the data, printed before training
-        facts: other results of `collect` that a run stores, as JSON values
-        network: the model, once it is built; states that continue from batch to batch are buffers `(layers, N, H)`
-            that are not persistent, with their names in its `carried`: checkpoints store them, the model file does not
+        facts: other results of `collect`, as JSON values; a run stores them
+        network: the model; set by `fit` and `load`. States that continue from batch to batch are non-persistent
+            buffers `(layers, N, H)`, listed in the attribute `carried` of the network: checkpoints contain them, the
+            model file does not
     """
 
     name: ClassVar[str]
     options_type: ClassVar[type[Options]]
     lower_is_better: ClassVar[bool] = False
-    one_loss: ClassVar[bool] = True
+    comparable_losses: ClassVar[bool] = True
     try_next: ClassVar[tuple[str, ...]] = ("evaluate {run} {file}", "predict {run} {file}")
-    own_try_next: ClassVar[tuple[str, ...]] = ()
+    builtin_try_next: ClassVar[tuple[str, ...]] = ()
     padding: ClassVar[dict[str, int]]
     targets: ClassVar[dict[str, str]] = {}
-    given_field: ClassVar[str] = "units"
-    answer_field: ClassVar[str] = ""
-    own_options: ClassVar[dict[str, Any]] = {}
+    input_field: ClassVar[str] = "units"
+    target_field: ClassVar[str] = ""
+    builtin_options: ClassVar[dict[str, Any]] = {}
     summary_type: ClassVar[type[Summary]] = Summary
 
     vocabularies: Vocabularies
     network: nn.Module
 
     def __init__(self, options: OptionsType):
-        self.options = self.asked = options
+        self.options = self.requested = options
         self.facts: dict[str, Any] = {}
-        self.unseen: Vocabularies = {}
+        self.unknown_labels: Vocabularies = {}
         self.warnings: list[str] = []
 
     @property
@@ -99,7 +100,7 @@ class Definition(ABC, Generic[OptionsType, Example, Prediction]):
 
     @abstractmethod
     def read(self, path: str | Path, labelled: bool = True, progress: Progress | None = None) -> Sequence[Example]:
-        """Read a file of examples; `progress` receives the fraction done of a large one."""
+        """Read the examples of a file; `progress` is notified while a large file is converted."""
 
     @abstractmethod
     def collect(self, examples: Sequence[Example]) -> Vocabularies:
@@ -107,19 +108,19 @@ class Definition(ABC, Generic[OptionsType, Example, Prediction]):
 
     @abstractmethod
     def build(self) -> nn.Module:
-        """Return a new network for the vocabularies; its output is the argument of `loss`, `observe` and `decode`."""
+        """Return a new network for the vocabularies; its output is passed to `loss`, `observe` and `decode`."""
 
     @abstractmethod
     def encode(self, example: Example) -> Encoded:
-        """Turn an example into the fields of `padding`, those of its labels only where it has some."""
+        """Return the fields of an example, as listed in `padding`; label fields only if the example has labels."""
 
     @abstractmethod
     def loss(self, output: Any, batch: Batch) -> Loss:
-        """Return the loss as a list of means whose sum it is."""
+        """Return the loss as a list of means; the loss is their sum."""
 
     @abstractmethod
     def metrics(self) -> "MetricCollection":
-        """Return new metrics; torchmetrics is imported here, with the first score."""
+        """Return new metrics; import torchmetrics inside this method, because it loads slowly."""
 
     @abstractmethod
     def observe(self, output: Any, batch: Batch) -> dict[str, Any]:
@@ -127,7 +128,7 @@ class Definition(ABC, Generic[OptionsType, Example, Prediction]):
 
     @abstractmethod
     def decode(self, output: Any, batch: Batch) -> list[Prediction]:
-        """Return a prediction for each row; those of the pieces of a sequence are lists, which are joined."""
+        """Return a prediction for each row; those of the pieces of a sequence must be lists, which are concatenated."""
 
     @abstractmethod
     def text(self, example: Example, prediction: Prediction) -> str:
@@ -135,38 +136,41 @@ class Definition(ABC, Generic[OptionsType, Example, Prediction]):
 
     # Optional methods.
 
-    def read_own(self) -> Split[Example]:
-        """Return examples that every machine has.
+    def read_builtin(self) -> Split[Example]:
+        """Return the built-in examples, for training without --data.
 
         Raises:
-            OptionError: there are none
+            OptionError: the task has no built-in examples
         """
         raise OptionError(f"{self.name}: expected data to train on, got none; give a file with --data")
 
-    def of_rows(self, rows: Iterator[tuple[int, Any, records.Names]]) -> list[Example]:
-        """Make examples of rows with named values, each with its number and the names of labels that are numbers.
+    def from_rows(self, rows: Iterator[tuple[int, Any, records.Names]]) -> list[Example]:
+        """Convert rows of a table to examples.
+
+        Args:
+            rows: the number of each row, its values by column, and the names of labels that are stored as integers
 
         Raises:
-            UserError: the task takes no rows
+            UserError: the task does not accept rows
         """
         raise UserError(f"{self.name}: expected a Split of examples, got rows of a table; give those, or a file")
 
     def hold_out(self, examples: Sequence[Example], fraction: float) -> Split[Example]:
-        """Split the examples of --data, if neither --dev nor --test is given: the same parts for every seed."""
+        """Split the examples of --data if neither --dev nor --test is given; the split is independent of the seed."""
         return Split(*hold_out(examples, fraction))
 
     def batching(self) -> Batching:
-        """Return how examples are batched: sequences of similar length together, none of them cut."""
+        """Return how examples are batched; by default uncut, with sequences of similar length in one batch."""
         return Batching(self.options)
 
     def start(self, progress: Progress) -> None:
-        """Give the new network initial values other than random ones."""
+        """Replace random initial values of the new network, for example by pretrained vectors."""
 
     def begin_step(self, done: float) -> None:
-        """Prepare for a training step; `done` is the fraction of the training that is done."""
+        """Change settings before a training step; `done` is the completed fraction of the training."""
 
     def glance(self, output: Any, batch: Batch) -> dict[str, Any]:
-        """Return the same as `observe` for the scores between epochs, faster if possible."""
+        """Return a cheaper version of `observe`, for the scores between epochs."""
         return self.observe(output, batch)
 
     def record(self, example: Example, prediction: Prediction) -> Record:
@@ -174,10 +178,10 @@ class Definition(ABC, Generic[OptionsType, Example, Prediction]):
         return {"prediction": self.text(example, prediction)}
 
     def attend(self, example: Example) -> Attended:
-        """Return the attention of the network to the steps of an example.
+        """Return the attention weights of the steps of an example.
 
         Raises:
-            OptionError: it has no attention
+            OptionError: the network has no attention
         """
         raise OptionError(f"{self.name} has no attention to look at; translation and classification may have one")
 
@@ -185,20 +189,23 @@ class Definition(ABC, Generic[OptionsType, Example, Prediction]):
 
     @property
     def summary(self) -> Summary:
-        """How its scores are shown."""
+        """The object that formats the scores."""
         return self.summary_type(self)
 
-    def answers(self, name: str) -> list[str]:
-        """Return the labels of a vocabulary in the order of their numbers, then those that training lacked."""
-        return [*self.vocabularies[name].symbols, *(self.unseen[name].symbols if name in self.unseen else ())]
+    def label_names(self, name: str) -> list[str]:
+        """Return the labels of a vocabulary in the order of their indices, followed by the unknown labels."""
+        return [
+            *self.vocabularies[name].symbols,
+            *(self.unknown_labels[name].symbols if name in self.unknown_labels else ()),
+        ]
 
-    def numbered(self, name: str, labels: Sequence[str]) -> np.ndarray:
-        """Number labels from 0, `(L,)`: those of a vocabulary, then those that training lacked."""
+    def label_numbers(self, name: str, labels: Sequence[str]) -> np.ndarray:
+        """Return the indices of labels in `label_names`, `(L,)`; new labels are added to `unknown_labels`."""
         known = self.vocabularies[name]
         numbers = known.encode(labels) - FIRST
         if (numbers < 0).any():
             new = [labels[int(place)] for place in (numbers < 0).nonzero()[0]]
-            before = self.unseen[name].symbols if name in self.unseen else []
-            unseen = self.unseen[name] = Vocabulary([*before, *sorted({*new}.difference(before))])
-            numbers[numbers < 0] = unseen.encode(new) - FIRST + len(known.symbols)
+            before = self.unknown_labels[name].symbols if name in self.unknown_labels else []
+            unknown = self.unknown_labels[name] = Vocabulary([*before, *sorted({*new}.difference(before))])
+            numbers[numbers < 0] = unknown.encode(new) - FIRST + len(known.symbols)
         return numbers

@@ -1,12 +1,12 @@
-"""Errors of users: the command line prints their text without a traceback."""
+"""Errors caused by user input; the command line prints them without a traceback."""
 
 
 class UserError(ValueError):
-    """The user's input was wrong; the message has the expected input, the given input and the remedy."""
+    """Invalid user input; the message contains the expected input, the given input and the remedy."""
 
 
 class DataError(UserError):
-    """A data file cannot be used; the message opens with the file and, where there is one, the line."""
+    """A data file cannot be used; the message begins with the file name and, if known, the line number."""
 
     def __init__(self, path: object, line: int | None, message: str):
         where = "standard input" if str(path) == "-" else path
@@ -14,8 +14,8 @@ class DataError(UserError):
 
 
 class OptionError(UserError):
-    """An option has an unknown name or a value it cannot take."""
+    """An unknown option or an invalid value of an option."""
 
 
 class RunError(UserError):
-    """A run folder is missing, incomplete, damaged or made by a newer version."""
+    """A run folder is missing, incomplete or damaged, or was written by a newer version."""

@@ -1,4 +1,4 @@
-"""The parts of a loss: means whose values are divided between processes; and their precision."""
+"""The parts of a loss, as sums and counts that can be added over processes; and the precision of scores."""
 
 from collections.abc import Sequence
 from typing import NamedTuple, Self
@@ -8,11 +8,11 @@ from torch import Tensor
 
 
 class Mean(NamedTuple):
-    """A mean as it is before the division, so that those of several processes can be joined exactly.
+    """A mean before the division: a sum and a count, so that several processes compute the exact mean.
 
     Attributes:
-        total: sum of the values, a scalar
-        number: how many they are
+        total: the sum of the values, a scalar
+        number: the count of the values
     """
 
     total: Tensor
@@ -25,11 +25,11 @@ class Mean(NamedTuple):
 
 
 Loss = Sequence[Mean]
-"""The parts of a loss; it is the sum of these means."""
+"""The parts of a loss; the loss is the sum of these means."""
 
 
 def full(scores: Tensor) -> Tensor:
-    """Return scores in single precision, or in double where they are so."""
+    """Return scores in float32, or float64 if they are float64."""
     return scores if scores.dtype == torch.float64 else scores.float()
 
 
@@ -37,8 +37,8 @@ def value(loss: Loss, counts: Sequence[float] | None = None) -> Tensor:
     """Return a loss as a scalar.
 
     Args:
-        loss: its parts
-        counts: the divisor of each part's sum; the part's own count if None
+        loss: the parts of the loss
+        counts: the divisor of each part; its `number` if None
 
     Example:
         >>> value([Mean(torch.tensor(6.0), 3), Mean(torch.tensor(1.0), 2)])

@@ -15,7 +15,7 @@ import yaml
 from glassgate.tasks import cells
 from glassgate.tasks.errors import OptionError
 
-_MOST = 2**31 - 1  # of whole numbers without a limit of their own: larger ones would overflow
+_MOST = 2**31 - 1  # limit of integers without an explicit limit: larger ones would overflow
 
 
 def option(
@@ -34,8 +34,8 @@ def option(
     Args:
         default: the value if the option is not given
         help: one line for users
-        group: its heading in the help, "data", "model" or "training"
-        choices: all allowed values; words are lower case and accepted in any case
+        group: the heading in the help: "data", "model" or "training"
+        choices: all allowed values; strings are lower case and accepted in any case
         least: the smallest allowed value
         most: the largest allowed value
         unset: the behaviour if the option is not given, where the default value does not state it
@@ -122,7 +122,7 @@ class Options:
             _check(each, value_type(type(self), each.name), getattr(self, each.name))
 
     def rate_for(self, batch_size: int) -> float:
-        """The largest learning rate of a training with batches of this size."""
+        """Return the peak learning rate for a batch size."""
         return self.learning_rate
 
     @property
@@ -132,7 +132,7 @@ class Options:
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any]) -> Self:
-        """Build options from names and values, as a file holds them.
+        """Build options from names and values, for example those of a file.
 
         Raises:
             OptionError: an unknown name, a wrong type, a value out of range
@@ -165,7 +165,7 @@ def read_config(path: str | Path) -> dict[str, Any]:
     """Read names and values from a YAML or JSON file.
 
     Raises:
-        OptionError: the file is missing, does not parse, or holds no mapping
+        OptionError: the file is missing, does not parse, or is not a mapping
     """
     try:
         with Path(path).open("rb") as file:

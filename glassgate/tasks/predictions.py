@@ -38,12 +38,12 @@ def tokens_of(units: Sequence[str], starts: Sequence[int] = ()) -> tuple[str, li
 
 
 def text_record(units: Sequence[str], unit: str, values: Sequence[Record]) -> Record:
-    """Return a text and its tokens, each with its offsets and the given values.
+    """Return a text and its tokens, each with its offsets and some values.
 
     Args:
         units: the tokens
         unit: one of `texts.UNITS`; if tokens are bytes, offsets count bytes
-        values: the further values of each token
+        values: the values to add to each token
 
     Example:
         >>> text_record(["No", "!"], "word", [{"nats": 0.5}, {"nats": 0.25}])["tokens"][1]
@@ -63,7 +63,7 @@ def tagged_record(example: Tagged, labels: Sequence[str], probabilities: Sequenc
 
     Args:
         example: the sequence
-        labels, probabilities: of its tokens
+        labels, probabilities: those of its tokens
         spans: whether the labels are in BIO form
 
     Example:

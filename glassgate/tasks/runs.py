@@ -1,4 +1,4 @@
-"""Run folders: the results of a training in JSON and safetensors; each file is replaced as a whole."""
+"""Run folders: the results of a training as JSON and safetensors files; each file is replaced atomically."""
 
 import json
 import os
@@ -15,7 +15,7 @@ from torch import Tensor
 from glassgate.tasks.errors import OptionError, RunError
 
 FORMAT = 2
-"""Of run folders. Up to 1 the attention of translations was not divided by the root of its size."""
+"""The format of run folders. In format 1, attention scores were not divided by the root of their size."""
 
 MODEL = "model.safetensors"
 CHECKPOINT = "checkpoint.safetensors"
@@ -30,7 +30,7 @@ class Run:
 
     Attributes:
         path: the folder
-        content: what run.json holds: the task's name, its options, its vocabularies, the data's fingerprint
+        content: the content of run.json: task name, options, vocabularies, fingerprints of the data
     """
 
     path: Path
@@ -38,10 +38,10 @@ class Run:
 
     @staticmethod
     def check_new(path: str | Path) -> None:
-        """See that nothing is lost if a run is written there, and that one can be.
+        """Check that a run can be written to a path without overwriting anything.
 
         Raises:
-            RunError: a file, a folder that is not empty, or a place where none can be made
+            RunError: the path is a file or a folder with files, or the folder cannot be created
         """
         path = Path(path)
         try:
@@ -50,7 +50,7 @@ class Run:
                 raise RunError(f"{path}: expected a new or empty folder for the run, got {got}; give another --run")
         except OSError as error:
             raise _unusable(path, error.strerror) from None
-        if str(path) != str(path).encode(errors="replace").decode():  # Tensorboard writes no file there
+        if str(path) != str(path).encode(errors="replace").decode():  # TensorBoard cannot write there
             raise _unusable(path, "its name is not UTF-8")
         existing = next(each for each in (path.absolute(), *path.absolute().parents) if each.exists())
         if not existing.is_dir():
@@ -60,7 +60,7 @@ class Run:
 
     @classmethod
     def create(cls, path: str | Path, content: Mapping[str, Any]) -> "Run":
-        """Make the folder and write run.json.
+        """Create the folder and write run.json.
 
         Raises:
             RunError: the folder exists and is not empty
@@ -79,7 +79,7 @@ class Run:
         """Read run.json.
 
         Raises:
-            RunError: no such folder, no run in it, a damaged one, or one of a newer version
+            RunError: the folder is missing, contains no run or a damaged run, or is from a newer version
         """
         path = Path(path)
         if not path.is_dir():
@@ -90,7 +90,7 @@ class Run:
         try:
             content = json.loads(file.read_text(encoding="utf-8"))
             number = int(content["format"])
-            complete = number > FORMAT or _is_whole(content)
+            complete = number > FORMAT or _is_complete(content)
         except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
             complete = False
         if not complete:
@@ -110,7 +110,7 @@ class Run:
         """Read the model's weights.
 
         Raises:
-            RunError: none were written yet, or the file is damaged
+            RunError: no weights have been written yet, or the file is damaged
         """
         if not (self.path / MODEL).exists():
             raise RunError(
@@ -120,11 +120,11 @@ class Run:
         return _loaded(self.path / MODEL)[0]
 
     def save_checkpoint(self, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
-        """Replace the checkpoint; tensors and state are one file, so neither is ever newer than the other."""
+        """Replace the checkpoint; tensors and state are in one file, so they always belong together."""
         write(self.path / CHECKPOINT, save(_contiguous(tensors), {_STATE: json.dumps(state)}))
 
     def load_checkpoint(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
-        """Read the checkpoint's tensors and state; None if training stopped before the first or ended.
+        """Read the checkpoint's tensors and state; None if there is no checkpoint yet.
 
         Raises:
             RunError: the file is damaged
@@ -135,7 +135,7 @@ class Run:
         return tensors, json.loads(metadata[_STATE])
 
     def metrics(self) -> dict[str, Any]:
-        """Read metrics.json; empty for an unfinished run, or a model that was saved alone."""
+        """Read metrics.json; empty for an unfinished run, or a model written by `Task.save`."""
         file = self.path / METRICS
         try:
             found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
@@ -144,17 +144,17 @@ class Run:
         return found
 
     def finish(self, result: Mapping[str, Any]) -> None:
-        """Write metrics.json, by which a run is known to have ended."""
+        """Write metrics.json, which marks the run as finished."""
         write_json(self.path / METRICS, result)
 
     def check_unfinished(self, use: str) -> None:
-        """See that there is something left to train.
+        """Check that the run can be resumed.
 
         Args:
-            use: a command for a finished run, with {run} and {file} in it
+            use: a command for a finished run, with the placeholders {run} and {file}
 
         Raises:
-            RunError: the run has ended, or is a model that was saved without one
+            RunError: the run is finished, or is a model written by `Task.save`
         """
         if "data" not in self.content:
             raise RunError(f"{self.path}: expected a training to resume, got a model that was saved alone")
@@ -179,7 +179,7 @@ def next_folder(task: str, root: str | Path = "runs") -> Path:
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Replace a file by JSON, whole; file names that are not Unicode are escaped."""
+    """Replace a file by JSON atomically; file names that are not Unicode are escaped."""
     try:
         raw = json.dumps(content, indent=1, ensure_ascii=False).encode()
     except UnicodeEncodeError:
@@ -188,18 +188,18 @@ def write_json(path: Path, content: Any) -> None:
 
 
 def write(path: Path, content: bytes, run: Path | None = None) -> None:
-    """Replace a file so that at every moment, a crash's included, the old content or the new is there, never a part.
+    """Replace a file atomically: even after a crash it has the complete old or the complete new content.
 
     Args:
-        run: the folder that a message names; the file's own if None
+        run: the run folder to name in an error; the folder of the file if None
 
     Raises:
-        RunError: the disk is full or does not take it for another reason; the old content stands
+        RunError: the file cannot be written, for example because the disk is full; the old content is kept
     """
     temporary = path.with_name(path.name + ".part")
     try:
         temporary.unlink(missing_ok=True)
-        # "x": an existing file, such as a link to another one, is not written to.
+        # Mode "x" never writes through an existing file or link.
         with temporary.open("xb") as file:
             file.write(content)
             file.flush()
@@ -208,7 +208,7 @@ def write(path: Path, content: bytes, run: Path | None = None) -> None:
     except OSError as error:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
-        raise unwritten(path, run or path.parent, error) from error
+        raise write_error(path, run or path.parent, error) from error
     if os.name == "posix":
         folder = os.open(path.parent, os.O_RDONLY)
         try:
@@ -217,8 +217,8 @@ def write(path: Path, content: bytes, run: Path | None = None) -> None:
             os.close(folder)
 
 
-def unwritten(path: Path, run: Path, error: OSError) -> RunError:
-    """Return what to raise where the disk does not take a run's file."""
+def write_error(path: Path, run: Path, error: OSError) -> RunError:
+    """Return the error for a file of a run that cannot be written."""
     return RunError(
         f"{path}: could not be written ({error.strerror}); what was saved before is whole, so once there is room, "
         f"resume with: glassgate train --resume {run}"
@@ -226,14 +226,14 @@ def unwritten(path: Path, run: Path, error: OSError) -> RunError:
 
 
 def damaged(run: str | Path, error: Exception) -> RunError:
-    """Return what to raise for a run.json that has been edited so that nothing can be made of it."""
+    """Return the error for a run.json from which no network can be built, for example after an edit."""
     return RunError(
         f"{Path(run) / RUN}: no network can be made of it ({error!r}); copy the folder again, or train again"
     )
 
 
-def not_known_here(run: str | Path, error: OptionError) -> RunError:
-    """Return what to raise for a run whose task or options this version does not have."""
+def version_mismatch(run: str | Path, error: OptionError) -> RunError:
+    """Return the error for a run whose task or options this version does not have."""
     return RunError(
         f"{run}: made by another version of glassgate: {error}; upgrade: pip install -U glassgate, or train again"
     )
@@ -243,8 +243,8 @@ def _unusable(path: Path, why: str | None) -> RunError:
     return RunError(f"{path}: no folder for the run can be made there ({why}); give another --run")
 
 
-def _is_whole(content: Mapping[str, Any]) -> bool:
-    """Whether all that a run needs is there and of its kind."""
+def _is_complete(content: Mapping[str, Any]) -> bool:
+    """Whether run.json has all required entries, with the right types."""
     symbols = content["vocabularies"].values() if isinstance(content["vocabularies"], dict) else [None]
     training = "data" not in content or (isinstance(content["data"], dict) and isinstance(content["threads"], int))
     return (

@@ -1,4 +1,4 @@
-"""Counts, durations, lists and tokens as messages show them."""
+"""Formats counts, durations, lists and tokens for messages."""
 
 from collections.abc import Sequence
 
@@ -26,7 +26,7 @@ def duration(seconds: float) -> str:
 
 
 def some(names: Sequence[str], most: int = 12) -> str:
-    """Return the first of many names.
+    """Return the first names of a list, separated by commas.
 
     Example:
         >>> some(["O", "B-PER", "I-PER"], 2)
@@ -36,7 +36,7 @@ def some(names: Sequence[str], most: int = 12) -> str:
 
 
 def printable(token: str) -> str:
-    """Return a token; one with a line end or another character that cannot be printed is escaped.
+    """Return a token, with line ends and other unprintable characters escaped.
 
     Example:
         >>> printable("a"), printable(chr(10))

@@ -99,8 +99,8 @@ def test_rows_that_begin_start_from_nothing(counter: LanguageModel) -> None:
     network = counter.network.eval()
     inputs, lengths = torch.randint(2, 12, (2, 2, 6)), torch.tensor([6, 6])
 
-    def said(part: int, goes_on: list[bool]) -> torch.Tensor:
-        return network({"inputs": inputs[part], "lengths": lengths, "goes_on": torch.tensor(goes_on)})
+    def said(part: int, continues: list[bool]) -> torch.Tensor:
+        return network({"inputs": inputs[part], "lengths": lengths, "continues": torch.tensor(continues)})
 
     with torch.no_grad():
         fresh = said(1, [False, False])

@@ -65,10 +65,10 @@ class Classification(Task[ClassificationOptions, Labelled, Answer]):
     monitor = "macro_f1"
     padding = {"units": PADDING, "series": 0, "label": UNLABELLED}
     targets = {"label": "labels"}
-    answer_field = "label"
+    target_field = "label"
     summary_type = LabelSummary
-    own_try_next = ('predict {run} - <<< "task = loop.create_task(reader.read())"',)
-    own_options = {"hidden_size": 64, "pooling": "max", "dropout": 0.3, "epochs": 4}
+    builtin_try_next = ('predict {run} - <<< "task = loop.create_task(reader.read())"',)
+    builtin_options = {"hidden_size": 64, "pooling": "max", "dropout": 0.3, "epochs": 4}
 
     def read(self, path: str | Path, labelled: bool = True, progress: Progress | None = None) -> Sequence[Labelled]:
         options = self.options
@@ -91,7 +91,7 @@ class Classification(Task[ClassificationOptions, Labelled, Answer]):
             {"content": SEQUENCE, "label": SYMBOL, "line": LINE},
             partial(Labelled, source=str(path)),
             [path],
-            ["table", reader.format, *columns, labelled, options.unit, options.missing, reader.said],
+            ["table", reader.format, *columns, labelled, options.unit, options.missing, reader.description],
             progress,
         )
         if unsegmented and progress is not None:
@@ -113,13 +113,13 @@ class Classification(Task[ClassificationOptions, Labelled, Answer]):
         what = "series" if reader.format in labelled_files.SERIES else plural(len(found), "text").split(" ", 1)[1]
         labels = plural(len(counts(found, "label", lambda each: [each.label])), "label")
         dropped = f"; {plural(reader.dropped, 'row')} without text or label dropped" if reader.dropped else ""
-        progress.note(f"{path}: {reader.said}; {len(found):,} {what}, {labels}{dropped}")
+        progress.note(f"{path}: {reader.description}; {len(found):,} {what}, {labels}{dropped}")
 
-    def of_rows(self, rows: Iterator[tuple[int, Any, records.Names]]) -> list[Labelled]:
+    def from_rows(self, rows: Iterator[tuple[int, Any, records.Names]]) -> list[Labelled]:
         found = labelled_files.keyed_texts("given rows", rows, self.options.text_column, self.options.label_column)
         return [Labelled(content, label, "given rows", number) for number, content, label in found]
 
-    def read_own(self) -> Split[Labelled]:
+    def read_builtin(self) -> Split[Labelled]:
         train, held_out = python_packages.read()
         return Split(train, test=held_out)
 
@@ -156,7 +156,7 @@ class Classification(Task[ClassificationOptions, Labelled, Answer]):
             mean, deviation = np.array(self.facts["mean"]), np.array(self.facts["deviation"])
             fields["series"] = ((self._series(example, len(mean)) - mean) / deviation).astype(np.float32)
         if example.label is not None:
-            fields["label"] = self.numbered("labels", [example.label])[0]
+            fields["label"] = self.label_numbers("labels", [example.label])[0]
         return fields
 
     def loss(self, output: Scores, batch: Batch) -> Loss:
@@ -170,7 +170,7 @@ class Classification(Task[ClassificationOptions, Labelled, Answer]):
 
         from glassgate.tasks.metrics.scores import MacroF1
 
-        labels = self.answers("labels")
+        labels = self.label_names("labels")
         accuracy = MulticlassAccuracy(len(labels), average="micro")
         return MetricCollection({"accuracy": accuracy, "macro_f1": MacroF1(labels)})
 

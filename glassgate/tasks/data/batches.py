@@ -23,7 +23,7 @@ MOST_UNITS = 2**18
 """The most units of an evaluation batch, padding included, unless one sequence alone has more."""
 
 # The padding of so many batches is measured.
-_TELLING = 10_000
+_MEASURED = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,20 +33,20 @@ class Piece:
     index: int
     start: int
     stop: int
-    goes_on: bool = False
+    continues: bool = False
 
     def __len__(self) -> int:
         return self.stop - self.start
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class Shard:
     """The rows of each batch that a process takes: of so many processes, each begins with the row of its number.
 
     A stream, which is one row in each batch, so stays with one process.
 
     Example:
-        >>> Share(1, 2).of(["a", "b", "c", "d", "e"])
+        >>> Shard(1, 2).of(["a", "b", "c", "d", "e"])
         ['b', 'd']
     """
 
@@ -62,7 +62,7 @@ class Share:
         return states[:, self.rank :: self.size].contiguous()
 
 
-ALL = Share()
+ALL = Shard()
 
 
 def joined_streams(shares: Sequence[Tensor]) -> Tensor:
@@ -166,7 +166,7 @@ class Streams:
 
     Example:
         >>> for batch in Streams([10], rows=2, longest=3):
-        ...     print([(piece.start, piece.stop, piece.goes_on) for piece in batch])
+        ...     print([(piece.start, piece.stop, piece.continues) for piece in batch])
         [(0, 3, False), (5, 8, False)]
         [(3, 5, True), (8, 10, True)]
     """
@@ -237,7 +237,7 @@ def padding(batches: Batches) -> float:
         >>> padding([[Piece(0, 0, 4), Piece(1, 0, 2)]])
         0.25
     """
-    lengths = [[len(piece) for piece in batch] for batch in islice(batches, _TELLING)]
+    lengths = [[len(piece) for piece in batch] for batch in islice(batches, _MEASURED)]
     full = sum(max(batch) * len(batch) for batch in lengths)
     return 1 - sum(map(sum, lengths)) / full if full else 0.0
 
@@ -269,12 +269,12 @@ def collate(encoded: Sequence[Encoded], pieces: Sequence[Piece], padding: Mappin
         padding: the value that fills each field
 
     Returns:
-        the fields, `(N, L, ...)` or `(N,)`, and the pieces' `lengths` and `goes_on`, `(N,)`
+        the fields, `(N, L, ...)` or `(N,)`, and the pieces' `lengths` and `continues`, `(N,)`
     """
     rows = [_cut(encoded, piece) for piece in pieces]
     batch = {name: _padded([row[name] for row in rows], fill) for name, fill in padding.items() if name in rows[0]}
     batch["lengths"] = torch.tensor([len(piece) for piece in pieces])
-    batch["goes_on"] = torch.tensor([piece.goes_on for piece in pieces])
+    batch["continues"] = torch.tensor([piece.continues for piece in pieces])
     return batch
 
 
@@ -283,7 +283,7 @@ def is_idle(batch: Batch) -> bool:
     return "idle" in batch and bool(batch["idle"])
 
 
-def drawn_for(batch: Batch, draw: Callable[[list[int]], Tensor]) -> Tensor:
+def draw_for(batch: Batch, draw: Callable[[list[int]], Tensor]) -> Tensor:
     """Draw a value for each unit of a batch, `(N, L)`, the same ones on however many processes the batch is shared.
 
     Args:
@@ -300,7 +300,7 @@ def drawn_for(batch: Batch, draw: Callable[[list[int]], Tensor]) -> Tensor:
     return drawn[batch["rows"], : int(batch["lengths"].max())]
 
 
-class EncodedLater(Sequence[Encoded]):
+class LazyEncoded(Sequence[Encoded]):
     """Stored examples, each encoded when it is asked for.
 
     Args:
@@ -318,10 +318,10 @@ class EncodedLater(Sequence[Encoded]):
     @overload
     def __getitem__(self, place: int) -> Encoded: ...
     @overload
-    def __getitem__(self, place: slice) -> "EncodedLater": ...
-    def __getitem__(self, place: int | slice) -> "Encoded | EncodedLater":
+    def __getitem__(self, place: slice) -> "LazyEncoded": ...
+    def __getitem__(self, place: int | slice) -> "Encoded | LazyEncoded":
         if isinstance(place, slice):
-            return EncodedLater(self.examples[place], self.encode)
+            return LazyEncoded(self.examples[place], self.encode)
         return self.encode(self.examples[place])
 
     def cut(self, piece: Piece) -> Encoded:
@@ -336,7 +336,7 @@ def units(fields: Encoded) -> int:
 
 def lengths(encoded: Sequence[Encoded]) -> Lengths:
     """Return the number of units of each encoded example, `(N,)`."""
-    return encoded.examples.lengths if isinstance(encoded, EncodedLater) else [units(fields) for fields in encoded]
+    return encoded.examples.lengths if isinstance(encoded, LazyEncoded) else [units(fields) for fields in encoded]
 
 
 @dataclass(frozen=True, eq=False)
@@ -356,21 +356,21 @@ class Loader:
     batches: Batches
     padding: Mapping[str, int]
     first: int = 0
-    share: Share = ALL
+    shard: Shard = ALL
 
     def __len__(self) -> int:
         return len(self.batches) - self.first
 
     def __iter__(self) -> Iterator[Batch]:
         for pieces in islice(self.batches, self.first, None):
-            own = self.share.of(pieces)
+            own = self.shard.of(pieces)
             idle = not any(map(len, own))
             if idle:
                 own = [next(filter(len, pieces)), *own[1:]]
             batch = collate(self.encoded, own, self.padding)
-            if self.share.size > 1:
+            if self.shard.size > 1:
                 batch["idle"] = torch.tensor(idle)
-                batch["rows"] = torch.tensor(self.share.of(range(len(pieces))) or [0])
+                batch["rows"] = torch.tensor(self.shard.of(range(len(pieces))) or [0])
                 batch["whole"] = torch.tensor([len(pieces), max(map(len, pieces))])
             yield batch
 
@@ -382,7 +382,7 @@ def _cut_up(index: int, start: int, stop: int, longest: int, first: int = 0) -> 
 
 
 def _cut(encoded: Sequence[Encoded], piece: Piece) -> Encoded:
-    if isinstance(encoded, EncodedLater):
+    if isinstance(encoded, LazyEncoded):
         return encoded.cut(piece)
     fields = encoded[piece.index]
     if len({len(field) for field in fields.values() if field.ndim}) > 1:

@@ -54,11 +54,11 @@ class Layout:
     others: tuple[int, ...] = ()
     conllu: bool = False
 
-    def said(self) -> str:
+    def description(self) -> str:
         """Describe the columns, numbered from 1.
 
         Example:
-            >>> Layout("\\t", 3, unit=1, label=2, index=0, scheme="IOB2").said()
+            >>> Layout("\\t", 3, unit=1, label=2, index=0, scheme="IOB2").description()
             'index in column 1, words in 2, labels in 3 (IOB2)'
         """
         if self.conllu:
@@ -160,21 +160,21 @@ def _layout(
     index = _index(sequences, width) if width > (2 if labelled else 1) else None
     needed = 2 if labelled else 1
     left = [each for each in range(width) if each != index]
-    unit = number_of("--text-column", path, text_column, width, names)
+    unit = column_number("--text-column", path, text_column, width, names)
     if unit is None:
         unit = next((each for each in left[: len(left) - needed + 1] if not _is_name(sequences, each)), left[0])
     label: int | None = None
     others: list[int] = []
     if labelled:
         left = [each for each in left if each != unit] or [unit]
-        label = number_of("--column", path, column, width, names)
+        label = column_number("--column", path, column, width, names)
         if label is None:
             label, others = _label(sequences, left)
     scheme = "" if label is None else scheme_of([row[label] for row in rows] for rows in sequences)
     return Layout(separator, width, unit, label, index, names, scheme, tuple(others))
 
 
-def number_of(option: str, path: str | Path, given: str | None, width: int, names: Sequence[str]) -> int | None:
+def column_number(option: str, path: str | Path, given: str | None, width: int, names: Sequence[str]) -> int | None:
     """Return the number, from 0, of the column that an option names.
 
     Raises:

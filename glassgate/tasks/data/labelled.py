@@ -78,11 +78,11 @@ class Columns:
     text: int
     label: int | None
 
-    def said(self) -> str:
+    def description(self) -> str:
         """Describe the columns.
 
         Example:
-            >>> Columns(";", ("class", "review"), True, 1, 0).said()
+            >>> Columns(";", ("class", "review"), True, 1, 0).description()
             "texts in column 'review', labels in 'class', separated by semicolons"
         """
         labels = "" if self.label is None else f", labels in {self.names[self.label]!r}"
@@ -104,7 +104,7 @@ class Reader:
     Attributes:
         format: the format that was detected
         dropped: rows that were dropped so far
-        said: a description of the format
+        description: a description of the format
 
     Raises:
         DataError: the file cannot be read, or its columns are not recognised
@@ -128,7 +128,7 @@ class Reader:
             raise OptionError(f"{path}: plain text has no labels; give CSV, TSV or JSON lines, or see --format")
         self.columns = self._columns() if self.format in records.SEPARATED else None
         binary = self.format in (*SERIES, "xlsx", "parquet", "folder")
-        self.said = (self.columns.said() if self.columns else f"format {self.format}") + (
+        self.description = (self.columns.description() if self.columns else f"format {self.format}") + (
             "" if binary else encoding_note(path)
         )
 

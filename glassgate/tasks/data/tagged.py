@@ -171,10 +171,10 @@ def read_rows(
         DataError: see `records.read`; no such key, or no two lists of one length under them
     """
 
-    return _some(path, of_rows(path, records.read(path), column, text_column, labelled))
+    return _some(path, from_rows(path, records.read(path), column, text_column, labelled))
 
 
-def of_rows(
+def from_rows(
     source: str | Path,
     rows: Iterator[tuple[int, Any, records.Names]],
     column: str | None = None,

@@ -153,7 +153,7 @@ def read_text(
     return [Text(cut(text), str(path))]
 
 
-def of_rows(rows: Iterator[tuple[int, Any, records.Names]], options: TextOptions) -> list[Text]:
+def from_rows(rows: Iterator[tuple[int, Any, records.Names]], options: TextOptions) -> list[Text]:
     """Make texts of rows: one of all, as of the lines of a file, or one of each.
 
     Raises:

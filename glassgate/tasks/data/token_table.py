@@ -7,7 +7,7 @@ from pathlib import Path
 
 from glassgate.tasks.data import records
 from glassgate.tasks.data.bio import scheme_of, to_iob2
-from glassgate.tasks.data.columns import LABEL_NAMES, WORD_NAMES, number_of
+from glassgate.tasks.data.columns import LABEL_NAMES, WORD_NAMES, column_number
 from glassgate.tasks.data.detect import SEPARATORS, kind_of
 from glassgate.tasks.data.tagged import Tagged
 from glassgate.tasks.errors import DataError
@@ -41,11 +41,11 @@ class TokenTable:
     scheme: str = ""
     others: tuple[int, ...] = ()
 
-    def said(self) -> str:
+    def description(self) -> str:
         """Describe the columns.
 
         Example:
-            >>> TokenTable(",", ("Sentence #", "Word", "POS", "Tag"), 1, 3, 0, "IOB2", (2,)).said()
+            >>> TokenTable(",", ("Sentence #", "Word", "POS", "Tag"), 1, 3, 0, "IOB2", (2,)).description()
             "words in column 'Word', labels in 'Tag' (IOB2), sentences by 'Sentence #', separated by commas, and what \
 may be labels in 'POS' too (--column takes them)"
         """
@@ -80,8 +80,8 @@ def look_at_tokens(
     dialect, _ = records.table_of(path, kind_of_table(path))
     names = dialect.header
     known = [name.strip().lower() for name in names]
-    unit = number_of("--text-column", path, text_column, len(names), names)
-    label = number_of("--column", path, column, len(names), names) if labelled else None
+    unit = column_number("--text-column", path, text_column, len(names), names)
+    label = column_number("--column", path, column, len(names), names) if labelled else None
     if unit is None:
         unit = next((place for place, name in enumerate(known) if name in WORD_NAMES), None)
     candidates = [place for place, name in enumerate(known) if name in LABEL_NAMES and place != unit]

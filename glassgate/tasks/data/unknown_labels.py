@@ -13,7 +13,7 @@ UNLABELLED = -100
 """The number of what has no label; neither losses nor scores count it."""
 
 
-def lacking(
+def unknown_labels(
     targets: Mapping[str, str], vocabularies: Mapping[str, Vocabulary], examples: Sequence[Any]
 ) -> dict[str, dict[str, int]]:
     """Return the counts of labels that the training data lacked, by the name of their vocabulary.
@@ -33,7 +33,7 @@ def lacking(
     return found
 
 
-def said_of(
+def unknown_label_warnings(
     targets: Mapping[str, str], vocabularies: Mapping[str, Vocabulary], examples: Sequence[Any], data: str
 ) -> list[str]:
     """Return a sentence for each kind of labels that the training data lacked; see `lacking`.
@@ -41,7 +41,7 @@ def said_of(
     Args:
         data: the name of the examples in the sentence
     """
-    found = lacking(targets, vocabularies, examples)
+    found = unknown_labels(targets, vocabularies, examples)
     return [
         f"{data} has {plural(len(found[name]), name[:-1])} that the training data lacks, {_counted(found[name])}, so "
         f"{sum(found[name].values()):,} of {sum(_met(examples, field).values()):,} answers must be wrong; see with "
@@ -51,7 +51,7 @@ def said_of(
     ]
 
 
-def seen_alone(numbers: Tensor, labels: int) -> Tensor:
+def without_unknown(numbers: Tensor, labels: int) -> Tensor:
     """The numbers of labels, those that the training data lacked as if there were no label.
 
     Args:

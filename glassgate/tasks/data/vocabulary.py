@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from glassgate.tasks.data.store.arrow import Units, looked_up
+from glassgate.tasks.data.store.arrow import Units, look_up
 
 PADDING = 0
 UNKNOWN = 1
@@ -48,6 +48,6 @@ class Vocabulary:
     def encode(self, symbols: Sequence[str]) -> np.ndarray:
         """Number each symbol, `(L,)`."""
         if isinstance(symbols, Units):
-            return looked_up(symbols, symbols.column.derived(self, self.encode))
+            return look_up(symbols, symbols.column.derived(self, self.encode))
         numbers = self._numbers
         return np.fromiter((numbers.get(symbol, UNKNOWN) for symbol in symbols), np.int64, len(symbols))

@@ -66,11 +66,11 @@ class FillBlanks(Task[FillBlanksOptions, Text | str, list[list[Candidate]]]):
     options_type = FillBlanksOptions
     monitor = "nats"
     lower_is_better = True
-    one_loss = False  # training has blanks of any length, scoring has those of one token
+    comparable_losses = False  # training has blanks of any length, scoring has those of one token
     try_next = (f'fill {{run}} "some words {BLANK} and more"', "evaluate {run} {file}")
     padding = {"units": PADDING}
-    answer_field = "units"
-    own_options = {"hidden_size": 192, "dropout": 0.0, "epochs": 4, "learning_rate": 5e-3}
+    target_field = "units"
+    builtin_options = {"hidden_size": 192, "dropout": 0.0, "epochs": 4, "learning_rate": 5e-3}
 
     def read(self, path: str | Path, labelled: bool = True, progress: Progress | None = None) -> Sequence[Text | str]:
         """Read texts, or lines with blanks."""
@@ -78,10 +78,10 @@ class FillBlanks(Task[FillBlanksOptions, Text | str, list[list[Candidate]]]):
             return texts.read_text(path, self.options.unit, self.options.sequence, progress, self.options.text_column)
         return [line for _, line in read_lines(path) if line.strip()]
 
-    def of_rows(self, rows: Iterator[tuple[int, Any, records.Names]]) -> list[Text | str]:
-        return [*texts.of_rows(rows, self.options)]
+    def from_rows(self, rows: Iterator[tuple[int, Any, records.Names]]) -> list[Text | str]:
+        return [*texts.from_rows(rows, self.options)]
 
-    def read_own(self) -> Split[Text | str]:
+    def read_builtin(self) -> Split[Text | str]:
         options = self.options
         return self.hold_out(texts.documentation(options.unit, options.sequence), options.held_out)
 

@@ -50,9 +50,9 @@ class Forecasting(Task[ForecastingOptions, Series, list[Forecast]]):
     lower_is_better = True
     summary_type = ForecastingSummary
     try_next = ("forecast {run} -o forecast.csv", "evaluate {run} {file}")
-    own_try_next = ("forecast {run} -o forecast.csv",)
+    builtin_try_next = ("forecast {run} -o forecast.csv",)
     padding = {"values": 0, "known": 0, "past": 0, "number": 0, "shift": 0, "scale": 1, "absolute": 1, "squared": 1}
-    own_options = {
+    builtin_options = {
         "head": "quantiles",
         "normalize": "window",
         "calendar": True,
@@ -97,7 +97,7 @@ class Forecasting(Task[ForecastingOptions, Series, list[Forecast]]):
             self._check_length(series, before + (self.options.horizon if labelled else 0), why)
         return found
 
-    def read_own(self) -> Split[Series]:
+    def read_builtin(self) -> Split[Series]:
         options = self.options
         if options.target or options.past or options.known or options.static:
             raise OptionError("target, past, known, static: these name columns of a table; give a table with --data")
@@ -143,13 +143,13 @@ class Forecasting(Task[ForecastingOptions, Series, list[Forecast]]):
             [series.part(dev - context, test) for series, (_, dev, test) in both],
         )
 
-    def split_of(self, given: Any) -> Split[Series]:
-        """The split of a table in time by `split`, or of a mapping from "train", "dev" and "test" to tables."""
-        if isinstance(given, Split):
-            return given
-        if isinstance(given, Mapping):
-            return Split(**{part: self.read(each) for part, each in given.items()})
-        return self.split(self.read(given))
+    def split_of(self, data: Any) -> Split[Series]:
+        """Split a table in time by `split`, or read a mapping from "train", "dev" and "test" to tables."""
+        if isinstance(data, Split):
+            return data
+        if isinstance(data, Mapping):
+            return Split(**{part: self.read(each) for part, each in data.items()})
+        return self.split(self.read(data))
 
     def batching(self) -> WindowBatching:
         return WindowBatching(self.options, self.context if self.facts else 0)

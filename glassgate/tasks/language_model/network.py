@@ -40,8 +40,8 @@ class LanguageNetwork(nn.Module):
         self.carried = [f"state_{name}" for name in self.encoder.cell.state]
 
     def forward(self, batch: Batch) -> Tensor:
-        """From `inputs`, `(N, L)` or `(N, L, 88)`, `lengths` and `goes_on`, `(N,)`, to `(N, L, units - 1)`."""
-        logits, state = self.advance(batch["inputs"], batch["lengths"], self._carried(batch["goes_on"]))
+        """From `inputs`, `(N, L)` or `(N, L, 88)`, `lengths` and `continues`, `(N,)`, to `(N, L, units - 1)`."""
+        logits, state = self.advance(batch["inputs"], batch["lengths"], self._carried(batch["continues"]))
         for name, part in zip(self.carried, state if isinstance(state, tuple) else (state,), strict=True):
             self.register_buffer(name, part.detach(), persistent=False)
         return logits
@@ -55,10 +55,10 @@ class LanguageNetwork(nn.Module):
             return self.head(states, self.embedding.weight), state
         return self.head(states), state
 
-    def _carried(self, goes_on: Tensor) -> object:
+    def _carried(self, continues: Tensor) -> object:
         """The state that the batch before left, zero in the rows that begin."""
-        if not goes_on.any():
+        if not continues.any():
             return None
-        rows = goes_on[:, None]
+        rows = continues[:, None]
         state = tuple(self.get_buffer(name).where(rows, 0.0) for name in self.carried)
         return state if len(state) > 1 else state[0]

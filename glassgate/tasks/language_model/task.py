@@ -49,8 +49,8 @@ class LanguageModel(Task[LanguageModelOptions, Text | Roll, list[float]]):
     lower_is_better = True
     try_next = ("generate {run} --length 300 --temperature 0.8", "evaluate {run} {file}")
     padding = {"inputs": PADDING, "targets": PADDING}
-    given_field = answer_field = "targets"
-    own_options = {"dropout": 0.0, "epochs": 3, "batch_size": 16, "learning_rate": 5e-3}
+    input_field = target_field = "targets"
+    builtin_options = {"dropout": 0.0, "epochs": 3, "batch_size": 16, "learning_rate": 5e-3}
 
     def __init__(self, options: LanguageModelOptions):
         if options.data and options.unit == LanguageModelOptions.unit and is_music(options.data):
@@ -64,10 +64,10 @@ class LanguageModel(Task[LanguageModelOptions, Text | Roll, list[float]]):
         parts = read_rolls(path)
         return [*(parts["test"] or [*parts["train"], *parts["dev"]])]
 
-    def of_rows(self, rows: Iterator[tuple[int, Any, records.Names]]) -> list[Text | Roll]:
-        return [*(super().of_rows(rows) if self.options.unit == NOTES else texts.of_rows(rows, self.options))]
+    def from_rows(self, rows: Iterator[tuple[int, Any, records.Names]]) -> list[Text | Roll]:
+        return [*(super().from_rows(rows) if self.options.unit == NOTES else texts.from_rows(rows, self.options))]
 
-    def read_own(self) -> Split[Text | Roll]:
+    def read_builtin(self) -> Split[Text | Roll]:
         options = self.options
         if options.unit == NOTES:
             raise OptionError(

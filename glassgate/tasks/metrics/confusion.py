@@ -14,14 +14,14 @@ class LabelSummary(Summary):
     """`confusion.json` and, if matplotlib is installed, `confusion.png`."""
 
     def labels(self) -> list[str]:
-        """Return the labels of the training data, and one name for all others."""
+        """Return the labels of the training data, and one name for all unknown labels."""
         return [
             *self.task.vocabularies["labels"].symbols,
-            *(["not in training"] if "labels" in self.task.unseen else ()),
+            *(["not in training"] if "labels" in self.task.unknown_labels else ()),
         ]
 
     def matrix(self, encoded: Sequence[Encoded]) -> list[list[int]]:
-        """Count the predicted labels, columns, of each true one, a row; in the order of `labels`."""
+        """Return counts with a row per true label and a column per predicted label, in the order of `labels`."""
         from torchmetrics.classification import MulticlassConfusionMatrix
 
         from glassgate.tasks.metrics.scores import alone

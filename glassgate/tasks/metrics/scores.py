@@ -15,7 +15,7 @@ _ROWS = 60  # labels in a table
 
 
 def alone() -> bool:
-    """Make torchmetrics compute scores in this process, without waiting for others."""
+    """Return False: pass this function to torchmetrics to compute scores in this process only."""
     return False
 
 
@@ -54,10 +54,10 @@ class LabelCounts(Metric):
     """Correct, predicted and true labels, counted per label: the basis of precision, recall and F1.
 
     Args:
-        names: of the labels, in the order of their numbers
+        names: the names of the labels, in the order of their indices
 
     Attributes:
-        counted: what the names are: "label", "entity" or "intent"
+        counted: the kind of the names: "label", "entity" or "intent"
     """
 
     full_state_update = False
@@ -74,7 +74,7 @@ class LabelCounts(Metric):
             self.add_state(name, torch.zeros(len(self.names), dtype=torch.long), dist_reduce_fx="sum")
 
     def count(self, right: Tensor, found: Tensor, wanted: Tensor) -> None:
-        """Add labels, `(S,)` each: those predicted correctly, all that were predicted, and the true ones."""
+        """Add indices of labels, `(S,)` each: correct predictions, all predictions, and true labels."""
         for counts, labels in ((self.right, right), (self.found, found), (self.wanted, wanted)):
             counts += labels.bincount(minlength=len(counts))
 
@@ -110,8 +110,8 @@ def label_table(counted: str, scores: Mapping[str, LabelScores]) -> str:
     width = max(map(len, [counted, *list(scores)[:_ROWS]]))
     lines = [f"{counted:{width}}  precision   recall       f1  support"]
     for name, each in list(scores.items())[:_ROWS]:
-        shares = f"{each['precision']:11.2%}{each['recall']:9.2%}{each['f1']:9.2%}"
-        lines.append(f"{name:{width}}{shares}{each['support']:9,}")
+        row = f"{each['precision']:11.2%}{each['recall']:9.2%}{each['f1']:9.2%}"
+        lines.append(f"{name:{width}}{row}{each['support']:9,}")
     if len(scores) > _ROWS:
         lines.append(f"and {len(scores) - _ROWS} more; --json prints all")
     return "\n".join(lines)
@@ -120,8 +120,8 @@ def label_table(counted: str, scores: Mapping[str, LabelScores]) -> str:
 class MacroF1(LabelCounts):
     """The mean of the labels' F1, over those that occur or were predicted.
 
-    Memory grows with the number of labels, not with its square as for the metric of torchmetrics: a wrong label column
-    may have many thousand.
+    Memory grows linearly with the number of labels. The metric of torchmetrics needs quadratic memory, which is too
+    much if the wrong column of a file, with many thousands of values, is read as labels.
 
     Example:
         >>> metric = MacroF1(["DET", "NOUN", "VERB", "ADJ"])

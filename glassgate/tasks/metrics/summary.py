@@ -1,4 +1,4 @@
-"""How the scores of a task are shown: in a line, in a table, and as files of a run folder."""
+"""Formats the scores of a task: as a line, as a table, and as files of a run folder."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -8,27 +8,27 @@ from glassgate.tasks.data.batches import Encoded
 
 
 class Summary:
-    """Scores in one line and without files, for tasks to override.
+    """Formats scores as one line and writes no files; tasks override it.
 
     Args:
-        task: with its options, vocabularies and network
+        task: the task, with its options, vocabularies and network
     """
 
     def __init__(self, task: Any):
         self.task = task
 
     def brief(self, scores: Mapping[str, float]) -> dict[str, float]:
-        """Return the scores that the line of an epoch shows."""
+        """Return the scores to show after each epoch."""
         return dict(scores)
 
     def table(self, scores: Mapping[str, float]) -> str:
-        """Return scores as a table; empty if one line shows them well."""
+        """Return scores as a table; empty if one line is enough."""
         return ""
 
     def signatures(self) -> dict[str, str]:
-        """Return the exact definition of some of the scores, so that others can compare theirs."""
+        """Return the exact definitions of scores by name, for comparison with published results."""
         return {}
 
     def write(self, encoded: Sequence[Encoded], folder: Path) -> list[Path]:
-        """Write further results on encoded examples to a folder, and return the files."""
+        """Write other results on encoded examples to a folder, and return the paths of the files."""
         return []

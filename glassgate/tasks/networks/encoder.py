@@ -1,4 +1,4 @@
-"""The recurrent layers of a task's network, from its options; and their last states."""
+"""Builds the recurrent layers of a task's network from its options, and selects their last outputs."""
 
 from typing import Any
 
@@ -11,17 +11,17 @@ from glassgate.tasks.options import Options
 
 
 def encoder(options: Options, input_size: int | None = None, **others: Any) -> gg.Recurrent:
-    """Build layers that take `(N, L, input_size)` and `lengths=`, and return `(N, L, hidden_size * D)` first.
+    """Build layers that map `(N, L, input_size)`, with `lengths=`, to `(N, L, hidden_size * D)` and final states.
 
     Args:
         options: cell, sizes, depth, directions and dropout
-        input_size: features of a step; those of an embedding if None
-        others: further arguments of the layer's constructor
+        input_size: features per step; `embedding_size` if None
+        others: other arguments of the layer's constructor
 
     Raises:
         OptionError: a hidden size that is not a multiple of a custom cell's heads
     """
-    cell = cells.made(options.cell)
+    cell = cells.build_cell(options.cell)
     if options.hidden_size % cell.heads:
         raise OptionError(
             f"hidden_size: expected a multiple of the {cell.heads} heads of {type(cell).__name__}, got "

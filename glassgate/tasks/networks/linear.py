@@ -1,4 +1,4 @@
-"""`nn.Linear` for decoding: where no gradient is asked for, a large product is oneDNN's."""
+"""`nn.Linear` for inference: without gradients, large matrix products run in oneDNN."""
 
 import torch
 import torch.nn.functional as F
@@ -6,15 +6,15 @@ from torch import Tensor, nn
 
 from glassgate.tasks.data.vocabulary import PADDING, UNKNOWN
 
-_WORTHWHILE = 2**20  # multiplications; oneDNN takes some 10 microseconds more for a call
+_WORTHWHILE = 2**20  # multiplications; a oneDNN call has about 10 microseconds more overhead
 
 
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """Return `input @ weight.T + bias`.
 
-    In single precision torch asks MKL, which leaves half of Zen 5's vector width unused: 80 GFLOP/s where oneDNN
-    reaches 200. That is the one processor it was measured on; others take oneDNN's as well. torch gives it no
-    gradient, so training is left as it is.
+    In single precision torch calls MKL, which uses half of Zen 5's vector width: 80 GFLOP/s vs. 200 GFLOP/s with
+    oneDNN. Only Zen 5 was measured; other processors use oneDNN as well. The oneDNN operator has no gradient in torch,
+    so training uses `F.linear`.
     """
     if torch.is_grad_enabled() or torch.compiler.is_compiling() or not _fits(input, weight):
         return F.linear(input, weight, bias)
@@ -23,7 +23,7 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 class Linear(nn.Linear):
-    """`nn.Linear` whose product is `linear`.
+    """`nn.Linear` that calls `linear`.
 
     Example:
         >>> layer = Linear(3, 2)
@@ -38,11 +38,11 @@ class Linear(nn.Linear):
 
 
 class Tied(nn.Module):
-    """Scores by the likeness of a state, brought to the embedding's size, to each token's vector.
+    """An output layer with tied weights: the product of a state, projected to the embedding size, and each embedding.
 
     Args:
-        embedding: where the vectors are; it stays the network's alone, so that a saved model holds them once
-        hidden_size: of a state
+        embedding: the tied embedding; it is not registered here, so that a saved model contains it once
+        hidden_size: the size of a state
     """
 
     def __init__(self, embedding: nn.Embedding, hidden_size: int):
@@ -55,12 +55,12 @@ class Tied(nn.Module):
             embedding.weight[PADDING].zero_()
 
     def forward(self, states: Tensor, vectors: Tensor) -> Tensor:
-        """From states, `(N, L, H)`, and all vectors, `(units, E)`, to `(N, L, units - 1)`."""
+        """From states, `(N, L, H)`, and all embeddings, `(units, E)`, to scores, `(N, L, units - 1)`."""
         return linear(self.narrow(states), vectors[UNKNOWN:], self.bias)
 
 
 def _fits(input: Tensor, weight: Tensor) -> bool:
-    """Whether oneDNN is there, and the numbers are such that it takes them as MKL does."""
+    """Whether oneDNN is available, supports these tensors, and is faster for this size."""
     return (
         input.device.type == "cpu"
         and input.dtype == weight.dtype == torch.float32

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from glassgate.tasks.data.unknown_labels import seen_alone
+from glassgate.tasks.data.unknown_labels import without_unknown
 
 # Choices that are kept of each answer.
 _MOST = 3
@@ -145,7 +145,7 @@ def seen(log_chances: Tensor, names: Sequence[str], targets: Tensor | None, step
     """
     log_chances = log_chances.float()
     best = log_chances.detach().argmax(-1)
-    targets = None if targets is None else seen_alone(targets, len(names))
+    targets = None if targets is None else without_unknown(targets, len(names))
     chosen = best if targets is None else targets.where(targets >= 0, best)
     chances = log_chances[0].detach().exp()
     top, which = chances.topk(min(_MOST, len(names)), -1)

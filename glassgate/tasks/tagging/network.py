@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from glassgate.tasks.data.batches import Batch, drawn_for
+from glassgate.tasks.data.batches import Batch, draw_for
 from glassgate.tasks.data.vocabulary import PADDING, UNKNOWN
 from glassgate.tasks.networks.encoder import encoder, last_outputs
 from glassgate.tasks.tagging.crf import CRF, best_paths, marginals, penalties
@@ -106,7 +106,7 @@ class Tagger(nn.Module):
         units = batch["units"]
         if not (self.training and self.singleton_dropout and self.singletons < self.embedding.num_embeddings):
             return units
-        drawn = drawn_for(batch, lambda shape: torch.rand(shape, device=units.device))
+        drawn = draw_for(batch, lambda shape: torch.rand(shape, device=units.device))
         return units.masked_fill((units >= self.singletons) & (drawn < self.singleton_dropout), UNKNOWN)
 
 

@@ -24,10 +24,10 @@ from glassgate.tasks.data.raw_text import raw_text_like, read_raw
 from glassgate.tasks.data.store.arrow import Units
 from glassgate.tasks.data.store.examples import LINE, LINES, SEQUENCE, SYMBOL, Stored, counts, store
 from glassgate.tasks.data.tagged import Tagged, read_columns, read_conllu, read_folder, read_rows, read_text
-from glassgate.tasks.data.tagged import of_rows as tagged_of_rows
+from glassgate.tasks.data.tagged import from_rows as tagged_from_rows
 from glassgate.tasks.data.token_table import TokenTable, look_at_tokens, read_tokens
 from glassgate.tasks.data.toy import python_code as python_source
-from glassgate.tasks.data.unknown_labels import UNLABELLED, seen_alone
+from glassgate.tasks.data.unknown_labels import UNLABELLED, without_unknown
 from glassgate.tasks.data.vocabulary import FIRST, PADDING, Vocabulary
 from glassgate.tasks.data.word_vectors import Vectors, read_vectors
 from glassgate.tasks.errors import DataError, OptionError
@@ -90,7 +90,7 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
         "intent": UNLABELLED,
     }
     targets: ClassVar = {"labels": "labels", "intent": "intents"}
-    own_options: ClassVar = {
+    builtin_options: ClassVar = {
         "format": "python",
         "hidden_size": 96,
         "embedding_size": 32,
@@ -100,8 +100,8 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
         "learning_rate": 1e-2,
         "epochs": 1,
     }
-    answer_field = "labels"
-    own_try_next = ("predict {run} FILE.py", "evaluate {run} FILE.py")
+    target_field = "labels"
+    builtin_try_next = ("predict {run} FILE.py", "evaluate {run} FILE.py")
 
     summary_type = LabelSummary
 
@@ -153,13 +153,15 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
             progress,
         )
         if labelled and progress is not None:
-            taken = table or layout
+            found = table or layout
             encoding = "" if format in ("xlsx", "parquet") else encoding_note(sources[0])
-            progress.note(f"{path}: {taken.said() if taken else f'format {format}'}{encoding}; {counted(stored)}")
+            progress.note(
+                f"{path}: {found.description() if found else f'format {format}'}{encoding}; {counted(stored)}"
+            )
         return stored
 
-    def of_rows(self, rows: Iterator[tuple[int, Any, records.Names]]) -> list[Tagged]:
-        return list(tagged_of_rows("given rows", rows, self.options.column, self.options.text_column))
+    def from_rows(self, rows: Iterator[tuple[int, Any, records.Names]]) -> list[Tagged]:
+        return list(tagged_from_rows("given rows", rows, self.options.column, self.options.text_column))
 
     def _as_before(self, layout: Layout | None) -> Layout | None:
         """Read the columns as in the training data, unless an option names them."""
@@ -174,7 +176,7 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
             self._columns = {"width": layout.width, "unit": layout.unit, "label": layout.label}
         return layout
 
-    def read_own(self) -> Split[Tagged]:
+    def read_builtin(self) -> Split[Tagged]:
         train, held_out = python_source.standard_library()
         return Split(train, test=held_out)
 
@@ -251,9 +253,9 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
         if example.labels is not None:
             intents = "intents" in self.vocabularies
             check_labels(example, example.labels, intents)
-            fields["labels"] = self.numbered("labels", example.labels)
+            fields["labels"] = self.label_numbers("labels", example.labels)
             if intents and example.intent is not None:
-                fields["intent"] = self.numbered("intents", [example.intent])[0]
+                fields["intent"] = self.label_numbers("intents", [example.intent])[0]
         if example.tokens:
             fields["tokens"] = np.full(len(example.units), _NO_TOKEN)
             for number, (start, end) in enumerate(example.tokens):
@@ -278,7 +280,7 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
         from glassgate.tasks.metrics.scores import MacroF1
         from glassgate.tasks.tagging.scores import EntityScores, Frames, WholeTokens
 
-        labels = self.answers("labels")
+        labels = self.label_names("labels")
         scores: dict[str, Metric | MetricCollection] = {
             "accuracy": MulticlassAccuracy(len(labels), average="micro", ignore_index=UNLABELLED)
         }
@@ -287,7 +289,7 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
         else:
             scores["macro_f1"] = MacroF1(labels)
         if "intents" in self.vocabularies:
-            scores["frames"] = Frames(self.answers("intents"))
+            scores["frames"] = Frames(self.label_names("intents"))
         else:
             scores["whole_tokens"] = WholeTokens()
         return MetricCollection(scores)
@@ -363,6 +365,6 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
 
 def _nats(scores: Tensor, labels: Tensor) -> Mean:
     """From scores, `(S, K)`, and labels, `(S,)`, to the mean over those that are labelled."""
-    labels = seen_alone(labels, scores.shape[-1])
+    labels = without_unknown(labels, scores.shape[-1])
     total = F.cross_entropy(full(scores), labels, ignore_index=UNLABELLED, reduction="sum")
     return Mean(total, (labels != UNLABELLED).sum())

@@ -1,1 +1,1 @@
-"""Training: the loop, its schedule, checkpoints and logs."""
+"""Training: loop, schedule, checkpoints and logs."""

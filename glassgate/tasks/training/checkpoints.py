@@ -1,4 +1,4 @@
-"""Checkpoints, best weights, scores and logs of a running training, and its end."""
+"""Writes checkpoints, best weights and logs during training, and interrupts it after a signal."""
 
 import math
 import time
@@ -14,7 +14,7 @@ from glassgate.tasks.progress import Interrupted, Progress
 from glassgate.tasks.runs import Run
 from glassgate.tasks.training.health import Health
 from glassgate.tasks.training.logs import Logs
-from glassgate.tasks.training.signals import SIGNALS, Stop
+from glassgate.tasks.training.signals import SIGNALS, StopRequest
 from glassgate.tasks.training.steps import Training
 
 _MODEL = "model."
@@ -22,8 +22,8 @@ _BUFFER = "buffer."
 _OPTIMIZER = "optimizer."
 
 
-class Keeper:
-    """Saves the place, the weights and the optimizer's state, keeps the best epoch's weights, and ends the training."""
+class Checkpointer:
+    """Saves the position, the weights and the optimizer state; keeps the weights of the best epoch; handles signals."""
 
     def __init__(self, training: Training, run: Run | None, progress: Progress):
         self.training = training
@@ -34,36 +34,36 @@ class Keeper:
         self.loss = 0.0
         self.unlogged = {"loss": 0.0, "units": 0.0}  # summed since the last row of the logs
         self.logs: Logs | None = None
-        self.stop = Stop(progress)
+        self.stop = StopRequest(progress)
         self.health = Health(training.task, training.dev, list(training.task.warnings))
         self.clock = self.saved = time.monotonic()
-        self.logged = training.processes.first(run is not None)
-        training.asks = self._asks
+        self.logged = training.processes.broadcast(run is not None)
+        training.requests = self._requests
 
     @property
     def best_epoch(self) -> int:
-        """The first epoch of the best score on dev; the last one where none has a score, or none got anything right."""
+        """The first epoch with the best dev score; the last epoch if there is no score, or if the best one is 0."""
         scores = self._scores()
         best = max(scores)
         return len(scores) - 1 if best in (0, -math.inf) else scores.index(best)
 
     @property
     def finished(self) -> bool:
-        """Whether nothing is left to train."""
+        """Whether all epochs are done."""
         return self.training.epoch >= self.training.schedule.total
 
     def restore(self) -> None:
-        """Go to the place of the run's checkpoint; without one, stay at the start."""
+        """Restore the run's checkpoint, if there is one."""
         training, processes = self.training, self.training.processes
-        checkpoint = processes.first(self.run.load_checkpoint() if self.run else None)
-        training.network.load_state_dict(processes.first(training.network.state_dict()))
+        checkpoint = processes.broadcast(self.run.load_checkpoint() if self.run else None)
+        training.network.load_state_dict(processes.broadcast(training.network.state_dict()))
         if checkpoint is None:
             return
         tensors, state = checkpoint
         training.network.load_state_dict(_under(_MODEL, tensors))
         for name, tensor in _under(_BUFFER, tensors).items():
-            own = processes.share.of_streams(tensor) if name in training.carried else tensor
-            training.network.register_buffer(name, own.to(training.device), persistent=False)
+            local = processes.shard.of_streams(tensor) if name in training.carried else tensor
+            training.network.register_buffer(name, local.to(training.device), persistent=False)
         optimizer: dict[int, dict[str, Tensor]] = {}
         for name, tensor in _under(_OPTIMIZER, tensors).items():
             number, key = name.split(".")
@@ -77,17 +77,17 @@ class Keeper:
         training.schedule.restore(**state.get("schedule", {}))
         training.batches = training.order()
         if self.history:
-            self.best = processes.first(self.run.load_model() if self.run else {})
+            self.best = processes.broadcast(self.run.load_model() if self.run else {})
 
     def save(self) -> None:
-        """Replace the run's checkpoint by one of this moment; all processes do, and the first one writes it."""
+        """Replace the run's checkpoint. All processes call this; process 0 writes the file."""
         training = self.training
         model = training.network.state_dict()
         buffers = {name: tensor for name, tensor in training.network.named_buffers() if name not in model}
         carried = {name: buffers.pop(name).cpu() for name in training.carried if name in buffers}
-        if training.batch:  # each epoch begins without
-            shares = training.processes.gathered(carried)
-            buffers |= {name: joined_streams([share[name] for share in shares]) for name in (carried if shares else ())}
+        if training.batch:  # each epoch begins without carried states
+            shards = training.processes.gather(carried)
+            buffers |= {name: joined_streams([shard[name] for shard in shards]) for name in (carried if shards else ())}
         self.saved = time.monotonic()
         if not self.run:
             return
@@ -109,7 +109,7 @@ class Keeper:
             "schedule": training.schedule.state(),
         }
         if self.logs:
-            self.logs.save()  # first, so that the logs know all that the checkpoint does
+            self.logs.save()  # first: the logs must contain every step before the checkpoint
         self.run.save_checkpoint(tensors, state)
         self.saved = time.monotonic()
 
@@ -118,13 +118,13 @@ class Keeper:
         self.clock = self.saved = time.monotonic()
 
     def before_update(self) -> None:
-        """Measure some of the gradients, before they are clipped."""
+        """Measure the norm of the gradient in some steps, before it is clipped."""
         if self.health.measures(self.training.batch):
             norms = [each.grad.norm() for each in self.training.network.parameters() if each.grad is not None]
             self.health.gradient(float(torch.stack(norms).norm()))
 
     def after_batch(self) -> None:
-        """Count and log a batch; save a checkpoint when one is due, and end the training after a signal.
+        """Count and log a batch; save a checkpoint if one is due; stop the training after a signal.
 
         Raises:
             UserError: the loss is NaN or infinite, or the disk is full
@@ -144,14 +144,14 @@ class Keeper:
         if training.steps % training.task.options.log_every == 0 and not last:
             self._log()
         between_steps = training.batch % training.task.options.accumulate == 0
-        number, due = self._asked(training.answers if training.processes.size > 1 else self._asks())
-        # After the last batch the epoch's scores are still to come: the checkpoint waits for them.
+        number, due = self._requested(training.request_sums if training.processes.size > 1 else self._requests())
+        # After the last batch, `after_epoch` saves the checkpoint, with the scores of the epoch.
         if between_steps and not last and (number or due):
             self.save()
-            self._leave_if(number)
+            self._interrupt_if(number)
 
     def after_epoch(self) -> None:
-        """Log an epoch's scores, keep its weights where they are the best, and save.
+        """Log the scores of an epoch, keep its weights if they are the best, and save a checkpoint.
 
         Raises:
             UserError: the disk is full
@@ -159,7 +159,7 @@ class Keeper:
         """
         training = self.training
         self._tick()
-        entry = {"epoch": training.epoch + 1, "loss": self.loss / training.units_an_epoch, **training.scores}
+        entry = {"epoch": training.epoch + 1, "loss": self.loss / training.units_per_epoch, **training.scores}
         self.history.append(entry)
         if self.logged:
             named = {f"train_{name}": value for name, value in training.sample_score().items()}
@@ -176,18 +176,18 @@ class Keeper:
         if training.dev:
             training.schedule.after(self._scores())
         if training.schedule.total != total:
-            self.progress.change((training.schedule.total - total) * training.units_an_epoch)
+            self.progress.change((training.schedule.total - total) * training.units_per_epoch)
         for sentence in self.health.check(training.epoch, training.scores):
             self.progress.note(f"warning: {sentence}")
         self.save()
         if self.logs:
             self.logs.draw(ended=self.finished)
-        number, _ = self._asked(training.processes.sum(self._asks()))
+        number, _ = self._requested(training.processes.sum(self._requests()))
         if not self.finished:
-            self._leave_if(number)
+            self._interrupt_if(number)
 
     def _scores(self) -> list[float]:
-        """The monitored score of each epoch, more is better."""
+        """The monitored score of each epoch, with a sign so that larger is better."""
         monitor, sign = self.training.task.monitor, -1 if self.training.task.lower_is_better else 1
         return [sign * entry[monitor] if monitor in entry else -math.inf for entry in self.history]
 
@@ -196,12 +196,12 @@ class Keeper:
         if self.logs:
             loss = self.unlogged["loss"] / max(1.0, self.unlogged["units"])
             row = {"epoch": training.epoch + 1, "learning_rate": training.rate, "train_loss": loss, **(values or {})}
-            self.logs.add(row | (training.watched or {}), training.steps)
-            training.watched = {}
+            self.logs.add(row | (training.layer_values or {}), training.steps)
+            training.layer_values = {}
         self.unlogged = {"loss": 0.0, "units": 0.0}
 
     def _check_loss(self, loss: float) -> None:
-        """Check the loss; NaN or infinity is accepted if the step was skipped and the weights are finite."""
+        """Raise an error if the loss is not finite, unless the step was skipped and the weights are finite."""
         training = self.training
         if math.isfinite(loss) or all(each.isfinite().all() for each in training.network.parameters()):
             return
@@ -217,18 +217,18 @@ class Keeper:
         self.training.seconds += now - self.clock
         self.clock = now
 
-    def _asks(self) -> list[float]:
-        """What this process asks of all: to stop for a signal, for each one that there is, and to save."""
+    def _requests(self) -> list[float]:
+        """The requests of this process, 0 or 1: to stop, for each signal; and to save a checkpoint."""
         late = time.monotonic() - self.saved >= self.training.task.options.save_every
         signals = [float(self.stop.received == number) for number in SIGNALS]
         return [*signals, float(late and self.training.processes.leads)]
 
-    def _asked(self, sums: Sequence[float]) -> tuple[int, bool]:
-        """The signal to stop for, 0 for none, and whether to save, of what all ask."""
+    def _requested(self, sums: Sequence[float]) -> tuple[int, bool]:
+        """From the sums of all requests: the number of the signal to stop for (0 for none), and whether to save."""
         *signals, due = sums
-        return next((number for number, asked in zip(SIGNALS, signals, strict=True) if asked), 0), bool(due)
+        return next((number for number, count in zip(SIGNALS, signals, strict=True) if count), 0), bool(due)
 
-    def _leave_if(self, number: int) -> None:
+    def _interrupt_if(self, number: int) -> None:
         if number:
             raise Interrupted(number)
 

@@ -1,4 +1,4 @@
-"""Selects the device of a process, and checks that torch supports the device and the precision of the options."""
+"""Selects the device of a process, and checks that torch supports the requested device and precision."""
 
 import torch
 

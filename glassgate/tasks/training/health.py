@@ -198,7 +198,7 @@ class Health:
         if not self.dev:
             return
         drawn = sample(self.dev, _SAMPLE, self.task.options.seed)
-        tokens, answers = (_indices(drawn, name) for name in (self.task.given_field, self.task.answer_field))
+        tokens, answers = (_indices(drawn, name) for name in (self.task.input_field, self.task.target_field))
         measurements.unknown = float((tokens == UNKNOWN).mean()) if len(tokens) else 0.0
         if not len(answers):
             measurements.accuracy = None

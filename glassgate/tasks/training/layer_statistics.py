@@ -1,4 +1,4 @@
-"""Statistics of each recurrent layer for the log: gradient, forget bias, saturation; see `Watch`."""
+"""Statistics of each recurrent layer for the log: norm of the gradient, forget bias, saturation of gates."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,20 +9,20 @@ from torch import Tensor, nn
 
 import glassgate as gg
 
-# So much of a batch is read again, outside the training step, to see how far gates are saturated.
+# The part of a batch that is run again after the training step, to measure the saturation of gates.
 _ROWS, _STEPS = 4, 16
 _CLOSED, _OPEN = 0.1, 0.9
 
 
-class Watch:
-    """Looks at the recurrent layers of a network, in the steps whose row is logged alone.
+class LayerStatistics:
+    """Measures the recurrent layers of a network, in logged steps only.
 
-    - gradient_norm: of the parameters of one direction of a layer, before it is clipped
-    - forget_bias: mean over units of both biases of the gate that keeps the state, f or z
+    - gradient_norm: the norm of the gradient of one direction of a layer, before clipping
+    - forget_bias: the sum of both biases of the gate that keeps the state (f or z), as a mean over units
     - saturation: the fraction of that gate's values below 0.1 or above 0.9, in 16 steps of 4 sequences of the batch
 
     Args:
-        network: whose layers to look at
+        network: the network to measure
     """
 
     def __init__(self, network: nn.Module):
@@ -31,14 +31,14 @@ class Watch:
 
     @contextmanager
     def inputs(self) -> Iterator[None]:
-        """Keep a small part of each layer's input inside the `with`."""
+        """Store a small part of each layer's input inside the `with`."""
 
-        def keep(name: str, given: tuple[Any, ...]) -> None:
-            if given and isinstance(given[0], Tensor) and given[0].dim() == 3:
-                self._inputs[name] = given[0].detach()[:_ROWS, :_STEPS].clone()
+        def keep(name: str, arguments: tuple[Any, ...]) -> None:
+            if arguments and isinstance(arguments[0], Tensor) and arguments[0].dim() == 3:
+                self._inputs[name] = arguments[0].detach()[:_ROWS, :_STEPS].clone()
 
         hooks = [
-            layer.register_forward_pre_hook(lambda _, given, name=name: keep(name, given))
+            layer.register_forward_pre_hook(lambda _, arguments, name=name: keep(name, arguments))
             for name, layer in self.layers.items()
             if layer.batch_first
         ]
@@ -60,18 +60,18 @@ class Watch:
 
     @torch.no_grad()
     def values(self) -> dict[str, float]:
-        """Forget biases, and the saturation for the inputs that `inputs` has kept."""
+        """The forget biases, and the saturation for the inputs that `inputs` has stored."""
         found = {}
         for label, weights, (cell, gate) in self._parts():
             if gate and "bias_ih" in weights:
                 biases = [weights[name] for name in ("bias_ih", "bias_hh") if name in weights]
                 rows = sum(biases, torch.zeros(())).chunk(len(cell.gates))[cell.gates.index(gate)]
                 found[f"forget_bias/{label}"] = float(rows.mean())
-        for name, given in self._inputs.items():
+        for name, inputs in self._inputs.items():
             layer = self.layers[name]
             training = layer.training
             with gg.engine("reference"), gg.record(layer.eval()) as tape:
-                layer(given.to(layer.weight_ih_l0.dtype))
+                layer(inputs.to(layer.weight_ih_l0.dtype))
             layer.train(training)
             gate = _gate(layer.cell)
             for each, values in tape.items() if gate else ():
@@ -82,11 +82,11 @@ class Watch:
         return found
 
     def _parts(self) -> Iterator[tuple[str, dict[str, Tensor], tuple[gg.Cell, str]]]:
-        """Each layer and direction: its label, its parameters by short name, its cell and the gate that keeps."""
+        """Label, parameters by short name, cell and state-keeping gate of each layer and direction."""
         for name, layer in self.layers.items():
             for place, (cell, weights) in enumerate(layer.weights()):
-                depth, way = divmod(place, layer.num_directions)
-                label = _label(name, f"layer{depth}.{('forward', 'reverse')[way]}")
+                depth, direction = divmod(place, layer.num_directions)
+                label = _label(name, f"layer{depth}.{('forward', 'reverse')[direction]}")
                 yield label, weights, (cell, _gate(cell))
 
 

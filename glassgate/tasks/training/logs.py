@@ -1,4 +1,4 @@
-"""The logs of a training: a CSV file, TensorBoard's events, and a picture of the curves if matplotlib is installed."""
+"""The logs of a training: a CSV file, TensorBoard events, and learning curves if matplotlib is installed."""
 
 import csv
 import io
@@ -10,22 +10,22 @@ from typing import Any
 
 from glassgate.tasks.errors import RunError
 from glassgate.tasks.pictures.charts import curves_picture, has_pictures
-from glassgate.tasks.runs import Run, unwritten, write
+from glassgate.tasks.runs import Run, write, write_error
 
 FOLDER = "logs"
 FILE = "metrics.csv"
 PICTURE = "curves.png"
 
-_DRAW_EVERY = 5.0  # seconds; a picture takes a third of one
+_DRAW_EVERY = 5.0  # seconds; drawing takes about 0.3 seconds
 
 
 class Logs:
-    """Logs in a run's folder; of existing rows those up to `step` are kept.
+    """Writes logs to a run folder; existing rows up to `step` are kept.
 
     Args:
-        run: where they are written
-        monitor: the score that decides which epoch is best
-        step: batches done before
+        run: the run folder
+        monitor: the score that selects the best epoch
+        step: the number of steps done before
     """
 
     def __init__(self, run: Run, monitor: str, step: int):
@@ -45,13 +45,13 @@ class Logs:
         self.drawn = time.monotonic()
 
     def add(self, values: Mapping[str, float], step: int) -> None:
-        """Write a row.
+        """Add a row.
 
         Raises:
-            RunError: the disk does not take it
+            RunError: the files cannot be written
         """
         self.rows.append({**values, "step": step})
-        with self._told():
+        with self._write_errors():
             for name, value in values.items():
                 self.tensorboard.add_scalar(name, value, step)
 
@@ -59,9 +59,9 @@ class Logs:
         """Write all rows to the disk.
 
         Raises:
-            RunError: the disk does not take them
+            RunError: the files cannot be written
         """
-        with self._told():
+        with self._write_errors():
             names = [*dict.fromkeys(name for row in self.rows for name in row)]
             table = io.StringIO(newline="")
             writer = csv.DictWriter(table, names, lineterminator="\n")
@@ -71,14 +71,14 @@ class Logs:
             self.tensorboard.flush()
 
     def close(self) -> None:
-        """Finish the files at the end of a training, also after an error."""
+        """Close the files at the end of a training, even after an error."""
         with suppress(OSError, RunError):
             self.save()
         with suppress(OSError):
             self.tensorboard.close()
 
     def draw(self, ended: bool) -> None:
-        """Replace the picture, at the end of the training or where the last one is some seconds old."""
+        """Replace the picture at the end of training, or if the last one is more than 5 seconds old."""
         if has_pictures() and (ended or time.monotonic() - self.drawn >= _DRAW_EVERY):
             picture = io.BytesIO()
             curves_picture(self.rows, self.monitor, picture)
@@ -86,11 +86,11 @@ class Logs:
             self.drawn = time.monotonic()
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
+    def _write_errors(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:
-            raise unwritten(self.run.path / FOLDER, self.run.path, error) from error
+            raise write_error(self.run.path / FOLDER, self.run.path, error) from error
 
 
 def _plain(value: Any) -> bool | int | float | str:
@@ -99,7 +99,7 @@ def _plain(value: Any) -> bool | int | float | str:
 
 
 def _read(path: Path) -> list[dict[str, Any]]:
-    """The rows of the CSV file; a last one that was cut short is none."""
+    """The rows of the CSV file, without an incomplete last row."""
     if not path.exists():
         return []
     lines = [line for line in path.read_text(encoding="utf-8").splitlines(keepends=True) if line.endswith("\n")]

@@ -1,4 +1,4 @@
-"""A training from its checkpoint, or its start, to its end."""
+"""The training loop."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -8,7 +8,7 @@ import torch
 from glassgate.tasks.data.batches import Encoded
 from glassgate.tasks.progress import Progress
 from glassgate.tasks.runs import Run
-from glassgate.tasks.training.checkpoints import Keeper
+from glassgate.tasks.training.checkpoints import Checkpointer
 from glassgate.tasks.training.logs import Logs
 from glassgate.tasks.training.processes.group import Group
 from glassgate.tasks.training.scoring import AnyTask, score
@@ -22,16 +22,16 @@ def train(
     progress: Progress,
     processes: Group,
 ) -> dict[str, Any]:
-    """Train the task's network, from the run's checkpoint on if there is one, and leave the best weights in it.
+    """Train the task's network, starting from the run's checkpoint if there is one. At the end it has the best weights.
 
     Args:
-        data: its parts train, dev and test
-        run: where it is kept; None to keep it in memory alone, and in all processes but the first
+        data: the encoded parts "train", "dev" and "test"
+        run: the run folder; None to write no files, as in all processes except process 0
         progress: receives the reports
-        processes: that share each batch
+        processes: the processes that divide each batch
 
     Returns:
-        each epoch's scores, those on dev and test of the best one, and the speed
+        the scores of each epoch, the dev and test scores of the best epoch, and the speed
 
     Raises:
         UserError: the loss became NaN or infinite, or the disk is full
@@ -39,11 +39,13 @@ def train(
     """
     options = task.options
     training = Training(task, data["train"], data["dev"], processes)
-    keeper = Keeper(training, run, progress)
-    keeper.restore()
-    if not keeper.finished:
-        what = "tokens" if {"units", "source"} & task.vocabularies.keys() else "time steps"
-        progress.note(f"{training.units_an_epoch:,} {what} per epoch; padding is {training.padding:.1%} of the batches")
+    checkpointer = Checkpointer(training, run, progress)
+    checkpointer.restore()
+    if not checkpointer.finished:
+        name = "tokens" if {"units", "source"} & task.vocabularies.keys() else "time steps"
+        progress.note(
+            f"{training.units_per_epoch:,} {name} per epoch; padding is {training.padding:.1%} of the batches"
+        )
         if processes.size > 1:
             progress.note(f"each batch of {options.batch_size} is shared by {processes}")
         if options.patience and not data["dev"]:
@@ -52,29 +54,29 @@ def train(
             progress.note(f"warning: {sentence}")
         if processes.leads and type(progress) is not Progress:
             progress.note(training.forecast())
-        progress.begin(training.schedule.total * training.units_an_epoch, training.units)
+        progress.begin(training.schedule.total * training.units_per_epoch, training.units)
         if run:
-            keeper.logs = Logs(run, task.monitor, training.steps)
-            training.watched = {}
+            checkpointer.logs = Logs(run, task.monitor, training.steps)
+            training.layer_values = {}
         try:
-            with keeper.stop.listening():
-                _run_epochs(training, keeper)
+            with checkpointer.stop.listening():
+                _run_epochs(training, checkpointer)
         finally:
             task.network.cpu()
             progress.end()
-            if keeper.logs:
-                keeper.logs.close()
-        if data["dev"] and keeper.best_epoch == len(keeper.history) - 1:
-            more = 2 * len(keeper.history)
+            if checkpointer.logs:
+                checkpointer.logs.close()
+        if data["dev"] and checkpointer.best_epoch == len(checkpointer.history) - 1:
+            more = 2 * len(checkpointer.history)
             progress.note(f"the last epoch was the best one; train longer for a better score: --epochs {more}")
-    task.network.load_state_dict(keeper.best)
+    task.network.load_state_dict(checkpointer.best)
     task.network.eval()
-    best = keeper.history[keeper.best_epoch]
+    best = checkpointer.history[checkpointer.best_epoch]
     result = {
         "dev": {name: value for name, value in best.items() if name not in ("epoch", "loss")},
         "test": score(task, data["test"], processes=processes) if data["test"] else {},
         "best_epoch": best["epoch"],
-        "history": keeper.history,
+        "history": checkpointer.history,
         "seconds": round(training.seconds, 3),
         "units_per_second": round(training.units / max(training.seconds, 1e-9)),
         "padding": round(training.padding, 4),
@@ -82,8 +84,8 @@ def train(
     }
     if processes.size > 1:
         result["processes"] = processes.size
-    if keeper.health.messages:
-        result["warnings"] = keeper.health.messages
+    if checkpointer.health.messages:
+        result["warnings"] = checkpointer.health.messages
     if signatures := task.summary.signatures():
         result["signatures"] = signatures
     if run:
@@ -93,17 +95,17 @@ def train(
     return result
 
 
-def _run_epochs(training: Training, keeper: Keeper) -> None:
-    """Train to the end of the schedule; the keeper saves, logs and breaks off."""
-    keeper.start()
-    while not keeper.finished:
+def _run_epochs(training: Training, checkpointer: Checkpointer) -> None:
+    """Train to the end of the schedule."""
+    checkpointer.start()
+    while not checkpointer.finished:
         training.network.train()
         for batch in training.batches_left():
             training.set_rate()
             if training.backward(batch):
-                keeper.before_update()
+                checkpointer.before_update()
                 training.update()
-            keeper.after_batch()
+            checkpointer.after_batch()
         if training.dev:
             training.evaluate()
-        keeper.after_epoch()
+        checkpointer.after_epoch()

@@ -1,4 +1,4 @@
-"""A learning rate found before the training: where the loss falls fastest while the rate rises (Smith, 2017)."""
+"""Learning rate range test: selects the rate at which the loss falls fastest while the rate rises (Smith 2017)."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -19,17 +19,17 @@ PICTURE = "learning_rate.svg"
 
 _LOWEST, _HIGHEST = 1e-5, 1.0
 _STEPS = 100
-_SMOOTHING = 0.98  # weight of the mean of the losses before
-_DIVERGED = 4.0  # times the smallest loss
-_FIRST = 10  # steps before the suggestion; their smoothed losses are noisy
+_SMOOTHING = 0.98  # decay of the moving average of losses
+_DIVERGED = 4.0  # the search ends at this multiple of the smallest loss
+_FIRST = 10  # steps that are skipped, because their smoothed losses are noisy
 
 
-class Found(NamedTuple):
+class RateSearch(NamedTuple):
     """The result of the search.
 
     Attributes:
         rate: the learning rate at which the loss fell fastest, to two digits
-        rates, losses: of each step, the losses smoothed
+        rates, losses: the rate and the smoothed loss of each step
     """
 
     rate: float
@@ -37,7 +37,7 @@ class Found(NamedTuple):
     losses: list[float]
 
     def draw(self, folder: Path, progress: Progress) -> None:
-        """Draw the losses into a run's folder, where matplotlib is installed."""
+        """Draw the losses to a run folder if matplotlib is installed, and report the rate."""
         if has_pictures():
             rate_picture(self.rates, self.losses, self.rate, folder / PICTURE)
             progress.note(f"learning rate {self.rate:g}: where the loss fell fastest, see {folder / PICTURE}")
@@ -45,11 +45,11 @@ class Found(NamedTuple):
             progress.note(f"learning rate {self.rate:g}: where the loss fell fastest")
 
 
-def find_rate(task: AnyTask, data: Sequence[Encoded], processes: Group) -> Found:
-    """Train a task's network for 100 steps while the rate rises from 1e-5 to 1; its weights are useless afterwards.
+def find_rate(task: AnyTask, data: Sequence[Encoded], processes: Group) -> RateSearch:
+    """Train a task's network for 100 steps while the rate rises from 1e-5 to 1. Discard the network afterwards.
 
     Raises:
-        OptionError: the loss falls at no rate, or there are several processes
+        OptionError: the loss is not finite even at small rates, or there are several processes
     """
     if processes.size > 1:
         raise OptionError(
@@ -71,11 +71,11 @@ def find_rate(task: AnyTask, data: Sequence[Encoded], processes: Group) -> Found
     if len(losses) < _FIRST + 2:
         raise OptionError("lr_find: the loss became NaN or infinite at the smallest rates; give a --learning-rate")
     steepest = _FIRST + int(np.gradient(losses[_FIRST:], rates[_FIRST : len(losses)]).argmin())
-    return Found(float(f"{rates[steepest]:.2g}"), rates[: len(losses)], losses)
+    return RateSearch(float(f"{rates[steepest]:.2g}"), rates[: len(losses)], losses)
 
 
 def _endless(training: Training) -> Iterator[Batch]:
-    """The batches of one epoch after the other."""
+    """The batches of consecutive epochs."""
     training.network.train()
     while True:
         yield from training.batches_left()

@@ -1,25 +1,26 @@
-"""The learning rate at each moment of a training, and its end: longer while the dev score improves."""
+"""The learning rate schedule: warm-up, a cosine decay, and a plateau that lasts while the dev score improves."""
 
 import math
 from collections.abc import Sequence
 
-_WINDOW = 4  # the last epochs, one in so many of the planned ones, are compared with those before
-_WORTH = 0.02  # of the whole improvement so far: a smaller gain ends the pause
-_DECAY = 4  # after patience runs out the rate decays for one epoch in so many of those done
+_WINDOW = 4  # the last 1/4 of the planned number of epochs is compared with the epochs before
+_WORTH = 0.02  # the plateau ends if the gain is smaller than this fraction of the whole improvement so far
+_DECAY = 4  # after patience runs out, the rate decays for 1/4 of the number of epochs done
 
 
 class Schedule:
-    """A climb, half a cosine to zero, and a pause half way through it while the dev score improves.
+    """Warm-up and half a cosine down to zero, with a plateau half way while the dev score improves.
 
     Args:
-        epochs: the planned ones
-        most: the bound on all epochs, those of the pause included
+        epochs: the planned number of epochs
+        most: the maximum number of epochs, including those of the plateau
         warmup: the fraction of the planned epochs in which the rate rises
-        patience: epochs without a better dev score after which the rate decays at once and training ends; 0 for never
+        patience: the number of epochs without a better dev score after which the rate decays and training ends; 0
+            disables it
 
     Attributes:
-        held: epochs of the pause so far; the rate stays at its value half way
-        ending: the epoch at which patience ran out, and the epochs left from there on
+        held: the number of epochs of the plateau so far, with a constant rate
+        ending: the epoch at which patience ran out, and the number of epochs left from there; None before
     """
 
     def __init__(self, epochs: int, most: int, warmup: float, patience: int = 0):
@@ -29,30 +30,30 @@ class Schedule:
 
     @property
     def half(self) -> int:
-        """The epoch before which the pause is."""
+        """The epoch at which the plateau begins."""
         return -(-self.epochs // 2)
 
     @property
     def total(self) -> int:
-        """All epochs, as far as is known."""
+        """The total number of epochs, as known so far."""
         planned = self.epochs + self.held
         return planned if self.ending is None else min(planned, sum(self.ending))
 
     def done(self, place: float) -> float:
-        """The fraction of the training that is done, without the pause.
+        """The completed fraction of the training, without the plateau.
 
         Args:
-            place: in epochs from the start
+            place: the position, in epochs from the start
         """
         if place > self.half:
             place = max(self.half, place - self.held)
         return place / self.epochs
 
     def rate(self, place: float) -> float:
-        """The fraction of the largest learning rate.
+        """The learning rate as a fraction of the peak rate.
 
         Args:
-            place: in epochs from the start
+            place: the position, in epochs from the start
         """
         if self.ending is None:
             return self._planned(place)
@@ -60,10 +61,10 @@ class Schedule:
         return self._planned(start) * max(0.0, 1 - (place - start) / length)
 
     def after(self, scores: Sequence[float]) -> None:
-        """Decide after an epoch.
+        """Extend the plateau, or end the training early, after an epoch.
 
         Args:
-            scores: on dev data, of each epoch so far; more is better
+            scores: the dev scores of all epochs so far; larger is better
         """
         epoch = len(scores)
         stale = epoch - 1 - scores.index(max(scores))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from glassgate.tasks.data.batches import ALL, Batch, Batches, Encoded, Loader, Piece, Share, is_idle, lengths
+from glassgate.tasks.data.batches import ALL, Batch, Batches, Encoded, Loader, Piece, Shard, is_idle, lengths
 from glassgate.tasks.definition import Definition
 from glassgate.tasks.training.processes.group import Group
 
@@ -24,46 +24,46 @@ def score(
     """Return the scores on encoded examples.
 
     Args:
-        task: with its network
+        task: the task with its network
         encoded: the examples
-        quickly: whether as between epochs; see `Definition.glance`
-        processes: that divide the examples among themselves; only this one if None
+        quickly: whether to use `Definition.glance`, as between epochs
+        processes: the processes that divide the examples; None for this process only
     """
-    return scored(measured(task, encoded, quickly, processes.share if processes else ALL), processes)
+    return scored(measured(task, encoded, quickly, processes.shard if processes else ALL), processes)
 
 
 def measured(
-    task: AnyTask, encoded: Sequence[Encoded], quickly: bool = False, share: Share = ALL
+    task: AnyTask, encoded: Sequence[Encoded], quickly: bool = False, shard: Shard = ALL
 ) -> "MetricCollection":
     """Return the metrics, updated with encoded examples; see `score`.
 
     Args:
-        share: the rows of the batches that are counted
+        shard: the rows of each batch to count
     """
     observe = task.glance if quickly else task.observe
     metrics = task.metrics().to(device_of_network(task.network))
-    for output, batch, _ in outputs(task, encoded, share=share):
+    for output, batch, _ in outputs(task, encoded, shard=shard):
         metrics.update(**observe(output, batch))
     return metrics
 
 
 @torch.inference_mode()
 def outputs(
-    task: AnyTask, encoded: Sequence[Encoded], batches: Batches | None = None, share: Share = ALL
+    task: AnyTask, encoded: Sequence[Encoded], batches: Batches | None = None, shard: Shard = ALL
 ) -> Iterator[tuple[Any, Batch, list[Piece]]]:
-    """Yield the network's output for each batch, the batch, and the pieces that are its rows.
+    """Yield the network's output for each batch, the batch, and the pieces in its rows.
 
     Args:
-        batches: those of evaluation if None
-        share: the rows of them that are read
+        batches: the batches; those for evaluation if None
+        shard: the rows of each batch to read
     """
     batches = task.batching().evaluation(lengths(encoded)) if batches is None else batches
     device = device_of_network(task.network)
     task.network.eval()
-    for pieces, batch in zip(batches, Loader(encoded, batches, task.padding, share=share), strict=True):
+    for pieces, batch in zip(batches, Loader(encoded, batches, task.padding, shard=shard), strict=True):
         if not is_idle(batch):
             batch = {name: tensor.to(device) for name, tensor in batch.items()}
-            yield task.network(batch), batch, share.of(pieces)
+            yield task.network(batch), batch, shard.of(pieces)
 
 
 def device_of_network(network: nn.Module) -> torch.device:
@@ -72,7 +72,7 @@ def device_of_network(network: nn.Module) -> torch.device:
 
 
 def scored(metrics: "MetricCollection", processes: Group | None = None) -> dict[str, float]:
-    """Return the scores that have a value, from the counts of all processes."""
+    """Return the scores, computed from the metrics of all processes; scores that are NaN are left out."""
     from glassgate.tasks.metrics.scores import alone
 
     for each in metrics.values():
@@ -80,10 +80,10 @@ def scored(metrics: "MetricCollection", processes: Group | None = None) -> dict[
     if processes is None or processes.size == 1:
         return _computed(metrics)
     counted = {name: copy.deepcopy(each).cpu() for name, each in metrics.items(keep_base=True)}
-    for others in processes.gathered(counted)[1:]:
+    for others in processes.gather(counted)[1:]:
         for name, each in metrics.items(keep_base=True):
             each.merge_state(others[name].to(each.device))
-    return processes.first(_computed(metrics) if processes.leads else {})
+    return processes.broadcast(_computed(metrics) if processes.leads else {})
 
 
 def _computed(metrics: "MetricCollection") -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""Signals that end a training: the first Ctrl-C or SIGTERM between two steps, the next at once."""
+"""Signals that stop a training: the first Ctrl-C or SIGTERM after the current step, the next one immediately."""
 
 import os
 import signal
@@ -14,11 +14,11 @@ from glassgate.tasks.progress import Progress
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
-class Stop:
-    """Whether a training is to end.
+class StopRequest:
+    """A request to stop the training, made by a signal.
 
     Attributes:
-        received: the signal's number; 0 while there was none
+        received: the number of the signal; 0 if none was received
     """
 
     def __init__(self, progress: Progress):
@@ -28,7 +28,7 @@ class Stop:
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """Listen for both signals; in a thread that cannot, do nothing."""
+        """Handle both signals inside the `with`; does nothing outside of the main thread."""
         if threading.current_thread() is threading.main_thread():
             for number in SIGNALS:
                 before = signal.getsignal(number)
@@ -37,24 +37,24 @@ class Stop:
         try:
             yield
         finally:
-            self._leave()
+            self._restore()
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
         self.received = number
         self.progress.stopping()
-        self._leave()
+        self._restore()
 
-    def _leave(self) -> None:
+    def _restore(self) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
 
 def end_with_parent() -> None:
-    """Let this process, the child of another, end when that one does, even by kill -9."""
+    """Terminate this process when its parent process ends, even by kill -9."""
     if parent := parent_process():
         threading.Thread(target=_end_after, args=(parent.sentinel,), daemon=True).start()
 
 
 def _end_after(sentinel: int) -> None:
     wait([sentinel])
-    os._exit(1)  # saved files are complete at every moment
+    os._exit(1)  # safe: files are replaced atomically

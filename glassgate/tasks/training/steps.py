@@ -1,4 +1,4 @@
-"""The steps of a training. A step's batch, noise and rate follow from its number, so training can go on anywhere."""
+"""Training steps. Batch, random state and learning rate are functions of the step number, so training can resume."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -16,7 +16,7 @@ from torch.optim import AdamW
 from glassgate.tasks.data.batches import Batch, Batches, Encoded, Loader, is_idle, lengths, padding, sample
 from glassgate.tasks.loss import Loss, Mean, value
 from glassgate.tasks.training.devices import device_of
-from glassgate.tasks.training.layer_statistics import Watch
+from glassgate.tasks.training.layer_statistics import LayerStatistics
 from glassgate.tasks.training.processes.group import Group
 from glassgate.tasks.training.schedule import Schedule
 from glassgate.tasks.training.scoring import AnyTask, score, scored
@@ -26,22 +26,22 @@ _SAMPLE = 20_000  # tokens or time steps of the training data that are scored li
 
 
 class Step(NamedTuple):
-    """What a step came to, in all processes together: its loss, and how many tokens or time steps were read."""
+    """The result of a step over all processes: its loss, and the number of tokens or time steps."""
 
     loss: float
     units: int
 
 
 class Training:
-    """A task's network with its place in the training: epoch, and batches done of it.
+    """The state of a training: network, optimizer, and position as epoch and batch.
 
     Attributes:
-        model: the network, or the network whose gradients are averaged over the processes
-        step: loss and size of the last batch
-        asks: returns numbers that this process sends to the others with each batch
-        answers: the sums of these numbers over all processes
-        scores: of the last evaluation on dev data
-        watched: values of the layers for the next row of the logs; None without logs
+        model: the network, wrapped in `DistributedDataParallel` if there are several processes
+        step: the result of the last step
+        requests: returns the requests of this process, which are sent with each batch
+        request_sums: the sums of the requests of all processes
+        scores: the scores of the last evaluation on dev data
+        layer_values: statistics of the layers for the next row of the logs; None without logs
     """
 
     def __init__(self, task: AnyTask, data: Sequence[Encoded], dev: Sequence[Encoded], processes: Group):
@@ -59,7 +59,7 @@ class Training:
         self.data = data
         self.dev = dev
         self.lengths = lengths(data)
-        self.units_an_epoch = task.batching().units(self.lengths)
+        self.units_per_epoch = task.batching().units(self.lengths)
         self.epoch = 0
         self.batch = 0
         self.steps = 0
@@ -67,31 +67,31 @@ class Training:
         self.seconds = 0.0
         self.batches: Batches = []
         self.step = Step(0.0, 0)
-        self.asks: Callable[[], Sequence[float]] = tuple
-        self.answers: list[float] = []
+        self.requests: Callable[[], Sequence[float]] = tuple
+        self.request_sums: list[float] = []
         self.scores: dict[str, float] = {}
-        self.dev_loss: np.ndarray | None = None  # of each part of it the sum, and of how many values
+        self.dev_loss: np.ndarray | None = None  # sum and count of each part of the loss, `(P, 2)`
         self.sample = sample(data, _SAMPLE, options.seed)
         self.padding = padding(self.order())
         self.carried: Sequence[str] = getattr(task.network, "carried", ())
         self.rate = 0.0
         patience = options.patience if dev else 0
         self.schedule = Schedule(options.epochs, options.max_epochs if dev else 0, options.warmup, patience)
-        self.watch = Watch(self.network)
-        self.watched: dict[str, float] | None = None
+        self.layer_statistics = LayerStatistics(self.network)
+        self.layer_values: dict[str, float] | None = None
 
     def batches_left(self) -> Iterator[Batch]:
-        """The batches left of the present epoch, on the device."""
+        """The remaining batches of the current epoch, on the device."""
         self.batches = self.order()
-        for batch in Loader(self.data, self.batches, self.task.padding, self.batch, self.processes.share):
-            yield self._here(batch)
+        for batch in Loader(self.data, self.batches, self.task.padding, self.batch, self.processes.shard):
+            yield self._to_device(batch)
 
     def order(self) -> Batches:
-        """The batches of the present epoch."""
+        """The batches of the current epoch."""
         return self.task.batching().training(self.lengths, self.epoch)
 
     def set_rate(self) -> None:
-        """Take the learning rate of the next batch from the schedule."""
+        """Set the learning rate of the next batch."""
         self.rate = self.task.options.learning_rate * self.schedule.rate(self.place())
 
     def place(self) -> float:
@@ -99,7 +99,7 @@ class Training:
         return self.epoch + (self.batch + 0.5) / max(1, len(self.batches))
 
     def backward(self, batch: Batch) -> bool:
-        """Add the gradients of a batch; whether they are complete, so that `update` is next."""
+        """Add the gradients of a batch; return whether all batches of the optimizer step are done."""
         accumulate = self.task.options.accumulate
         complete = (self.batch + 1) % accumulate == 0 or self.batch + 1 == len(self.batches)
         if self.batch % accumulate == 0:
@@ -107,8 +107,8 @@ class Training:
         self._seed(batch)
         self.task.begin_step(self.schedule.done(self.place()))
         with self._averaging(complete):
-            with self.watch.inputs() if self._is_watched(self.steps + 1) else nullcontext(), self._autocast():
-                loss = self._joined(self.task.loss(self.model(batch), batch), batch)
+            with self.layer_statistics.inputs() if self._is_logged(self.steps + 1) else nullcontext(), self._autocast():
+                loss = self._global_loss(self.task.loss(self.model(batch), batch), batch)
             self.scaler.scale(loss / accumulate).backward()
         self.batch += 1
         self.steps += 1
@@ -117,9 +117,9 @@ class Training:
         return complete
 
     def update(self) -> None:
-        """Take a step of the optimizer at `rate`."""
-        if self.watched is not None and self._is_watched(self.steps):
-            self.watched |= self.watch.gradients() | self.watch.values()
+        """Run an optimizer step with the current learning rate."""
+        if self.layer_values is not None and self._is_logged(self.steps):
+            self.layer_values |= self.layer_statistics.gradients() | self.layer_statistics.values()
         if clip := self.task.options.clip:
             nn.utils.clip_grad_norm_(self.network.parameters(), clip)
         for group in self.optimizer.param_groups:
@@ -129,29 +129,29 @@ class Training:
 
     @torch.inference_mode()
     def evaluate(self) -> None:
-        """Take the scores, and the loss, on dev data."""
+        """Compute the scores and the loss on dev data."""
         self.network.eval()
         self.metrics.reset()
         self.dev_loss = None
         batches = self.task.batching().evaluation(lengths(self.dev))
-        for batch in Loader(self.dev, batches, self.task.padding, share=self.processes.share):
+        for batch in Loader(self.dev, batches, self.task.padding, shard=self.processes.shard):
             if is_idle(batch):
                 continue
-            batch = self._here(batch)
+            batch = self._to_device(batch)
             with self._autocast():
                 output = self.network(batch)
                 self.metrics.update(**self.task.glance(output, batch))
-                if self.task.one_loss:
+                if self.task.comparable_losses:
                     parts = [(float(part.total), float(part.number)) for part in self.task.loss(output, batch)]
                     self.dev_loss = np.array(parts) + (0.0 if self.dev_loss is None else self.dev_loss)
         self.scores = scored(self.metrics, self.processes)
 
     def forecast(self) -> str:
-        """Describe how long training takes, from the time of one step on a copy of the network."""
+        """Estimate the duration of the training from the time of one step on a copy of the network."""
         network, batches = deepcopy(self.network).train(), self.order()
         middle = [*islice(batches, len(batches) // 2, len(batches) // 2 + 1)]
-        (batch,) = map(self._here, Loader(self.data, middle, self.task.padding))
-        batch["goes_on"] = torch.zeros_like(batch["goes_on"])  # no batch before this one left a state
+        (batch,) = map(self._to_device, Loader(self.data, middle, self.task.padding))
+        batch["continues"] = torch.zeros_like(batch["continues"])  # there is no state of a previous batch
         optimizer = AdamW(network.parameters())
         with torch.random.fork_rng():
             for _ in range(2):  # the first one may compile kernels
@@ -159,33 +159,33 @@ class Training:
                 value(self.task.loss(network(batch), batch)).backward()
                 optimizer.step()
                 seconds = time.perf_counter() - start
-        an_epoch = seconds * self.units_an_epoch / max(1, int(batch["lengths"].sum())) / self.processes.size
+        epoch_seconds = seconds * self.units_per_epoch / max(1, int(batch["lengths"].sum())) / self.processes.size
         schedule = self.schedule
-        said = f"about {duration(an_epoch)} per epoch, {duration(an_epoch * schedule.total)} in all"
+        text = f"about {duration(epoch_seconds)} per epoch, {duration(epoch_seconds * schedule.total)} in all"
         if schedule.most == schedule.epochs:
-            return said
+            return text
         return (
-            f"{said}; while the dev score improves training goes on, up to {plural(schedule.most, 'epoch')} "
-            f"({duration(an_epoch * schedule.most)}; --max-epochs)"
+            f"{text}; while the dev score improves training goes on, up to {plural(schedule.most, 'epoch')} "
+            f"({duration(epoch_seconds * schedule.most)}; --max-epochs)"
         )
 
     def dev_curves(self) -> dict[str, float]:
-        """The dev data's part in the logs."""
-        sums = np.array([each for each in self.processes.gathered(self.dev_loss) if each is not None]).sum(0)
+        """The loss and the scores on dev data, for the logs."""
+        sums = np.array([each for each in self.processes.gather(self.dev_loss) if each is not None]).sum(0)
         loss = {"loss": float((sums[:, 0] / sums[:, 1].clip(1)).sum())} if sums.shape else {}
         return {f"dev_{name}": value for name, value in (loss | self.scores).items()}
 
     def sample_score(self) -> dict[str, float]:
-        """The monitored score on some of the training data, seen as the dev data is."""
+        """The monitored score on a sample of the training data, computed as on dev data."""
         scores = score(self.task, self.sample, quickly=True, processes=self.processes)
         self.network.train()
         return {name: value for name, value in scores.items() if name == self.task.monitor}
 
-    def _here(self, batch: Batch) -> Batch:
+    def _to_device(self, batch: Batch) -> Batch:
         return {name: tensor.to(self.device, non_blocking=True) for name, tensor in batch.items()}
 
     def _seed(self, batch: Batch) -> None:
-        """Let the noise of a step follow from its place."""
+        """Set the random state of a step: a function of the seed and the position."""
         words = np.random.SeedSequence([self.task.options.seed, self.epoch, self.batch]).generate_state(2, np.uint32)
         seed = int(words[0]) << 31 | int(words[1]) >> 1
         if self.processes.size > 1:
@@ -198,26 +198,26 @@ class Training:
         return torch.autocast(self.device.type, dtype, enabled=precision != "32-true", cache_enabled=False)
 
     def _averaging(self, complete: bool) -> AbstractContextManager[None]:
-        """Average the gradients over the processes, once they are complete."""
+        """Skip the averaging of gradients over processes until the gradients of a step are complete."""
         if isinstance(self.model, DistributedDataParallel) and not complete:
             return self.model.no_sync()
         return nullcontext()
 
-    def _joined(self, loss: Loss, batch: Batch) -> Tensor:
-        """The mean over the rows of all processes, so that the mean of their gradients is that of one process.
+    def _global_loss(self, loss: Loss, batch: Batch) -> Tensor:
+        """The loss over the rows of all processes, scaled so that averaged gradients equal those of one process.
 
-        One message sums the losses and the other numbers that the processes exchange in this step.
+        One all-reduce sums the losses, the numbers of tokens and the requests.
         """
         if is_idle(batch):
             loss = [Mean(part.total * 0.0, 0) for part in loss]
         units = 0.0 if is_idle(batch) else float(batch["lengths"].sum())
-        own = [float(part.total.detach()) for part in loss] + [float(part.number) for part in loss]
-        units, *sums = self.processes.sum([units, *own, *self.asks()])
-        totals, counts, self.answers = sums[: len(loss)], sums[len(loss) : len(own)], sums[len(own) :]
+        values = [float(part.total.detach()) for part in loss] + [float(part.number) for part in loss]
+        units, *sums = self.processes.sum([units, *values, *self.requests()])
+        totals, counts, self.request_sums = sums[: len(loss)], sums[len(loss) : len(values)], sums[len(values) :]
         parts = zip(totals, counts, strict=True)
         self.step = Step(sum(total / max(1.0, count) for total, count in parts), int(units))
         return value(loss, counts) * self.processes.size
 
-    def _is_watched(self, step: int) -> bool:
-        """Whether the layers are looked at in this step: its row is logged."""
-        return self.watched is not None and step % self.task.options.log_every == 0
+    def _is_logged(self, step: int) -> bool:
+        """Whether the layers are measured in this step, for its row of the logs."""
+        return self.layer_values is not None and step % self.task.options.log_every == 0

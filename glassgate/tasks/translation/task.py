@@ -77,11 +77,11 @@ class Translation(Task[TranslationOptions, Pair, list[Translated]]):
     name = "translation"
     options_type = TranslationOptions
     try_next = ("translate {run} {file}", "evaluate {run} {file}")
-    own_try_next = ('translate {run} <<< "the twenty-first of March 1987"',)
+    builtin_try_next = ('translate {run} <<< "the twenty-first of March 1987"',)
     padding = {"source": PADDING, "target": PADDING, "reference": 0}
-    given_field = "source"
+    input_field = "source"
     summary_type = TranslationSummary
-    own_options = {
+    builtin_options = {
         "source_unit": "character",
         "target_unit": "character",
         "hidden_size": 128,
@@ -111,7 +111,7 @@ class Translation(Task[TranslationOptions, Pair, list[Translated]]):
             progress.note(note_on_unsegmented(path, unsegmented))
         return [dataclasses.replace(pair, source=self.prepared(pair.source)) for pair in pairs]
 
-    def read_own(self) -> Split[Pair]:
+    def read_builtin(self) -> Split[Pair]:
         return self.hold_out(dates_and_numbers(_OWN), self.options.held_out)
 
     def hold_out(self, examples: Sequence[Pair], fraction: float) -> Split[Pair]:

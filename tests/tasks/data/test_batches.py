@@ -31,11 +31,11 @@ def test_every_unit_once(lengths: list[int], rows: int, longest: int, first: int
 def test_rows_of_a_stream_go_on(lengths: list[int], rows: int, longest: int, first: int) -> None:
     batches = list(Streams(lengths, rows, longest, first))
     assert len(batches) == len(Streams(lengths, rows, longest, first))
-    assert not any(piece.goes_on for piece in batches[0])
+    assert not any(piece.continues for piece in batches[0])
     height = -(-sum(lengths) // rows)
     for before, after in pairwise(batches):
         for one, other in zip(before, after, strict=True):
-            assert other.goes_on == (len(other) > 0 and one.index == other.index and one.stop == other.start)
+            assert other.continues == (len(other) > 0 and one.index == other.index and one.stop == other.start)
     for row in range(rows):
         assert sum(len(batch[row]) for batch in batches) <= height
 

@@ -51,7 +51,7 @@ def test_as_excel_writes_it_with_the_sentence_in_each_row_and_other_marks(file: 
     rows = ["sep=;", "token;sentence_id;ner", *("a;1;I-X", "b;1;I-X", "c;2;O", "d;2;I-X")]
     file.write_bytes("\r\n".join([*rows, ""]).encode("utf-8-sig"))
     assert found(file) == [(("a", "b"), ("B-X", "I-X")), (("c", "d"), ("O", "B-X"))]
-    assert "IOB1, converted to IOB2" in look_at_tokens(file).said()
+    assert "IOB1, converted to IOB2" in look_at_tokens(file).description()
 
 
 def test_empty_rows_between_sentences(file: Path) -> None:

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import glassgate as gg
-from glassgate.tasks.training.layer_statistics import Watch
+from glassgate.tasks.training.layer_statistics import LayerStatistics
 
 
 class Network(nn.Module):
@@ -16,13 +16,13 @@ class Network(nn.Module):
 
 def test_gradient_norm_forget_bias_and_saturation() -> None:
     network = Network()
-    watch, layer = Watch(network), network.encoder
+    statistics, layer = LayerStatistics(network), network.encoder
     with torch.no_grad():
         layer.bias_ih_l0.view(4, 4)[1] = 20.0  # the forget gate is open in every step
         layer.bias_hh_l0.view(4, 4)[1] = 1.0
-    with watch.inputs():
+    with statistics.inputs():
         layer(torch.randn(2, 5, 3))[0].sum().backward()
     norm = torch.stack([each.grad.square().sum() for each in layer.parameters()]).sum().sqrt()
-    assert watch.gradients() == {"gradient_norm/layer0.forward": pytest.approx(float(norm), rel=1e-5)}
-    assert watch.values() == {"forget_bias/layer0.forward": 21.0, "saturation/layer0.forward": 1.0}
-    assert watch.values() == {"forget_bias/layer0.forward": 21.0}  # inputs are used once
+    assert statistics.gradients() == {"gradient_norm/layer0.forward": pytest.approx(float(norm), rel=1e-5)}
+    assert statistics.values() == {"forget_bias/layer0.forward": 21.0, "saturation/layer0.forward": 1.0}
+    assert statistics.values() == {"forget_bias/layer0.forward": 21.0}  # inputs are used once

@@ -16,7 +16,7 @@ from glassgate.tasks.data.series.columns import Numbers, Stamps, resolved
 from glassgate.tasks.data.series.reader import Frame, Table
 from glassgate.tasks.data.series.schema import Frequency, Schema, infer, shown
 from glassgate.tasks.data.series.steps import Series, Steps
-from glassgate.tasks.data.store.arrow import Arrow, Column, is_large, kept
+from glassgate.tasks.data.store.arrow import Arrow, Column, cached, is_large
 from glassgate.tasks.errors import DataError
 from glassgate.tasks.progress import Progress
 
@@ -49,7 +49,7 @@ def read_series(
         return _series(file, table, schema, progress)
 
     if table.path is not None and is_large([table.path]):
-        return kept([Path(table.path)], ["series", json.dumps(asdict(schema))], write, opened)
+        return cached([Path(table.path)], ["series", json.dumps(asdict(schema))], write, opened)
     sink = pa.BufferOutputStream()
     _Rows(table, schema, None, Progress()).write(sink)
     return opened(Arrow(sink.getvalue()))

@@ -66,7 +66,7 @@ class Arrow:
         return (reader.get_batch(k) for k in range(start, reader.num_record_batches if stop is None else stop))
 
 
-def kept(
+def cached(
     sources: Sequence[Path],
     reading: Sequence[object],
     write: Callable[[pa.NativeFile], None],
@@ -246,7 +246,7 @@ class Numbers:
         return f"{self.units.digest} {self.first}".encode() + self.table.tobytes()
 
 
-def looked_up(units: Units, table: np.ndarray) -> np.ndarray:
+def look_up(units: Units, table: np.ndarray) -> np.ndarray:
     """Return each token's number in a table of the symbols' numbers, `(L,)`; of very many on disk, `Numbers`."""
     if len(units) > _AT_ONCE and units.column.file.digest:
         return cast(np.ndarray, Numbers(units, table))

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from glassgate.tasks.data.files import count_lines
-from glassgate.tasks.data.store.arrow import Arrow, Column, Units, is_large, kept
+from glassgate.tasks.data.store.arrow import Arrow, Column, Units, cached, is_large
 from glassgate.tasks.progress import Progress
 
 Example = TypeVar("Example")
@@ -66,7 +66,7 @@ def store(
         _write(sink, examples, fields, lambda line: tell.converting(str(sources[0]), min(1.0, line / lines)))
         tell.converting(str(sources[0]), 1.0)
 
-    return kept(paths, [*reading, *fields], write, opened)
+    return cached(paths, [*reading, *fields], write, opened)
 
 
 class Stored(Sequence[Example]):

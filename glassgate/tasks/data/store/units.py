@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from glassgate.tasks.data.files import local, opened, opened_text
-from glassgate.tasks.data.store.arrow import Arrow, Column, Units, kept
+from glassgate.tasks.data.store.arrow import Arrow, Column, Units, cached
 from glassgate.tasks.errors import DataError
 from glassgate.tasks.progress import Progress
 
@@ -40,7 +40,7 @@ def read_units(
         parts = [batch.column(0).to_numpy() for batch in file.batches()]
         return Column(file, 0, symbols, parts)
 
-    column = kept([path], [unit], write, opened)
+    column = cached([path], [unit], write, opened)
     return Units(column, 0, len(column))
 
 

@@ -1,1 +1,1 @@
-"""Training in several processes: the environment that describes them, and the messages between them."""
+"""Training in several processes: the environment that describes them, and the communication between them."""

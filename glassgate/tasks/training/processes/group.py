@@ -1,4 +1,4 @@
-"""Messages between the processes of a training; a single process gets its own values back."""
+"""Communication between the processes of a training; with a single process, values are returned unchanged."""
 
 import atexit
 import os
@@ -11,19 +11,19 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 
-from glassgate.tasks.data.batches import Share
+from glassgate.tasks.data.batches import Shard
 from glassgate.tasks.errors import UserError
 from glassgate.tasks.training.processes.interface import interface_towards
-from glassgate.tasks.training.processes.world import World, here
+from glassgate.tasks.training.processes.world import World, from_environment
 
 Value = TypeVar("Value")
 
-_TIMEOUT = timedelta(minutes=30)  # for all to start, and for each message
+_TIMEOUT = timedelta(minutes=30)  # of the connection, and of each collective operation
 _CPU = torch.device("cpu")
 
 
 class LostError(UserError):
-    """Another process is gone."""
+    """The connection to another process was lost."""
 
 
 class SharedError(UserError):
@@ -31,11 +31,11 @@ class SharedError(UserError):
 
 
 class Group:
-    """The processes of a training: `group` makes it, once.
+    """The processes of a training. Call `group()` to get it.
 
     Attributes:
-        world: their number, and the place of this one
-        advice: how to continue when another process is lost
+        world: the number of processes and the rank of this one
+        advice: appended to the error if another process is lost
     """
 
     def __init__(self, world: World):
@@ -48,26 +48,26 @@ class Group:
         return self.world.size
 
     def __str__(self) -> str:
-        places = f" on {self.world.nodes} machines" if self.world.nodes > 1 else ""
-        return f"{self.size} processes{places}"
+        machines = f" on {self.world.nodes} machines" if self.world.nodes > 1 else ""
+        return f"{self.size} processes{machines}"
 
     @property
-    def share(self) -> Share:
-        """The rows of each batch that this process takes."""
-        return Share(self.world.rank, self.size)
+    def shard(self) -> Shard:
+        """The rows of each batch that this process trains on."""
+        return Shard(self.world.rank, self.size)
 
     @property
     def leads(self) -> bool:
-        """Whether this is process 0, which writes the files, shows the progress and decides."""
+        """Whether this is process 0, which writes files and shows the progress."""
         return self.world.rank == 0
 
     @contextmanager
-    def of_a_training(self) -> Iterator[bool]:
+    def connected(self) -> Iterator[bool]:
         """Connect to the other processes; yield whether this one leads.
 
         Raises:
-            UserError: some have not started
-            LostError: another process is gone
+            UserError: the processes did not connect
+            LostError: the connection to another process was lost
         """
         self._connect()
         try:
@@ -87,11 +87,11 @@ class Group:
         """Connect by Gloo, and between GPUs by NCCL."""
         if self.size == 1 or dist.is_initialized():
             return
-        address, port = self.world.meeting_place()
+        address, port = self.world.rendezvous()
         os.environ |= {"MASTER_ADDR": address, "MASTER_PORT": str(port)}
-        card = interface_towards(address, port) if self.world.nodes > 1 else ""
-        if card:
-            os.environ.setdefault("GLOO_SOCKET_IFNAME", card)
+        interface = interface_towards(address, port) if self.world.nodes > 1 else ""
+        if interface:
+            os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
         try:
             dist.init_process_group(
                 "cpu:gloo,cuda:nccl" if torch.cuda.is_available() and dist.is_nccl_available() else "gloo",
@@ -107,7 +107,7 @@ class Group:
             ) from None
         atexit.register(_disconnect)
 
-    def first(self, value: Value) -> Value:
+    def broadcast(self, value: Value) -> Value:
         """Return the value of process 0."""
         if self.size == 1:
             return value
@@ -116,8 +116,8 @@ class Group:
         found: Any = values[0]
         return found
 
-    def gathered(self, value: Value) -> list[Value]:
-        """Return the values of all processes to process 0, to others none."""
+    def gather(self, value: Value) -> list[Value]:
+        """Return the values of all processes in process 0, and an empty list in the others."""
         if self.size == 1:
             return [value]
         values: list[Any] | None = [None] * self.size if self.leads else None
@@ -125,27 +125,27 @@ class Group:
         return values or []
 
     def sum(self, numbers: Sequence[float]) -> list[float]:
-        """Add up numbers, in double precision."""
+        """Return the sum of each number over all processes, in float64."""
         if self.size == 1:
             return list(numbers)
         total = torch.tensor(numbers, dtype=torch.float64)
         dist.all_reduce(total)
         return total.tolist()
 
-    def agreed(self, make: Callable[[], Value]) -> Value:
-        """Return what process 0 makes; a UserError in it ends all."""
+    def broadcast_result(self, make: Callable[[], Value]) -> Value:
+        """Call a function in process 0 and return its result in all processes; a UserError is raised in all."""
         made: Any = None
-        with self.together():
+        with self.shared_errors():
             if self.leads:
                 made = make()
-        return self.first(made)
+        return self.broadcast(made)
 
     @contextmanager
-    def together(self) -> Iterator[None]:
-        """Let a UserError of one process end all, with its message.
+    def shared_errors(self) -> Iterator[None]:
+        """Raise a UserError of one process in all processes.
 
         Raises:
-            SharedError: several processes, and one of them failed
+            SharedError: another process has failed
         """
         fault: UserError | None = None
         try:
@@ -153,9 +153,9 @@ class Group:
         except UserError as error:
             fault = error
         if self.size > 1:
-            faults = self.gathered(str(fault) if fault else "")
+            faults = self.gather(str(fault) if fault else "")
             first = next((number for number, text in enumerate(faults) if text), None)
-            shared = self.first((first, faults[first]) if first is not None else None)
+            shared = self.broadcast((first, faults[first]) if first is not None else None)
             if shared is not None and not (self.leads and fault is not None):
                 place = f"process {shared[0]}: " if shared[0] else ""
                 raise SharedError(place + shared[1]) from fault
@@ -172,7 +172,7 @@ _groups: list[Group] = []
 
 
 def group() -> Group:
-    """Return the processes that this one trains with, as the environment describes them."""
-    if not _groups or _groups[0].world != here():
-        _groups[:] = [Group(here())]
+    """Return the group of processes that the environment describes."""
+    if not _groups or _groups[0].world != from_environment():
+        _groups[:] = [Group(from_environment())]
     return _groups[0]

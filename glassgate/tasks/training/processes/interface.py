@@ -1,4 +1,4 @@
-"""The network card that leads to the other machines; Gloo takes that of the host's name, often the loopback."""
+"""Finds the network interface to other machines; Gloo uses that of the host name, which is often the loopback."""
 
 import socket
 import struct
@@ -8,10 +8,11 @@ _ADDRESS_OF = 0x8915  # SIOCGIFADDR
 
 
 def interface_towards(address: str, port: int) -> str:
-    """Return the name of the network card through which an address is reached; empty where that is not known.
+    """Return the name of the network interface that routes to an address; empty if unknown.
 
     Args:
-        address: of the machine of process 0, which for that one is its own
+        address: the address of process 0; in process 0 it is an address of this machine
+        port: any port of that machine
 
     Example:
         >>> interface_towards("127.0.0.1", 80) in ("lo", "")
@@ -23,15 +24,15 @@ def interface_towards(address: str, port: int) -> str:
 
     try:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-            probe.connect((address, port))  # sends nothing; it looks the way up
-            own = socket.inet_aton(probe.getsockname()[0])
+            probe.connect((address, port))  # sends no packet; it looks up the route
+            source = socket.inet_aton(probe.getsockname()[0])
             for _, name in socket.if_nameindex():
                 request = struct.pack("256s", name.encode()[:15])
                 try:
                     found = fcntl.ioctl(probe.fileno(), _ADDRESS_OF, request)[20:24]
-                except OSError:  # a card without an address
+                except OSError:  # an interface without an address
                     continue
-                if found == own:
+                if found == source:
                     return name
     except OSError:
         return ""

@@ -3,27 +3,27 @@
 import hashlib
 from collections.abc import Mapping, Sequence
 
-from glassgate.tasks.data.batches import Encoded, EncodedLater
+from glassgate.tasks.data.batches import Encoded, LazyEncoded
 from glassgate.tasks.errors import UserError
 from glassgate.tasks.training.processes.group import Group
 
 
 def fingerprints(encoded: Mapping[str, Sequence[Encoded]], processes: Group) -> dict[str, str]:
-    """The fingerprint of each part of the data.
+    """Return the fingerprint of each part of the data.
 
     Raises:
         UserError: the processes have read different data
     """
-    own = {name: _fingerprint(part) for name, part in encoded.items()}
-    with processes.together():
-        for name, first in processes.first(own).items():
-            if own[name] != first:
+    found = {name: _fingerprint(part) for name, part in encoded.items()}
+    with processes.shared_errors():
+        for name, first in processes.broadcast(found).items():
+            if found[name] != first:
                 raise UserError(f"the {name} data is not what process 0 has read; give all machines the same files")
-    return own
+    return found
 
 
 def _fingerprint(encoded: Sequence[Encoded]) -> str:
-    if isinstance(encoded, EncodedLater) and encoded.examples.digest:
+    if isinstance(encoded, LazyEncoded) and encoded.examples.digest:
         return encoded.examples.digest
     digest = hashlib.blake2b(digest_size=16)
     for fields in encoded:

@@ -37,7 +37,7 @@ def path(tmp_path: Path) -> Path:
     return file
 
 
-def kept() -> list[Path]:
+def cached() -> list[Path]:
     return sorted((cache_folder() / "data").iterdir())
 
 
@@ -81,7 +81,7 @@ def test_numbers_are_in_a_memory_map(path: Path) -> None:
     assert found.dtype == np.uint8
     assert not found.flags.writeable
     assert not found.flags.owndata
-    (file,) = kept()
+    (file,) = cached()
     address = found.__array_interface__["data"][0]
     maps = [line.split() for line in Path("/proc/self/maps").read_text().splitlines() if line.endswith(file.name)]
     ranges = [[int(end, 16) for end in words[0].split("-")] for words in maps]
@@ -94,7 +94,7 @@ def test_what_was_read_leaves_the_process(tmp_path: Path, monkeypatch: pytest.Mo
     path.write_text("salt and pepper\n" * 200_000)
     (example,) = text.read_text(path, "character", "file")
     assert isinstance(example.units, mapped.Units)
-    (file,) = kept()
+    (file,) = cached()
     for place in range(999):
         example.units[place * 3000]
     assert in_memory(file) > 1000
@@ -110,7 +110,7 @@ def in_memory(file: Path) -> int:
 
 def test_second_process_uses_what_the_first_made(path: Path) -> None:
     text.read_text(path, "word", "file")
-    (file,) = kept()
+    (file,) = cached()
     before = file.stat().st_mtime_ns, file.stat().st_ino
     code = (
         "import sys; from glassgate.tasks.data import texts; from glassgate.tasks.data.store import arrow, units\n"
@@ -125,25 +125,25 @@ def test_second_process_uses_what_the_first_made(path: Path) -> None:
 def test_changed_file_and_other_units_are_read_anew(path: Path) -> None:
     text.read_text(path, "word", "file")
     text.read_text(path, "character", "file")
-    assert len(kept()) == 2
+    assert len(cached()) == 2
     path.write_text("Other words\n" * 30)
     (example,) = text.read_text(path, "word", "file")
     assert list(example.units) == ["Other", "words", "\n"] * 30
-    assert len(kept()) == 3
+    assert len(cached()) == 3
 
 
 @pytest.mark.parametrize("share", [0.0, 0.5, 0.99])
 def test_file_cut_short_is_made_again(path: Path, share: float) -> None:
     (example,) = text.read_text(path, "word", "file")
     wanted = list(example.units)
-    (file,) = kept()
+    (file,) = cached()
     content = file.read_bytes()
     file.unlink()  # the map of before keeps the old file
     file.write_bytes(content[: int(len(content) * share)])
     (again,) = text.read_text(path, "word", "file")
     assert list(again.units) == wanted
     assert file.read_bytes() == content
-    assert kept() == [file]
+    assert cached() == [file]
 
 
 def test_mistakes_are_told_as_for_a_small_file(path: Path) -> None:
@@ -153,7 +153,7 @@ def test_mistakes_are_told_as_for_a_small_file(path: Path) -> None:
     path.write_bytes(b" \n" * 50)
     with pytest.raises(DataError, match="has only blanks"):
         text.read_text(path, "character", "file")
-    assert not kept()
+    assert not cached()
 
 
 @pytest.mark.parametrize("unit", ["character", "byte", "word"])

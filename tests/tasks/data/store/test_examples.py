@@ -40,7 +40,7 @@ def _small_is_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stored, "_UNITS", 20)
 
 
-def kept() -> list[Path]:
+def cached() -> list[Path]:
     return sorted((cache_folder() / "data").iterdir())
 
 
@@ -113,7 +113,7 @@ def test_examples_are_those_of_memory(kind: str, tmp_path: Path, monkeypatch: py
     assert [plain(each) for each in on_disk[30:3:-2]] == [plain(each) for each in list(wanted)[30:3:-2]]
     assert plain(on_disk[-1]) == plain(wanted[len(wanted) - 1])
     assert on_disk.lengths.tolist() == [len(plain(each)[0]) for each in wanted]
-    assert len(kept()) == 1
+    assert len(cached()) == 1
 
 
 @pytest.mark.parametrize("kind", ["csv", "tsv", "conllu"])
@@ -190,7 +190,7 @@ def test_mistakes_are_told_before_training(kind: str, content: str, message: str
 def test_second_process_uses_what_the_first_made(tmp_path: Path) -> None:
     task = made(tmp_path, "csv")
     count = len(task.read(task.options.data))
-    (file,) = kept()
+    (file,) = cached()
     before = file.stat().st_mtime_ns, file.stat().st_ino
     code = (
         "import sys; from glassgate.tasks.data.store import arrow, examples; arrow.LARGE = 1; examples._write = None\n"
@@ -206,12 +206,12 @@ def test_changed_file_and_damaged_cache_are_made_anew(tmp_path: Path) -> None:
     task = made(tmp_path, "folder")
     path = Path(task.options.data)
     wanted = [plain(each) for each in task.read(path)]
-    (file,) = kept()
+    (file,) = cached()
     content = file.read_bytes()
     file.unlink()  # the map of before keeps the old file
     file.write_bytes(content[:-9])
     assert [plain(each) for each in task.read(path)] == wanted
-    assert kept() == [file]
+    assert cached() == [file]
     (path / "label").write_text("c\n" * len(wanted))  # in the same folder as the units, and part of the stored data
     assert {each.intent for each in task.read(path)} == {"c"}
 
@@ -224,7 +224,7 @@ def test_what_a_full_disk_leads_to(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(stored, "_write", full)
     with pytest.raises(DataError, match=r"a\.csv: could not be kept in .*data .*No space left.*GLASSGATE_CACHE"):
         task.read(task.options.data)
-    assert not kept()
+    assert not cached()
 
 
 class Report(Progress):

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from glassgate.tasks import TASKS
-from glassgate.tasks.data.batches import Batches, Share, Streams, shuffled, whole
+from glassgate.tasks.data.batches import Batches, Shard, Streams, shuffled, whole
 from glassgate.tasks.runs import CHECKPOINT, METRICS
 from tests.tasks.training.processes import crew
 from tests.tasks.training.processes.crew import VARIANTS, broken, fail, fit, resume
@@ -28,7 +28,7 @@ def equal(one: Path, other: Path, tolerance: float = 1e-9) -> None:
 @pytest.mark.parametrize("size", [2, 3])
 def test_each_row_is_one_process_s_and_stays_there(batches: Batches, size: int) -> None:
     for pieces in batches:
-        shares = [Share(rank, size).of(pieces) for rank in range(size)]
+        shares = [Shard(rank, size).of(pieces) for rank in range(size)]
         assert [shares[row % size][row // size] for row in range(len(pieces))] == list(pieces)
         assert sum(map(len, shares)) == len(pieces)
 

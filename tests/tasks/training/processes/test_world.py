@@ -16,7 +16,7 @@ from glassgate.tasks.errors import OptionError, UserError
 from glassgate.tasks.tagging import TaggingOptions
 from glassgate.tasks.training.devices import check_device
 from glassgate.tasks.training.processes import group
-from glassgate.tasks.training.processes.world import World, here
+from glassgate.tasks.training.processes.world import World, from_environment
 
 TORCHRUN = {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}
 TORCHRUN |= {"MASTER_ADDR": "first", "MASTER_PORT": "29500"}
@@ -26,17 +26,17 @@ STEP |= {"SLURM_STEP_NODELIST": "gpu[07,11]"}
 
 
 def test_torchrun_srun_and_nobody() -> None:
-    assert here(TORCHRUN) == World(3, 4, 1, 2, "torchrun")
-    assert here(SLURM | STEP) == World(2, 4, 0, 2, "srun")
+    assert from_environment(TORCHRUN) == World(3, 4, 1, 2, "torchrun")
+    assert from_environment(SLURM | STEP) == World(2, 4, 0, 2, "srun")
     for alone in ({}, TORCHRUN | {"WORLD_SIZE": "1"}, SLURM, SLURM | STEP | {"SLURM_STEP_NUM_TASKS": "1"}):
-        assert here(alone) == World()
+        assert from_environment(alone) == World()
 
 
 def test_where_processes_meet() -> None:
-    assert here(TORCHRUN).meeting_place(TORCHRUN) == ("first", 29500)
-    assert here(SLURM | STEP).meeting_place(SLURM | STEP) == ("gpu07", 15007)
+    assert from_environment(TORCHRUN).rendezvous(TORCHRUN) == ("first", 29500)
+    assert from_environment(SLURM | STEP).rendezvous(SLURM | STEP) == ("gpu07", 15007)
     given = SLURM | STEP | {"MASTER_ADDR": "gpu01", "MASTER_PORT": "4000"}
-    assert here(given).meeting_place(given) == ("gpu01", 4000)
+    assert from_environment(given).rendezvous(given) == ("gpu01", 4000)
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_where_processes_meet() -> None:
 )
 def test_an_environment_that_contradicts_itself(given: dict[str, str], said: str) -> None:
     with pytest.raises(OptionError, match=said):
-        here(given)
+        from_environment(given)
 
 
 @pytest.mark.parametrize(
@@ -66,11 +66,11 @@ def test_an_environment_that_contradicts_itself(given: dict[str, str], said: str
 def test_options_that_cannot_be_shared(options: dict[str, Any], said: str) -> None:
     check_device(TaggingOptions(device="cpu", **options), World())
     with pytest.raises(OptionError, match=said):
-        check_device(TaggingOptions(device="cpu", **options), here(TORCHRUN))
+        check_device(TaggingOptions(device="cpu", **options), from_environment(TORCHRUN))
 
 
 def test_gpus_that_cannot_be_shared(monkeypatch: pytest.MonkeyPatch) -> None:
-    options, world = TaggingOptions(batch_size=8), here(TORCHRUN)
+    options, world = TaggingOptions(batch_size=8), from_environment(TORCHRUN)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     with pytest.raises(OptionError, match="devices: 2 processes of this machine need a GPU each, and it has 1; start"):
