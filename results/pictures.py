@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from glassgate.tasks.data.series import Frequency, given
+from glassgate.tasks.data.series import Frequency, series_of
 from glassgate.tasks.forecasting.output import Forecast, Origin, fan_picture
 from glassgate.tasks.pictures.attention import Attended, attention_picture
 from glassgate.tasks.task import Split
@@ -76,7 +76,7 @@ def _forecast(task: Any, test: Sequence[Any]) -> list[dict[str, Any]]:
 def _origin(kept: Mapping[str, Any]) -> Origin:
     lines = {name: _rows([kept[name]])[0].tolist() for name in ("past", "target", "naive", "seasonal", "values")}
     start = np.datetime64(kept["start"], "us")
-    series = given(np.array(lines["past"]), kept["name"], start, Frequency(**kept["frequency"]))
+    series = series_of(np.array(lines["past"]), kept["name"], start, Frequency(**kept["frequency"]))
     quantiles = _rows(kept["quantiles"]).T.tolist() if kept["quantiles"] else None
     forecast = Forecast(lines["values"], quantiles)
     return Origin(series, len(series), forecast, *(lines[name] for name in ("past", "target", "naive", "seasonal")))

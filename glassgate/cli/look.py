@@ -13,10 +13,10 @@ from glassgate.cli.parser import Parser
 from glassgate.cli.started import started
 from glassgate.tasks import TASKS, task_class
 from glassgate.tasks.data import labelled, records
-from glassgate.tasks.data.columns import look
+from glassgate.tasks.data.columns import detect_layout
 from glassgate.tasks.data.detect import kind_of
 from glassgate.tasks.data.files import STDIN
-from glassgate.tasks.data.formats import FOLDER, LABEL_SUFFIX, recognised
+from glassgate.tasks.data.formats import FOLDER, LABEL_SUFFIX, detect_format
 from glassgate.tasks.data.music import Roll, is_music
 from glassgate.tasks.data.pairs import Pair
 from glassgate.tasks.data.series import Schema, Series, Table, resolved
@@ -108,12 +108,12 @@ def guessed(path: str) -> str:
     if path == STDIN and _holds_series(path):
         return "forecasting"
     try:
-        format, _ = recognised(path, label_suffix=LABEL_SUFFIX)
+        format, _ = detect_format(path, label_suffix=LABEL_SUFFIX)
     except UserError:
         return "language-model"
     if format != "text" or (path != STDIN and Path(path).with_suffix(LABEL_SUFFIX).exists()):
         return "tagging"
-    columns = look(path)
+    columns = detect_layout(path)
     pairs = columns is not None and columns.separator == "\t" and columns.width in (2, 3)
     return "translation" if pairs else "language-model"
 

@@ -14,7 +14,7 @@ from glassgate.cli import main
 from glassgate.tasks import TASKS, task_class
 from glassgate.tasks.data.labelled import Labelled
 from glassgate.tasks.data.pairs import Pair
-from glassgate.tasks.data.series import given
+from glassgate.tasks.data.series import series_of
 from glassgate.tasks.data.series.schema import TIME, Frequency
 from glassgate.tasks.data.tagged import Tagged
 from glassgate.tasks.data.texts import Text
@@ -45,7 +45,7 @@ SPLITS: dict[str, Split[Any]] = {
     "fill-blanks": Split([Text("salt and pepper " * 9)]),
     "regression": Split([Labelled(f"{word} day", f"{len(word)} {-len(word)}.5") for word in ("good", "awful") * 4]),
     "forecasting": Split(
-        [given(np.arange(130) % 7 * 3, "", np.datetime64("2024-01-01", "us"), Frequency(TIME, 10**6))]
+        [series_of(np.arange(130) % 7 * 3, "", np.datetime64("2024-01-01", "us"), Frequency(TIME, 10**6))]
     ),
 }
 # Of these the choice is in how files are read, or where to compute, or has tests of its own.

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from glassgate.cli import main
-from glassgate.tasks.data.series import Series, given
+from glassgate.tasks.data.series import Series, series_of
 from glassgate.tasks.data.series.schema import MONTH, TIME, Frequency
 from glassgate.tasks.data.store import arrow as mapped
 from glassgate.tasks.errors import DataError, OptionError
@@ -40,7 +40,7 @@ def made(name: str = "a", count: int = 80, seed: int = 0, **others: Any) -> Seri
     """Counts with a season of six steps."""
     steps, random = np.arange(count), np.random.default_rng(seed)
     values = 10 + 5 * np.sin(steps * np.pi / 3) + random.integers(0, 4, count)
-    return replace(given(values.round(), name, np.datetime64("2024-01-01", "us"), HOUR), **others)
+    return replace(series_of(values.round(), name, np.datetime64("2024-01-01", "us"), HOUR), **others)
 
 
 def trained(examples: list[Series], **options: Any) -> Forecasting:
@@ -61,7 +61,7 @@ def test_no_value_after_the_cut_changes_a_forecast(model: str, head: str) -> Non
         values = each.values[:].copy()
         values[cut:] = 1000 + number
         other[number] = made(name=names[number], seed=number)
-        other[number] = replace(other[number], values=given(values).values)
+        other[number] = replace(other[number], values=series_of(values).values)
     forecasts = []
     for world in (one, other):
         parts = task.split(world)
@@ -98,7 +98,7 @@ def test_windows_are_exact() -> None:
 
 def test_scores_are_those_of_numpy() -> None:
     series = [made("a"), made("b", seed=1)]
-    series[1] = replace(series[1], values=given(100 * series[1].values[:]).values)
+    series[1] = replace(series[1], values=series_of(100 * series[1].values[:]).values)
     task = trained(series, head="quantiles")
     parts = task.split(series)
     names = ("mse", "mae", "mase", "rmsse", "loss", "size", "in", "away", "mape", "smape", "last_mape")
@@ -169,8 +169,8 @@ def test_a_recursive_model_reads_the_covariates_of_the_step_that_it_forecasts() 
     """A series equal to its random covariate: a covariate read one step late or early has no information about it."""
     random = np.random.default_rng(0)
     chance = random.choice([-1.0, 1.0], 404)
-    known = given(chance).values
-    series = replace(made(count=400), values=given(5 + 2 * chance[:400]).values, known=(known,))
+    known = series_of(chance).values
+    series = replace(made(count=400), values=series_of(5 + 2 * chance[:400]).values, known=(known,))
     for model in MODELS:
         task = trained([series], model=model, known="x", epochs=8, learning_rate=0.02, hidden_size=16, normalize="none")
         (forecast,) = task.predict([series])[0]
@@ -179,7 +179,7 @@ def test_a_recursive_model_reads_the_covariates_of_the_step_that_it_forecasts() 
         if model == "recursive":
             turned = chance.copy()
             turned[402] *= -1
-            (other,) = task.predict([replace(series, known=(given(turned).values,))])[0]
+            (other,) = task.predict([replace(series, known=(series_of(turned).values,))])[0]
             assert other.values[:2] == forecast.values[:2]
             assert abs(other.values[2] - forecast.values[2]) > 2
     with pytest.raises(DataError, match="expected covariates known ahead for 4 steps after the last value, got 3; add"):
@@ -346,10 +346,10 @@ def test_what_cannot_be_forecast_is_refused_before_anything_is_written(table: Pa
     with pytest.raises(DataError, match="season: expected two seasons of 40 steps in the training part, got 56 steps"):
         fit(season=40)
     task = Forecasting(ForecastingOptions.from_mapping(SMALL | {"head": "negative-binomial"}))
-    constant = replace(made("flat"), values=given(np.full(80, 3.0)).values)
+    constant = replace(made("flat"), values=series_of(np.full(80, 3.0)).values)
     for bad, message in (
         (constant, "series 'flat': the training part is constant, 3 at all 56 steps; nothing can be learned from it"),
-        (replace(made(), values=given(made().values[:] - 0.5).values), "expects counts, 0, 1, 2 .*, got "),
+        (replace(made(), values=series_of(made().values[:] - 0.5).values), "expects counts, 0, 1, 2 .*, got "),
     ):
         with pytest.raises(DataError, match=message):
             task.fit(task.split([bad]), run=tmp_path / "run")
@@ -415,7 +415,7 @@ def test_a_bad_table_gets_one_sentence_and_nothing_is_written(
 def test_series_that_training_did_not_have_are_scaled_by_their_own_past() -> None:
     task = trained([made("a"), made("b", seed=1)], normalize="none")
     new = made("c", seed=2)
-    large = replace(new, values=given(1000 * new.values[:] + 5).values)
+    large = replace(new, values=series_of(1000 * new.values[:] + 5).values)
     one, other = (task.predict([each])[0][0].values for each in (new, large))
     assert other == pytest.approx(1000 * np.array(one) + 5, rel=1e-4)
     assert torch.isfinite(torch.tensor(one)).all()

@@ -16,7 +16,7 @@ from glassgate.tasks import run_class, task_class
 from glassgate.tasks.data.labelled import Labelled
 from glassgate.tasks.data.music import KEYS, Roll
 from glassgate.tasks.data.pairs import Pair
-from glassgate.tasks.data.series import given
+from glassgate.tasks.data.series import series_of
 from glassgate.tasks.data.series.schema import TIME, Frequency
 from glassgate.tasks.data.texts import Text
 from glassgate.tasks.data.vocabulary import FIRST, UNKNOWN
@@ -178,7 +178,9 @@ class Case(NamedTuple):
 
 def series(name: str, seed: int) -> Any:
     noise = np.random.default_rng(seed).normal(size=40)
-    return given(np.arange(40) % 7 * 3 + noise, name, np.datetime64("2024-01-01", "us"), Frequency(TIME, 3_600_000_000))
+    return series_of(
+        np.arange(40) % 7 * 3 + noise, name, np.datetime64("2024-01-01", "us"), Frequency(TIME, 3_600_000_000)
+    )
 
 
 TEXTS = [Labelled(f"{word} day", word) for word in ("good", "bad")]

@@ -1,4 +1,4 @@
-"""The pieces of each batch, a function of seed and epoch alone, and the padded tensors made of them.
+"""Batches of pieces of sequences, as functions of seed and epoch only; and their padded tensors.
 
 A unit of a sequence is a token of a text or a step of a series.
 """
@@ -20,15 +20,15 @@ Lengths = Sequence[int] | np.ndarray
 Row = TypeVar("Row")
 
 MOST_UNITS = 2**18
-"""The most units of an evaluation batch, padding included, unless one sequence alone has more."""
+"""The maximum number of units of an evaluation batch, including padding; a single longer sequence is allowed."""
 
-# The padding of so many batches is measured.
+# The number of batches whose padding is measured.
 _MEASURED = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Units `start` to `stop` of sequence `index`; whether it goes on where the same row of the batch before ended."""
+    """Units `start` to `stop` of sequence `index`; and whether it continues the same row of the previous batch."""
 
     index: int
     start: int
@@ -41,9 +41,9 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """The rows of each batch that a process takes: of so many processes, each begins with the row of its number.
+    """The rows of each batch that belong to one of `size` processes: every `size`-th row, starting with row `rank`.
 
-    A stream, which is one row in each batch, so stays with one process.
+    A stream, which is the same row of every batch, therefore stays in one process.
 
     Example:
         >>> Shard(1, 2).of(["a", "b", "c", "d", "e"])
@@ -65,16 +65,16 @@ class Shard:
 ALL = Shard()
 
 
-def joined_streams(shares: Sequence[Tensor]) -> Tensor:
-    """Put the states of all processes' shares, `(layers, N, H)` each, in the order of their rows."""
-    joined = shares[0].new_empty(len(shares[0]), sum(each.shape[1] for each in shares), shares[0].shape[2])
-    for rank, states in enumerate(shares):
-        joined[:, rank :: len(shares)] = states
+def joined_streams(shards: Sequence[Tensor]) -> Tensor:
+    """Interleave the states of all shards, `(layers, N, H)` each, in the order of the rows of the whole batch."""
+    joined = shards[0].new_empty(len(shards[0]), sum(each.shape[1] for each in shards), shards[0].shape[2])
+    for rank, states in enumerate(shards):
+        joined[:, rank :: len(shards)] = states
     return joined
 
 
 class Batches(Protocol):
-    """Batches in their order: a list, or what makes them one by one."""
+    """A sequence of batches: a list, or an object that creates them one by one."""
 
     def __len__(self) -> int: ...
 
@@ -82,12 +82,12 @@ class Batches(Protocol):
 
 
 class Cuts:
-    """Batches of pieces of sequences, as arrays: of millions of pieces only a batch's are objects at a time.
+    """Batches of pieces of sequences, stored as arrays; the `Piece` objects of a batch are created on iteration.
 
     Args:
-        lengths: units of each sequence
-        longest: longer sequences are cut into pieces of so many units; 0 to cut none
-        first: units of each sequence's first piece; `longest` where that is 0
+        lengths: the number of units of each sequence
+        longest: longer sequences are cut into pieces of this many units; 0 cuts none
+        first: the number of units of each sequence's first piece; `longest` where it is 0
     """
 
     def __init__(self, lengths: Lengths, longest: int, first: np.ndarray | None = None):
@@ -100,7 +100,7 @@ class Cuts:
         self.bounds = np.zeros((0, 2), np.int64)
 
     def _cut(self, lengths: np.ndarray, longest: np.integer, first: np.ndarray) -> None:
-        """Make pieces of sequences."""
+        """Replace sequences by their pieces."""
         first = np.where(first, first, longest)
         inner = np.maximum(0, -((first - lengths) // longest))
         ends = np.cumsum(inner + 1, dtype=inner.dtype)
@@ -118,8 +118,8 @@ class Cuts:
             parts = (each[start:stop].tolist() for each in (self.index, self.start, self.stop))
             yield [Piece(*cut) for cut in zip(*parts, strict=True)]
 
-    def order(self, places: np.ndarray) -> None:
-        """Put the pieces in another order."""
+    def reorder(self, places: np.ndarray) -> None:
+        """Reorder the pieces."""
         self.index = self.index[places]
         self.start = self.start[places]
         self.stop = self.stop[places]
@@ -129,21 +129,21 @@ class Cuts:
         return self.stop - self.start
 
 
-def whole(lengths: Lengths, batch_size: int, longest: int = 0, most_units: int = MOST_UNITS) -> Cuts:
-    """Batch sequences by falling length, for evaluation.
+def evaluation_batches(lengths: Lengths, batch_size: int, longest: int = 0, most_units: int = MOST_UNITS) -> Cuts:
+    """Return batches for evaluation, in descending order of length.
 
     Args:
-        lengths: units of each sequence
-        batch_size: sequences a batch
-        longest: longer sequences are cut into pieces of so many units; 0 to cut none
-        most_units: of a batch, padding included, unless one sequence alone has more
+        lengths: the number of units of each sequence
+        batch_size: the maximum number of pieces in a batch
+        longest: longer sequences are cut into pieces of this many units; 0 cuts none
+        most_units: the maximum number of units of a batch, including padding; a single longer piece is allowed
 
     Example:
-        >>> [len(piece) for batch in whole([2, 9, 5], batch_size=2) for piece in batch]
+        >>> [len(piece) for batch in evaluation_batches([2, 9, 5], batch_size=2) for piece in batch]
         [9, 5, 2]
     """
     cuts = Cuts(lengths, longest)
-    cuts.order(np.argsort(-cuts.sizes(), kind="stable"))
+    cuts.reorder(np.argsort(-cuts.sizes(), kind="stable"))
     sizes, starts = cuts.sizes(), [0]
     while starts[-1] < len(sizes):
         room = min(batch_size, most_units // max(1, int(sizes[starts[-1]])))
@@ -153,16 +153,18 @@ def whole(lengths: Lengths, batch_size: int, longest: int = 0, most_units: int =
 
 
 class Streams:
-    """All sequences laid end to end in columns of one height; batches of chunks: each row reads down its column.
+    """Batches for truncated backpropagation: all sequences are concatenated and divided into `rows` equal columns.
 
-    A piece goes on where its row ended in the batch before, except where a sequence or a column begins, so a network
-    can carry its state from batch to batch. Where columns end early, pieces are empty. Batches are made one by one.
+    Each row of a batch is the next chunk of its column, so a network can carry its state from batch to batch. A piece
+    does not continue the previous one where a sequence or a column begins. At the end of short columns, pieces are
+    empty.
 
     Args:
-        lengths: units of each sequence
-        rows: columns
-        longest: units of a chunk
-        first: units of a sequence's first chunk in a column, so that each epoch can cut elsewhere; `longest` if 0
+        lengths: the number of units of each sequence
+        rows: the number of columns
+        longest: the number of units of a chunk
+        first: the number of units of a sequence's first chunk in a column, which can differ between epochs; `longest`
+            if 0
 
     Example:
         >>> for batch in Streams([10], rows=2, longest=3):
@@ -201,18 +203,18 @@ class Streams:
                 yield Piece(index, piece.start, piece.stop, piece.start > start)
 
 
-def shuffled(lengths: Lengths, batch_size: int, longest: int, seed: int, epoch: int) -> Cuts:
-    """Batch an epoch's pieces with their likes in length, the batches in random order.
+def training_batches(lengths: Lengths, batch_size: int, longest: int, seed: int, epoch: int) -> Cuts:
+    """Return the batches of an epoch: pieces of similar length in each batch, batches in random order.
 
     Args:
-        lengths: units of each sequence
-        batch_size: pieces a batch
-        longest: longer sequences are cut into pieces of so many units, from a random offset on; 0 to cut none
-        seed: of the order
-        epoch: number of the epoch, from 0
+        lengths: the number of units of each sequence
+        batch_size: the number of pieces in a batch
+        longest: longer sequences are cut into pieces of this many units, from a random offset; 0 cuts none
+        seed: the seed of the order
+        epoch: the number of the epoch, from 0
 
     Example:
-        >>> batches = shuffled([3, 5, 3, 5], batch_size=2, longest=0, seed=1, epoch=0)
+        >>> batches = training_batches([3, 5, 3, 5], batch_size=2, longest=0, seed=1, epoch=0)
         >>> sorted([len(piece) for piece in batch] for batch in batches)
         [[3, 3], [5, 5]]
     """
@@ -221,8 +223,8 @@ def shuffled(lengths: Lengths, batch_size: int, longest: int, seed: int, epoch: 
     if longest and (cut := lengths > longest).any():
         first[cut] = 1 + random.integers(longest, size=cut.sum())
     cuts = Cuts(lengths, longest, first)
-    cuts.order(random.permutation(len(cuts.index)))
-    cuts.order(np.argsort(cuts.sizes(), kind="stable"))
+    cuts.reorder(random.permutation(len(cuts.index)))
+    cuts.reorder(np.argsort(cuts.sizes(), kind="stable"))
     starts = random.permutation(-(-len(cuts.index) // batch_size)) * batch_size
     cuts.bounds = np.stack([starts, np.minimum(starts + batch_size, len(cuts.index))], 1)
     return cuts
@@ -231,7 +233,7 @@ def shuffled(lengths: Lengths, batch_size: int, longest: int, seed: int, epoch: 
 def padding(batches: Batches) -> float:
     """Return the fraction of the batches' values that are padding.
 
-    Of very many batches only the first ones are measured.
+    Only the first 10,000 batches are measured.
 
     Example:
         >>> padding([[Piece(0, 0, 4), Piece(1, 0, 2)]])
@@ -243,7 +245,7 @@ def padding(batches: Batches) -> float:
 
 
 def sample(encoded: Sequence[Encoded], most: int, seed: int) -> list[Encoded]:
-    """Draw sequences until they have so many units, and cut the last one there where all its fields are of one length.
+    """Draw sequences until they have `most` units together; the last one is cut if all its fields have one length.
 
     Example:
         >>> drawn = sample([{"units": np.arange(9)}, {"units": np.arange(9)}], most=12, seed=1)
@@ -263,10 +265,10 @@ def collate(encoded: Sequence[Encoded], pieces: Sequence[Piece], padding: Mappin
     """Cut the pieces out of their sequences and pad each field to one tensor.
 
     Args:
-        encoded: each sequence's fields: `(L, ...)` a value for each unit, or `()` one for the sequence; if they have
-            several lengths, a source's and a target's, the sequence is never cut
+        encoded: the fields of each sequence: `(L, ...)` with a value per unit, or `()` with one value per sequence. A
+            sequence whose fields have different lengths, such as source and target, is never cut
         pieces: the rows of the batch
-        padding: the value that fills each field
+        padding: the padding value of each field
 
     Returns:
         the fields, `(N, L, ...)` or `(N,)`, and the pieces' `lengths` and `continues`, `(N,)`
@@ -279,17 +281,17 @@ def collate(encoded: Sequence[Encoded], pieces: Sequence[Piece], padding: Mappin
 
 
 def is_idle(batch: Batch) -> bool:
-    """Whether a process has only a placeholder row of a batch, because its own rows are missing or empty."""
+    """Whether a batch contains only a placeholder row, because the shard of this process is empty."""
     return "idle" in batch and bool(batch["idle"])
 
 
 def draw_for(batch: Batch, draw: Callable[[list[int]], Tensor]) -> Tensor:
-    """Draw a value for each unit of a batch, `(N, L)`, the same ones on however many processes the batch is shared.
+    """Draw a random value for each unit of a batch, `(N, L)`. The values do not depend on the number of processes.
 
     Args:
-        batch: with `lengths`; where it is a share, with the numbers of its `rows`, the sizes of the `whole`, and the
-            step's `seed`
-        draw: draws for a shape
+        batch: the batch, with `lengths`; a shard also has the indices of its `rows`, the shape of the `whole` batch and
+            the `seed` of the step
+        draw: draws values of a shape
     """
     if "rows" not in batch:
         return draw([len(batch["lengths"]), int(batch["lengths"].max())])
@@ -301,11 +303,11 @@ def draw_for(batch: Batch, draw: Callable[[list[int]], Tensor]) -> Tensor:
 
 
 class LazyEncoded(Sequence[Encoded]):
-    """Stored examples, each encoded when it is asked for.
+    """Stored examples that are encoded when they are indexed.
 
     Args:
         examples: the examples
-        encode: turns one, or a stretch of one, into its fields
+        encode: returns the fields of an example or of a part of one
     """
 
     def __init__(self, examples: Stored[Any], encode: Callable[[Any], Encoded]):
@@ -341,15 +343,15 @@ def lengths(encoded: Sequence[Encoded]) -> Lengths:
 
 @dataclass(frozen=True, eq=False)
 class Loader:
-    """The batches of one epoch, from one of them on.
+    """Yields the batches of an epoch as padded tensors.
 
     Attributes:
         encoded: the sequences
         batches: the pieces of each batch
-        padding: the value that fills each field
-        first: the number of batches that are left out
-        share: the rows that are read; a process without a row, or with empty ones, reads another row as a placeholder,
-            so that it has something to compute, and `idle` is set
+        padding: the padding value of each field
+        first: the number of batches to skip
+        shard: the rows to read; if they are missing or empty, another row is read as a placeholder and `idle` is true,
+            because all processes must compute a step
     """
 
     encoded: Sequence[Encoded]
@@ -363,11 +365,11 @@ class Loader:
 
     def __iter__(self) -> Iterator[Batch]:
         for pieces in islice(self.batches, self.first, None):
-            own = self.shard.of(pieces)
-            idle = not any(map(len, own))
+            rows = self.shard.of(pieces)
+            idle = not any(map(len, rows))
             if idle:
-                own = [next(filter(len, pieces)), *own[1:]]
-            batch = collate(self.encoded, own, self.padding)
+                rows = [next(filter(len, pieces)), *rows[1:]]
+            batch = collate(self.encoded, rows, self.padding)
             if self.shard.size > 1:
                 batch["idle"] = torch.tensor(idle)
                 batch["rows"] = torch.tensor(self.shard.of(range(len(pieces))) or [0])
@@ -376,7 +378,7 @@ class Loader:
 
 
 def _cut_up(index: int, start: int, stop: int, longest: int, first: int = 0) -> Iterator[Piece]:
-    """The pieces of a stretch: one if `longest` is 0, else the first of `first` units, or of `longest` if that is 0."""
+    """The pieces of a range: one if `longest` is 0; otherwise the first piece has `first` units (`longest` if 0)."""
     inner = range(start + (first or longest), stop, longest) if longest else ()
     return (Piece(index, *cut) for cut in pairwise(chain([start], inner, [stop])))
 

@@ -1,12 +1,20 @@
-"""How a task's examples become the batches of an epoch and of an evaluation."""
+"""Strategies that divide examples into batches for training and evaluation."""
 
 import numpy as np
 
-from glassgate.tasks.data.batches import MOST_UNITS, Batches, Cuts, Lengths, Streams, shuffled, whole
+from glassgate.tasks.data.batches import (
+    MOST_UNITS,
+    Batches,
+    Cuts,
+    Lengths,
+    Streams,
+    evaluation_batches,
+    training_batches,
+)
 from glassgate.tasks.options import Options
 
-_ROWS = 32  # an evaluation batch has at least so many rows: smaller ones only take longer
-_SHORTEST_COLUMN = 10_000  # units; the missing state at the start of such a column changes no score
+_ROWS = 32  # minimum number of rows of an evaluation batch; smaller batches are only slower
+_SHORTEST_COLUMN = 10_000  # units; in so long a column, the missing initial state does not change the scores
 
 
 class Batching:
@@ -14,10 +22,10 @@ class Batching:
 
     Args:
         options: batch size and seed
-        longest: training cuts longer sequences into pieces of so many units; 0 to cut none
-        evaluated: evaluation cuts them into pieces of so many units; 0 to cut none
-        rows: of an evaluation batch; 0 for the batch size, at least 32
-        most_units: of an evaluation batch, padding included
+        longest: training cuts longer sequences into pieces of this many units; 0 cuts none
+        evaluated: evaluation cuts longer sequences into pieces of this many units; 0 cuts none
+        rows: the number of rows of an evaluation batch; 0 for the batch size, but at least 32
+        most_units: the maximum number of units of an evaluation batch, including padding
     """
 
     def __init__(
@@ -27,28 +35,28 @@ class Batching:
         self.rows = rows or max(_ROWS, options.batch_size)
 
     def examples(self, lengths: Lengths) -> int:
-        """Return the number of examples of an epoch: pieces, windows or chunks, as a batch counts them."""
+        """Return the number of examples in an epoch: pieces, windows or chunks."""
         return len(Cuts(lengths, self.longest).index)
 
     def units(self, lengths: Lengths) -> int:
-        """Return the number of units that the batches of an epoch hold together."""
+        """Return the total number of units in the batches of an epoch."""
         return int(np.sum(lengths, dtype=np.int64))
 
     def training(self, lengths: Lengths, epoch: int) -> Batches:
-        """Return the batches of an epoch, counted from 0: a function of options, lengths and epoch alone."""
-        return shuffled(lengths, self.options.batch_size, self.longest, self.options.seed, epoch)
+        """Return the batches of an epoch, counted from 0; they depend only on options, lengths and epoch."""
+        return training_batches(lengths, self.options.batch_size, self.longest, self.options.seed, epoch)
 
     def evaluation(self, lengths: Lengths) -> Batches:
-        """Return the batches in which examples are scored and predicted."""
-        return whole(lengths, self.rows, self.evaluated, self.most_units)
+        """Return the batches for scores and predictions."""
+        return evaluation_batches(lengths, self.rows, self.evaluated, self.most_units)
 
 
 class StreamBatching(Batching):
-    """Chunks of columns: each row continues where it ended in the batch before.
+    """Batches of chunks: each row continues the same row of the previous batch; see `Streams`.
 
     Args:
         options: batch size and seed
-        chunk: units of a chunk
+        chunk: the number of units of a chunk
     """
 
     def __init__(self, options: Options, chunk: int):

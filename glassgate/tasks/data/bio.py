@@ -1,4 +1,4 @@
-"""Labels in BIO form: B-X begins an entity of type X, I-X goes on with it, O is outside; IOB2 in the CoNLL files."""
+"""Labels in BIO form (IOB2): B-X begins an entity of type X, I-X continues it, O is outside of entities."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -10,7 +10,7 @@ _IN_IOB2 = {"U": "B", "S": "B", "L": "I", "E": "I", "M": "I"}
 
 
 def is_bio(labels: Iterable[str]) -> bool:
-    """Whether all labels have the form, and some begin an entity.
+    """Whether all labels are in BIO form, and at least one begins an entity.
 
     Example:
         >>> is_bio(["O", "B-PER", "I-PER"]), is_bio(["NOUN", "VERB"])
@@ -21,13 +21,13 @@ def is_bio(labels: Iterable[str]) -> bool:
 
 
 def scheme_of(sequences: Iterable[Sequence[str]], in_order: bool = True) -> str:
-    """Return how labels mark entities: "IOB2", "IOB1", "BIOES", "BILUO" or "BMES"; empty if they mark none.
+    """Return the scheme of labels: "IOB2", "IOB1", "BIOES", "BILUO" or "BMES"; empty if they do not mark entities.
 
-    Labels of which some entities begin with I-X, as IOB1 has it, and others with B-X needlessly, are taken for IOB2.
+    If some entities begin with I-X, as in IOB1, and others with a B-X that IOB1 does not need, the scheme is IOB2.
 
     Args:
-        sequences: labels, those of a sequence together
-        in_order: whether the order within a sequence says something
+        sequences: the labels of each sequence
+        in_order: whether the labels of a sequence are in their order
 
     Example:
         >>> scheme_of([["I-PER", "I-PER", "O"]]), scheme_of([["B-PER", "L-PER", "U-LOC"]]), scheme_of([["NOUN"]])
@@ -38,8 +38,8 @@ def scheme_of(sequences: Iterable[Sequence[str]], in_order: bool = True) -> str:
     if not all(_MARK.fullmatch(label) for label in labels) or labels <= {"O"}:
         return ""
     letters = {label[0] for label in labels}
-    for scheme, own in (("BILUO", "LU"), ("BMES", "M"), ("BIOES", "ES")):
-        if letters & set(own):
+    for scheme, unique in (("BILUO", "LU"), ("BMES", "M"), ("BIOES", "ES")):
+        if letters & set(unique):
             return scheme if letters <= {*scheme, "O"} else ""
     pairs = [pair for sequence in sequences for pair in pairwise(["O", *sequence])]
     needless = any(label[0] == "B" and (before == "O" or before[1:] != label[1:]) for before, label in pairs)
@@ -49,8 +49,18 @@ def scheme_of(sequences: Iterable[Sequence[str]], in_order: bool = True) -> str:
     return "IOB2"
 
 
+def scheme_note(scheme: str) -> str:
+    """Describe the scheme of a label column, for messages.
+
+    Example:
+        >>> scheme_note("IOB2"), scheme_note("BILUO"), scheme_note("")
+        (' (IOB2)', ' (BILUO, converted to IOB2)', '')
+    """
+    return {"": "", "IOB2": " (IOB2)"}.get(scheme, f" ({scheme}, converted to IOB2)")
+
+
 def to_iob2(labels: Sequence[str], scheme: str) -> list[str]:
-    """Write labels of another scheme in IOB2.
+    """Convert labels of another scheme to IOB2.
 
     Example:
         >>> to_iob2(["B-PER", "L-PER", "U-LOC", "O"], "BILUO")

@@ -1,4 +1,4 @@
-"""Recognise the columns of a file by its beginning: the tokens, their labels, an index, a header."""
+"""Detects the layout of a file with a token per line: the columns of tokens, labels and indices, and a header."""
 
 import re
 from collections import Counter
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from glassgate.tasks.data.bio import scheme_of
+from glassgate.tasks.data.bio import scheme_note, scheme_of
 from glassgate.tasks.data.files import read_lines
 from glassgate.tasks.errors import OptionError
 
@@ -33,14 +33,14 @@ class Layout:
     """The meaning of each column, numbered from 0.
 
     Attributes:
-        separator: between columns; None for any run of blanks
-        width: number of columns
-        unit: the one of the tokens
-        label: the one of the labels; None without labels
-        index: the one that numbers the tokens of each sequence; None for none
-        names: the header; empty for none
-        scheme: in which labels mark entities: "IOB1", "IOB2", "BIOES", "BILUO", "BMES"; empty if they mark none
-        others: more columns that may hold labels
+        separator: the separator of the columns; None for any run of blanks
+        width: the number of columns
+        unit: the column of the tokens
+        label: the column of the labels; None without labels
+        index: the column that numbers the tokens of each sequence; None if there is none
+        names: the header; empty if there is none
+        scheme: the scheme of the labels, see `bio.scheme_of`; empty if they do not mark entities
+        others: other columns that may contain labels
         conllu: whether the file is CoNLL-U
     """
 
@@ -66,8 +66,7 @@ class Layout:
         found = [] if self.index is None else [f"index in column {self.index + 1}"]
         found.append(f"words in {self.unit + 1}" if found else f"words in column {self.unit + 1}")
         if self.label is not None:
-            how = {"": "", "IOB2": " (IOB2)"}.get(self.scheme, f" ({self.scheme}, converted to IOB2)")
-            found.append(f"labels in {self.label + 1}{how}")
+            found.append(f"labels in {self.label + 1}{scheme_note(self.scheme)}")
         if self.names:
             found.append("a header in the first line")
         if self.others:
@@ -77,7 +76,7 @@ class Layout:
 
 
 def is_comment(text: str, cells: int, width: int) -> bool:
-    """Whether a line is a comment: # and a field, as in CoNLL-U, or # and not the number of columns of the others.
+    """Whether a line is a comment: # and a field, as in CoNLL-U, or # and another number of cells than `width`.
 
     Example:
         >>> is_comment("# sent_id = 3", 1, 3), is_comment("# O", 2, 2), is_comment("# made by me", 4, 2)
@@ -86,26 +85,27 @@ def is_comment(text: str, cells: int, width: int) -> bool:
     return text.startswith("#") and (bool(_FIELD.match(text)) or cells != width)
 
 
-def look(
+def detect_layout(
     path: str | Path,
     column: str | None = None,
     text_column: str | None = None,
     labelled: bool = True,
     separator: str | None = None,
 ) -> Layout | None:
-    """Recognise the columns of a file.
+    """Detect the layout of a file.
 
     Args:
-        column, text_column: numbers from 1, or names of the header, that override the recognised ones
-        labelled: whether one of them must hold labels
-        separator: of the columns; detected if None
+        column, text_column: the columns of labels and of tokens, as numbers from 1 or names of the header; detected if
+            None
+        labelled: whether a column of labels is required
+        separator: the separator of the columns; detected if None
 
     Returns:
-        None if the lines have no columns
+        the layout; None if the lines have no columns
 
     Raises:
         DataError: see `read_lines`
-        OptionError: no such column
+        OptionError: the column does not exist
     """
     lines = [text for _, text in islice(read_lines(path), _LINES)]
     separator = separator or _separator(lines)
@@ -129,10 +129,10 @@ def look(
     return _layout(path, sequences, width, separator, names, column, text_column, labelled)
 
 
-def is_clear(layout: Layout | None, path: str | Path) -> bool:
-    """Whether a file has columns, though its name does not show it.
+def has_clear_columns(layout: Layout | None, path: str | Path) -> bool:
+    """Whether a file of unknown suffix has columns, rather than text with equally many words per line.
 
-    Tabs, an index, marked entities or few different labels show them; a text of lines with two words each has none.
+    Evidence for columns is a header, an index, labels that mark entities, or few distinct labels, with tabs or not.
     """
     if layout is None:
         return False
@@ -193,7 +193,7 @@ def column_number(option: str, path: str | Path, given: str | None, width: int, 
 
 
 def _separator(lines: Sequence[str]) -> str | None:
-    """A tab if most of the lines that are not comments have one, else blanks."""
+    """A tab if most lines, except comments, contain one; otherwise None, for blanks."""
     rows = [text for text in lines if text.strip() and not _FIELD.match(text)]
     return "\t" if 2 * sum("\t" in text for text in rows) > len(rows) else None
 
@@ -214,12 +214,12 @@ def _text(row: Sequence[str], separator: str | None) -> str:
 
 
 def _width(rows: Iterable[Sequence[str]]) -> int:
-    """The commonest number of columns; 0 without rows."""
+    """The most common number of columns; 0 without rows."""
     return next((width for width, _ in Counter(map(len, rows)).most_common(1)), 0)
 
 
 def _header(sequences: Sequence[Rows]) -> tuple[str, ...]:
-    """The first row, if all in it are names that columns have, and other rows follow."""
+    """The first row if all its cells are usual column names and other rows follow; otherwise empty."""
     first = sequences[0][0]
     several = len(first) > 1 and (len(sequences) > 1 or len(sequences[0]) > 1)
     return tuple(first) if several and all(cell.strip(" #").lower() in _NAMES for cell in first) else ()
@@ -239,13 +239,13 @@ def _index(sequences: Sequence[Rows], width: int) -> int | None:
 
 
 def _is_name(sequences: Sequence[Rows], column: int) -> bool:
-    """Whether a column only names the sequence, or the document, in each of its rows."""
+    """Whether a column has the same value in all rows of each sequence, such as the name of a document."""
     long = [rows for rows in sequences if len(rows) > 1]
     return len(long) > 1 and all(len({row[column] for row in rows}) == 1 for rows in long)
 
 
 def _label(sequences: Sequence[Rows], candidates: Sequence[int]) -> tuple[int, list[int]]:
-    """The last column that marks entities; else the last whose values differ; and others that may hold labels."""
+    """The last column that marks entities, or else the last with different values; and other possible label columns."""
     values = {each: Counter(row[each] for rows in sequences for row in rows) for each in candidates}
     rows = sum(map(len, sequences))
     marks: Callable[[int], bool] = lambda each: bool(scheme_of([list(values[each])], in_order=False))  # noqa: E731

@@ -1,4 +1,4 @@
-"""Detect the kind of a data file, by its name or its first bytes, and how the cells of a table are separated."""
+"""Detects the kind of a data file by its name or its first bytes, and the dialect of a table."""
 
 import csv
 import json
@@ -20,12 +20,12 @@ SUFFIXES = {
 }
 """The kind of a file by its suffix."""
 
-_HEAD = 2**16  # bytes that are looked at
+_HEAD = 2**16  # bytes that are examined
 _SIGNATURES = {b"PAR1": "parquet", b"\x93NUMPY": "npy", b"MATLAB 5.0 MAT-file": "mat", b"\x89HDF\r\n": "mat"}
 
 
 def kind_of(path: str | Path) -> str:
-    """Return the kind of a file, a value of `SUFFIXES` or "folder"; empty if neither name nor content shows it.
+    """Return the kind of a file, a value of `SUFFIXES` or "folder"; empty if it is unknown.
 
     Example:
         >>> kind_of("train.conllu.gz")
@@ -38,7 +38,7 @@ def kind_of(path: str | Path) -> str:
 
 
 def _by_content(path: str | Path) -> str:
-    """The kind that the first bytes show: archives and arrays by their signature, JSON, and sktime's series."""
+    """The kind by the first bytes: signatures of archives and arrays, JSON, and the tags of sktime's .ts."""
     names = members(path)
     if names and all(name.endswith(".npy") for name in names):
         return "npz"
@@ -62,7 +62,7 @@ def _by_content(path: str | Path) -> str:
 
 
 def _is_json_list(lines: list[str]) -> bool:
-    """Whether a text that begins with a bracket goes on as a list of JSON."""
+    """Whether a text that begins with a bracket is a JSON list of objects or lists."""
     after = "".join(lines).lstrip()[1:].lstrip()
     return after[:1] in ("{", "[")
 
@@ -75,22 +75,22 @@ def _is_json(line: str) -> bool:
 
 
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
-"""The separators of a table's columns that are detected, and what messages call them."""
+"""The separators that are detected, and their names in messages."""
 
-_LINES = 1000  # of a table that are looked at
+_LINES = 1000  # lines of a table that are examined
 _WHOLE_CELL = re.compile(r'"(?:[^"]|"")*"')
 _QUOTED = re.compile(r'(?<![^\t\n])"(?:[^"]|"")*\n(?:[^"]|"")*"(?![^\t\n])')
 
 
 @dataclass(frozen=True)
 class Dialect:
-    """How the cells of a table are separated.
+    """The dialect of a table.
 
     Attributes:
-        separator: between the columns
-        before: lines before the first row, such as `sep=;`, which Excel writes
+        separator: the separator of the columns
+        before: the number of lines before the first row, such as `sep=;`, which Excel writes
         header: the cells of the first row
-        quoted: whether quotes enclose cells; in TSV they may be characters like others
+        quoted: whether quotes enclose cells; in TSV they may be ordinary characters
     """
 
     separator: str
@@ -100,11 +100,11 @@ class Dialect:
 
 
 def dialect_of(path: str | Path, separator: str | None = None, names: Sequence[str] = ()) -> Dialect:
-    """Detect how a table's cells are separated.
+    """Detect the dialect of a table.
 
     Args:
-        separator: of its columns; detected if None
-        names: columns that the first row is expected to name
+        separator: the separator of the columns; detected if None
+        names: the names of columns that the first row should contain
 
     Raises:
         DataError: see `read_lines`
@@ -130,7 +130,7 @@ QUOTING: Any = {True: csv.QUOTE_MINIMAL, False: csv.QUOTE_NONE}
 
 
 def _separator(lines: Sequence[str], names: Sequence[str]) -> str:
-    """The separator under which the first row has the names; else the one that cuts all rows alike; else a comma."""
+    """The separator for which the first row has the names, or all rows have equally many cells; a comma otherwise."""
     for separator in SEPARATORS if names else ():
         cells = [cell.strip().strip('"') for cell in lines[0].split(separator)]
         if all(name in cells for name in names):
@@ -145,7 +145,7 @@ def _separator(lines: Sequence[str], names: Sequence[str]) -> str:
 
 
 def _has_quotes(lines: Sequence[str]) -> bool:
-    """Whether quotes enclose cells of a TSV: they do where a cell goes on in the next line, or none stands inside."""
+    """Whether quotes enclose cells of a TSV: a quoted cell spans lines, or all quotes are at the ends of cells."""
     cells = [cell for line in lines for cell in line.split("\t") if '"' in cell]
     widths = {len(line.split("\t")) for line in lines if line.strip()}
     if len(widths) > 1:

@@ -1,4 +1,4 @@
-"""Open data files: standard input and pipes, compression, character encodings. Errors name the file and the line."""
+"""Opens data files: standard input, pipes, compression and character encodings. Errors name the file and the line."""
 
 import atexit
 import bz2
@@ -23,7 +23,7 @@ from glassgate.tasks.errors import DataError
 STDIN = "-"
 PACKED_SUFFIXES = (".gz", ".xz", ".bz2", ".zst", ".zip")
 
-# Encodings that are tried for a file that is not UTF-8, the more common one first where two read it equally well.
+# The encodings to try for a file that is not UTF-8. Of two that fit equally well, the first is used.
 _ENCODINGS = (
     *("cp1252", "gb18030", "big5", "cp932", "euc_jp", "cp949", "cp1251", "koi8_r", "cp1250", "cp1253", "cp1254"),
     *("cp1255", "cp1256", "cp1257", "big5hkscs", "euc_jis_2004"),
@@ -46,10 +46,10 @@ class Identity(NamedTuple):
 def local(path: str | Path) -> Path:
     """Return a regular file: the path itself, or a copy of standard input or of a pipe.
 
-    A copy is made once in a process, so data that arrives through a pipe can be read as often as a file can.
+    The copy is made once per process, so data from a pipe can be read several times.
 
     Raises:
-        DataError: the file is missing, a device, or has no room for a copy
+        DataError: standard input is closed, the file is a device, or the disk is full
     """
     if str(path) == STDIN:
         if sys.stdin is None:
@@ -86,7 +86,7 @@ class _Copy(NamedTuple):
 
 
 _COPIES: dict[object, _Copy] = {}
-"""Copies of streams by the stream; they are deleted with the process."""
+"""Copies of streams, by stream; they are deleted at exit."""
 
 
 def _copied(key: object, stream: BinaryIO) -> Path:
@@ -135,7 +135,7 @@ def read_lines(path: str | Path) -> Iterator[tuple[int, str]]:
 
 @contextmanager
 def opened_text(path: str | Path, newline: str | None = "") -> Iterator[io.TextIOWrapper]:
-    """Open a text file in its encoding; line ends stay as they are unless `newline` is None, as in `open`."""
+    """Open a text file in its encoding; line ends are kept unless `newline` is None, as in `open`."""
     encoding = encoding_of(path)
     with opened(path) as file:
         yield io.TextIOWrapper(file, encoding="utf-8-sig" if encoding == _UTF_8 else encoding, newline=newline)
@@ -156,7 +156,7 @@ def raw_lines(path: str | Path) -> Iterator[bytes]:
 
 
 def count_lines(path: str | Path) -> int:
-    """Return how many line feeds a file has."""
+    """Return the number of line feeds in a file."""
     with opened(path) as file:
         return sum(block.count(b"\n") for block in iter(lambda: file.read(2**24), b""))
 
@@ -166,7 +166,7 @@ def opened(path: str | Path) -> Iterator[BinaryIO]:
     """Open a file, or standard input, for reading, decompressed.
 
     Raises:
-        DataError: the file is missing, a folder, a device, damaged, or cannot be opened for another reason
+        DataError: the file is missing, a folder, a device or damaged, or cannot be opened
     """
     with _opened_raw(local(path), path) as file, _unpacked(path, file) as content:
         yield content
@@ -176,7 +176,7 @@ def opened(path: str | Path) -> Iterator[BinaryIO]:
 def _opened_raw(path: str | Path, named: str | Path | None = None) -> Iterator[BinaryIO]:
     named = path if named is None else named
     try:
-        file = Path(path).open("rb")  # noqa: SIM115, errors of its reader are not errors of opening
+        file = Path(path).open("rb")  # noqa: SIM115, errors in the caller's block are not errors of opening
     except FileNotFoundError:
         raise DataError(named, None, "no such file; check the path, or the folder you started from") from None
     except IsADirectoryError:
@@ -218,7 +218,7 @@ def _decompressed(path: str | Path, file: BinaryIO, packed: str) -> BinaryIO:
 
 
 def members(path: str | Path) -> list[str]:
-    """Return the names of the files in a ZIP archive; none of another file, or of a device."""
+    """Return the names of the files in a ZIP archive; an empty list for any other file."""
     file = local(path)
     if not file.is_file():
         return []
@@ -255,14 +255,14 @@ def suffix_of(path: str | Path) -> str:
 
 
 def check_no_device(path: str | Path, file: BinaryIO) -> None:
-    """Check that an open file has an end, unlike /dev/zero; a terminal has one.
+    """Check that an open file is not a device such as /dev/zero; terminals are allowed.
 
     Raises:
-        DataError: it is a device
+        DataError: the file is a device
     """
     try:
         mode = os.fstat(file.fileno()).st_mode
-    except io.UnsupportedOperation:  # no file of the system
+    except io.UnsupportedOperation:  # a file without a descriptor
         return
     if (stat.S_ISCHR(mode) or stat.S_ISBLK(mode)) and not file.isatty():
         raise DataError(path, None, "this is a device, not a file; give a file, or - for standard input")
@@ -273,10 +273,10 @@ _FOUND: dict[Identity, str] = {}
 
 
 def encoding_of(path: str | Path) -> str:
-    """Return the name of a text file's encoding, as Python has it.
+    """Return the encoding of a text file, by its name in Python.
 
-    A byte order mark decides; else a file that is UTF-8 from its beginning to its end is UTF-8; else
-    charset-normalizer compares the usual encodings of Chinese, Japanese, Korean, Cyrillic and European text.
+    A byte order mark determines the encoding. Otherwise a file that decodes as UTF-8 completely is UTF-8. For any other
+    file, charset-normalizer compares the usual encodings of Chinese, Japanese, Korean, Cyrillic and European text.
 
     Raises:
         DataError: the file cannot be read, is damaged UTF-8, or no encoding fits
@@ -288,7 +288,7 @@ def encoding_of(path: str | Path) -> str:
 
 
 def encoding_note(path: str | Path) -> str:
-    """Return what to report of a file's encoding: empty for UTF-8, and for UTF-16 with its mark."""
+    """Return a note about the encoding of a file; empty for UTF-8 and UTF-16."""
     found = encoding_of(path)
     return "" if found in (_UTF_8, "utf_16") else f", encoding {_NAMES.get(found, found)}"
 
@@ -322,13 +322,13 @@ def _detected(path: str | Path) -> str:
 
 
 def _utf_16(path: str | Path) -> str:
-    if _reads(path, "utf_16"):
+    if _decodes(path, "utf_16"):
         return "utf_16"
     raise DataError(path, None, "expected UTF-16, as its first bytes are its mark, got other bytes; save it again")
 
 
 def _guessed(path: str | Path, sample: bytes) -> str:
-    """The encoding of bytes that are not UTF-8."""
+    """The encoding of a file that is not UTF-8, guessed from a sample."""
     from charset_normalizer import from_bytes
 
     read = sample.decode("utf-8", "replace")
@@ -341,13 +341,13 @@ def _guessed(path: str | Path, sample: bytes) -> str:
         for place in [k for k, name in enumerate(_ENCODINGS) if name in (each.encoding, *each.could_be_from_charset)]
     ]
     for *_, encoding in sorted(found):
-        if _reads(path, encoding):
+        if _decodes(path, encoding):
             return encoding
     raise _damaged(path)
 
 
-def _reads(path: str | Path, encoding: str) -> bool:
-    """Whether a whole file can be decoded."""
+def _decodes(path: str | Path, encoding: str) -> bool:
+    """Whether the complete file can be decoded."""
     try:
         with opened(path) as file:
             text = io.TextIOWrapper(file, encoding=encoding)

@@ -1,8 +1,8 @@
-"""The format of a file of labelled sequences: a given one, or detected from its name and its content."""
+"""Detects the format of a file of labelled sequences from its name and its content."""
 
 from pathlib import Path
 
-from glassgate.tasks.data.columns import Layout, is_clear, look
+from glassgate.tasks.data.columns import Layout, detect_layout, has_clear_columns
 from glassgate.tasks.data.detect import SUFFIXES, kind_of
 from glassgate.tasks.data.files import STDIN, suffix_of
 from glassgate.tasks.errors import OptionError
@@ -15,10 +15,10 @@ FOLDER = ("seq.in", "seq.out", "label")
 
 
 def format_of(path: str | Path, format: str = "auto") -> str:
-    """Return the format of a file: the given one, or the one of its suffix.
+    """Return the format of a file: the named one or, for "auto", that of its suffix.
 
     Raises:
-        OptionError: "auto" and an unknown suffix
+        OptionError: the format is "auto" and the suffix is unknown
 
     Example:
         >>> format_of("train.conllu")
@@ -41,19 +41,19 @@ def format_of(path: str | Path, format: str = "auto") -> str:
     return kind
 
 
-def recognised(
+def detect_format(
     path: str | Path,
     format: str = "auto",
     column: str | None = None,
     text_column: str | None = None,
     label_suffix: str | None = None,
 ) -> tuple[str, Layout | None]:
-    """Name the format of a file, and its columns if it has some, by its suffix and its content.
+    """Return the format of a file and, if it has columns, their layout.
 
     Args:
-        format: one of `FORMATS`; any except "auto" is not checked
-        column, text_column: the columns of labels and of tokens, if they are given
-        label_suffix: turns a text file's name into the label file's; None if no labels are read
+        format: one of `FORMATS`; only "auto" detects the format
+        column, text_column: the columns of labels and of tokens; None to detect them
+        label_suffix: the suffix of the label file of a text file; None if no labels are read
 
     Raises:
         DataError: see `read_lines`
@@ -64,27 +64,27 @@ def recognised(
         named = kind_of(path)
         readable = named != "folder"
     if named in ("columns", "tsv"):
-        layout = look(path, column, text_column, labelled, "\t" if named == "tsv" else None)
+        layout = detect_layout(path, column, text_column, labelled, "\t" if named == "tsv" else None)
         return ("conllu" if layout is not None and layout.conllu else named), layout
-    beside = str(path) != STDIN and label_suffix is not None and Path(path).with_suffix(label_suffix).exists()
-    if readable and named in ("", "text") and not beside:
-        layout = look(path, column, text_column, labelled)
-        if layout is not None and is_clear(layout, path):
+    has_label_file = str(path) != STDIN and label_suffix is not None and Path(path).with_suffix(label_suffix).exists()
+    if readable and named in ("", "text") and not has_label_file:
+        layout = detect_layout(path, column, text_column, labelled)
+        if layout is not None and has_clear_columns(layout, path):
             return ("conllu" if layout.conllu else "columns"), layout
     return named or format_of(path), None
 
 
 def sources_of(path: str | Path, format: str, label_suffix: str | None = None) -> list[Path]:
-    """Return the files with the sequences of a file or folder, the file of their tokens first.
+    """Return the files that contain the sequences of a file or folder; the file of the tokens is the first.
 
     Args:
         format: one of `FORMATS`
-        label_suffix: turns a text file's name into the label file's; None where no labels are read
+        label_suffix: the suffix of the label file of a text file; None if no labels are read
     """
-    beside: list[Path] = []
+    label_files: list[Path] = []
     if label_suffix is not None and format == "text":
-        beside = [Path(path).with_suffix(label_suffix)]
+        label_files = [Path(path).with_suffix(label_suffix)]
     if format == "folder":
         path, *others = (Path(path) / name for name in FOLDER)
-        beside = [each for each in others if label_suffix is not None and each.exists()]
-    return [Path(path), *beside]
+        label_files = [each for each in others if label_suffix is not None and each.exists()]
+    return [Path(path), *label_files]

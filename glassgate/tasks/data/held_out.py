@@ -1,4 +1,4 @@
-"""Held-out data: fixed parts of independent examples as dev and as test, independent of the seed of a training."""
+"""Splits independent examples into train, dev and test by a hash, independently of the seed of a training."""
 
 import hashlib
 from collections.abc import Callable, Sequence
@@ -18,12 +18,12 @@ def hold_out(
 ) -> tuple[Sequence[Example], Sequence[Example], Sequence[Example]]:
     """Split examples into train, dev and test by a hash of their content.
 
-    Equal contents are in the same part, unless a few contents make up most of the examples. The order of the examples
-    does not matter.
+    Examples with equal content are in the same part, unless a few contents make up most of the examples. The split does
+    not depend on the order of the examples.
 
     Args:
-        examples: in any order; train keeps it
-        fraction: of dev, and again of test
+        examples: the examples; each part keeps their order
+        fraction: the fraction of dev, and of test
         key: the content of an example: a text, a sequence of texts or an array
 
     Example:

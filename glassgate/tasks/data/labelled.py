@@ -1,4 +1,4 @@
-"""Texts with one label each: tables, JSON, Parquet, fastText's `__label__`, plain text, and a folder per class."""
+"""Reads texts with one label each: tables, JSON, Parquet, fastText's `__label__`, text, and a folder per class."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -13,7 +13,7 @@ from glassgate.tasks.data import records
 from glassgate.tasks.data.detect import SEPARATORS, kind_of
 from glassgate.tasks.data.files import STDIN, encoding_note, read_lines, suffix_of
 from glassgate.tasks.data.labelled_series import KINDS as SERIES
-from glassgate.tasks.data.labelled_series import mended, read_arrays
+from glassgate.tasks.data.labelled_series import read_arrays, without_missing
 from glassgate.tasks.data.texts import UNITS
 from glassgate.tasks.errors import DataError, OptionError
 from glassgate.tasks.options import Options, option
@@ -40,17 +40,17 @@ class LabelledOptions(Options):
 
 
 Row = tuple[int, str, str | None]
-"""A line's number, a text and its label."""
+"""The number of a line, a text and its label."""
 
 
 @dataclass(frozen=True, slots=True)
 class Labelled:
-    """A text or a series, and its label where known.
+    """A text or a series, and its label.
 
     Attributes:
-        content: a text, or its tokens, or `(L, C)`, a series of C channels, float32
-        label: None where the file holds none
-        source: the file that contains it, and for arrays the number of the series
+        content: a text, its tokens, or a series of C channels, `(L, C)`, float32
+        label: the label; None if unknown
+        source: the file that contains it, for arrays with the number of the series
         line: the line where it ends
     """
 
@@ -65,11 +65,11 @@ class Columns:
     """The columns of a table of texts.
 
     Attributes:
-        separator: between the columns; empty for a sheet of Excel
-        names: of the columns; their numbers without a header
-        header: whether the first row names the columns
+        separator: the separator of the columns; empty for an Excel sheet
+        names: the names of the columns; numbers if there is no header
+        header: whether the first row contains the names of the columns
         text: the column of the texts, from 0
-        label: the column of the labels; None without
+        label: the column of the labels; None without labels
     """
 
     separator: str
@@ -96,10 +96,10 @@ class Reader:
     Args:
         path: the file
         format: one of `FORMATS`
-        text_column, label_column: names in the header of a table, numbers from 1 where there is none, keys in JSON
-        missing: "error", "drop" or "interpolate" for steps of a series without a value (NaN); "drop" also drops rows
-            without a text or a label
-        labelled: whether labels are needed
+        text_column, label_column: names in the header of a table, numbers from 1 if it has no header, or keys in JSON
+        missing: the treatment of missing values (NaN) of a series: "error", "drop" or "interpolate"; "drop" also drops
+            rows without a text or a label
+        labelled: whether labels are required
 
     Attributes:
         format: the format that was detected
@@ -108,7 +108,7 @@ class Reader:
 
     Raises:
         DataError: the file cannot be read, or its columns are not recognised
-        OptionError: the format cannot be detected; plain text, which has no labels, where they are needed
+        OptionError: the format cannot be detected, or the file is plain text and labels are required
     """
 
     def __init__(
@@ -175,9 +175,9 @@ class Reader:
         return Columns(dialect.separator, names, not numbered, places[0], places[1] if self.labelled else None)
 
     def _without_header(self, first: Sequence[str], rows: records.Cells) -> tuple[int, int] | None:
-        """The places of text and label in two columns without a header; None if the first row may be one.
+        """The positions of text and label in two columns without a header; None if the first row may be a header.
 
-        A column of labels repeats its values, the first row's among them; a column of texts does not.
+        The values of a column of labels are repeated, including that of the first row. Texts are not repeated.
         """
         cells = [row for _, row in islice(rows, _ROWS) if row]
         counts = [Counter(row[place].strip() for row in cells) for place in (0, 1)]
@@ -260,7 +260,7 @@ class Reader:
             yield number, text, labels[0] if self.labelled else None
 
     def _folder(self) -> Iterator[Labelled]:
-        """Each file of a folder for each class, by name."""
+        """The files of each class folder, in alphabetical order."""
         root = Path(self.path)
         classes = sorted(each for each in root.iterdir() if each.is_dir() and not each.name.startswith("."))
         if self.labelled and not classes:
@@ -277,7 +277,7 @@ class Reader:
 
     def _series(self) -> Iterator[Labelled]:
         for source, line, series, label in read_arrays(self.path, self.format):
-            yield Labelled(mended(source, line, series, self.missing), label, source, line)
+            yield Labelled(without_missing(source, line, series, self.missing), label, source, line)
 
 
 def _is_fasttext(path: str | Path) -> bool:
@@ -292,10 +292,10 @@ def keyed_texts(
     label: str | None,
     lenient: bool = False,
 ) -> Iterator[Row]:
-    """Yield number, text and label of rows with keys; "text" and "label", the defaults, also match other usual keys.
+    """Yield number, text and label of rows with keys. The default keys "text" and "label" also match other usual keys.
 
     Args:
-        lenient: whether a missing value is returned as an empty text
+        lenient: whether to return an empty text for a missing value
     """
     text_key, label_key = (None if name == usual else name for name, usual in ((text, "text"), (label, "label")))
     value: Callable[..., Any] = records.value
@@ -309,5 +309,5 @@ def keyed_texts(
         if label is not None:
             given = value(path, number, row, label_key, records.LABEL, "--text-column, --label-column")
             key = label_key or next(name for name in records.LABEL if name in row)
-            given = "" if lenient and given is None else records.named(given, names.get(key))
+            given = "" if lenient and given is None else records.label_name(given, names.get(key))
         yield number, found, given

@@ -1,4 +1,4 @@
-"""Series of numbers with one label each: sktime's .ts and NumPy's .npz."""
+"""Reads series of numbers with one label each: sktime's .ts and NumPy's .npz."""
 
 import zipfile
 from collections.abc import Iterator
@@ -28,19 +28,19 @@ def read_arrays(path: str | Path, kind: str) -> Iterator[Series]:
     return _ts(path) if kind == "ts" else _npz(path)
 
 
-def mended(source: str, line: int | None, series: np.ndarray, missing: str) -> np.ndarray:
-    """Return a series as float32, without missing values (NaN).
+def without_missing(source: str, line: int | None, series: np.ndarray, missing: str) -> np.ndarray:
+    """Return a series as float32 without missing values (NaN).
 
     Args:
-        source, line: its origin, for messages
+        source, line: the origin of the series, for messages
         series: `(L, C)`
         missing: "error"; "drop" the step; or "interpolate" in time, where the ends take the nearest value
 
     Raises:
-        DataError: a missing value, infinity, or no step is left
+        DataError: a value is infinite, a value is missing and `missing` is "error", or no step is left
 
     Example:
-        >>> mended("a.ts", 1, np.array([[1.0], [np.nan], [3.0]]), "interpolate").ravel().tolist()
+        >>> without_missing("a.ts", 1, np.array([[1.0], [np.nan], [3.0]]), "interpolate").ravel().tolist()
         [1.0, 2.0, 3.0]
     """
     series = np.asarray(series, np.float32)
@@ -53,19 +53,13 @@ def mended(source: str, line: int | None, series: np.ndarray, missing: str) -> n
             raise DataError(source, line, f"{where}; fill them, or choose --missing drop or --missing interpolate")
         if missing == "interpolate" and lacking.all(0).any():
             raise DataError(source, line, f"{where}, which has no value at all to interpolate from; remove the series")
-        series = _filled(series, missing)
+        import pandas as pd
+
+        frame = pd.DataFrame(series)
+        series = (frame.dropna() if missing == "drop" else frame.interpolate(limit_direction="both")).to_numpy()
     if not len(series):
         raise DataError(source, line, "the series is empty; remove it")
     return np.asarray(series, np.float32)
-
-
-def _filled(series: np.ndarray, missing: str) -> np.ndarray:
-    lacking = np.isnan(series)
-    if missing == "drop":
-        return series[~lacking.any(1)]
-    steps = np.arange(len(series))
-    channels = [np.interp(steps, steps[~out], values[~out]) for values, out in zip(series.T, lacking.T, strict=True)]
-    return np.stack(channels, 1)
 
 
 def _first(places: np.ndarray) -> str:
@@ -142,7 +136,7 @@ def _npz(path: str | Path) -> Iterator[Series]:
 
 
 def _found(path: str | Path, error: Exception) -> str:
-    """What an archive is that does not load; NumPy's own text would have the reader load it unsafely."""
+    """Describe an archive that does not load. The message of NumPy recommends to load pickles, which is unsafe."""
     if not zipfile.is_zipfile(local(path)):
         return "a file that is no .npz archive"
     return "pickled objects" if "pickle" in str(error) else f"what does not load ({error})"

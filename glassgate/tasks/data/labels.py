@@ -1,4 +1,4 @@
-"""What is said of the labels and intents of tagging."""
+"""Checks and summaries of the labels and intents of tagging examples."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ from glassgate.tasks.wording import plural
 
 
 def counted(examples: Stored[Tagged]) -> str:
-    """How many sentences, entities where labels mark some, and labels there are, in words."""
+    """Return the number of sentences, of entities if labels mark them, and of distinct labels, as text."""
     found = [plural(len(examples), "sentence")]
     labels = examples.counts("labels")
     if bio.is_bio(labels):
@@ -20,10 +20,10 @@ def counted(examples: Stored[Tagged]) -> str:
 
 
 def check_labels(example: Tagged, labels: Sequence[str], intents: bool) -> None:
-    """See that each token has a label, and the sequence an intent where there are some.
+    """Check that each token has a label, and that the sequence has an intent if `intents` is true.
 
     Raises:
-        DataError: labels that are too many or too few, or no intent
+        DataError: there are too many or too few labels, or the intent is missing
     """
     if len(labels) != len(example.units):
         raise DataError(
@@ -40,5 +40,5 @@ def check_labels(example: Tagged, labels: Sequence[str], intents: bool) -> None:
 
 
 def source_of(example: Tagged) -> str:
-    """Where an example is from, as a message says it."""
+    """Return the source of an example, for messages."""
     return example.source or "given examples"

@@ -1,4 +1,4 @@
-"""Piano rolls: for each step which of 88 keys sound; from .npz, .npy, .json and .mat files, without pickle."""
+"""Reads piano rolls, which state for each step which of 88 keys sound, from .npz, .npy, .json and .mat files."""
 
 import re
 from collections.abc import Callable, Iterable
@@ -34,16 +34,16 @@ class Roll:
 
 
 def read_rolls(path: str | Path) -> dict[str, list[Roll]]:
-    """Read the pieces of a file by the part of the data that they belong to: "train", "dev" and "test".
+    """Read the pieces of a file, grouped into "train", "dev" and "test".
 
-    - .json: a list of pieces, or one under each of "train", "valid" and "test"; a piece is a list of steps, a step a
-      list of MIDI numbers from 21 to 108.
-    - .npz: arrays `(L, 88)` or `(N, L, 88)` of 0 and 1; one whose name begins with "train", "valid", "dev" or "test"
-      belongs there, any other to "train". .npy: one such array.
-    - .mat: cells `traindata`, `validdata` and `testdata` of such arrays; needs SciPy.
+    - .json: a list of pieces, or such a list under each of "train", "valid" and "test". A piece is a list of steps. A
+      step is a list of MIDI numbers from 21 to 108.
+    - .npz: arrays `(L, 88)` or `(N, L, 88)` of 0 and 1. The prefix of the name, "train", "valid", "dev" or "test",
+      selects the part; "train" by default. .npy: one such array.
+    - .mat: cells `traindata`, `validdata` and `testdata` of such arrays; requires SciPy.
 
     Raises:
-        DataError: the file is missing, of another kind, or holds something else
+        DataError: the file is missing, of another kind, or has other content
     """
     kind = kind_of(path)
     if kind not in _READERS:
@@ -60,10 +60,10 @@ def read_rolls(path: str | Path) -> dict[str, list[Roll]]:
 
 
 def roll_of(text: str) -> Roll:
-    """Return a piece of music: for each line of a text a step with these MIDI numbers, and silence for "-".
+    """Return a piece of music with a step for each line of a text: MIDI numbers, or "-" for silence.
 
     Raises:
-        OptionError: a word is not a MIDI number of the 88 keys
+        OptionError: a word is not a MIDI number from 21 to 108
 
     Example:
         >>> roll_of("60 64 67\\n-").steps.sum(1).tolist()
@@ -85,7 +85,7 @@ def roll_of(text: str) -> Roll:
 
 
 def is_music(path: str | Path) -> bool:
-    """Whether the name or the beginning of a file shows piano rolls; of standard input no byte is read."""
+    """Whether a file contains piano rolls, by its name or its beginning; false for standard input."""
     kind = "" if str(path) == STDIN else kind_of(path)
     if kind in ("json", "npz") and local(path).is_file():
         if kind == "json":

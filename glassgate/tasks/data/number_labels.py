@@ -1,4 +1,4 @@
-"""Numbers in labels, and their standardisation."""
+"""Parses labels that are numbers, and standardises them."""
 
 import re
 
@@ -13,10 +13,10 @@ def numbers_of(example: Labelled, count: int | None = None) -> np.ndarray:
 
     Args:
         example: the example
-        count: the expected number of them; any from one if None
+        count: the expected count of numbers; any if None
 
     Raises:
-        DataError: no numbers, or another count
+        DataError: the label has no numbers, or another count of them
 
     Example:
         >>> numbers_of(Labelled("too salty", "2.5 -1"), 2)

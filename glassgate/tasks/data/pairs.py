@@ -1,4 +1,4 @@
-"""Pairs of sentences: a file with a tab between the two, or two files whose lines belong together."""
+"""Reads pairs of sentences: a file with a tab between source and target, or two files with parallel lines."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from glassgate.tasks.data.files import STDIN, read_lines
 from glassgate.tasks.errors import DataError
 
 BETWEEN = ","
-"""Stands between the names of two files that are given as one."""
+"""The separator of the names of two parallel files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,9 +17,9 @@ class Pair:
 
     Attributes:
         source: the sentence to translate
-        target: the translation, where known
-        file: the file that it came from
-        line: the line where it is
+        target: the translation; None if unknown
+        file: the file that contains it
+        line: the number of its line
     """
 
     source: str
@@ -32,12 +32,12 @@ def read_pairs(path: str | Path, labelled: bool = True, reverse: bool = False) -
     """Read pairs.
 
     Args:
-        path: a file with source, a tab and target in each line, later columns are left unread; or two files, `A,B`
-        labelled: whether there must be a target; without it, a line may be a source alone
+        path: a file with source, tab and target in each line, whose other columns are ignored; or two files, `A,B`
+        labelled: whether a target is required; otherwise a line may contain only a source
         reverse: whether the second column, or file, is the source
 
     Raises:
-        DataError: a file cannot be read, a line has no tab, a side is empty, two files have other numbers of lines
+        DataError: a file cannot be read, a line has no tab, a side is empty, or two files have different line counts
     """
     if str(path) != STDIN and BETWEEN in str(path) and not Path(path).exists():
         pairs = list(_two_files(str(path), reverse))

@@ -1,4 +1,4 @@
-"""Raw text as the tokens of a trained run: punctuation split off, unsegmented Chinese as characters."""
+"""Tokenises raw text like the training data of a run: splits off punctuation, and segments Chinese text."""
 
 import re
 import unicodedata
@@ -23,17 +23,17 @@ _FEW = 0.05
 
 
 class RawText:
-    """Splits raw text further where the tokens of a vocabulary are finer than what blanks separate.
+    """Splits raw text into tokens like those of a vocabulary, which may be shorter than the words between blanks.
 
     Args:
-        known: the units of the training data
+        known: the vocabulary of the training data
 
     Attributes:
         characters: whether every token is a single character
-        tokenised: whether punctuation is a token of its own: few known words end with a punctuation mark
+        tokenised: whether punctuation marks are separate tokens, because few known words end with one
         segmented: whether Chinese or Japanese text has blanks between words
-        opening, closing: characters that are split off at the start and at the end of an unknown word
-        longest: characters of the longest Chinese or Japanese token
+        opening, closing: the characters that are split off at the start and at the end of an unknown word
+        longest: the length of the longest Chinese or Japanese token
 
     Example:
         >>> trained = RawText(Vocabulary(["weather", "in", "the", "city", "."]))
@@ -79,23 +79,23 @@ class RawText:
         return [part for unit in units for part in self._parts(unit)] if self.tokenised else list(units)
 
     def _parts(self, unit: str) -> list[str]:
-        """An unknown token, its punctuation marks and its clitic, such as 's, each as a token of its own."""
+        """Split an unknown token into its punctuation marks, its stem, and its clitic, such as 's."""
         before: list[str] = []
-        behind: list[str] = []
+        after: list[str] = []
         while unit and unit not in self.known and not _ABBREVIATION.fullmatch(unit):
             if len(unit) > 1 and unit[0] in self.opening:
                 before.append(unit[0])
                 unit = unit[1:]
             elif len(unit) > 1 and unit[-1] in self.closing:
                 mark = self._last_mark(unit)
-                behind.append(mark)
+                after.append(mark)
                 unit = unit[: -len(mark)]
             elif (both := _CLITIC.fullmatch(unit)) and both[2] in self.known:
-                behind.append(both[2])
+                after.append(both[2])
                 unit = both[1]
             else:
                 break
-        return [*before, *([unit] if unit else []), *reversed(behind)]
+        return [*before, *([unit] if unit else []), *reversed(after)]
 
     def _last_mark(self, unit: str) -> str:
         """The last character, or all of several equal ones if they are an ellipsis or a known token."""
@@ -105,12 +105,12 @@ class RawText:
 
 @lru_cache(4)
 def raw_text_like(known: Vocabulary) -> RawText:
-    """Return the splitter for a vocabulary; a call with the same vocabulary does not look at its tokens again."""
+    """Return the splitter for a vocabulary, cached."""
     return RawText(known)
 
 
 def starts_of(units: Sequence[str], text: str) -> list[int]:
-    """Return where tokens begin that are parts of a text, in its order.
+    """Return the offsets of tokens in the text that contains them in this order.
 
     Example:
         >>> starts_of(["Oh", "!", "Oh"], "Oh! Oh")
@@ -124,7 +124,7 @@ def starts_of(units: Sequence[str], text: str) -> list[int]:
 
 
 def read_raw(path: str | Path, raw: RawText, progress: Progress | None = None) -> Stored[Tagged]:
-    """Read a file of raw text, a sequence per line; a note names the lines of unsegmented Chinese.
+    """Read a file of raw text, a sequence per line; a note reports lines of unsegmented Chinese or Japanese.
 
     Raises:
         DataError: see `read_lines`

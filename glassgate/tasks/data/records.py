@@ -1,4 +1,4 @@
-"""Rows with named values: CSV, TSV, Excel, JSON, JSON lines, Parquet, and data frames in memory."""
+"""Reads rows with named values: CSV, TSV, Excel, JSON, JSON lines, Parquet, and data frames in memory."""
 
 import csv
 import json
@@ -13,7 +13,7 @@ from glassgate.tasks.data.files import opened_text, read_lines, readable
 from glassgate.tasks.errors import DataError
 
 SEPARATED = ("csv", "tsv", "xlsx")
-"""Kinds of tables whose first row names the columns, unless an option gives columns by number."""
+"""Kinds of tables whose first row is a header, unless an option names columns by number."""
 
 KEYED = ("jsonl", "json", "parquet")
 """Kinds of files whose rows have keys."""
@@ -27,13 +27,13 @@ LABELS = ("ner_tags", "tags", "labels", "pos_tags", "upos", "pos", "ner")
 TEXTS = ("text", "sentence", "content", "review", "utterance", "comment", "tweet", "message", "headline")
 LABEL = ("label", "labels", "class", "category", "sentiment", "intent", "target", "topic")
 
-_LONGEST = 2**31 - 1  # characters of a cell of CSV; Python's own limit is 131,072
+_LONGEST = 2**31 - 1  # characters of a CSV cell; the default limit of Python is 131,072
 
 Names = Mapping[str, Sequence[str]]
-"""The names of labels that are stored as numbers, by key."""
+"""The names of labels that are stored as integers, by key."""
 
 Cells = Iterator[tuple[int, list[str]]]
-"""Numbers of lines, and the cells of each; none of a blank row."""
+"""The number of each line and its cells; a blank row has no cells."""
 
 
 def read(path: str | Path, kind: str = "") -> Iterator[tuple[int, Any, Names]]:
@@ -43,14 +43,14 @@ def read(path: str | Path, kind: str = "") -> Iterator[tuple[int, Any, Names]]:
         kind: one of `KEYED`; detected if empty
 
     Raises:
-        DataError: see `read_lines`; a line is not a JSON object, or the file is not Parquet
+        DataError: see `read_lines`; the content is not valid JSON or Parquet
     """
     readers = {"parquet": _parquet, "json": _json}
     return readers.get(kind or kind_of(path), _json_lines)(path)
 
 
 def parts(given: Any) -> dict[str, Any]:
-    """Return the parts of an object that is given in place of files: those of a `DatasetDict`, or all for training.
+    """Return the train, dev and test parts of a `DatasetDict`; any other object is the train part.
 
     Example:
         >>> parts({"train": [1], "validation": [2]})
@@ -65,7 +65,7 @@ def parts(given: Any) -> dict[str, Any]:
 
 
 def rows_of(given: Any) -> Iterator[tuple[int, Any, Names]]:
-    """Yield the rows of a `datasets.Dataset`, a pandas frame, an Arrow table or of mappings, as `read` does."""
+    """Yield the rows of a `datasets.Dataset`, a pandas frame, an Arrow table or a list of mappings, as `read` does."""
     features = getattr(given, "features", None) or {}
     names = {key: found for key, feature in features.items() if (found := _names_of(feature))}
     if hasattr(given, "to_pylist"):
@@ -79,7 +79,7 @@ def rows_of(given: Any) -> Iterator[tuple[int, Any, Names]]:
 
 
 def _names_of(feature: Any) -> Sequence[str] | None:
-    """The names of a `ClassLabel`, or of the elements of a list of them."""
+    """The names of a `ClassLabel` feature, or of a list of `ClassLabel`s."""
     names = getattr(feature, "names", None)
     if names is None and getattr(feature, "feature", None) is not None:
         return _names_of(feature.feature)
@@ -87,16 +87,16 @@ def _names_of(feature: Any) -> Sequence[str] | None:
 
 
 def _plain(value: Any) -> Any:
-    """NumPy's values as Python's numbers and lists, and tuples as lists."""
+    """Convert NumPy values and tuples to Python numbers and lists."""
     value = value.tolist() if hasattr(value, "tolist") else value
     return list(value) if isinstance(value, tuple) else value
 
 
 def value(path: str | Path, number: int, row: Any, name: str | None, usual: Sequence[str], option: str) -> Any:
-    """Return the value of a key: the one given, or the first of the usual ones that the row has.
+    """Return the value of the key `name` or, if it is None, of the first usual key that the row has.
 
     Raises:
-        DataError: it has none of them
+        DataError: the row has no such key
     """
     known = row if isinstance(row, dict) else {}
     found = name if name is not None else next((each for each in usual if each in known), usual[0])
@@ -106,11 +106,11 @@ def value(path: str | Path, number: int, row: Any, name: str | None, usual: Sequ
     return row[found]
 
 
-def named(label: Any, names: Sequence[str] | None) -> str:
-    """Return a label's name, if the label is the number of a name.
+def label_name(label: Any, names: Sequence[str] | None) -> str:
+    """Return the name of a label; an integer is an index into `names`.
 
     Example:
-        >>> named(1, ["O", "B-PER"]), named(1, None), named("O", None)
+        >>> label_name(1, ["O", "B-PER"]), label_name(1, None), label_name("O", None)
         ('B-PER', '1', 'O')
     """
     return names[label] if names is not None and isinstance(label, int) else str(label)
@@ -130,7 +130,7 @@ def _json_lines(path: str | Path) -> Iterator[tuple[int, dict[str, Any], Names]]
 
 
 def _json(path: str | Path) -> Iterator[tuple[int, dict[str, Any], Names]]:
-    """The rows of a list of objects, or of a list under a key such as "data"."""
+    """The rows of a JSON list, or of the only list in a JSON object."""
     rows = load_json(path)
     if isinstance(rows, dict):
         lists = [value for value in rows.values() if isinstance(value, list)]
@@ -166,21 +166,21 @@ def _names(metadata: Mapping[bytes, bytes]) -> Names:
 
 
 def class_names(feature: Any) -> Sequence[str] | None:
-    """The names in the description of a column, its own or those of a list's elements."""
+    """The names of classes in the description of a column, or of the elements of a list column."""
     if not isinstance(feature, dict):
         return None
     return feature.get("names") or class_names(feature.get("feature"))
 
 
 def table_of(path: str | Path, kind: str, names: Sequence[str] = ()) -> tuple[Dialect, Cells]:
-    """Return how a table is written, and an iterator over all its rows, the header included.
+    """Return the dialect of a table and an iterator over all rows, including the header.
 
     Args:
         kind: one of `SEPARATED`
-        names: columns that the header is expected to have
+        names: the names of columns that the header should contain
 
     Raises:
-        DataError: see `read_lines`; a row with more or fewer cells than the first
+        DataError: see `read_lines`; a row has more or fewer cells than the first
     """
     if kind == "xlsx":
         rows = _excel(path)
@@ -225,10 +225,10 @@ def read_excel(path: str | Path, **options: Any) -> tuple[Any, str]:
     """Return the first sheet of a workbook as a pandas frame, and a note about the sheet.
 
     Args:
-        options: of `pandas.read_excel`
+        options: options of `pandas.read_excel`
 
     Raises:
-        DataError: the file is missing or no workbook, or openpyxl is not installed
+        DataError: the file is missing or not a workbook, or openpyxl is not installed
     """
     import pandas as pd
 

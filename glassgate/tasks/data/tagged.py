@@ -1,4 +1,4 @@
-"""Sequences with a label for each token, and their formats: CoNLL-U, columns, rows with lists, text and label files."""
+"""Reads sequences with a label per token: CoNLL-U, columns, rows with lists, and text files with label files."""
 
 import re
 from collections import deque
@@ -20,21 +20,21 @@ _INTENT = re.compile(r"#\s*intent\s*[=:]\s*(\S.*?)\s*")
 
 
 Row = list[str] | str | None
-"""The content of a line: columns, an intent, or the end of a sequence."""
+"""The content of a line: a list of columns, an intent, or None at the end of a sequence."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tagged:
-    """One sequence: its tokens and, where known, their labels and the intent of the whole.
+    """A sequence of tokens with labels and an intent, if known.
 
     Attributes:
         units: the tokens: words, or one string of characters
-        labels: a label for each token; None where the file holds none
-        tokens: `(start, end)` of the words of code whose characters are labelled, in order
-        source: the file that contains it
-        lines: the line of each token, or the one line of all
-        intent: the request of the whole sequence, where it is known
-        starts: where each token begins in its line of raw text, in characters; empty for other formats
+        labels: the label of each token; None if unknown
+        tokens: for code whose characters are labelled, `(start, end)` of each word
+        source: the file that contains the sequence
+        lines: the line of each token, or one line for all tokens
+        intent: the intent of the sequence; None if unknown
+        starts: the offset of each token in its line of raw text, in characters; empty for other formats
     """
 
     units: Sequence[str]
@@ -46,22 +46,22 @@ class Tagged:
     starts: Sequence[int] = ()
 
     def line(self, unit: int = 0) -> int:
-        """The number of the line that holds this token."""
+        """Return the number of the line that contains a token."""
         return self.lines if isinstance(self.lines, int) else int(self.lines[unit]) if len(self.lines) else 1
 
 
 def read_conllu(path: str | Path, column: str = "upos", labelled: bool = True) -> Iterator[Tagged]:
     """Yield the sentences of a CoNLL-U file: forms, and one column as labels.
 
-    Multiword tokens and empty nodes are passed over. A comment `# intent = NAME` gives the sentence's intent.
+    Multiword tokens and empty nodes are skipped. A comment `# intent = NAME` gives the sentence's intent.
 
     Args:
         column: a name of `CONLLU_COLUMNS`
-        labelled: whether labels are needed
+        labelled: whether labels are required
 
     Raises:
-        DataError: see `read_lines`; a line that has not ten columns
-        OptionError: no such column
+        DataError: see `read_lines`; a line does not have ten columns
+        OptionError: the column does not exist
     """
     if column not in CONLLU_COLUMNS:
         raise OptionError(f"--column: expected one of {', '.join(CONLLU_COLUMNS)} for CoNLL-U, got {column!r}")
@@ -97,18 +97,18 @@ def read_columns(
 ) -> Iterator[Tagged]:
     """Yield the sequences of a file with one token per line and blank lines between sequences.
 
-    These are the CoNLL and IOB2 files, and TSV with `separator="\\t"`. A line `# intent = NAME` before a sequence
+    Such files are CoNLL and IOB2, and TSV with `separator="\\t"`. A line `# intent = NAME` before a sequence
     gives its intent.
 
     Args:
-        column: number of the label's column, from 1; the last if None
-        separator: of the columns; None for any run of blanks
-        labelled: whether labels are needed; without them a single column is enough
-        layout: the columns, as `recognised` returns them; overrides the two arguments above
+        column: the number of the label column, from 1; the last column if None
+        separator: the separator of the columns; None for any run of blanks
+        labelled: whether labels are required; otherwise a single column is enough
+        layout: the layout that `detect_format` returns; overrides `column` and `separator`
 
     Raises:
-        DataError: see `read_lines`; a line with more or fewer columns than the first; too few columns
-        OptionError: the column is not a number or out of range
+        DataError: see `read_lines`; a line has more or fewer columns than the first, or too few
+        OptionError: the column is not a number or is out of range
     """
     if layout is not None:
         column, separator = None, layout.separator
@@ -138,8 +138,8 @@ def read_columns(
                 raise DataError(
                     path,
                     number,
-                    f"expected {width} columns{_parted(separator)} as in lines before, got {len(row)}: {_shown(text)}; "
-                    "correct the line, or name another --format",
+                    f"expected {width} columns{_separated_by(separator)} as in lines before, got {len(row)}: "
+                    f"{_shown(text)}; correct the line, or name another --format",
                 )
             yield number, row
 
@@ -159,19 +159,19 @@ def _in_iob2(sequences: Iterator[Tagged], scheme: str) -> Iterator[Tagged]:
 def read_rows(
     path: str | Path, column: str | None = None, text_column: str | None = None, labelled: bool = True
 ) -> Iterator[Tagged]:
-    """Yield the sequences of JSON lines or Parquet: each row a list of tokens and a list of as many labels.
+    """Yield the sequences of JSON, JSON lines or Parquet: each row has a list of tokens and a list of labels.
 
-    Labels that are numbers take the names that a Parquet file of Hugging Face's `datasets` has for them.
+    Integer labels are replaced by the names that Parquet files of Hugging Face's `datasets` contain.
 
     Args:
-        column, text_column: the keys of the labels and of the tokens; the first usual one if None
-        labelled: whether labels are needed
+        column, text_column: the keys of the labels and of the tokens; detected if None
+        labelled: whether labels are required
 
     Raises:
-        DataError: see `records.read`; no such key, or no two lists of one length under them
+        DataError: see `records.read`; a key is missing, or its values are not two lists of equal length
     """
 
-    return _some(path, from_rows(path, records.read(path), column, text_column, labelled))
+    return _nonempty(path, from_rows(path, records.read(path), column, text_column, labelled))
 
 
 def from_rows(
@@ -181,15 +181,15 @@ def from_rows(
     text_column: str | None = None,
     labelled: bool = True,
 ) -> Iterator[Tagged]:
-    """Yield the sequences of rows that are in memory already, or are read; see `read_rows`."""
+    """Yield the sequences of rows; see `read_rows`."""
     for number, row, names in rows:
         units = records.value(source, number, row, text_column, records.UNITS, "--text-column")
         labels = records.value(source, number, row, column, records.LABELS, "--column") if labelled else None
-        for each, what, option in ((units, "of words", "--text-column"), (labels, "of labels", "--column")):
+        for each, name, option in ((units, "of words", "--text-column"), (labels, "of labels", "--column")):
             if not (isinstance(each, list) or (each is None and not labelled)):
-                raise DataError(source, number, f"expected a list {what}, got {type(each).__name__}; see {option}")
+                raise DataError(source, number, f"expected a list {name}, got {type(each).__name__}; see {option}")
         key = column or next((name for name in records.LABELS if name in row), "")
-        tags = None if labels is None else [records.named(label, names.get(key)) for label in labels]
+        tags = None if labels is None else [records.label_name(label, names.get(key)) for label in labels]
         sequence = Tagged([str(unit) for unit in units], tags, source=str(source), lines=number)
         _check_count(Path(source), sequence, "unit")
         if sequence.units:
@@ -199,11 +199,11 @@ def from_rows(
 def read_text(
     path: str | Path, unit: str = "word", label_suffix: str = ".labels", labelled: bool = True
 ) -> Iterator[Tagged]:
-    """Yield one sequence per line; its labels, separated by blanks, are in the same line of the label file.
+    """Yield a sequence per line; its labels, separated by blanks, are in the same line of the label file.
 
     Args:
         unit: "word" (separated by blanks) or "character"
-        label_suffix: turns the text file's name into the label file's, `a.txt` into `a.labels`
+        label_suffix: replaces the suffix of the text file in the name of the label file: `a.txt`, `a.labels`
 
     Raises:
         DataError: see `read_lines`; the label file is missing, shorter or longer, or a line's counts differ
@@ -216,25 +216,25 @@ def read_text(
         return
     if str(path) == STDIN:
         raise DataError(path, None, "expected labels, got plain text; name the format of the input with --format")
-    beside = Path(path).with_suffix(label_suffix)
-    if not beside.exists():
-        deque(read_lines(path), maxlen=0)  # a fault of the text itself comes first
+    label_file = Path(path).with_suffix(label_suffix)
+    if not label_file.exists():
+        deque(read_lines(path), maxlen=0)  # errors in the text itself are reported first
         raise DataError(
-            path, None, f"expected its labels in {beside}, which does not exist; make it, or see --label-suffix"
+            path, None, f"expected its labels in {label_file}, which does not exist; make it, or see --label-suffix"
         )
 
     def sequences() -> Iterator[Tagged]:
-        for number, text, line in _together(path, beside):
+        for number, text, line in _zip_lines(path, label_file):
             sequence = Tagged(split(text), line.split(), source=str(path), lines=number)
-            _check_count(beside, sequence, unit)
+            _check_count(label_file, sequence, unit)
             if sequence.units:
                 yield sequence
 
-    yield from _some(path, sequences())
+    yield from _nonempty(path, sequences())
 
 
 def read_folder(path: str | Path, labelled: bool = True) -> Iterator[Tagged]:
-    """Yield the sentences of a folder: in `seq.in`, a line each; in `seq.out` the labels; in `label`, if any, intents.
+    """Yield the sentences of a folder: tokens in `seq.in`, labels in `seq.out` and, if it exists, intents in `label`.
 
     Raises:
         DataError: see `read_lines`; a file is missing, shorter or longer, a line is empty or its counts differ
@@ -242,11 +242,11 @@ def read_folder(path: str | Path, labelled: bool = True) -> Iterator[Tagged]:
     texts, tags, names = (Path(path) / name for name in FOLDER)
     if not texts.exists():
         raise DataError(path, None, f"expected a file, or a folder that holds {', '.join(FOLDER)}; check the path")
-    beside = [tags] if labelled else []
+    label_files = [tags] if labelled else []
     intents = labelled and names.exists()
 
     def sequences() -> Iterator[Tagged]:
-        for number, text, *others in _together(texts, *beside, *([names] if intents else [])):
+        for number, text, *others in _zip_lines(texts, *label_files, *([names] if intents else [])):
             words, intent = tuple(text.split()), others[-1].strip() if intents else None
             if not words or intent == "":
                 raise DataError(
@@ -257,16 +257,16 @@ def read_folder(path: str | Path, labelled: bool = True) -> Iterator[Tagged]:
             _check_count(tags, sequence, "word")
             yield sequence
 
-    yield from _some(texts, sequences())
+    yield from _nonempty(texts, sequences())
 
 
-def _together(texts: str | Path, *beside: Path) -> Iterator[Any]:
-    """Yield the number of each line of a file, the line, and the same line of the other files."""
-    files = [read_lines(path) for path in (texts, *beside)]
+def _zip_lines(texts: str | Path, *others: Path) -> Iterator[Any]:
+    """Yield the number of each line and that line of all files."""
+    files = [read_lines(path) for path in (texts, *others)]
     for number, lines in enumerate(zip_longest(*files), start=1):
         if None in lines:
-            count, *counts = (sum(1 for _ in read_lines(path)) for path in (texts, *beside))
-            path, got = next((path, got) for path, got in zip(beside, counts, strict=True) if got != count)
+            count, *counts = (sum(1 for _ in read_lines(path)) for path in (texts, *others))
+            path, got = next((path, got) for path, got in zip(others, counts, strict=True) if got != count)
             raise DataError(
                 path, None, f"expected {count} lines, as many as {texts} has, got {got}; write one for each"
             )
@@ -284,7 +284,7 @@ def _check_count(path: Path, sequence: Tagged, unit: str) -> None:
 
 
 def _sequences(path: str | Path, rows: Iterator[tuple[int, Row]], form: int, label: int | None) -> Iterator[Tagged]:
-    """Yield a sequence for each run of rows with columns."""
+    """Yield a sequence for each group of consecutive rows with columns."""
 
     def sequences() -> Iterator[Tagged]:
         units: list[str] = []
@@ -311,10 +311,10 @@ def _sequences(path: str | Path, rows: Iterator[tuple[int, Row]], form: int, lab
                 if label is not None:
                     labels.append(row[label])
 
-    return _some(path, sequences())
+    return _nonempty(path, sequences())
 
 
-def _some(path: str | Path, sequences: Iterator[Tagged]) -> Iterator[Tagged]:
+def _nonempty(path: str | Path, sequences: Iterator[Tagged]) -> Iterator[Tagged]:
     empty = True
     for sequence in sequences:
         empty = False
@@ -330,14 +330,14 @@ def _check_width(
         raise DataError(
             path,
             number,
-            f"expected at least 2 columns{_parted(separator)}, a word and its label, got {width}; "
+            f"expected at least 2 columns{_separated_by(separator)}, a word and its label, got {width}; "
             "correct the line, or name another --format",
         )
     if labelled and column is not None and int(column) > width:
         raise OptionError(f"--column: expected 1 to {width}, as {path}:{number} has so many, got {column}")
 
 
-def _parted(separator: str | None) -> str:
+def _separated_by(separator: str | None) -> str:
     return " separated by blanks" if separator is None else " separated by tabs"
 
 

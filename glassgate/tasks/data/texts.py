@@ -1,4 +1,4 @@
-"""Plain text as sequences of characters, bytes, words or tokens; each file one sequence, or each of its lines."""
+"""Plain text as sequences of characters, bytes, words or tokens: one sequence per file or per line."""
 
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -60,11 +60,11 @@ class TextOptions(Options):
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """One sequence of tokens; a byte is the character of its number.
+    """A sequence of tokens. A byte is represented by the character with its code point.
 
     Attributes:
-        units: the tokens; those of a line end with the line end
-        source: the file that contains it
+        units: the tokens; those of a line include the line end
+        source: the file that contains the sequence
         line: the line where it begins
     """
 
@@ -100,7 +100,7 @@ def join(units: Sequence[str], unit: str) -> str:
 
 
 def starts(units: Sequence[str], unit: str) -> list[int]:
-    """Return where each token begins in the text that `join` makes of them; of bytes, in bytes.
+    """Return the offset of each token in the text that `join` returns; for bytes, offsets count bytes.
 
     Example:
         >>> starts(["Don't", "panic", "!"], "word")
@@ -114,7 +114,7 @@ def starts(units: Sequence[str], unit: str) -> list[int]:
 
 
 def gap(before: str, after: str, unit: str) -> str:
-    """Return the blank between two adjacent tokens, or an empty string."""
+    """Return the separator of two adjacent tokens: a space or an empty string."""
     if unit not in ("word", "token") or "\n" in (before, after):
         return ""
     return "" if unit == "word" and (after in _CLOSING or before in _OPENING) else " "
@@ -128,17 +128,17 @@ def read_text(
     In JSON lines and Parquet a row corresponds to a line of a text file.
 
     Args:
-        progress: notified of the progress of a large file, and of the recognised format of rows
-        column: the key of the texts in rows; the first usual one if None
+        progress: receives the progress of a large file, and the detected format of rows
+        column: the key of the texts in rows; detected if None
 
     Raises:
-        DataError: see `read_lines` and `records.read`; there are only blank lines; no such key
+        DataError: see `read_lines` and `records.read`; all lines are blank; the key is missing
     """
     read = _read(path, unit, column)
     if progress and unit != "byte" and kind_of(path) != "parquet" and (encoding := encoding_note(path)):
         progress.note(f"{path}: text{encoding}")
     if kind_of(path) in records.KEYED and progress:
-        progress.note(_said(path, column))
+        progress.note(_rows_note(path, column))
     cut = str if unit == "byte" and kind_of(path) not in records.KEYED else _SPLITTERS[unit]
     if sequence == "line":
         build = partial(Text, source=str(path))
@@ -154,10 +154,10 @@ def read_text(
 
 
 def from_rows(rows: Iterator[tuple[int, Any, records.Names]], options: TextOptions) -> list[Text]:
-    """Make texts of rows: one of all, as of the lines of a file, or one of each.
+    """Convert rows to texts: one text of all rows, or one per row, by the option `sequence`.
 
     Raises:
-        DataError: no such key; its value is not a string
+        DataError: the key is missing, or its value is not a string
     """
     lines = [f"{text}\n" for _, text in _texts("given rows", rows, options.text_column)]
     if lines and options.sequence == "file":
@@ -175,8 +175,8 @@ def _texts(
         yield number, text
 
 
-def _said(path: str | Path, column: str | None) -> str:
-    """Describe how rows are read."""
+def _rows_note(path: str | Path, column: str | None) -> str:
+    """Describe the format of rows."""
     keys: Any = next((row for _, row, _ in records.read(path)), {})
     found = column or next((each for each in records.TEXTS if each in keys), records.TEXTS[0])
     return f"{path}: rows of {'Parquet' if kind_of(path) == 'parquet' else 'JSON'}, texts under {found!r}"
@@ -193,7 +193,7 @@ def _lines(path: str | Path, read: Iterator[tuple[int, str]], cut: Callable[[str
 
 
 def _read(path: str | Path, unit: str, column: str | None) -> Iterator[tuple[int, str]]:
-    """The lines of a file, or the texts of its rows; those of bytes with a character for each byte."""
+    """The lines of a file or the texts of its rows, numbered; bytes are decoded as Latin-1."""
     if kind_of(path) in records.KEYED:
         return _texts(path, records.read(path), column)
     if unit != "byte":
@@ -202,7 +202,7 @@ def _read(path: str | Path, unit: str, column: str | None) -> Iterator[tuple[int
 
 
 def documentation(unit: str, sequence: str) -> list[Text]:
-    """Return the reference that Python's own `help` prints: English prose and some code, half a million characters.
+    """Return the language reference that Python's `help` prints: half a million characters of English and some code.
 
     Raises:
         OptionError: this Python was installed without it
@@ -218,7 +218,7 @@ def documentation(unit: str, sequence: str) -> list[Text]:
 
 
 def vocabulary(texts: Sequence[Text], unit: str, least_count: int) -> Vocabulary:
-    """Return the tokens that texts are made of: those that occur often enough, or all bytes."""
+    """Return the vocabulary of texts: tokens with at least `least_count` occurrences, or all bytes."""
     if unit == "byte":
         return Vocabulary([chr(number) for number in range(256)])
     if len(texts) == 1 and isinstance(texts[0].units, mapped.Units):
@@ -227,18 +227,18 @@ def vocabulary(texts: Sequence[Text], unit: str, least_count: int) -> Vocabulary
 
 
 def shifted(numbers: np.ndarray, first: int) -> np.ndarray:
-    """Return for each of a vocabulary's numbers the one before it, `first` for the first one."""
+    """Shift indices by one position: the result begins with `first` and lacks the last index."""
     if isinstance(numbers, mapped.Numbers):
         return cast(np.ndarray, mapped.Numbers(numbers.units, numbers.table, first))
     return np.concatenate([[first], numbers])[:-1]
 
 
-def hold_out(texts: Sequence[Text], share: float) -> tuple[Sequence[Text], Sequence[Text], Sequence[Text]]:
-    """Split texts, or the tokens of a single one, in their order into train, dev and test.
+def hold_out(texts: Sequence[Text], fraction: float) -> tuple[Sequence[Text], Sequence[Text], Sequence[Text]]:
+    """Split texts, or the tokens of a single text, into consecutive parts: train, dev and test.
 
     Args:
-        texts: at least one
-        share: the fraction of dev, and of test
+        texts: at least one text
+        fraction: the fraction of dev, and of test
 
     Example:
         >>> train, dev, test = hold_out([Text("abcdefghij")], 0.1)
@@ -246,7 +246,7 @@ def hold_out(texts: Sequence[Text], share: float) -> tuple[Sequence[Text], Seque
         ('abcdefgh', 'i', 'j')
     """
     whole = texts[0].units if len(texts) == 1 else texts
-    count = int(len(whole) * share)
+    count = int(len(whole) * fraction)
     if not count:
         return texts, [], []
     first, second = len(whole) - 2 * count, len(whole) - count

@@ -1,4 +1,4 @@
-"""Tables of tokens, CSV as Kaggle and Excel have it: a token a row, its sentence and labels in other columns."""
+"""Reads tables with a token per row and columns for its labels and its sentence, as CSV or Excel."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -6,7 +6,7 @@ from itertools import groupby, islice
 from pathlib import Path
 
 from glassgate.tasks.data import records
-from glassgate.tasks.data.bio import scheme_of, to_iob2
+from glassgate.tasks.data.bio import scheme_note, scheme_of, to_iob2
 from glassgate.tasks.data.columns import LABEL_NAMES, WORD_NAMES, column_number
 from glassgate.tasks.data.detect import SEPARATORS, kind_of
 from glassgate.tasks.data.tagged import Tagged
@@ -16,7 +16,7 @@ _ROWS, _FEW = 20_000, 200  # rows that are examined
 _SENTENCES = {"sentence", "sentence #", "sentence_id", "sentence id", "sentence_idx", "sent_id", "sent", "sent_idx"}
 
 Row = tuple[int, list[str]]
-"""A line's number and its cells."""
+"""The number of a line and its cells."""
 
 
 @dataclass(frozen=True)
@@ -24,13 +24,14 @@ class TokenTable:
     """The meaning of the columns of a table of tokens, numbered from 0.
 
     Attributes:
-        separator: between columns
+        separator: the separator of the columns
         names: the header
         unit: the column of the tokens
-        label: the one of the labels; None without labels
-        sentence: the one that names or numbers the sentence, in each row or in its first; None: empty rows part them
-        scheme: in which labels mark entities, see `columns.Layout`
-        others: more columns that may hold labels
+        label: the column of the labels; None without labels
+        sentence: the column that identifies the sentence, in each row or in the first row of a sentence; None if empty
+            rows separate sentences
+        scheme: the scheme of the labels, see `bio.scheme_of`
+        others: other columns that may contain labels
     """
 
     separator: str
@@ -51,8 +52,7 @@ may be labels in 'POS' too (--column takes them)"
         """
         found = [f"words in column {self.names[self.unit]!r}"]
         if self.label is not None:
-            how = {"": "", "IOB2": " (IOB2)"}.get(self.scheme, f" ({self.scheme}, converted to IOB2)")
-            found.append(f"labels in {self.names[self.label]!r}{how}")
+            found.append(f"labels in {self.names[self.label]!r}{scheme_note(self.scheme)}")
         by = "empty rows" if self.sentence is None else repr(self.names[self.sentence])
         found += [
             f"sentences by {by}",
@@ -64,18 +64,18 @@ may be labels in 'POS' too (--column takes them)"
         return ", ".join(found)
 
 
-def look_at_tokens(
+def detect_token_table(
     path: str | Path, column: str | None = None, text_column: str | None = None, labelled: bool = True
 ) -> TokenTable:
-    """Recognise the columns of a table of tokens by the names in its first line and their values.
+    """Detect the columns of a table of tokens by the names in its header and by their values.
 
     Args:
-        column, text_column: names of columns, or their numbers from 1, that override the recognised ones
-        labelled: whether one of them must hold labels
+        column, text_column: the columns of labels and of tokens, as names or numbers from 1; detected if None
+        labelled: whether a column of labels is required
 
     Raises:
-        DataError: see `read_lines`; the first line names no column of words, or none of labels
-        OptionError: no such column
+        DataError: see `read_lines`; the header has no column of words or of labels
+        OptionError: the column does not exist
     """
     dialect, _ = records.table_of(path, kind_of_table(path))
     names = dialect.header
@@ -108,9 +108,9 @@ def look_at_tokens(
 
 
 def is_token_table(path: str | Path) -> bool:
-    """Whether a table has the columns of one: words, labels, and sentences by name or by empty rows."""
+    """Whether a table has columns of words and labels, and sentences of several rows."""
     try:
-        layout = look_at_tokens(path)
+        layout = detect_token_table(path)
     except DataError:
         return False
     several = any(len(rows) > 1 for _, rows in _sentences(path, layout, _FEW))
@@ -121,7 +121,7 @@ def read_tokens(path: str | Path, layout: TokenTable) -> Iterator[Tagged]:
     """Yield the sentences of a table of tokens.
 
     Raises:
-        DataError: see `read_lines`; a row of more or fewer columns, a token or a label that is empty
+        DataError: see `read_lines`; a row has more or fewer columns, or an empty token or label
     """
 
     def cells(rows: Sequence[Row], place: int, what: str) -> tuple[str, ...]:
@@ -138,7 +138,7 @@ def read_tokens(path: str | Path, layout: TokenTable) -> Iterator[Tagged]:
 
 
 def _sentences(path: str | Path, layout: TokenTable, most: int | None = None) -> Iterator[tuple[int, list[Row]]]:
-    """The rows of each sentence, of so many rows at most, and the sentence's number."""
+    """The number of each sentence and its rows, from at most `most` rows of the table."""
 
     def numbered() -> Iterator[tuple[int, Row]]:
         sentence, name = 0, ""
@@ -154,10 +154,10 @@ def _sentences(path: str | Path, layout: TokenTable, most: int | None = None) ->
 
 
 def _rows(path: str | Path, layout: TokenTable) -> Iterator[Row]:
-    """The rows below the header; one whose cells are all empty has none."""
+    """The rows below the header; an empty row has no cells."""
     return islice(records.table_of(path, kind_of_table(path))[1], 1, None)
 
 
 def kind_of_table(path: str | Path) -> str:
-    """The kind of a table of tokens."""
+    """Return the kind of a table of tokens: "xlsx" or "csv"."""
     return "xlsx" if kind_of(path) == "xlsx" else "csv"

@@ -1,4 +1,4 @@
-"""Tokens of an input that the training data lacks: how many, and a note where they are too many for useful answers."""
+"""The fraction of input tokens that the training data lacks, and a warning if it is large."""
 
 from collections.abc import Sequence
 
@@ -6,12 +6,12 @@ from glassgate.tasks.data.batches import Encoded
 from glassgate.tasks.data.vocabulary import UNKNOWN
 
 MANY = 0.3
-"""Above this fraction of unknown tokens the data is probably of another kind or language."""
+"""With a larger fraction of unknown tokens, the data is probably of another kind or language."""
 _AT_ONCE = 2**20
 
 
 def unknown_fraction(field: str, encoded: Sequence[Encoded]) -> float | None:
-    """Return the fraction of the input's tokens that the vocabulary of a run lacks.
+    """Return the fraction of the input tokens that the vocabulary of a run lacks.
 
     Args:
         field: the field of the tokens

@@ -1,4 +1,4 @@
-"""Symbols and their numbers."""
+"""Vocabularies: symbols and their indices."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,7 +13,7 @@ FIRST = 2
 
 
 class Vocabulary:
-    """Symbols numbered from 2; 0 is padding, 1 any symbol not among them.
+    """Symbols with indices from 2; 0 is padding, 1 is any unknown symbol.
 
     Example:
         >>> words = Vocabulary.of(["a", "rose", "is", "a", "rose"], least=2)
@@ -29,15 +29,15 @@ class Vocabulary:
 
     @classmethod
     def of(cls, symbols: Iterable[str] | Mapping[str, int], least: int = 1) -> "Vocabulary":
-        """Number the symbols that occur at least so often, the most frequent first.
+        """Return a vocabulary of frequent symbols, in descending order of frequency.
 
         Args:
-            symbols: each as often as it occurs, or how often each does
-            least: how often
+            symbols: all occurrences of symbols, or the count of each symbol
+            least: the minimum count of a symbol
         """
         counts = symbols if isinstance(symbols, Mapping) else Counter(symbols)
-        kept = [symbol for symbol, count in counts.items() if count >= least]
-        return cls(sorted(kept, key=lambda symbol: (-counts[symbol], symbol)))
+        frequent = [symbol for symbol, count in counts.items() if count >= least]
+        return cls(sorted(frequent, key=lambda symbol: (-counts[symbol], symbol)))
 
     def __len__(self) -> int:
         return len(self.symbols) + FIRST
@@ -46,7 +46,7 @@ class Vocabulary:
         return symbol in self._numbers
 
     def encode(self, symbols: Sequence[str]) -> np.ndarray:
-        """Number each symbol, `(L,)`."""
+        """Return the index of each symbol, `(L,)`."""
         if isinstance(symbols, Units):
             return look_up(symbols, symbols.column.derived(self, self.encode))
         numbers = self._numbers

@@ -1,4 +1,4 @@
-"""Pretrained word vectors in the text format of word2vec, fastText and GloVe. Only the requested words are kept."""
+"""Reads pretrained word vectors in the text format of word2vec, fastText and GloVe, for requested words only."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -19,20 +19,20 @@ class Vectors:
         places: the indices of the words with a vector, in the list of requested words
         values: the vectors of these words, `(len(places), size)`, float32
         lower_case: the number of words for which the file has only the lower-case form
-        asked: the number of requested words
+        requested: the number of requested words
     """
 
     size: int
     places: list[int]
     values: np.ndarray
     lower_case: int
-    asked: int
+    requested: int
 
     def coverage(self) -> str:
         """Return a sentence with the number of words that have a vector."""
-        share = len(self.places) / max(self.asked, 1)
+        fraction = len(self.places) / max(self.requested, 1)
         return (
-            f"vectors of {self.size} numbers for {len(self.places):,} of {self.asked:,} words ({share:.1%}), "
+            f"vectors of {self.size} numbers for {len(self.places):,} of {self.requested:,} words ({fraction:.1%}), "
             f"{self.lower_case:,} of them from the lower-case form"
         )
 

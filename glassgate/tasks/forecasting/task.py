@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from glassgate.tasks.data.batches import Batch, Encoded, lengths
-from glassgate.tasks.data.series import Frame, Series, Table, given, infer, is_indexed, read_series, resolved
+from glassgate.tasks.data.series import Frame, Series, Table, infer, is_indexed, read_series, resolved, series_of
 from glassgate.tasks.data.toy import hourly_series
 from glassgate.tasks.errors import OptionError
 from glassgate.tasks.forecasting.heads import Draws, head
@@ -38,7 +38,7 @@ class Forecasting(Task[ForecastingOptions, Series, list[Forecast]]):
     """Forecast the next steps of series; a prediction is the forecast from a series' end.
 
     Example:
-        >>> series = given(np.sin(np.arange(200) / 3), "wave")
+        >>> series = series_of(np.sin(np.arange(200) / 3), "wave")
         >>> task = Forecasting(ForecastingOptions(horizon=3, hidden_size=8, epochs=3, learning_rate=0.03))
         >>> _ = task.fit(task.split([series]))
         >>> len(task.predict([series])[0][0].values)
@@ -289,7 +289,7 @@ class Forecasting(Task[ForecastingOptions, Series, list[Forecast]]):
 
     def _toy_series(self) -> Series:
         times, values = hourly_series.made()
-        return given(values, "made", times[0], infer(times))
+        return series_of(values, "made", times[0], infer(times))
 
     def _point_and_quantiles(self, output: Output, batch: Batch) -> tuple[Tensor, Tensor | None]:
         """The point forecast of each step, `(N, H)`, and its quantiles, `(N, H, Q)`; None if the head has none."""

@@ -46,7 +46,7 @@ class Windows(Cuts):
         self.start = (np.arange(len(self.index), dtype=dtype) - first[self.index]) * dtype(every)
         self.stop = self.start + dtype(size)
         if random is not None:
-            self.order(random.permutation(np.arange(len(self.index), dtype=dtype)))
+            self.reorder(random.permutation(np.arange(len(self.index), dtype=dtype)))
         starts = np.arange(0, len(self.index), batch_size)
         self.bounds = np.stack([starts, np.minimum(starts + batch_size, len(self.index))], 1)
 

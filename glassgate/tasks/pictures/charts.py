@@ -1,4 +1,4 @@
-"""Pictures of results, by matplotlib where it is installed."""
+"""Pictures of results, drawn with matplotlib if it is installed."""
 
 import io
 import re
@@ -20,7 +20,7 @@ def has_pictures() -> bool:
 def save_figure(figure: Any, path: Path) -> None:
     """Write a figure of matplotlib as PNG or SVG, by the suffix of the path.
 
-    SVG keeps text as text, coordinates have one decimal (0.1 pt), and equal figures give equal files.
+    In SVG, text is stored as text and coordinates have one decimal (0.1 pt). Equal figures give equal files.
     """
     from matplotlib import rc_context
 
@@ -43,16 +43,16 @@ def confusion_picture(counts: Sequence[Sequence[int]], labels: Sequence[str], pa
 
     Args:
         counts: a row of counts per true label
-        labels: their names
-        path: of the picture, PNG or SVG
+        labels: the names of the labels
+        path: the path of the picture, PNG or SVG
     """
     from matplotlib.figure import Figure
 
     side = max(3.0, min(0.45, 20 / len(labels)) * len(labels) + 1.5)
     figure = Figure((side, side), layout="constrained")
     axes = figure.subplots()
-    shares = [[count / max(1, sum(row)) for count in row] for row in counts]
-    axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
+    fractions = [[count / max(1, sum(row)) for count in row] for row in counts]
+    axes.imshow(fractions, cmap="Blues", vmin=0, vmax=1)
     size = min(10.0, 900 / len(labels))
     axes.set_xticks(range(len(labels)), labels, rotation=90 if max(map(len, labels)) > 2 else 0, fontsize=size)
     axes.set_yticks(range(len(labels)), labels, fontsize=size)
@@ -60,7 +60,7 @@ def confusion_picture(counts: Sequence[Sequence[int]], labels: Sequence[str], pa
     for row, of_row in enumerate(counts):
         for column, count in enumerate(of_row):
             if count:
-                colour = "white" if shares[row][column] > 0.5 else "black"
+                colour = "white" if fractions[row][column] > 0.5 else "black"
                 axes.text(column, row, str(count), ha="center", va="center", color=colour, fontsize=0.8 * size)
     save_figure(figure, path)
 
@@ -69,9 +69,9 @@ def curves_picture(rows: Sequence[Mapping[str, float]], monitor: str, file: IO[b
     """Draw the loss and the monitored score on training and dev data, and the learning rate below.
 
     Args:
-        rows: of the log, each with its "step" and some of "train_loss", "dev_loss", "train_<monitor>",
+        rows: the rows of the log, each with "step" and some of "train_loss", "dev_loss", "train_<monitor>",
             "dev_<monitor>" and "learning_rate"
-        monitor: the score's name
+        monitor: the name of the score
         file: receives the picture as PNG
     """
     from matplotlib.figure import Figure
@@ -105,12 +105,12 @@ def curves_picture(rows: Sequence[Mapping[str, float]], monitor: str, file: IO[b
 
 
 def rate_picture(rates: Sequence[float], losses: Sequence[float], rate: float, path: Path) -> None:
-    """Draw the loss of a test run whose learning rate rises, and the rate that was chosen.
+    """Draw the losses of a learning rate range test, and the selected rate.
 
     Args:
-        rates, losses: of each step
-        rate: the chosen one
-        path: of the picture, PNG or SVG
+        rates, losses: the rate and the loss of each step
+        rate: the selected rate
+        path: the path of the picture, PNG or SVG
     """
     from matplotlib.figure import Figure
 
@@ -125,6 +125,6 @@ def rate_picture(rates: Sequence[float], losses: Sequence[float], rate: float, p
 
 
 def _curve(rows: Sequence[Mapping[str, float]], name: str) -> tuple[list[float], list[float]]:
-    """The steps at which a value was written, and the values."""
+    """The steps at which a value was logged, and the values."""
     points = [(row["step"], row[name]) for row in rows if name in row]
     return [step for step, _ in points], [value for _, value in points]

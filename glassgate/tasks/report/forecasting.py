@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from glassgate.tasks.data.batches import Batch
-from glassgate.tasks.data.series import Series, given
+from glassgate.tasks.data.series import Series, series_of
 from glassgate.tasks.forecasting.network import Output, Recursive
 from glassgate.tasks.forecasting.task import Forecasting
 from glassgate.tasks.report.answers import Answer, Chances, Choice, Seen, Shown
@@ -50,7 +50,7 @@ class ForecastingQuestions(Questions[Forecasting]):
         values = np.array(example.values[0 : len(example)], dtype=float)
         origin = stop - self.task.options.horizon
         values[origin - len(rows) : origin] = [row[0] for row in rows]
-        return replace(example, values=given(values).values)
+        return replace(example, values=series_of(values).values)
 
     def excerpt(self, example: Series, usual: tuple[int, int]) -> tuple[int, int]:
         return max(0, len(example) - self.task.context - self.task.options.horizon), len(example)

@@ -17,7 +17,7 @@ from glassgate.tasks.data.batches import Batch, Encoded
 from glassgate.tasks.data.batching import Batching
 from glassgate.tasks.data.columns import Layout
 from glassgate.tasks.data.files import encoding_note
-from glassgate.tasks.data.formats import recognised, sources_of
+from glassgate.tasks.data.formats import detect_format, sources_of
 from glassgate.tasks.data.held_out import hold_out
 from glassgate.tasks.data.labels import check_labels, counted, source_of
 from glassgate.tasks.data.raw_text import raw_text_like, read_raw
@@ -25,7 +25,7 @@ from glassgate.tasks.data.store.arrow import Units
 from glassgate.tasks.data.store.examples import LINE, LINES, SEQUENCE, SYMBOL, Stored, counts, store
 from glassgate.tasks.data.tagged import Tagged, read_columns, read_conllu, read_folder, read_rows, read_text
 from glassgate.tasks.data.tagged import from_rows as tagged_from_rows
-from glassgate.tasks.data.token_table import TokenTable, look_at_tokens, read_tokens
+from glassgate.tasks.data.token_table import TokenTable, detect_token_table, read_tokens
 from glassgate.tasks.data.toy import python_code as python_source
 from glassgate.tasks.data.unknown_labels import UNLABELLED, without_unknown
 from glassgate.tasks.data.vocabulary import FIRST, PADDING, Vocabulary
@@ -118,7 +118,7 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
     def read(self, path: str | Path, labelled: bool = True, progress: Progress | None = None) -> Sequence[Tagged]:
         options = self.options
         suffix = options.label_suffix if labelled else None
-        format, layout = recognised(path, options.format, options.column, options.text_column, suffix)
+        format, layout = detect_format(path, options.format, options.column, options.text_column, suffix)
         layout = self._as_before(layout)
         if format == "python":
             return python_source.read(path, labelled)
@@ -134,7 +134,7 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
         elif format == "folder":
             examples = read_folder(path, labelled)
         elif format in ("csv", "xlsx"):
-            table = look_at_tokens(path, options.column, options.text_column, labelled)
+            table = detect_token_table(path, options.column, options.text_column, labelled)
             examples = read_tokens(path, table)
         elif format in records.KEYED:
             examples = read_rows(path, options.column, options.text_column, labelled)
@@ -336,7 +336,7 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
             if not bio.is_bio(labels):
                 return False
             if isinstance(examples, Stored):
-                return all(bio.may_follow(*pair) for pair in examples.neighbours("labels"))
+                return all(bio.may_follow(*pair) for pair in examples.adjacent_pairs("labels"))
             return all(bio.is_valid(each.labels or ()) for each in examples)
         if wanted == "bio" and not bio.is_bio(labels):
             raise OptionError(

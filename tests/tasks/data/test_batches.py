@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from glassgate.tasks.data.batches import Loader, Piece, Streams, padding, shuffled, whole
+from glassgate.tasks.data.batches import Loader, Piece, Streams, evaluation_batches, padding, training_batches
 
 LENGTHS = st.lists(st.integers(1, 40), min_size=1, max_size=6)
 
@@ -23,8 +23,8 @@ def covered(batches: list) -> list[tuple[int, int]]:
 def test_every_unit_once(lengths: list[int], rows: int, longest: int, first: int) -> None:
     units = [(index, unit) for index, length in enumerate(lengths) for unit in range(length)]
     assert covered(Streams(lengths, rows, longest, first)) == units
-    assert covered(whole(lengths, rows, longest)) == units
-    assert covered(shuffled(lengths, rows, longest, seed=1, epoch=first)) == units
+    assert covered(evaluation_batches(lengths, rows, longest)) == units
+    assert covered(training_batches(lengths, rows, longest, seed=1, epoch=first)) == units
 
 
 @given(LENGTHS, st.integers(1, 5), st.integers(1, 9), st.integers(0, 9))
@@ -42,14 +42,18 @@ def test_rows_of_a_stream_go_on(lengths: list[int], rows: int, longest: int, fir
 
 @pytest.mark.parametrize("longest", [1, 7, 100])
 def test_pieces_are_no_longer_than_asked(longest: int) -> None:
-    for batches in (Streams([50, 3], 2, longest), whole([50, 3], 2, longest), shuffled([50, 3], 2, longest, 1, 0)):
+    for batches in (
+        Streams([50, 3], 2, longest),
+        evaluation_batches([50, 3], 2, longest),
+        training_batches([50, 3], 2, longest, 1, 0),
+    ):
         assert max(len(piece) for batch in batches for piece in batch) <= longest
 
 
 def test_padding_is_what_the_tensors_hold() -> None:
     lengths = [int(length) for length in np.random.default_rng(0).geometric(0.06, 2000)]
     encoded = [{"units": np.full(length, 5)} for length in lengths]
-    batches = shuffled(lengths, batch_size=32, longest=0, seed=1, epoch=0)
+    batches = training_batches(lengths, batch_size=32, longest=0, seed=1, epoch=0)
     tensors = [batch["units"] for batch in Loader(encoded, batches, {"units": 0})]
     empty = sum(int((tensor == 0).sum()) for tensor in tensors)
     assert padding(batches) == pytest.approx(empty / sum(tensor.numel() for tensor in tensors))

@@ -7,7 +7,7 @@ import pytest
 
 from glassgate.cli import main
 from glassgate.cli.look import guessed
-from glassgate.tasks.data.token_table import look_at_tokens, read_tokens
+from glassgate.tasks.data.token_table import detect_token_table, read_tokens
 from glassgate.tasks.errors import DataError
 
 KAGGLE = """Sentence #,Word,POS,Tag
@@ -28,7 +28,7 @@ def file(tmp_path: Path) -> Path:
 
 def found(path: Path, column: str | None = None) -> list[tuple[tuple[str, ...], tuple[str, ...]]]:
     """Units and labels of each sentence."""
-    sentences = read_tokens(path, look_at_tokens(path, column))
+    sentences = read_tokens(path, detect_token_table(path, column))
     return [(tuple(each.units), tuple(each.labels or ())) for each in sentences]
 
 
@@ -51,7 +51,7 @@ def test_as_excel_writes_it_with_the_sentence_in_each_row_and_other_marks(file: 
     rows = ["sep=;", "token;sentence_id;ner", *("a;1;I-X", "b;1;I-X", "c;2;O", "d;2;I-X")]
     file.write_bytes("\r\n".join([*rows, ""]).encode("utf-8-sig"))
     assert found(file) == [(("a", "b"), ("B-X", "I-X")), (("c", "d"), ("O", "B-X"))]
-    assert "IOB1, converted to IOB2" in look_at_tokens(file).description()
+    assert "IOB1, converted to IOB2" in detect_token_table(file).description()
 
 
 def test_empty_rows_between_sentences(file: Path) -> None:

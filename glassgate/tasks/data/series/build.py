@@ -1,4 +1,4 @@
-"""Build time series from the rows of a table: group, order and check them. The series of a large file stay on disk."""
+"""Builds time series from the rows of a table: groups, orders and checks them. Series of a large file stay on disk."""
 
 import json
 import tempfile
@@ -32,10 +32,10 @@ def read_series(
     Args:
         source: a CSV, TSV, Excel or Parquet file, or a data frame
         schema: the roles of the columns
-        progress: receives notes, and the progress of reading a large file
+        progress: receives notes, and the progress of a large file
 
     Raises:
-        DataError: the table cannot be read, lacks a column or a value, or its time stamps are not regular
+        DataError: the table cannot be read, lacks a column or a value, or has irregular time stamps
     """
     progress = progress or Progress()
     table = Table(source)
@@ -86,13 +86,13 @@ def _series(file: Arrow, table: Table, schema: Schema, progress: Progress) -> li
             found.append(series)
     if table.path is not None:
         steps = sum(map(len, found))
-        notes = [f"{len(found):,} series, {steps:,} steps of {frequency}{table.taken}"]
+        notes = [f"{len(found):,} series, {steps:,} steps of {frequency}{table.note}"]
         progress.note("; ".join([f"{table.source}: {notes[0]}", *content["notes"]]))
     return found
 
 
-class _Growing:
-    """An array to which parts are appended, in memory or in a file."""
+class _GrowingArray:
+    """An array that grows by parts, in memory or in a file."""
 
     def __init__(self, folder: Path | None, name: str):
         self.path = None if folder is None else folder / name
@@ -113,10 +113,11 @@ class _Growing:
 
 
 class _Rows:
-    """All rows of a table, and an order in which the rows of each series are adjacent.
+    """All rows of a table, ordered by series.
 
     Attributes:
-        names: the names of the series; one empty name if the table has no column of names
+        names: the names of the series; one empty name if the table has no column of series names
+        order: a permutation of the rows in which the rows of each series are adjacent
         bounds: the positions in `order` at which each series begins and ends
         notes: remarks for the user, such as a recognised number format
     """
@@ -134,8 +135,8 @@ class _Rows:
             progress.converting(table.source, 0.0)
         known: dict[str, int] = {} if schema.series else {"": 0}
         self.static: list[list[float | str]] = []
-        rows, codes = _Growing(folder, "rows"), _Growing(folder, "codes")
-        values = {name: _Growing(folder, f"values{k}") for k, name in enumerate(schema.numbers)}
+        rows, codes = _GrowingArray(folder, "rows"), _GrowingArray(folder, "codes")
+        values = {name: _GrowingArray(folder, f"values{k}") for k, name in enumerate(schema.numbers)}
         for places, part in table.parts(columns):
             rows.add(places)
             series = part[schema.series].astype("string").fillna("") if schema.series else pd.Series("", part.index)
@@ -293,7 +294,7 @@ class _Rows:
         return self.table.fault(self._row(number, k), message)
 
     def _ends(self, name: str, values: np.ndarray, lines: np.ndarray) -> tuple[int, int]:
-        """Return the range of rows with values of a target; the rows after it hold only covariates known in advance."""
+        """Return the range of rows with values of a target; later rows contain only covariates known ahead."""
         there = ~np.isnan(values)
         if not there.any():
             raise self.table.fault(int(lines[0]), f"column {name!r} has no value; remove the column or the series")

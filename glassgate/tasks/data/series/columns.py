@@ -1,4 +1,4 @@
-"""The columns of a table of time series: their roles, their numbers and their time stamps."""
+"""Detects the roles of the columns of a table of time series, and parses their numbers and time stamps."""
 
 import re
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ _THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}([.,])\d{3}")
 
 
 def resolved(table: Table, schema: Schema) -> Schema:
-    """Detect the columns that are not named, and check that the named ones exist.
+    """Return the schema with detected columns where none is named; check that named columns exist.
 
     Raises:
         DataError: a named column does not exist, or no column is left to forecast
@@ -64,23 +64,23 @@ def _begins_with_a_date(table: Table, name: str) -> bool:
 
 
 class Numbers:
-    """Turns a table's columns into numbers, with the decimal mark that fits all of them.
+    """Parses columns of numbers, with one decimal mark for all columns.
 
     Args:
         table: the table
-        names: of the columns of numbers
+        names: the names of the columns of numbers
         decimal: the decimal mark; detected if empty
 
     Raises:
-        DataError: the numbers of a column can be read in two ways
+        DataError: the decimal mark is ambiguous
     """
 
     def __init__(self, table: Table, names: Sequence[str], decimal: str = ""):
         self.table = table
-        self.decimal = decimal or (self._detected(names) if table.in_lines else ".")
+        self.decimal = decimal or (self._detected(names) if table.is_text else ".")
 
     def _detected(self, names: Sequence[str]) -> str:
-        """A comma if a number needs it: 3,5 or 1.234,5; a point if one needs that."""
+        """The decimal mark that some number requires, such as 3,5 or 1.234,5; a point if none does."""
         unclear: tuple[str, str, int] | None = None
         for rows, part in self.table.parts(names):
             for name in names:
@@ -110,15 +110,15 @@ class Numbers:
         )
 
     def read(self, name: str, rows: np.ndarray, values: pd.Series) -> np.ndarray:
-        """Return a column's numbers, `(R,)`, NaN where there is none.
+        """Return the numbers of a column, `(R,)`, with NaN for missing values.
 
         Raises:
-            DataError: a text, or infinity
+            DataError: a value is not a number, or is infinite
         """
         if not pd.api.types.is_numeric_dtype(values):
             texts = values.astype("string").str.strip()
             texts = texts.mask(texts.isin(_MISSING))
-            if self.table.in_lines:
+            if self.table.is_text:
                 thousands = "." if self.decimal == "," else ","
                 plain = texts.str.replace(rf"(?<=\d)[{re.escape(thousands)}\s](?=\d{{3}}(?!\d))", "", regex=True)
                 plain = plain.str.replace(",", ".", regex=False) if self.decimal == "," else plain
@@ -153,7 +153,7 @@ FORMATS = (*_DAYS, *(day + clock for day, clock in product(_DAYS[1:], _CLOCKS[1:
 
 
 def _parsed(texts: pd.Series, form: str) -> np.ndarray:
-    """The time stamps of texts, `(R,)`, in UTC where they name a time zone; none if one has another format."""
+    """The time stamps of texts, `(R,)`, converted to UTC; an empty array if a text has another format."""
     found = pd.to_datetime(texts, format=form, errors="coerce", utc=True)
     if found.isna().any():
         return np.zeros(0, "datetime64[us]")
@@ -161,12 +161,12 @@ def _parsed(texts: pd.Series, form: str) -> np.ndarray:
 
 
 class Stamps:
-    """Turns a column into time stamps, in the one format that fits all of them.
+    """Parses a column of time stamps, which must all have one format.
 
     Args:
-        table: of the column, for messages
-        name: of the column
-        form: a format of strptime; detected if empty
+        table: the table, for messages
+        name: the name of the column
+        form: the format, as in strptime; detected if empty
     """
 
     def __init__(self, table: Table, name: str, form: str = ""):
@@ -177,10 +177,10 @@ class Stamps:
         self._parts: dict[str, list[np.ndarray]] | None = None
 
     def add(self, rows: np.ndarray, values: pd.Series) -> None:
-        """Read the next part of the column.
+        """Parse the next part of the column.
 
         Raises:
-            DataError: a value is missing, or in another format than those before
+            DataError: a value is missing, or has another format than the previous ones
         """
         if values.isna().any():
             raise self._unread(rows, values, int(values.isna().to_numpy().argmax()))
@@ -202,7 +202,7 @@ class Stamps:
         found = {form: part for form in first if len(part := _parsed(texts, form))}
         if not found:
             place = 0
-            if first:  # the longest beginning that a format reads
+            if first:  # report the first value that no format can parse
                 ends = [pd.to_datetime(texts, format=form, errors="coerce", utc=True).isna() for form in first]
                 place = max(int(end.to_numpy().argmax()) for end in ends)
             raise self._unread(rows, texts, place)
@@ -210,10 +210,10 @@ class Stamps:
         return found
 
     def finished(self) -> tuple[np.ndarray, str]:
-        """Return all time stamps, datetime64[us] or whole numbers, `(R,)`, and the format if it had to be chosen.
+        """Return all time stamps, datetime64[us] or integers, `(R,)`, and the format if it was ambiguous at first.
 
         Raises:
-            DataError: two formats fit all values, and in both the time stamps are regular
+            DataError: the format is ambiguous: several fit, and not exactly one gives regular time stamps
         """
         assert self._parts is not None
         whole = {form: np.concatenate(parts) for form, parts in self._parts.items()}
@@ -248,7 +248,7 @@ class Stamps:
 
 
 def _is_regular(times: np.ndarray) -> bool:
-    """Whether the different time stamps of a column, in either order, have no gap."""
+    """Whether the distinct time stamps of a column are equally spaced."""
     stamps = np.unique(times)
     if len(stamps) < 3:
         return True

@@ -1,4 +1,4 @@
-"""Read a table of time series in parts: CSV, TSV, Excel, Parquet or a data frame. Errors name the line."""
+"""Reads a table of time series in parts: CSV, TSV, Excel, Parquet or a data frame. Errors name the line."""
 
 import csv
 import re
@@ -14,19 +14,19 @@ from glassgate.tasks.data.files import STDIN, encoding_note, local, opened_text,
 from glassgate.tasks.data.records import read_excel
 from glassgate.tasks.errors import DataError, OptionError
 
-_ROWS = 2**18  # that are read at once
+_ROWS = 2**18  # rows that are read at once
 
 Frame = Any
 """A `pyarrow.Table`, a data frame of pandas, polars or another library, or a `TimeSeries` of darts."""
 
 
 class Table:
-    """A file or a frame, read in parts as often as necessary.
+    """A file or a data frame, which can be read in parts several times.
 
     Attributes:
-        names: of the columns
-        path: of the file; None for a frame
-        taken: how the file was read, to be reported
+        names: the names of the columns
+        path: the path of the file; None for a frame
+        note: details of reading to report, such as the encoding
     """
 
     def __init__(self, source: "str | Path | Frame"):
@@ -34,11 +34,11 @@ class Table:
         self.kind = "frame" if self.path is None else _kind(self.path)
         self._frame: pd.DataFrame | None = None
         self._dialect = Dialect(",", 0, ())
-        self.taken = ""
+        self.note = ""
         if self.path is None:
             self._frame = _frame(source)
         elif self.kind == "xlsx":
-            self._frame, self.taken = read_excel(self.source)
+            self._frame, self.note = read_excel(self.source)
         if self._frame is not None:
             self.names = [str(name) for name in self._frame.columns]
         elif self.kind == "parquet":
@@ -46,11 +46,11 @@ class Table:
         else:
             self._dialect = dialect_of(self.source, "\t" if self.kind == "tsv" else None)
             self.names = list(self._dialect.header)
-            self.taken = encoding_note(self.source)
+            self.note = encoding_note(self.source)
             self._check_first_row()
 
     def _check_first_row(self) -> None:
-        """Check that the first row is not longer than the header: pandas would cut off its end."""
+        """Check that the first row is not longer than the header, because pandas would drop the last cells."""
         rows = ((number, text) for number, text in read_lines(self.source) if number > self._dialect.before + 1)
         number, text = next(((number, text) for number, text in rows if text.strip()), (0, ""))
         width = len(next(csv.reader([text], delimiter=self._dialect.separator), []))
@@ -64,34 +64,34 @@ class Table:
         return "given frame" if self.path is None else str(self.path)
 
     @property
-    def in_lines(self) -> bool:
+    def is_text(self) -> bool:
         """Whether rows are lines of text."""
         return self.kind in ("csv", "tsv")
 
     def fault(self, row: int | None, message: str) -> DataError:
         """Return the error for a row, counted from 0."""
-        if row is None or self.in_lines:
+        if row is None or self.is_text:
             return DataError(self.source, None if row is None else self._line(row), message)
         return DataError(f"{self.source}, row {row + 1}", None, message)
 
     def line(self, row: int) -> str:
         """Name a row, counted from 0, inside a message."""
-        return f"line {self._line(row)}" if self.in_lines else f"row {row + 1}"
+        return f"line {self._line(row)}" if self.is_text else f"row {row + 1}"
 
     def line_of(self, row: int) -> int | None:
-        """The line of a row, where rows are lines."""
-        return self._line(row) if self.in_lines else None
+        """The line number of a row, if rows are lines."""
+        return self._line(row) if self.is_text else None
 
     def _line(self, row: int) -> int:
         return row + self._dialect.before + 2
 
     def parts(self, names: Sequence[str]) -> Iterator[tuple[np.ndarray, pd.DataFrame]]:
-        """Yield the numbers of rows that are not blank, `(R,)`, and their columns."""
+        """Yield the numbers of rows that are not blank, `(R,)`, and their columns, in parts."""
         row = 0
         for part in self._parts(names := list(names)):
             rows = np.arange(row, row + len(part))
             row += len(part)
-            if self.in_lines:
+            if self.is_text:
                 blank = (part == "").all(axis=1).to_numpy(bool)
                 ends = (part[self.names[-1]] == "").to_numpy(bool)
                 if (ends & ~blank).any():
@@ -101,7 +101,7 @@ class Table:
                 yield rows, part
 
     def _check_widths(self, lines: set[int]) -> None:
-        """Check that lines have all columns: pandas fills up short ones."""
+        """Check that lines have all columns, because pandas fills missing cells."""
         for number, text in read_lines(self.source):
             if number in lines:
                 width = len(next(csv.reader([text], delimiter=self._dialect.separator), [""]))
@@ -172,14 +172,14 @@ def is_indexed(frame: Frame) -> bool:
     return hasattr(frame, "to_dataframe") or index in ("DatetimeIndex", "PeriodIndex")
 
 
-def _frame(given: Frame) -> pd.DataFrame:
-    """A pandas frame, its time stamps among the columns."""
+def _frame(data: Frame) -> pd.DataFrame:
+    """Convert to a pandas frame; a time index becomes a column."""
     try:
-        if hasattr(given, "to_dataframe"):  # darts
-            given = given.to_dataframe()
-        elif hasattr(given, "to_pandas"):  # polars, Arrow
-            given = given.to_pandas()
-        frame = pd.DataFrame(given)
+        if hasattr(data, "to_dataframe"):  # darts
+            data = data.to_dataframe()
+        elif hasattr(data, "to_pandas"):  # polars, Arrow
+            data = data.to_pandas()
+        frame = pd.DataFrame(data)
     except (TypeError, ValueError) as error:
         raise DataError("given frame", None, f"expected a data frame or a table, got {error}") from None
     index = frame.index

@@ -1,4 +1,4 @@
-"""The role of each column in a table of time series, and the frequency of the time stamps."""
+"""The roles of the columns of a table of time series, and the frequency of its time stamps."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -28,12 +28,12 @@ class Schema:
     """The role of each column of a table.
 
     Attributes:
-        target: columns to forecast, each a series; all columns without another role if empty
+        target: the columns to forecast, each of which is a series; all columns without another role if empty
         time: the column of time stamps; detected if None
         series: the column with the name of each row's series, in a table that contains several series; detected if None
-        past: covariates that are known only up to the present
-        known: covariates whose future values are known, too
-        static: numbers or texts that belong to a series as a whole
+        past: covariates that are known up to the present
+        known: covariates that are also known for the future
+        static: numbers or texts that are constant for a series
         time_format: the format of the time stamps, as strptime takes it; detected if empty
         missing: how gaps are handled: "error" raises an error, "last" repeats the value before the gap
         decimal: the decimal mark, "." or ","; detected if empty

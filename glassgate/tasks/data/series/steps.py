@@ -28,7 +28,7 @@ class _InMemory:
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """A part of a column, read when it is indexed."""
+    """A range of a column, which is read when it is indexed."""
 
     column: _Numbers
     start: int
@@ -42,7 +42,7 @@ class Steps:
         return self.column.read(self.start + start, self.start + max(start, stop))
 
     def part(self, start: int, stop: int) -> "Steps":
-        """Return a shorter part, without reading it."""
+        """Return a subrange, without reading it."""
         return Steps(self.column, self.start + start, min(self.stop, self.start + stop))
 
 
@@ -52,15 +52,15 @@ class Series:
 
     Attributes:
         values: the target, `(L,)`
-        name: identifies it
-        start: the first time stamp, or its whole number
+        name: the name of the series
+        start: the first time stamp, or an integer
         frequency: the distance between time stamps
         past: covariates known up to the present, `(L,)` each
         known: covariates known ahead, `(L + A,)` each
         static: properties of the series as a whole
-        source: the file it comes from
+        source: the file that contains the series
         line: the line where it begins
-        columns: the names of the columns with the series' names and the time stamps
+        columns: the names of the columns of series names and of time stamps
     """
 
     values: Steps
@@ -84,7 +84,7 @@ class Series:
 
     @property
     def on_disk(self) -> str:
-        """The digest of the file that holds the series; empty in memory."""
+        """The digest of the cached file; empty if the series is in memory."""
         column = self.values.column
         return column.file.digest if isinstance(column, Column) else ""
 
@@ -97,19 +97,19 @@ class Series:
         return replace(self, values=self.values.part(start, stop), start=first, past=past, known=known)
 
     def times(self, start: int, stop: int) -> np.ndarray:
-        """Return the time stamps of steps, also of those after the end."""
+        """Return the time stamps of steps, which may be after the end of the series."""
         return self.frequency.times(self.start, np.arange(start, stop))
 
     def fault(self, message: str) -> DataError:
-        """Return the error for a fault of the series."""
+        """Return an error about the series."""
         return DataError(self.source, self.line, f"series {self.name!r}: {message}" if self.name else message)
 
 
-def given(values: np.ndarray, name: str = "", start: Any = 0, frequency: Frequency | None = None) -> Series:
+def series_of(values: np.ndarray, name: str = "", start: Any = 0, frequency: Frequency | None = None) -> Series:
     """Return a series of numbers in memory.
 
     Example:
-        >>> len(given(np.arange(5.0)))
+        >>> len(series_of(np.arange(5.0)))
         5
     """
     values = np.asarray(values, np.float64)

@@ -1,4 +1,4 @@
-"""Arrow files in the cache folder: made once, shared by all processes, and read through a memory map."""
+"""Arrow files in the cache folder: written once, shared by all processes, and read through a memory map."""
 
 import hashlib
 import json
@@ -19,11 +19,11 @@ from glassgate.tasks.data.files import identity, local
 from glassgate.tasks.errors import DataError
 
 LARGE = 2**26
-"""Larger files, in bytes, are stored in the cache folder and mapped."""
+"""Files of at least this size, in bytes, are stored in the cache folder and memory-mapped."""
 
 _FORMAT = 1
-_READINGS = 2**11  # with each reading, the system maps 64 KB around it
-_AT_ONCE = 2**16  # tokens that are looked up at once; longer sequences are lazy
+_READS = 2**11  # reads between two releases of pages; each read maps about 64 KB
+_CHUNK = 2**16  # tokens that are looked up at once; longer sequences are lazy
 
 Read = TypeVar("Read")
 
@@ -32,14 +32,14 @@ class Arrow:
     """An Arrow file: on disk behind a memory map, or in memory.
 
     Attributes:
-        reader: of the map
-        digest: identifies the version of the source and the options of reading; empty in memory
+        reader: the reader of the file
+        digest: a hash of the version of the source and the settings of the reader; empty in memory
     """
 
     def __init__(self, where: Path | pa.Buffer):
         self._path = where if isinstance(where, Path) else None
         self._map: mmap.mmap | None = None
-        self._readings = 0
+        self._reads = 0
         if isinstance(where, Path):
             with where.open("rb") as file:
                 self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
@@ -47,12 +47,12 @@ class Arrow:
         self.digest = "" if self._path is None else self._path.stem
 
     def read(self) -> None:
-        """Count a read of the map; after some thousand reads its pages are freed.
+        """Count a read of the map, and release its pages after every 2,048 reads.
 
-        The system would count them as this process's memory.
+        The operating system counts mapped pages as memory of this process.
         """
-        self._readings += 1
-        if self._readings % _READINGS == 0:
+        self._reads += 1
+        if self._reads % _READS == 0:
             self.release()
 
     def release(self) -> None:
@@ -68,28 +68,28 @@ class Arrow:
 
 def cached(
     sources: Sequence[Path],
-    reading: Sequence[object],
+    settings: Sequence[object],
     write: Callable[[pa.NativeFile], None],
     opened: Callable[[Arrow], Read],
 ) -> Read:
-    """Open the Arrow file that an earlier call made of these files, or make it again if they have changed.
+    """Open the cached Arrow file of some files; write it first if it is missing or the files have changed.
 
     Args:
         sources: the files
-        reading: the settings with which they are read, ready for JSON
+        settings: the settings of the reader, as JSON values
         write: writes the Arrow file
-        opened: the class to open it with
+        opened: wraps the opened file
 
     Raises:
         DataError: the disk is full
     """
     key: list[object] = [_FORMAT]
     key += [identity(source) for source in sources]
-    digest = hashlib.blake2b(json.dumps([*key, *reading]).encode(), digest_size=16).hexdigest()
+    digest = hashlib.blake2b(json.dumps([*key, *settings]).encode(), digest_size=16).hexdigest()
     path = cache_folder() / "data" / f"{digest}.arrow"
     try:
         return opened(Arrow(path))
-    except (OSError, pa.ArrowInvalid, KeyError, TypeError, ValueError):  # it is not there, or damaged
+    except (OSError, pa.ArrowInvalid, KeyError, TypeError, ValueError):  # missing or damaged
         pass
     try:
         _replaced(path, write)
@@ -117,10 +117,10 @@ def _replaced(path: Path, write: Callable[[pa.NativeFile], None]) -> None:
 
 
 class Column:
-    """Numbers, one record batch after the other.
+    """A column of an Arrow file: indices or numbers in record batches.
 
     Attributes:
-        symbols: the symbol of each number
+        symbols: the symbol of each index
     """
 
     def __init__(self, file: Arrow, place: int, symbols: list[Any], parts: Sequence[np.ndarray]):
@@ -135,7 +135,7 @@ class Column:
         return int(self.starts[-1])
 
     def read(self, start: int, stop: int) -> np.ndarray:
-        """Return numbers `start` to `stop`: the map itself, or a copy where record batches meet."""
+        """Return the values from `start` to `stop`: a view of the map, or a copy if the range spans record batches."""
         found = []
         self.file.read()
         while start < stop:
@@ -146,7 +146,7 @@ class Column:
         return found[0] if len(found) == 1 else np.concatenate([*found, self._parts[0][:0]])
 
     def count(self, start: int, stop: int) -> np.ndarray:
-        """Return the count of each symbol in the range; the memory read for it is released."""
+        """Return the count of each symbol in the range; the pages read are released."""
         totals = np.zeros(len(self.symbols), np.int64)
         first = bisect_right(self.starts, start) - 1
         last = bisect_right(self.starts, max(start, stop - 1))
@@ -168,8 +168,8 @@ class Units(Sequence[str]):
     """Tokens of a file as a lazy sequence of symbols.
 
     Attributes:
-        symbols: the symbol of each number
-        digest: identifies the version of the file, the options of reading and the stretch
+        symbols: the symbol of each index
+        digest: a hash of the version of the file, the settings of the reader and the range
     """
 
     def __init__(self, column: Column, start: int, stop: int):
@@ -198,26 +198,26 @@ class Units(Sequence[str]):
         return self.symbols[int(self.numbers(place, place + 1)[0])]
 
     def __iter__(self) -> Iterator[str]:
-        for start in range(0, len(self), _AT_ONCE):
-            yield from map(self.symbols.__getitem__, self.numbers(start, min(start + _AT_ONCE, len(self))).tolist())
+        for start in range(0, len(self), _CHUNK):
+            yield from map(self.symbols.__getitem__, self.numbers(start, min(start + _CHUNK, len(self))).tolist())
 
     def numbers(self, start: int, stop: int) -> np.ndarray:
-        """Return the symbols' numbers, `(stop - start,)`: the map itself, or a copy where record batches meet."""
+        """Return the indices of the symbols, `(stop - start,)`; see `Column.read`."""
         return self.column.read(self._start + start, self._start + stop)
 
     def counts(self) -> Counter[str]:
-        """Count the symbols; the memory read for it is released."""
+        """Return the counts of the symbols; the pages read are released."""
         totals = self.column.count(self._start, self._stop)
         return Counter({symbol: int(count) for symbol, count in zip(self.symbols, totals, strict=True) if count})
 
 
 class Numbers:
-    """Acts as an array `(L,)` of int64: each token's number in a vocabulary, looked up when a slice is read.
+    """A lazy array `(L,)` of int64: the index of each token in a vocabulary, looked up when a slice is read.
 
     Args:
         units: the tokens
-        table: the number of each of their symbols
-        first: a number put before the first token, in place of the last one; None to begin with the first token
+        table: the index of each of their symbols
+        first: shifts the array by one position and is its first value; None for no shift
     """
 
     ndim = 1
@@ -242,19 +242,19 @@ class Numbers:
         return found if start or not stop else np.concatenate([[self.first], found])
 
     def tobytes(self) -> bytes:
-        """Return bytes that identify these numbers."""
+        """Return bytes that identify the content, for hashes."""
         return f"{self.units.digest} {self.first}".encode() + self.table.tobytes()
 
 
 def look_up(units: Units, table: np.ndarray) -> np.ndarray:
-    """Return each token's number in a table of the symbols' numbers, `(L,)`; of very many on disk, `Numbers`."""
-    if len(units) > _AT_ONCE and units.column.file.digest:
+    """Return the table's value for each token, `(L,)`; lazy `Numbers` for many tokens on disk."""
+    if len(units) > _CHUNK and units.column.file.digest:
         return cast(np.ndarray, Numbers(units, table))
     found: np.ndarray = table[units.numbers(0, len(units))]
     return found
 
 
 def is_large(paths: Sequence[str | Path]) -> bool:
-    """Whether files are so large that they are stored in the cache folder and mapped."""
+    """Whether files are together so large that they are stored in the cache folder and memory-mapped."""
     found = [each for path in paths if (each := local(path)).is_file()]
     return len(found) == len(paths) and sum(path.stat().st_size for path in found) >= LARGE

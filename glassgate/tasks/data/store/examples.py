@@ -1,4 +1,4 @@
-"""The examples of a file in Arrow format, in memory or in the cache folder; indexing builds an example object."""
+"""Examples of a file in Arrow format, in memory or in the cache folder; indexing builds an example object."""
 
 import hashlib
 import json
@@ -33,23 +33,23 @@ def store(
     fields: Mapping[str, str],
     build: Callable[..., Example],
     sources: Sequence[str | Path],
-    reading: Sequence[object],
+    settings: Sequence[object],
     progress: Progress | None = None,
 ) -> "Stored[Example]":
-    """Store the examples of files, or open those that an earlier call has stored.
+    """Store the examples of files, or open the ones that an earlier call has stored on disk.
 
     Args:
-        examples: the readers' examples of the files; read only if they are not stored already
-        fields: the stored attributes of an example, its tokens first, with the kind of each
-        build: makes an example from these fields
+        examples: an iterator over the examples; not used if they are already stored
+        fields: the attributes to store, with the kind of each; the tokens are the first
+        build: builds an example from these attributes
         sources: the files; if they are large, the examples are stored on disk
-        reading: the settings with which they are read, as JSON values
-        progress: notified of the progress of a large file
+        settings: the settings of the reader, as JSON values
+        progress: receives the progress of a large file
 
     Raises:
-        DataError: errors of the readers; the disk is full
+        DataError: the files cannot be read, or the disk is full
     """
-    tell = progress or Progress()
+    callbacks = progress or Progress()
 
     def opened(file: Arrow) -> Stored[Example]:
         return Stored(_Table(file, fields, build))
@@ -61,12 +61,12 @@ def store(
     paths = [Path(source) for source in sources]
 
     def write(sink: pa.NativeFile) -> None:
-        tell.converting(str(sources[0]), 0.0)
+        callbacks.converting(str(sources[0]), 0.0)
         lines = max(1, count_lines(paths[0]))
-        _write(sink, examples, fields, lambda line: tell.converting(str(sources[0]), min(1.0, line / lines)))
-        tell.converting(str(sources[0]), 1.0)
+        _write(sink, examples, fields, lambda line: callbacks.converting(str(sources[0]), min(1.0, line / lines)))
+        callbacks.converting(str(sources[0]), 1.0)
 
-    return cached(paths, [*reading, *fields], write, opened)
+    return cached(paths, [*settings, *fields], write, opened)
 
 
 class Stored(Sequence[Example]):
@@ -88,7 +88,7 @@ class Stored(Sequence[Example]):
 
     @property
     def digest(self) -> str:
-        """Identifies the file's version, the reading settings and the selection; empty for examples in memory."""
+        """A hash of the version of the file, the settings of the reader and the selection; empty in memory."""
         rows = hashlib.blake2b(self._rows.tobytes(), digest_size=16).hexdigest()
         return self._table.file.digest and f"{self._table.file.digest} {rows}"
 
@@ -109,18 +109,18 @@ class Stored(Sequence[Example]):
         return self._table.example(int(self._rows[place]), start, stop)
 
     def counts(self, field: str) -> Counter[Any]:
-        """Count a field's symbols; the memory read for it is released."""
+        """Return the counts of a field's symbols; the pages read are released."""
         symbols = self._table.columns[field].symbols
         totals = np.zeros(len(symbols), np.int64)
-        for numbers, _ in self._table.chosen(field, self._rows):
+        for numbers, _ in self._table.selected(field, self._rows):
             totals += np.bincount(numbers, minlength=len(symbols))
         return Counter({symbol: int(count) for symbol, count in zip(symbols, totals, strict=True) if count})
 
-    def neighbours(self, field: str) -> set[tuple[Any, Any]]:
+    def adjacent_pairs(self, field: str) -> set[tuple[Any, Any]]:
         """Return each pair of adjacent symbols, and None with each symbol that comes first."""
         symbols = self._table.columns[field].symbols
         firsts, pairs = np.zeros(0, np.int64), np.zeros(0, np.int64)
-        for numbers, lengths in self._table.chosen(field, self._rows):
+        for numbers, lengths in self._table.selected(field, self._rows):
             begins = np.cumsum(lengths) - lengths
             both = numbers[:-1].astype(np.int64) * len(symbols) + numbers[1:]
             pairs = np.union1d(pairs, np.delete(both, begins[1:] - 1))
@@ -128,15 +128,15 @@ class Stored(Sequence[Example]):
         found = {(None, symbols[first]) for first in firsts}
         return found | {(symbols[pair // len(symbols)], symbols[pair % len(symbols)]) for pair in pairs}
 
-    def has_others(self, field: str, known: Callable[[Any], bool]) -> bool:
-        """Whether the file has symbols for which `known` is false; a missing symbol does not count."""
+    def has_unknown(self, field: str, known: Callable[[Any], bool]) -> bool:
+        """Whether the file has symbols for which `known` is false, other than None."""
         return any(symbol is not None and not known(symbol) for symbol in self._table.columns[field].symbols)
 
     def first_without(self, field: str) -> int | None:
-        """Return the place of the first example in the file that lacks a symbol of the field; None if all have one."""
+        """Return the index of the first example in the file without a symbol of the field; None if all have one."""
         unknown = np.array([symbol is None for symbol in self._table.columns[field].symbols], bool)
         before, rows = 0, np.sort(self._rows)
-        for numbers, lengths in self._table.chosen(field, self._rows) if unknown.any() else ():
+        for numbers, lengths in self._table.selected(field, self._rows) if unknown.any() else ():
             if (wrong := unknown[numbers]).any():
                 row = rows[before + np.searchsorted(np.cumsum(lengths), wrong.argmax(), side="right")]
                 return int((self._rows == row).argmax())
@@ -199,8 +199,8 @@ class _Table(Generic[Example]):
                 found[name] = column.symbols[value] if kind == SYMBOL else value
         return self.build(**found)
 
-    def chosen(self, field: str, rows: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield a field's numbers in some examples and the count of each, per record batch, in the file's order."""
+    def selected(self, field: str, rows: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yield, per record batch, a field's indices in some examples and the number of indices of each example."""
         rows = np.sort(rows)
         bounds = np.searchsorted(rows, np.array(self.starts, rows.dtype)).tolist()
         for number, batch in enumerate(self.file.batches(mapped=False)):
@@ -214,10 +214,10 @@ class _Table(Generic[Example]):
 
 
 class _Numbering(dict[Any, int]):
-    """Numbers for symbols in the order of their first occurrence.
+    """Indices of symbols in the order of their first occurrence.
 
     Attributes:
-        new: the symbols added since this list was last emptied
+        new: the symbols added since this list was last cleared
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Running text too large for memory: numbered once, kept on disk as Arrow, and read through a memory map."""
+"""Text that is too large for memory: converted once to indices in an Arrow file, and read through a memory map."""
 
 import json
 from collections.abc import Callable, Iterator, Sequence
@@ -12,23 +12,23 @@ from glassgate.tasks.data.store.arrow import Arrow, Column, Units, cached
 from glassgate.tasks.errors import DataError
 from glassgate.tasks.progress import Progress
 
-_BLOCK = 2**24  # bytes read at once; a line is never parted
+_BLOCK = 2**24  # bytes read at once; lines are never split
 _ROWS = 2**22  # tokens in a record batch
 
 
 def read_units(
     path: str | Path, unit: str, split: Callable[[str], Sequence[str]], progress: Progress | None = None
 ) -> Units:
-    """Return the tokens of a text file, numbered now or by an earlier call for the same file.
+    """Return the tokens of a text file. The converted file is cached.
 
     Args:
-        path: a UTF-8 file, of any bytes where tokens are bytes
+        path: a text file; any file if the tokens are bytes
         unit: the kind of the tokens that `split` returns
         split: splits a text that ends with a line into tokens
-        progress: notified of the progress of the numbering
+        progress: receives the progress of the conversion
 
     Raises:
-        DataError: the file is not UTF-8 or has only blanks, or the cache folder is full
+        DataError: the file cannot be decoded or has only blanks, or the cache folder is full
     """
     path = Path(path)
 
@@ -47,7 +47,7 @@ def read_units(
 def _write(
     sink: pa.NativeFile, path: Path, unit: str, split: Callable[[str], Sequence[str]], progress: Progress
 ) -> None:
-    """Convert a file to numbers. It is read twice: for the list of its symbols, then for their positions."""
+    """Convert a file to indices. The file is read twice: for the list of its symbols, then for their indices."""
     numbering: _Characters | _Strings = (_Characters if unit in ("character", "byte") else _Strings)()
     readings, blank = 2 * local(path).stat().st_size, True
     progress.converting(str(path), 0.0)
@@ -73,7 +73,7 @@ def _write(
 
 
 def _in_rows(parts: Iterator[np.ndarray]) -> Iterator[np.ndarray]:
-    """Cut and join arrays to a length of `_ROWS`; the last one is shorter."""
+    """Re-chunk arrays to a length of `_ROWS`; the last one may be shorter."""
     rest: list[np.ndarray] = []
     for part in parts:
         joined = np.concatenate([*rest, part])
@@ -103,7 +103,7 @@ def _blocks(path: Path, unit: str) -> Iterator[tuple[str, int]]:
 
 
 class _Characters:
-    """Assigns numbers to characters, with an array by code point."""
+    """Assigns indices to characters, with an array indexed by code point."""
 
     def __init__(self) -> None:
         self.counts = np.zeros(0x110000, np.int64)
@@ -128,7 +128,7 @@ def _codes(units: Sequence[str]) -> np.ndarray:
 
 
 class _Strings:
-    """Assigns numbers to strings, with a dictionary."""
+    """Assigns indices to strings, with a dictionary."""
 
     def __init__(self) -> None:
         self.places: dict[str, int] = {}

@@ -1,1 +1,1 @@
-"""Data that every machine has, for trying a task without files."""
+"""Built-in data, for trying a task without files."""

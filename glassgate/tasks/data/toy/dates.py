@@ -1,4 +1,4 @@
-"""Numbers and dates as they are spoken or written, and in figures: pairs made by rule, for a try without data."""
+"""Generated pairs for translation: numbers and dates in English, and in digits."""
 
 import random
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ _DAYS = 55_000  # into the year 2050
 
 
 def spoken(number: int) -> str:
-    """Say a number below a million.
+    """Return a number below a million in words.
 
     Example:
         >>> spoken(20_305)
@@ -40,11 +40,11 @@ def spoken(number: int) -> str:
             many, rest = divmod(number, size)
             joint = " and " if rest and rest < 100 else " "
             return f"{spoken(many)} {name}{joint}{spoken(rest) if rest else ''}".strip()
-    raise AssertionError("every number is of one of these sizes")
+    raise AssertionError("the number is a million or more")
 
 
 def ordinal(number: int) -> str:
-    """Say a number's place in an order.
+    """Return the ordinal of a number in words.
 
     Example:
         >>> ordinal(21), ordinal(30)
@@ -57,7 +57,7 @@ def ordinal(number: int) -> str:
 
 
 def dates_and_numbers(count: int, seed: int = 1) -> list[Pair]:
-    """Make pairs, none twice.
+    """Return distinct pairs.
 
     Example:
         >>> [(pair.source, pair.target) for pair in dates_and_numbers(2)]
@@ -95,7 +95,7 @@ def _ways(day: date) -> Iterator[str]:
 
 
 def spoken_year(year: int) -> str:
-    """Say a year as it is said in English.
+    """Return a year in words.
 
     Example:
         >>> spoken_year(1987), spoken_year(1905), spoken_year(2007)

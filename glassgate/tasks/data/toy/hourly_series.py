@@ -1,4 +1,4 @@
-"""A series made by rule, for trying forecasting without data: a trend, a day and a week that repeat, and noise."""
+"""A generated series for forecasting: a trend, daily and weekly seasons, and noise."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Python code as a tagging corpus, labels by `tokenize`, each character a unit; every machine has its library."""
+"""A tagging corpus of Python code: the standard library, with a label per character from `tokenize`."""
 
 import builtins
 import hashlib
@@ -19,13 +19,13 @@ LABELS = ("other", "keyword", "builtin", "name", "number", "string", "docstring"
 
 _BUILTINS = frozenset(dir(builtins))
 _LAYOUT = frozenset({token.NL, token.INDENT, token.DEDENT, token.ENDMARKER})
-# From Python 3.12 on an f-string arrives in pieces, from 3.14 on a t-string too: here each is whole, as it was before.
+# From Python 3.12 (3.14), `tokenize` splits f-strings (t-strings) into parts. Here each is one token, as before.
 _OPENING = frozenset(getattr(token, name) for name in ("FSTRING_START", "TSTRING_START") if hasattr(token, name))
 _CLOSING = frozenset(getattr(token, name) for name in ("FSTRING_END", "TSTRING_END") if hasattr(token, name))
-# Packages that some distributions of Python leave out, and tables of data in the form of code.
-_LEFT_OUT = {"test", "tests", "idlelib", "tkinter", "turtledemo", "lib2to3", "distutils", "ensurepip"}
-_PASSED_OVER = _LEFT_OUT | {"site-packages", "encodings", "pydoc_data", "__phello__", "__pycache__"}
-_HELD_OUT_SHARE = 20
+# Packages that some distributions of Python omit, and code that consists of data.
+_OPTIONAL = {"test", "tests", "idlelib", "tkinter", "turtledemo", "lib2to3", "distutils", "ensurepip"}
+_SKIPPED = _OPTIONAL | {"site-packages", "encodings", "pydoc_data", "__phello__", "__pycache__"}
+_HELD_OUT = 20  # one file in this many is held out
 _LONGEST_HELD_OUT = 40_000
 _SHORTEST = 500
 
@@ -33,8 +33,8 @@ _SHORTEST = 500
 def label(source: str) -> Tagged:
     """Label each character of a Python file, and return the positions of its tokens.
 
-    A string that is a statement counts as a docstring, a name that Python has built in as a builtin unless
-    it is an attribute, and everything from "@" to the first parenthesis as a decorator.
+    A string that is a statement is a docstring. A built-in name is a builtin unless it is an attribute. Everything from
+    "@" to the first parenthesis is a decorator.
 
     Raises:
         SyntaxError, tokenize.TokenError: `source` is not Python
@@ -74,22 +74,22 @@ def read(path: str | Path, labelled: bool = True) -> list[Tagged]:
 
 
 def standard_library(root: Path | None = None, every: int = 1) -> tuple[list[Tagged], list[Tagged]]:
-    """Label the standard library's files and part them, by file, into those to train on and those held out.
+    """Label the files of the standard library, and split them into training and held-out files.
 
-    A hash of a file's name says where it goes, so the same files are held out on every machine.
+    The split is by a hash of the file name, so the same files are held out on every machine.
 
     Args:
-        root: the library's folder; this Python's own if None
-        every: train on one file in so many, and read no others; all that are held out stay
+        root: the folder of the library; that of the running Python if None
+        every: use only one in this many training files; held-out files are not affected
     """
     root = root or Path(sysconfig.get_path("stdlib"))
     train, held_out = [], []
     met = 0
     for path in sorted(root.rglob("*.py")):
         name = path.relative_to(root).as_posix()
-        if not _PASSED_OVER.isdisjoint(name.split("/")) or path.stat().st_size < _SHORTEST:
+        if not _SKIPPED.isdisjoint(name.split("/")) or path.stat().st_size < _SHORTEST:
             continue
-        trains = int(hashlib.sha256(name.encode()).hexdigest(), 16) % _HELD_OUT_SHARE
+        trains = int(hashlib.sha256(name.encode()).hexdigest(), 16) % _HELD_OUT
         met += bool(trains)
         if trains and (met - 1) % every:
             continue
@@ -106,11 +106,11 @@ def standard_library(root: Path | None = None, every: int = 1) -> tuple[list[Tag
 
 
 def _spans(source: str) -> Iterator[tuple[str, int, int]]:
-    """Yield label, start and end of each token that has characters of its own."""
+    """Yield the label, start and end of each token that is not empty."""
     starts = [0]
     for line in io.StringIO(source):
         starts.append(starts[-1] + len(line))
-    opens = True  # whether the next token opens a logical line
+    opens = True  # whether the next token begins a logical line
     decorates = False
     before = ""
     for part, following in pairwise(_whole_strings(source)):

@@ -25,7 +25,7 @@ def _small_is_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every file counts as large, and record batches and blocks are so small that there are many."""
     monkeypatch.setenv("GLASSGATE_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(mapped, "LARGE", 1)
-    monkeypatch.setattr(mapped, "_AT_ONCE", 50)
+    monkeypatch.setattr(mapped, "_CHUNK", 50)
     monkeypatch.setattr(running, "_ROWS", 64)
     monkeypatch.setattr(running, "_BLOCK", 100)
 
@@ -89,7 +89,7 @@ def test_numbers_are_in_a_memory_map(path: Path) -> None:
 
 
 def test_what_was_read_leaves_the_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mapped, "_READINGS", 1000)
+    monkeypatch.setattr(mapped, "_READS", 1000)
     path = tmp_path / "long.txt"
     path.write_text("salt and pepper\n" * 200_000)
     (example,) = text.read_text(path, "character", "file")

@@ -126,9 +126,9 @@ def test_counts_are_those_of_the_examples(kind: str, tmp_path: Path) -> None:
             assert part.counts(field) == Counter(symbol for each in part for symbol in getattr(each, field))
             sequences = [[None, *getattr(each, field)] for each in part]
             pairs = {pair for each in sequences for pair in pairwise(each)}
-            assert part.neighbours(field) == pairs
+            assert part.adjacent_pairs(field) == pairs
             met, known = set(examples.counts(field)), set(getattr(part[0], field))
-            assert part.has_others(field, known.__contains__) is (known != met)
+            assert part.has_unknown(field, known.__contains__) is (known != met)
             assert part.first_without(field) is None
 
 
