@@ -21,7 +21,7 @@ from glassgate.tasks.data.pairs import Pair
 from glassgate.tasks.data.vocabulary import PADDING, UNKNOWN
 from glassgate.tasks.translation import Search, Translation
 from glassgate.tasks.translation.network import Translator
-from glassgate.tasks.translation.search import END, Found, search
+from glassgate.tasks.translation.search import END, Hypothesis, search
 from results.plain import with_plain_layers
 
 
@@ -55,7 +55,7 @@ class Plain(nn.Module):
         return states, (first[0], first[1])
 
     @torch.inference_mode()
-    def search(self, source: Tensor, lengths: Tensor, limits: list[int], how: Search) -> list[list[Found]]:
+    def search(self, source: Tensor, lengths: Tensor, limits: list[int], how: Search) -> list[list[Hypothesis]]:
         """Beam search over a batch, by the rules of `glassgate.tasks.translation.search`."""
         rows, beam = len(source), how.beam
         states, (h, c) = self.encode(source, lengths)
@@ -66,7 +66,7 @@ class Plain(nn.Module):
         units = torch.full((rows * beam, 1), PADDING)
         totals = torch.full((rows, beam), -torch.inf)
         totals[:, 0] = 0
-        found: list[list[Found]] = [[] for _ in range(rows)]
+        found: list[list[Hypothesis]] = [[] for _ in range(rows)]
         last, room = torch.tensor(limits), torch.full((rows,), beam)
         for length in range(1, max(limits) + 1):
             vector = self.target(units[:, -1:])
@@ -85,7 +85,7 @@ class Plain(nn.Module):
             ended = (said == END) & best.isfinite() & (torch.arange(2 * beam) < room[:, None])
             for row, place in ended.nonzero().tolist():
                 history = units[row * beam + beams[row, place], 1:].tolist()
-                found[row].append(Found(tuple(history), float(best[row, place]) / how.penalty(length)))
+                found[row].append(Hypothesis(tuple(history), float(best[row, place]) / how.penalty(length)))
             room = (room - ended.sum(1)) * ~must
             if not room.any():
                 break
@@ -117,7 +117,7 @@ def batches(task: Translation, pairs: list[Pair], at_once: int | None) -> list[t
     return made
 
 
-def timed(work: Callable[[], list[list[Found]]]) -> tuple[float, list[list[Found]]]:
+def timed(work: Callable[[], list[list[Hypothesis]]]) -> tuple[float, list[list[Hypothesis]]]:
     start = time.process_time()
     result = work()
     return time.process_time() - start, result
@@ -148,17 +148,17 @@ def main() -> None:
     )
 
     @torch.inference_mode()
-    def ours() -> list[list[Found]]:
+    def ours() -> list[list[Hypothesis]]:
         decoder = task.network.decoder
         return [each for s, n, limits in made for each in search(decoder, *task.network.encode(s, n), limits, how)]
 
-    def theirs() -> list[list[Found]]:
+    def theirs() -> list[list[Hypothesis]]:
         return [each for s, n, limits in made for each in plain.search(s, n, limits, how)]
 
     swapped = with_plain_layers(copy.deepcopy(task.network)).eval()
 
     @torch.inference_mode()
-    def ours_on_theirs() -> list[list[Found]]:
+    def ours_on_theirs() -> list[list[Hypothesis]]:
         return [each for s, n, limits in made for each in search(swapped.decoder, *swapped.encode(s, n), limits, how)]
 
     sides = {"ours": ours, "plain torch.nn": theirs, "our search on layers of torch.nn": ours_on_theirs}

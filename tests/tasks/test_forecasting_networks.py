@@ -132,7 +132,7 @@ def test_what_segments_share_is_computed_once(cell: str, monkeypatch: pytest.Mon
         return [forecast, *torch.autograd.grad(forecast.square().sum(), list(ours.parameters()))]
 
     ours.double()
-    monkeypatch.setattr(networks, "_AT_ONCE", 3 * 3 * 10)  # three rows of three segments of ten units
+    monkeypatch.setattr(networks, "_CHUNK", 3 * 3 * 10)  # three rows of three segments of ten units
     with gg.engine("reference"), FlopCounterMode(display=False) as shared:
         found = measured()
     monkeypatch.setattr(ours, "_sharing", ours._one_by_one)

@@ -1,4 +1,4 @@
-"""The network of classification: vectors of the steps, recurrent layers, pooling, a score for each label."""
+"""The network of classification: embeddings or series, recurrent layers, pooling, and scores of labels."""
 
 from typing import NamedTuple
 
@@ -9,23 +9,24 @@ from glassgate.tasks.classification.options import ClassificationOptions
 from glassgate.tasks.data.batches import Batch
 from glassgate.tasks.data.vocabulary import PADDING
 from glassgate.tasks.networks.encoder import encoder, last_outputs
+from glassgate.tasks.networks.states import step_mask
 
 
 class Scores(NamedTuple):
-    """A network's output: a score for each label, `(N, labels)`, and with attention each step's weight, `(N, L)`."""
+    """The output: a score for each label, `(N, labels)`, and with attention a weight for each step, `(N, L)`."""
 
     labels: Tensor
     attention: Tensor | None
 
 
 class Classifier(nn.Module):
-    """Steps as vectors, recurrent layers over them, one vector of all states, and a score for each label.
+    """Embeddings or series, recurrent layers, pooling over steps, and a score for each label.
 
     Args:
         options: sizes, cell and pooling
-        units: how many tokens are known, padding and unknown included; None for series
-        input_size: features of a step
-        labels: how many labels there are
+        units: the size of the vocabulary, including padding and unknown; None for series
+        input_size: the number of features of a step
+        labels: the number of labels
     """
 
     def __init__(self, options: ClassificationOptions, units: int | None, input_size: int, labels: int):
@@ -46,14 +47,14 @@ class Classifier(nn.Module):
         lengths = batch["lengths"]
         steps = batch["series"] if self.embedding is None else self.dropout(self.embedding(batch["units"]))
         output, state = self.encoder(steps, lengths=lengths)
-        inside = torch.arange(output.shape[1], device=output.device) < lengths.to(output.device)[:, None]
+        inside = step_mask(lengths, output)
         pooled, weights = self._pooled(output, state, inside)
         return Scores(self.head(self.dropout(pooled)), weights)
 
     def _pooled(
         self, output: Tensor, state: Tensor | tuple[Tensor, ...], inside: Tensor
     ) -> tuple[Tensor, Tensor | None]:
-        """One vector a row, `(N, H)`, of the states at all steps, and the steps' weights with attention."""
+        """Pool the states of all steps to `(N, H)`; return them and, with attention, the weights of the steps."""
         if self.pooling == "last":
             return last_outputs(self.encoder, state), None
         if self.pooling == "mean":

@@ -17,6 +17,7 @@ from glassgate.tasks.data import records
 from glassgate.tasks.data import texts as text
 from glassgate.tasks.data.batches import Batch, Encoded
 from glassgate.tasks.data.labelled import Labelled
+from glassgate.tasks.data.number_labels import scale
 from glassgate.tasks.data.raw_text import RawText, note_on_unsegmented, raw_text_like, starts_of
 from glassgate.tasks.data.store.examples import LINE, SEQUENCE, SYMBOL, counts, store
 from glassgate.tasks.data.toy import python_packages
@@ -36,12 +37,12 @@ if TYPE_CHECKING:
 
 
 class Answer(NamedTuple):
-    """What a model says of one example.
+    """A prediction.
 
     Attributes:
-        label: the most probable one
-        probabilities: of each label
-        attention: the share of each step in the decision, with pooling "attention"
+        label: the most probable label
+        probabilities: the probability of each label
+        attention: the weight of each step, with pooling "attention"; None otherwise
     """
 
     label: str
@@ -80,14 +81,14 @@ class Classification(Task[ClassificationOptions, Labelled, Answer]):
             return found
         unsegmented: list[int] = []
 
-        def cut() -> Iterator[Labelled]:
+        def tokenised() -> Iterator[Labelled]:
             for each in reader:
                 if self._is_unsegmented(each):
                     unsegmented.append(each.line or 0)
                 yield replace(each, content=self._units(each))
 
         stored = store(
-            cut(),
+            tokenised(),
             {"content": SEQUENCE, "label": SYMBOL, "line": LINE},
             partial(Labelled, source=str(path)),
             [path],
@@ -107,13 +108,13 @@ class Classification(Task[ClassificationOptions, Labelled, Answer]):
         labelled: bool,
         progress: Progress | None,
     ) -> None:
-        """Pass a note about the file to the progress."""
+        """Report the format and the size of a file."""
         if progress is None or not (labelled or reader.dropped):
             return
-        what = "series" if reader.format in labelled_files.SERIES else plural(len(found), "text").split(" ", 1)[1]
+        name = "series" if reader.format in labelled_files.SERIES else plural(len(found), "text").split(" ", 1)[1]
         labels = plural(len(counts(found, "label", lambda each: [each.label])), "label")
         dropped = f"; {plural(reader.dropped, 'row')} without text or label dropped" if reader.dropped else ""
-        progress.note(f"{path}: {reader.description}; {len(found):,} {what}, {labels}{dropped}")
+        progress.note(f"{path}: {reader.description}; {len(found):,} {name}, {labels}{dropped}")
 
     def from_rows(self, rows: Iterator[tuple[int, Any, records.Names]]) -> list[Labelled]:
         found = labelled_files.keyed_texts("given rows", rows, self.options.text_column, self.options.label_column)
@@ -124,8 +125,8 @@ class Classification(Task[ClassificationOptions, Labelled, Answer]):
         return Split(train, test=held_out)
 
     def collect(self, examples: Sequence[Labelled]) -> Vocabularies:
-        given = counts(examples, "label", lambda each: [each.label])
-        labels = Vocabulary.of({label: count for label, count in given.items() if label is not None})
+        found = counts(examples, "label", lambda each: [each.label])
+        labels = Vocabulary.of({label: count for label, count in found.items() if label is not None})
         if len(labels.symbols) < 2:
             source = examples[0].source if examples else "given examples"
             raise DataError(
@@ -139,8 +140,8 @@ class Classification(Task[ClassificationOptions, Labelled, Answer]):
             units = Vocabulary.of(counts(examples, "content", self._units), self.options.least_count)
             return {"labels": labels, "units": units}
         channels = first.shape[1]
-        steps = np.concatenate([self._series(each, channels) for each in examples]).astype(np.float64)
-        self.facts = {"mean": steps.mean(0).tolist(), "deviation": np.maximum(steps.std(0), 1e-8).tolist()}
+        mean, deviation = scale(np.concatenate([self._series(each, channels) for each in examples]))
+        self.facts = {"mean": mean, "deviation": deviation}
         return {"labels": labels}
 
     def build(self) -> "Classifier":
@@ -161,8 +162,8 @@ class Classification(Task[ClassificationOptions, Labelled, Answer]):
 
     def loss(self, output: Scores, batch: Batch) -> Loss:
         label = batch["label"]
-        seen = label < output.labels.shape[-1]
-        return [Mean.of(F.cross_entropy(full(output.labels[seen]), label[seen], reduction="none"))]
+        known = label < output.labels.shape[-1]
+        return [Mean.of(F.cross_entropy(full(output.labels[known]), label[known], reduction="none"))]
 
     def metrics(self) -> "MetricCollection":
         from torchmetrics import MetricCollection
@@ -189,7 +190,7 @@ class Classification(Task[ClassificationOptions, Labelled, Answer]):
         return answers
 
     def text(self, example: Labelled, prediction: Answer) -> str:
-        """Return the label and its probability; with attention each token, or step, and its weight."""
+        """Return the label and its probability; with attention also each token, or step, with its weight."""
         words = [prediction.label, f"{prediction.probabilities[prediction.label]:.4f}"]
         if prediction.attention is not None:
             pairs = zip(self.steps(example), prediction.attention, strict=True)
@@ -197,7 +198,7 @@ class Classification(Task[ClassificationOptions, Labelled, Answer]):
         return "\t".join(words)
 
     def record(self, example: Labelled, prediction: Answer) -> Record:
-        """Return the label, the probabilities of all labels, and each token with its weight under attention."""
+        """Return the label, the probabilities of all labels and, with attention, the weight of each token or step."""
         record: Record = {"label": prediction.label, "probability": prediction.probabilities[prediction.label]}
         record["probabilities"] = prediction.probabilities
         if isinstance(example.content, np.ndarray):
@@ -238,7 +239,7 @@ class Classification(Task[ClassificationOptions, Labelled, Answer]):
         return units
 
     def _raw_text(self, example: Labelled) -> RawText | None:
-        """What splits an unlabelled text further, for a run that reads words."""
+        """The splitter for unlabelled raw text, for a run that reads words; None otherwise."""
         known = vars(self).get("vocabularies", {}).get("units")
         if example.label is not None or known is None or self.options.unit not in ("word", "token"):
             return None

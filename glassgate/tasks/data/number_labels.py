@@ -1,4 +1,4 @@
-"""Parses labels that are numbers, and standardises them."""
+"""Parses labels that are numbers; means and standard deviations for standardisation."""
 
 import re
 

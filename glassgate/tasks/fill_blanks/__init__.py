@@ -1,4 +1,4 @@
-"""Filling blanks: the missing tokens of a text, from both of its sides."""
+"""Filling blanks: predict missing tokens from the text before and after them."""
 
 from glassgate.tasks.fill_blanks.options import FillBlanksOptions
 from glassgate.tasks.fill_blanks.task import BLANK, FillBlanks

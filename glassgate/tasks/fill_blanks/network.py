@@ -99,7 +99,7 @@ class BlankNetwork(nn.Module):
         _, backward, _ = self.read(numbers) if numbers.shape[1] else (None, None, None)
         return self._zero_output() if backward is None else backward[:, 0]
 
-    def go_on(self, numbers: Tensor, state: State) -> tuple[Tensor, State]:
+    def advance(self, numbers: Tensor, state: State) -> tuple[Tensor, State]:
         """Read one more token in each row, `(N,)`; return the output and the state to continue from."""
         forward, _, state = self.read(numbers[:, None], state=state)
         return forward[:, -1], state

@@ -1,4 +1,4 @@
-"""Filling blanks: the missing tokens of a text, from the tokens before and after them."""
+"""Filling blanks: predict missing tokens from the text before and after them."""
 
 import re
 import unicodedata
@@ -32,7 +32,7 @@ BLANK = "___"
 
 _BLANK = re.compile("_{2,}")
 
-# Evaluation cuts a file into pieces so long that the missing neighbours at their ends show in no score.
+# Evaluation cuts a file into pieces of this length; the missing context at their ends does not change the scores.
 _LONGEST_PIECE = 4096
 
 # Rows of the search, and candidates returned.
@@ -51,8 +51,8 @@ class Candidate(NamedTuple):
 class FillBlanks(Task[FillBlanksOptions, Text | str, list[list[Candidate]]]):
     """Fill blanks. Training reads texts, prediction reads lines with blanks.
 
-    Each direction stops at the blank: the answer is made only from the two states next to it, at any depth. The
-    length of a blank is predicted as one uniformly drawn from 1 to `longest_blank`, as in training.
+    Each direction stops at the blank, in every layer, and the prediction depends only on the two states next to it. In
+    training, the length of a blank is drawn uniformly from 1 to `longest_blank`.
 
     Example:
         >>> options = FillBlanksOptions(hidden_size=16, epochs=30, longest=20, batch_size=4, learning_rate=0.05)
@@ -66,7 +66,7 @@ class FillBlanks(Task[FillBlanksOptions, Text | str, list[list[Candidate]]]):
     options_type = FillBlanksOptions
     monitor = "nats"
     lower_is_better = True
-    comparable_losses = False  # training has blanks of any length, scoring has those of one token
+    comparable_losses = False  # training uses blanks of any length, evaluation blanks of one token
     try_next = (f'fill {{run}} "some words {BLANK} and more"', "evaluate {run} {file}")
     padding = {"units": PADDING}
     target_field = "units"
@@ -114,7 +114,7 @@ class FillBlanks(Task[FillBlanksOptions, Text | str, list[list[Candidate]]]):
         return MetricCollection({"likelihood": Likelihood(), "accuracy": MeanMetric()})
 
     def observe(self, output: Blanks, batch: Batch) -> dict[str, Tensor]:
-        """Score blanks of one token, at every place of the text."""
+        """Score blanks of one token, at every position of the text."""
         inside = batch["units"] != PADDING
         right = output.units.argmax(-1) + UNKNOWN == batch["units"]
         return {"nats": self._nats(output, batch), "value": right[inside].float()}
@@ -163,16 +163,16 @@ class FillBlanks(Task[FillBlanksOptions, Text | str, list[list[Candidate]]]):
     ) -> list[list[Candidate]]:
         """Return candidates for each blank of a text, the most probable first.
 
-        A blank is two underscores or more. Of several, each is filled from the text up to its neighbours.
+        A blank is two or more underscores. Each blank is filled from the text between its adjacent blanks.
 
         Args:
             text: a text with blanks
-            length: tokens in a blank; None where it is not known
-            longest: tokens of the longest candidate; as many as in training if None
-            most: candidates to return
+            length: the number of tokens of each blank; None if unknown
+            longest: the maximum number of tokens of a candidate; as in training if None
+            most: the number of candidates to return
 
         Raises:
-            OptionError: no blank in the text; a length that the model was not trained on
+            OptionError: the text has no blank, or the model was not trained for the length
         """
         known = self.options.longest_blank
         for name, value in (("length", length), ("longest", longest)):
@@ -211,7 +211,7 @@ class FillBlanks(Task[FillBlanksOptions, Text | str, list[list[Candidate]]]):
         return parts
 
     def unknown(self, text: str) -> list[str]:
-        """Return the tokens of a text that the model does not know, each once."""
+        """Return the distinct tokens of a text that are not in the vocabulary."""
         units = (unit for part in self.parts(text) for unit in texts.split(part, self.options.unit))
         return [unit for unit in dict.fromkeys(units) if unit not in self.vocabularies["units"]]
 
@@ -230,18 +230,20 @@ class FillBlanks(Task[FillBlanksOptions, Text | str, list[list[Candidate]]]):
         width = max(_WIDTH, most)
         found: list[tuple[float, list[int]]] = []
         for prior, length in zip(priors, lengths, strict=True):
-            scores, made = prior[None], torch.empty(1, 0, dtype=torch.long, device=device)
-            here, state = left, start
+            scores, tokens = prior[None], torch.empty(1, 0, dtype=torch.long, device=device)
+            before_blank, state = left, start
             for remaining in range(length, 0, -1):
-                beside = None if right is None else right.expand(len(here), -1)
-                chances = network.unit_scores(here, beside, torch.full((len(here),), remaining, device=device))
+                after_blank = None if right is None else right.expand(len(before_blank), -1)
+                chances = network.unit_scores(
+                    before_blank, after_blank, torch.full((len(before_blank),), remaining, device=device)
+                )
                 totals = scores[:, None] + chances.float().log_softmax(-1)[:, FIRST - UNKNOWN :]
                 scores, best = totals.flatten().topk(min(width, totals.numel()))
                 origin, number = best // totals.shape[1], best % totals.shape[1]
-                made = torch.cat([made[origin], number[:, None]], 1)
+                tokens = torch.cat([tokens[origin], number[:, None]], 1)
                 if remaining > 1:
-                    here, state = network.go_on(number + FIRST, rows_of(state, origin))
-            found += zip(scores.exp().tolist(), made.tolist(), strict=True)
+                    before_blank, state = network.advance(number + FIRST, rows_of(state, origin))
+            found += zip(scores.exp().tolist(), tokens.tolist(), strict=True)
         found.sort(key=lambda each: -each[0])
         symbols, unit = vocabulary.symbols, self.options.unit
         return [Candidate(texts.join([symbols[n] for n in row], unit), chance) for chance, row in found[:most]]

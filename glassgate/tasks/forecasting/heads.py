@@ -1,24 +1,23 @@
-"""The outputs for a step: a value, quantiles or a distribution; each with its loss, its quantiles and draws."""
+"""Output heads of forecasting: a value, quantiles or a distribution per step, with loss, quantiles and samples."""
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from statistics import NormalDist
 
 import torch
 import torch.nn.functional as F
-from torch import Generator, Tensor
+from torch import Generator, Tensor, distributions
 
-_LEAST = 1e-6  # of a scale
+_LEAST = 1e-6  # minimum scale
 
 
 class Draws:
-    """Random numbers of paths, the same ones for each row, so that a row's draws depend on that row alone.
+    """Random numbers for sampled paths. All rows use the same ones, so the samples of a row do not depend on the batch.
 
     Args:
-        rows: their number
-        seed: of the random numbers
-        device: of the results
+        rows: the number of rows
+        seed: the seed of the random numbers
+        device: the device of the results
     """
 
     def __init__(self, rows: int, seed: int, device: torch.device):
@@ -26,29 +25,30 @@ class Draws:
         self._each = [Generator(device).manual_seed(seed) for _ in range(rows)]
 
     def normal(self, like: Tensor) -> Tensor:
-        """Return normal numbers, `(N, ...)`."""
+        """Return samples of the standard normal distribution, `(N, ...)`."""
         drawn = torch.randn(like.shape[1:], generator=self._shared, device=like.device, dtype=like.dtype)
         return drawn.expand_as(like)
 
     def gamma(self, shape: Tensor) -> Tensor:
-        """Return gamma numbers of a shape each, `(N, ...)`."""
+        """Return samples of gamma distributions with these shapes, `(N, ...)`."""
         rows = zip(shape.contiguous(), self._each, strict=True)
         return torch.stack([torch._standard_gamma(row, generator=random) for row, random in rows])
 
     def poisson(self, rate: Tensor) -> Tensor:
-        """Return counts of a rate each, `(N, ...)`."""
+        """Return samples of Poisson distributions with these rates, `(N, ...)`."""
         return torch.stack([torch.poisson(row, generator=each) for row, each in zip(rate, self._each, strict=True)])
 
 
 class Head(ABC):
-    """From a network's numbers to parameters of a step, and what follows from them.
+    """Maps raw outputs of a network to parameters per step, and these to losses, forecasts and samples.
 
-    All is in units of the training part's deviation, but for counts, whose parameters are in units of the data.
+    Values are in units of the standard deviation of the training part, except that the parameters of counts are in
+    units of the data.
 
     Attributes:
-        size: numbers that the network gives for a step
-        has_quantiles: whether it says how sure it is
-        draws: whether values can be drawn from it
+        size: the number of raw outputs per step
+        has_quantiles: whether the head has quantiles
+        draws: whether the head can be sampled
     """
 
     size = 1
@@ -67,23 +67,23 @@ class Head(ABC):
 
     @abstractmethod
     def loss(self, parameters: Tensor, target: Tensor, scale: Tensor) -> Tensor:
-        """Return the loss of each step, `(...)`, of targets `(...)`."""
+        """Return the loss of each step, `(...)`, for targets `(...)`."""
 
     @abstractmethod
     def point(self, parameters: Tensor, scale: Tensor) -> Tensor:
-        """Return one value for each step, `(...)`."""
+        """Return the point forecast of each step, `(...)`."""
 
     def quantiles(self, parameters: Tensor, levels: Sequence[float]) -> Tensor | None:
-        """Return quantiles, `(..., Q)`, where there is a formula."""
+        """Return quantiles, `(..., Q)`; None if there is no formula."""
         return None
 
     def sample(self, parameters: Tensor, scale: Tensor, draws: Draws) -> Tensor:
-        """Draw a value for each step of each path, `(N, paths, S)`, of parameters `(N, paths, S, size)`."""
+        """Return a sample for each step of each path, `(N, paths, S)`, for parameters `(N, paths, S, size)`."""
         raise NotImplementedError
 
 
 class Point(Head):
-    """A value, by the squared error, the absolute error, or Huber's, which is between them.
+    """A point forecast, trained with the squared error, the absolute error or the Huber loss.
 
     Args:
         kind: "mse", "mae" or "huber"
@@ -107,10 +107,10 @@ class Point(Head):
 
 
 class Quantiles(Head):
-    """Quantiles, by the pinball loss; the value is the one nearest to the median.
+    """Quantiles, trained with the pinball loss; the point forecast is the quantile closest to the median.
 
     Args:
-        levels: of the quantiles, rising
+        levels: the levels of the quantiles, ascending
     """
 
     draws = False
@@ -134,7 +134,7 @@ class Quantiles(Head):
 
 
 class Gaussian(Head):
-    """A normal distribution: mean and deviation."""
+    """A normal distribution: mean and standard deviation."""
 
     size = 2
 
@@ -144,7 +144,7 @@ class Gaussian(Head):
 
     def loss(self, parameters: Tensor, target: Tensor, scale: Tensor) -> Tensor:
         mean, deviation = parameters.unbind(-1)
-        return 0.5 * ((target - mean) / deviation) ** 2 + deviation.log() + 0.5 * math.log(2 * math.pi)
+        return -distributions.Normal(mean, deviation, validate_args=False).log_prob(target)
 
     def point(self, parameters: Tensor, scale: Tensor) -> Tensor:
         return parameters[..., 0]
@@ -160,7 +160,7 @@ class Gaussian(Head):
 
 
 class StudentT(Head):
-    """Student's distribution: freedom above 2, place and scale; it expects values far off more than a normal one."""
+    """Student's t-distribution, which has heavier tails: degrees of freedom (above 2), location and scale."""
 
     size = 3
 
@@ -170,8 +170,7 @@ class StudentT(Head):
 
     def loss(self, parameters: Tensor, target: Tensor, scale: Tensor) -> Tensor:
         freedom, place, width = parameters.unbind(-1)
-        normal = (freedom / 2).lgamma() - ((freedom + 1) / 2).lgamma() + 0.5 * (freedom * math.pi).log() + width.log()
-        return normal + (freedom + 1) / 2 * torch.log1p(((target - place) / width) ** 2 / freedom)
+        return -distributions.StudentT(freedom, place, width, validate_args=False).log_prob(target)
 
     def point(self, parameters: Tensor, scale: Tensor) -> Tensor:
         return parameters[..., 1]
@@ -182,7 +181,7 @@ class StudentT(Head):
 
 
 class NegativeBinomial(Head):
-    """Counts of a mean and a shape, the variance mean + shape mean^2, as DeepAR has them (Salinas et al. 2020)."""
+    """Counts with a mean and a shape, and variance mean + shape mean^2, as in DeepAR (Salinas et al. 2020)."""
 
     size = 2
 
@@ -192,9 +191,8 @@ class NegativeBinomial(Head):
 
     def loss(self, parameters: Tensor, target: Tensor, scale: Tensor) -> Tensor:
         mean, shape = parameters.unbind(-1)
-        counts, size = (target * scale).round(), 1 / shape
-        chance = (size + counts).lgamma() - (counts + 1).lgamma() - size.lgamma()
-        return -chance + size * torch.log1p(shape * mean) - counts * (shape * mean / (1 + shape * mean)).log()
+        counts = distributions.NegativeBinomial(1 / shape, logits=(shape * mean).log(), validate_args=False)
+        return -counts.log_prob((target * scale).round())
 
     def point(self, parameters: Tensor, scale: Tensor) -> Tensor:
         return parameters[..., 0] / scale
@@ -217,7 +215,7 @@ def head(name: str, levels: Sequence[float]) -> Head:
 
 
 def pinball(quantiles: Tensor, target: Tensor, levels: Sequence[float]) -> Tensor:
-    """Return the pinball loss of quantiles, `(..., Q)`, of targets `(...)`.
+    """Return the pinball loss, `(..., Q)`, of quantiles, `(..., Q)`, for targets, `(...)`.
 
     Example:
         >>> pinball(torch.tensor([[1.0, 3.0]]), torch.tensor([2.0]), [0.1, 0.9])

@@ -1,4 +1,4 @@
-"""What is learned of the training part before the network is: scales, kinds of series, errors of the naive forecast."""
+"""Statistics of the training part: scales, categories of static covariates, and errors of the naive forecast."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -12,15 +12,15 @@ from glassgate.tasks.data.series import Frequency, Series, Steps, calendar
 from glassgate.tasks.forecasting.options import ForecastingOptions
 from glassgate.tasks.forecasting.windows import ColumnReader, field
 
-_AT_ONCE = 2**20  # steps that are in memory together
+_CHUNK = 2**20  # steps that are in memory at once
 
 
 class Learned:
-    """Makes fields of series.
+    """Encodes series with the statistics of the training part.
 
     Args:
-        options: of the task
-        facts: as a run keeps them, of `learn`
+        options: the options of the task
+        facts: the result of `learn`, as stored in a run
     """
 
     def __init__(self, options: ForecastingOptions, facts: dict[str, Any]):
@@ -31,21 +31,21 @@ class Learned:
 
     @cached_property
     def numbers(self) -> dict[str, int]:
-        """The number of each series."""
+        """The index of each series."""
         return {name: number for number, name in enumerate(self.facts["series"])}
 
     @cached_property
     def known(self) -> int:
-        """How many covariates are known ahead, calendar and static ones included."""
+        """The number of covariates known ahead, including calendar and static ones."""
         clock = calendar(self.frequency, np.zeros(1, "datetime64[us]")).shape[1] if self.options.calendar else 0
         kinds = sum(len(each) if isinstance(each, dict) else 1 for each in self.facts["static"])
         return len(self.facts["known"]) + clock + kinds
 
     def encode(self, series: Series, ahead: int = 0) -> Encoded:
-        """Turn a series into fields, with so many steps behind its end, whose values are 0.
+        """Return the fields of a series, with `ahead` steps after its end, whose values are 0.
 
         Raises:
-            DataError: it has another frequency, or too few covariates known ahead
+            DataError: the series has another frequency, or too few covariates known ahead
         """
         if series.frequency != self.frequency:
             raise series.fault(
@@ -84,10 +84,11 @@ class Learned:
 
 
 def learn(examples: Sequence[Series], options: ForecastingOptions) -> dict[str, Any]:
-    """Return the facts of training series, ready for JSON.
+    """Return the statistics of training series, as JSON values.
 
     Raises:
-        DataError: two series of one name, or of two frequencies, a constant one, or values that do not fit the head
+        DataError: two series have the same name or different frequencies, a series is constant, or its values do not
+            fit the head
     """
     first = examples[0]
     if options.calendar and not first.frequency.dated:
@@ -113,7 +114,7 @@ def learn(examples: Sequence[Series], options: ForecastingOptions) -> dict[str, 
 
 
 def season_of(examples: Sequence[Series], options: ForecastingOptions, steps: int) -> int:
-    """Return the steps of a season: the option, or that of the frequency if the training part has two of them."""
+    """Return the length of a season: the option, or that of the frequency if the training part has two seasons."""
     if options.season and 2 * options.season > steps:
         raise examples[0].fault(
             f"season: expected two seasons of {options.season} steps in the training part, got {steps} steps; choose a "
@@ -124,21 +125,22 @@ def season_of(examples: Sequence[Series], options: ForecastingOptions, steps: in
 
 
 def learned(series: Series, options: ForecastingOptions, season: int, strict: bool = True) -> list[float]:
-    """Return the offset and the divisor of a series, and the naive forecast's mean absolute and squared error.
+    """Return offset and divisor of a series, and mean absolute and mean squared error of the seasonal naive forecast.
 
-    A series that was not in the training data is scaled by its first window alone, because its end must stay unknown.
+    A series that is not in the training data is scaled by its first window only, because later values are unknown when
+    the first forecast is made.
 
     Args:
         strict: whether a constant series raises an error
     """
     values = series.values if strict else series.values.part(0, options.steps_back)
     shift, scale = _moments([values])
-    counted = options.head == "negative-binomial"
+    is_count = options.head == "negative-binomial"
     size, wrong, squared = 0.0, np.zeros(2), np.zeros(2)
-    for start in range(0, len(values), _AT_ONCE):
-        part = values[start : start + _AT_ONCE]
+    for start in range(0, len(values), _CHUNK):
+        part = values[start : start + _CHUNK]
         size += float(np.abs(part).sum())
-        if counted and ((part < 0) | (part != part.round())).any():
+        if is_count and ((part < 0) | (part != part.round())).any():
             bad = part[((part < 0) | (part != part.round())).argmax()]
             raise series.fault(
                 f"head: negative-binomial expects counts, 0, 1, 2 and so on, got {bad:g}; choose another --head"
@@ -156,7 +158,7 @@ def learned(series: Series, options: ForecastingOptions, season: int, strict: bo
                 "leave the series out, naming the others with --target"
             )
         scale = 1.0
-    if counted:
+    if is_count:
         shift, scale = 0.0, 1 + size / max(1, len(values))
     k, apart = (0, season) if wrong[0] > 0 else (1, 1)
     count = max(1, len(values) - apart)
@@ -164,20 +166,20 @@ def learned(series: Series, options: ForecastingOptions, season: int, strict: bo
 
 
 def _moments(columns: Sequence[Steps]) -> tuple[float, float]:
-    """The mean and the deviation of all numbers of columns."""
+    """The mean and the standard deviation of all numbers of columns."""
     count = max(1, sum(map(len, columns)))
 
-    def summed(what: Any) -> float:
-        parts = (each[at : at + _AT_ONCE] for each in columns for at in range(0, len(each), _AT_ONCE))
-        return float(sum(what(part).sum() for part in parts)) / count
+    def mean_of(function: Any) -> float:
+        parts = (each[at : at + _CHUNK] for each in columns for at in range(0, len(each), _CHUNK))
+        return float(sum(function(part).sum() for part in parts)) / count
 
-    mean = summed(lambda part: part)
-    deviation = summed(lambda part: (part - mean) ** 2) ** 0.5
+    mean = mean_of(lambda part: part)
+    deviation = mean_of(lambda part: (part - mean) ** 2) ** 0.5
     return mean, deviation if deviation > 1e-12 * max(1.0, abs(mean)) else 0.0
 
 
 def _kinds(values: Sequence[float | str]) -> Any:
-    """Of a static covariate its mean and deviation, or the number of each text."""
+    """The mean and standard deviation of a static covariate of numbers, or the index of each text."""
     if all(isinstance(each, float) for each in values):
         numbers = np.array(values)
         return [float(numbers.mean()), float(numbers.std())]
@@ -192,10 +194,10 @@ def _coded(value: float | str, of: Any) -> np.ndarray:
 
 
 def _scaled(steps: Steps, shift: float, scale: float) -> ColumnReader:
-    """A column, moved and divided; 0 behind its end."""
+    """A reader of a standardised column, with 0 after its end."""
 
     def read(start: int, stop: int) -> np.ndarray:
-        there = (steps[start : min(stop, len(steps))] - shift) / (scale or 1.0)
-        return np.pad(there, (0, stop - start - len(there)))[:, None]
+        values = (steps[start : min(stop, len(steps))] - shift) / (scale or 1.0)
+        return np.pad(values, (0, stop - start - len(values)))[:, None]
 
     return read

@@ -1,4 +1,4 @@
-"""The networks: encoder to horizon at once, step by step, and by segments; all read the past through `gg.Recurrent`."""
+"""The networks of forecasting: the horizon at once, step by step, or by segments. All encode the past recurrently."""
 
 from typing import Any, NamedTuple
 
@@ -12,17 +12,18 @@ from glassgate.tasks.forecasting.heads import Draws, Head
 from glassgate.tasks.forecasting.options import ForecastingOptions
 from glassgate.tasks.loss import full
 from glassgate.tasks.networks.encoder import encoder, last_outputs
+from glassgate.tasks.networks.states import as_tuple
 
-_AT_ONCE = 2**22  # numbers of a part of the rows: the allocator keeps memory of this size, larger is new each time
+_CHUNK = 2**22  # elements per chunk of rows: the allocator reuses memory up to this size
 
 
 class Sizes(NamedTuple):
-    """What a network reads besides the values.
+    """The numbers of inputs of a network, in addition to the values.
 
     Attributes:
-        known: covariates known ahead
-        past: covariates known up to the present
-        series: how many series there are
+        known: the number of covariates known ahead
+        past: the number of covariates known up to the present
+        series: the number of series
     """
 
     known: int = 0
@@ -31,12 +32,12 @@ class Sizes(NamedTuple):
 
 
 class Output(NamedTuple):
-    """What a network says of a batch, in units of the training part's deviation.
+    """The output of a network for a batch, in units of the standard deviation of the training part.
 
     Attributes:
-        parameters: of the head, `(N, S, size)`, for the last S steps of the windows; the loss is theirs
-        forecast: of the head, `(N, H, size)`, for the horizon; None where paths are drawn
-        paths: drawn values, `(N, paths, H)`; None where there are none
+        parameters: the parameters of the head for the last S steps of the windows, `(N, S, size)`, for the loss
+        forecast: the parameters of the head for the horizon, `(N, H, size)`; None if paths are sampled
+        paths: sampled values, `(N, paths, H)`; None if no paths are sampled
     """
 
     parameters: Tensor
@@ -45,15 +46,15 @@ class Output(NamedTuple):
 
 
 class Window(NamedTuple):
-    """The windows of a batch as a network reads them.
+    """The windows of a batch, as inputs of a network.
 
     Attributes:
-        values: `(N, B + H)`, shifted and scaled; only the recursive model reads the last H, in training
-        known: `(N, B + H, K)`
-        past: `(N, B, P)`
-        series: the vector of each series, `(N, E)`
-        center, spread: the offset and the divisor of the values, `(N, 1)`
-        scale: the divisor of the series, `(N, 1)`
+        values: the normalised values, `(N, B + H)`; only the recursive model reads the last H, in training
+        known: covariates known ahead, `(N, B + H, K)`
+        past: covariates known up to the present, `(N, B, P)`
+        series: the embedding of each series, `(N, E)`
+        center, spread: the offset and the divisor of the normalisation of each window, `(N, 1)`
+        scale: the divisor of each series, `(N, 1)`
     """
 
     values: Tensor
@@ -66,7 +67,7 @@ class Window(NamedTuple):
 
 
 class Forecaster(nn.Module):
-    """The common part: the window, shifted by its values up to the present, and the vectors of the series."""
+    """The common part of the networks: normalised windows, and embeddings of the series."""
 
     def __init__(self, options: ForecastingOptions, sizes: Sizes, head: Head):
         super().__init__()
@@ -78,7 +79,7 @@ class Forecaster(nn.Module):
         self.embedding_size = options.embedding_size if several else 0
 
     def window(self, batch: Batch) -> Window:
-        """Cut the windows out of a batch: their last B + H steps."""
+        """Return the windows of a batch: the last B + H steps, normalised by the past values."""
         values = batch["values"][:, -self.back - self.horizon :]
         past = values[:, : self.back]
         center, spread = torch.zeros_like(past[:, :1]), torch.ones_like(past[:, :1])
@@ -88,9 +89,9 @@ class Forecaster(nn.Module):
             elif self.options.normalize == "window":
                 center = past.mean(1, keepdim=True)
                 spread = (past.var(1, keepdim=True, correction=0) + 1e-5).sqrt()
-        nothing = values[:, :, None][:, :, :0]
-        known = batch["known"][:, -self.back - self.horizon :] if self.sizes.known else nothing
-        covariates = batch["past"][:, -self.back - self.horizon : -self.horizon] if self.sizes.past else nothing
+        empty = values[:, :, None][:, :, :0]
+        known = batch["known"][:, -self.back - self.horizon :] if self.sizes.known else empty
+        covariates = batch["past"][:, -self.back - self.horizon : -self.horizon] if self.sizes.past else empty
         return Window(
             (values - center) / spread,
             known,
@@ -102,21 +103,21 @@ class Forecaster(nn.Module):
         )
 
     def _vectors(self, numbers: Tensor) -> Tensor:
-        """The series' vectors, `(N, E)`; the mean of all for one that training did not have, whose number is -1."""
+        """The embeddings of the series, `(N, E)`; the mean of all for a series outside of the training data (-1)."""
         if self.series is None:
             return torch.zeros(len(numbers), 0, device=numbers.device)
         found = self.series(numbers.clamp(min=0))
         return torch.where(numbers[:, None] < 0, self.series.weight.mean(0), found)
 
     def finished(self, raw: Tensor, window: Window) -> Tensor:
-        """Return the head's parameters of a network's numbers, `(N, S, size)`."""
+        """Return the parameters of the head for raw outputs, `(N, S, size)`."""
         return self.head.parameters(full(raw), window.center, window.spread, window.scale)
 
 
 class Direct(Forecaster):
-    """An encoder of the past; all steps of the horizon from its last state.
+    """Encodes the past, and maps the last state to all steps of the horizon.
 
-    Covariates known ahead go in twice: with the past, and with the step that is forecast.
+    Covariates known ahead are read twice: with the past, and with the step that is forecast.
     """
 
     def __init__(self, options: ForecastingOptions, sizes: Sizes, head: Head):
@@ -147,8 +148,10 @@ class Direct(Forecaster):
 
 
 class Recursive(Forecaster):
-    """One step at a time, as DeepAR does (Salinas et al. 2020): a step is read with the value before it and its own
-    covariates, those of the step that is forecast; in a forecast the value before is one that was drawn.
+    """Forecasts one step at a time, as DeepAR (Salinas et al. 2020).
+
+    The input of a step is the previous value and the covariates of the step that is forecast. In a forecast, the
+    previous value is a sample.
     """
 
     def __init__(self, options: ForecastingOptions, sizes: Sizes, head: Head):
@@ -169,7 +172,7 @@ class Recursive(Forecaster):
         return self._forecast(parameters, window, state)
 
     def follow(self, batch: Batch) -> Output:
-        """A forecast of one step at each step of the horizon, in one call: the values before it are the true ones."""
+        """Forecast each step of the horizon from the true previous values, in one call."""
         window = self.window(batch)
         states, _ = self.encoder(self._inputs(window.values[:, :-1], window.known[:, 1:], window.series))
         parameters = self.finished(self.step(states[:, self.back - 1 :]), window)
@@ -180,32 +183,33 @@ class Recursive(Forecaster):
         draws = Draws(rows, self.options.seed, parameters.device) if self.head.draws else None
         window = Window(*(each.repeat_interleave(count, 0) for each in window))
         state = repeated(state, count)
-        value, said, drawn = window.values[:, self.back - 1 : self.back], [], []
+        value, outputs, samples = window.values[:, self.back - 1 : self.back], [], []
         for step in range(self.back, self.back + self.horizon):
             inputs = self._inputs(value, window.known[:, step : step + 1], window.series)
             output, state = self.encoder(inputs, state)
-            said.append(self.finished(self.step(output), window))
+            outputs.append(self.finished(self.step(output), window))
             if draws is not None:
-                paths, scale = (each.unflatten(0, (rows, count)) for each in (said[-1], window.scale))
-                made = self.head.sample(paths, scale, draws).flatten(0, 1)
+                paths, scale = (each.unflatten(0, (rows, count)) for each in (outputs[-1], window.scale))
+                new = self.head.sample(paths, scale, draws).flatten(0, 1)
             else:
-                made = self.head.point(said[-1], window.scale)
-            drawn.append(made)
-            value = (made - window.center) / window.spread
+                new = self.head.point(outputs[-1], window.scale)
+            samples.append(new)
+            value = (new - window.center) / window.spread
         if draws is None:
-            return Output(parameters, torch.cat(said, 1))
-        return Output(parameters, None, torch.cat(drawn, 1).unflatten(0, (rows, count)))
+            return Output(parameters, torch.cat(outputs, 1))
+        return Output(parameters, None, torch.cat(samples, 1).unflatten(0, (rows, count)))
 
     def _inputs(self, values: Tensor, known: Tensor, series: Tensor) -> Tensor:
-        """What a step reads, `(N, L, 1 + K + E)`: the value before it, `(N, L)`, and its own covariates."""
+        """The inputs of the steps, `(N, L, 1 + K + E)`: the previous values, `(N, L)`, and the covariates."""
         return torch.cat([values[..., None], known, series[:, None].expand(-1, values.shape[1], -1)], -1)
 
 
 class Segments(Forecaster):
-    """SegRNN (Lin et al. 2023, arXiv:2308.11200): the past in segments, a step each, and the horizon's segments all at
-    once, each from the last state and a vector of its place and of its series.
+    """SegRNN (Lin et al. 2023, arXiv:2308.11200): reads and forecasts segments.
 
-    Covariates are segments, too; those known ahead are added to the vector of the place.
+    A step of the encoder reads a segment of the past. All segments of the horizon are forecast at once, each from the
+    last state and a query: the embeddings of its position and of its series. Covariates are divided into segments,
+    too. Those known ahead are added to the query.
     """
 
     def __init__(self, options: ForecastingOptions, sizes: Sizes, head: Head):
@@ -224,58 +228,58 @@ class Segments(Forecaster):
         window = self.window(batch)
         steps = torch.cat([window.values[:, : self.back, None], window.past, window.known[:, : self.back]], -1)
         _, state = self.encoder(self.embed(self._cut(steps)))
-        shares = self.count > 1 and isinstance(self.encoder, gg.Recurrent) and not self.encoder.is_observed
-        shares = shares and not torch.compiler.is_compiling()  # an exported program has no number of rows
-        output = (self._sharing if shares else self._one_by_one)(window, state)
+        batched = self.count > 1 and isinstance(self.encoder, gg.Recurrent) and not self.encoder.is_observed
+        batched = batched and not torch.compiler.is_compiling()  # an exported program has no fixed number of rows
+        output = (self._in_chunks if batched else self._one_by_one)(window, state)
         raw = self.segment(self.dropout(output)).reshape(len(steps), self.count * self.length, self.head.size)
         parameters = self.finished(raw[:, : self.horizon], window)
         return Output(parameters, parameters)
 
-    def _sharing(self, window: Window, state: Any) -> Tensor:
-        """A step of the encoder for each segment of the horizon, `(N, S, H)`, some rows after the other."""
-        states = state if isinstance(state, tuple) else (state,)
-        rows = max(1, _AT_ONCE // (self.count * self.encoder.output_size))
+    def _in_chunks(self, window: Window, state: Any) -> Tensor:
+        """The encoder's output for each segment of the horizon, `(N, S, H)`, computed in chunks of rows."""
+        rows = max(1, _CHUNK // (self.count * self.encoder.output_size))
         windows = (Window(*part) for part in zip(*(each.split(rows) for each in window), strict=True))
-        befores = zip(*(each[:, :, None].split(rows, 1) for each in states), strict=True)
+        befores = zip(*(each[:, :, None].split(rows, 1) for each in as_tuple(state)), strict=True)
         return torch.cat([self._at_once(*part) for part in zip(windows, befores, strict=True)])
 
     def _at_once(self, window: Window, states: tuple[Tensor, ...]) -> Tensor:
-        """These steps, from states `(layers, N, 1, H)`: a state is multiplied by its weights once for all segments, and
-        the vector that asks for a segment by its parts.
+        """One step of all layers for all segments, from states `(layers, N, 1, H)`.
+
+        The product of a state and its weights is computed once for all segments, and that of a query by its parts.
         """
         output = None
         for layer, (cell, weights) in enumerate(self.encoder.weights()):
             weight, bias = weights["weight_ih"], weights["bias_ih"]
             if output is None:
-                ih = self._asked(window, weight, bias)
+                ih = self._queries(window, weight, bias)
             else:
                 ih = linear(dropout(output, self.encoder.dropout, self.training), weight, bias)
             output, *_ = gg.functional.step(cell, ih, tuple(each[layer] for each in states), weights)
         assert output is not None
         return output
 
-    def _asked(self, window: Window, weight: Tensor, bias: Tensor) -> Tensor:
-        """`W x + b` of the vector that asks for each segment, `(N or 1, S, size)`."""
+    def _queries(self, window: Window, weight: Tensor, bias: Tensor) -> Tensor:
+        """`W x + b` for the query x of each segment, `(N or 1, S, size)`."""
         of_place, of_series = weight.split([self.places.shape[1], self.embedding_size], 1)
-        asked = linear(self.places, of_place, bias)[None]
+        queries = linear(self.places, of_place, bias)[None]
         if self.series is not None:
-            asked = asked + linear(window.series, of_series)[:, None]
+            queries = queries + linear(window.series, of_series)[:, None]
         if self.sizes.known:
-            asked = asked + linear(self._cut(window.known[:, self.back :]), weight @ self.ahead.weight)
-        return asked
+            queries = queries + linear(self._cut(window.known[:, self.back :]), weight @ self.ahead.weight)
+        return queries
 
     def _one_by_one(self, window: Window, state: Any) -> Tensor:
-        """The same through the encoder, each segment a sequence of its own, where there is one or somebody looks on."""
+        """The same result with each segment as a sequence; used for recordings, edits and single segments."""
         rows = len(window.values)
         places = self.places.expand(rows, -1, -1)
-        asked = torch.cat([places, window.series[:, None].expand(-1, self.count, -1)], -1)
+        queries = torch.cat([places, window.series[:, None].expand(-1, self.count, -1)], -1)
         if self.sizes.known:
-            asked = asked + self.ahead(self._cut(window.known[:, self.back :]))
-        output, _ = self.encoder(asked.reshape(rows * self.count, 1, -1), repeated(state, self.count))
+            queries = queries + self.ahead(self._cut(window.known[:, self.back :]))
+        output, _ = self.encoder(queries.reshape(rows * self.count, 1, -1), repeated(state, self.count))
         return output.reshape(rows, self.count, -1)
 
     def _cut(self, steps: Tensor) -> Tensor:
-        """From steps, `(N, L, C)`, to segments, `(N, L / W, W C)`; a last one that is short repeats its last step."""
+        """From steps, `(N, L, C)`, to segments, `(N, L / W, W C)`; the last step pads a short last segment."""
         short = -steps.shape[1] % self.length
         if short:
             steps = torch.cat([steps, steps[:, -1:].expand(-1, short, -1)], 1)
@@ -283,13 +287,13 @@ class Segments(Forecaster):
 
 
 def network(options: ForecastingOptions, sizes: Sizes, head: Head) -> Forecaster:
-    """Return the network that the options name."""
+    """Return the network that the option `model` selects."""
     kinds: dict[str, type[Forecaster]] = {"direct": Direct, "recursive": Recursive, "segments": Segments}
     return kinds[options.model](options, sizes, head)
 
 
 def repeated(state: Any, count: int) -> Any:
-    """Repeat each row of a state, `(layers, N, H)` or several of these."""
+    """Repeat each row of a state or of a tuple of states, `(layers, N, H)`."""
     if isinstance(state, tuple):
         return tuple(each.repeat_interleave(count, 1) for each in state)
     return None if state is None else state.repeat_interleave(count, 1)

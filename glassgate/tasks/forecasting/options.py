@@ -17,7 +17,7 @@ class ForecastingOptions(Options):
     """The options of forecasting.
 
     Raises:
-        OptionError: parts that do not go together; see `Options`
+        OptionError: incompatible options; see `Options`
     """
 
     common: ClassVar = (*Options.common, "horizon", "target")
@@ -101,7 +101,7 @@ class ForecastingOptions(Options):
 
     @property
     def steps_back(self) -> int:
-        """Steps that a forecast is made from."""
+        """The number of past steps that a forecast reads."""
         return self.look_back or 4 * self.horizon
 
     @property

@@ -1,6 +1,6 @@
-"""Forecasts as rows, as frames and as pictures."""
+"""Converts forecasts to rows, data frames and pictures."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,15 +12,15 @@ from glassgate.tasks.pictures.charts import save_figure
 
 PICTURE = "forecasts.png"
 SHOWN = 4
-"""Series that a picture shows at most."""
+"""The maximum number of series in a picture."""
 
 
 class Forecast(NamedTuple):
     """The forecast of the steps after an origin, in units of the data.
 
     Attributes:
-        values: one for each step
-        quantiles: for each step one for each level; None for heads that give a value alone
+        values: the point forecast of each step
+        quantiles: the quantiles of each step, one per level; None for heads without quantiles
     """
 
     values: list[float]
@@ -65,7 +65,7 @@ def rows(series: Series, place: int, forecast: Forecast) -> Iterator[list[str]]:
 
 
 def long_frame(origins: Sequence[Origin], levels: Sequence[float]) -> Any:
-    """Return forecasts one below the other: the series' names, the time stamps, "forecast", a column a quantile.
+    """Return forecasts as rows: names of the series, time stamps, "forecast", and a column per quantile.
 
     Returns:
         a pandas frame
@@ -74,27 +74,27 @@ def long_frame(origins: Sequence[Origin], levels: Sequence[float]) -> Any:
         [np.repeat(each.series.name, len(each.forecast.values)), _times(each), *_columns(each)] for each in origins
     ]
     columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
-    return _frame(dict(zip(header(origins, levels), columns, strict=True)))
+    return pd.DataFrame(dict(zip(header(origins, levels), columns, strict=True)))
 
 
 def wide_frame(origins: Sequence[Origin], levels: Sequence[float]) -> Any:
-    """Return forecasts as columns: the time stamps, a column per series, and after it one for each quantile.
+    """Return forecasts as columns: the time stamps, and for each series its forecast and its quantiles.
 
-    The quantiles' columns are named as in darts, "load_q0.100". Time stamps without a forecast of a series, which may
-    end before others, are NaN.
+    The columns of quantiles are named as in darts, "load_q0.100". If a series ends before others, its missing forecasts
+    are NaN.
 
     Returns:
         a pandas frame
     """
-    every = np.unique(np.concatenate([_times(each) for each in origins]))
-    columns = {origins[0].series.columns[1]: every}
+    stamps = np.unique(np.concatenate([_times(each) for each in origins]))
+    columns = {origins[0].series.columns[1]: stamps}
     for each in origins:
-        places = np.searchsorted(every, _times(each))
+        places = np.searchsorted(stamps, _times(each))
         names = [each.series.name, *(f"{each.series.name}_q{level:.3f}" for level in levels)]
         for name, values in zip(names, _columns(each), strict=False):
-            columns[name] = np.full(len(every), np.nan)
+            columns[name] = np.full(len(stamps), np.nan)
             columns[name][places] = values
-    return _frame(columns)
+    return pd.DataFrame(columns)
 
 
 def _times(origin: Origin) -> np.ndarray:
@@ -102,21 +102,17 @@ def _times(origin: Origin) -> np.ndarray:
 
 
 def _columns(origin: Origin) -> list[np.ndarray]:
-    """The value of each step and, where there are some, its quantiles."""
+    """The columns of a forecast: its values and its quantiles, if any."""
     return [np.array(origin.forecast.values), *np.array(origin.forecast.quantiles or []).T]
 
 
-def _frame(columns: Mapping[str, np.ndarray]) -> Any:
-    return pd.DataFrame(dict(columns))
-
-
 def fan_picture(origins: Sequence[Origin], levels: Sequence[float], path: Path) -> None:
-    """Draw forecasts as fans: the past, the true values if known, the model and both naive forecasts.
+    """Draw fan charts: the past, the true values if known, the forecast, and both naive forecasts.
 
     Args:
-        origins: one for each series
-        levels: of the quantiles
-        path: of the picture, PNG or SVG
+        origins: one origin per series
+        levels: the levels of the quantiles
+        path: the path of the picture, PNG or SVG
     """
     from matplotlib.figure import Figure
 
@@ -126,20 +122,20 @@ def fan_picture(origins: Sequence[Origin], levels: Sequence[float], path: Path) 
         count = len(origin.forecast.values)
         past = origin.past[-4 * count :]
         times = origin.series.times(origin.place - len(past), origin.place + count)
-        before, behind = times[: len(past)], times[len(past) - 1 :]
+        before, after = times[: len(past)], times[len(past) - 1 :]
         joined = past[-1:]
         axes.plot(before, past, color="black", linewidth=1.0, label="past")
         if origin.target:
-            axes.plot(behind, joined + origin.target, color="black", linewidth=1.0, linestyle=":", label="what came")
-        axes.plot(behind, joined + origin.naive, color="tab:gray", linewidth=0.9, linestyle="--", label="last value")
-        axes.plot(behind, joined + origin.seasonal, color="tab:green", linewidth=0.9, alpha=0.8, label="season before")
-        axes.plot(behind, joined + origin.forecast.values, color="tab:blue", linewidth=1.4, label="model")
+            axes.plot(after, joined + origin.target, color="black", linewidth=1.0, linestyle=":", label="what came")
+        axes.plot(after, joined + origin.naive, color="tab:gray", linewidth=0.9, linestyle="--", label="last value")
+        axes.plot(after, joined + origin.seasonal, color="tab:green", linewidth=0.9, alpha=0.8, label="season before")
+        axes.plot(after, joined + origin.forecast.values, color="tab:blue", linewidth=1.4, label="model")
         if origin.forecast.quantiles:
             spread = np.array(origin.forecast.quantiles).T
             for k in range(len(levels) // 2):
                 low, high = (np.concatenate([joined, spread[place]]) for place in (k, len(levels) - 1 - k))
                 label = f"{levels[len(levels) - 1 - k] - levels[k]:.0%} of the values"
-                axes.fill_between(behind, low, high, color="tab:blue", alpha=0.15 + 0.13 * k, linewidth=0, label=label)
+                axes.fill_between(after, low, high, color="tab:blue", alpha=0.15 + 0.13 * k, linewidth=0, label=label)
         axes.set_title(origin.series.name or "series", fontsize=10, loc="left")
         axes.axvline(times[len(past) - 1], color="tab:gray", linewidth=0.6)
         axes.margins(x=0.01)

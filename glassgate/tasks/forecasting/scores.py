@@ -15,11 +15,11 @@ _ROUNDING = 1e-6
 class Errors(Metric):
     """Mean scaled errors of the model and of the two naive forecasts.
 
-    - mse, mae: of values divided by the standard deviation of each series' training part, as in published figures
-    - mase: the absolute error over that of the seasonal naive forecast in the training part (Hyndman & Koehler 2006)
-    - rmsse: the root of the squared error over the same squared, of each window (Makridakis et al. 2022)
+    - mse, mae: errors of values divided by the standard deviation of the training part, as in published figures
+    - mase: absolute error divided by that of the seasonal naive forecast in the training part (Hyndman & Koehler 2006)
+    - rmsse: root of the squared error divided by that of the same naive forecast, per window (Makridakis et al. 2022)
 
-    torchmetrics has the first two for one forecast; here one sum serves three.
+    torchmetrics has mse and mae, but only for one forecast at a time.
     """
 
     full_state_update = False
@@ -35,7 +35,7 @@ class Errors(Metric):
     def update(
         self, preds: Tensor, naive: Tensor, seasonal: Tensor, target: Tensor, absolute: Tensor, squared: Tensor
     ) -> None:
-        """Add windows: forecasts and targets `(N, H)`, and the naive errors of each one's series, `(N,)`."""
+        """Add windows: forecasts and targets `(N, H)`, and the naive errors of their series, `(N,)`."""
         away = torch.stack([preds, naive, seasonal]).double() - target.double()
         mse, mae = (away**2).mean(-1), away.abs().mean(-1)
         self.total += torch.stack([mse, mae, mae / absolute, (mse / squared).sqrt()], -1).sum(1)
@@ -51,46 +51,45 @@ class Errors(Metric):
 class DataErrors(Metric):
     """Mean errors in the units of the data, and in percent, of the model and of the two naive forecasts.
 
-    - data_mae, data_rmse: the mean absolute error, and the root of the mean squared error; with several series the
-      mean over all of them, whatever their units
-    - mape: the absolute error over the absolute value, for values other than zero
-    - smape: the absolute error over the mean of the absolute forecast and the absolute value, from 0 to 2 (Makridakis
-      1993); 0 where both are zero
+    - data_mae, data_rmse: mean absolute error and root mean squared error, over all series even if their units differ
+    - mape: absolute error divided by the absolute value, for values other than zero
+    - smape: absolute error divided by the mean of absolute forecast and absolute value, from 0 to 2 (Makridakis 1993);
+      0 if both are zero
     """
 
     full_state_update = False
 
     total: Tensor
     count: Tensor
-    others: Tensor
+    nonzero: Tensor
 
     def __init__(self) -> None:
         super().__init__()
         self.add_state("total", torch.zeros(len(WHO), len(IN_UNITS), dtype=torch.float64), dist_reduce_fx="sum")
         self.add_state("count", torch.tensor(0), dist_reduce_fx="sum")
-        self.add_state("others", torch.tensor(0), dist_reduce_fx="sum")
+        self.add_state("nonzero", torch.tensor(0), dist_reduce_fx="sum")
 
     def update(
         self, preds: Tensor, naive: Tensor, seasonal: Tensor, target: Tensor, shift: Tensor, scale: Tensor
     ) -> None:
-        """Add windows: scaled forecasts and targets `(N, H)`; their offsets and divisors, `(N,)`."""
+        """Add windows: scaled forecasts and targets `(N, H)`, and their offsets and divisors, `(N,)`."""
         shift, scale = shift.double()[:, None], scale.double()[:, None]
         values = target.double() * scale + shift
-        said = torch.stack([preds, naive, seasonal]).double() * scale + shift
-        away, size = (said - values).abs(), values.abs()
-        rounding = _ROUNDING * (shift.abs() + scale)  # of float32: a value this small is zero in the data
-        there = size > rounding
-        relative = (away / size).where(there, 0.0)
-        both = (size + said.abs()) / 2
-        symmetric = (away / both).where(both > rounding, 0.0)
-        self.total += torch.stack([away, away**2, relative, symmetric], -1).sum((1, 2))
+        forecasts = torch.stack([preds, naive, seasonal]).double() * scale + shift
+        errors, size = (forecasts - values).abs(), values.abs()
+        rounding = _ROUNDING * (shift.abs() + scale)  # the float32 rounding error: a smaller value is zero in the data
+        nonzero = size > rounding
+        relative = (errors / size).where(nonzero, 0.0)
+        both = (size + forecasts.abs()) / 2
+        symmetric = (errors / both).where(both > rounding, 0.0)
+        self.total += torch.stack([errors, errors**2, relative, symmetric], -1).sum((1, 2))
         self.count += target.numel()
-        self.others += there.sum()
+        self.nonzero += nonzero.sum()
 
     def compute(self) -> dict[str, Tensor]:
-        """Return the means over all steps of all windows; mape is NaN if every value is zero."""
+        """Return the means over all steps of all windows; mape is NaN if all values are zero."""
         mae, mse, _, smape = (self.total / self.count).T
-        mape = self.total[:, 2] / self.others
+        mape = self.total[:, 2] / self.nonzero
         rows = dict(zip(IN_UNITS, (mae, mse.sqrt(), mape, smape), strict=True))
         return {who + name: row[k] for k, who in enumerate(WHO) for name, row in rows.items()}
 
@@ -98,12 +97,12 @@ class DataErrors(Metric):
 class Intervals(Metric):
     """Scores of quantiles, in the units of the data.
 
-    - wql: twice the pinball loss over the sum of all values, the mean over the levels (as in GluonTS); the quantiles
-      of a forecast without any are its value
-    - coverage: the fraction of values between the lowest quantile and the highest
+    - wql: twice the pinball loss divided by the sum of absolute values, as a mean over the levels (as in GluonTS); all
+      quantiles of a naive forecast are its value
+    - coverage: the fraction of values between the lowest and the highest quantile
 
     Args:
-        levels: of the quantiles, rising
+        levels: the levels of the quantiles, ascending
     """
 
     full_state_update = False

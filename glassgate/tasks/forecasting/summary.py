@@ -1,4 +1,4 @@
-"""How the scores of forecasts are shown: tables with the naive forecasts, and a picture of the last windows."""
+"""Formats the scores of forecasts: tables with both naive forecasts, and a picture of the last windows."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -40,7 +40,7 @@ class ForecastingSummary(Summary):
 def score_table(scores: Mapping[str, float], levels: Sequence[float]) -> str:
     """Return the scores as tables of the model and the naive forecasts, scaled and in the units of the data.
 
-    A sentence below names each naive forecast that the model does not beat.
+    A sentence below the table names each naive forecast that the model does not beat.
 
     Example:
         >>> print(score_table({"mse": 2.0, "naive_mse": 1.0, "seasonal_mse": 4.0, "mape": 0.25}, []))
@@ -75,7 +75,7 @@ _TITLES = dict(zip(WHO, ("model", "last value", "season before"), strict=True))
 
 
 def _rows(scores: Mapping[str, float], names: Sequence[str]) -> list[str]:
-    """A header, and a row for the model and each naive forecast; of the scores that there are."""
+    """A header, and a row for the model and for each naive forecast, with the scores that exist."""
     names = [name for name in names if name in scores]
     widths = [max(9, *(len(_cell(scores, who + name, name)) + 2 for who in WHO)) for name in names]
     lines = [" " * 13 + "".join(f"{n.removeprefix('data_'):>{width}}" for n, width in zip(names, widths, strict=True))]

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class Forecasting(Task[ForecastingOptions, Series, list[Forecast]]):
-    """Forecast the next steps of series; a prediction is the forecast from a series' end.
+    """Forecast the next steps of series. A prediction is the forecast from the end of a series.
 
     Example:
         >>> series = series_of(np.sin(np.arange(200) / 3), "wave")

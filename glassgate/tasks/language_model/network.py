@@ -1,4 +1,4 @@
-"""The network of language models: vectors of tokens or notes, recurrent layers that carry their state, scores."""
+"""The network of language models: embeddings of tokens, or notes; stateful recurrent layers; and scores."""
 
 from typing import Any
 
@@ -10,17 +10,18 @@ from glassgate.tasks.data.vocabulary import PADDING, UNKNOWN
 from glassgate.tasks.language_model.options import LanguageModelOptions
 from glassgate.tasks.networks.encoder import encoder
 from glassgate.tasks.networks.linear import Tied
+from glassgate.tasks.networks.states import as_hx, as_tuple
 
 
 class LanguageNetwork(nn.Module):
-    """Vectors of the tokens, recurrent layers that carry their state from batch to batch, a score for each next token.
+    """Embeddings, recurrent layers that carry their states from batch to batch, and scores of the next token.
 
     Args:
         options: sizes and cell
-        units: how many tokens are known, padding and unknown included; None for notes
+        units: the size of the vocabulary, including padding and unknown; None for notes
 
     Attributes:
-        carried: the names of the buffers that hold the states, `(num_layers, N, H)`
+        carried: the names of the buffers that contain the states, `(num_layers, N, H)`
     """
 
     def __init__(self, options: LanguageModelOptions, units: int | None):
@@ -42,12 +43,12 @@ class LanguageNetwork(nn.Module):
     def forward(self, batch: Batch) -> Tensor:
         """From `inputs`, `(N, L)` or `(N, L, 88)`, `lengths` and `continues`, `(N,)`, to `(N, L, units - 1)`."""
         logits, state = self.advance(batch["inputs"], batch["lengths"], self._carried(batch["continues"]))
-        for name, part in zip(self.carried, state if isinstance(state, tuple) else (state,), strict=True):
+        for name, part in zip(self.carried, as_tuple(state), strict=True):
             self.register_buffer(name, part.detach(), persistent=False)
         return logits
 
     def advance(self, inputs: Tensor, lengths: Tensor | None, state: object) -> tuple[Tensor, Any]:
-        """Read on from a state, zero if None, and return the scores and the state reached."""
+        """Continue from a state (zero if None); return the scores and the new state."""
         vectors = inputs.float() if self.embedding is None else self.embedding(inputs)
         output, state = self.encoder(self.dropout(vectors), state, lengths=lengths)
         states = self.dropout(output)
@@ -56,9 +57,8 @@ class LanguageNetwork(nn.Module):
         return self.head(states), state
 
     def _carried(self, continues: Tensor) -> object:
-        """The state that the batch before left, zero in the rows that begin."""
+        """The states of the previous batch, with zeros in rows that do not continue it."""
         if not continues.any():
             return None
         rows = continues[:, None]
-        state = tuple(self.get_buffer(name).where(rows, 0.0) for name in self.carried)
-        return state if len(state) > 1 else state[0]
+        return as_hx(tuple(self.get_buffer(name).where(rows, 0.0) for name in self.carried))

@@ -16,7 +16,7 @@ class LanguageModelOptions(TextOptions):
     """The options of language models.
 
     Raises:
-        OptionError: two directions; see `Options`
+        OptionError: the model is bidirectional, or notes have tied weights; see `Options`
     """
 
     common: ClassVar = (*TextOptions.common, "unit", "chunk")

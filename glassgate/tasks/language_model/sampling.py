@@ -1,4 +1,4 @@
-"""Draw the next token from scores: temperature, top-k and top-p."""
+"""Samples the next token from scores, with temperature, top-k and top-p."""
 
 import torch
 from torch import Tensor
@@ -6,18 +6,18 @@ from torch import Tensor
 from glassgate.tasks.errors import OptionError
 
 COLDEST = 1e-30
-"""A temperature below this is taken for it, so that float32 can hold the quotient."""
+"""The minimum temperature above 0, so that float32 can represent the quotient."""
 
 
 def choose(logits: Tensor, temperature: float, top_k: int, top_p: float, random: torch.Generator) -> int:
-    """Draw a token's number.
+    """Return the index of a sampled token.
 
     Args:
-        logits: `(V,)`
-        temperature: their divisor; 0 takes the largest
-        top_k: the number of the largest that take part; 0 for all
-        top_p: the largest that together have this probability take part
-        random: the generator
+        logits: the scores, `(V,)`
+        temperature: the divisor of the logits; 0 selects the largest
+        top_k: sample only from this many of the largest logits; 0 for all
+        top_p: sample only from the largest logits that together have this probability
+        random: the random generator
 
     Example:
         >>> choose(torch.tensor([0.0, 9.0, 8.0]), 1.0, 1, 1.0, torch.Generator())
@@ -25,14 +25,14 @@ def choose(logits: Tensor, temperature: float, top_k: int, top_p: float, random:
     """
     if temperature == 0:
         return int(logits.argmax())
-    heated = (logits - logits.max()) / max(temperature, COLDEST)
-    chances, order = heated.softmax(-1).sort(descending=True, stable=True)
+    scaled = (logits - logits.max()) / max(temperature, COLDEST)
+    chances, order = scaled.softmax(-1).sort(descending=True, stable=True)
     before = chances.cumsum(-1) - chances
-    kept = before < top_p
-    kept[0] = True
+    allowed = before < top_p
+    allowed[0] = True
     if top_k:
-        kept[top_k:] = False
-    return int(order[torch.multinomial(chances * kept, 1, generator=random)])
+        allowed[top_k:] = False
+    return int(order[torch.multinomial(chances * allowed, 1, generator=random)])
 
 
 def check_draw(length: int, temperature: float, top_k: int, top_p: float, seed: int | None) -> None:

@@ -23,6 +23,7 @@ from glassgate.tasks.language_model.network import LanguageNetwork
 from glassgate.tasks.language_model.options import NOTES, LanguageModelOptions
 from glassgate.tasks.language_model.sampling import COLDEST, check_draw, choose
 from glassgate.tasks.loss import Loss, Mean, full
+from glassgate.tasks.networks.states import step_mask
 from glassgate.tasks.predictions import Record, text_record
 from glassgate.tasks.progress import Progress
 from glassgate.tasks.task import Split, Task, Vocabularies
@@ -135,7 +136,10 @@ class LanguageModel(Task[LanguageModelOptions, Text | Roll, list[float]]):
             later = {"targets": batch["targets"][:, 1:], "lengths": batch["lengths"] - 1}
             return {"nats": self._nats(output[:, 1:], later)}
         right = output.argmax(-1) + UNKNOWN == batch["targets"]
-        return {"nats": self._nats(output, batch), "value": right[_inside(batch)].float()}
+        return {
+            "nats": self._nats(output, batch),
+            "value": right[step_mask(batch["lengths"], batch["targets"])].float(),
+        }
 
     def decode(self, output: Tensor, batch: Batch) -> list[list[float]]:
         rows = self._nats(output, batch).split(batch["lengths"].tolist())
@@ -144,10 +148,10 @@ class LanguageModel(Task[LanguageModelOptions, Text | Roll, list[float]]):
     def text(self, example: Text | Roll, prediction: list[float]) -> str:
         """Return a line for each token, or step of music, with its surprise in nats."""
         if isinstance(example, Roll):
-            said = [notes_of(step) for step in example.steps]
+            steps = [notes_of(step) for step in example.steps]
         else:
-            said = [*map(printable, example.units)]
-        return "".join(f"{unit}\t{nats:.3f}\n" for unit, nats in zip(said, prediction, strict=True))
+            steps = [*map(printable, example.units)]
+        return "".join(f"{unit}\t{nats:.3f}\n" for unit, nats in zip(steps, prediction, strict=True))
 
     def record(self, example: Text | Roll, prediction: list[float]) -> Record:
         """Return each token, or step of music, with its surprise in nats and its probability."""
@@ -213,31 +217,33 @@ class LanguageModel(Task[LanguageModelOptions, Text | Roll, list[float]]):
         random: torch.Generator,
     ) -> Iterator[str]:
         vocabulary, unit = self.vocabularies["units"], self.options.unit
-        bytes_left = codecs.getincrementaldecoder("utf-8")("replace")
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
         before, state = "\n", None
-        given = [PADDING, *vocabulary.encode(prompt).tolist()]
+        inputs = [PADDING, *vocabulary.encode(prompt).tolist()]
         if prompt:
             before = prompt[-1]
         for _ in range(length):
-            logits, state = _heard(network, torch.tensor([given]), state)
+            logits, state = _advance(network, torch.tensor([inputs]), state)
             number = choose(logits[FIRST - UNKNOWN :], temperature, top_k, top_p, random)
-            made = vocabulary.symbols[number]
-            yield bytes_left.decode(made.encode("latin-1")) if unit == "byte" else texts.gap(before, made, unit) + made
-            before, given = made, [number + FIRST]
-            if made == "\n" and self.options.sequence == "line":
-                given, state = [PADDING], None
+            token = vocabulary.symbols[number]
+            yield (
+                decoder.decode(token.encode("latin-1")) if unit == "byte" else texts.gap(before, token, unit) + token
+            )
+            before, inputs = token, [number + FIRST]
+            if token == "\n" and self.options.sequence == "line":
+                inputs, state = [PADDING], None
 
     def _play(self, network: nn.Module, length: int, temperature: float, random: torch.Generator) -> Iterator[str]:
         step, state = torch.zeros(KEYS), None
         for _ in range(length):
-            logits, state = _heard(network, step[None, None], state)
+            logits, state = _advance(network, step[None, None], state)
             chances = (logits / max(temperature, COLDEST)).sigmoid() if temperature else (logits > 0).float()
             step = torch.bernoulli(chances, generator=random)
             yield notes_of(step.numpy()) + "\n"
 
     def _nats(self, output: Tensor, batch: Batch) -> Tensor:
         """The negative log probability of each token, or of all notes of a step, `(S,)`."""
-        inside = _inside(batch)
+        inside = step_mask(batch["lengths"], batch["targets"])
         scores, targets = full(output[inside]), batch["targets"][inside]
         if self.options.unit == NOTES:
             return F.binary_cross_entropy_with_logits(scores, targets.to(scores.dtype), reduction="none").sum(-1)
@@ -245,17 +251,11 @@ class LanguageModel(Task[LanguageModelOptions, Text | Roll, list[float]]):
 
 
 @torch.inference_mode()
-def _heard(network: nn.Module, inputs: Tensor, state: object) -> tuple[Tensor, object]:
+def _advance(network: nn.Module, inputs: Tensor, state: object) -> tuple[Tensor, object]:
     """The scores after the last input, and the final state."""
     assert isinstance(network, LanguageNetwork)
     logits, state = network.advance(inputs.to(next(network.parameters()).device), None, state)
     return logits[0, -1].float().cpu(), state
-
-
-def _inside(batch: Batch) -> Tensor:
-    """The mask of the tokens in a padded batch, `(N, L)`."""
-    steps = torch.arange(batch["targets"].shape[1], device=batch["lengths"].device)
-    return steps < batch["lengths"][:, None]
 
 
 def surprise(output: Tensor, notes: Tensor) -> Tensor:

@@ -7,6 +7,7 @@ from torch import Tensor
 import glassgate as gg
 from glassgate.tasks import cells
 from glassgate.tasks.errors import OptionError
+from glassgate.tasks.networks.states import as_tuple
 from glassgate.tasks.options import Options
 
 
@@ -42,5 +43,4 @@ def encoder(options: Options, input_size: int | None = None, **others: Any) -> g
 
 def last_outputs(layer: gg.Recurrent, state: Tensor | tuple[Tensor, ...]) -> Tensor:
     """Return the last output of each direction of the last layer, `(N, hidden_size * D)`, from the final states."""
-    outputs = state[0] if isinstance(state, tuple) else state
-    return outputs[-layer.num_directions :].transpose(0, 1).flatten(1)
+    return as_tuple(state)[0][-layer.num_directions :].transpose(0, 1).flatten(1)

@@ -14,7 +14,7 @@ class _Probabilities(nn.Module):
 
     Args:
         network: the network.
-        scale: the mean and the deviation of each channel of a series, (2, C); None for texts.
+        scale: the mean and the standard deviation of each channel of a series, (2, C); None for texts.
     """
 
     scale: Tensor | None
@@ -25,14 +25,14 @@ class _Probabilities(nn.Module):
         self.register_buffer("scale", scale)
 
     def forward(self, steps: Tensor, lengths: Tensor) -> tuple[Tensor, ...]:
-        """The probability of each label (N, K), and of pooling by attention the weight of each step (N, L)."""
+        """The probability of each label (N, K); with attention also the weight of each step (N, L)."""
         scores = self.network(inputs.batch(steps, lengths, self.scale))
         chances = scores.labels.softmax(-1)
         return (chances,) if scores.attention is None else (chances, scores.attention)
 
 
 def exported(task: Classification) -> Exported:
-    """The model; a series is standardised inside of it."""
+    """The model; it standardises series."""
     facts = task.facts
     scale = torch.tensor([facts["mean"], facts["deviation"]]) if facts else None
     axes, draw = inputs.sequences(len(task.vocabularies["units"]) if scale is None else 0, scale)

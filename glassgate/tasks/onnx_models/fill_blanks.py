@@ -1,10 +1,11 @@
-"""Filling blanks as two ONNX models: one for the text after a blank, one for that before it and its tokens."""
+"""Filling blanks as two ONNX models: one reads the text after a blank, the other the text before it and predicts."""
 
 import torch
 from torch import Tensor, nn
 
 from glassgate.tasks.fill_blanks.network import BlankNetwork
 from glassgate.tasks.fill_blanks.task import FillBlanks
+from glassgate.tasks.networks.states import States, as_hx, as_tuple
 from glassgate.tasks.onnx_models import inputs
 from glassgate.tasks.onnx_models.models import Exported, Model
 
@@ -17,7 +18,7 @@ class _After(nn.Module):
         self.network = network
 
     def forward(self, units: Tensor, lengths: Tensor) -> Tensor:
-        """The output next to the blank, (N, H); of a text without tokens it is zero."""
+        """The output next to the blank, (N, H); zero for an empty text."""
         _, backward, _ = self.network.read(units, lengths)
         assert backward is not None
         return backward[:, 0]
@@ -31,25 +32,26 @@ class _Before(nn.Module):
         self.network = network
 
     def forward(
-        self, units: Tensor, lengths: Tensor, states: inputs.State, left: Tensor, after: Tensor | None = None
+        self, units: Tensor, lengths: Tensor, states: States, left: Tensor, after: Tensor | None = None
     ) -> tuple[Tensor, ...]:
         """Read tokens, and score the next one.
 
         Args:
-            units: (N, L), the text before the blank, or later the last token of the blank.
+            units: the text before the blank, (N, L); in later calls the last predicted token.
             lengths: (N,), zero allowed.
-            states: (num_layers, N, H) each; zero at the beginning.
-            left: (N,), the tokens of the blank that are still missing.
-            after: (N, H), the result of the other model.
+            states: (num_layers, N, H) each; initially zero.
+            left: the number of missing tokens of the blank, (N,).
+            after: the output of the other model, (N, H).
 
         Returns:
-            the log-probability of the next token (N, U) and of each length of a blank, from 1, and the states.
+            the log-probabilities of the next token, (N, U), and of the lengths of the blank from 1; and the states.
         """
         network, directions = self.network, self.network.encoder.num_directions
         # The layer takes the states of both directions, but those of the reverse one do not affect the forward one.
         both = tuple(torch.stack([each] * directions, 1).flatten(0, 1) for each in states)
-        _, _, state = network.read(units, lengths, inputs.given(both))
-        new = tuple(each.unflatten(0, (-1, directions))[:, 0] for each in inputs.of(state))
+        _, _, state = network.read(units, lengths, as_hx(both))
+        assert state is not None
+        new = tuple(each.unflatten(0, (-1, directions))[:, 0] for each in as_tuple(state))
         before = new[0][-1]
         chances = network.unit_scores(before, after, left), network.length_scores(before, after)
         return *(each.log_softmax(-1) for each in chances), *new
@@ -64,7 +66,7 @@ def exported(task: FillBlanks) -> Exported:
     axes = text | dict.fromkeys(inputs.names(layer, "0"), "* N *") | {"left": "N"}
     axes |= {"after": "N *"} if layer.bidirectional else {}
 
-    def draw(N: int, L: int) -> tuple[Tensor | inputs.State, ...]:
+    def draw(N: int, L: int) -> tuple[Tensor | States, ...]:
         left = torch.randint(1, network.longest + 1, (N,))
         given = (*inputs.numbers(N, L, count), inputs.states(layer, N), left)
         return (*given, torch.randn(N, task.options.hidden_size)) if layer.bidirectional else given

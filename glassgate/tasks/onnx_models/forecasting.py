@@ -1,4 +1,4 @@
-"""Forecasting as an ONNX model: from the past of series, in their own units, to the steps of the horizon."""
+"""Forecasting as an ONNX model: from the past of series to the horizon, in units of the data."""
 
 import torch
 from torch import Tensor, nn
@@ -35,13 +35,13 @@ class _Forecast(nn.Module):
         """Forecast.
 
         Args:
-            values: (N, B), the last B values.
-            series: (N,), the number of each series in training, from 0; -1 for another one.
-            known: (N, B + H, K), the covariates that are known ahead.
-            past: (N, B, P), the other ones.
+            values: the last B values, (N, B).
+            series: the index of each series in the training data, from 0, (N,); -1 for any other series.
+            known: covariates known ahead, (N, B + H, K).
+            past: covariates known up to the present, (N, B, P).
 
         Returns:
-            the values (N, H), and if the head has a formula for them the quantiles (N, H, Q).
+            the values (N, H), and the quantiles (N, H, Q) if the head has a formula for them.
         """
         shift, scale = self._scale(values, series)
         horizon = self.options.horizon
@@ -57,7 +57,7 @@ class _Forecast(nn.Module):
         return (point,) if quantiles is None else (point, quantiles * scale[..., None] + shift[..., None])
 
     def _scale(self, values: Tensor, series: Tensor) -> tuple[Tensor, Tensor]:
-        """The offset and the divisor of each series, (N, 1): those of training, or else those of the values."""
+        """The offset and the divisor of each series, (N, 1); from the values for a series outside of training."""
         learned = self.scales[series.clamp(min=0)]
         if self.options.head == "negative-binomial":
             shift, scale = torch.zeros_like(values[:, :1]), 1 + values.abs().mean(1, keepdim=True)
@@ -69,10 +69,10 @@ class _Forecast(nn.Module):
 
 
 def exported(task: Forecasting) -> Exported:
-    """The model; values and covariates are scaled inside of it.
+    """The model; it scales values and covariates.
 
     Raises:
-        OptionError: the forecast is the mean of random paths.
+        OptionError: the forecast is the mean of sampled paths.
     """
     options, count = task.options, len(task.facts["series"])
     if isinstance(task.network, Recursive) and task.head.draws:

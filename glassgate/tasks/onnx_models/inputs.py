@@ -1,7 +1,6 @@
-"""Inputs of the exported models of several tasks: random texts or series, and the states of recurrent layers."""
+"""Random example inputs of exported models: texts, series, and states of recurrent layers."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -9,8 +8,7 @@ from torch import Tensor
 import glassgate as gg
 from glassgate.tasks.data.batches import Batch
 from glassgate.tasks.data.vocabulary import PADDING
-
-State = tuple[Tensor, ...]
+from glassgate.tasks.networks.states import States, as_tuple
 
 
 def numbers(N: int, L: int, count: int) -> tuple[Tensor, Tensor]:
@@ -25,7 +23,7 @@ Draw = Callable[[int, int], tuple[Tensor, Tensor]]
 
 
 def sequences(count: int, scale: Tensor | None) -> tuple[dict[str, str], Draw]:
-    """The axes of each input of a task that reads texts or series, and a function that draws random inputs.
+    """The axes of each input of a task that reads texts or series, and a function that returns random inputs.
 
     Args:
         count: the size of the vocabulary of texts.
@@ -43,7 +41,7 @@ def sequences(count: int, scale: Tensor | None) -> tuple[dict[str, str], Draw]:
 
 
 def batch(steps: Tensor, lengths: Tensor, scale: Tensor | None) -> Batch:
-    """The batch for a task that reads texts or series. Series are standardised."""
+    """The batch of a task that reads texts or series; series are standardised."""
     if scale is None:
         return {"units": steps, "lengths": lengths}
     return {"series": (steps - scale[0]) / scale[1], "lengths": lengths}
@@ -54,7 +52,7 @@ def names(layer: gg.Recurrent, suffix: str) -> list[str]:
     return [f"{state}_{suffix}" for state in layer.cell.state]
 
 
-def states(layer: gg.Recurrent, N: int) -> State:
+def states(layer: gg.Recurrent, N: int) -> States:
     """Random initial states of a one-directional layer, (num_layers, N, H) each; positive, as some cells require."""
     return tuple(torch.rand(layer.num_layers, N, size) for size in widths(layer))
 
@@ -62,14 +60,4 @@ def states(layer: gg.Recurrent, N: int) -> State:
 def widths(layer: gg.Recurrent) -> Sequence[int]:
     """The size of each state."""
     _, state = layer(torch.zeros(1, 1, layer.input_size))
-    return [each.shape[-1] for each in of(state)]
-
-
-def of(state: Any) -> State:
-    """Convert the states that a layer returns to a tuple."""
-    return state if isinstance(state, tuple) else (state,)
-
-
-def given(state: State) -> Any:
-    """Convert a tuple of states to the `hx` of a layer."""
-    return state if len(state) > 1 else state[0]
+    return [each.shape[-1] for each in as_tuple(state)]

@@ -1,4 +1,4 @@
-"""Language models as an ONNX model: from tokens, or notes, and states to the scores of the next ones, and states."""
+"""Language models as an ONNX model: from tokens (or notes) and states to scores of the next token and new states."""
 
 import torch
 from torch import Tensor, nn
@@ -6,6 +6,7 @@ from torch import Tensor, nn
 from glassgate.tasks.data.music import KEYS
 from glassgate.tasks.language_model.network import LanguageNetwork
 from glassgate.tasks.language_model.task import LanguageModel
+from glassgate.tasks.networks.states import States, as_hx, as_tuple
 from glassgate.tasks.onnx_models import inputs
 from glassgate.tasks.onnx_models.models import Exported, Model
 
@@ -17,26 +18,26 @@ class _Next(nn.Module):
         super().__init__()
         self.network = network
 
-    def forward(self, steps: Tensor, states: inputs.State) -> tuple[Tensor, ...]:
-        """The log-probability of each next token (N, L, U), or of notes the probability of each key; and the states."""
-        scores, state = self.network.advance(steps, None, inputs.given(states))
+    def forward(self, steps: Tensor, states: States) -> tuple[Tensor, ...]:
+        """The log-probability of each next token (N, L, U), or the probability of each key; and the new states."""
+        scores, state = self.network.advance(steps, None, as_hx(states))
         chances = scores.sigmoid() if self.network.embedding is None else scores.log_softmax(-1)
-        return chances, *inputs.of(state)
+        return chances, *as_tuple(state)
 
 
 def exported(task: LanguageModel) -> Exported:
-    """The model: for the next step, its states are fed back."""
+    """The model; feed its final states back as the initial states of the next call."""
     network = task.network
     assert isinstance(network, LanguageNetwork)
     layer = network.encoder
     notes = network.embedding is None
     axes = {"notes": "N L *"} if notes else {"units": "N L"}
 
-    def draw(N: int, L: int) -> tuple[Tensor, inputs.State]:
-        given = (
+    def draw(N: int, L: int) -> tuple[Tensor, States]:
+        steps = (
             torch.randint(2, (N, L, KEYS)).float() if notes else torch.randint(len(task.vocabularies["units"]), (N, L))
         )
-        return given, inputs.states(layer, N)
+        return steps, inputs.states(layer, N)
 
     axes |= dict.fromkeys(inputs.names(layer, "0"), "* N *")
     outputs = ["probabilities" if notes else "log_probabilities", *inputs.names(layer, "n")]

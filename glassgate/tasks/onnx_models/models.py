@@ -21,9 +21,9 @@ from glassgate.tasks.runs import Run
 from glassgate.tasks.task import Task
 
 _EXAMPLE = (3, 5)
-"""Sequences and steps of the example that the exporter traces."""
+"""The numbers of sequences and steps of the example that the exporter traces."""
 _CHECKED = ((1, 1), (4, 2))
-"""Those of further examples on which ONNX Runtime is compared with the network."""
+"""The sizes of other examples, for which ONNX Runtime is compared with the network."""
 
 
 @dataclass(frozen=True)
@@ -61,14 +61,14 @@ class Model:
             verify=[self.draw(*sizes) for sizes in _CHECKED] if verify else False,
         )
 
-    def described(self) -> str:
-        """Name the inputs with their axes, and the outputs."""
+    def description(self) -> str:
+        """Return the names of the inputs, with their axes, and of the outputs."""
         inputs = ", ".join(f"{name} ({axes.replace(' ', ', ')})" for name, axes in self.axes.items())
         return f"takes {inputs}; returns {', '.join(self.outputs)}"
 
 
 def _varying(axes: str) -> dict[int, str]:
-    """The names of the axes that vary, by their places."""
+    """The names of the dynamic axes by position."""
     return {place: axis for place, axis in enumerate(axes.split()) if axis != "*"}
 
 
@@ -76,7 +76,7 @@ class Exported(NamedTuple):
     """The ONNX models of a run.
 
     Attributes:
-        models: one, or several where decoding is a loop.
+        models: the models; several if decoding is a loop.
         decoding: the tables that decode the outputs, in addition to the vocabularies in run.json.
     """
 
@@ -85,14 +85,14 @@ class Exported(NamedTuple):
 
 
 def write(task: Task[Any, Any, Any], run: Run, path: Path, verify: bool = True, operators: bool = True) -> list[str]:
-    """Write the models of a run; all of them or none.
+    """Write the models of a run. If one fails, none is written.
 
     Args:
         task: the task, with its trained network.
         run: the folder of the run.
-        path: of the file; with several models, the name of each is added to it.
+        path: the path of the file; with several models, the name of each is appended to the stem.
         verify: whether ONNX Runtime is compared with the network.
-        operators: whether RNN, GRU and LSTM become the operators of ONNX; otherwise they become loops (`Scan`).
+        operators: whether RNN, GRU and LSTM become ONNX operators; otherwise they become loops (`Scan`).
 
     Returns:
         a sentence about each file.
@@ -117,4 +117,4 @@ def write(task: Task[Any, Any, Any], run: Run, path: Path, verify: bool = True, 
         raise OptionError(f"--output: cannot write to {path.parent}: {error.strerror}; choose another path") from error
     except (ValueError, ImportError) as error:
         raise OptionError(str(error)) from error
-    return [f"{target}: {model.described()}" for model, target in zip(exported.models, paths, strict=True)]
+    return [f"{target}: {model.description()}" for model, target in zip(exported.models, paths, strict=True)]

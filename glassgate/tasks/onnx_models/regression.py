@@ -1,4 +1,4 @@
-"""Regression as an ONNX model: from tokens or the steps of a series to numbers in their own units."""
+"""Regression as an ONNX model: from tokens or the steps of a series to numbers in units of the data."""
 
 import torch
 from torch import Tensor, nn
@@ -14,28 +14,28 @@ class _Numbers(nn.Module):
 
     Args:
         network: the network.
-        scale: the mean and the deviation of each channel of a series, (2, C); None for texts.
-        answers: those of each number, (2, K).
+        scale: the mean and the standard deviation of each channel of a series, (2, C); None for texts.
+        targets: the mean and the standard deviation of each number, (2, K).
     """
 
     scale: Tensor | None
-    answers: Tensor
+    targets: Tensor
 
-    def __init__(self, network: Regressor, scale: Tensor | None, answers: Tensor) -> None:
+    def __init__(self, network: Regressor, scale: Tensor | None, targets: Tensor) -> None:
         super().__init__()
         self.network = network
         self.register_buffer("scale", scale)
-        self.register_buffer("answers", answers)
+        self.register_buffer("targets", targets)
 
     def forward(self, steps: Tensor, lengths: Tensor) -> Tensor:
         """The numbers (N, K)."""
-        mean, deviation = self.answers
+        mean, deviation = self.targets
         numbers: Tensor = self.network(inputs.batch(steps, lengths, self.scale)) * deviation + mean
         return numbers
 
 
 def exported(task: Regression) -> Exported:
-    """The model; series and numbers are scaled inside of it."""
+    """The model; it standardises series and scales the predicted numbers."""
     scale = torch.tensor(task.facts["series"]) if "series" in task.facts else None
     axes, draw = inputs.sequences(len(task.vocabularies["units"]) if scale is None else 0, scale)
     assert isinstance(task.network, Regressor)

@@ -1,8 +1,9 @@
-"""Translation as two ONNX models: an encoder of whole sources, and one step of the decoder."""
+"""Translation as two ONNX models: the encoder, and one step of the decoder."""
 
 import torch
 from torch import Tensor, nn
 
+from glassgate.tasks.networks.states import States, as_hx, as_tuple, step_mask
 from glassgate.tasks.onnx_models import inputs
 from glassgate.tasks.onnx_models.models import Exported, Model
 from glassgate.tasks.translation.attention import Memory
@@ -31,15 +32,15 @@ class _Decoder(nn.Module):
         self.network = network
 
     def forward(
-        self, before: Tensor, states: inputs.State, look: Tensor | None, memory: tuple[Tensor, Tensor, Tensor] | None
+        self, before: Tensor, states: States, look: Tensor | None, memory: tuple[Tensor, Tensor, Tensor] | None
     ) -> tuple[Tensor, ...]:
         """Score the next token.
 
         Args:
-            before: (N,), the token before; 0 at the beginning.
+            before: the previous token, (N,); initially 0.
             states: (num_layers, N, H) each.
-            look: (N, H), with input feeding; zero at the beginning.
-            memory: with attention, values and keys (N, S, H) and the lengths of the sources (N,).
+            look: with input feeding, the previous `look`, (N, H); initially zero.
+            memory: with attention, values and keys, (N, S, H), and the lengths of the sources, (N,).
 
         Returns:
             the log-probabilities (N, U), the states and, with input feeding, the next `look`.
@@ -47,30 +48,29 @@ class _Decoder(nn.Module):
         decoder = self.network.decoder
         vectors = decoder.embedding(before)
         read = vectors if look is None else decoder.input(vectors, look)
-        output, state = decoder.layer(read[:, None], inputs.given(states))
+        output, state = decoder.layer(read[:, None], as_hx(states))
         context = None
         if memory is not None:
             values, keys, lengths = memory
-            inside = torch.arange(values.shape[1]) < lengths[:, None]
-            context, _ = decoder.attend(output, Memory(values, keys, inside))
+            context, _ = decoder.attend(output, Memory(values, keys, step_mask(lengths, values)))
         new = decoder.look(output, context, vectors[:, None])[:, 0]
         chances = decoder.scores(new).log_softmax(-1)
-        return chances, *inputs.of(state), *(() if look is None else (new,))
+        return chances, *as_tuple(state), *(() if look is None else (new,))
 
 
 def exported(task: Translation) -> Exported:
-    """The models: the decoder's states, and with input feeding `look`, are fed back at each step."""
+    """The models. Feed the states of the decoder and, with input feeding, `look` back at each step."""
     network = task.network
     assert isinstance(network, Translator)
     decoder, known = network.decoder, task.vocabularies
     layer, attends = decoder.layer, decoder.attention is not None
-    kept = ["values", "keys"] if attends else []
+    memory_names = ["values", "keys"] if attends else []
 
     def source(N: int, L: int) -> tuple[Tensor, Tensor]:
         return inputs.numbers(N, L, len(known["source"]))
 
     @torch.no_grad()
-    def step(N: int, L: int) -> tuple[Tensor | inputs.State | None, ...]:
+    def step(N: int, L: int) -> tuple[Tensor | States | None, ...]:
         units, lengths = source(N, L)
         memory, state = network.encode(units, lengths)
         before = torch.randint(len(known["target"]), (N,))
@@ -87,7 +87,7 @@ def exported(task: Translation) -> Exported:
                 _Encoder(network),
                 {"source": "N S", "lengths": "N"},
                 source,
-                [*inputs.names(layer, "0"), *kept],
+                [*inputs.names(layer, "0"), *memory_names],
                 "encoder",
             ),
             Model(_Decoder(network), axes, step, scores, "decoder"),

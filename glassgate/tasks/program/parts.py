@@ -1,4 +1,4 @@
-"""What a task contributes to a program: the parts of its network, and the C that calls them."""
+"""The task-specific parts of a C program: the modules of the network, and the code that calls them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,9 +15,9 @@ class Parts:
     """A program of a run.
 
     Attributes:
-        modules: the parts of the network, each with its own functions
+        modules: the modules of the network by name, each of which is exported as functions
         code: tables, functions and `main`
-        states: the names of the parts' states, where they are not those of the parts
+        states: the names of the states of modules, if they differ from those of the modules
         reads: a description of the input
         prints: a description of the output
     """
@@ -30,5 +30,5 @@ class Parts:
 
 
 def refuse(task: Task[Any, Any, Any], part: str, remedy: str) -> OptionError:
-    """Return the error for a run with a part that a program in C lacks."""
+    """Return the error for a run that cannot be written as a C program."""
     return OptionError(f"--to c cannot express {part} of this {task.name} run; {remedy}")

@@ -1,4 +1,4 @@
-"""The text of a program: templates with the branches that a run needs, and tables as C."""
+"""Generates C source: templates with conditional branches, and tables."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -16,7 +16,7 @@ def template(name: str, flags: Mapping[str, bool]) -> str:
         False
     """
     text = resources.files("glassgate.tasks.program").joinpath(name).read_text("utf-8")
-    kept: list[str] = []
+    lines: list[str] = []
     branches: list[bool] = []
     for line in text.splitlines():
         if flag := re.fullmatch(r"#if (\w+)", line):
@@ -26,8 +26,8 @@ def template(name: str, flags: Mapping[str, bool]) -> str:
         elif line == "#endif":
             branches.pop()
         elif all(branches):
-            kept.append(line)
-    return re.sub(r"\n{3,}", "\n\n", "\n".join(kept)).strip() + "\n"
+            lines.append(line)
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip() + "\n"
 
 
 def quoted(text: str | bytes) -> str:

@@ -1,4 +1,4 @@
-"""The tokens of texts in C: the vocabulary, and how a line is split as in training."""
+"""Tokenisation in C: the vocabulary, and functions that split a line as in training."""
 
 from collections.abc import Mapping
 
@@ -21,8 +21,8 @@ def splitting(units: Vocabulary, unit: str, raw: RawText | None, tables: Mapping
     Args:
         units: the vocabulary
         unit: "word", "token", "character" or "byte"
-        raw: splits unknown words further, and drops unknown blanks among characters; None for a run that does neither
-        tables: further vocabularies by the names of their tables
+        raw: splits unknown words, and drops unknown blanks between characters; None for a run that does neither
+        tables: other vocabularies, by the names of their tables
     """
     further = raw is not None and unit != "character"
     flags = {

@@ -1,4 +1,4 @@
-"""A trained run as C: the network in `NAME.h` and `NAME.c`, and a program in `NAME_main.c`."""
+"""Writes a trained run as C: the network in `NAME.h` and `NAME.c`, and a program in `NAME_main.c`."""
 
 import os
 import re
@@ -39,16 +39,16 @@ def write_program(
 
     Args:
         task: a trained task
-        folder: of the files; it is made if it is missing
-        name: begins the names of the files and of the network's functions
-        weights: "const" for numbers in the C file, "file" for a separate file, `NAME.weights`
-        max_steps: longest sequence, where several layers have two directions
+        folder: the folder of the files; created if it is missing
+        name: the prefix of the names of files and functions
+        weights: "const" for arrays in the C file, "file" for a separate file, `NAME.weights`
+        max_steps: the length of the longest sequence, for a stack of bidirectional layers
 
     Returns:
         the paths of the files; the last one is the program's
 
     Raises:
-        OptionError: a part of the run cannot be expressed, or the folder cannot be written to
+        OptionError: the run cannot be written as a C program, or the folder cannot be written to
     """
     if task.name not in _PROGRAMS:
         *others, last = _PROGRAMS
@@ -79,10 +79,10 @@ def write_program(
 
 def _program(task: Task[Any, Any, Any], parts: Parts, name: str, from_file: bool, max_steps: int) -> str:
     """The text of the program."""
-    given = f" Its argument is the file of the weights ({name}.weights)." if from_file else ""
+    usage = f" Its argument is the file of the weights ({name}.weights)." if from_file else ""
     head = f"""\
 /* A {task.name} model trained by Glassgate. Reads {parts.reads}, from standard input.
-   Prints {parts.prints}.{given}
+   Prints {parts.prints}.{usage}
    Build: cc -std=c99 -O3 {name}.c {name}_main.c -lm -o {name} */
 #include "net.h"
 

@@ -1,4 +1,4 @@
-"""The network of regression: vectors of the steps, recurrent layers, and a linear map of their last states."""
+"""The network of regression: embeddings or series, recurrent layers, and a linear map of the last states."""
 
 from torch import Tensor, nn
 
@@ -9,13 +9,13 @@ from glassgate.tasks.regression.options import RegressionOptions
 
 
 class Regressor(nn.Module):
-    """From a text or a series to numbers.
+    """Maps a text or a series to numbers.
 
     Args:
         options: sizes, cell and dropout
-        tokens: size of the vocabulary; 0 for series
-        input_size: features of a step
-        numbers: count of numbers to predict
+        tokens: the size of the vocabulary; 0 for series
+        input_size: the number of features of a step
+        numbers: the count of numbers to predict
     """
 
     def __init__(self, options: RegressionOptions, tokens: int, input_size: int, numbers: int):

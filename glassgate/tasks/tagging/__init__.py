@@ -1,4 +1,4 @@
-"""Tagging: a label for each token of a sequence, and an intent for the whole where the data has one."""
+"""Tagging: predict a label for each token of a sequence, and an intent if the training data has intents."""
 
 from glassgate.tasks.tagging.options import TaggingOptions
 from glassgate.tasks.tagging.task import Labels, Tagging

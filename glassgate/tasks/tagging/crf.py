@@ -1,4 +1,4 @@
-"""A linear-chain conditional random field over labels, and the best path through any chain of scores."""
+"""A linear-chain conditional random field over labels; best paths and marginal probabilities."""
 
 from collections.abc import Sequence
 
@@ -6,10 +6,13 @@ import torch
 from torch import Tensor, nn
 
 from glassgate.tasks.data.bio import may_follow
+from glassgate.tasks.networks.states import step_mask
 
 
 class CRF(nn.Module):
-    """Lafferty, McCallum and Pereira 2001: a path's score is the sum of its labels' scores and its transitions' scores.
+    """A conditional random field: the score of a path is the sum of the scores of its labels and its transitions.
+
+    Lafferty, McCallum and Pereira 2001.
 
     Args:
         labels: the number of labels, K
@@ -22,35 +25,35 @@ class CRF(nn.Module):
         self.end = nn.Parameter(torch.zeros(labels))
 
     def forward(self, scores: Tensor, labels: Tensor, lengths: Tensor) -> Tensor:
-        """Return minus the logarithm of the paths' probabilities, nats, `(N,)`.
+        """Return the negative log-likelihood of paths, in nats, `(N,)`.
 
         Args:
-            scores: of each label at each step, `(N, L, K)`
-            labels: the paths, `(N, L)`; labels after a path's end are ignored
-            lengths: of the paths, from 1 to L, `(N,)`
+            scores: the score of each label at each step, `(N, L, K)`
+            labels: the paths, `(N, L)`; labels after the end of a path are ignored
+            lengths: the lengths of the paths, from 1 to L, `(N,)`
         """
         with torch.autocast(scores.device.type, enabled=False):
             scores = scores.float() if scores.dtype != torch.float64 else scores
             lengths = lengths.to(scores.device)
-            return self._all(scores, lengths) - self._one(scores, labels, lengths)
+            return self._log_partition(scores, lengths) - self._path_scores(scores, labels, lengths)
 
-    def _one(self, scores: Tensor, labels: Tensor, lengths: Tensor) -> Tensor:
+    def _path_scores(self, scores: Tensor, labels: Tensor, lengths: Tensor) -> Tensor:
         """The score of each path, `(N,)`."""
-        inside = _inside(scores, lengths)
+        inside = step_mask(lengths, scores)
         labels = labels.where(inside, 0)
         total = (scores.gather(2, labels[..., None]).squeeze(2) * inside).sum(1)
         total = total + (self.transitions[labels[:, :-1], labels[:, 1:]] * inside[:, 1:]).sum(1)
         last = labels.gather(1, lengths[:, None] - 1).squeeze(1)
         return total + self.start[labels[:, 0]] + self.end[last]
 
-    def _all(self, scores: Tensor, lengths: Tensor) -> Tensor:
+    def _log_partition(self, scores: Tensor, lengths: Tensor) -> Tensor:
         """The logarithm of the sum of the exponentials of all paths' scores, `(N,)`."""
         factors = self.transitions.exp()
-        inside = _inside(scores, lengths)
+        inside = step_mask(lengths, scores)
         total = self.start + scores[:, 0]
         for step in range(1, scores.shape[1]):
-            # A product of matrices in place of logsumexp, which is several times slower. The largest entry is 1 before
-            # the product, so nothing is lost unless a transition's score falls below -87.
+            # A matrix product is several times faster than logsumexp. The largest factor is 1, so there is no underflow
+            # unless the score of a transition is below -87.
             largest = total.detach().amax(1, keepdim=True)
             longer = ((total - largest).exp() @ factors).log() + largest + scores[:, step]
             total = longer.where(inside[:, step, None], total)
@@ -58,14 +61,14 @@ class CRF(nn.Module):
 
 
 def best_paths(scores: Tensor, lengths: Tensor, start: Tensor, transitions: Tensor, end: Tensor) -> Tensor:
-    """Return the paths of the largest score, `(N, L)`, 0 after their ends (Viterbi 1967).
+    """Return the paths with the largest score, `(N, L)`, with 0 after their ends (Viterbi 1967).
 
     Args:
-        scores: of each label at each step, `(N, L, K)`
-        lengths: of the paths, from 1 to L, `(N,)`
-        start: of each label at the first step, `(K,)`; -inf forbids it
-        transitions: from the row's label to the column's, `(K, K)`
-        end: of each label at the last step, `(K,)`
+        scores: the score of each label at each step, `(N, L, K)`
+        lengths: the lengths of the paths, from 1 to L, `(N,)`
+        start: the score of each label at the first step, `(K,)`; -inf forbids it
+        transitions: the scores of transitions from the label of the row to that of the column, `(K, K)`
+        end: the score of each label at the last step, `(K,)`
 
     Example:
         >>> scores = torch.tensor([[[2.0, 1.0], [0.0, 3.0]]])
@@ -73,7 +76,7 @@ def best_paths(scores: Tensor, lengths: Tensor, start: Tensor, transitions: Tens
         >>> best_paths(scores, torch.tensor([2]), torch.zeros(2), never, torch.zeros(2)).tolist()
         [[1, 1]]
     """
-    inside = _inside(scores, lengths.to(scores.device))
+    inside = step_mask(lengths, scores)
     stay = torch.arange(scores.shape[2], device=scores.device).expand(len(scores), -1)
     total, before = start + scores[:, 0], []
     for step in range(1, scores.shape[1]):
@@ -98,7 +101,7 @@ def marginals(scores: Tensor, lengths: Tensor, start: Tensor, transitions: Tenso
         >>> marginals(scores, torch.tensor([2]), torch.zeros(2), never, torch.zeros(2)).argmax(-1).tolist()
         [[1, 1]]
     """
-    inside = _inside(scores, lengths.to(scores.device))[..., None]
+    inside = step_mask(lengths, scores)[..., None]
     forward = [start + scores[:, 0]]
     for step in range(1, scores.shape[1]):
         longer = (forward[-1][:, :, None] + transitions).logsumexp(1) + scores[:, step]
@@ -112,13 +115,9 @@ def marginals(scores: Tensor, lengths: Tensor, start: Tensor, transitions: Tenso
 
 
 def penalties(labels: Sequence[str]) -> tuple[Tensor, Tensor]:
-    """Return what keeps paths valid, 0 or -inf: of each label at the start, `(K,)`, and behind each other, `(K, K)`."""
+    """Return scores, 0 or -inf, that forbid invalid BIO paths: of first labels, `(K,)`, and transitions, `(K, K)`."""
     start = [[may_follow(None, label) for label in labels]]
     follow = [[may_follow(before, label) for label in labels] for before in labels]
     allowed = torch.tensor(start + follow)
     values = torch.zeros(allowed.shape).masked_fill(~allowed, -torch.inf)
     return values[0], values[1:]
-
-
-def _inside(scores: Tensor, lengths: Tensor) -> Tensor:
-    return torch.arange(scores.shape[1], device=scores.device) < lengths[:, None]

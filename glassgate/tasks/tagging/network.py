@@ -1,4 +1,4 @@
-"""The network of tagging: tokens and their characters as vectors, recurrent layers, scores of labels and of intents."""
+"""The network of tagging: embeddings of tokens and characters, recurrent layers, scores of labels and intents."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,24 +15,24 @@ from glassgate.tasks.tagging.options import TaggingOptions
 
 
 class Scores(NamedTuple):
-    """A network's output: a score for each label of each token, `(N, L, K)`, and for each intent, `(N, intents)`."""
+    """The output: scores of the labels of each token, `(N, L, K)`, and scores of intents, `(N, intents)`, if any."""
 
     labels: Tensor
     intents: Tensor | None
 
 
 class Tagger(nn.Module):
-    """Vectors of the tokens, recurrent layers over them, a score for each label, and for each intent if there are any.
+    """Embeddings, recurrent layers, and scores of the labels and intents.
 
     Args:
         options: sizes, cell and head
-        units: how many tokens are known, padding and unknown included
-        input_size: numbers of a token's vector
-        labels: all of them
-        singletons: the first number of a token met once in training; `units` if there is none
-        characters: how many characters are known, likewise; 0 for no network over them
-        valid: whether paths keep to BIO
-        intents: how many there are
+        units: the size of the vocabulary, including padding and unknown
+        input_size: the size of the embedding of a token
+        labels: the labels
+        singletons: the index of the first token that occurs once in training; `units` if there is none
+        characters: the number of characters, including padding and unknown; 0 for no character network
+        valid: whether predicted paths must be valid BIO
+        intents: the number of intents
     """
 
     transition_penalties: Tensor
@@ -67,7 +67,7 @@ class Tagger(nn.Module):
 
     def forward(self, batch: Batch) -> Scores:
         """From `units`, `(N, L)`, `characters`, `(N, L, W)`, if the network reads them, and `lengths`, `(N,)`."""
-        vectors = self.embedding(self._noisy(batch))
+        vectors = self.embedding(self._with_unknown(batch))
         if self.spelling is not None:
             vectors = torch.cat([vectors, self.spelling(batch["characters"])], -1)
         output, _ = self.encoder(self.dropout(vectors), lengths=batch["lengths"])
@@ -78,13 +78,13 @@ class Tagger(nn.Module):
         return Scores(labels, self.intent_head(self.dropout(pooled)))
 
     def best(self, scores: Scores, lengths: Tensor) -> Tensor:
-        """Return the number of each token's label, `(N, L)`: those of the best path of allowed transitions."""
+        """Return the index of the label of each token, `(N, L)`: the best path of allowed transitions."""
         if (chain := self.chain()) is None:
             return scores.labels.argmax(-1)
         return best_paths(scores.labels.float(), lengths, *chain)
 
     def probabilities(self, scores: Scores, lengths: Tensor) -> Tensor:
-        """Return the probability of each label of each token, `(N, L, K)`: over all paths of allowed transitions."""
+        """Return the probability of each label of each token, `(N, L, K)`, over all allowed paths."""
         if (chain := self.chain()) is None:
             return scores.labels.float().softmax(-1)
         return marginals(scores.labels.float(), lengths, *chain)
@@ -101,8 +101,8 @@ class Tagger(nn.Module):
             start, transitions = start + self.start_penalties, transitions + self.transition_penalties
         return start, transitions, end
 
-    def _noisy(self, batch: Batch) -> Tensor:
-        """In training some tokens that were met once become unknown, so that the unknown token's vector learns."""
+    def _with_unknown(self, batch: Batch) -> Tensor:
+        """Replace some tokens that occur once by the unknown token in training, so that its embedding is trained."""
         units = batch["units"]
         if not (self.training and self.singleton_dropout and self.singletons < self.embedding.num_embeddings):
             return units
@@ -111,11 +111,11 @@ class Tagger(nn.Module):
 
 
 class Spelling(nn.Module):
-    """A vector of each word's characters: the last states of two directions over them (Ling et al. 2015).
+    """Encodes the characters of each word: the last states of a bidirectional layer (Ling et al. 2015).
 
     Args:
         options: sizes and cell
-        characters: how many characters are known, padding and unknown included
+        characters: the number of characters, including padding and unknown
     """
 
     def __init__(self, options: TaggingOptions, characters: int):
@@ -127,7 +127,7 @@ class Spelling(nn.Module):
     def forward(self, characters: Tensor) -> Tensor:
         """From `(N, L, W)` to `(N, L, 2 * character_size)`; each distinct word is read once."""
         words, places = characters.flatten(0, 1), None
-        if not torch.compiler.is_compiling():  # an exported program has no size for the number of distinct words
+        if not torch.compiler.is_compiling():  # the number of distinct words is not known in an exported program
             words, places = torch.unique(words, dim=0, return_inverse=True)
         _, state = self.encoder(self.embedding(words), lengths=(words != PADDING).sum(1))
         vectors = last_outputs(self.encoder, state)

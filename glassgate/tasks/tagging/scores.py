@@ -16,10 +16,11 @@ _KINDS = {"O": _OUTSIDE, "B": _BEGINS, "I": _INSIDE}
 class EntityScores(LabelCounts):
     """Precision, recall and F1 of whole entities as `conlleval` counts them (Tjong Kim Sang and Buchholz 2000).
 
-    An entity is correct if its first token, its last token and its type are. I-X begins one unless it continues type X.
+    An entity is correct if its first token, its last token and its type are correct. I-X begins an entity unless it
+    continues one of type X.
 
     Args:
-        labels: all of them, in the order of their numbers; one of another form is outside of entities
+        labels: the labels in the order of their indices; labels that are not in BIO form are outside of entities
 
     Example:
         >>> metric = EntityScores(["O", "B-PER", "I-PER"])
@@ -56,16 +57,16 @@ class EntityScores(LabelCounts):
         }
 
     def _entities(self, labels: Tensor, none: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Where entities begin, where each ends that begins here, and each token's type: all `(N, L)`."""
+        """Whether an entity begins at each token, the position of its last token, and its type, all `(N, L)`."""
         labels = labels.masked_fill(none, 0)
         kinds = self.kinds.to(labels.device)[labels].masked_fill(none, _OUTSIDE)
         types = self.types.to(labels.device)[labels]
-        goes_on = torch.zeros_like(none)
-        goes_on[:, 1:] = (kinds[:, 1:] == _INSIDE) & (kinds[:, :-1] != _OUTSIDE) & (types[:, 1:] == types[:, :-1])
-        begins = (kinds != _OUTSIDE) & ~goes_on
+        continues = torch.zeros_like(none)
+        continues[:, 1:] = (kinds[:, 1:] == _INSIDE) & (kinds[:, :-1] != _OUTSIDE) & (types[:, 1:] == types[:, :-1])
+        begins = (kinds != _OUTSIDE) & ~continues
         places = torch.arange(labels.shape[1], device=labels.device).expand_as(labels)
         last = torch.ones_like(none)
-        last[:, :-1] = ~goes_on[:, 1:]
+        last[:, :-1] = ~continues[:, 1:]
         ends = places.where(last, labels.shape[1]).flip(1).cummin(1).values.flip(1)
         return begins, ends, types
 
@@ -91,7 +92,7 @@ class WholeTokens(Metric):
         self.add_state("total", torch.tensor(0), dist_reduce_fx="sum")
 
     def update(self, preds: Tensor, target: Tensor, tokens: Tensor) -> None:
-        """Add a batch: all arguments `(N, L)`, tokens numbered from 0 in each row, -1 where there is none."""
+        """Add a batch: all arguments are `(N, L)`; `tokens` are numbered from 0 in each row, -1 outside of tokens."""
         rows = torch.arange(len(tokens), device=tokens.device)[:, None] * (tokens.max() + 1)
         inside = tokens >= 0
         numbers, places = torch.unique((tokens + rows)[inside], return_inverse=True)
@@ -106,10 +107,10 @@ class WholeTokens(Metric):
 
 
 class Frames(LabelCounts):
-    """The fraction of sequences with the correct intent, and of those whose labels are all correct, too.
+    """The fraction of sequences with the correct intent, and of those that also have only correct labels.
 
     Args:
-        names: of the intents, in the order of their numbers
+        names: the names of the intents, in the order of their indices
 
     Example:
         >>> metric = Frames(["book", "play"])

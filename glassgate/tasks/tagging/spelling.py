@@ -1,4 +1,4 @@
-"""Words as the numbers of their characters."""
+"""The indices of the characters of words."""
 
 from collections.abc import Sequence
 
@@ -7,15 +7,15 @@ import numpy as np
 from glassgate.tasks.data.vocabulary import PADDING, Vocabulary
 
 LONGEST_WORD = 32
-"""Characters of a word that are read; longer words, such as links, lose their middle."""
+"""The maximum number of characters of a word; the middle of longer words, such as links, is removed."""
 
 
 class Spellings:
-    """The characters of words, numbered once and laid end to end.
+    """The indices of the characters of words, concatenated in one array.
 
     Args:
         words: the words
-        characters: numbers their characters
+        characters: the vocabulary of characters
 
     Example:
         >>> Spellings(["a", "no"], Vocabulary(["a", "n", "o"])).rows(np.array([1, 0])).tolist()

@@ -1,4 +1,4 @@
-"""Tagging: a label for each token of a sequence, word or character, and an intent for the whole where data has it."""
+"""Tagging: a label for each word or character of a sequence, and an intent if the training data has intents."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -51,9 +51,9 @@ class Labels(list[str]):
     """A label for each token.
 
     Attributes:
-        probabilities: of each label
-        intent: of the whole sequence; None for a run without intents
-        intent_probability: of the intent
+        probabilities: the probability of each label
+        intent: the intent of the sequence; None for a run without intents
+        intent_probability: the probability of the intent
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
         options = self.options
         suffix = options.label_suffix if labelled else None
         format, layout = detect_format(path, options.format, options.column, options.text_column, suffix)
-        layout = self._as_before(layout)
+        layout = self._as_in_training(layout)
         if format == "python":
             return python_source.read(path, labelled)
         trained = "vocabularies" in vars(self)
@@ -163,14 +163,14 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
     def from_rows(self, rows: Iterator[tuple[int, Any, records.Names]]) -> list[Tagged]:
         return list(tagged_from_rows("given rows", rows, self.options.column, self.options.text_column))
 
-    def _as_before(self, layout: Layout | None) -> Layout | None:
-        """Read the columns as in the training data, unless an option names them."""
+    def _as_in_training(self, layout: Layout | None) -> Layout | None:
+        """Return the layout with the columns of the training data, unless an option names them."""
         if layout is None or layout.conllu:
             return layout
         known = self._columns or self.facts.get("columns")
         if known and known["width"] == layout.width:
-            given = {"unit": self.options.text_column, "label": self.options.column}
-            same = {name: known[name] for name in given if given[name] is None}
+            chosen = {"unit": self.options.text_column, "label": self.options.column}
+            same = {name: known[name] for name in chosen if chosen[name] is None}
             layout = replace(layout, **same | ({"label": None} if layout.label is None else {}))
         if layout.label is not None:
             self._columns = {"width": layout.width, "unit": layout.unit, "label": layout.label}
@@ -192,8 +192,8 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
                 raise DataError(
                     source_of(each), each.line(), "expected labels to train on, one for each token, got none"
                 )
-        met = counts(examples, "units", lambda each: each.units)
-        units = Vocabulary.of(met, self.options.least_count)
+        found = counts(examples, "units", lambda each: each.units)
+        units = Vocabulary.of(found, self.options.least_count)
         labels = Vocabulary.of(counts(examples, "labels", lambda each: each.labels or ()))
         if len(labels.symbols) < 2:
             raise DataError(
@@ -203,15 +203,15 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
                 "another one, or choose another --column",
             )
         vocabularies = {"units": units, "labels": labels}
-        if self.options.character_size and any(len(unit) > 1 for unit in met):
-            vocabularies["characters"] = Vocabulary.of(chain.from_iterable(met), least=2)
+        if self.options.character_size and any(len(unit) > 1 for unit in found):
+            vocabularies["characters"] = Vocabulary.of(chain.from_iterable(found), least=2)
         intents = counts(examples, "intent", lambda each: [each.intent])
         if intents.keys() - {None}:
             vocabularies["intents"] = Vocabulary.of({name: n for name, n in intents.items() if name is not None})
         self.facts = {
             "bio": bio.is_bio(labels.symbols),
-            "valid": self._keeps_to_bio(labels.symbols, examples),
-            "singletons": FIRST + sum(met[unit] > 1 for unit in units.symbols),
+            "valid": self._must_be_valid(labels.symbols, examples),
+            "singletons": FIRST + sum(found[unit] > 1 for unit in units.symbols),
             "embedding_size": self.options.embedding_size,
             "columns": self._columns,
         }
@@ -234,7 +234,7 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
         )
 
     def start(self, progress: Progress) -> None:
-        """Put the pretrained vectors in their places; the others' random ones take on their size."""
+        """Replace embeddings by pretrained vectors; scale the random embeddings of other tokens accordingly."""
         if self.options.vectors is None:
             return
         vectors = self._vectors or self._read_vectors(self.vocabularies["units"])
@@ -249,7 +249,7 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
             raise DataError(source_of(example), example.line(), "the sequence has no tokens; remove it")
         fields = {"units": self.vocabularies["units"].encode(example.units)}
         if "characters" in self.vocabularies:
-            fields["characters"] = self._spelt(example.units)
+            fields["characters"] = self._characters(example.units)
         if example.labels is not None:
             intents = "intents" in self.vocabularies
             check_labels(example, example.labels, intents)
@@ -263,11 +263,11 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
         return fields
 
     def loss(self, output: Scores, batch: Batch) -> Loss:
-        """Nats: the mean over all tokens for their labels, and the mean over all sequences for their intents."""
+        """The mean over tokens for labels, plus the mean over sequences for intents, in nats."""
         labels, last = batch["labels"], output.labels.shape[-1] - 1
         if self.network.crf is None:
             loss = _nats(output.labels.flatten(0, 1), labels.flatten())
-        else:  # a path through a label that training lacked has no probability
+        else:  # paths with unknown labels have no probability
             paths = (labels <= last).all(1)
             nats = self.network.crf(output.labels, labels.clamp(max=last), batch["lengths"])
             loss = Mean(nats[paths].sum(), batch["lengths"].to(paths.device)[paths].sum())
@@ -318,7 +318,7 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
         ]
 
     def text(self, example: Tagged, prediction: Labels) -> str:
-        """Return a line for each token, before them the intent where there is one: columns separated by tabs."""
+        """Return a line for each token, with columns separated by tabs; the first line is the intent, if any."""
         rows = zip(example.units, prediction, strict=True)
         lines = "".join(f"{printable(unit)}\t{label}\n" for unit, label in rows)
         return lines if prediction.intent is None else f"# intent = {prediction.intent}\n{lines}"
@@ -329,20 +329,20 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
             record |= {"intent": prediction.intent, "intent_probability": prediction.intent_probability}
         return record
 
-    def _keeps_to_bio(self, labels: Sequence[str], examples: Sequence[Tagged]) -> bool:
-        """Whether results are to keep to BIO."""
-        wanted = self.options.transitions
-        if wanted == "auto":
+    def _must_be_valid(self, labels: Sequence[str], examples: Sequence[Tagged]) -> bool:
+        """Whether predicted labels must be valid BIO."""
+        rule = self.options.transitions
+        if rule == "auto":
             if not bio.is_bio(labels):
                 return False
             if isinstance(examples, Stored):
                 return all(bio.may_follow(*pair) for pair in examples.adjacent_pairs("labels"))
             return all(bio.is_valid(each.labels or ()) for each in examples)
-        if wanted == "bio" and not bio.is_bio(labels):
+        if rule == "bio" and not bio.is_bio(labels):
             raise OptionError(
                 f"transitions: bio goes with labels such as B-X, I-X and O, got {some(labels)}; use any, or auto"
             )
-        return wanted == "bio"
+        return rule == "bio"
 
     def _read_vectors(self, units: Vocabulary) -> Vectors:
         options = self.options
@@ -354,8 +354,8 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
             )
         return vectors
 
-    def _spelt(self, units: Sequence[str]) -> np.ndarray:
-        """The numbers of each token's characters, `(L, W)`."""
+    def _characters(self, units: Sequence[str]) -> np.ndarray:
+        """The indices of the characters of each token, `(L, W)`."""
         characters = self.vocabularies["characters"]
         if isinstance(units, Units):
             spellings = units.column.derived(characters, lambda symbols: Spellings(symbols, characters))
@@ -364,7 +364,7 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
 
 
 def _nats(scores: Tensor, labels: Tensor) -> Mean:
-    """From scores, `(S, K)`, and labels, `(S,)`, to the mean over those that are labelled."""
+    """The mean negative log-likelihood of labels, `(S,)`, for scores, `(S, K)`; ignores missing and unknown labels."""
     labels = without_unknown(labels, scores.shape[-1])
     total = F.cross_entropy(full(scores), labels, ignore_index=UNLABELLED, reduction="sum")
     return Mean(total, (labels != UNLABELLED).sum())

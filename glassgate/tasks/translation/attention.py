@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from glassgate.tasks.networks.linear import Linear
+from glassgate.tasks.networks.states import step_mask
 
 DIVIDED = ("general", "dot")
 """The kinds whose scores are divided by the square root of the size."""
@@ -70,12 +71,11 @@ class Attention(nn.Module):
 
     def memory(self, states: Tensor, lengths: Tensor) -> Memory:
         """Return keys and values for the states of an encoder, `(N, S, M)`, with the numbers of tokens, `(N,)`."""
-        inside = torch.arange(states.shape[1], device=states.device) < lengths.to(states.device)[:, None]
         halves = states.unflatten(-1, (self.directions, -1))
         keys = halves.sum(-2) if self.kind == "dot" else self.key(states)
         if self.kind in DIVIDED:
             keys = keys / keys.shape[-1] ** 0.5
-        return Memory(self.value(states), keys, inside)
+        return Memory(self.value(states), keys, step_mask(lengths, states))
 
     def forward(self, query: Tensor, memory: Memory) -> tuple[Tensor, Tensor]:
         """Return contexts, `(N, T, H)`, and weights, `(N, T, S)`, for queries, `(N, T, H)`."""

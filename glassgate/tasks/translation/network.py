@@ -11,10 +11,8 @@ from glassgate.tasks.data.batches import Batch
 from glassgate.tasks.data.vocabulary import PADDING, UNKNOWN
 from glassgate.tasks.networks.encoder import encoder
 from glassgate.tasks.networks.linear import Linear, Tied
+from glassgate.tasks.networks.states import States, as_hx, as_tuple, step_mask
 from glassgate.tasks.translation.attention import Attention, Memory
-
-State = tuple[Tensor, ...]
-"""A decoder's states, `(num_layers, N, H)` each, in the order of its cell's."""
 
 
 class Output(NamedTuple):
@@ -28,7 +26,7 @@ class Output(NamedTuple):
 
     scores: Tensor | None
     memory: Memory
-    state: State
+    state: States
 
 
 class Translator(nn.Module):
@@ -58,8 +56,8 @@ class Translator(nn.Module):
         before = nn.functional.pad(batch["target"], (1, -1), value=PADDING)
         return Output(self.decoder(before, memory, state, self.teacher if self.training else 1.0), memory, state)
 
-    def encode(self, source: Tensor, lengths: Tensor) -> tuple[Memory, State]:
-        """Read sources, `(N, S)`, with these lengths, `(N,)`."""
+    def encode(self, source: Tensor, lengths: Tensor) -> tuple[Memory, States]:
+        """Encode sources, `(N, S)`, of lengths `(N,)`; return the memory and the initial states of the decoder."""
         vectors = (self.embedding or self.decoder.embedding)(source)
         states, last = self.encoder(self.dropout(vectors), lengths=lengths)
         return self.decoder.remember(self.dropout(states), lengths), self.bridge(last)
@@ -87,11 +85,10 @@ class Bridge(nn.Module):
             }
         )
 
-    def forward(self, last: Tensor | State) -> State:
+    def forward(self, last: Tensor | States) -> States:
         """Map each state from `(num_layers * D, N, H)` to `(num_layers, N, H)`."""
-        states = last if isinstance(last, tuple) else (last,)
         first = []
-        for name, state in zip(self.names, states, strict=True):
+        for name, state in zip(self.names, as_tuple(last), strict=True):
             both = state.unflatten(0, (-1, self.directions)).transpose(1, 2).flatten(2)
             if name not in self.layers:
                 first.append(both.new_zeros(*both.shape[:2], state.shape[-1]))
@@ -142,10 +139,9 @@ class Decoder(nn.Module):
         """Store the encoder's states, `(N, S, M)`, of sources with these lengths, `(N,)`."""
         if self.attention is not None:
             return self.attention.memory(states, lengths)
-        inside = torch.arange(states.shape[1], device=states.device) < lengths.to(states.device)[:, None]
-        return Memory(states, states, inside)
+        return Memory(states, states, step_mask(lengths, states))
 
-    def forward(self, before: Tensor, memory: Memory, state: State, teacher: float = 1.0) -> Tensor:
+    def forward(self, before: Tensor, memory: Memory, state: States, teacher: float = 1.0) -> Tensor:
         """Score each target token.
 
         Args:
@@ -159,24 +155,24 @@ class Decoder(nn.Module):
         """
         return self.scores(self.read(before, memory, state, teacher)[0])
 
-    def read(self, before: Tensor, memory: Memory, state: State, teacher: float = 1.0) -> tuple[Tensor, Tensor | None]:
+    def read(self, before: Tensor, memory: Memory, state: States, teacher: float = 1.0) -> tuple[Tensor, Tensor | None]:
         """Return the vectors from which scores are computed, `(N, T, H)`, and the attention weights, `(N, T, S)`."""
         vectors = self.dropout(self.embedding(before))
         if not self.feeding and teacher == 1.0:
-            output = self.layer(vectors, given(state))[0]
-            context, seen = self.attend(output, memory)
-            return self.look(output, context, vectors), seen
+            output = self.layer(vectors, as_hx(state))[0]
+            context, attention = self.attend(output, memory)
+            return self.look(output, context, vectors), attention
         looks: list[Tensor] = []
         weights: list[Tensor] = []
         look = vectors.new_zeros(len(before), self.look_size)
         for step in range(before.shape[1]):
             vector = vectors[:, step]
             if step and teacher < 1.0:
-                own = self.scores(look).argmax(-1) + UNKNOWN
+                predicted = self.scores(look).argmax(-1) + UNKNOWN
                 true = torch.rand(len(before), device=before.device) < teacher
-                vector = torch.where(true[:, None], vector, self.dropout(self.embedding(own)))
-            output, new = self.layer(self.input(vector, look)[:, None], given(state))
-            state = new if isinstance(new, tuple) else (new,)
+                vector = torch.where(true[:, None], vector, self.dropout(self.embedding(predicted)))
+            output, new = self.layer(self.input(vector, look)[:, None], as_hx(state))
+            state = as_tuple(new)
             context, weight = self.attend(output, memory)
             look = self.look(output, context, vector[:, None])[:, 0]
             looks.append(look)
@@ -208,8 +204,3 @@ class Decoder(nn.Module):
             return scored
         scored = self.head(looks)
         return scored
-
-
-def given(state: State) -> Any:
-    """A state in the form that layers take."""
-    return state if len(state) > 1 else state[0]

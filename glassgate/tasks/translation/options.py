@@ -21,7 +21,8 @@ class TranslationOptions(Options):
     """The options of translation.
 
     Raises:
-        OptionError: one of two files alone, or different kinds of tokens for the sides of one vocabulary; see `Options`
+        OptionError: only one of `source` and `target`, both of `data` and `source`, or different kinds of tokens with
+            `joint`; see `Options`
     """
 
     common: ClassVar = (*Options.common, "source_unit", "attention")
@@ -99,13 +100,13 @@ class TranslationOptions(Options):
         return self.data or (self.source and f"{self.source}{BETWEEN}{self.target}")
 
     def teacher_at(self, done: float) -> float:
-        """The fraction of steps that read the true token, when so much of the training is done, from 0 to 1."""
-        fall = {"constant": 1.0, "linear": done, "sigmoid": 1 / (1 + 2.718281828 ** (10 * (0.5 - done)))}
-        return 1.0 - (1.0 - self.teacher_forcing) * fall[self.teacher_schedule]
+        """Return the fraction of steps that read the true token; `done` is the completed fraction of the training."""
+        decay = {"constant": 1.0, "linear": done, "sigmoid": 1 / (1 + 2.718281828 ** (10 * (0.5 - done)))}
+        return 1.0 - (1.0 - self.teacher_forcing) * decay[self.teacher_schedule]
 
 
 def tokenizer_for(texts: Sequence[str]) -> str:
-    """Choose how BLEU finds the words of a language: of Chinese by characters, of one with blanks by them.
+    """Return the sacrebleu tokenizer of a language: "zh" for Chinese, "char" for Japanese, "13a" otherwise.
 
     Example:
         >>> tokenizer_for(["a cat", "two cats"]), tokenizer_for(["一隻貓。"])

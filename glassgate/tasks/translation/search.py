@@ -1,4 +1,4 @@
-"""Greedy and beam search for batches of sentences; the decoder runs step by step on streams."""
+"""Greedy and beam search for batches of sentences; the decoder runs step by step in streams."""
 
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -10,8 +10,9 @@ from torch.nn.functional import pad
 import glassgate as gg
 from glassgate.tasks.data.vocabulary import FIRST, PADDING, UNKNOWN
 from glassgate.tasks.errors import OptionError
+from glassgate.tasks.networks.states import States, as_hx, as_tuple
 from glassgate.tasks.translation.attention import Memory
-from glassgate.tasks.translation.network import Decoder, State, given
+from glassgate.tasks.translation.network import Decoder
 
 END = FIRST
 """The first token of every target vocabulary. It ends a sentence."""
@@ -22,11 +23,11 @@ _END_COLUMN = END - UNKNOWN  # the column of END in the scores, which begin with
 _MOST_USED = 0.75
 
 
-class Found(NamedTuple):
+class Hypothesis(NamedTuple):
     """One translation of a sentence.
 
     Attributes:
-        units: the numbers of its tokens, without the end
+        units: the indices of its tokens, without the end
         score: the logarithm of its probability, divided by the length penalty, see `Search.penalty`
     """
 
@@ -62,13 +63,15 @@ class Search:
         """Return the divisor of the log probability of a translation with this many tokens, including the end."""
         return float(((5 + length) / 6) ** self.length_penalty)
 
-    def log_probability(self, found: Found) -> float:
+    def log_probability(self, found: Hypothesis) -> float:
         """Return the log probability of a translation, including its end."""
         return found.score * self.penalty(len(found.units) + 1)
 
 
 @torch.inference_mode()
-def search(decoder: Decoder, memory: Memory, state: State, limits: list[int], how: Search) -> list[list[Found]]:
+def search(
+    decoder: Decoder, memory: Memory, state: States, limits: list[int], settings: Search
+) -> list[list[Hypothesis]]:
     """Translate a batch of sentences.
 
     A sentence starts with `beam` places. At each step the search takes the best continuations of its unfinished
@@ -80,16 +83,16 @@ def search(decoder: Decoder, memory: Memory, state: State, limits: list[int], ho
         decoder: in eval mode
         memory, state: the encoder's results for N sentences
         limits: the maximum number of tokens of each translation, including the end
-        how: the size of the beam and the length penalty
+        settings: the size of the beam and the length penalty
 
     Returns:
         the translations of each sentence, the best first: at least one and at most `beam`
     """
     device, steps = memory.values.device, _Steps(decoder, memory, state)
-    found: list[list[Found]] = [[] for _ in limits]
+    found: list[list[Hypothesis]] = [[] for _ in limits]
     # The unfinished sentences: their numbers, their limits, and their numbers of places.
     numbers, ends = torch.arange(len(limits)), torch.tensor(limits)
-    places_left = torch.full((len(limits),), how.beam)
+    places_left = torch.full((len(limits),), settings.beam)
     before = torch.full((len(limits), 1), PADDING, device=device)
     totals = torch.zeros(before.shape, device=device)  # log probabilities; minus infinity for unused beams
     history = before[..., None][..., :0]
@@ -100,14 +103,14 @@ def search(decoder: Decoder, memory: Memory, state: State, limits: list[int], ho
         if last.any():
             must_end = (last[:, None] & alive)[alive]
             logs[must_end] = logs[must_end].where(torch.arange(logs.shape[1], device=device) == _END_COLUMN, -torch.inf)
-        best, beams, units = _best(totals, alive, logs, 2 * how.beam)
+        best, beams, units = _best(totals, alive, logs, 2 * settings.beam)
         rank = torch.arange(best.shape[1])
         ended = ((units == END) & best.isfinite()).cpu() & (rank < places_left[:, None])
         rows, places = ended.nonzero(as_tuple=True)
         written = history[rows, beams[rows, places]].tolist()
-        scores = (best[rows, places] / how.penalty(length)).tolist()
+        scores = (best[rows, places] / settings.penalty(length)).tolist()
         for number, tokens, score in zip(numbers[rows].tolist(), written, scores, strict=True):
-            found[number].append(Found(tuple(tokens), score))
+            found[number].append(Hypothesis(tuple(tokens), score))
         places_left = places_left - ended.sum(1)
         continued = ((places_left > 0) & (ends > length)).nonzero().squeeze(1)
         if not len(continued):
@@ -119,7 +122,7 @@ def search(decoder: Decoder, memory: Memory, state: State, limits: list[int], ho
         totals, beams, before = (each[continued].gather(1, order) for each in (best, beams, units))
         totals = totals.masked_fill((rank[: order.shape[1]] >= places_left[:, None]).to(device), -torch.inf)
         history = torch.cat([history[continued[:, None], beams], before[..., None]], -1)
-        steps.go_on(continued, beams, totals.isfinite())
+        steps.keep(continued, beams, totals.isfinite())
     return [sorted(each, key=lambda one: -one.score) for each in found]
 
 
@@ -136,7 +139,7 @@ def _best(totals: Tensor, alive: Tensor, logs: Tensor, most: int) -> tuple[Tenso
 class _Steps:
     """Runs the decoder one step at a time. Its rows are the active beams, sentence by sentence."""
 
-    def __init__(self, decoder: Decoder, memory: Memory, state: State):
+    def __init__(self, decoder: Decoder, memory: Memory, state: States):
         self.decoder, self.memory = decoder, memory
         self.alive = torch.ones(len(memory.values), 1, dtype=torch.bool)
         self.looks = state[0].new_zeros(len(memory.values), decoder.look_size)
@@ -155,7 +158,7 @@ class _Steps:
         self.looks, self.alive = decoder.look(output, None if context is None else context[alive], vectors), alive
         return decoder.scores(self.looks).float().log_softmax(-1)
 
-    def go_on(self, sentences: Tensor, beams: Tensor, alive: Tensor) -> None:
+    def keep(self, sentences: Tensor, beams: Tensor, alive: Tensor) -> None:
         """Keep these sentences, `(N,)`. Each active beam, `(N, K)`, continues from the given beam of the last step."""
         rows = (self.alive.flatten().cumsum(0) - 1).unflatten(0, self.alive.shape)
         places = rows[sentences[:, None], beams][alive]
@@ -167,8 +170,8 @@ class _Steps:
     def _advance(self, inputs: Tensor) -> Tensor:
         """Run one step of the layers, from `(R, I)` to `(R, H)`."""
         if self.stream is None:
-            output, state = self.decoder.layer(inputs[:, None], given(self.state))
-            self.state = state if isinstance(state, tuple) else (state,)
+            output, state = self.decoder.layer(inputs[:, None], as_hx(self.state))
+            self.state = as_tuple(state)
             return output[:, 0]
         spare = self.stream.batch_size - len(inputs)
         return self.stream.step(pad(inputs, (0, 0, 0, spare)))[: len(inputs)]

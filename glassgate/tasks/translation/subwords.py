@@ -1,4 +1,4 @@
-"""Subwords: pieces of words, the frequent ones whole, learned from training texts by the package `tokenizers`."""
+"""Subwords: byte-pair encoding, learned from training texts by the package `tokenizers`."""
 
 import json
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 BLANK = "\N{LOWER ONE EIGHTH BLOCK}"
-"""What a subword has in the place of a blank before it."""
+"""Replaces the blank before a word in its first subword."""
 
 _UNKNOWN = "<unknown>"
 
@@ -21,7 +21,7 @@ class Subwords:
     """Merges of characters into subwords, by byte-pair encoding (Sennrich, Haddow & Birch 2016, arXiv:1508.07909).
 
     Args:
-        content: the stored form of a run, as JSON
+        content: the tokenizer as JSON values, as stored in a run
 
     Example:
         >>> subwords = Subwords.learn(["low low low lower lowest"], most=13)
@@ -34,10 +34,11 @@ class Subwords:
 
     @classmethod
     def learn(cls, texts: Iterable[str], most: int) -> "Subwords":
-        """Learn from training texts alone.
+        """Learn subwords from training texts.
 
         Args:
-            most: subwords at most; single characters come first
+            texts: the training texts
+            most: the maximum number of subwords, including single characters
         """
         check_tokenizers()
         from tokenizers import Tokenizer, models, pre_tokenizers, trainers
@@ -58,21 +59,21 @@ class Subwords:
         return Tokenizer.from_str(json.dumps(self.content))
 
     def split(self, text: str) -> list[str]:
-        """Return the subwords of a text; what training never met becomes a symbol that no vocabulary has."""
+        """Return the subwords of a text; an unknown character becomes a symbol that is in no vocabulary."""
         tokens: list[str] = self._tokenizer.encode(text).tokens
         return tokens
 
     @staticmethod
     def join(units: Iterable[str]) -> str:
-        """Put subwords together to a text."""
+        """Join subwords to a text."""
         return "".join(units).replace(BLANK, " ").strip()
 
 
 def check_tokenizers() -> None:
-    """See that the package is installed.
+    """Check that tokenizers is installed.
 
     Raises:
-        OptionError: it is not
+        OptionError: it is not installed
     """
     if find_spec("tokenizers") is None:
         raise OptionError(

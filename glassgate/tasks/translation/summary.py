@@ -1,4 +1,4 @@
-"""What a run of translation shows besides its scores: the first translations, and where the decoder looked."""
+"""Results of a translation run other than scores: the first translations and their attention weights."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,7 +12,7 @@ from glassgate.tasks.pictures.attention import Attended, attention_picture
 from glassgate.tasks.runs import write
 from glassgate.tasks.translation.search import END
 
-_SHOWN, _DRAWN = 200, 4  # translations that are written, and drawn
+_SHOWN, _DRAWN = 200, 4  # the number of translations to write, and of those to draw
 
 
 class TranslationSummary(Summary):
@@ -29,7 +29,7 @@ class TranslationSummary(Summary):
         pictures: dict[int, Attended] = {}
         source, target = (task.vocabularies[side].symbols for side in ("source", "target"))
         for output, batch, pieces in task.outputs(encoded):
-            found, right = task.found(output, batch, task.search), task.references(batch)
+            found, right = task.hypotheses(output, batch, task.search), task.references(batch)
             for piece, best, reference in zip(pieces, found, right, strict=True):
                 numbers = encoded[piece.index]["source"]
                 units = [source[n - FIRST] if n != UNKNOWN else "\N{REPLACEMENT CHARACTER}" for n in numbers]

@@ -31,16 +31,16 @@ from glassgate.tasks.task import Split, Task, Vocabularies
 from glassgate.tasks.translation.attention import DIVIDED
 from glassgate.tasks.translation.network import Output, Translator
 from glassgate.tasks.translation.options import SUBWORD, TranslationOptions, tokenizer_for
-from glassgate.tasks.translation.search import Found, Search, search
+from glassgate.tasks.translation.search import Hypothesis, Search, search
 from glassgate.tasks.translation.subwords import Subwords
 from glassgate.tasks.translation.summary import TranslationSummary
 
 if TYPE_CHECKING:
     from torchmetrics import MetricCollection
 
-_END = "\n"  # no sentence has it
-_AT_ONCE, _UNITS_AT_ONCE = 256, 4096  # sentences that are translated together, and their tokens, at most
-_OWN = 12_000  # pairs made by rule
+_END = "\n"  # the end of a translation; sentences do not contain it
+_ROWS, _MOST_UNITS = 256, 4096  # maximum size of an evaluation batch, in sentences and in tokens
+_BUILTIN_PAIRS = 12_000
 
 
 class Translated(NamedTuple):
@@ -112,13 +112,13 @@ class Translation(Task[TranslationOptions, Pair, list[Translated]]):
         return [dataclasses.replace(pair, source=self.prepared(pair.source)) for pair in pairs]
 
     def read_builtin(self) -> Split[Pair]:
-        return self.hold_out(dates_and_numbers(_OWN), self.options.held_out)
+        return self.hold_out(dates_and_numbers(_BUILTIN_PAIRS), self.options.held_out)
 
     def hold_out(self, examples: Sequence[Pair], fraction: float) -> Split[Pair]:
         return Split(*hold_out(examples, fraction, lambda each: each.source.strip().lower()))
 
     def batching(self) -> Batching:
-        return Batching(self.options, rows=_AT_ONCE, most_units=_UNITS_AT_ONCE)
+        return Batching(self.options, rows=_ROWS, most_units=_MOST_UNITS)
 
     def collect(self, examples: Sequence[Pair]) -> Vocabularies:
         options = self.options
@@ -157,8 +157,8 @@ class Translation(Task[TranslationOptions, Pair, list[Translated]]):
         return fields
 
     def unknown(self, example: Pair) -> bool:
-        """Whether no token of a source occurred in training, so that its translation is meaningless."""
-        return not (self.vocabularies["source"].encode(self.source_units(example)) != UNKNOWN).any()
+        """Whether all tokens of a source are unknown, so that its translation is meaningless."""
+        return bool((self.vocabularies["source"].encode(self.source_units(example)) == UNKNOWN).all())
 
     def begin_step(self, done: float) -> None:
         assert isinstance(self.network, Translator)
@@ -190,7 +190,7 @@ class Translation(Task[TranslationOptions, Pair, list[Translated]]):
                 Translated(self.target_text(each), each.score, math.exp(self.search.log_probability(each)))
                 for each in found
             ]
-            for found in self.found(output, batch, self.search)
+            for found in self.hypotheses(output, batch, self.search)
         ]
 
     def text(self, example: Pair, prediction: list[Translated]) -> str:
@@ -207,7 +207,7 @@ class Translation(Task[TranslationOptions, Pair, list[Translated]]):
         return [found[0].text for found in self.predict([Pair(self.prepared(source)) for source in sources])]
 
     def attend(self, example: Pair) -> Attended:
-        """Return the attention of the decoder for the given translation, or for the best one that the search finds."""
+        """Return the attention weights of the decoder for the target of an example, or for the best translation."""
         self._check_attention()
         if example.target is None:
             example = dataclasses.replace(example, target=self.predict([example])[0][0].text)
@@ -224,7 +224,7 @@ class Translation(Task[TranslationOptions, Pair, list[Translated]]):
         """Return the attention of each target token to each source token, `(T, S)`.
 
         Args:
-            source, target: the numbers of the tokens
+            source, target: the indices of the tokens
         """
         assert isinstance(self.network, Translator)
         device = next(self.network.parameters()).device
@@ -248,18 +248,18 @@ class Translation(Task[TranslationOptions, Pair, list[Translated]]):
         return self._split(self._lower(example.source), 0)
 
     def prepared(self, text: str) -> str:
-        """Return a source with blanks between tokens where raw text has none."""
+        """Return a source with blanks inserted between tokens, as in the training data."""
         if self._raw_text is None:
             return text
         units = texts.split(self._lower(text), self.options.source_unit)
         refined = self._raw_text.refined(units)
         return text if refined == list(units) else " ".join(refined)
 
-    def _observed(self, output: Output, batch: Batch, how: Search) -> dict[str, Any]:
+    def _observed(self, output: Output, batch: Batch, settings: Search) -> dict[str, Any]:
         scores, targets = _inside(output, batch)
         return {
             "nats": F.cross_entropy(scores, targets, reduction="none"),
-            "hypotheses": [self.target_text(found[0]) for found in self.found(output, batch, how)],
+            "hypotheses": [self.target_text(found[0]) for found in self.hypotheses(output, batch, settings)],
             "references": self.references(batch),
         }
 
@@ -267,11 +267,11 @@ class Translation(Task[TranslationOptions, Pair, list[Translated]]):
         """Return the reference translations of a batch."""
         return [bytes(row).rstrip(b"\0").decode() for row in batch["reference"].cpu().numpy()]
 
-    def found(self, output: Output, batch: Batch, how: Search) -> list[list[Found]]:
+    def hypotheses(self, output: Output, batch: Batch, settings: Search) -> list[list[Hypothesis]]:
         """Return the translations of each source of a batch, the best first."""
         assert isinstance(self.network, Translator)
         limits = [10 + int(2 * self.facts["ratio"] * length) for length in batch["lengths"].tolist()]
-        return search(self.network.decoder, output.memory, output.state, limits, how)
+        return search(self.network.decoder, output.memory, output.state, limits, settings)
 
     def encode_split(self, split: Split[Pair]) -> dict[str, Sequence[Encoded]]:
         """Encode the parts of a split, without training pairs longer than the option `longest`."""
@@ -305,7 +305,7 @@ class Translation(Task[TranslationOptions, Pair, list[Translated]]):
         unit = (self.options.source_unit, self.options.target_unit)[side]
         return subwords.split(text) if subwords else texts.split(text, unit)
 
-    def target_text(self, found: Found) -> str:
+    def target_text(self, found: Hypothesis) -> str:
         """Return a translation as text."""
         symbols = self.vocabularies["target"].symbols
         return self.joined([symbols[number - FIRST] for number in found.units], 1)

@@ -135,11 +135,11 @@ def test_singletons_teach_the_unknown_word() -> None:
         without = Tagger(tagging.options, 4, 8, ["A"], singletons=4)
         assert tagging.facts["singletons"] == FIRST + 2
         batch = {"units": torch.tensor([[2, 3, 4, 5] * 500]), "lengths": torch.tensor([2000])}
-        noisy = tagging.network.train()._noisy(batch)
+        noisy = tagging.network.train()._with_unknown(batch)
         assert (noisy[0].view(-1, 4)[:, :2] == torch.tensor([2, 3])).all()
         assert float((noisy == UNKNOWN).float().mean()) == pytest.approx(share / 2, abs=0.03)
-        assert without.train()._noisy(batch) is batch["units"]
-        assert tagging.network.eval()._noisy(batch) is batch["units"]
+        assert without.train()._with_unknown(batch) is batch["units"]
+        assert tagging.network.eval()._with_unknown(batch) is batch["units"]
         assert tagging.predict([Tagged(["the", "daisy", "sees"], None)]) == [["DET", "NOUN", "VERB"]] or not share
 
 

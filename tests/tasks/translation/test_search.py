@@ -11,7 +11,7 @@ from benchmarks.translation import Plain
 from glassgate.tasks.data.vocabulary import PADDING, UNKNOWN
 from glassgate.tasks.translation.network import Translator
 from glassgate.tasks.translation.options import TranslationOptions
-from glassgate.tasks.translation.search import END, Found, Search, search
+from glassgate.tasks.translation.search import END, Hypothesis, Search, search
 from results.plain import with_plain_layers
 
 UNITS = 5  # padding, unknown, the end and two others
@@ -38,7 +38,7 @@ def sources(rows: int) -> tuple[Tensor, Tensor]:
     return source * (torch.arange(5) < lengths[:, None]), lengths
 
 
-def found(model: Translator, source: Tensor, lengths: Tensor, limits: list[int], how: Search) -> list[list[Found]]:
+def found(model: Translator, source: Tensor, lengths: Tensor, limits: list[int], how: Search) -> list[list[Hypothesis]]:
     with torch.inference_mode():
         return search(model.decoder, *model.encode(source, lengths), limits, how)
 
