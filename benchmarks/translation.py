@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from glassgate.tasks.data.batches import whole
+from glassgate.tasks.data.batches import evaluation_batches
 from glassgate.tasks.data.pairs import Pair
 from glassgate.tasks.data.vocabulary import PADDING, UNKNOWN
 from glassgate.tasks.translation import Search, Translation
@@ -109,7 +109,7 @@ def batches(task: Translation, pairs: list[Pair], at_once: int | None) -> list[t
     encoded = task.encoded(pairs)
     made = []
     sizes = [len(each["source"]) for each in encoded]
-    for pieces in whole(sizes, at_once) if at_once else task.batching().evaluation(sizes):
+    for pieces in evaluation_batches(sizes, at_once) if at_once else task.batching().evaluation(sizes):
         rows = [torch.from_numpy(encoded[piece.index]["source"]) for piece in pieces]
         lengths = torch.tensor([len(row) for row in rows])
         limits = [10 + int(2 * task.facts["ratio"] * len(row)) for row in rows]

@@ -1,1 +1,1 @@
-"""What tutorials claim of recurrent networks, measured: who remembers, what two directions and fused products bring."""
+"""Measurements of claims about recurrent networks: long-term memory, two directions, and fused matrix products."""

@@ -1,4 +1,4 @@
-"""All trials of a comparison: which there are, run side by side in processes, each kept as a file when it ends."""
+"""Runs all trials of a comparison in parallel processes; the result of each trial is a file."""
 
 import json
 import signal
@@ -29,21 +29,21 @@ GRADIENT_PROBLEM, GRADIENT_SEQUENCES = "adding", 6_400
 EXPONENT_PARTS = 2
 """The number of parts of a short training after each of which the Lyapunov exponent is measured."""
 _SETTING = ("problem", "cell", "lag", "forget_bias", "closed")
-Told = Callable[[Trial, dict[str, Any]], None]
+Report = Callable[[Trial, dict[str, Any]], None]
 
 
 @dataclass(frozen=True)
 class Contest:
-    """What is compared.
+    """The settings of a comparison.
 
     Attributes:
-        cells, problems: by name.
-        lags: in steps.
-        seeds: how many of each.
-        sequences: the most that one training sees.
-        parameters: the most that a recurrent layer has.
-        biases: forget biases tried with the LSTM on the adding problem.
-        bias_seeds: how many of each of these.
+        cells, problems: the names of cells and problems.
+        lags: the lags, in steps.
+        seeds: the number of seeds.
+        sequences: the maximum number of sequences per training.
+        parameters: the maximum number of parameters of a recurrent layer.
+        biases: the forget biases of the LSTM on the adding problem.
+        bias_seeds: the number of seeds for each forget bias.
     """
 
     cells: tuple[str, ...]
@@ -57,7 +57,7 @@ class Contest:
 
     @property
     def trials(self) -> list[Trial]:
-        """Every training, shorter ones first, so that a picture stands early."""
+        """All trials, by seed and lag, so that the first results are available early."""
         rows = [
             Trial(problem, cell, lag if PROBLEMS[problem].lags else 0, seed, self.sequences, self.parameters)
             for seed in range(self.seeds)
@@ -76,21 +76,21 @@ class Contest:
         return sorted(dict.fromkeys(rows), key=lambda trial: (trial.seed, trial.lag))
 
 
-def run(trials: Sequence[Trial], folder: Path, processes: int, told: Told) -> list[dict[str, Any]]:
-    """Train what has not been trained yet; a file for each in `folder`, so that a broken-off comparison goes on.
+def run(trials: Sequence[Trial], folder: Path, processes: int, report: Report) -> list[dict[str, Any]]:
+    """Run the trials that have no result in `folder` yet, so an interrupted comparison continues.
 
     Args:
-        trials: what to train.
-        folder: of the files.
-        processes: how many at once, each on one thread.
-        told: is called with each that has ended, in this run or before.
+        trials: the trials.
+        folder: the folder of the results.
+        processes: the number of parallel processes, with one thread each.
+        report: called with each finished trial, including earlier ones.
     """
     folder.mkdir(parents=True, exist_ok=True)
     results: dict[Trial, dict[str, Any]] = {}
     for trial in trials:
         with suppress(OSError, ValueError):
             results[trial] = json.loads((folder / f"{trial.key}.json").read_text())
-            told(trial, results[trial])
+            report(trial, results[trial])
     left = [trial for trial in trials if trial not in results]
     if left:
         with ProcessPoolExecutor(min(processes, len(left)), get_context("spawn"), _begin) as pool:
@@ -100,7 +100,7 @@ def run(trials: Sequence[Trial], folder: Path, processes: int, told: Told) -> li
                     trial = futures[future]
                     results[trial] = future.result()
                     write_json(folder / f"{trial.key}.json", results[trial])
-                    told(trial, results[trial])
+                    report(trial, results[trial])
             except BaseException:
                 for process in list(pool._processes.values()):
                     process.terminate()
@@ -110,13 +110,13 @@ def run(trials: Sequence[Trial], folder: Path, processes: int, told: Told) -> li
 
 
 def _begin() -> None:
-    """Begin a process: Ctrl-C is the parent's to answer, and its end is this one's."""
+    """Initialise a process: it ignores Ctrl-C, which the parent handles, and ends with the parent."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     end_with_parent()
 
 
 def gradients(contest: Contest) -> list[dict[str, Any]]:
-    """How far gradients reach: each cell with torch.nn's initial values and trained, the LSTM by its forget bias."""
+    """Gradient norms of each cell, with the initial values of torch.nn and trained, and of the LSTM by forget bias."""
     problem, rows, shown = PROBLEMS[GRADIENT_PROBLEM], [], min(GRADIENT_SEQUENCES, contest.sequences)
 
     def add(label: str, network: Network, course: Sequence[dict[str, float]] = (), **more: Any) -> None:
@@ -141,12 +141,12 @@ def gradients(contest: Contest) -> list[dict[str, Any]]:
 
 
 def _trained(trial: Trial) -> tuple[Network, list[dict[str, float]]]:
-    """A network after a short training, and its Lyapunov exponents before, during and after it."""
+    """Train a network for a short time; return it and its Lyapunov exponents before, during and after the training."""
     network, problem = network_of(trial), PROBLEMS[trial.problem]
     generator = torch.Generator().manual_seed(trial.seed)
     optimizer = torch.optim.Adam(network.parameters(), lr=trial.learning_rate)
     updates = trial.sequences // 32
-    watched = {round(updates * k / EXPONENT_PARTS) for k in range(1, EXPONENT_PARTS + 1)}
+    measured_at = {round(updates * k / EXPONENT_PARTS) for k in range(1, EXPONENT_PARTS + 1)}
     course = [{"sequences": 0} | _exponent(network)]
     for update in range(1, updates + 1):
         batch = problem.make(trial.lag, 32, generator)
@@ -155,7 +155,7 @@ def _trained(trial: Trial) -> tuple[Network, list[dict[str, float]]]:
         loss.backward()
         nn.utils.clip_grad_norm_(network.parameters(), 1.0)
         optimizer.step()
-        if update in watched:
+        if update in measured_at:
             course.append({"sequences": 32 * update} | _exponent(network))
     return network, course
 
@@ -165,7 +165,7 @@ def _exponent(network: Network) -> dict[str, float]:
 
 
 def summary(results: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """A row for each problem, cell, lag and forget bias: in how many seeds it was solved, after how many sequences."""
+    """Return a row per problem, cell, lag and forget bias: how many seeds solved it, after how many sequences."""
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for row in results:
         groups.setdefault(tuple(row[name] for name in _SETTING), []).append(row)

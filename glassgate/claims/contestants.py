@@ -1,4 +1,6 @@
-"""The cells that are compared, each with as many units as a number of parameters allows."""
+"""The cells that are compared, each with the maximum number of units for a number of parameters."""
+
+import math
 
 import glassgate as gg
 from glassgate.tasks import cells
@@ -6,20 +8,20 @@ from glassgate.tasks.errors import UserError
 
 
 def cell_of(name: str) -> gg.Cell:
-    """Return the cell of a name of `glassgate.cells`, or of `FILE.py:Class`, whose file is executed.
+    """Return a cell of `glassgate.cells` by name, or a cell of `FILE.py:Class`, whose file is executed.
 
     Raises:
-        OptionError: no such cell, no such file, or the file does not define a cell
+        OptionError: the cell or the file does not exist, or the file does not define the cell
     """
     value = cells.checked(name)
     return cells.build_cell(value) if value in cells.CELLS else cells.from_file(name)
 
 
 def hidden_size(cell: gg.Cell, features: int, parameters: int) -> int:
-    """The most units with which one layer of the cell has no more than so many parameters.
+    """Return the maximum number of units for which a layer has at most this many parameters.
 
     Raises:
-        UserError: not even one unit fits
+        UserError: a layer of one unit has more parameters
     """
     units = 0
     while _count(cell, features, units + cell.heads) <= parameters:
@@ -33,10 +35,4 @@ def hidden_size(cell: gg.Cell, features: int, parameters: int) -> int:
 
 
 def _count(cell: gg.Cell, features: int, units: int) -> int:
-    total = 0
-    for shape in cell.shapes(features, units).values():
-        product = 1
-        for extent in shape:
-            product *= extent
-        total += product
-    return total
+    return sum(math.prod(shape) for shape in cell.shapes(features, units).values())

@@ -1,4 +1,4 @@
-"""What a second direction brings where the whole text is known, and why it cheats where it is not."""
+"""The benefit of a second direction for tagging, and why it is invalid for language models."""
 
 import json
 import statistics
@@ -23,8 +23,8 @@ from glassgate.tasks.errors import DataError
 from glassgate.tasks.runs import write as write_file
 from glassgate.tasks.runs import write_json
 
-WAYS = ("forward", "backward", "both")
-COLOURS = dict(zip(WAYS, ("#2f86cc", "#e0a010", "#0a9e76"), strict=True))
+DIRECTIONS = ("forward", "backward", "both")
+COLOURS = dict(zip(DIRECTIONS, ("#2f86cc", "#e0a010", "#0a9e76"), strict=True))
 LENGTH, BATCH, FEATURES, PARAMETERS = 100, 32, 24, 24_000
 MOST_UNITS, REACH, WRITTEN = 2_000, 30, 160
 UNKNOWN, NOTHING = 0, -100
@@ -32,7 +32,7 @@ _DIRECTIONS = {"forward": "one direction", "both": "two directions"}
 
 
 class Text(NamedTuple):
-    """Windows of units and labels as numbers, (windows, LENGTH), and the symbols of the numbers."""
+    """Windows of tokens and labels as indices, (windows, LENGTH), and the symbols of the indices."""
 
     units: Tensor
     labels: Tensor
@@ -42,17 +42,17 @@ class Text(NamedTuple):
 
 
 class Settings(NamedTuple):
-    """How long it is trained: updates of each network, and seeds of the taggers."""
+    """The number of updates of each network, and the number of seeds of the taggers."""
 
     updates: int
     seeds: int
 
 
 def text_of(train: Sequence[Tagged], test: Sequence[Tagged]) -> tuple[Text, Text]:
-    """Both parts cut into windows, with the symbols and labels of the first.
+    """Cut both parts into windows, with the symbols and labels of the training part.
 
     Raises:
-        DataError: no labels, or too little to learn from
+        DataError: labels are missing, or the data is empty
     """
     for each in (*train, *test):
         if each.labels is None:
@@ -81,26 +81,26 @@ def _windows(examples: Sequence[Tagged], symbols: list[str], names: list[str]) -
 
 
 class Reader(nn.Module):
-    """A network that reads forward, backward or both ways and answers at each unit; the ways have equal parameters."""
+    """A network that reads forward, backward or in both directions, always with equally many parameters."""
 
-    def __init__(self, way: str, units: int, answers: int) -> None:
+    def __init__(self, direction: str, units: int, answers: int) -> None:
         super().__init__()
-        self.way = way
-        share = PARAMETERS // (2 if way == "both" else 1)
-        size = hidden_size(gg.cells.LSTM(), FEATURES, share)
+        self.direction = direction
+        parameters = PARAMETERS // (2 if direction == "both" else 1)
+        size = hidden_size(gg.cells.LSTM(), FEATURES, parameters)
         self.embedding = nn.Embedding(units, FEATURES)
-        self.layer = gg.LSTM(FEATURES, size, batch_first=True, bidirectional=way == "both")
+        self.layer = gg.LSTM(FEATURES, size, batch_first=True, bidirectional=direction == "both")
         self.head = nn.Linear(self.layer.output_size, answers)
 
     def forward(self, embedded: Tensor, lengths: Tensor) -> Tensor:
         """Logits (N, L, answers) from embedded units (N, L, FEATURES)."""
         places = torch.arange(embedded.shape[1])
-        turned = torch.where(places < lengths[:, None], lengths[:, None] - 1 - places, places)[..., None]
-        if self.way == "backward":
-            embedded = embedded.gather(1, turned.expand_as(embedded))
+        reversed_places = torch.where(places < lengths[:, None], lengths[:, None] - 1 - places, places)[..., None]
+        if self.direction == "backward":
+            embedded = embedded.gather(1, reversed_places.expand_as(embedded))
         output, _ = self.layer(embedded, lengths=lengths)
-        if self.way == "backward":
-            output = output.gather(1, turned.expand_as(output))
+        if self.direction == "backward":
+            output = output.gather(1, reversed_places.expand_as(output))
         logits: Tensor = self.head(output)
         return logits
 
@@ -115,7 +115,7 @@ def _batches(text: Text, targets: Tensor, updates: int, seed: int) -> Iterator[t
 def _train(reader: Reader, text: Text, targets: Tensor, updates: int, seed: int) -> list[float]:
     """The loss of each update, in nats per unit."""
     optimizer = torch.optim.Adam(reader.parameters(), lr=0.01)
-    falling = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, updates)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, updates)
     losses = []
     for units, wanted, lengths in _batches(text, targets, updates, seed):
         logits = reader(reader.embedding(units), lengths)
@@ -124,7 +124,7 @@ def _train(reader: Reader, text: Text, targets: Tensor, updates: int, seed: int)
         loss.backward()
         nn.utils.clip_grad_norm_(reader.parameters(), 1.0)
         optimizer.step()
-        falling.step()
+        schedule.step()
         losses.append(loss.item())
     return losses
 
@@ -135,9 +135,9 @@ def _accuracy(reader: Reader, text: Text) -> float:
     for start in range(0, len(text.units), 256):
         part = slice(start, start + 256)
         found = reader(reader.embedding(text.units[part]), text.lengths[part]).argmax(-1)
-        asked = text.labels[part] != NOTHING
-        right += int((found == text.labels[part])[asked].sum())
-        counted += int(asked.sum())
+        labelled = text.labels[part] != NOTHING
+        right += int((found == text.labels[part])[labelled].sum())
+        counted += int(labelled.sum())
     return right / max(1, counted)
 
 
@@ -161,7 +161,7 @@ def sensitivity(reader: Reader, text: Text, targets: Tensor) -> list[float]:
 
 
 def next_units(text: Text) -> Tensor:
-    """The target of a language model: at each unit the one that follows."""
+    """Return the targets of a language model: the next token at each token."""
     targets = torch.full_like(text.units, NOTHING)
     targets[:, :-1] = text.units[:, 1:]
     inside = torch.arange(LENGTH - 1) < text.lengths[:, None] - 1
@@ -171,7 +171,7 @@ def next_units(text: Text) -> Tensor:
 
 @torch.no_grad()
 def write_on(reader: Reader, text: Text, start: Sequence[int], count: int, seed: int) -> str:
-    """Text that a network generates from its own output, which it reads again for each unit."""
+    """Return text that a network generates from its own output."""
     generator = Generator().manual_seed(seed)
     units = list(start)
     for _ in range(count):
@@ -179,43 +179,43 @@ def write_on(reader: Reader, text: Text, start: Sequence[int], count: int, seed:
         logits = reader(reader.embedding(seen), torch.tensor([seen.shape[1]]))[0, -1]
         logits[UNKNOWN] = -torch.inf
         units.append(int(torch.multinomial((logits / 0.7).softmax(-1), 1, generator=generator)))
-    glue = "" if all(len(symbol) == 1 for symbol in text.symbols) else " "
-    return glue.join(text.symbols[k] for k in units)
+    separator = "" if all(len(symbol) == 1 for symbol in text.symbols) else " "
+    return separator.join(text.symbols[k] for k in units)
 
 
-def measure(train: Text, test: Text, settings: Settings, told: Callable[[str], None] = print) -> dict[str, Any]:
-    """Taggers that read each way, and two language models, the second of which sees the answer."""
+def measure(train: Text, test: Text, settings: Settings, report: Callable[[str], None] = print) -> dict[str, Any]:
+    """Train and measure taggers of each direction, and two language models, of which the second one sees the answer."""
     taggers = []
-    for way in WAYS:
+    for direction in DIRECTIONS:
         scores, losses, reach = [], [], []
         for seed in range(settings.seeds):
             torch.manual_seed(seed)
-            reader = Reader(way, len(train.symbols), len(train.names))
+            reader = Reader(direction, len(train.symbols), len(train.names))
             losses.append(_train(reader, train, train.labels, settings.updates, seed)[-1])
             scores.append(_accuracy(reader, test))
             reach.append(sensitivity(reader, test, test.labels))
-            told(f"tagger {way}, seed {seed}: {scores[-1]:.2%} right")
+            report(f"tagger {direction}, seed {seed}: {scores[-1]:.2%} right")
         means = [statistics.mean(column) for column in zip(*reach, strict=True)]
-        taggers.append({"reads": way, "accuracy": scores, "loss": losses, "sensitivity": means})
+        taggers.append({"reads": direction, "accuracy": scores, "loss": losses, "sensitivity": means})
     models = []
-    for way in ("forward", "both"):
+    for direction in ("forward", "both"):
         torch.manual_seed(0)
-        reader = Reader(way, len(train.symbols), len(train.symbols))
+        reader = Reader(direction, len(train.symbols), len(train.symbols))
         losses = _train(reader, train, next_units(train), settings.updates, 0)
         start = test.units[0, :8].tolist()
         models.append(
             {
-                "reads": way,
+                "reads": direction,
                 "loss": losses,
                 "sensitivity": sensitivity(reader, test, next_units(test)),
                 "written": write_on(reader, train, start, WRITTEN, 0),
             }
         )
-        told(f"language model {way}: {losses[-1]:.3f} nats per unit")
+        report(f"language model {direction}: {losses[-1]:.3f} nats per unit")
     return {"machine": machine(), "settings": settings._asdict(), "taggers": taggers, "language_models": models}
 
 
-def _reach(name: str, rows: Sequence[dict[str, Any]], what: str) -> Picture:
+def _reach(name: str, rows: Sequence[dict[str, Any]], network: str) -> Picture:
     with drawing(6.4, 2.8) as (drawn, ((axes,),)):
         for row in rows:
             places = range(-REACH, -REACH + len(row["sensitivity"]))
@@ -223,7 +223,7 @@ def _reach(name: str, rows: Sequence[dict[str, Any]], what: str) -> Picture:
         axes.set(xlabel="k - t, units", ylabel="|d logit(t) / d x(k)|", yscale="log", ylim=(1e-4, 1.5))
         axes.axvline(0, color="#8c8c8c", lw=0.6, ls=":")
         axes.legend(fontsize=8)
-        return Picture(name, drawn, f"How much the answer of {what} at t depends on the unit at k.")
+        return Picture(name, drawn, f"How much the answer of {network} at t depends on the unit at k.")
 
 
 def _loss(models: Sequence[dict[str, Any]]) -> Picture:
@@ -232,9 +232,9 @@ def _loss(models: Sequence[dict[str, Any]]) -> Picture:
             axes.plot(row["loss"], color=COLOURS[row["reads"]], label=row["reads"], lw=1.2)
         axes.set(xlabel="updates", ylabel="nats per unit", ylim=(0, None))
         axes.legend(fontsize=8)
-        told = ", ".join(f"{row['reads']} {row['loss'][-1]:.3f}" for row in models)
+        final = ", ".join(f"{row['reads']} {row['loss'][-1]:.3f}" for row in models)
         return Picture(
-            "language-models", drawn, f"Training loss of two language models in nats per unit, at the end: {told}."
+            "language-models", drawn, f"Training loss of two language models in nats per unit, at the end: {final}."
         )
 
 

@@ -1,4 +1,4 @@
-"""The largest Lyapunov exponent of a network on a problem: whether small differences of its state grow or die out."""
+"""The largest Lyapunov exponent of a network on a problem: whether small differences of its state grow or decay."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from glassgate.claims.trial import Network
 
 ROWS = 8
 WARM_UP = 0.2
-"""The fraction of the steps that do not count, while states reach their attractor."""
+"""The fraction of the steps that are not counted, in which states approach their attractor."""
 
 
 def exponent(network: Network, problem: str, steps: int, seed: int) -> dict[str, float]:

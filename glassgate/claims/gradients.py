@@ -20,10 +20,10 @@ def flow(network: Network, problem: str, steps: int, seed: int) -> dict[str, Any
         a list of steps + 1 numbers for each state, by its name. If the cell has a gate f and a state c, "own_path" is
         another list: the norms of the gradient of c at the last step times the forget gates of the last k steps.
     """
-    made = PROBLEMS[problem]
-    batch = made.make(steps + 1, ROWS, torch.Generator().manual_seed(seed))
+    task = PROBLEMS[problem]
+    batch = task.make(steps + 1, ROWS, torch.Generator().manual_seed(seed))
     with gg.record(network.layer) as tape:
-        loss = made.loss(network(batch), batch)
+        loss = task.loss(network(batch), batch)
     loss.backward()
     network.zero_grad()
     # The index of the step that is k steps before the end of each sequence: (steps + 1, N).
@@ -34,8 +34,8 @@ def flow(network: Network, problem: str, steps: int, seed: int) -> dict[str, Any
         found[state] = _mean_norm(tape.grad[f"layer0.forward.{state}"][back, rows])
     if {"layer0.forward.f", "layer0.forward.c"} <= set(tape):
         forget = tape["layer0.forward.f"][back, rows]
-        kept = torch.cat([torch.ones_like(forget[:1]), forget[:-1]]).cumprod(0)
-        found["own_path"] = _mean_norm(kept * tape.grad["layer0.forward.c"][batch.lengths - 1, rows])
+        decay = torch.cat([torch.ones_like(forget[:1]), forget[:-1]]).cumprod(0)
+        found["own_path"] = _mean_norm(decay * tape.grad["layer0.forward.c"][batch.lengths - 1, rows])
     return found
 
 

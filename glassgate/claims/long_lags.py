@@ -1,4 +1,4 @@
-"""The page of the long-lag problems, its figures as JSON, its pictures as files."""
+"""Writes the page of the long-lag problems, its figures as JSON, and its pictures."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,7 +16,7 @@ from glassgate.tasks.runs import write_json
 GONE = 1e-3
 """A gradient below this fraction of another one is negligible."""
 ALMOST_ALL = 0.8
-"""Of the seeds."""
+"""A fraction of the seeds."""
 
 
 def write(
@@ -105,14 +105,14 @@ def claims_of(rows: Sequence[dict[str, Any]], gradients: Sequence[dict[str, Any]
             None,
         )
         if row and "adding" in solved_problems(rows):
-            share = row["solved"] / row["seeds"]
+            fraction = row["solved"] / row["seeds"]
             claims.append(
                 {
                     "claim": f"{cell.upper()} {'solves' if wanted else 'does not solve'} adding at a lag of 100 steps",
                     "measure": f"seeds of {row['seeds']} in which it is solved",
                     "value": row["solved"],
                     "bound": ALMOST_ALL * row["seeds"] if wanted else 0,
-                    "holds": share >= ALMOST_ALL if wanted else row["solved"] == 0,
+                    "holds": fraction >= ALMOST_ALL if wanted else row["solved"] == 0,
                 }
             )
     return claims
@@ -180,17 +180,17 @@ def _html(
 
 
 def _exponents(gradients: Sequence[dict[str, Any]]) -> str:
-    """The largest Lyapunov exponent of each network, for networks with a training also during and after it."""
+    """The largest Lyapunov exponent of each network before and, if it is trained, during and after training."""
     most = max(len(row["lyapunov"]) for row in gradients)
     times = next(row["lyapunov"] for row in gradients if len(row["lyapunov"]) == most)
     head = ["network", *(f"after {each.get('sequences', 0):,} sequences" for each in times)]
-    told = [[row["label"], *course_of(row), *["-"] * (most - len(row["lyapunov"]))] for row in gradients]
+    table_rows = [[row["label"], *course_of(row), *["-"] * (most - len(row["lyapunov"]))] for row in gradients]
     return table(
         "Largest Lyapunov exponent in nats per step, with its 95 % interval over eight sequences of the adding "
         "problem. Below 0, a small difference of the state dies out: at -0.1, to a thousandth in 69 steps. Above 0, it "
         "grows.",
         head,
-        told,
+        table_rows,
     )
 
 
@@ -216,11 +216,11 @@ def _figures(rows: Sequence[dict[str, Any]]) -> str:
         "ms per update",
         "MB kept",
     ]
-    told = []
+    table_rows = []
     for row in rows:
         cell = row["cell"] + _start(row)
         median, reported = row["median_sequences_until_solved"], row["reported"]
-        told.append(
+        table_rows.append(
             [
                 PROBLEMS[row["problem"]].title,
                 str(row["lag"] or "-"),
@@ -238,12 +238,12 @@ def _figures(rows: Sequence[dict[str, Any]]) -> str:
     return table(
         "An update is a batch of 32 sequences; ms: of processor time; MB: what it keeps for its backward pass.",
         head,
-        told,
+        table_rows,
     )
 
 
 def _start(row: dict[str, Any]) -> str:
-    """The biases that a training starts with, where they are not the recipe's."""
+    """The initial biases of a training, if they differ from `gg.init.long_memory`."""
     if row["forget_bias"] is None:
         return ""
     return f", forget bias {row['forget_bias']:g}" + (f", input {-row['forget_bias']:g}" if row["closed"] else "")

@@ -1,4 +1,4 @@
-"""An LSTM layer in four variants, from the equations gate by gate to the generated kernel; all compute equal numbers.
+"""An LSTM layer in four equivalent variants, from the equations gate by gate to the generated kernel.
 
 `x` is (L, N, H_in), `w` a `torch.nn.LSTM` or `gg.LSTM` of one layer; the output is (L, N, H).
 """

@@ -1,4 +1,4 @@
-"""What a figure was measured on."""
+"""The environment of a measurement."""
 
 import platform
 from pathlib import Path
@@ -7,7 +7,7 @@ import torch
 
 
 def machine() -> dict[str, str | int]:
-    """The processor, its threads, and the versions that count."""
+    """Return the processor, the number of threads, and the versions of torch and Python."""
     return {
         "processor": processor(),
         "threads": torch.get_num_threads(),

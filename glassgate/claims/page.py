@@ -1,4 +1,4 @@
-"""One page that opens from disk: pictures as SVG inside, no script, no request."""
+"""A page in one file, with embedded SVG and without scripts or requests."""
 
 import base64
 import hashlib
@@ -46,22 +46,22 @@ def table(caption: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> s
 
 
 def page(title: str, lead: str, findings: Sequence[str], sections: Sequence[tuple[str, str]]) -> str:
-    """The whole page.
+    """Return the complete page.
 
     Args:
-        title, lead: its heading and the sentence below.
+        title, lead: the heading and the sentence below it.
         findings: sentences, the most important first.
-        sections: headings, and their content as HTML.
+        sections: headings, each with its content as HTML.
     """
     digest = base64.b64encode(hashlib.sha256(_CSS.encode()).digest()).decode()
-    # matplotlib gives its shapes their colours by style attributes.
+    # matplotlib sets colours with style attributes.
     policy = f"default-src 'none'; style-src-elem 'sha256-{digest}'; style-src-attr 'unsafe-inline'"
-    said = "".join(f"<li>{escape(sentence)}</li>" for sentence in findings)
+    items = "".join(f"<li>{escape(sentence)}</li>" for sentence in findings)
     body = "".join(f"<section><h2>{escape(heading)}</h2>{html}</section>" for heading, html in sections)
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{escape(title)}</title><style>{_CSS}</style></head><body><main>"
-        f'<h1>{escape(title)}</h1><p>{escape(lead)}</p><ul class="findings">{said}</ul>{body}</main></body></html>\n'
+        f'<h1>{escape(title)}</h1><p>{escape(lead)}</p><ul class="findings">{items}</ul>{body}</main></body></html>\n'
     )

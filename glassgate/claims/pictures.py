@@ -19,7 +19,7 @@ NAMES = frozenset({"gradients", "success", "learning", "forget-bias"})
 _PALETTE = ("#d9620f", "#0a9e76", "#2f86cc", "#cc79a7", "#e0a010", "#7a6fd0", "#8c8c8c")
 """After Okabe and Ito (2008): colour-blind readers can distinguish them, on white and on black."""
 _INK = "#123456"  # a placeholder, replaced by the text colour of the page
-_OWN_COLOUR = "<style>:root{color:#1d2530}@media(prefers-color-scheme:dark){:root{color:#e6e8eb}}</style>"
+_TEXT_COLOUR = "<style>:root{color:#1d2530}@media(prefers-color-scheme:dark){:root{color:#e6e8eb}}</style>"
 _STYLE: Any = {
     "svg.fonttype": "none",
     "svg.hashsalt": "glassgate",
@@ -48,7 +48,7 @@ class Picture:
     def standing_alone(self) -> str:
         """The SVG with its own text colour, for use outside a page."""
         start = self.svg.index(">") + 1
-        return self.svg[:start] + _OWN_COLOUR + self.svg[start:]
+        return self.svg[:start] + _TEXT_COLOUR + self.svg[start:]
 
 
 def _escaped(text: str) -> str:
@@ -131,11 +131,11 @@ def success(rows: Sequence[dict[str, Any]], cells: Sequence[str]) -> Picture:
             lags = sorted({row["lag"] for row in rows if row["problem"] == problem})
             for k, cell in enumerate(cells):
                 of_lag = {r["lag"]: r for r in rows if (r["problem"], r["cell"]) == (problem, cell)}
-                shares = [
+                percentages = [
                     100 * of_lag[lag]["solved"] / of_lag[lag]["seeds"] + 1.5 * (k - 1) for lag in lags if lag in of_lag
                 ]
                 positions = [x for x, lag in enumerate(lags) if lag in of_lag]
-                axes.plot(positions, shares, marker="o", ms=4, color=colour_of[cell], label=cell, lw=1.2)
+                axes.plot(positions, percentages, marker="o", ms=4, color=colour_of[cell], label=cell, lw=1.2)
             axes.set(title=PROBLEMS[problem].title, ylim=(-7, 107), xlim=(-0.4, len(lags) - 0.6))
             axes.set_xticks(range(len(lags)), [str(lag) if lag else "its own" for lag in lags])
         next(iter(panels.values())).legend(fontsize=7)
@@ -157,7 +157,7 @@ def learning(results: Sequence[dict[str, Any]], cells: Sequence[str]) -> Picture
             axes.set(title=PROBLEMS[problem].title + (f", lag {lag}" if lag else ""), ylim=(-5, 105))
             axes.xaxis.set_major_formatter(lambda x, _: f"{x / 1000:g}k")
         next(iter(panels.values())).legend(fontsize=7)
-        sentence = "Share of sequences answered correctly against sequences seen, a thin line for each seed."
+        sentence = "Fraction of sequences answered correctly against sequences seen, a thin line for each seed."
         return Picture("learning", figure, sentence)
 
 
@@ -165,16 +165,18 @@ def _curves(axes: Axes, curves: Sequence[Sequence[tuple[int, float, float]]], co
     for curve in curves:
         axes.plot([p[0] for p in curve], [100 * p[2] for p in curve], color=colour, alpha=0.3, lw=0.7)
     seen = sorted({point[0] for curve in curves for point in curve})
-    shares_of = [{p[0]: p[2] for p in curve} for curve in curves]
+    fractions_of = [{p[0]: p[2] for p in curve} for curve in curves]
     # Training stops when the problem is solved: after that, its last value holds.
-    shares = [
+    fractions = [
         [
-            share_at.get(x, curve[-1][2] if x > curve[-1][0] else math.nan)
-            for share_at, curve in zip(shares_of, curves, strict=True)
+            fraction_at.get(x, curve[-1][2] if x > curve[-1][0] else math.nan)
+            for fraction_at, curve in zip(fractions_of, curves, strict=True)
         ]
         for x in seen
     ]
-    medians = [statistics.median(v for v in row if v == v) if any(v == v for v in row) else math.nan for row in shares]
+    medians = [
+        statistics.median(v for v in row if v == v) if any(v == v for v in row) else math.nan for row in fractions
+    ]
     axes.plot(seen, [100 * m for m in medians], color=colour, lw=1.8, label=label)
 
 
@@ -187,9 +189,9 @@ def forget_bias(rows: Sequence[dict[str, Any]], gradients: Sequence[dict[str, An
         if solved:
             _until_solved(panels[0, 0], rows, most)
         measured = [row for row in gradients if row["forget_bias"] is not None]
-        kept = [row["own_path"][-1] / row["c"][0] for row in measured]
+        fractions = [row["own_path"][-1] / row["c"][0] for row in measured]
         lower = panels[-1, 0]
-        lower.plot([row["forget_bias"] for row in measured], kept, "o-", ms=4, color=_PALETTE[2])
+        lower.plot([row["forget_bias"] for row in measured], fractions, "o-", ms=4, color=_PALETTE[2])
         lower.set(yscale="log", ylim=(1e-12, 3), xlabel="forget bias", ylabel="kept over\n100 steps")
         counts = [
             f"{row['forget_bias']:g}{' with the input gate closed' * row['closed']}: {row['solved']} of {row['seeds']}"

@@ -1,4 +1,4 @@
-"""The long-lag problems of Hochreiter and Schmidhuber (1997), and copy memory: sequences without end, made by rule.
+"""The long-lag problems of Hochreiter and Schmidhuber (1997), and copy memory, with generated sequences.
 
 Source: Long Short-Term Memory, Neural Computation 9(8), section 5; copy memory: Arjovsky et al. 2016, arXiv:1511.06464.
 """
@@ -11,20 +11,20 @@ from torch import Generator, Tensor
 from torch.nn import functional as F
 
 CLOSE = 0.04
-"""A number is right if it is nearer to its target than this (experiments 4 and 5)."""
+"""A number is correct if its error is below this (experiments 4 and 5)."""
 SURE = 0.3
-"""A class is right if every output is nearer to 0 or 1 than this (experiment 6)."""
+"""A class is correct if the error of every output, 0 or 1, is below this (experiment 6)."""
 
 
 class Batch(NamedTuple):
-    """Some sequences and their correct answers."""
+    """A batch of sequences and their correct answers."""
 
     inputs: Tensor
     """(L, N, features)"""
     lengths: Tensor
     """(N,)"""
     targets: Tensor
-    """(N,) numbers or classes at the end of each sequence, or (L, N) classes, -100 where nothing is asked."""
+    """(N,) numbers or classes at the end of each sequence, or (L, N) classes, -100 at steps without a target."""
     legal: Tensor | None = None
     """(L, N, outputs) bool: for a grammar, the symbols that may come next."""
 
@@ -33,15 +33,15 @@ class Problem(NamedTuple):
     """One problem.
 
     Attributes:
-        title: what people read.
-        experiment: its number in the paper.
-        features: width of the input.
-        outputs: numbers that a network answers with.
-        make: `make(lag, N, generator)` gives N sequences.
+        title: the title in pages.
+        experiment: the number of the experiment in the paper.
+        features: the number of input features.
+        outputs: the number of outputs.
+        make: `make(lag, N, generator)` returns N sequences.
         lags: whether the lag can be chosen.
-        reported: sequences until solved, by lag, as reported in the paper, with the table's number.
-        every_step: whether an answer is asked for at many steps; else at the end alone.
-        misses: how many of the last 2,000 sequences may be wrong where the problem counts as solved.
+        reported: the table of the paper, and the reported number of sequences until solved by lag.
+        every_step: whether there are targets at many steps, rather than only at the end.
+        misses: the number of wrong answers that are allowed in the last 2,000 sequences.
     """
 
     title: str
@@ -55,13 +55,13 @@ class Problem(NamedTuple):
     misses: int = 0
 
     def loss(self, answers: Tensor, batch: Batch) -> Tensor:
-        """Mean squared error of numbers; cross entropy in nats of classes."""
+        """The mean squared error of numbers, or the cross entropy of classes, in nats."""
         if self.outputs == 1:
             return F.mse_loss(answers[..., 0], batch.targets)
         return F.cross_entropy(answers.flatten(0, -2), batch.targets.flatten())
 
     def right(self, answers: Tensor, batch: Batch) -> Tensor:
-        """Which sequences are answered rightly, (N,) bool."""
+        """Whether the answer to each sequence is correct, (N,) bool."""
         if self.outputs == 1:
             return (answers[..., 0] - batch.targets).abs() < CLOSE
         if batch.legal is not None:
@@ -75,18 +75,18 @@ class Problem(NamedTuple):
 
 
 def _lengths(lag: int, N: int, generator: Generator) -> Tensor:
-    """From the lag to a tenth more."""
+    """Random lengths from the lag to 1.1 times the lag."""
     return torch.randint(lag, lag + max(1, lag // 10) + 1, (N,), generator=generator)
 
 
 def _chosen(low: Tensor | int, high: Tensor | int, N: int, generator: Generator) -> Tensor:
-    """Whole numbers from `low` up to, without, `high`."""
+    """Random integers from `low`, included, to `high`, excluded."""
     low, high = torch.as_tensor(low), torch.as_tensor(high)
     return (low + torch.rand(N, generator=generator) * (high - low)).long()
 
 
 def _two_marked(lag: int, N: int, generator: Generator, low: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Rows of a number and a marker; two numbers are marked by 1, the ends by -1. Also the lengths and both numbers."""
+    """Inputs of a number and a marker (1 for two numbers, -1 at both ends); the lengths; and the two numbers."""
     lengths, rows = _lengths(lag, N, generator), torch.arange(N)
     L = int(lengths.max())
     values = low + (1 - low) * torch.rand(L, N, generator=generator)
@@ -112,7 +112,7 @@ def _multiplication(lag: int, N: int, generator: Generator) -> Batch:
 
 
 def _order(windows: tuple[tuple[float, float], ...]) -> Callable[[int, int, Generator], Batch]:
-    """X or Y at some times, in shares of the lag, among distractors: which of all orders was it?"""
+    """X or Y in each window (in fractions of the lag), among distractors; the class is their order."""
     distractors, begin, end, X = 4, 4, 5, 6
 
     def make(lag: int, N: int, generator: Generator) -> Batch:
@@ -134,7 +134,7 @@ _DISTRACTORS = 50
 
 
 def _noise_free(lag: int, N: int, generator: Generator) -> Batch:
-    """b, x or y, then random distractors, then e: was it x or y? The lag is met by a random one of 10 more steps."""
+    """b, then x or y, random distractors, and e; the class is x or y. The length is random, on average lag + 12."""
     begin, end, X = _DISTRACTORS, _DISTRACTORS + 1, _DISTRACTORS + 2
     more = torch.empty(N).geometric_(0.1, generator=generator).clamp(max=lag)
     lengths, rows = (lag + 2 + more).long(), torch.arange(N)
@@ -145,7 +145,7 @@ def _noise_free(lag: int, N: int, generator: Generator) -> Batch:
 
 
 def _noisy(lag: int, N: int, generator: Generator) -> Batch:
-    """The first three numbers are 1 or -1; noise of variance 0.2 is added to them and to all that follow."""
+    """Noise of variance 0.2; 1 or -1, the class, is added to the first three numbers."""
     lengths = _lengths(lag, N, generator)
     classes = torch.randint(0, 2, (N,), generator=generator)
     inputs = 0.2**0.5 * torch.randn(int(lengths.max()), N, 1, generator=generator)
@@ -154,18 +154,18 @@ def _noisy(lag: int, N: int, generator: Generator) -> Batch:
 
 
 _REBER = {0: "T1 P2", 1: "S1 X3", 2: "T2 V4", 3: "X2 S5", 4: "P3 V5"}
-"""Symbol and next state of each way on, by state; state 5 is the end."""
+"""The transitions of each state, as symbol and next state; state 5 is the end."""
 _SYMBOLS = "BTPSXVE"
 
 
 def _reber_string(draw: Callable[[], bool]) -> tuple[list[int], list[set[int]]]:
-    """An embedded Reber string as symbols, and after each of them those that may come next."""
+    """An embedded Reber string as symbols, and the set of legal next symbols after each."""
     text, legal, state = "B", ["B"], 0
     while state < 5:
-        ways = _REBER[state].split()
-        legal.append("".join(way[0] for way in ways))
-        way = ways[draw()]
-        text, state = text + way[0], int(way[1])
+        transitions = _REBER[state].split()
+        legal.append("".join(each[0] for each in transitions))
+        chosen = transitions[draw()]
+        text, state = text + chosen[0], int(chosen[1])
     outer = "TP"[draw()]
     text, legal = f"B{outer}{text}E{outer}E", ["TP", *legal, "E", outer, "E"]
     return [_SYMBOLS.index(s) for s in text], [{_SYMBOLS.index(s) for s in may} for may in legal]
@@ -190,7 +190,7 @@ _COPIED, _KINDS = 10, 8
 
 
 def _copy(lag: int, N: int, generator: Generator) -> Batch:
-    """Ten symbols, a lag of blanks, a sign, and the ten symbols are to be given again."""
+    """Ten symbols, a lag of blanks and a signal; then the targets are the ten symbols."""
     blank, sign, L = _KINDS, _KINDS + 1, lag + 2 * _COPIED
     symbols = torch.full((L, N), blank)
     symbols[:_COPIED] = torch.randint(0, _KINDS, (_COPIED, N), generator=generator)
@@ -221,4 +221,4 @@ PROBLEMS = {
     ),
     "copy": Problem("Copy memory", "-", _KINDS + 2, _KINDS, _copy, every_step=True),
 }
-"""By the name on the command line."""
+"""The problems, by their names on the command line."""

@@ -1,4 +1,4 @@
-"""Speed of variants of one LSTM layer: gate by gate, fused, input product first, kernel, torch.nn, ONNX Runtime."""
+"""Speed of variants of an LSTM layer: gate by gate, fused, input product first, kernel, torch.nn, ONNX Runtime."""
 
 import io
 import statistics
@@ -37,14 +37,16 @@ VARIANTS: dict[str, Callable[[Tensor, Any], Tensor]] = {
 ONNX = "ONNX Runtime"
 
 
-class Place(NamedTuple):
+class Size(NamedTuple):
     """Batch and hidden size of a measurement."""
 
     N: int
     H: int
 
 
-def measure(sizes: Sequence[tuple[int, int]] = SIZES, rounds: int = ROUNDS, told: Callable[[str], None] = print) -> Any:
+def measure(
+    sizes: Sequence[tuple[int, int]] = SIZES, rounds: int = ROUNDS, report: Callable[[str], None] = print
+) -> Any:
     """Measure time and error of each variant at each size on one thread, interleaved.
 
     With several threads, the result would depend on settings of thread pools, which favour one library or another.
@@ -60,12 +62,12 @@ def measure(sizes: Sequence[tuple[int, int]] = SIZES, rounds: int = ROUNDS, told
     try:
         for size in sizes:
             peak = max(peak, _peak())
-            told(f"N={size[0]}, H={size[1]} ...")
-            rows += _measured(Place(*size), rounds, peak)
+            report(f"N={size[0]}, H={size[1]} ...")
+            rows += _measured(Size(*size), rounds, peak)
             if find_spec("onnxruntime") and find_spec("onnx"):
-                # A process of its own: its threads would spin while ours compute.
+                # In a separate process, because its threads spin and would slow down the other variants.
                 with ProcessPoolExecutor(1, get_context("spawn")) as pool:
-                    rows.append(pool.submit(_onnx, Place(*size), rounds, peak).result())
+                    rows.append(pool.submit(_onnx, Size(*size), rounds, peak).result())
     finally:
         torch.set_num_threads(threads)
     return rows
@@ -83,31 +85,29 @@ def _seconds(call: Callable[[], Any]) -> float:
     return time.perf_counter() - start
 
 
-def _layers(place: Place) -> tuple[Tensor, nn.LSTM, Tensor]:
+def _layers(size: Size) -> tuple[Tensor, nn.LSTM, Tensor]:
     """An input, a layer, and the layer's output in float64."""
     torch.manual_seed(0)
-    x = torch.randn(LENGTH, place.N, place.H)
-    layer = nn.LSTM(place.H, place.H)
-    exact = nn.LSTM(place.H, place.H, dtype=torch.float64)
+    x = torch.randn(LENGTH, size.N, size.H)
+    layer = nn.LSTM(size.H, size.H)
+    exact = nn.LSTM(size.H, size.H, dtype=torch.float64)
     exact.load_state_dict(layer.state_dict())
     with torch.no_grad():
         return x, layer, exact(x.double())[0]
 
 
-def _multiplications(place: Place) -> int:
-    return LENGTH * place.N * 8 * place.H * place.H
+def _multiplications(size: Size) -> int:
+    return LENGTH * size.N * 8 * size.H * size.H
 
 
-def _row(
-    variant: str, place: Place, forward: float, training: float | None, error: float, peak: float
-) -> dict[str, Any]:
-    share = _multiplications(place) / forward / peak
-    a_step = 1e6 / LENGTH
+def _row(variant: str, size: Size, forward: float, training: float | None, error: float, peak: float) -> dict[str, Any]:
+    share = _multiplications(size) / forward / peak
+    per_step = 1e6 / LENGTH
     return {
         "variant": variant,
-        **place._asdict(),
-        "forward": forward * a_step,
-        "training": training and training * a_step,
+        **size._asdict(),
+        "forward": forward * per_step,
+        "training": training and training * per_step,
         "error": error,
         "share": share,
     }
@@ -117,9 +117,9 @@ def _error(output: Tensor, exact: Tensor) -> float:
     return ((output.double() - exact).abs().max() / exact.abs().max()).item()
 
 
-def _measured(place: Place, rounds: int, peak: float) -> list[dict[str, Any]]:
-    x, theirs, exact = _layers(place)
-    ours = gg.LSTM(place.H, place.H)
+def _measured(size: Size, rounds: int, peak: float) -> list[dict[str, Any]]:
+    x, theirs, exact = _layers(size)
+    ours = gg.LSTM(size.H, size.H)
     ours.load_state_dict(theirs.state_dict())
     layers = {name: theirs if name == "torch.nn.LSTM" else ours for name in VARIANTS}
 
@@ -140,16 +140,16 @@ def _measured(place: Place, rounds: int, peak: float) -> list[dict[str, Any]]:
             forwards.append(_seconds(lambda name=name: forward(name)))  # type: ignore[misc]
             trainings.append(_seconds(lambda name=name: train(name)))  # type: ignore[misc]
     return [
-        _row(name, place, statistics.median(forwards), statistics.median(trainings), errors[name], peak)
+        _row(name, size, statistics.median(forwards), statistics.median(trainings), errors[name], peak)
         for name, (forwards, trainings) in times.items()
     ]
 
 
-def _onnx(place: Place, rounds: int, peak: float) -> dict[str, Any]:
+def _onnx(size: Size, rounds: int, peak: float) -> dict[str, Any]:
     import onnxruntime
     from onnx import TensorProto, helper, numpy_helper
 
-    x, layer, exact = _layers(place)
+    x, layer, exact = _layers(size)
 
     def in_their_order(name: str) -> Tensor:
         i, f, g, o = layer.get_parameter(name).detach().chunk(4)
@@ -161,10 +161,10 @@ def _onnx(place: Place, rounds: int, peak: float) -> dict[str, Any]:
         "B": torch.cat([in_their_order("bias_ih_l0"), in_their_order("bias_hh_l0")])[None],
     }
     graph = helper.make_graph(
-        [helper.make_node("LSTM", ["x", *given], ["y"], hidden_size=place.H)],
+        [helper.make_node("LSTM", ["x", *given], ["y"], hidden_size=size.H)],
         "lstm",
         [helper.make_tensor_value_info("x", TensorProto.FLOAT, x.shape)],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, (LENGTH, 1, place.N, place.H))],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, (LENGTH, 1, size.N, size.H))],
         [numpy_helper.from_array(value.numpy(), name) for name, value in given.items()],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 14)], ir_version=8)
@@ -175,7 +175,7 @@ def _onnx(place: Place, rounds: int, peak: float) -> dict[str, Any]:
     fed = {"x": x.numpy()}
     output = torch.from_numpy(session.run(None, fed)[0])[:, 0]
     seconds = statistics.median(_seconds(lambda: session.run(None, fed)) for _ in range(rounds))
-    return _row(ONNX, place, seconds, None, _error(output, exact), peak)
+    return _row(ONNX, size, seconds, None, _error(output, exact), peak)
 
 
 def ladder(rows: Sequence[dict[str, Any]]) -> Picture:
@@ -196,8 +196,8 @@ def ladder(rows: Sequence[dict[str, Any]]) -> Picture:
             axes.set_yticks(range(len(names)), names)
         grid[0].invert_yaxis()
         grid[0].legend(fontsize=7, loc="lower right")
-        told = [f"{row['variant']} at N={row['N']}, H={row['H']}: {row['forward']:.1f}" for row in rows]
-        return Picture("ladder", drawn, f"Microseconds per step, forward: {'; '.join(told)}.")
+        values = [f"{row['variant']} at N={row['N']}, H={row['H']}: {row['forward']:.1f}" for row in rows]
+        return Picture("ladder", drawn, f"Microseconds per step, forward: {'; '.join(values)}.")
 
 
 def write(rows: Sequence[dict[str, Any]], folder: Path) -> list[Path]:
@@ -214,7 +214,7 @@ def write(rows: Sequence[dict[str, Any]], folder: Path) -> list[Path]:
         "error against float64",
         "fraction of peak",
     ]
-    told = [
+    table_rows = [
         [
             row["variant"],
             str(row["N"]),
@@ -234,7 +234,7 @@ def write(rows: Sequence[dict[str, Any]], folder: Path) -> list[Path]:
             table(
                 "Medians of interleaved rounds. The peak is that of torch's matrix product of 1,024 x 1,024.",
                 head,
-                told,
+                table_rows,
             ),
         ),
     ]

@@ -1,4 +1,4 @@
-"""One training: a cell, a problem, a lag and a seed, until it is solved or a number of sequences is spent."""
+"""One training of a cell on a problem, until the problem is solved or a number of sequences is reached."""
 
 import math
 import time
@@ -15,9 +15,9 @@ from glassgate.claims.contestants import cell_of, hidden_size
 from glassgate.claims.problems import PROBLEMS, Batch, Problem
 
 IN_A_ROW = 2_000
-"""The last sequences, all of which must be right for a problem to count as solved (section 5.4 of the paper)."""
+"""A problem is solved if the answers to this many consecutive sequences are correct (section 5.4 of the paper)."""
 LEARNING = 0.99
-"""A training whose loss in its second quarter is above this part of the loss just before is given up."""
+"""A training stops early if the loss of its second quarter is above this fraction of the loss before."""
 TESTED = 2_560
 BATCH = 32
 EVERY = 50
@@ -26,17 +26,17 @@ EVERY = 50
 
 @dataclass(frozen=True)
 class Trial:
-    """What is trained.
+    """The settings of a training.
 
     Attributes:
-        problem, cell: their names.
-        lag: steps; 0 where the problem has its own.
-        seed: what weights and sequences follow from.
-        sequences: the most that are shown.
-        parameters: the most that the recurrent layer has.
-        forget_bias: the total bias of the forget gate; None for the recipe of long memory, `gg.init.long_memory`.
-        closed: whether the input gate then starts at minus that, so that a state which is kept is not written to.
-        learning_rate: Adam's at the start; it falls to zero along a cosine.
+        problem, cell: the names of the problem and the cell.
+        lag: the lag in steps; 0 for a problem without a choice of lags.
+        seed: the seed of weights and sequences.
+        sequences: the maximum number of sequences.
+        parameters: the maximum number of parameters of the recurrent layer.
+        forget_bias: the total bias of the forget gate; None for `gg.init.long_memory`.
+        closed: whether the bias of the input gate is `-forget_bias`, so that a kept state is not overwritten.
+        learning_rate: the initial learning rate of Adam, which decays to zero along a cosine.
     """
 
     problem: str
@@ -51,12 +51,12 @@ class Trial:
 
     @property
     def key(self) -> str:
-        """Its name among files."""
+        """The name of the file of its result."""
         return "_".join(f"{value}".replace("/", "-").replace(":", "-") for value in asdict(self).values())
 
 
 class Network(nn.Module):
-    """One recurrent layer and a linear answer from its output."""
+    """One recurrent layer and a linear output layer."""
 
     def __init__(self, cell: gg.Cell, problem: Problem, units: int) -> None:
         super().__init__()
@@ -73,7 +73,7 @@ class Network(nn.Module):
 
 
 def network_of(trial: Trial) -> Network:
-    """The network before its training."""
+    """Return the network before training."""
     torch.manual_seed(trial.seed)
     problem, cell = PROBLEMS[trial.problem], cell_of(trial.cell)
     network = Network(cell, problem, hidden_size(cell, problem.features, trial.parameters))
@@ -87,13 +87,13 @@ def network_of(trial: Trial) -> Network:
 
 
 def train(trial: Trial) -> dict[str, Any]:
-    """Train and test; all that is known of the trial, as JSON has it."""
+    """Train and test; return the result as JSON values."""
     torch.set_num_threads(1)
     network, problem = network_of(trial), PROBLEMS[trial.problem]
     generator = torch.Generator().manual_seed(trial.seed)
     updates = max(1, trial.sequences // BATCH)
     optimizer = torch.optim.Adam(network.parameters(), lr=trial.learning_rate)
-    falling = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, updates)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, updates)
     curve: list[tuple[int, float, float]] = []
     losses, rights, solved_after = [], [], None
     latest: deque[bool] = deque(maxlen=IN_A_ROW)
@@ -106,7 +106,7 @@ def train(trial: Trial) -> dict[str, Any]:
         loss.backward()
         nn.utils.clip_grad_norm_(network.parameters(), 1.0)
         optimizer.step()
-        falling.step()
+        schedule.step()
         right = problem.right(answers.detach(), batch)
         latest.extend(right.tolist())
         solved = len(latest) == IN_A_ROW and latest.count(False) <= problem.misses
@@ -130,12 +130,12 @@ def train(trial: Trial) -> dict[str, Any]:
         "curve": curve,
         "seconds": seconds,
         "milliseconds_per_update": 1e3 * seconds / update,
-        "kept_megabytes": _kept(network, problem, batch) / 1e6,
+        "kept_megabytes": _saved_bytes(network, problem, batch) / 1e6,
     }
 
 
 def _learns_nothing(curve: Sequence[tuple[int, float, float]]) -> bool:
-    """Whether the first half of a training is so flat that the second is spared; few of its answers are right, too."""
+    """Whether the loss of the first half of a training is flat and less than half of the answers are correct."""
     quarter = len(curve) // 2
     before, after = curve[quarter // 2 : quarter], curve[quarter:]
     if not before:
@@ -144,18 +144,18 @@ def _learns_nothing(curve: Sequence[tuple[int, float, float]]) -> bool:
     return loss_after > LEARNING * loss_before and after[-1][2] < 0.5
 
 
-def _kept(network: Network, problem: Problem, batch: Batch) -> int:
-    """How many bytes an update keeps for its backward pass."""
-    kept: dict[int, int] = {}
+def _saved_bytes(network: Network, problem: Problem, batch: Batch) -> int:
+    """The number of bytes that autograd saves for the backward pass of an update."""
+    saved: dict[int, int] = {}
 
     def keep(tensor: torch.Tensor) -> torch.Tensor:
-        kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        saved[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         loss = problem.loss(network(batch), batch)
-    del loss  # until here every storage lives, so that none is counted for another
-    return sum(kept.values())
+    del loss  # the storages are alive until here, so each address is counted once
+    return sum(saved.values())
 
 
 @torch.no_grad()

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module, metadata
 
-from glassgate.cli.stopping import how, status, stoppable
+from glassgate.cli.stopping import exit_status, signal_name, stoppable
 
 COMMANDS = {
     "train": "train a task on your data or on built-in data, or resume an interrupted run",
@@ -35,29 +35,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return the exit status.
 
     Args:
-        arguments: those after `glassgate`; those of the process if None
+        arguments: the arguments after `glassgate`; those of the process if None
     """
-    words = list(sys.argv[1:] if arguments is None else arguments)
-    if not words or words[0] in ("-h", "--help", "help"):
+    argv = list(sys.argv[1:] if arguments is None else arguments)
+    if not argv or argv[0] in ("-h", "--help", "help"):
         try:
             print(_help(), flush=True)
         except BrokenPipeError:  # as in `glassgate --help | head -1`
             _close_output()
         return 0
-    if words[0] == "--version":
+    if argv[0] == "--version":
         print(f"glassgate {metadata.version('glassgate')}")
         return 0
-    if words[0] not in COMMANDS:
-        print(f"glassgate: no command {words[0]!r}; there are {', '.join(COMMANDS)}", file=sys.stderr)
+    if argv[0] not in COMMANDS:
+        print(f"glassgate: no command {argv[0]!r}; there are {', '.join(COMMANDS)}", file=sys.stderr)
         return _FAILED
-    return _run(words[0], words[1:])
+    return _run(argv[0], argv[1:])
 
 
-def _run(name: str, words: list[str]) -> int:
+def _run(name: str, argv: list[str]) -> int:
     from glassgate.tasks.errors import UserError
 
-    # Before torch loads: OpenMP's threads spin while they wait, and where other processes need the processor, too, a
-    # small network's training took 10 to 30 times as long.
+    # Set before torch is loaded: otherwise OpenMP threads spin while they wait. With other processes on the same cores,
+    # training of a small network took 10 to 30 times as long.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # escape characters that the terminal cannot show, also in file names
@@ -65,15 +65,15 @@ def _run(name: str, words: list[str]) -> int:
     try:
         with stoppable(name):
             command: Callable[[list[str]], None] = import_module(f"glassgate.cli.{name}").command
-            command(words)
+            command(argv)
             if sys.stdout is not None:
                 sys.stdout.flush()
     except KeyboardInterrupt as error:
-        print(f"glassgate {name}: {how(error)}", file=sys.stderr)
-        return status(error)
+        print(f"glassgate {name}: {signal_name(error)}", file=sys.stderr)
+        return exit_status(error)
     except BrokenPipeError:
         _close_output()
-        sys.stderr.close()  # the reader of the output has left, so a message would reach no one
+        sys.stderr.close()  # the reader of the output is gone
         return 0
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
@@ -94,7 +94,7 @@ def _run(name: str, words: list[str]) -> int:
 
 
 def _close_output() -> None:
-    """Discard unwritten output: the interpreter would try to write it again at its end, and report an error."""
+    """Discard unwritten output; otherwise the interpreter writes it again at exit and reports an error."""
     if sys.stdout is sys.__stdout__ and sys.stdout is not None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 

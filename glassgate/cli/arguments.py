@@ -1,4 +1,4 @@
-"""The options of a task as arguments of the command line, and their help on one screen."""
+"""Converts the options of a task to command-line arguments, with a short and a full help."""
 
 import dataclasses
 from argparse import Action, ArgumentParser, ArgumentTypeError, BooleanOptionalAction, HelpFormatter, Namespace
@@ -10,19 +10,19 @@ from glassgate.tasks.options import Options, value_type
 _GROUPS = ("data", "model", "training")
 
 
-def add_options(parser: ArgumentParser, options: type[Options], own: Mapping[str, Any]) -> None:
+def add_options(parser: ArgumentParser, options: type[Options], builtin: Mapping[str, Any]) -> None:
     """Add an argument for each option. An option that is not given is None in the result.
 
     Args:
         parser: the parser
-        options: the task's options
-        own: the defaults that differ without --data
+        options: the options of the task
+        builtin: the defaults that differ for built-in data
     """
     groups = {name: parser.add_argument_group(name) for name in _GROUPS}
     for each in dataclasses.fields(options):
         rules, kind = each.metadata, value_type(options, each.name)
         choices = f": {', '.join(map(str, rules['choices']))}" if rules["choices"] else ""
-        settings: dict[str, Any] = {"default": None, "help": f"{rules['help']}{choices} {_default(each, own)}"}
+        settings: dict[str, Any] = {"default": None, "help": f"{rules['help']}{choices} {_default(each, builtin)}"}
         if kind is bool:
             settings["action"] = BooleanOptionalAction
         elif rules["choices"]:
@@ -44,8 +44,8 @@ def add_help(parser: ArgumentParser, common: Iterable[str]) -> None:
     parser.formatter_class = _Formatter
 
     class Help(Action):
-        def __call__(self, parser: ArgumentParser, *words: Any) -> None:
-            if words[1] == "all":
+        def __call__(self, parser: ArgumentParser, *values: Any) -> None:
+            if values[1] == "all":
                 parser.print_help()
             else:
                 print(_brief(parser, common))
@@ -86,25 +86,25 @@ def add_processes(parser: ArgumentParser) -> None:
     group.add_argument("--devices", type=positive, metavar="N", help=text)
 
 
-def given(options: type[Options], arguments: Namespace) -> dict[str, Any]:
-    """Return the given options with their values."""
+def given_options(options: type[Options], arguments: Namespace) -> dict[str, Any]:
+    """Return the options that were given, with their values."""
     values = {each.name: getattr(arguments, each.name) for each in dataclasses.fields(options)}
     return {name: value for name, value in values.items() if value is not None}
 
 
-def positive(word: str) -> int:
-    """Convert a word to a number from 1 on."""
-    number = int(word)
+def positive(text: str) -> int:
+    """Convert a text to an integer of at least 1."""
+    number = int(text)
     if number < 1:
-        raise ArgumentTypeError(f"expected 1 or more, got {word}")
+        raise ArgumentTypeError(f"expected 1 or more, got {text}")
     return number
 
 
-def _default(each: "dataclasses.Field[Any]", own: Mapping[str, Any]) -> str:
-    """The behaviour if the option is not given, with and without data."""
+def _default(each: "dataclasses.Field[Any]", builtin: Mapping[str, Any]) -> str:
+    """The behaviour if the option is not given, with and without --data."""
     value, unset = each.default, each.metadata["unset"]
     text = unset if unset and value in (None, "", 0) else _shown(value)
-    without = f"; {_shown(own[each.name])} without --data" if each.name in own else ""
+    without = f"; {_shown(builtin[each.name])} without --data" if each.name in builtin else ""
     return f"(default: {text}{without})"
 
 

@@ -1,4 +1,4 @@
-"""Labelled text in colours: each label has its own, and a token labelled wrong is marked."""
+"""Prints labelled text with a colour for each label, and marks wrong labels."""
 
 from collections.abc import Sequence
 from itertools import groupby
@@ -21,17 +21,17 @@ _WRONG = "white on red"
 
 
 def can_colour(units: Sequence[str], labels: Sequence[str]) -> bool:
-    """Whether the tokens are characters of a text and there is a colour for each label."""
+    """Whether the tokens are characters and each label has a colour."""
     return isinstance(units, str) and _STYLES.keys() >= set(labels)
 
 
 def coloured(units: Sequence[str], labels: Sequence[str], truth: Sequence[str] | None = None) -> Text:
-    """Return the tokens one after another, each in its label's colour.
+    """Return the text with each character in the colour of its label.
 
     Args:
-        units: characters
-        labels: the predictions of a model
-        truth: the right labels; where they differ, the token is marked
+        units: the characters
+        labels: the predicted labels
+        truth: the true labels; wrong predictions are marked
 
     Example:
         >>> coloured("if x", ["keyword", "keyword", "other", "name"]).plain
@@ -46,6 +46,6 @@ def coloured(units: Sequence[str], labels: Sequence[str], truth: Sequence[str] |
 
 
 def legend() -> Text:
-    """Return each label in its colour, and a mistake in the colour of mistakes."""
-    words = [Text(label, style) for label, style in _STYLES.items() if style]
-    return Text(" ").join([*words, Text("mistake", _WRONG)])
+    """Return the labels and the word "mistake", each in its colour."""
+    names = [Text(label, style) for label, style in _STYLES.items() if style]
+    return Text(" ").join([*names, Text("mistake", _WRONG)])

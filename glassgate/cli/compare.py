@@ -1,4 +1,4 @@
-"""`glassgate compare`: tests claims of tutorials about recurrent networks, and writes a page for each."""
+"""`glassgate compare`: test claims of tutorials about recurrent networks, and write a page for each."""
 
 import os
 from argparse import Namespace
@@ -21,10 +21,10 @@ from glassgate.tasks.errors import UserError
 LAGS = (50, 100, 200, 500, 1000)
 
 
-def command(words: list[str]) -> None:
-    """Compare as requested by the arguments after `glassgate compare`."""
-    if words and words[0] in ("directions", "products"):
-        (_directions if words[0] == "directions" else _products)(words[1:])
+def command(argv: list[str]) -> None:
+    """Run `glassgate compare` with the given arguments."""
+    if argv and argv[0] in ("directions", "products"):
+        (_directions if argv[0] == "directions" else _products)(argv[1:])
         return
     parser = _parser(
         "",
@@ -75,7 +75,7 @@ def command(words: list[str]) -> None:
         metavar="N",
         help="trainings at the same time (default: one per processor)",
     )
-    arguments = parser.parse_args(words)
+    arguments = parser.parse_args(argv)
     contest = _contest(arguments)
     folder, console = Path(arguments.output), Console(highlight=False)
     console.print("Gradients at the start and after a short training ...")
@@ -86,7 +86,7 @@ def command(words: list[str]) -> None:
     files = write(contest, results, gradients, folder)
     if sentence := unsolved(contest, contests.summary(results)):
         console.print(sentence, soft_wrap=True)
-    _say(console, files)
+    _print_paths(console, files)
 
 
 def _parser(name: str, description: str, quick: str) -> Parser:
@@ -102,12 +102,12 @@ def _parser(name: str, description: str, quick: str) -> Parser:
     return parser
 
 
-def _say(console: Console, files: Sequence[Path]) -> None:
+def _print_paths(console: Console, files: Sequence[Path]) -> None:
     for file in files:
         console.print(str(file), soft_wrap=True)
 
 
-def _directions(words: list[str]) -> None:
+def _directions(argv: list[str]) -> None:
     parser = _parser(
         "directions",
         "Train a tagger that reads forward, one that reads backward and one that reads in both directions, and a "
@@ -122,14 +122,14 @@ def _directions(words: list[str]) -> None:
     parser.add_argument(
         "--test", metavar="FILE", help="labelled text to score on (default: every fifth sequence of --data)"
     )
-    arguments = parser.parse_args(words)
+    arguments = parser.parse_args(argv)
     from glassgate.claims import directions
 
     console = Console(highlight=False)
     train, test = directions.text_of(*_tagged(arguments))
     settings = directions.Settings(updates=150, seeds=1) if arguments.quick else directions.Settings(800, 3)
     found = directions.measure(train, test, settings, lambda line: console.print(line, soft_wrap=True))
-    _say(console, directions.write(found, Path(arguments.output)))
+    _print_paths(console, directions.write(found, Path(arguments.output)))
 
 
 def _tagged(arguments: Namespace) -> tuple[Sequence[Any], Sequence[Any]]:
@@ -151,24 +151,24 @@ def _tagged(arguments: Namespace) -> tuple[Sequence[Any], Sequence[Any]]:
     return [each for k, each in enumerate(train) if k % 5], train[::5]
 
 
-def _products(words: list[str]) -> None:
+def _products(argv: list[str]) -> None:
     parser = _parser(
         "products",
         "Time one LSTM layer gate by gate, fused, with the input's product first, as a kernel, as torch.nn.LSTM "
         "and in ONNX Runtime where it is installed.",
         "two sizes, three rounds",
     )
-    arguments = parser.parse_args(words)
+    arguments = parser.parse_args(argv)
     from glassgate.claims import products
 
     console = Console(highlight=False)
     sizes, rounds = (products.SIZES[:2], 3) if arguments.quick else (products.SIZES, products.ROUNDS)
     rows = products.measure(sizes, rounds, lambda line: console.print(line, soft_wrap=True))
-    _say(console, products.write(rows, Path(arguments.output)))
+    _print_paths(console, products.write(rows, Path(arguments.output)))
 
 
 def _contest(arguments: Namespace) -> Contest:
-    """What the arguments ask for, every name and number checked before anything runs."""
+    """Return the requested comparison; check all names and numbers first."""
     quick = arguments.quick
     cells = _names("--cells", arguments.cells)
     problems = _names("--problems", arguments.problems or ("adding" if quick else ",".join(PROBLEMS)))
@@ -228,11 +228,11 @@ def _run(contest: Contest, folder: Path, processes: int, console: Console) -> li
     with Progress(*columns, console=console) as progress:
         bar = progress.add_task("", total=len(contest.trials))
 
-        def told(trial: Trial, result: dict[str, Any]) -> None:
+        def report(trial: Trial, result: dict[str, Any]) -> None:
             progress.update(bar, advance=1, description=_line(trial, result))
 
         try:
-            return contests.run(contest.trials, folder, processes, told)
+            return contests.run(contest.trials, folder, processes, report)
         except KeyboardInterrupt:
             console.print(f"What has ended is kept in {folder}; the same command continues.", soft_wrap=True)
             raise
@@ -240,6 +240,7 @@ def _run(contest: Contest, folder: Path, processes: int, console: Console) -> li
 
 def _line(trial: Trial, result: dict[str, Any]) -> str:
     after = result["sequences_until_solved"]
-    how = f"solved after {after:,} sequences" if after else f"not solved, {result['wrong_of_2560']:,} of 2,560 wrong"
+    failure = f"not solved, {result['wrong_of_2560']:,} of 2,560 wrong"
+    outcome = f"solved after {after:,} sequences" if after else failure
     bias = "" if trial.forget_bias is None else f", forget bias {trial.forget_bias:g}"
-    return f"{trial.cell} {trial.problem}{f' at lag {trial.lag}' if trial.lag else ''}{bias}: {how}"
+    return f"{trial.cell} {trial.problem}{f' at lag {trial.lag}' if trial.lag else ''}{bias}: {outcome}"

@@ -11,10 +11,10 @@ from rich.table import Table
 
 from glassgate.cli.arguments import positive
 from glassgate.cli.colours import coloured, legend
+from glassgate.cli.invocation import invocation
+from glassgate.cli.parallel import run_parallel
 from glassgate.cli.parser import Parser
 from glassgate.cli.progress import display
-from glassgate.cli.side_by_side import side_by_side
-from glassgate.cli.started import started
 from glassgate.cli.training import resumable
 from glassgate.glass.page import page
 from glassgate.tasks.data.tagged import Tagged
@@ -30,8 +30,8 @@ _LINES = 14
 _MODELS = {"bidirectional": True, "one-directional": False}
 
 
-def command(words: list[str]) -> None:
-    """Run the demonstration with the arguments after `glassgate demo`."""
+def command(argv: list[str]) -> None:
+    """Run `glassgate demo` with the given arguments."""
     parser = Parser(
         prog="glassgate demo",
         description="Train two networks on Python's own library to colour Python code, character by character. One "
@@ -50,7 +50,7 @@ def command(words: list[str]) -> None:
         metavar="N",
         help="train on every N-th file only, which is faster (default: 1)",
     )
-    arguments = parser.parse_args(words)
+    arguments = parser.parse_args(argv)
     run = Path(arguments.run or next_folder("demo"))
     Run.check_new(run)
     console = Console(highlight=False)
@@ -61,9 +61,9 @@ def command(words: list[str]) -> None:
     _describe(console, split)
     jobs = {name: partial(_learn, each, run / name, split) for name, each in options.items()}
     with resumable(*(str(run / name) for name in jobs)), display(console) as bars:
-        ended = side_by_side(jobs, bars)
-    results = {name: result for name, (result, _) in ended.items()}
-    predictions = {name: labels for name, (_, labels) in ended.items()}
+        trained = run_parallel(jobs, bars)
+    results = {name: result for name, (result, _) in trained.items()}
+    predictions = {name: labels for name, (_, labels) in trained.items()}
     write_json(run / "demo.json", {"held_out": [each.source for each in split.test], "results": results})
     _compare(console, {name: result["test"] for name, result in results.items()})
     _show(console, split.test, predictions)
@@ -77,7 +77,7 @@ def command(words: list[str]) -> None:
         "train tagging --help": "trains on your own data",
     }
     width = max(map(len, hints))
-    lines = [f"  {started()} {words:<{width}}  {does}" for words, does in hints.items()]
+    lines = [f"  {invocation()} {command:<{width}}  {purpose}" for command, purpose in hints.items()]
     console.print("\n".join([f"\nModels, configuration and scores are in {run}. Try next:", *lines]), soft_wrap=True)
 
 
@@ -98,7 +98,7 @@ def _live(run: Path, output: Path) -> Path:
 
 
 def _options(bidirectional: bool, seed: int) -> TaggingOptions:
-    """Return the options of a model; each model uses an equal fraction of the processors."""
+    """Return the options of a model; each model uses an equal number of processors."""
     threads = max(1, (os.cpu_count() or 1) // len(_MODELS))
     ours = {"bidirectional": bidirectional, "seed": seed, "threads": threads}
     return TaggingOptions.from_mapping(Tagging.builtin_options | ours)

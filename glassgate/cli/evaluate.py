@@ -7,7 +7,7 @@ from pathlib import Path
 from rich.console import Console
 
 from glassgate.cli.parser import Parser
-from glassgate.cli.progress import Bar, display, told
+from glassgate.cli.progress import Bar, display, format_scores
 from glassgate.cli.trained import add_run, loaded
 from glassgate.tasks.data.unknown_labels import unknown_label_warnings
 from glassgate.tasks.data.unknown_tokens import note_on, unknown_fraction
@@ -15,14 +15,14 @@ from glassgate.tasks.metrics.scores import by_label, label_table
 from glassgate.tasks.training.scoring import measured, scored
 
 
-def command(words: list[str]) -> None:
-    """Evaluate a run as the arguments after `glassgate evaluate` say."""
+def command(argv: list[str]) -> None:
+    """Run `glassgate evaluate` with the given arguments."""
     parser = Parser(prog="glassgate evaluate", description="Score a trained run on a labelled file.")
     add_run(parser)
     parser.add_argument("file", metavar="FILE", help="labelled data in the format of the training data")
     parser.add_argument("--json", action="store_true", help="print the scores as JSON")
     parser.add_argument("--report", metavar="FOLDER", help="folder for further results, such as a confusion matrix")
-    arguments = parser.parse_args(words)
+    arguments = parser.parse_args(argv)
     task = loaded(arguments)
     with display(Console(stderr=True)) as bars:
         examples = task.read(arguments.file, progress=Bar(bars, task.name))
@@ -42,7 +42,7 @@ def command(words: list[str]) -> None:
         content |= {f"by_{counted}": rows for counted, rows in labels.items()}
         print(json.dumps(content | ({"signatures": signatures} if signatures else {})))
     else:
-        print(task.summary.table(scores) or told(scores))
+        print(task.summary.table(scores) or format_scores(scores))
         if unknown is not None:
             print(f"unknown tokens {unknown:.2%}")
         for counted, rows in labels.items():

@@ -16,8 +16,8 @@ from glassgate.tasks.runs import Run
 from glassgate.tasks.task import Task
 
 
-def command(words: list[str]) -> None:
-    """Export a run as requested by the arguments after `glassgate export`."""
+def command(argv: list[str]) -> None:
+    """Run `glassgate export` with the given arguments."""
     parser = Parser(prog="glassgate export", description="Write a trained run's network as a file for deployment.")
     parser.add_argument("run", metavar="RUN", help="folder of a trained run")
     parser.add_argument(
@@ -58,7 +58,7 @@ def command(words: list[str]) -> None:
         metavar="N",
         help="longest sequence for a stack of bidirectional layers in C (default: 4096)",
     )
-    arguments = parser.parse_args(words)
+    arguments = parser.parse_args(argv)
     task = run_class(arguments.run).load(arguments.run)
     print(TARGETS[arguments.to](task, Path(arguments.run), arguments))
 
@@ -98,4 +98,4 @@ TARGETS: dict[str, Callable[[Task[Any, Any, Any], Path, Namespace], str]] = {
     "onnx": _onnx,
     "c": _c,
 }
-"""The function that writes each form. It returns the line to print."""
+"""The function that writes each format and returns the text to print."""

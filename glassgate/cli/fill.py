@@ -8,8 +8,8 @@ from glassgate.cli.trained import add_run, loaded_as
 from glassgate.tasks.fill_blanks import BLANK, FillBlanks
 
 
-def command(words: list[str]) -> None:
-    """Fill as the words after `glassgate fill` say."""
+def command(argv: list[str]) -> None:
+    """Run `glassgate fill` with the given arguments."""
     parser = Parser(prog="glassgate fill", description="List candidates for the blanks of a text.")
     add_run(parser)
     parser.add_argument(
@@ -20,7 +20,7 @@ def command(words: list[str]) -> None:
         "--longest", type=int, metavar="N", help="length of the longest candidate, in tokens (default: as in training)"
     )
     parser.add_argument("--n-best", type=positive, default=10, metavar="N", help="number of candidates (default: 10)")
-    arguments = parser.parse_args(words)
+    arguments = parser.parse_args(argv)
     task = loaded_as(FillBlanks, arguments)
     blanks = task.fill(arguments.text, length=arguments.length, longest=arguments.longest, most=arguments.n_best)
     if unknown := task.unknown(arguments.text):

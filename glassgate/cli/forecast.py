@@ -17,14 +17,14 @@ from glassgate.tasks.pictures.charts import has_pictures
 from glassgate.tasks.runs import write
 
 
-def command(words: list[str]) -> None:
-    """Forecast as the words after `glassgate forecast` say."""
+def command(argv: list[str]) -> None:
+    """Run `glassgate forecast` with the given arguments."""
     parser = Parser(prog="glassgate forecast", description="Forecast the next steps of series.")
     add_run(parser)
     parser.add_argument("file", metavar="FILE", nargs="?", help="table of series (default: the training data)")
     parser.add_argument("-o", "--output", metavar="FILE.csv", help="file for the forecast (default: standard output)")
     parser.add_argument("--picture", metavar="FILE.svg", help="draw the forecast to an SVG or PNG file")
-    arguments = parser.parse_args(words)
+    arguments = parser.parse_args(argv)
     if arguments.picture and not has_pictures():
         raise OptionError("picture: drawing needs matplotlib; pip install matplotlib, or leave --picture out")
     if arguments.picture and Path(arguments.picture).suffix not in (".svg", ".png"):

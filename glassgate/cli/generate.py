@@ -7,8 +7,8 @@ from glassgate.cli.trained import add_run, loaded_as
 from glassgate.tasks.language_model import LanguageModel
 
 
-def command(words: list[str]) -> None:
-    """Generate as the words after `glassgate generate` say."""
+def command(argv: list[str]) -> None:
+    """Run `glassgate generate` with the given arguments."""
     parser = Parser(prog="glassgate generate", description="Continue a text with a trained language model.")
     add_run(parser)
     parser.add_argument("--prompt", default="", metavar="TEXT", help="beginning of the text (default: empty)")
@@ -31,7 +31,7 @@ def command(words: list[str]) -> None:
         help="sample from the most probable tokens with this total probability (default: 1.0)",
     )
     parser.add_argument("--seed", type=int, metavar="N", help="the same seed gives the same text (default: random)")
-    arguments = parser.parse_args(words)
+    arguments = parser.parse_args(argv)
     task = loaded_as(LanguageModel, arguments)
     made = task.generate(
         arguments.prompt,

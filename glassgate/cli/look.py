@@ -1,4 +1,4 @@
-"""`glassgate look`: how a data file is read, and its first examples, without training."""
+"""`glassgate look`: print the detected format of a data file, and its first examples."""
 
 from collections.abc import Sequence
 from itertools import islice
@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from glassgate.cli.arguments import add_options, given, positive
+from glassgate.cli.arguments import add_options, given_options, positive
+from glassgate.cli.invocation import invocation
 from glassgate.cli.parser import Parser
-from glassgate.cli.started import started
 from glassgate.tasks import TASKS, task_class
 from glassgate.tasks.data import labelled, records
 from glassgate.tasks.data.columns import detect_layout
@@ -26,15 +26,15 @@ from glassgate.tasks.errors import UserError
 from glassgate.tasks.progress import Progress
 from glassgate.tasks.wording import plural, printable
 
-_UNITS = 12  # of an example that are shown
-_CHARACTERS = 72
+_UNITS = 12  # tokens of an example to print
+_CHARACTERS = 72  # maximum length of a line
 
 
 class _Notes(Progress):
-    """Prints what readers report.
+    """Prints the notes of readers.
 
     Attributes:
-        any: whether they have reported something
+        any: whether there was a note
     """
 
     any = False
@@ -44,8 +44,8 @@ class _Notes(Progress):
         print(text)
 
 
-def command(words: list[str]) -> None:
-    """Show a file as the words after `glassgate look` ask."""
+def command(argv: list[str]) -> None:
+    """Run `glassgate look` with the given arguments."""
     parser = Parser(
         prog="glassgate look",
         description="Print the recognised format of a data file and its first examples.",
@@ -56,15 +56,15 @@ def command(words: list[str]) -> None:
     parser.add_argument(
         "--examples", type=positive, default=3, metavar="N", help="number of examples to print (default: 3)"
     )
-    arguments, rest = parser.parse_known_args(words)
-    task = arguments.task or guessed(arguments.file)
+    arguments, rest = parser.parse_known_args(argv)
+    task = arguments.task or detect_task(arguments.file)
     kind = task_class(task)
     more = Parser(prog="glassgate look", add_help=False)
     add_options(more, kind.options_type, kind.builtin_options)
-    chosen = given(kind.options_type, more.parse_args(rest))
+    chosen = given_options(kind.options_type, more.parse_args(rest))
     notes = _Notes()
-    made = kind(kind.options_type.from_mapping({"data": arguments.file} | chosen))
-    examples = made.read(arguments.file, progress=notes)
+    reader = kind(kind.options_type.from_mapping({"data": arguments.file} | chosen))
+    examples = reader.read(arguments.file, progress=notes)
     if not notes.any:
         print(f"{arguments.file}: data for {task}, {plural(len(examples), 'example')}")
     for number, example in enumerate(islice(examples, arguments.examples), start=1):
@@ -72,11 +72,11 @@ def command(words: list[str]) -> None:
         for line in _shown(example):
             print(f"  {line}")
     options = "".join(f" {quote(word)}" for word in rest)
-    print(f"\ntrain on it: {started()} train {task} --data {quote(arguments.file)}{options}")
+    print(f"\ntrain on it: {invocation()} train {task} --data {quote(arguments.file)}{options}")
 
 
-def guessed(path: str) -> str:
-    """Return the task that a file is most likely meant for.
+def detect_task(path: str) -> str:
+    """Return the task that fits the format of a file best.
 
     Raises:
         DataError: the file cannot be read
@@ -91,7 +91,7 @@ def guessed(path: str) -> str:
     if kind in ("csv", "xlsx") and is_token_table(path):
         return "tagging"
     if kind in records.SEPARATED:
-        return _of_a_table(path, kind)
+        return _task_of_table(path, kind)
     if kind == "parquet" and _holds_series(path):
         return "forecasting"
     if kind in records.KEYED:
@@ -118,7 +118,7 @@ def guessed(path: str) -> str:
     return "translation" if pairs else "language-model"
 
 
-def _of_a_table(path: str, kind: str) -> str:
+def _task_of_table(path: str, kind: str) -> str:
     """The task of a table of texts, series, tokens or pairs."""
     if kind == "tsv":
         header, cells = records.table_of(path, kind)

@@ -1,4 +1,4 @@
-"""What is wrong with a command line, in one sentence like any other of our messages, and no page of usage before it."""
+"""An argument parser that reports errors in one sentence, without the usage."""
 
 import difflib
 import re
@@ -13,18 +13,18 @@ class Parser(ArgumentParser):
     """An `ArgumentParser` whose errors name the expected input, the given input and the most similar option."""
 
     def parse_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Namespace:  # type: ignore[override]
-        """Read the words of a command."""
+        """Parse the arguments of a command."""
         found: Namespace
         found, unknown = self.parse_known_args(args, namespace)
         if unknown:
             name = unknown[0].partition("=")[0]
             near = difflib.get_close_matches(name, self._option_string_actions, n=1)
-            what = f"unknown option {name}" if name.startswith("-") else f"one word too many, {name!r}"
-            self.error(f"{what}; did you mean {near[0]}?" if near else what)
+            message = f"unknown option {name}" if name.startswith("-") else f"one word too many, {name!r}"
+            self.error(f"{message}; did you mean {near[0]}?" if near else message)
         return found
 
     def error(self, message: str) -> NoReturn:
-        """End the process with a sentence."""
+        """Exit with an error message."""
         message = re.sub(
             r"^argument ([^:]+): invalid (\w+) value: (.*)$",
             lambda found: f"{found[1]}: expected {_KINDS.get(found[2], found[2])}, got {found[3]}",

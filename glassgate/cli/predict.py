@@ -14,12 +14,12 @@ from glassgate.tasks.data.tagged import Tagged
 from glassgate.tasks.pictures.attention import attention_picture
 from glassgate.tasks.runs import write
 
-_AT_ONCE = 4096  # examples whose predictions are in memory together
-_DRAWN = 4
+_CHUNK = 4096  # examples per chunk of predictions in memory
+_DRAWN = 4  # examples in the picture
 
 
-def command(words: list[str]) -> None:
-    """Predict as the arguments after `glassgate predict` say."""
+def command(argv: list[str]) -> None:
+    """Run `glassgate predict` with the given arguments."""
     parser = Parser(prog="glassgate predict", description="Print the predictions of a trained run.")
     add_run(parser)
     parser.add_argument(
@@ -33,13 +33,13 @@ def command(words: list[str]) -> None:
         "(default: text)",
     )
     parser.add_argument("--picture", metavar="FILE.svg", help="draw the attention weights of the first sequences")
-    arguments = parser.parse_args(words)
+    arguments = parser.parse_args(argv)
     task = loaded(arguments)
     with display(Console(stderr=True)) as bars:
         examples = task.read(arguments.file, labelled=False, progress=Bar(bars, task.name))
     console = Console()
-    for start in range(0, len(examples), _AT_ONCE):
-        part = examples[start : start + _AT_ONCE]
+    for start in range(0, len(examples), _CHUNK):
+        part = examples[start : start + _CHUNK]
         for example, prediction in zip(part, task.predict(part), strict=True):
             if arguments.format == "json":
                 print(json.dumps(task.record(example, prediction), ensure_ascii=False))

@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.text import Text
 
-from glassgate.tasks.progress import Progress as Quiet
+from glassgate.tasks.progress import Progress as Callbacks
 
 
 def display(console: Console) -> Progress:
@@ -33,7 +33,7 @@ class _Display(Progress):
             self.live.stop()
 
 
-class Bar(Quiet):
+class Bar(Callbacks):
     """The progress bar of one training.
 
     Args:
@@ -72,7 +72,7 @@ class Bar(Quiet):
         self.display.update(self.row, advance=units, loss=f"  loss {self.loss:.3f}")
 
     def epoch(self, number: int, scores: Mapping[str, float]) -> None:
-        self._print(f"epoch {number}  {told(scores)}")
+        self._print(f"epoch {number}  {format_scores(scores)}")
 
     def stopping(self) -> None:
         self._print("stops after this step; Ctrl-C again stops at once")
@@ -85,21 +85,21 @@ class Bar(Quiet):
 
 
 class _Throughput(ProgressColumn):
-    """Units a second."""
+    """Units per second."""
 
     def render(self, task: Task) -> Text:
         speed = task.finished_speed or task.speed or 0
         return Text(f"{speed:>8,.0f}/s" if task.fields["loss"] else "")
 
 
-# Scores that are not fractions, and those from 0 to 100.
+# Scores that are not fractions, and scores from 0 to 100.
 _PLAIN = frozenset(
     {"loss", "nats", "bits", "perplexity", "mse", "mae", "mase", "rmsse", "wql", "data_mae", "data_rmse"}
 )
 _OF_100 = frozenset({"bleu", "chrf"})
 
 
-def told(scores: Mapping[str, float]) -> str:
+def format_scores(scores: Mapping[str, float]) -> str:
     """Return scores as text: fractions in percent, a loss in nats."""
     return "  ".join(f"{name.replace('_', ' ')} {_value(name, value)}" for name, value in scores.items())
 

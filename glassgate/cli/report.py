@@ -20,7 +20,7 @@ from glassgate.tasks.report.study import chosen, given, read, study
 from glassgate.tasks.runs import RUN, Run
 
 
-def command(words: list[str]) -> None:
+def command(argv: list[str]) -> None:
     """Run `glassgate report` with the given arguments."""
     parser = Parser(
         prog="glassgate report",
@@ -52,7 +52,7 @@ def command(words: list[str]) -> None:
     parser.add_argument(
         "--terminal", action="store_true", help="print the text and its gates instead of writing a page"
     )
-    arguments = parser.parse_args(words)
+    arguments = parser.parse_args(argv)
     if arguments.other is not None and arguments.text is None and not _is_run(arguments.other):
         arguments.text, arguments.other = arguments.other, None
     if arguments.text is not None and arguments.file:
@@ -73,8 +73,8 @@ def command(words: list[str]) -> None:
     with display(Console(stderr=True)) as bars:
         row = bars.add_task("reading the run", total=None, loss="")
 
-        def tick(what: str) -> None:
-            bars.update(row, description=what)
+        def tick(stage: str) -> None:
+            bars.update(row, description=stage)
 
         progress, split = Bar(bars, task.name), None
         if arguments.text is not None:
@@ -84,29 +84,29 @@ def command(words: list[str]) -> None:
         else:
             split = task.read_split(progress)
             excerpts = chosen(task, split, runs[0].metrics())
-        made = [
+        studies = [
             study(each, excerpts, title, run.path, tick)
             for each, run, title in zip(tasks, runs, _titles(runs), strict=True)
         ]
         if not arguments.terminal:
             tick("choosing places to search")
-            for own, run, shown in zip(tasks, runs, made, strict=True):
-                shown.places = places_of(own, run, split, shown, BYTES // len(made))
+            for each, run, shown in zip(tasks, runs, studies, strict=True):
+                shown.places = places_of(each, run, split, shown, BYTES // len(studies))
         tick("drawing the page")
-        part = None
+        interactive = None
         if arguments.live:
-            part = live(task, excerpts, runs[0].path, half=arguments.bits == 16, file=arguments.file or "")
-        content = "" if arguments.terminal else page(*made, live=part)
+            interactive = live(task, excerpts, runs[0].path, half=arguments.bits == 16, file=arguments.file or "")
+        content = "" if arguments.terminal else page(*studies, live=interactive)
         bars.update(row, total=1, completed=1)
-    for note in dict.fromkeys(note for each in made for note in each.notes):
+    for note in dict.fromkeys(note for each in studies for note in each.notes):
         print(f"report: {note}", file=sys.stderr)
     if arguments.terminal:
         console = Console(highlight=False)
-        for each in made:
+        for each in studies:
             console.print(strips(each, console), soft_wrap=True)
         return
-    if part is not None:
-        _announce(part, content)
+    if interactive is not None:
+        _announce(interactive, content)
     _write(output, content)
     print(f"{output}: {len(content.encode()) / 1e6:.1f} MB, opens in any browser", file=sys.stderr)
 
@@ -121,8 +121,8 @@ def _announce(part: Live, content: str) -> None:
         size = check_size(content)
     except ValueError as error:
         raise OptionError(f"--live: {error}; with 16 bits: --bits 16") from None
-    said = f"; weights have 16 bits, each within {part.error:.1g} of its value" if part.error else ""
-    print(f"report: the page has {size / 1e6:.1f} MB{said}", file=sys.stderr)
+    note = f"; weights have 16 bits, each within {part.error:.1g} of its value" if part.error else ""
+    print(f"report: the page has {size / 1e6:.1f} MB{note}", file=sys.stderr)
 
 
 def _is_run(folder: str) -> bool:

@@ -1,4 +1,4 @@
-"""`glassgate search`: other steps of a run's data at which some units behave as at the marked steps."""
+"""`glassgate search`: find steps of a run's data at which units behave as at some marked steps."""
 
 import json
 import re
@@ -22,7 +22,7 @@ from glassgate.tasks.runs import Run
 _AROUND = 4  # steps of context on each side of a match
 
 
-def command(words: list[str]) -> None:
+def command(argv: list[str]) -> None:
     """Run `glassgate search` with the given arguments."""
     parser = Parser(
         prog="glassgate search",
@@ -43,7 +43,7 @@ def command(words: list[str]) -> None:
     )
     parser.add_argument("--matches", type=positive, default=10, metavar="N", help="matches to print (default: 10)")
     parser.add_argument("--json", action="store_true", help="print the matches as JSON")
-    arguments = parser.parse_args(words)
+    arguments = parser.parse_args(argv)
     if (arguments.text is None) == (arguments.sequence is None):
         raise OptionError("search: expected a text or --sequence N, got both or none of them; give one")
     first, last = _range(arguments.steps)
@@ -51,7 +51,7 @@ def command(words: list[str]) -> None:
     task = run_class(arguments.run).load(arguments.run)
     with display(Console(stderr=True)) as bars:
         row = bars.add_task("reading the run", total=None, loss="")
-        index = index_of(task, run, Bar(bars, task.name), lambda what: bars.update(row, description=what))
+        index = index_of(task, run, Bar(bars, task.name), lambda stage: bars.update(row, description=stage))
         bars.update(row, total=1, completed=1)
     name = arguments.state or next(iter(index.states))
     if name not in index.states:
@@ -84,10 +84,10 @@ def command(words: list[str]) -> None:
     console.print(f"{name}, units {', '.join(map(str, units))}; {index.steps:,} steps of the {data} data\n")
     for match in found:
         around = [index.text(match.sequence, a, b) for a, b in _parts(match)]
-        told = Text(f"{match.distance:5.2f}  {f'{match.sequence + 1}:{match.start + 1}':<10}", style="dim")
-        console.print(told + _line(*around), soft_wrap=True)
-    words_of = Counter(" ".join(index.text(m.sequence, m.start, m.stop)) for m in found)
-    same = [f"{word!r} {count}" for word, count in words_of.most_common(5) if count > 1]
+        position = Text(f"{match.distance:5.2f}  {f'{match.sequence + 1}:{match.start + 1}':<10}", style="dim")
+        console.print(position + _line(*around), soft_wrap=True)
+    frequent = Counter(" ".join(index.text(m.sequence, m.start, m.stop)) for m in found)
+    same = [f"{word!r} {count}" for word, count in frequent.most_common(5) if count > 1]
     if same:
         console.print(f"\nmost frequent: {', '.join(same)}", soft_wrap=True)
     print(
@@ -99,25 +99,25 @@ def command(words: list[str]) -> None:
     )
 
 
-def _range(words: str) -> tuple[int, int]:
+def _range(text: str) -> tuple[int, int]:
     """The first step, from 0, and the step after the last one."""
-    found = re.fullmatch(r"(\d+)(?:-(\d+))?", words.strip())
+    found = re.fullmatch(r"(\d+)(?:-(\d+))?", text.strip())
     first = int(found[1]) if found else 0
     last = int(found[2] or found[1]) if found else 0
     if not 1 <= first <= last:
-        raise OptionError(f"--steps: expected FIRST-LAST, counted from 1, such as 5-9, got {words!r}")
+        raise OptionError(f"--steps: expected FIRST-LAST, counted from 1, such as 5-9, got {text!r}")
     return first - 1, last
 
 
-def _units(words: str | None, width: int) -> list[int]:
-    if words is None:
+def _units(text: str | None, width: int) -> list[int]:
+    if text is None:
         return []
     try:
-        units = [int(word) for word in words.split(",")]
+        units = [int(number) for number in text.split(",")]
     except ValueError:
         units = [-1]
     if not all(0 <= unit < width for unit in units):
-        raise OptionError(f"--units: expected numbers from 0 to {width - 1}, separated by commas, got {words!r}")
+        raise OptionError(f"--units: expected numbers from 0 to {width - 1}, separated by commas, got {text!r}")
     return units
 
 
@@ -128,8 +128,8 @@ def _parts(match: gg.dynamics.Match) -> list[tuple[int, int]]:
 
 
 def _line(before: list[str], marked: list[str], after: list[str]) -> Text:
-    """Steps with the marked ones in brackets, which stand out on a terminal."""
-    apart = "" if all(len(step) <= 1 for step in (*before, *marked, *after)) else " "
-    line = Text(apart.join(before) + apart)
-    line.append(f"[{apart.join(marked)}]", style="bold")
-    return line + Text(apart + apart.join(after))
+    """The text of steps, with the marked steps in bold brackets."""
+    separator = "" if all(len(step) <= 1 for step in (*before, *marked, *after)) else " "
+    line = Text(separator.join(before) + separator)
+    line.append(f"[{separator.join(marked)}]", style="bold")
+    return line + Text(separator + separator.join(after))

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM end a command with a sentence and the status that shells expect, also while libraries load."""
+"""Ctrl-C and SIGTERM end a command with a message and the usual exit status, even while libraries are imported."""
 
 import os
 import signal
@@ -9,26 +9,26 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-_HOW = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
+_NAMES = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
 _IMPORT = "<frozen importlib._bootstrap>"
 
 
-def status(error: BaseException) -> int:
+def exit_status(error: BaseException) -> int:
     """Return the exit status of a command that a signal ended: 130 for Ctrl-C, 143 for SIGTERM."""
     return 128 + _number(error)
 
 
-def how(error: BaseException) -> str:
+def signal_name(error: BaseException) -> str:
     """Return "interrupted" or "terminated"."""
-    return _HOW[signal.Signals(_number(error))]
+    return _NAMES[signal.Signals(_number(error))]
 
 
 @contextmanager
 def stoppable(name: str) -> Iterator[None]:
-    """Let each of the two signals raise a KeyboardInterrupt that holds its number.
+    """Convert both signals to a KeyboardInterrupt that contains the signal number.
 
-    While a library is being imported the process ends at once: libraries turn the exception into others, or leave
-    themselves half loaded, and nothing is open yet that would have to be closed.
+    During the import of a library, the process exits immediately: libraries may convert the exception to another one,
+    or remain partly imported, and no file is open yet.
 
     Args:
         name: the name of the command
@@ -40,19 +40,19 @@ def stoppable(name: str) -> Iterator[None]:
     def stop(number: int, frame: FrameType | None) -> None:
         error = KeyboardInterrupt(number)
         if _importing(frame):
-            print(f"glassgate {name}: {how(error)}", file=sys.stderr, flush=True)
-            os._exit(status(error))
+            print(f"glassgate {name}: {signal_name(error)}", file=sys.stderr, flush=True)
+            os._exit(exit_status(error))
         raise error
 
-    usual: dict[int, Any] = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
-    ours = [number for number, handler in usual.items() if signal.getsignal(number) is handler]
-    for number in ours:
+    default: dict[int, Any] = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
+    replaced = [number for number, handler in default.items() if signal.getsignal(number) is handler]
+    for number in replaced:
         signal.signal(number, stop)
     try:
         yield
     finally:
-        for number in ours:
-            signal.signal(number, usual[number])
+        for number in replaced:
+            signal.signal(number, default[number])
 
 
 def _number(error: BaseException) -> int:

@@ -1,4 +1,4 @@
-"""A report for a terminal: the text, and beneath each line strips of gates, a unit a strip, in colour or without."""
+"""The report in a terminal: text, and below each line a strip for each selected unit, with or without colour."""
 
 from collections.abc import Sequence
 
@@ -13,14 +13,14 @@ from glassgate.glass.study import Direction, Study
 
 _BLOCKS = " ▁▂▃▄▅▆▇█"
 _HIGH, _LOW, _GATE = (230, 116, 24), (58, 134, 214), (14, 150, 136)
-# So many units that follow something are shown, and steps of text in a line at most.
+# The maximum numbers of units to show and of characters in a line.
 _UNITS, _WIDEST = 3, 100
 
 
 def strips(study: Study, console: Console) -> Group:
-    """The findings, then the text line by line with strips of the units that follow something.
+    """Return the findings, and the text line by line with strips of units that follow a property of the text.
 
-    On a terminal without colours the height of a block shows the size of a value.
+    Without colours, the height of a block shows the magnitude of a value.
     """
     parts: list[Text] = [Text(f"{study.title}: {study.subtitle}", style="bold")]
     parts += [Text(f"{'!' if each.fault else '-'} {each.sentence}") for each in findings(study)]
@@ -73,7 +73,7 @@ def _of_unit(direction: Direction, unit: int, name: str) -> list[tuple[str, np.n
 
 
 def _joined(tokens: Sequence[str]) -> str:
-    """Several answers as a text: characters without blanks, words with a blank between two, the end as a sign.
+    """Join answers to a text: characters without blanks, words with blanks, and the end as a marker.
 
     Example:
         >>> _joined(["1", "4", "the end"]), _joined(["well", "done", "the end"])
@@ -85,8 +85,8 @@ def _joined(tokens: Sequence[str]) -> str:
 
 
 def _short(label: str) -> str:
-    layer, way = label.rsplit(".", 2)[-2:]
-    return f"{layer[5:]}{'>' if way == 'forward' else '<'}"
+    layer, direction = label.rsplit(".", 2)[-2:]
+    return f"{layer[5:]}{'>' if direction == 'forward' else '<'}"
 
 
 def _lines(steps: Sequence[str], width: int) -> list[range]:

@@ -1,4 +1,4 @@
-"""The trained run that a command uses: its arguments, and its task with an inference session as its network."""
+"""The arguments that name a trained run, and loading of the run for inference."""
 
 from argparse import ArgumentParser, Namespace
 from typing import Any, TypeVar

@@ -10,11 +10,11 @@ from typing import Any
 
 from rich.console import Console
 
-from glassgate.cli.arguments import add_help, add_options, add_processes, given
+from glassgate.cli.arguments import add_help, add_options, add_processes, given_options
+from glassgate.cli.invocation import invocation
 from glassgate.cli.parser import Parser
-from glassgate.cli.progress import Bar, display, told
-from glassgate.cli.started import started
-from glassgate.cli.stopping import how, status
+from glassgate.cli.progress import Bar, display, format_scores
+from glassgate.cli.stopping import exit_status, signal_name
 from glassgate.tasks import TASKS, run_class, task_class
 from glassgate.tasks.errors import OptionError
 from glassgate.tasks.options import Options, read_config
@@ -26,10 +26,10 @@ from glassgate.tasks.training.logs import PICTURE
 from glassgate.tasks.training.processes.group import group
 
 
-def command(words: list[str]) -> None:
+def command(argv: list[str]) -> None:
     """Train as requested by the arguments after `glassgate train`."""
-    if words and not words[0].startswith("-"):
-        _start(words[0], words[1:])
+    if argv and not argv[0].startswith("-"):
+        _start(argv[0], argv[1:])
         return
     parser = Parser(
         prog="glassgate train",
@@ -41,13 +41,13 @@ def command(words: list[str]) -> None:
     parser.add_argument("--resume", metavar="RUN", required=True, help="resume the interrupted run in this folder")
     parser.add_argument("--lr-find", action="store_true", help=SUPPRESS)
     add_processes(parser)
-    arguments = parser.parse_args(words)
+    arguments = parser.parse_args(argv)
     if arguments.lr_find:
         raise OptionError("--lr-find: a resumed run keeps its learning rate; omit the option, or start a new run")
     _resume(arguments.resume)
 
 
-def _start(name: str, words: list[str]) -> None:
+def _start(name: str, argv: list[str]) -> None:
     task_type = task_class(name)
     summary = TASKS[name].summary
     parser = Parser(prog=f"glassgate train {name}", description=f"{summary[0].upper()}{summary[1:]}.", add_help=False)
@@ -57,8 +57,9 @@ def _start(name: str, words: list[str]) -> None:
     parser.add_argument("--print-config", action="store_true", help="print all options as YAML and stop")
     add_processes(parser)
     add_options(parser, task_type.options_type, task_type.builtin_options)
-    arguments = parser.parse_args(words)
-    values = (read_config(arguments.config) if arguments.config else {}) | given(task_type.options_type, arguments)
+    arguments = parser.parse_args(argv)
+    values = read_config(arguments.config) if arguments.config else {}
+    values |= given_options(task_type.options_type, arguments)
     options = task_type.options_type.from_mapping(values)
     if options.training_file is None:
         options = task_type.options_type.from_mapping(task_type.builtin_options | values)
@@ -85,23 +86,23 @@ def resumable(*runs: str) -> Iterator[None]:
     try:
         yield
     except (Interrupted, KeyboardInterrupt) as error:
-        print(f"\n{how(error)}", file=sys.stderr)
+        print(f"\n{signal_name(error)}", file=sys.stderr)
         for run in runs:
             if Path(run).exists():
-                print(f"resume with: {started()} train --resume {shlex.quote(run)}", file=sys.stderr)
-        raise SystemExit(status(error)) from None
+                print(f"resume with: {invocation()} train --resume {shlex.quote(run)}", file=sys.stderr)
+        raise SystemExit(exit_status(error)) from None
 
 
 def _end(run: str, result: Mapping[str, Any], task: Task[Any, Any, Any]) -> None:
     for name in ("dev", "test"):
         if result[name]:
             table = task.summary.table(result[name])
-            print(f"{name}\n{table}" if table else f"{name:<6}{told(result[name])}")
+            print(f"{name}\n{table}" if table else f"{name:<6}{format_scores(result[name])}")
     for sentence in result.get("warnings", ()):
         print(f"warning: {sentence}")
     print(f"the run is in {run}: scores in metrics.json, learning curves in {LOGS}/ and {PICTURE}")
     print("try next:")
     options: Options = task.options
-    places = {"run": shlex.quote(run), "file": shlex.quote(options.test or options.dev or "FILE")}
-    for words in (task.builtin_try_next if options.training_file is None else ()) or task.try_next:
-        print(f"  {started()} {words.format(**places)}")
+    names = {"run": shlex.quote(run), "file": shlex.quote(options.test or options.dev or "FILE")}
+    for suggestion in (task.builtin_try_next if options.training_file is None else ()) or task.try_next:
+        print(f"  {invocation()} {suggestion.format(**names)}")

@@ -16,8 +16,8 @@ from glassgate.tasks.runs import write
 from glassgate.tasks.translation import Translation
 
 
-def command(words: list[str]) -> None:
-    """Translate as the words after `glassgate translate` say."""
+def command(argv: list[str]) -> None:
+    """Run `glassgate translate` with the given arguments."""
     parser = Parser(prog="glassgate translate", description="Translate a file, or standard input, line by line.")
     add_run(parser)
     parser.add_argument(
@@ -32,7 +32,7 @@ def command(words: list[str]) -> None:
     )
     parser.add_argument("--n-best", type=int, default=1, metavar="N", help="translations per sentence (default: 1)")
     parser.add_argument("--picture", metavar="FILE.svg", help="draw the attention of the first sentence")
-    arguments = parser.parse_args(words)
+    arguments = parser.parse_args(argv)
     task = loaded_as(Translation, arguments)
     given = {"beam": arguments.beam, "length_penalty": arguments.length_penalty}
     task.search = replace(task.search, **{name: value for name, value in given.items() if value is not None})

@@ -1,4 +1,4 @@
-"""Several processes of `glassgate train` on one machine, started and supervised by torchrun."""
+"""Starts several processes of `glassgate train` on one machine with torchrun."""
 
 import logging
 import os
@@ -11,15 +11,15 @@ from glassgate.tasks.errors import OptionError
 from glassgate.tasks.training.processes.world import in_slurm_step
 
 
-def run(words: Sequence[str], devices: int) -> int:
-    """Start `glassgate train` once for each process, and return the exit status of all.
+def run(argv: Sequence[str], devices: int) -> int:
+    """Start the processes, wait for them, and return the exit status.
 
     Args:
-        words: the arguments after `glassgate train`
-        devices: number of processes
+        argv: the arguments after `glassgate train`
+        devices: the number of processes
 
     Raises:
-        OptionError: inside a SLURM job with several tasks, which srun starts
+        OptionError: the command is in a SLURM job with several tasks, which srun must start
     """
     if int(os.environ.get("SLURM_NTASKS") or 1) > 1 and not in_slurm_step():
         raise OptionError(
@@ -30,14 +30,14 @@ def run(words: Sequence[str], devices: int) -> int:
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-    # Processes that each use all processors are many times slower than one.
+    # Each process must use only its part of the processors, because oversubscription is many times slower.
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, _processors() // devices)))
-    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)  # the sentence below is enough
+    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)  # reported below in one sentence
     where = LaunchConfig(
         1, 1, devices, run_id="glassgate", rdzv_backend="c10d", rdzv_endpoint="localhost:0", max_restarts=0
     )
     try:
-        elastic_launch(where, sys.executable)(*_program(), "train", *words)
+        elastic_launch(where, sys.executable)(*_program(), "train", *argv)
     except SignalException as error:
         return 128 + error.sigval
     except ChildFailedError as error:
@@ -54,7 +54,7 @@ def run(words: Sequence[str], devices: int) -> int:
 
 
 def _program() -> list[str]:
-    """The arguments of Python that start the command line like this process, so that suggested commands fit."""
+    """The arguments for Python that start the command line like this process, so that suggested commands are right."""
     script = Path(sys.argv[0])
     as_file = script.name == "glassgate" and script.is_file()
     return [str(script)] if as_file else ["-m", "glassgate"]

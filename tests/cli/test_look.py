@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from glassgate.cli import main
-from glassgate.cli.look import guessed
+from glassgate.cli.look import detect_task
 from tests.tasks.data.test_columns import PUBLIC, SAID
 
 
@@ -41,7 +41,7 @@ def test_the_task_is_found_out(
 ) -> None:
     path = tmp_path / name
     path.write_text(content)
-    assert guessed(str(path)) == task
+    assert detect_task(str(path)) == task
     assert main(["look", str(path)]) == 0
     assert capsys.readouterr().out.endswith(f"train on it: glassgate train {task} --data {path}\n")
 

@@ -101,9 +101,9 @@ def test_trainings_side_by_side_end_with_the_process_that_started_them(tmp_path:
     script = (
         f"import sys; sys.path.insert(0, {str(tmp_path)!r}); from functools import partial; from job import wait\n"
         "from rich.console import Console; from glassgate.cli.progress import display\n"
-        "from glassgate.cli.side_by_side import side_by_side\n"
+        "from glassgate.cli.parallel import run_parallel\n"
         f"jobs = {{'one': partial(wait, {str(tmp_path / 'pid')!r})}}\n"
-        "if __name__ == '__main__': side_by_side(jobs, display(Console()))"
+        "if __name__ == '__main__': run_parallel(jobs, display(Console()))"
     )
     (tmp_path / "main.py").write_text(script)
     process = subprocess.Popen([sys.executable, str(tmp_path / "main.py")], stderr=subprocess.DEVNULL)

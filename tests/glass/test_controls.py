@@ -20,7 +20,7 @@ from glassgate.glass.study import Passage, Study, directions
 from glassgate.tasks import TASKS, task_class
 from glassgate.tasks.data.labelled import Labelled
 from glassgate.tasks.data.pairs import Pair
-from glassgate.tasks.data.series import given
+from glassgate.tasks.data.series import series_of
 from glassgate.tasks.data.series.schema import TIME, Frequency
 from glassgate.tasks.data.tagged import Tagged
 from glassgate.tasks.data.texts import Text
@@ -55,7 +55,7 @@ def split(name: str, seed: int) -> Split[Any]:
 
     if name == "forecasting":
         values = random.normal(size=160)
-        return Split([given(values, "", np.datetime64("2024-01-01", "us"), Frequency(TIME, 10**6))])
+        return Split([series_of(values, "", np.datetime64("2024-01-01", "us"), Frequency(TIME, 10**6))])
     if name in ("language-model", "fill-blanks"):
         return Split([example()], [example()])
     return Split([example() for _ in range(32)], [example() for _ in range(PASSAGES)])

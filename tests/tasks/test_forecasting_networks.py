@@ -135,7 +135,7 @@ def test_what_segments_share_is_computed_once(cell: str, monkeypatch: pytest.Mon
     monkeypatch.setattr(networks, "_CHUNK", 3 * 3 * 10)  # three rows of three segments of ten units
     with gg.engine("reference"), FlopCounterMode(display=False) as shared:
         found = measured()
-    monkeypatch.setattr(ours, "_sharing", ours._one_by_one)
+    monkeypatch.setattr(ours, "_in_chunks", ours._one_by_one)
     with gg.engine("reference"), FlopCounterMode(display=False) as alone:
         torch.testing.assert_close(found, measured(), rtol=1e-9, atol=1e-11)
     assert shared.get_total_flops() < alone.get_total_flops()
@@ -148,7 +148,7 @@ def test_edits_and_recordings_see_the_segments_of_the_horizon(monkeypatch: pytes
     with gg.edit(ours.encoder, closed), gg.record(ours.encoder) as tape:
         edited = ours(given).forecast
     assert tape["layer0.forward.z"].shape[:2] == (1, 5 * 3)
-    monkeypatch.setattr(ours, "_sharing", ours._one_by_one)
+    monkeypatch.setattr(ours, "_in_chunks", ours._one_by_one)
     with gg.edit(ours.encoder, closed):
         torch.testing.assert_close(ours(given).forecast, edited)
     assert (ours(given).forecast - edited).abs().max() > 0.01

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from glassgate.cli import main
-from glassgate.cli.look import guessed
+from glassgate.cli.look import detect_task
 from glassgate.tasks import task_class
 from glassgate.tasks.data.files import encoding_of, read_lines
 from glassgate.tasks.errors import DataError
@@ -104,7 +104,7 @@ def test_texts_and_labels(kind: str, tmp_path: Path, capsys: pytest.CaptureFixtu
     found, said = texts(path)
     assert sorted(found) == sorted(ROWS)
     assert said.endswith("; 4 texts, 2 labels")
-    assert guessed(str(path)) == "classification"
+    assert detect_task(str(path)) == "classification"
     assert main(["look", str(path)]) == 0
     assert "train on it: glassgate train classification" in capsys.readouterr().out
 
@@ -155,7 +155,7 @@ def test_tokens_in_excel_and_in_a_json_array(tmp_path: Path) -> None:
             [("EU", "B-ORG"), ("runs", "O")],
             [("no", "O")],
         ]
-        assert guessed(str(tmp_path / name)) == "tagging"
+        assert detect_task(str(tmp_path / name)) == "tagging"
 
 
 def test_notes_without_an_option(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -178,7 +178,7 @@ def test_pairs_without_a_header(tmp_path: Path) -> None:
     path = tmp_path / "pairs.tsv"
     path.write_text("".join(f"number {k}\tNummer {k}\n" for k in range(30)))
     assert read("translation", path)[0][1].target == "Nummer 1"
-    assert guessed(str(path)) == "translation"
+    assert detect_task(str(path)) == "translation"
 
 
 def test_look_takes_the_options_of_train(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from glassgate.cli import main
-from glassgate.cli.look import guessed
+from glassgate.cli.look import detect_task
 from glassgate.tasks.data.token_table import detect_token_table, read_tokens
 from glassgate.tasks.errors import DataError
 
@@ -62,7 +62,7 @@ def test_empty_rows_between_sentences(file: Path) -> None:
 def test_a_table_of_texts_is_none_of_tokens(file: Path) -> None:
     for table in ("text,label\na b,x\nc d,y\n", "sentence_id,text,label\n1,a b,x\n2,c d,y\n", "sentence,label\na,x\n"):
         file.write_text(table)
-        assert guessed(str(file)) == "classification"
+        assert detect_task(str(file)) == "classification"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Several trainings at the same time, each in its own process, with their progress bars in one terminal."""
+"""Runs several trainings in parallel processes, with their progress bars in one terminal."""
 
 import signal
 import time
@@ -18,7 +18,7 @@ from glassgate.tasks.training.signals import end_with_parent
 Result = TypeVar("Result")
 
 
-def side_by_side(jobs: Mapping[str, Callable[[Progress], Result]], display: rich.Progress) -> dict[str, Result]:
+def run_parallel(jobs: Mapping[str, Callable[[Progress], Result]], display: rich.Progress) -> dict[str, Result]:
     """Run all jobs in parallel and return their results.
 
     Args:
@@ -70,6 +70,9 @@ class _Relay(Progress):
 
     def begin(self, units: int, done: int) -> None:
         self.send("begin", units, done)
+
+    def change(self, units: int) -> None:
+        self.send("change", units)
 
     def step(self, units: int, loss: float) -> None:
         self.send("step", units, loss)

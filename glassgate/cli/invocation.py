@@ -1,4 +1,4 @@
-"""How the command line was started, so that suggested commands can be copied."""
+"""The shell command that started the command line, for suggested commands that can be copied."""
 
 import shlex
 import shutil
@@ -6,16 +6,16 @@ import sys
 from pathlib import Path
 
 
-def started() -> str:
-    """Return the words that start it again: `glassgate`, its path where that is not found, or `python -m glassgate`."""
-    given = Path(sys.argv[0])
-    if given.name == "__main__.py" and given.parent.name == "glassgate":
+def invocation() -> str:
+    """Return `glassgate`, its path if it is not on the PATH, or `python -m glassgate`."""
+    script = Path(sys.argv[0])
+    if script.name == "__main__.py" and script.parent.name == "glassgate":
         python = Path(sys.executable)
         known = shutil.which(python.name)
         return f"{python.name if known and Path(known).samefile(python) else _short(python)} -m glassgate"
-    if given.stem != "glassgate" or shutil.which("glassgate"):
+    if script.stem != "glassgate" or shutil.which("glassgate"):
         return "glassgate"
-    return _short(given)
+    return _short(script)
 
 
 def _short(path: Path) -> str:

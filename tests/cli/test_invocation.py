@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from glassgate.cli.started import started
+from glassgate.cli.invocation import invocation
 
 
 @pytest.mark.parametrize(
@@ -28,4 +28,4 @@ def test_started(given: str, on_path: bool, said: str, tmp_path: Path, monkeypat
     monkeypatch.setattr(sys, "argv", [given])
     monkeypatch.setattr(sys, "executable", str(folder / "python"))
     monkeypatch.setenv("PATH", str(folder) if on_path else "/nowhere")
-    assert started() == said
+    assert invocation() == said
