@@ -25,7 +25,7 @@ def found():
         patch.setattr(directions, "PARAMETERS", 6_000)
         patch.setattr(directions, "BATCH", 8)
         train, test = text_of(_examples()[:30], _examples()[30:])
-        yield directions.measure(train, test, Settings(updates=150, seeds=1), told=lambda _: None)
+        yield directions.measure(train, test, Settings(updates=150, seeds=1), report=lambda _: None)
     torch.set_num_threads(threads)
 
 
