@@ -117,9 +117,9 @@ def _train(reader: Reader, text: Text, targets: Tensor, updates: int, seed: int)
     optimizer = torch.optim.Adam(reader.parameters(), lr=0.01)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, updates)
     losses = []
-    for units, wanted, lengths in _batches(text, targets, updates, seed):
+    for units, batch_targets, lengths in _batches(text, targets, updates, seed):
         logits = reader(reader.embedding(units), lengths)
-        loss = F.cross_entropy(logits.flatten(0, 1), wanted.flatten(), ignore_index=NOTHING)
+        loss = F.cross_entropy(logits.flatten(0, 1), batch_targets.flatten(), ignore_index=NOTHING)
         optimizer.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(reader.parameters(), 1.0)
@@ -253,7 +253,7 @@ def write(found: dict[str, Any], folder: Path) -> list[Path]:
         f"Labels right in unseen text: reading both ways {means['both']:.2%}, forward {means['forward']:.2%}, "
         f"backward {means['backward']:.2%}; the second direction is worth {100 * (means['both'] - best):.1f} points.",
         f"As a language model the network of two directions falls to {last['both']:.3f} nats per unit (one direction: "
-        f"{last['forward']:.3f}): it reads the answer, one unit ahead, and what it writes on its own is rubbish.",
+        f"{last['forward']:.3f}): it reads the answer, one unit ahead, and the text that it generates is meaningless.",
     ]
     samples = "".join(f"<h3>{_DIRECTIONS[row['reads']]}</h3><pre>{escape(row['written'])}</pre>" for row in models)
     sections = [

@@ -257,6 +257,6 @@ def _method(contest: Contest) -> str:
         "recurrent weights and, where a gate keeps, biases drawn as by Tallec and Ollivier (2018). A "
         f"problem counts as solved when {_solved()}: numbers within 0.04 of their targets, classes with every output "
         "within 0.3 of 0 or 1; multiplication when at most 12 of the last 2,000 are "
-        "wrong. A training whose loss stands still in its second quarter is given up at half its sequences. The "
+        "wrong. A training stops at half of its sequences if its loss does not fall in the second quarter. The "
         "paper's networks are smaller (93 weights for adding) and learn from one sequence at a time.</p>"
     )

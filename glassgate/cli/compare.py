@@ -234,7 +234,7 @@ def _run(contest: Contest, folder: Path, processes: int, console: Console) -> li
         try:
             return contests.run(contest.trials, folder, processes, report)
         except KeyboardInterrupt:
-            console.print(f"What has ended is kept in {folder}; the same command continues.", soft_wrap=True)
+            console.print(f"Finished trainings are in {folder}; run the same command to continue.", soft_wrap=True)
             raise
 
 

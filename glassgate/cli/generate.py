@@ -33,7 +33,7 @@ def command(argv: list[str]) -> None:
     parser.add_argument("--seed", type=int, metavar="N", help="the same seed gives the same text (default: random)")
     arguments = parser.parse_args(argv)
     task = loaded_as(LanguageModel, arguments)
-    made = task.generate(
+    pieces = task.generate(
         arguments.prompt,
         arguments.length,
         temperature=arguments.temperature,
@@ -42,7 +42,7 @@ def command(argv: list[str]) -> None:
         seed=arguments.seed,
     )
     sys.stdout.write(arguments.prompt)
-    for piece in made:
+    for piece in pieces:
         sys.stdout.write(piece)
         sys.stdout.flush()
     sys.stdout.write("\n")

@@ -75,7 +75,7 @@ class Bar(Callbacks):
         self._print(f"epoch {number}  {format_scores(scores)}")
 
     def stopping(self) -> None:
-        self._print("stops after this step; Ctrl-C again stops at once")
+        self._print("stopping after this step; press Ctrl-C again to stop immediately")
 
     def end(self) -> None:
         self.display.stop_task(self.row)

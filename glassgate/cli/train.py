@@ -25,7 +25,7 @@ def command(argv: list[str]) -> None:
     world, devices = from_environment(), arguments.devices or 1
     if world.size > 1 and arguments.devices not in (None, world.local_size):
         raise OptionError(
-            f"devices: {devices} asked for, and {world.launcher} has started {world.local_size}; leave --devices out"
+            f"devices: expected {world.local_size}, as {world.launcher} has started, got {devices}; leave --devices out"
         )
     if world.size > 1 or devices == 1 or any(option in _HELP for option in rest):
         if world.size > 1:  # Glassgate reports errors of the communication itself

@@ -34,8 +34,8 @@ def command(argv: list[str]) -> None:
     parser.add_argument("--picture", metavar="FILE.svg", help="draw the attention of the first sentence")
     arguments = parser.parse_args(argv)
     task = loaded_as(Translation, arguments)
-    given = {"beam": arguments.beam, "length_penalty": arguments.length_penalty}
-    task.search = replace(task.search, **{name: value for name, value in given.items() if value is not None})
+    settings = {"beam": arguments.beam, "length_penalty": arguments.length_penalty}
+    task.search = replace(task.search, **{name: value for name, value in settings.items() if value is not None})
     if not 1 <= arguments.n_best <= task.search.beam:
         raise OptionError(
             f"n_best: expected 1 to {task.search.beam}, the size of the beam, got {arguments.n_best}; enlarge --beam"

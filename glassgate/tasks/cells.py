@@ -73,7 +73,7 @@ def build_cell(value: "str | gg.Cell") -> "gg.Cell":
         return value
     types: dict[str, type[gg.Cell]] = {each.lower(): getattr(gg.cells, each) for each in gg.cells.__all__}
     if value not in types:
-        raise OptionError(f"cell: expected the equations of {value}, got its name alone; train again")
+        raise OptionError(f"cell: expected the equations of {value}, got only its name; train again")
     return types[value]()
 
 

@@ -206,19 +206,19 @@ def _check(each: "dataclasses.Field[Any]", kind: Any, value: Any) -> None:
         return
     rules = each.metadata
     if not isinstance(value, kind) or (kind is not bool and isinstance(value, bool)):
-        wanted = f"a value of type {kind.__name__}"
+        expected = f"a value of type {kind.__name__}"
     elif rules["choices"] is not None and value not in rules["choices"]:
-        wanted = f"one of {', '.join(map(str, rules['choices']))}"
+        expected = f"one of {', '.join(map(str, rules['choices']))}"
     elif rules["least"] is not None and not value >= rules["least"]:
-        wanted = f"{rules['least']} or more"
+        expected = f"{rules['least']} or more"
     elif kind is float and not math.isfinite(value):
-        wanted = "a finite number"
+        expected = "a finite number"
     elif kind in (int, float) and not value <= (most := _most(kind, rules["most"])):
-        wanted = f"{most:,} or less"
+        expected = f"{most:,} or less"
     else:
         return
-    raise OptionError(f"{each.name}: expected {wanted}, got {value!r}")
+    raise OptionError(f"{each.name}: expected {expected}, got {value!r}")
 
 
-def _most(kind: type, given: float | None) -> float:
-    return given if given is not None else _MOST if kind is int else math.inf
+def _most(kind: type, limit: float | None) -> float:
+    return limit if limit is not None else _MOST if kind is int else math.inf

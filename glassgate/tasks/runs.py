@@ -114,7 +114,7 @@ class Run:
         """
         if not (self.path / MODEL).exists():
             raise RunError(
-                f"{self.path}: half-written, it has no {MODEL} yet; "
+                f"{self.path}: incomplete, it has no {MODEL} yet; "
                 f"finish the training: glassgate train --resume {self.path}"
             )
         return _loaded(self.path / MODEL)[0]
@@ -157,10 +157,10 @@ class Run:
             RunError: the run is finished, or is a model written by `Task.save`
         """
         if "data" not in self.content:
-            raise RunError(f"{self.path}: expected a training to resume, got a model that was saved alone")
+            raise RunError(f"{self.path}: expected an unfinished run, got a model without a training")
         if (self.path / METRICS).exists():
             raise RunError(
-                f"{self.path}: this run has ended, nothing is left to resume; "
+                f"{self.path}: the run is finished and cannot be resumed; "
                 f"its scores are in {METRICS}, and `glassgate {use.format(run=self.path, file='FILE')}` uses it"
             )
 
@@ -220,7 +220,7 @@ def write(path: Path, content: bytes, run: Path | None = None) -> None:
 def write_error(path: Path, run: Path, error: OSError) -> RunError:
     """Return the error for a file of a run that cannot be written."""
     return RunError(
-        f"{path}: could not be written ({error.strerror}); what was saved before is whole, so once there is room, "
+        f"{path}: could not be written ({error.strerror}); files saved earlier are complete: free disk space, then "
         f"resume with: glassgate train --resume {run}"
     )
 
@@ -228,7 +228,7 @@ def write_error(path: Path, run: Path, error: OSError) -> RunError:
 def damaged(run: str | Path, error: Exception) -> RunError:
     """Return the error for a run.json from which no network can be built, for example after an edit."""
     return RunError(
-        f"{Path(run) / RUN}: no network can be made of it ({error!r}); copy the folder again, or train again"
+        f"{Path(run) / RUN}: no network can be built from it ({error!r}); copy the folder again, or train again"
     )
 
 
@@ -240,7 +240,7 @@ def version_mismatch(run: str | Path, error: OptionError) -> RunError:
 
 
 def _unusable(path: Path, why: str | None) -> RunError:
-    return RunError(f"{path}: no folder for the run can be made there ({why}); give another --run")
+    return RunError(f"{path}: cannot create the run folder ({why}); give another --run")
 
 
 def _is_complete(content: Mapping[str, Any]) -> bool:

@@ -140,9 +140,9 @@ def test_a_run_that_cannot_be_written_is_refused_before_data_is_read(
 ) -> None:
     (tmp_path / "file").touch()
     for run, message in [
-        ("x" * 300, "no folder for the run can be made there .*[Nn]ame too long.*; give another --run"),
-        (tmp_path / "file" / "run", "no folder for the run can be made there .*; give another --run"),
-        ("/proc/run", "no folder for the run can be made there"),
+        ("x" * 300, "cannot create the run folder .*[Nn]ame too long.*; give another --run"),
+        (tmp_path / "file" / "run", "cannot create the run folder .*; give another --run"),
+        ("/proc/run", "cannot create the run folder"),
     ]:
         assert main(["train", "tagging", "--data=none.tsv", f"--run={run}"]) == 2
         err = said(capsys)
@@ -202,7 +202,7 @@ def with_options(content: dict[str, Any], **options: int) -> str:
     [
         (lambda content: NESTED, "damaged or cut short"),
         (lambda content: json.dumps(content | {"vocabularies": [1]}), "damaged or cut short"),
-        (lambda content: json.dumps(content | {"vocabularies": {}}), "no network can be made of it|do not fit"),
+        (lambda content: json.dumps(content | {"vocabularies": {}}), "no network can be built from it|do not fit"),
         (lambda content: json.dumps(content | {"format": 1e400}), "damaged or cut short"),
         (lambda content: json.dumps(content | {"task": []}), "damaged or cut short"),
         (lambda content: json.dumps(content | {"options": {"hidden_size": "many"}}), "made by another version"),

@@ -136,5 +136,5 @@ def test_a_run_folder_executes_no_file(file: Path, tmp_path: Path) -> None:
         (tmp_path / "run" / "run.json").read_text().replace('"cell": "lstm"', f'"cell": "{file}:Leaky"')
     )
     file.write_text("raise SystemExit('executed')")
-    with pytest.raises(OptionError, match=r"cell: expected the equations of .*mine\.py:Leaky, got its name alone"):
+    with pytest.raises(OptionError, match=r"cell: expected the equations of .*mine\.py:Leaky, got only its name"):
         Tagging.load(tmp_path / "run")

@@ -48,7 +48,7 @@ def test_no_run(tmp_path: Path) -> None:
 
 def test_no_weights_yet(run: Path) -> None:
     (run / "model.safetensors").unlink()
-    message = r"half-written, it has no model\.safetensors yet; finish the training: glassgate train --resume .*run"
+    message = r"incomplete, it has no model\.safetensors yet; finish the training: glassgate train --resume .*run"
     with pytest.raises(RunError, match=message):
         Tagging.load(run)
 
@@ -112,7 +112,7 @@ def test_another_task(run: Path) -> None:
 
 
 def test_saved_model_cannot_be_resumed(run: Path) -> None:
-    with pytest.raises(RunError, match="expected a training to resume, got a model that was saved alone"):
+    with pytest.raises(RunError, match="expected an unfinished run, got a model without a training"):
         Tagging.resume(run, Split(sentences(10)))
 
 
@@ -142,7 +142,7 @@ def test_full_disk_leaves_the_last_good_file(tmp_path: Path, monkeypatch: pytest
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    message = r"file: could not be written \(No space left on device\); what was saved before is whole, .* --resume"
+    message = r"file: could not be written \(No space left on device\); files saved earlier are complete: .* --resume"
     with pytest.raises(RunError, match=message):
         runs.write(tmp_path / "file", b"newer")
     assert (tmp_path / "file").read_bytes() == b"good"

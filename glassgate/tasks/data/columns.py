@@ -174,22 +174,22 @@ def _layout(
     return Layout(separator, width, unit, label, index, names, scheme, tuple(others))
 
 
-def column_number(option: str, path: str | Path, given: str | None, width: int, names: Sequence[str]) -> int | None:
+def column_number(option: str, path: str | Path, value: str | None, width: int, names: Sequence[str]) -> int | None:
     """Return the number, from 0, of the column that an option names.
 
     Raises:
         OptionError: the column does not exist
     """
-    if given is None:
+    if value is None:
         return None
-    if given in names:
-        return names.index(given)
-    if not given.isdecimal() or int(given) < 1:
+    if value in names:
+        return names.index(value)
+    if not value.isdecimal() or int(value) < 1:
         known = f", or one of {', '.join(names)}," if names else ""
-        raise OptionError(f"{option}: expected a number from 1{known} for this format, got {given!r}")
-    if int(given) > width:
-        raise OptionError(f"{option}: expected 1 to {width}, as {path} has so many columns, got {given}")
-    return int(given) - 1
+        raise OptionError(f"{option}: expected a number from 1{known} for this format, got {value!r}")
+    if int(value) > width:
+        raise OptionError(f"{option}: expected 1 to {width}, as {path} has so many columns, got {value}")
+    return int(value) - 1
 
 
 def _separator(lines: Sequence[str]) -> str | None:

@@ -44,7 +44,7 @@ def hold_out(
     if bounds[-1] > 3 * count:  # a few contents make up most of the examples, and are in all parts
         bounds = [0, count, 2 * count]
     dev, test, train = (sorted(order[start:stop]) for start, stop in zip(bounds, (*bounds[1:], None), strict=True))
-    return _taken(examples, train), _taken(examples, dev), _taken(examples, test)
+    return _select(examples, train), _select(examples, dev), _select(examples, test)
 
 
 def _hash(content: Any) -> bytes:
@@ -52,7 +52,7 @@ def _hash(content: Any) -> bytes:
     return hashlib.blake2b(raw, digest_size=8).digest()
 
 
-def _taken(examples: Sequence[Example], places: list[int]) -> Sequence[Example]:
+def _select(examples: Sequence[Example], places: list[int]) -> Sequence[Example]:
     return (
         examples[np.array(places, np.int64)] if isinstance(examples, Stored) else [examples[place] for place in places]
     )

@@ -82,7 +82,7 @@ def _ts(path: str | Path) -> Iterator[Series]:
             labels = values[:1] == ["true"]
             classes = values[1:] or None
         elif tag == "@timestamps" and values == ["true"]:
-            raise DataError(path, number, "expected values alone, got time stamps; write the series without them")
+            raise DataError(path, number, "expected only values, got time stamps; write the series without them")
         elif tag == "@data":
             data = True
         elif not tag.startswith("@"):

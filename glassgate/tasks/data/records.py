@@ -49,7 +49,7 @@ def read(path: str | Path, kind: str = "") -> Iterator[tuple[int, Any, Names]]:
     return readers.get(kind or kind_of(path), _json_lines)(path)
 
 
-def parts(given: Any) -> dict[str, Any]:
+def parts(data: Any) -> dict[str, Any]:
     """Return the train, dev and test parts of a `DatasetDict`; any other object is the train part.
 
     Example:
@@ -58,22 +58,22 @@ def parts(given: Any) -> dict[str, Any]:
         >>> parts([1])
         {'train': [1], 'dev': (), 'test': ()}
     """
-    if not isinstance(given, Mapping):
-        return {"train": given, "dev": (), "test": ()}
-    dev = next((given[name] for name in ("validation", "dev", "valid") if name in given), ())
-    return {"train": given.get("train", ()), "dev": dev, "test": given.get("test", ())}
+    if not isinstance(data, Mapping):
+        return {"train": data, "dev": (), "test": ()}
+    dev = next((data[name] for name in ("validation", "dev", "valid") if name in data), ())
+    return {"train": data.get("train", ()), "dev": dev, "test": data.get("test", ())}
 
 
-def rows_of(given: Any) -> Iterator[tuple[int, Any, Names]]:
+def rows_of(data: Any) -> Iterator[tuple[int, Any, Names]]:
     """Yield the rows of a `datasets.Dataset`, a pandas frame, an Arrow table or a list of mappings, as `read` does."""
-    features = getattr(given, "features", None) or {}
+    features = getattr(data, "features", None) or {}
     names = {key: found for key, feature in features.items() if (found := _names_of(feature))}
-    if hasattr(given, "to_pylist"):
-        rows = given.to_pylist()
-    elif hasattr(given, "to_dict") and hasattr(given, "columns"):
-        rows = given.to_dict("records")
+    if hasattr(data, "to_pylist"):
+        rows = data.to_pylist()
+    elif hasattr(data, "to_dict") and hasattr(data, "columns"):
+        rows = data.to_dict("records")
     else:
-        rows = given
+        rows = data
     for number, row in enumerate(rows, start=1):
         yield number, {key: _plain(value) for key, value in row.items()}, names
 

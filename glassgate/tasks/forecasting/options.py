@@ -81,7 +81,7 @@ class ForecastingOptions(Options):
         super().__post_init__()
         if self.bidirectional and self.model != "direct":
             raise OptionError(
-                f"bidirectional: expected one direction for the {self.model} model, which goes on from where the past "
+                f"bidirectional: expected one direction for the {self.model} model, which continues where the past "
                 "ends, got two; leave the option out, or choose --model direct"
             )
         if self.model == "recursive" and self.past:

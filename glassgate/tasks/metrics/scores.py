@@ -63,33 +63,33 @@ class LabelCounts(Metric):
     full_state_update = False
     counted: ClassVar[str] = "label"
 
-    right: Tensor
-    found: Tensor
-    wanted: Tensor
+    correct: Tensor
+    predicted: Tensor
+    true: Tensor
 
     def __init__(self, names: Sequence[str]):
         super().__init__()
         self.names = list(names)
-        for name in ("right", "found", "wanted"):
+        for name in ("correct", "predicted", "true"):
             self.add_state(name, torch.zeros(len(self.names), dtype=torch.long), dist_reduce_fx="sum")
 
-    def count(self, right: Tensor, found: Tensor, wanted: Tensor) -> None:
+    def count(self, correct: Tensor, predicted: Tensor, true: Tensor) -> None:
         """Add indices of labels, `(S,)` each: correct predictions, all predictions, and true labels."""
-        for counts, labels in ((self.right, right), (self.found, found), (self.wanted, wanted)):
+        for counts, labels in ((self.correct, correct), (self.predicted, predicted), (self.true, true)):
             counts += labels.bincount(minlength=len(counts))
 
     def by_label(self) -> dict[str, LabelScores]:
         """Return the scores of each label that occurs or was predicted, the most frequent first."""
-        rows = zip(self.names, self.right.tolist(), self.found.tolist(), self.wanted.tolist(), strict=True)
+        rows = zip(self.names, self.correct.tolist(), self.predicted.tolist(), self.true.tolist(), strict=True)
         scores = {
             name: {
-                "precision": right / max(1, found),
-                "recall": right / max(1, wanted),
-                "f1": 2 * right / (found + wanted),
-                "support": wanted,
+                "precision": correct / max(1, predicted),
+                "recall": correct / max(1, true),
+                "f1": 2 * correct / (predicted + true),
+                "support": true,
             }
-            for name, right, found, wanted in rows
-            if found + wanted
+            for name, correct, predicted, true in rows
+            if predicted + true
         }
         return dict(sorted(scores.items(), key=lambda row: (-row[1]["support"], row[0])))
 
@@ -139,5 +139,5 @@ class MacroF1(LabelCounts):
 
     def compute(self) -> Tensor:
         """Return the mean, NaN without labels."""
-        total = self.found + self.wanted
-        return (2.0 * self.right.double() / total)[total > 0].mean()
+        total = self.predicted + self.true
+        return (2.0 * self.correct.double() / total)[total > 0].mean()

@@ -56,7 +56,7 @@ def confusion_picture(counts: Sequence[Sequence[int]], labels: Sequence[str], pa
     size = min(10.0, 900 / len(labels))
     axes.set_xticks(range(len(labels)), labels, rotation=90 if max(map(len, labels)) > 2 else 0, fontsize=size)
     axes.set_yticks(range(len(labels)), labels, fontsize=size)
-    axes.set(xlabel="given", ylabel="true")
+    axes.set(xlabel="predicted", ylabel="true")
     for row, of_row in enumerate(counts):
         for column, count in enumerate(of_row):
             if count:

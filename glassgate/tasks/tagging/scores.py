@@ -42,18 +42,18 @@ class EntityScores(LabelCounts):
     def update(self, preds: Tensor, target: Tensor) -> None:
         """Add a batch: both `(N, L)`, `target` negative at padding."""
         none = target < 0
-        found, found_ends, found_types = self._entities(preds, none)
-        wanted, wanted_ends, wanted_types = self._entities(target, none)
-        same = (found_ends == wanted_ends) & (found_types == wanted_types)
-        self.count(wanted_types[found & wanted & same], found_types[found], wanted_types[wanted])
+        predicted, predicted_ends, predicted_types = self._entities(preds, none)
+        true, true_ends, true_types = self._entities(target, none)
+        same = (predicted_ends == true_ends) & (predicted_types == true_types)
+        self.count(true_types[predicted & true & same], predicted_types[predicted], true_types[true])
 
     def compute(self) -> dict[str, Tensor]:
         """Return the scores over all types, 0 without entities."""
-        right, found, wanted = self.right.sum().double(), self.found.sum(), self.wanted.sum()
+        correct, predicted, true = self.correct.sum().double(), self.predicted.sum(), self.true.sum()
         return {
-            "precision": right / found.clamp(min=1),
-            "recall": right / wanted.clamp(min=1),
-            "f1": 2 * right / (found + wanted).clamp(min=1),
+            "precision": correct / predicted.clamp(min=1),
+            "recall": correct / true.clamp(min=1),
+            "f1": 2 * correct / (predicted + true).clamp(min=1),
         }
 
     def _entities(self, labels: Tensor, none: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -83,12 +83,12 @@ class WholeTokens(Metric):
 
     full_state_update = False
 
-    right: Tensor
+    correct: Tensor
     total: Tensor
 
     def __init__(self) -> None:
         super().__init__()
-        self.add_state("right", torch.tensor(0), dist_reduce_fx="sum")
+        self.add_state("correct", torch.tensor(0), dist_reduce_fx="sum")
         self.add_state("total", torch.tensor(0), dist_reduce_fx="sum")
 
     def update(self, preds: Tensor, target: Tensor, tokens: Tensor) -> None:
@@ -98,12 +98,12 @@ class WholeTokens(Metric):
         numbers, places = torch.unique((tokens + rows)[inside], return_inverse=True)
         wrong = torch.zeros(len(numbers), dtype=torch.long, device=tokens.device)
         wrong.index_add_(0, places, (preds != target)[inside].long())
-        self.right += (wrong == 0).sum()
+        self.correct += (wrong == 0).sum()
         self.total += len(numbers)
 
     def compute(self) -> Tensor:
         """Return the fraction, NaN without tokens."""
-        return self.right / self.total
+        return self.correct / self.total
 
 
 class Frames(LabelCounts):
@@ -132,11 +132,11 @@ class Frames(LabelCounts):
 
     def update(self, preds: Tensor, target: Tensor, intents: Tensor, true_intents: Tensor) -> None:
         """Add a batch: labels `(N, L)`, `target` negative at padding, and intents `(N,)`."""
-        right, known = intents == true_intents, true_intents >= 0
-        self.count(true_intents[right], intents[known], true_intents[known])
-        self.frames += (right & ((preds == target) | (target < 0)).all(1)).sum()
-        self.sequences += len(right)
+        correct, known = intents == true_intents, true_intents >= 0
+        self.count(true_intents[correct], intents[known], true_intents[known])
+        self.frames += (correct & ((preds == target) | (target < 0)).all(1)).sum()
+        self.sequences += len(correct)
 
     def compute(self) -> dict[str, Tensor]:
         """Return the two fractions."""
-        return {"intent_accuracy": self.right.sum() / self.sequences, "frame_accuracy": self.frames / self.sequences}
+        return {"intent_accuracy": self.correct.sum() / self.sequences, "frame_accuracy": self.frames / self.sequences}

@@ -53,7 +53,8 @@ def find_rate(task: AnyTask, data: Sequence[Encoded], processes: Group) -> RateS
     """
     if processes.size > 1:
         raise OptionError(
-            "lr_find: one process alone searches; start one, then give its rate to all with --learning-rate"
+            f"lr_find: expected one process, got {processes.size}; find the rate with one process, then pass it to all "
+            "with --learning-rate"
         )
     training = Training(task, data, [], processes)
     rates, losses = np.geomspace(_LOWEST, _HIGHEST, _STEPS).tolist(), list[float]()

@@ -165,7 +165,7 @@ class Training:
         if schedule.most == schedule.epochs:
             return text
         return (
-            f"{text}; while the dev score improves training goes on, up to {plural(schedule.most, 'epoch')} "
+            f"{text}; training continues while the dev score improves, up to {plural(schedule.most, 'epoch')} "
             f"({duration(epoch_seconds * schedule.most)}; --max-epochs)"
         )
 

@@ -113,7 +113,7 @@ def test_arrays(tmp_path: Path) -> None:
             "@classLabel true a\n@data\n1:b\n",
             r"a\.ts:3: expected one of the labels of @classLabel, a, got 'b'; correct it",
         ),
-        ("a.ts", "@timeStamps true\n@data\n", r"a\.ts:1: expected values alone, got time stamps"),
+        ("a.ts", "@timeStamps true\n@data\n", r"a\.ts:1: expected only values, got time stamps"),
         ("a.ts", "1,2:a\n", r"a\.ts:1: expected a tag such as @classLabel or @data"),
         ("a.ts", "@classLabel true a\n", r"a\.ts: expected a line @data and the series after it"),
     ],

@@ -99,7 +99,7 @@ def test_the_learning_rate_is_found_and_kept(
 def test_a_learning_rate_that_cannot_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
     task = Tagging(TaggingOptions.from_mapping({**SMALL, "lr_find": True, "epochs": 1}))
     several: Any = SimpleNamespace(size=2)
-    with pytest.raises(OptionError, match="lr_find: one process alone searches; start one, then give its rate to all"):
+    with pytest.raises(OptionError, match="lr_find: expected one process, got 2; find the rate with one"):
         rate.find_rate(task, [], several)
     monkeypatch.setattr(rate, "_LOWEST", 1e30)
     monkeypatch.setattr(rate, "_HIGHEST", 1e31)

@@ -158,7 +158,7 @@ def test_part_of_a_checkpoint_is_never_read(tmp_path: Path) -> None:
 
 def test_ended_run(tmp_path: Path) -> None:
     Tagging(TaggingOptions.from_mapping(SIZES | {"epochs": 1})).fit(SPLIT, run=tmp_path / "run")
-    with pytest.raises(RunError, match=r"run: this run has ended, nothing is left to resume; .* `glassgate predict"):
+    with pytest.raises(RunError, match=r"run: the run is finished and cannot be resumed; .* `glassgate predict"):
         Tagging.resume(tmp_path / "run", SPLIT)
 
 

@@ -134,11 +134,11 @@ class Group:
 
     def broadcast_result(self, make: Callable[[], Value]) -> Value:
         """Call a function in process 0 and return its result in all processes; a UserError is raised in all."""
-        made: Any = None
+        result: Any = None
         with self.shared_errors():
             if self.leads:
-                made = make()
-        return self.broadcast(made)
+                result = make()
+        return self.broadcast(result)
 
     @contextmanager
     def shared_errors(self) -> Iterator[None]:

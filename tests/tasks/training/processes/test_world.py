@@ -108,7 +108,7 @@ def test_errors_of_the_command_line(capsys: pytest.CaptureFixture[str], monkeypa
     for name, value in TORCHRUN.items():
         monkeypatch.setenv(name, value)
     assert main(["train", "tagging", "--devices", "4"]) == 2
-    assert "devices: 4 asked for, and torchrun has started 2; leave --devices out" in capsys.readouterr().err
+    assert "devices: expected 2, as torchrun has started, got 4; leave --devices out" in capsys.readouterr().err
 
 
 WORKER = """
