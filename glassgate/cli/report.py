@@ -90,8 +90,8 @@ def command(argv: list[str]) -> None:
         ]
         if not arguments.terminal:
             tick("choosing places to search")
-            for each, run, shown in zip(tasks, runs, studies, strict=True):
-                shown.places = places_of(each, run, split, shown, BYTES // len(studies))
+            for trained, run, shown in zip(tasks, runs, studies, strict=True):
+                shown.places = places_of(trained, run, split, shown, BYTES // len(studies))
         tick("drawing the page")
         interactive = None
         if arguments.live:
