@@ -12,7 +12,8 @@ from glassgate.tasks.pictures.charts import save_figure
 Content = dict[str, Any]
 
 LEGEND = """In bold: missed targets. Spread: half the distance between the quartiles of a point's rounds, median of all
-points. Error: the largest difference of ours from float64, relative to the largest value."""
+points. Error: the largest difference of Glassgate from float64, relative to the largest value. The column "ours" is
+Glassgate."""
 
 
 def write(folder: Path) -> None:
@@ -197,7 +198,7 @@ def _label(content: Content) -> str:
 
 def _draw_figures(axes: Any, y: int, content: Content) -> None:
     values, wanted = [p["figure"] for p in measured(content)], content["wanted"]
-    axes.plot(values, [y] * len(values), "o", color="tab:blue", alpha=0.35, markeredgewidth=0, label="a size")
+    axes.plot(values, [y] * len(values), "o", color="tab:blue", alpha=0.35, markeredgewidth=0, label="one size")
     axes.plot(geometric_mean(values), y, "|", color="black", markersize=14, label="geometric mean")
     if (goal := wanted["mean"] or wanted["worst"]) is not None:
         axes.plot(goal, y, "<" if wanted["cost"] else ">", color="tab:red", markersize=5, label="target")
@@ -205,8 +206,8 @@ def _draw_figures(axes: Any, y: int, content: Content) -> None:
 
 def _draw_errors(axes: Any, y: int, content: Content) -> None:
     for name, mark, colour, label in (
-        ("ours", "o", "tab:blue", "error: ours"),
-        (None, "x", "tab:grey", "error: the other's"),
+        ("ours", "o", "tab:blue", "error of Glassgate"),
+        (None, "x", "tab:grey", "error of the other program"),
     ):
         chosen = [p["contenders"][name or p["against"]].get("error") for p in measured(content) if name or p["against"]]
         if errors := [error for error in chosen if error]:

@@ -96,7 +96,7 @@ def cell_cost(name: str, what: str, mean: float, **cell: Any) -> Row:
     """Return a row of a cell's training step, compared with that of the plain LSTM of Glassgate."""
     ours = works(CELL_GRID, **cell)
     points = against(ours, "plain LSTM", cell="LSTM", options=())
-    return Row(name, f"{what}, training", "our plain LSTM", points, mean, cost=True)
+    return Row(name, f"{what}, training", "the plain LSTM", points, mean, cost=True)
 
 
 def short(cell: str, do: str) -> Row:
@@ -114,21 +114,21 @@ def frozen(cell: str, mean: float) -> Row:
     peers = {STOCK[cell]: "stock", **{name: peer for name, peer in RUNTIMES.items() if peer != "stock"}}
     ours = works(FROZEN, do="inference", cell=cell, precision="float32")
     points = tuple(Point(w, {n: replace(w, peer=p, precision="") for n, p in peers.items()}) for w in ours)
-    return Row(f"frozen-{cell.lower()}", f"{cell}, session in float32", f"the best of {', '.join(peers)}", points, mean)
+    return Row(f"frozen-{cell.lower()}", f"{cell}, float32 session", f"the best of {', '.join(peers)}", points, mean)
 
 
 def frozen_int8(cell: str) -> Row:
     """Return a row of int8 sessions, compared with float32 sessions."""
     ours = works(FROZEN, do="inference", cell=cell, precision="int8")
     points = against(ours, "our session in float32", precision="float32")
-    return Row(f"frozen-{cell.lower()}-int8", f"{cell}, session of int8", "our session in float32", points, 1.3)
+    return Row(f"frozen-{cell.lower()}-int8", f"{cell}, int8 session", "the float32 session", points, 1.3)
 
 
 def frozen_int8_lstm() -> Row:
     """Return a row of int8 sessions, compared with the quantised LSTM of ONNX Runtime."""
     ours = works(FROZEN, do="inference", precision="int8")
     points = against(ours, "ONNX Runtime, int8", peer="onnxruntime_cpu")
-    return Row("frozen-lstm-int8-runtime", "LSTM, session of int8", "ONNX Runtime's quantised LSTM", points, 1.3)
+    return Row("frozen-lstm-int8-runtime", "LSTM, int8 session", "ONNX Runtime's quantised LSTM", points, 1.3)
 
 
 MINIMAL = tuple(product((1_000, 10_000), (1, 8), (64, 256)))
@@ -138,8 +138,8 @@ ROWS = (
     plain("lstm-training", "LSTM, training", "training", "LSTM", 1.6, 1.0),
     Row(
         "model-training",
-        "a language model around an LSTM, training",
-        "the same around nn.LSTM",
+        "language model with an LSTM, training step",
+        "the same model with nn.LSTM",
         stock(works(CELL_GRID, do="model")),
         worst=1.0,
     ),
@@ -176,15 +176,15 @@ ROWS = (
             Row(
                 f"lstm-bfloat16-{do}",
                 f"LSTM under autocast to bfloat16, {do}",
-                "nn.LSTM under the same",
+                "nn.LSTM under the same autocast",
                 stock(works(LARGE_GRID, do=do, autocast=True)),
                 1.5,
                 1.0,
             ),
             Row(
                 f"bfloat16-{do}",
-                f"LSTM, GRU and a user's cells under autocast to bfloat16, {do}",
-                "ours in float32",
+                f"LSTM, GRU and custom cells under autocast to bfloat16, {do}",
+                "the same in float32",
                 tuple(
                     point
                     for cell in ("LSTM", "GRU", *LOOPED)
@@ -213,8 +213,8 @@ ROWS = (
     ),
     Row(
         "resets",
-        "LSTM with resets, 1 % a step, training",
-        "ours without resets",
+        "LSTM with resets, 1 % per step, training",
+        "the same without resets",
         against(works(resets=0.01), "ours without resets", resets=0.0),
         0.95,
         0.9,
@@ -239,7 +239,7 @@ ROWS = (
     Row(
         "share-of-product",
         "LSTM, training, batch >= 32 and H >= 256",
-        "the processor's own large matrix product",
+        "torch's large matrix product",
         tuple(share(w) for w in works((L, N, H) for L, N, H in GRID if N >= 32 and H >= 256)),
         worst=0.7,
         unit="of it",
@@ -256,7 +256,7 @@ ROWS = (
     Row(
         "memory-recompute",
         "peak memory of an LSTM's training step with recompute=True",
-        "ours without",
+        "the same without recompute",
         against(works(((1000, 16, 128), (1000, 32, 256)), options=(("recompute", True),)), "ours without", options=()),
         worst=1.0,
         cost=True,
@@ -264,8 +264,8 @@ ROWS = (
     ),
     Row(
         "linear",
-        "LSTM, inference, time a step of long sequences",
-        "ours at L = 1,000",
+        "LSTM, inference, time per step of long sequences",
+        "the same at L = 1,000",
         tuple(
             Point(w, {"L = 1,000": replace(w, L=1_000, scale=w.L / 1_000)})
             for w in works(((L, 1, 64) for L in (10_000, 100_000, 1_000_000)), do="inference")
@@ -284,7 +284,7 @@ ROWS = (
     ),
     Row(
         "first-call",
-        "first call of all, with an empty cache",
+        "first call with an empty cache",
         "",
         (Point(TINY),),
         worst=5.0,
@@ -294,7 +294,7 @@ ROWS = (
     ),
     Row(
         "new-cell",
-        "first call of a new cell where another has been called, forward and backward compiled",
+        "first call of a new cell after a call of another one, forward and backward compiled",
         "",
         tuple(Point(replace(TINY, cell=c)) for c in ("LSTM", "LayerNormLSTM", "FourGates")),
         worst=5.0,
@@ -304,7 +304,7 @@ ROWS = (
     ),
     Row(
         "cached-call",
-        "first call, in a fresh process, of a cell cached on disk",
+        "first call in a fresh process of a cell that is cached on disk",
         "",
         tuple(Point(replace(TINY, cell=c)) for c in ("LSTM", "LayerNormLSTM", "FourGates")),
         worst=0.3,
@@ -314,7 +314,7 @@ ROWS = (
     ),
     Row(
         "import",
-        "what `import glassgate` adds to `import torch`",
+        "time that `import glassgate` adds to `import torch`",
         "",
         (Point(TINY),),
         worst=0.2,
@@ -328,10 +328,10 @@ ROWS = (
     cell_cost("cell-recurrent-dropout", "LSTM with recurrent dropout", 1.15, options=(("recurrent_dropout", 0.2),)),
     cell_cost("cell-cifg", "coupled input-forget LSTM", 1.0, cell="CIFG"),
     cell_cost("cell-mgu", "minimal gated unit", 1.0, cell="MGU"),
-    cell_cost("cell-four-gates", "a four-gate cell defined by a user", 1.2, cell="FourGates"),
+    cell_cost("cell-four-gates", "a custom cell with four gates", 1.2, cell="FourGates"),
     Row(
         "eager-loop",
-        "peephole, layer-normalised and a user's cell, training",
+        "peephole, layer-normalised and custom cells, training",
         "the same cell as an eager loop",
         tuple(p for cell in LOOPED for p in against(works(CELL_GRID, cell=cell), "eager loop", peer="loop")),
         5,
@@ -365,8 +365,8 @@ ROWS = (
     ),
     Row(
         "resets-by-step",
-        "LSTM with resets, 1 % a step, training",
-        "one nn.LSTM call a step with masked states",
+        "LSTM with resets, 1 % per step, training",
+        "one nn.LSTM call per step with masked states",
         stock([Work(128, 64, 256, resets=0.01)]),
         worst=5,
     ),
@@ -374,7 +374,7 @@ ROWS = (
         Row(
             name,
             f"{cell}, training",
-            "the dense products around the recurrence",
+            "the matrix products outside of the recurrence",
             tuple(around(w) for w in works(MINIMAL, cell=cell)),
             worst=1.3,
             cost=True,
@@ -384,7 +384,7 @@ ROWS = (
     Row(
         "record",
         "LSTM, training inside `gg.record`",
-        "the plain step",
+        "the same step without recording",
         against(works(CELL_GRID, record=True), "plain step", record=False),
         worst=1.3,
         cost=True,
