@@ -43,7 +43,7 @@ def steps_within(size: int, units: int, letters: float) -> int:
 
     Example:
         >>> steps_within(300_000, 128, 5.0)
-        3215
+        3214
     """
     return int(size / (units / 2 * 4 / 3 + letters + 3))
 
