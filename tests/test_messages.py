@@ -20,7 +20,6 @@ NOT_MADE = {
         "no permission to read this file",
         "no permission to write to ",
         "this cannot be opened (",
-        "); set TMPDIR to a folder with more room",
         "it is closed; give a file, or send text",
         ": other users can write to it",
         ": this is not a regular file",

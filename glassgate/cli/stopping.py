@@ -5,12 +5,11 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
-from types import FrameType
+from contextlib import contextmanager, suppress
+from types import FrameType, ModuleType
 from typing import Any
 
 _NAMES = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
-_IMPORT = "<frozen importlib._bootstrap>"
 
 
 def exit_status(error: BaseException) -> int:
@@ -37,10 +36,15 @@ def stoppable(name: str) -> Iterator[None]:
         yield
         return
 
+    begun = _importing()
+
     def stop(number: int, frame: FrameType | None) -> None:
         error = KeyboardInterrupt(number)
-        if _importing(frame):
-            print(f"glassgate {name}: {signal_name(error)}", file=sys.stderr, flush=True)
+        if _importing() - begun:
+            with suppress(OSError):
+                os.write(
+                    2, f"glassgate {name}: {signal_name(error)}\n".encode()
+                )  # `print` fails if the signal interrupts it
             os._exit(exit_status(error))
         raise error
 
@@ -59,9 +63,10 @@ def _number(error: BaseException) -> int:
     return int(error.args[0]) if error.args else int(signal.SIGINT)
 
 
-def _importing(frame: FrameType | None) -> bool:
-    while frame is not None:
-        if frame.f_code.co_filename == _IMPORT:
-            return True
-        frame = frame.f_back
-    return False
+def _importing() -> set[str]:
+    """The modules whose code is running for the first time, as the import system notes in their specs.
+
+    A handler must not walk the stack: in Python 3.11 that ended the process while torch traced a model.
+    """
+    modules = [(name, vars(each)) for name, each in sys.modules.copy().items() if isinstance(each, ModuleType)]
+    return {name for name, values in modules if getattr(values.get("__spec__"), "_initializing", False)}

@@ -87,6 +87,24 @@ def test_a_signal_while_libraries_load_ends_the_command_quietly(number: str, sta
     assert done.stderr in ("glassgate train: interrupted\n", "glassgate train: terminated\n")
 
 
+def test_a_signal_in_a_command_that_a_module_runs_at_its_import_cleans_up(tmp_path: Path) -> None:
+    """That module is being imported all the time; the command is not."""
+    (tmp_path / "job.py").write_text(
+        "import os, signal, sys\n"
+        "import glassgate.cli as cli\n"
+        "def command(words):\n"
+        "    try:\n"
+        "        os.kill(os.getpid(), signal.SIGTERM)\n"
+        "    finally:\n"
+        "        print('cleaned up')\n"
+        "cli.import_module = lambda name: type('', (), {'command': command})\n"
+        "status = cli.main(['train'])\n"
+    )
+    script = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import job; sys.exit(job.status)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (143, "cleaned up\n", "glassgate train: terminated\n")
+
+
 def test_trainings_side_by_side_end_with_the_process_that_started_them(tmp_path: Path) -> None:
     """A kill -9 of the demo leaves it no time to stop them."""
     job = tmp_path / "job.py"

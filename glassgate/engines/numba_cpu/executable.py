@@ -183,7 +183,7 @@ class Executable:
                 places.append(slot)
             else:
                 arguments[slot] += numbers[number]
-        return Bound(Launch(function, arguments), places, (placed, memory, packed))
+        return Bound(Launch(function, arguments), places, (self, placed, memory, packed))
 
     def repeated(
         self, layout: BatchLayout, addresses: Sequence[int], packed: Sequence[Tensor], alive: Sequence[Tensor]
@@ -201,7 +201,7 @@ class Executable:
         head = array("q", [0, 0, *[aligned(own.data_ptr()) for own in packed], *placed.numbers])
         data = len(arguments) + len(head) + DATA
         numbers = arguments + head + array("q", addresses)
-        return Repeated(function, numbers, len(arguments) + WORKSPACE, data, placed.size, (placed, packed, alive))
+        return Repeated(function, numbers, len(arguments) + WORKSPACE, data, placed.size, (self, placed, packed, alive))
 
     def run(self, layout: BatchLayout, addresses: Iterable[int], packed: Sequence[Tensor] | None = None) -> None:
         """Run the pass.

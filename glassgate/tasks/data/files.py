@@ -33,6 +33,7 @@ _NAMES |= {"big5": "Big5", "koi8_r": "KOI8-R", "euc_jp": "EUC-JP", "utf_16": "UT
 _UTF_8 = "utf_8"
 _SAMPLE = 2**16  # bytes of lines with characters beyond ASCII, from which the encoding is detected
 _BLOCK = 2**20
+_OPEN_FILES = Path("/proc/self/fd")  # on Linux, the files that this process has open
 
 
 class Identity(NamedTuple):
@@ -92,27 +93,36 @@ _COPIES: dict[object, _Copy] = {}
 def _copied(key: object, stream: BinaryIO) -> Path:
     if key not in _COPIES:
         digest = hashlib.blake2b(digest_size=16)
-        handle, name = tempfile.mkstemp(prefix="glassgate-")
-        atexit.register(Path(name).unlink, missing_ok=True)
         try:
-            with open(handle, "wb") as copy:
+            path, copy = _temporary_file()
+            with copy:
                 while block := stream.read(_BLOCK):
                     digest.update(block)
                     copy.write(block)
         except OSError as error:
             raise DataError(
-                STDIN, None, f"could not be copied to {name} ({error}); set TMPDIR to a folder with more room"
+                STDIN, None, f"could not be copied to a temporary file ({error}); set TMPDIR to a folder with more room"
             ) from None
-        _COPIES[key] = _Copy(Path(name), digest.hexdigest())
+        _COPIES[key] = _Copy(path, digest.hexdigest())
     return _COPIES[key].path
+
+
+def _temporary_file() -> tuple[Path, BinaryIO]:
+    """The path of a new file, and the file. On Linux it has no name, so it is deleted however the process ends."""
+    if _OPEN_FILES.is_dir():
+        file = cast(BinaryIO, tempfile.TemporaryFile())  # noqa: SIM115, the caller closes it
+        return _OPEN_FILES / str(os.dup(file.fileno())), file  # the second descriptor stays open
+    handle, name = tempfile.mkstemp(prefix="glassgate-")
+    atexit.register(Path(name).unlink, missing_ok=True)
+    return Path(name), open(handle, "wb")
 
 
 def identity(path: str | Path) -> Identity:
     """Identify the current version of a file, for caches."""
-    found = local(path).resolve()
-    digest = next((each.digest for each in _COPIES.values() if each.path.resolve() == found), None)
+    found = local(path)
+    digest = next((each.digest for each in _COPIES.values() if each.path == found), None)
     status = found.stat()
-    return Identity(STDIN if digest else str(found), status.st_size, digest or status.st_mtime_ns)
+    return Identity(STDIN if digest else str(found.resolve()), status.st_size, digest or status.st_mtime_ns)
 
 
 def read_lines(path: str | Path) -> Iterator[tuple[int, str]]:

@@ -1,5 +1,6 @@
 """What a kernel must survive: threads, forks, caches that fail, and numbers that are not."""
 
+import gc
 import multiprocessing
 import os
 import shutil
@@ -13,6 +14,7 @@ import pytest
 import torch
 
 import glassgate as gg
+from glassgate.engines.numba_cpu import passes, plan
 from glassgate.engines.numba_cpu.pool import openmp
 from tests.compare import noise
 
@@ -243,6 +245,22 @@ def test_no_rows():
     with gg.engine("cpu"):
         output, (h_n, c_n) = layer()(torch.zeros(4, 0, 8))
     assert (output.shape, h_n.shape, c_n.shape) == ((4, 0, H), (1, 0, H), (1, 0, H))
+
+
+def test_streams_and_sessions_keep_the_memory_that_their_kernels_read():
+    """A layer without biases reads zeros that belong to its plan. Caches drop the plans of a process that has many."""
+    module, x = gg.RNN(2, 3, bias=False), noise(1, 4, 2, 2).float()
+    with gg.engine("cpu"), torch.no_grad():
+        expected = module(x)[0]
+        session, stream = gg.freeze(module), module.stream(2)
+        session(x)
+        for cache in (passes.forward_pass, plan.forward_plan):
+            cache.cache_clear()
+        gc.collect()
+        junk = [torch.full((n,), 1e3, dtype=torch.float64) for n in range(1, 99) for _ in range(9)]
+        torch.testing.assert_close(session(x)[0], expected)
+        torch.testing.assert_close(torch.stack([stream.step(step).clone() for step in x]), expected)
+    assert junk
 
 
 def test_workers_wait_asleep(two_threads, monkeypatch):

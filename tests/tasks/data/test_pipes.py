@@ -18,6 +18,7 @@ import pytest
 from glassgate.cli import main
 from glassgate.tasks import task_class
 from glassgate.tasks.data import files
+from glassgate.tasks.errors import DataError
 
 Pipe = Callable[[Path], str]
 SMALL = ["--hidden-size=4", "--embedding-size=4", "--epochs=1", "--batch-size=64"]
@@ -220,3 +221,22 @@ def test_every_command(
     look = ["look", "--task", task, *(word for word in more if word.startswith("--format"))]
     shown = [_out([*look, each], capsys).split("\n\n")[1:-1] for each in (str(path), piped(path))]
     assert shown[0] == shown[1]
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="open files have no path on this system")
+def test_copies_of_pipes_have_no_name_so_that_none_is_left_behind(
+    data: dict[str, Path], piped: Pipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    path = data["rows.csv"]
+    assert list(files.read_lines(piped(path))) == list(files.read_lines(path))
+    assert list(files.read_lines("-")) == list(files.read_lines(path))
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_copy_that_has_no_room(data: dict[str, Path], piped: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", "/nowhere")
+    with pytest.raises(
+        DataError, match=r"input: could not be copied to a temporary file \(.*\); set TMPDIR to a folder with more room"
+    ):
+        list(files.read_lines(piped(data["rows.csv"])))
