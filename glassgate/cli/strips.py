@@ -27,20 +27,21 @@ def strips(study: Study, console: Console) -> Group:
     chosen = _chosen(study)
     margin = max(len(name) for name, *_ in chosen) + 1
     width = max(20, min(_WIDEST, console.width - margin))
+    between = _between([step for passage in study.passages for step in passage.steps])
     for start, passage in zip(study.starts, study.passages, strict=False):
         wrong = {each.step: each.wrong for each in passage.said}
         parts.append(Text(f"\n{passage.title}" if passage.title else ""))
-        for line in _lines(passage.steps, width):
+        for line in _lines(passage.steps, width, between):
             words = Text(" " * margin)
             for step in line:
-                shown = _shown(passage.steps[step])
+                shown = _shown(passage.steps[step], between)
                 words.append(shown, style="underline red" if wrong.get(step) else "")
             parts.append(words)
             for name, values, kind in chosen:
                 strip = Text(f"{name:<{margin}}", style="dim")
                 for step in line:
                     block = _block(float(values[start + step]), kind, console.color_system is not None)
-                    shown = _shown(passage.steps[step])
+                    shown = _shown(passage.steps[step], between)
                     strip.append_text(_wide(block, len(shown.rstrip()) or 1))
                     strip.append(" " * (len(shown) - (len(shown.rstrip()) or 1)))
                 parts.append(strip)
@@ -80,8 +81,12 @@ def _joined(tokens: Sequence[str]) -> str:
         ('14 [the end]', 'well done [the end]')
     """
     words = [token for token in tokens if token != END]
-    between = " " if any(len(token) > 1 for token in words) else ""
-    return between.join(words) + (f" [{END}]" if END in tokens else "")
+    return _between(words).join(words) + (f" [{END}]" if END in tokens else "")
+
+
+def _between(tokens: Sequence[str]) -> str:
+    """A blank between words, nothing between characters, of which some, such as emoji, are longer than others."""
+    return " " if 4 * sum(len(token) > 1 for token in tokens) >= max(1, len(tokens)) else ""
 
 
 def _short(label: str) -> str:
@@ -89,10 +94,10 @@ def _short(label: str) -> str:
     return f"{layer[5:]}{'>' if direction == 'forward' else '<'}"
 
 
-def _lines(steps: Sequence[str], width: int) -> list[range]:
+def _lines(steps: Sequence[str], width: int, between: str) -> list[range]:
     lines, first, used = [], 0, 0
     for place, step in enumerate(steps):
-        size = len(_shown(step))
+        size = len(_shown(step, between))
         if used and used + size > width:
             lines.append(range(first, place))
             first, used = place, 0
@@ -103,8 +108,8 @@ def _lines(steps: Sequence[str], width: int) -> list[range]:
     return [*lines, range(first, len(steps))] if first < len(steps) else lines
 
 
-def _shown(step: str) -> str:
-    return "↵" if step == "\n" else step if len(step) == 1 else f"{step} "
+def _shown(step: str, between: str) -> str:
+    return "↵" if step == "\n" else f"{step}{between}"
 
 
 def _block(value: float, kind: str, coloured: bool) -> Text:

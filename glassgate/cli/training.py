@@ -38,9 +38,11 @@ def command(argv: list[str]) -> None:
         epilog="\n".join(["tasks:", *(f"  {name:<16}{row.summary}" for name, row in TASKS.items())]),
         formatter_class=RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--resume", metavar="RUN", required=True, help="resume the interrupted run in this folder")
+    parser.add_argument("--resume", metavar="RUN", help="resume the interrupted run in this folder")
     parser.add_argument("--lr-find", action="store_true", help=SUPPRESS)
     add_processes(parser)
+    if parser.parse_known_args(argv)[0].resume is None:
+        raise OptionError(f"expected a task as the first word, or --resume RUN; the tasks are {', '.join(TASKS)}")
     arguments = parser.parse_args(argv)
     if arguments.lr_find:
         raise OptionError("--lr-find: a resumed run keeps its learning rate; omit the option, or start a new run")

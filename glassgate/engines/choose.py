@@ -4,7 +4,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, NoReturn, Protocol
 
 import torch
 from torch import Tensor
@@ -154,6 +154,18 @@ def run(
             raise EngineError(f"engine {name!r} cannot run this call: {reason.text}")
         _warn_once(reason)
     raise AssertionError("the reference runs everything")
+
+
+def not_scriptable(layer: torch.nn.Module) -> NoReturn:
+    """What torch.jit.script calls first, as `__prepare_scriptable__` of a module.
+
+    Raises:
+        EngineError: always.
+    """
+    raise EngineError(
+        "torch.jit.script cannot compile these layers; torch.export.export takes them as they are, and "
+        "glassgate.restore turns those that torch.nn has back"
+    )
 
 
 def _with_equations(direction: Direction) -> Direction:

@@ -73,6 +73,8 @@ class RecurrentCell(Shown, nn.Module):
         names = self.cell.shapes(self.input_size, self.hidden_size, 0, self.bias)
         yield self.cell, {name: getattr(self, name) for name in names}
 
+    __prepare_scriptable__ = choose.not_scriptable
+
     def reset_parameters(self) -> None:
         """Initialises all parameters again."""
         schemes.torch(self)

@@ -198,6 +198,8 @@ class Recurrent(Shown, nn.Module):
                 for state in part.widths:
                     getattr(self, f"{state}_0{part.suffix}").zero_()
 
+    __prepare_scriptable__ = choose.not_scriptable
+
     def flatten_parameters(self) -> None:
         """Does nothing: parameters need no contiguous block of memory. It exists for code written for `torch.nn`."""
 

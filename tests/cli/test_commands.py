@@ -175,6 +175,13 @@ def test_ctrl_c_tells_how_to_resume_and_resuming_ends_the_run(files: Path, tmp_p
     [
         (["walk"], "no command 'walk'; there are train, evaluate"),
         (["train", "walking"], "no task is called 'walking'; there are tagging"),
+        (["train"], "expected a task as the first word, or --resume RUN; the tasks are tagging, "),
+        (
+            ["train", "--data=x.tsv", "tagging"],
+            "expected a task as the first word, or --resume RUN; the tasks are tagg",
+        ),
+        (["look", "none.xlsx"], r"look: none\.xlsx: no such file; check the path"),
+        (["look", "none.mat"], r"look: none\.mat: no such file; check the path"),
         (["train", "tagging", "--data=none.tsv"], r"none\.tsv: no such file; check the path"),
         (["train", "tagging", "--dev=none.tsv"], "--dev and --test go with --data"),
         (["train", "tagging", "--data=x.tsv", "--dropout=2"], "dropout: expected 1 or less, got 2.0"),

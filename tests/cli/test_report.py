@@ -118,9 +118,9 @@ def test_attention_is_that_of_the_network(runs: Path, tmp_path: Path) -> None:
 
 
 def test_strips_in_a_terminal(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["report", str(runs / "tagging"), "play it now", "--terminal"]) == 0
+    assert main(["report", str(runs / "tagging"), "play it on a day", "--terminal"]) == 0
     printed = capsys.readouterr().out
-    assert "play it now" in printed
+    assert "play it on a day" in printed
     assert re.search("[▁▂▃▄▅▆▇█]", printed)
 
 

@@ -258,6 +258,10 @@ def test_devices_and_closed_input_are_no_data(
     assert "--config /dev/zero: this is a device" in said(capsys)
     assert main(["evaluate", str(run), "x" * 300 + ".txt"]) == 2
     assert "File name too long" in said(capsys)
+    with open(os.devnull) as nothing:
+        monkeypatch.setattr(sys, "stdin", nothing)
+        assert main(["predict", str(run), "-"]) == 2
+    assert "standard input: this is a device, not a file; send text through a pipe, or give a file" in said(capsys)
     monkeypatch.setattr(sys, "stdin", None)
     assert main(["predict", str(run), "-"]) == 2
     assert "standard input: it is closed; give a file" in said(capsys)

@@ -168,6 +168,9 @@ def test_what_has_no_kernel_says_what_to_do():
             gg.EngineError, match=r"torch.jit.trace does not support these layers; use torch.export.export"
         ):
             torch.jit.trace(layer, x)
+        for module in (layer, torch.nn.Sequential(gg.GRUCell(3, 4))):
+            with pytest.raises(gg.EngineError, match=r"torch.jit.script cannot compile these layers; torch.export.exp"):
+                torch.jit.script(module)
 
 
 @pytest.mark.parametrize("strict", [False, True])

@@ -275,7 +275,10 @@ def check_no_device(path: str | Path, file: BinaryIO) -> None:
     except io.UnsupportedOperation:  # a file without a descriptor
         return
     if (stat.S_ISCHR(mode) or stat.S_ISBLK(mode)) and not file.isatty():
-        raise DataError(path, None, "this is a device, not a file; give a file, or - for standard input")
+        remedy = (
+            "send text through a pipe, or give a file" if str(path) == STDIN else "give a file, or - for standard input"
+        )
+        raise DataError(path, None, f"this is a device, not a file; {remedy}")
 
 
 _FOUND: dict[Identity, str] = {}

@@ -134,8 +134,9 @@ def _from_notes(where: str, piece: Any) -> np.ndarray:
 
 
 def _numpy(path: str | Path) -> Iterable[tuple[str, np.ndarray]]:
+    file = readable(path)
     try:
-        content = np.load(readable(path), allow_pickle=False)
+        content = np.load(file, allow_pickle=False)
         arrays = {"train": content} if isinstance(content, np.ndarray) else {name: content[name] for name in content}
     except (ValueError, OSError) as error:
         raise DataError(
@@ -156,8 +157,9 @@ def _matlab(path: str | Path) -> Iterable[tuple[str, np.ndarray]]:
         from scipy.io.matlab import MatReadError
     except ImportError:
         raise DataError(path, None, "reading .mat needs SciPy; pip install scipy, or save the pieces as .npz") from None
+    file = readable(path)
     try:
-        content = loadmat(readable(path))
+        content = loadmat(file)
     except (ValueError, TypeError, NotImplementedError, MatReadError) as error:
         raise DataError(path, None, f"expected a MATLAB file, got what does not load: {error}") from None
     for name, cells in content.items():

@@ -240,6 +240,8 @@ def read_excel(path: str | Path, **options: Any) -> tuple[Any, str]:
         raise DataError(
             path, None, "reading .xlsx needs openpyxl; pip install openpyxl, or save the sheet as CSV"
         ) from None
+    except DataError:
+        raise
     except (ValueError, KeyError, OSError, zipfile.BadZipFile) as error:
         raise DataError(path, None, f"expected an Excel workbook, got what does not load ({error})") from None
     return sheet, f", sheet {names[0]!r}" + (f", the first of {len(names)}" if len(names) > 1 else "")
