@@ -41,7 +41,7 @@ def jacobian(layer: Recurrent, states: Any, input: Tensor, *, by_gate: bool = Fa
     x = network.inputs(input, flat.shape[0])
     if not by_gate:
         return torch.cat([network.jacobian(flat[rows], x[rows]) for rows in network.chunks(flat.shape[0])])
-    parts = network.jacobian_by_gate(flat, x, gates=True)
+    parts = network.jacobian_by_gate(flat, x)
     del parts["total"]
     return parts
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from glassgate.cell import Weights
 from glassgate.engines.reference import linear
@@ -21,7 +22,8 @@ DIRECT = "direct"
 class Tangent:
     """The derivative of one value (B, n) with respect to the flat state (B, S).
 
-    Most values depend on a state unit by unit. That part of the derivative is diagonal; the rest is dense.
+    Most values depend on a state unit by unit. That part of the derivative is diagonal; the rest is dense. A derivative
+    that is the same for all rows, such as a weight matrix, has B = 1.
 
     Attributes:
         diagonals: the diagonals (B, n), by the first column of the state.
@@ -47,13 +49,10 @@ class Tangent:
 
     def multiplied(self, weight: Tensor, size: int) -> "Tangent":
         """The derivative of `weight` (m, n) times the value."""
-        rows = next(iter(self.diagonals.values()), self.dense)
-        if rows is None:
-            return Tangent()
-        dense = rows.new_zeros(rows.shape[0], weight.shape[0], size) if self.dense is None else weight @ self.dense
-        for at, d in self.diagonals.items():
-            dense[:, :, at : at + d.shape[1]].addcmul_(weight, d.unsqueeze(1))
-        return Tangent({}, dense)
+        parts = [pad(weight * d.unsqueeze(1), (at, size - at - d.shape[1])) for at, d in self.diagonals.items()]
+        if self.dense is not None:
+            parts.append(weight @ self.dense)
+        return Tangent({}, sum(parts[1:], parts[0])) if parts else Tangent()
 
     def summed(self, size: int) -> "Tangent":
         """The derivative of the sum of the value's numbers, (B, 1, S)."""
@@ -65,8 +64,8 @@ class Tangent:
     def to_dense(self, rows: int, width: int, size: int, like: Tensor) -> Tensor:
         """The derivative as one dense tensor (B, n, S), which callers must not modify."""
         if not self.diagonals and self.dense is not None:
-            return self.dense
-        dense = like.new_zeros(rows, width, size) if self.dense is None else self.dense.clone()
+            return self.dense.expand(rows, -1, -1)
+        dense = like.new_zeros(rows, width, size) if self.dense is None else self.dense.expand(rows, -1, -1).clone()
         for at, d in self.diagonals.items():
             dense[:, :, at : at + width].diagonal(dim1=1, dim2=2).add_(d)
         return dense
@@ -183,7 +182,7 @@ class Linearization:
         """The derivative of a node, by label; empty if it is zero."""
         match node.op:
             case "state":
-                return {DIRECT: Tangent({start[node.args[0]]: torch.ones_like(values[node])})}
+                return {DIRECT: Tangent({start[node.args[0]]: torch.ones_like(values[node][:1])})}
             case "ih" if d_input is not None:
                 return {DIRECT: Tangent({}, self._row("weight_ih", node.args[0]) @ d_input)}
             case "hh":

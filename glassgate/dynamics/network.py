@@ -1,8 +1,10 @@
 """A layer in eval mode as a discrete dynamical system: a flat state vector and the map of one step, in float64."""
 
 import copy
+import operator
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import reduce
 from typing import Any, NamedTuple
 
 import torch
@@ -153,48 +155,60 @@ class Network:
 
     def jacobian(self, states: Tensor, input: Tensor) -> Tensor:
         """(B, S, S): the derivative of the next state (rows) with respect to the current state (columns)."""
+        return self.linearized(states, input)[1]
+
+    def linearized(self, states: Tensor, input: Tensor) -> tuple[Tensor, Tensor]:
+        """The next states, (B, S), and their Jacobian, (B, S, S)."""
         if self._linearizations is None:
             return self._by_autograd(states, input)
-        return self.jacobian_by_gate(states, input)["total"]
+        new, parts = self._by_graph(self._linearizations, states, input)
+        return new, parts["total"]
 
-    def jacobian_by_gate(self, states: Tensor, input: Tensor, gates: bool = False) -> dict[str, Tensor]:
-        """The Jacobian as "total". With `gates`, also its parts by the last gate on a path, and "direct" for no gate.
+    def jacobian_by_gate(self, states: Tensor, input: Tensor) -> dict[str, Tensor]:
+        """The Jacobian as "total", and its parts by the last gate on a path, and "direct" for no gate.
 
         Raises:
             ValueError: the cell has no graph, so its gates are unknown.
         """
         if self._linearizations is None:
             raise ValueError(f"{self.operation}: the parts of gates need a cell that has a graph; see gg.check(cell)")
-        rows = states.shape[0]
-        # Without gates, the loop writes every entry.
-        shape = rows, self.size, self.size
-        total = {"total": states.new_zeros(shape) if gates else states.new_empty(shape)}
+        return self._by_graph(self._linearizations, states, input, gates=True)[1]
+
+    def _by_graph(
+        self, layers: Sequence[Linearization], states: Tensor, input: Tensor, gates: bool = False
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """The next states and their Jacobian as "total"; with `gates` also its parts, see `jacobian_by_gate`."""
+        every, found = list[Tensor](), list[dict[str, Tensor]]()  # one per slot
         below, d_below = input, None
-        for layer, linearization in enumerate(self._linearizations):
+        for layer, linearization in enumerate(layers):
             slots = self.slots_of(layer)
-            before = [states[:, slot.columns] for slot in slots]
-            new, d_new = linearization.run(below, d_below, before, [slot.columns for slot in slots], self.size, gates)
-            for label, parts in d_new.items():
-                whole = total.setdefault(label, torch.zeros_like(total["total"]))
-                for slot, part in zip(slots, parts, strict=True):
-                    whole[:, slot.columns] = part
-                    if label != "total":
-                        total["total"][:, slot.columns] += part
-            output = slots[0].columns
-            d_output = total["total"][:, output]
+            own = [states[:, slot.columns] for slot in slots]
+            new, d_new = linearization.run(below, d_below, own, [slot.columns for slot in slots], self.size, gates)
+            parts = [dict(zip(d_new, of_slot, strict=True)) for of_slot in zip(*d_new.values(), strict=True)]
+            totals = [{"total": reduce(operator.add, of_slot.values())} for of_slot in parts]
+            d_output = totals[0]["total"]
             if self._adds_input(layer, new[0].shape[1], below.shape[1]) and d_below is not None:
                 d_output = d_output + d_below
             below, d_below = self._input_above(layer, new[0], below), d_output
-        return total
+            every += new
+            found += [total | part for total, part in zip(totals, parts, strict=True)]
+        labels = dict.fromkeys(label for of_slot in found for label in of_slot)
+        return torch.cat(every, 1), {label: self._side_by_side(label, found) for label in labels}
 
-    def _by_autograd(self, states: Tensor, input: Tensor) -> Tensor:
+    @staticmethod
+    def _side_by_side(label: str, found: Sequence[dict[str, Tensor]]) -> Tensor:
+        """The rows of all slots in the Jacobian, (B, S, S), zero for a slot without this label."""
+        blocks = [of_slot[label] if label in of_slot else torch.zeros_like(of_slot["total"]) for of_slot in found]
+        return torch.cat(blocks, 1) if len(blocks) > 1 else blocks[0].contiguous()
+
+    def _by_autograd(self, states: Tensor, input: Tensor) -> tuple[Tensor, Tensor]:
         states = states.detach().requires_grad_()
         new = self.step(states, input)
         rows = [
             torch.autograd.grad(new[:, k].sum(), states, retain_graph=True, materialize_grads=True)[0]
             for k in range(self.size)
         ]
-        return torch.stack(rows, 1)
+        return new.detach(), torch.stack(rows, 1)
 
     def chunks(self, rows: int) -> Iterator[slice]:
         """Slices of rows whose Jacobians fit into memory together."""

@@ -18,6 +18,8 @@ CONTRACTION = 0.25
 """Newton's method converges quadratically if each step is at most this fraction of the previous one (Deuflhard)."""
 MAX_REPRESENTATIVES = 128
 """The maximum number of points that one step of the search compares with all others."""
+ELEMENTS_AT_ONCE = 2**19
+"""The number of elements of the Jacobians that one step of the search has in memory together: 4 MB of float64."""
 
 
 @dataclass(frozen=True)
@@ -124,7 +126,7 @@ def fixed_points(
     network = Network("fixed_points", layer)
     starts = network.flat(starts, "starts")
     x = network.inputs(input, 1)
-    found = torch.cat([_search(network, starts[rows], x, tolerance, steps) for rows in network.chunks(len(starts))])
+    found = _search(network, starts, x, tolerance, steps)
     speeds = _speeds(network, found, x)
     fixed = _without_duplicates(found[speeds <= tolerance], distance)
     others = _without_duplicates(found[(speeds > tolerance) & (speeds <= slow)], distance)
@@ -162,28 +164,15 @@ def _search(network: Network, states: Tensor, x: Tensor, tolerance: float, steps
     damping, lengths = torch.full_like(speeds, 1e-3), torch.full_like(speeds, torch.nan)
     dropped = torch.zeros(len(states), dtype=torch.bool)
     active = torch.arange(len(states))
+    at_once = max(1, ELEMENTS_AT_ONCE // network.size**2)
     for _ in range(steps):
         # The search continues far below the tolerance, where only rounding limits it.
         active = active[(speeds[active] > tolerance * 1e-4) & (damping[active] < 1e12) & speeds[active].isfinite()]
         if not len(active):
             break
-        current, q = states[active], speeds[active]
-        inputs = x.expand(len(current), -1)
-        with torch.no_grad():
-            residual = network.step(current, inputs) - current
-        slope = network.jacobian(current, inputs)
-        slope.diagonal(dim1=1, dim2=2).sub_(1)
-        moved, q_moved, length = _newton(network, current, x, q, residual, slope)
-        failed = ~(q_moved < q)
-        if failed.any():
-            rows = failed.nonzero().squeeze(1)
-            length[rows] = torch.nan
-            searches = active[rows]
-            moved[rows], q_moved[rows], factors = _damped(
-                network, current[rows], x, q[rows], residual[rows], slope[rows], damping[searches]
-            )
-            damping[searches] *= factors
-        states[active], speeds[active] = moved, q_moved
+        parts = [_step(network, states[rows], x, speeds[rows], damping[rows]) for rows in active.split(at_once)]
+        moved, speeds[active], length, factors = map(torch.cat, zip(*parts, strict=True))
+        states[active], damping[active] = moved, damping[active] * factors
         contraction = length / lengths[active]
         lengths[active] = length
         # After quadratic convergence the next step would be shorter by about the square of the contraction.
@@ -193,6 +182,25 @@ def _search(network: Network, states: Tensor, x: Tensor, tolerance: float, steps
     return states[~dropped]
 
 
+def _step(network: Network, states: Tensor, x: Tensor, q: Tensor, damping: Tensor) -> tuple[Tensor, ...]:
+    """One step of the search: the new states, q there, the length of the Newton step, and the change of the damping.
+
+    The length is NaN where a damped step was taken instead.
+    """
+    new, slope = network.linearized(states, x.expand(len(states), -1))
+    residual = new - states
+    slope.diagonal(dim1=1, dim2=2).sub_(1)
+    moved, q_moved, length = _newton(network, states, x, q, residual, slope)
+    factors = torch.ones_like(q)
+    rows = (~(q_moved < q)).nonzero().squeeze(1)
+    if len(rows):
+        length[rows] = torch.nan
+        moved[rows], q_moved[rows], factors[rows] = _damped(
+            network, states[rows], x, q[rows], residual[rows], slope[rows], damping[rows]
+        )
+    return moved, q_moved, length, factors
+
+
 def _duplicates(states: Tensor, radii: Tensor) -> Tensor:
     """(B,) bool: the rows that converge to the same point as another row, which is not marked.
 
@@ -200,12 +208,13 @@ def _duplicates(states: Tensor, radii: Tensor) -> Tensor:
         states: (B, S).
         radii: (B,): the largest distance to the point; NaN if it is unknown.
     """
-    order = radii.argsort()  # NaN is last
+    known = radii.isfinite().nonzero().squeeze(1)
+    order = known[radii[known].argsort()]
     first = order[:MAX_REPRESENTATIVES]
-    rank = torch.empty_like(order).scatter_(0, order, torch.arange(len(order)))
-    distances = torch.cdist(states, states[first], compute_mode="donot_use_mm_for_euclid_dist")
-    near = distances <= radii[:, None] + radii[first]
-    return (near & (rank[:, None] > rank[first])).any(1)
+    distances = torch.cdist(states[order], states[first], compute_mode="donot_use_mm_for_euclid_dist")
+    near = distances <= radii[order, None] + radii[first]
+    earlier = torch.arange(len(order))[:, None] > torch.arange(len(first))
+    return torch.zeros(len(states), dtype=torch.bool).index_fill(0, order[(near & earlier).any(1)], True)
 
 
 def _damped(

@@ -33,7 +33,6 @@ class Plan:
         restarts: whether the states after a reset differ from the initial states.
         weights, noise: the names of the tensors, in order.
         record: whether gates and their gradients are results too.
-        rows: whether the backward pass records all factors of the gradients of parameters; see `Trace`.
     """
 
     equations: Equations
@@ -43,7 +42,6 @@ class Plan:
     weights: tuple[str, ...]
     noise: tuple[str, ...]
     record: bool
-    rows: bool = False
 
     @cached_property
     def text(self) -> str:
@@ -145,7 +143,7 @@ def plan_of(direction: Direction, costs: Costs, record: bool = False, rows: bool
         direction: its tensors and its cell.
         costs: the costs of the backend.
         record: whether gates and their gradients are results too.
-        rows: whether the backward pass records the factors of the gradients of parameters.
+        rows: whether the backward pass records all factors of the gradients of parameters; see `Trace`.
 
     Raises:
         NotTraceable: no kernel can express the step of the cell.
@@ -172,7 +170,7 @@ def _plan(
         trace = _traces.get((equations, costs, record, rows))
         if trace is None:
             trace = _traces[equations, costs, record, rows] = differentiated(equations, costs, record, rows)
-        plan = _plans[key] = Plan(equations, trace, reverse, restarts, weights, noise, record, rows)
+        plan = _plans[key] = Plan(equations, trace, reverse, restarts, weights, noise, record)
     return plan
 
 

@@ -108,6 +108,9 @@ class Options:
     device: str = option("auto", "device to train on", group="training", choices=("auto", "cpu", "cuda", "mps"))
     threads: int = option(0, "CPU threads", group="training", least=0, most=1024, unset="torch's choice")
     seed: int = option(1, "seed of weights, order and dropout", group="training", least=0, most=2**63 - 1)
+    lyapunov: int = option(
+        0, "after each epoch, log Lyapunov exponents over N steps of dev data", group="training", least=0, unset="off"
+    )
     log_every: int = option(50, "steps from one row of the logs to the next", group="training", least=1)
     save_every: float = option(20.0, "seconds from one checkpoint to the next", group="training", least=0)
 

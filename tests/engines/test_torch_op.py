@@ -19,12 +19,13 @@ from glassgate.engines import reference
 from glassgate.engines.contract import Direction, Steps
 from glassgate.engines.kernels import Kernels
 from glassgate.engines.numba_cpu import partition, passes
+from glassgate.engines.numba_cpu.executable import Executable
 from glassgate.engines.numba_cpu.pool import threads
 from glassgate.engines.plan import Plan, split, text_for, without_final
 from glassgate.engines.registry import BACKENDS
 from glassgate.engines.torch_op import operators
 from glassgate.layers.repeated import Repeated
-from tests.compare import check, measure, noise
+from tests.compare import EXACT, check, measure, noise
 
 
 def layer_of(**options) -> gg.GRU:
@@ -242,6 +243,34 @@ def test_differentiates_twice_and_thrice():
         assert torch.autograd.gradcheck(run, leaves, fast_mode=True)
         assert torch.autograd.gradgradcheck(run, leaves, fast_mode=True)
         assert torch.autograd.gradgradcheck(squares, leaves, fast_mode=True)
+
+
+@pytest.mark.parametrize("options", [{}, {"proj_size": 2}], ids=["plain", "projected"])
+def test_second_derivatives_of_parameters_that_need_them(options):
+    layer, x = gg.LSTM(2, 3, bidirectional=True, dtype=torch.float64, **options), noise(1, 3, 2, 2)
+    for name, weight in layer.named_parameters():
+        weight.requires_grad_(name.endswith("_reverse"))
+    leaves = [weight for weight in layer.parameters() if weight.requires_grad]
+
+    def second():
+        first = torch.autograd.grad(layer(x)[0].square().sum(), leaves, create_graph=True)
+        return torch.autograd.grad(sum(v.square().sum() for v in first), leaves)
+
+    with gg.engine("cpu"):
+        found = second()
+    with gg.engine("reference"):
+        torch.testing.assert_close(found, second(), rtol=0, atol=10 * EXACT)
+
+
+def test_a_second_derivative_runs_each_pass_once(monkeypatch):
+    runs, run = [], Executable.run
+    monkeypatch.setattr(Executable, "run", lambda own, *rest: runs.append(own) or run(own, *rest))
+    layer, x = gg.LSTM(2, 3, dtype=torch.float64), noise(1, 3, 2, 2)
+    weights = list(layer.parameters())
+    with gg.engine("cpu"):
+        first = torch.autograd.grad(layer(x)[0].sum(), weights, create_graph=True)
+        torch.autograd.grad(sum(v.square().sum() for v in first), weights)
+    assert len(runs) == 4  # forward and backward, of the layer and of its tangent
 
 
 def test_refuses_what_no_kernel_has():

@@ -139,6 +139,8 @@ class _Backward(PassLowering):
         if self.gradients:
             d = [self._result("d_pre", k, "H") for k in range(len(self.gradients))]
             self.d_pre = b.write(b.stack(d, self.axis_of_gates[tuple(self.gradients)], "d_pre"))
+            if self.trace.rows:
+                self.outputs[Port(Role.D_GATE, "d_pre")] = self.d_pre
         for what, k in outputs:
             axis = {"left": self.out, "raw": "H", "d_hr": "P"}.get(what)
             if axis:

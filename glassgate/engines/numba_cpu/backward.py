@@ -36,7 +36,7 @@ class Backward(KernelPlan):
         d_states: the gradients that come from the caller.
         d_data: the destination of the input's gradient.
         saved: the tensors of the forward pass that are read.
-        d_recorded: the widths of a recording's gradients, by the names of gates and new states.
+        d_recorded: the widths of a recording's gradients, by the names of gates and new states; see also `Trace.rows`.
     """
 
     def __init__(self, plan: Plan, sizes: Sizes, wanted: Wanted) -> None:
@@ -57,6 +57,10 @@ class Backward(KernelPlan):
         for kind in (Kind.D_PRE, Kind.LEFT, Kind.UNPROJECTED, Kind.D_PROJECTED):
             if kind in written or kind is Kind.D_PRE:
                 self.by_row[address(self.buffers[kind])] = self._pitch(self.buffers[kind])
+        if self.trace.rows:
+            d_pre = address(self.buffers[Kind.D_PRE])
+            self.d_recorded["d_pre"] = self.by_row.pop(d_pre) // sizes.bytes
+            self.recorded.append(d_pre)
         for gradient in weight_gradients(self.cell, self.trace, self.buffers):
             self._sum(gradient)
         if wanted.data:

@@ -97,7 +97,7 @@ class Layer(NamedTuple):
 
     def _sizes(self, operands: Sequence[Tensor], data: Tensor, dtype: torch.dtype) -> tuple[Sizes, ...]:
         """The sizes of each direction, with products of bfloat16 if they are requested and faster for this batch."""
-        terms = terms_requested(dtype, operands)
+        terms = 0 if self.plans[0].trace.rows else terms_requested(dtype, operands)
         if terms and not is_faster(terms, self._sequences(operands)):
             terms = 0
         return tuple([plan.sizes(own, data, terms) for plan, own in by_direction(self.plans, operands)])

@@ -34,8 +34,8 @@ class Trace:
         ("left", k): the row vector `left[k]`.
         ("raw", 0), ("d_hr", 0): the row vector that `weight_hr` multiplies, and the gradient of the product.
         ("d_gate", "f"), ("d_new", "c"): for recordings, the total gradients of a gate and of a new state.
-        ("d_gate", "pre0"), ("d_gate", "left0"), ("d_gate", "own0"): with `rows`, the factors of parameter gradients
-            at each step: columns 0 of "d_pre" and "left", and the gradient of `parameters[0]`.
+        ("d_gate", "left0"), ("d_gate", "own0"): with `rows`, once more column 0 of "left", and the gradient of
+            `parameters[0]` at each step.
 
     Attributes:
         forward: the new states from the leaves `ih`, `state`, `parameter` and the products `hh`, `sum`, `hr`.
@@ -49,6 +49,8 @@ class Trace:
         parameter_columns: the column of each parameter's gradient; equal gradients share a column.
         recorded: the names of the recorded gates; empty without a recording.
         costs: the costs of the backend that these graphs are for.
+        rows: whether the backward pass records all factors of the gradients of parameters: "d_pre" with all of its
+            columns, "left0" and so on, "own0" and so on.
     """
 
     forward: Graph
@@ -62,6 +64,7 @@ class Trace:
     parameter_columns: tuple[int, ...]
     recorded: tuple[str, ...]
     costs: Costs
+    rows: bool
 
     @cached_property
     def ih(self) -> tuple[str, ...]:
@@ -168,7 +171,6 @@ def differentiated(cell: Equations, costs: Costs, record: bool = False, rows: bo
         outputs["d_new", name] = gradient(node)
     of_parameters = [gradient(leaves[parameter]) for parameter in parameters]
     if rows:
-        outputs |= {("d_gate", f"pre{k}"): gradient(node) for k, node in enumerate(d_pre)}
         outputs |= {("d_gate", f"left{k}"): replay[u] for k, u in enumerate(left)}
         outputs |= {("d_gate", f"own{k}"): d_p for k, d_p in enumerate(of_parameters)}
     new = merged([*outputs.values(), *of_parameters])
@@ -192,6 +194,7 @@ def differentiated(cell: Equations, costs: Costs, record: bool = False, rows: bo
         parameter_columns=tuple(columns_of[new[d_p]] for d_p in of_parameters),
         recorded=tuple(gates),
         costs=costs,
+        rows=rows,
     )
     return _without_detach(traced) if any(node.op == "detach" for node in order) else traced
 

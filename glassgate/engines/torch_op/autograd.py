@@ -191,6 +191,8 @@ def _by_operator(
     """The gradients, computed by the operator `layer_backward`, which is itself differentiable."""
     reached = [k for k, d in enumerate(d_results) if d is not None]
     d_reached = [d for d in d_results if d is not None]
+    # Second derivatives follow from the other arguments. Without `detach` they would also run the backward pass again.
+    flat = [v.detach() for v in flat]
     d_data, *d_operands = torch.ops.glassgate.layer_backward(
         *steps, operands, flat, d_reached, reached, plans, needs_d_data
     )
@@ -231,22 +233,25 @@ def layer_backward_gradient(ctx: Any, dd: Sequence[Tensor | None]) -> tuple[Any,
     along `dd`. The gradients of `d_results` are therefore these tangents. The others are gradients of the tangents.
     """
     batch_sizes, resets, *leaves = ctx.saved_tensors
+    again = torch.is_grad_enabled()
     with torch.enable_grad():
-        leaves = [v.view_as(v) if v.requires_grad else v.detach().requires_grad_() for v in leaves]
+        leaves = [v.view_as(v) if v.requires_grad else v for v in leaves]
         inputs, d_values = leaves[: ctx.operand_count + 1], leaves[ctx.operand_count + 1 :]
         data, *operands = [v.to(inputs[1].dtype) for v in inputs]
-        d = [None if v is None or v.shape != of.shape else v.to(data.dtype) for v, of in zip(dd, inputs, strict=True)]
+        dd = [None if v is None or v.shape != of.shape else v for v, of in zip(dd, inputs, strict=True)]
+        d = [None if v is None else v.to(data.dtype) for v in dd]
         plans, steps = plans_from(ctx.text), Steps(data, batch_sizes, resets)
         if any(plan.equations.projected for plan in plans):
             results = [v for r in reference.run(steps, split(plans, operands), True) for v in (*r.states, *r.final)]
             reached = [results[k].to(d.dtype) for k, d in zip(ctx.reached, d_values, strict=True)]
-            first = _gradient(reached, inputs, d_values)
-            used = [k for k, v in enumerate(d) if v is not None and first[k].requires_grad]
-            second = _gradient([first[k] for k in used], leaves, [dd[k] for k in used])
+            first = _gradient(reached, inputs, d_values, True)
+            pairs = [(v, d_v) for v, d_v in zip(first, dd, strict=True) if v is not None and d_v is not None]
+            second = _gradient([v for v, _ in pairs], leaves, [d_v for _, d_v in pairs], again)
         else:
             tangents = _tangents(ctx.text, steps, operands, d)
             reached = [tangents[k].to(d.dtype) for k, d in zip(ctx.reached, d_values, strict=True)]
-            second = [*_gradient(reached, inputs, d_values), *reached]
+            second = [*_gradient(reached, inputs, d_values, again)]
+            second += reached if again else map(Tensor.detach, reached)
     d_data, *d_rest = second
     d_operands, d_d_results = d_rest[: ctx.operand_count], d_rest[ctx.operand_count :]
     return d_data, None, None, d_operands, [None] * ctx.flat_count, d_d_results, None, None, None
@@ -266,5 +271,14 @@ def _tangents(text: str, steps: Steps, operands: Sequence[Tensor], d: Sequence[T
     return values_and_tangents(found, plans)[1]
 
 
-def _gradient(values: Sequence[Tensor], leaves: Sequence[Tensor], d: Sequence[Tensor | None]) -> list[Tensor]:
-    return list(torch.autograd.grad(values, leaves, d, create_graph=True, materialize_grads=True))
+def _gradient(
+    values: Sequence[Tensor], leaves: Sequence[Tensor], d: Sequence[Tensor | None], again: bool
+) -> list[Tensor | None]:
+    """The gradients of the leaves, None for one that needs none; `again`: whether they have gradients themselves."""
+    roots = [(value, d_value) for value, d_value in zip(values, d, strict=True) if value.requires_grad]
+    needed = [leaf for leaf in leaves if leaf.requires_grad]
+    if not (roots and needed):
+        return [None] * len(leaves)
+    outputs, d_outputs = zip(*roots, strict=True)
+    found = iter(torch.autograd.grad(outputs, needed, d_outputs, create_graph=again, materialize_grads=True))
+    return [next(found) if leaf.requires_grad else None for leaf in leaves]

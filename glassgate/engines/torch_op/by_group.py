@@ -4,8 +4,8 @@ A weight gradient is a product of two factors: the gradients of pre-activations,
 multiplies.
 """
 
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from itertools import groupby
 from typing import NamedTuple
 
 import torch
@@ -31,10 +31,14 @@ class Groups(NamedTuple):
     number: int
     sequences: int
 
-    def rows(self, *columns: Tensor) -> Tensor:
-        """Concatenate columns (S, W) and divide their rows by group: (groups, rows, columns * W)."""
-        by_step = [v.view(-1, self.number, self.sequences // self.number, v.shape[1]).transpose(0, 1) for v in columns]
-        return (torch.cat(by_step, 3) if len(by_step) > 1 else by_step[0]).flatten(1, 2)
+    def rows(self, v: Tensor) -> Tensor:
+        """Rows of steps (S, W) as rows of each group, (groups, rows, W): a view if each group has one sequence."""
+        each = self.sequences // self.number
+        return v.unflatten(0, (-1, self.number, each)).transpose(0, 1).flatten(1, 2)
+
+    def sums(self, v: Tensor) -> Tensor:
+        """The sums of rows of steps (S, W) over each group, (groups, W)."""
+        return v.unflatten(0, (-1, self.number, self.sequences // self.number)).sum((0, 2))
 
 
 def weight_gradients(
@@ -52,48 +56,55 @@ def weight_gradients(
         trace: the trace of the direction.
         steps, direction: the call. All sequences have the same length.
         states: (S, H), the output after each step.
-        factors: (S, H) by name, as recorded by the backward pass.
+        factors: by name, as the backward pass has recorded them; see `Trace.rows`.
         groups: the number of groups. The sequences of a group are adjacent.
         names: the names of the parameters.
     """
     split, cell, needed = Groups(groups, len(direction.initial[0])), direction.cell, set(names)
-    gates, found = cell.gates, Weights()
-    if {"weight_ih", "bias_ih"} & needed:
-        first = len(trace.hh_only)
-        d = split.rows(*[factors[f"pre{first + k}"] for k in range(len(trace.ih))])
-        if "weight_ih" in needed:
-            found["weight_ih"] = _in_gate_order(gates, [(trace.ih, d.mT @ split.rows(steps.data))])
-        if "bias_ih" in needed:
-            found["bias_ih"] = _in_gate_order(gates, [(trace.ih, d.sum(1))])
+    gates, H, found = cell.gates, states.shape[1], Weights()
+    d_pre, sums = split.rows(factors["d_pre"]), split.sums(factors["d_pre"])
+    columns = slice(len(trace.hh_only) * H, (len(trace.hh_only) + len(trace.ih)) * H)
+    if "weight_ih" in needed:
+        found["weight_ih"] = _in_gate_order(gates, [(trace.ih, d_pre[..., columns].mT @ split.rows(steps.data))])
+    if "bias_ih" in needed:
+        found["bias_ih"] = _in_gate_order(gates, [(trace.ih, sums[:, columns])])
     if {"weight_hh", "bias_hh"} & needed:
         products, biases, lefts = list[Blocks](), list[Blocks](), {u: k for k, u in enumerate(trace.left)}
-        for u, columns in _by_vector(trace).items():
-            of_vector = tuple(columns)
-            d = split.rows(*[factors[f"pre{k}"] for k in columns.values()])
-            biases.append((of_vector, d.sum(1)))
+        for u, of, first in _by_vector(trace):
+            columns = slice(first * H, (first + len(of)) * H)
+            biases.append((of, sums[:, columns]))
             if "weight_hh" in needed:
                 left = factors[f"left{lefts[u]}"] if u in lefts else _previous_output(steps, direction, states)
-                products.append((of_vector, _product(d, split.rows(left), cell.heads)))
+                of, d = _sorted_columns(gates, of, d_pre[..., columns])
+                products.append((of, _product(d, split.rows(left), cell.heads)))
         found |= {"weight_hh": _in_gate_order(gates, products)} if "weight_hh" in needed else {}
         found |= {"bias_hh": _in_gate_order(gates, biases)} if "bias_hh" in needed else {}
     for name in cell.parameters.keys() & needed:
-        sums = [
-            ((gate or "",), split.rows(factors[f"own{k}"]).sum(1))
+        parts = [
+            ((gate or "",), split.sums(factors[f"own{k}"]))
             for k, (parameter, gate) in enumerate(trace.parameters)
             if parameter == name
         ]
-        sums = sums or [(("",), torch.zeros_like(direction.weights[name]).expand(groups, -1))]
-        found[name] = _in_gate_order(gates if sums[0][0] != ("",) else ("",), sums)
+        parts = parts or [(("",), torch.zeros_like(direction.weights[name]).expand(groups, -1))]
+        found[name] = _in_gate_order(gates if parts[0][0] != ("",) else ("",), parts)
     return found
 
 
-def _by_vector(trace: Trace) -> Mapping[Node, dict[str, int]]:
-    """For each vector that `weight_hh` multiplies, the column of each gate's product."""
-    found: defaultdict[Node, dict[str, int]] = defaultdict(dict)
-    for k, product in enumerate((*trace.hh_only, *trace.shared)):
-        gate, u = product.args
-        found[u][gate] = k
-    return found
+def _by_vector(trace: Trace) -> Iterator[tuple[Node, tuple[str, ...], int]]:
+    """Each vector that `weight_hh` multiplies, the gates of these products, and the first one's column."""
+    products = enumerate((*trace.hh_only, *trace.shared))
+    for _, group in groupby(products, key=lambda column: id(column[1].args[1])):
+        same = list(group)
+        yield same[0][1].args[1], tuple([product.args[0] for _, product in same]), same[0][0]
+
+
+def _sorted_columns(gates: tuple[str, ...], of: tuple[str, ...], d: Tensor) -> tuple[tuple[str, ...], Tensor]:
+    """Some gates and their columns in the order of the cell, which is faster than to sort the gradients by gate."""
+    blocks = dict(zip(of, d.chunk(len(of), -1), strict=True))
+    ordered = tuple([gate for gate in gates if gate in blocks])
+    if ordered == of or len(ordered) < len(of):
+        return of, d
+    return ordered, torch.cat([blocks[gate] for gate in ordered], -1)
 
 
 def _product(d: Tensor, left: Tensor, heads: int) -> Tensor:

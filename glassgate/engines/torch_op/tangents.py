@@ -26,7 +26,7 @@ def tangent_call(
         d_data: the tangent of the input; None for zero.
         d_operands: the tangents of the tensors of `operands_of(directions)`; None for zero. Those of noise are ignored.
     """
-    data = torch.cat([steps.data, _or_zeros(d_data, steps.data)], 1)
+    data = steps.data if d_data is None else torch.cat([steps.data, d_data], 1)
     tangent_directions, remaining = [], list(d_operands)
     for direction in directions:
         d_weights = dict(zip(direction.weights, remaining, strict=False))
@@ -40,7 +40,7 @@ def tangent_call(
         tangent_directions.append(
             direction._replace(
                 cell=cell,
-                weights=_tangent_weights(cell, direction.cell, direction.weights, d_known, suffix),
+                weights=_tangent_weights(cell, direction.cell, direction.weights, d_known, suffix, d_data is not None),
                 initial=_with_tangents(direction.initial, d_initial),
                 restart=_with_tangents(direction.restart, d_restart),
             )
@@ -77,19 +77,24 @@ def _with_tangents(states: tuple[Tensor, ...], d_states: Sequence[Tensor | None]
     return (*states, *(_or_zeros(d, v) for v, d in zip(states, d_states, strict=True)))
 
 
-def _tangent_weights(tangent: Cell, cell: Cell, weights: Weights, d: Weights | None, suffix: str) -> Weights:
-    """The parameters of a tangent cell, from those of the cell and their tangents `d`; see `Tangent`."""
+def _tangent_weights(
+    tangent: Cell, cell: Cell, weights: Weights, d: Weights | None, suffix: str, of_data: bool
+) -> Weights:
+    """The parameters of a tangent cell, from those of the cell and their tangents `d`; see `Tangent`.
+
+    With `of_data` the input is followed by its tangent.
+    """
     zeros = {name: torch.zeros_like(v) for name, v in weights.items()}
     d_or_zeros = d or zeros
     parameters = {}
     for name, v in weights.items():
-        if name == "weight_ih":
+        if name == "weight_ih" and of_data:
             rows = [torch.cat([v, zeros[name]], 1), torch.cat([d_or_zeros[name], v], 1), zeros[name].repeat(1, 2)]
         elif name == "weight_hh":
             rows = [v, v, d_or_zeros[name]]
         elif name == "bias_hh":
             rows = [v, zeros[name], d_or_zeros[name]]
-        elif name == "bias_ih" or cell.parameters[name].per_gate:
+        elif name in ("weight_ih", "bias_ih") or cell.parameters[name].per_gate:
             rows = [v, d_or_zeros[name], zeros[name]]
         else:
             parameters[name] = v

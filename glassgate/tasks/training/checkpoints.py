@@ -163,7 +163,8 @@ class Checkpointer:
         self.history.append(entry)
         if self.logged:
             named = {f"train_{name}": value for name, value in training.sample_score().items()}
-            self._log({**training.dev_curves(), **named})
+            exponents = training.exponents.values() if self.logs and training.exponents else {}
+            self._log({**training.dev_curves(), **named, **exponents})
         training.epoch, training.batch, self.loss = training.epoch + 1, 0, 0.0
         if self.best_epoch == len(self.history) - 1:
             self.best = {name: tensor.detach().cpu().clone() for name, tensor in training.network.state_dict().items()}

@@ -50,6 +50,8 @@ def train(
             progress.note(f"each batch of {options.batch_size} is shared by {processes}")
         if options.patience and not data["dev"]:
             progress.note("patience: it needs dev data; without them the training runs for all epochs")
+        if options.lyapunov and not data["dev"]:
+            progress.note("lyapunov: it needs dev data; without them no exponents are logged")
         for sentence in task.warnings:
             progress.note(f"warning: {sentence}")
         if processes.leads and type(progress) is not Progress:

@@ -16,6 +16,7 @@ from torch.optim import AdamW
 from glassgate.tasks.data.batches import Batch, Batches, Encoded, Loader, is_idle, lengths, padding, sample
 from glassgate.tasks.loss import Loss, Mean, value
 from glassgate.tasks.training.devices import device_of
+from glassgate.tasks.training.exponents import Exponents
 from glassgate.tasks.training.layer_statistics import LayerStatistics
 from glassgate.tasks.training.processes.group import Group
 from glassgate.tasks.training.schedule import Schedule
@@ -42,6 +43,7 @@ class Training:
         request_sums: the sums of the requests of all processes
         scores: the scores of the last evaluation on dev data
         layer_values: statistics of the layers for the next row of the logs; None without logs
+        exponents: measures the Lyapunov exponents of the layers on dev data; None without --lyapunov
     """
 
     def __init__(self, task: AnyTask, data: Sequence[Encoded], dev: Sequence[Encoded], processes: Group):
@@ -79,6 +81,7 @@ class Training:
         self.schedule = Schedule(options.epochs, options.max_epochs if dev else 0, options.warmup, patience)
         self.layer_statistics = LayerStatistics(self.network)
         self.layer_values: dict[str, float] | None = None
+        self.exponents = Exponents(self.network, options.lyapunov) if options.lyapunov else None
 
     def batches_left(self) -> Iterator[Batch]:
         """The remaining batches of the current epoch, on the device."""
@@ -138,7 +141,7 @@ class Training:
             if is_idle(batch):
                 continue
             batch = self._to_device(batch)
-            with self._autocast():
+            with self.exponents.inputs() if self.exponents else nullcontext(), self._autocast():
                 output = self.network(batch)
                 self.metrics.update(**self.task.glance(output, batch))
                 if self.task.comparable_losses:

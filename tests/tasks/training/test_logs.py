@@ -15,7 +15,7 @@ from glassgate.tasks.tagging import Tagging, TaggingOptions
 from glassgate.tasks.training.logs import FILE, FOLDER, PICTURE
 from tests.tasks.training.test_resume import EPOCHS, SIZES, SPLIT, STEPS, CtrlC
 
-OPTIONS = TaggingOptions.from_mapping(SIZES | {"log_every": 3})
+OPTIONS = TaggingOptions.from_mapping(SIZES | {"log_every": 3, "lyapunov": 6})
 
 
 @pytest.fixture(scope="module")
@@ -46,6 +46,9 @@ def test_rows(whole: Path) -> None:
     scored = [row for row in rows(whole) if "dev_accuracy" in row]
     assert [row["step"] for row in scored] == ends
     assert all(row.keys() >= {"dev_loss", "train_accuracy", "dev_macro_f1"} for row in scored)
+    measured = [row for row in rows(whole) if {"lyapunov/layer0.forward", "lyapunov/layer0.reverse"} <= row.keys()]
+    assert measured == scored
+    assert all(-10 < row["lyapunov/layer0.forward"] < 1 for row in scored)
 
 
 def test_tensorboard_has_the_same(whole: Path) -> None:
