@@ -276,7 +276,7 @@ def _reordered(rows: Tensor, gates: Sequence[str], order: Sequence[str]) -> Tens
 
 
 def _is_plain(layer: Recurrent, cell: type) -> bool:
-    """Whether a layer has this cell, one direction, biases and no other options."""
+    """Whether a layer has this cell, one direction and biases, and all other options are the defaults."""
     plain = layer.num_directions == 1 and layer.bias and not layer.proj_size and not layer.residual
     return bool(type(layer.cell) is cell and plain and isinstance(layer.hidden_size, int))
 

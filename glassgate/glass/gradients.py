@@ -99,7 +99,7 @@ def evenly(count: int, most: int) -> list[int]:
 
 
 def reach(lags: Sequence[int], curve: np.ndarray, fraction: float = GONE) -> int | None:
-    """The first lag at which a gradient is below a fraction of its norm at lag 0. None if there is no such lag."""
+    """The first lag at which a gradient is below a fraction of its norm at lag 0, or None."""
     start = curve[0]
     if not start or not math.isfinite(start):
         return None

@@ -94,7 +94,7 @@ def test_planted_structure_is_found(change: Callable[[gg.LSTM], None], sentence:
 
 @pytest.mark.parametrize(("equal", "is_finding"), [(None, True), (20, False)])
 def test_a_unit_that_follows_is_compared_with_many_networks(equal: int | None, is_finding: bool) -> None:
-    """A unit of one of 36 further networks with fresh weights follows the label as closely, so there is no finding."""
+    """The rule is silent if a unit of one of 36 further networks with fresh weights follows the label as closely."""
     labels = ["high" if k // 3 % 3 == 0 else "low" for k in range(L)]
     made, drawn = answered(labels, labels), []
     weak = deepcopy(made.directions)
