@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ from glassgate.tasks import task_class
 from glassgate.tasks.errors import UserError
 from glassgate.tasks.progress import Interrupted
 from glassgate.tasks.task import Split, Task
+from glassgate.tasks.training.processes import group
+from glassgate.tasks.training.processes.world import World
 from tests.tasks.forked import forked
 from tests.tasks.test_every_task import SPLITS
 
@@ -131,6 +134,19 @@ def resume(name: str, run: Path) -> None:
     with double():
         task, result = task_class(name).resume(run, split)
     torch.save(result_of(task, result), run.parent / f"resumed-{os.environ.get('RANK', 0)}")
+
+
+def wait_in_vain() -> None:
+    """Connect to another process that is never started. End with 0 if the error names the address."""
+    group._TIMEOUT = timedelta(seconds=1)
+    alone = group.Group(World(0, 2, 0, 2, "torchrun"))
+    try:
+        alone._connect()
+    except UserError as error:
+        port = os.environ["MASTER_PORT"]
+        said = re.match(f"the 2 processes did not connect at 127.0.0.1:{port} .* minutes; check that", str(error))
+        sys.exit(0 if said else str(error))
+    sys.exit(1)
 
 
 def fail(rank: int) -> None:
