@@ -207,6 +207,51 @@ def test_the_text_is_shaded_by_relevance_with_its_sum(browse: Any) -> None:
     assert tab.locator(".passages .legend").inner_text() != said
 
 
+def test_marked_steps_are_searched(browse: Any) -> None:
+    """By the keyboard, by selected text, by dragging over a picture, and by the form."""
+    tab = browse("language-model")
+    said, steps, places = tab.locator("#search output"), tab.locator('[data-id="steps"]'), tab.locator("#search li")
+    tab.locator('[data-s="3"]').click()
+    tab.mouse.move(0, 0)
+    tab.keyboard.press("Shift+ArrowRight")
+    assert steps.input_value() == "4-5"
+    assert tab.locator(".u.marked").count() == 2
+    assert "of layer0.forward, unit" in said.inner_text()
+    assert places.count() >= 3
+    distances = [float(each) for each in places.locator("b").all_inner_texts()]
+    assert distances == sorted(distances)
+    tab.keyboard.press("Escape")
+    assert tab.locator(".u.marked").count() == places.count() == 0
+    boxes = [tab.locator(f'[data-s="{step}"]').bounding_box() for step in (1, 2)]
+    tab.mouse.move(boxes[0]["x"] + 1, boxes[0]["y"] + 8)
+    tab.mouse.down()
+    tab.mouse.move(boxes[1]["x"] + boxes[1]["width"] - 1, boxes[1]["y"] + 8, steps=5)
+    tab.mouse.up()
+    tab.wait_for_timeout(200)
+    assert steps.input_value() == "2-3"
+    pane = tab.locator(".part.chosen .heat.time .pane").first
+    pane.evaluate("pane => pane.scrollIntoView({ block: 'center', behavior: 'instant' })")
+    box = pane.bounding_box()
+    tab.mouse.move(box["x"] + 2, box["y"] + 2)
+    tab.mouse.down()
+    tab.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2, steps=5)
+    tab.mouse.up()
+    assert steps.input_value().startswith("1-")
+    units = tab.locator('[data-id="units"]')
+    assert 2 <= len(units.input_value().split(",")) <= 5
+    steps.fill("0-9999")
+    tab.get_by_role("button", name="Find").click()
+    assert re.match(r"Steps: expected a range from 1 to \d+ such as 2-3, got 0-9999", said.inner_text())
+    steps.fill("3")
+    units.fill("1, 99")
+    tab.get_by_role("button", name="Find").click()
+    assert said.inner_text().startswith("Units: expected numbers from 0 to 5")
+    units.fill("1")
+    tab.get_by_role("button", name="Find").click()
+    assert "unit 1:" in said.inner_text()
+    assert_no_serious_fault(tab)
+
+
 def test_the_theme_changes(browse: Any) -> None:
     tab = browse("tagging")
     ground = "getComputedStyle(document.body).backgroundColor"
@@ -249,6 +294,11 @@ def test_a_plot_is_saved_as_svg(browse: Any, tmp_path: Path) -> None:
 def test_no_serious_fault_and_nothing_wider_than_the_page(browse: Any, name: str, size: str) -> None:
     tab = browse(name, size)
     assert tab.evaluate("document.documentElement.scrollWidth") <= WIDTHS[size][0]
+    assert_no_serious_fault(tab)
+
+
+def assert_no_serious_fault(tab: Any) -> None:
+    """Axe finds no serious fault."""
     assert AXE.exists(), "these tests need axe-core: make browser"
     tab.evaluate(AXE.read_text("utf-8"))
     found = tab.evaluate("axe.run()")["violations"]
