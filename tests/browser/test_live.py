@@ -4,6 +4,7 @@
 """
 
 import io
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from PIL import Image
 import glassgate as gg
 from glassgate.cli.demo import _CODE, _live
 from glassgate.glass.page import page
+from glassgate.glass.places import Places
 from glassgate.tasks.report.live.page import live
 from glassgate.tasks.report.study import Excerpt, study
 from glassgate.tasks.task import Task
@@ -99,6 +101,27 @@ def test_no_serious_fault_and_nothing_wider_than_the_page(
         tab.get_by_role("button", name="Add a change").click()
         tab.locator("summary", has_text="The same in Python").click()
         assert_accessible(tab, size)
+
+
+def test_the_typed_text_is_searched_in_the_places_of_the_page(browse: Any, tmp_path: Path) -> None:
+    with gg.engine("reference"):
+        task = trained("tagging")
+        made = study(task, excerpts(task), "tagging")
+        values = {each.label: each.values["h"].T for each in made.directions}
+        measures = ({label: each(v, 1) for label, v in values.items()} for each in (np.mean, np.std))
+        made.places = Places(values, *measures, [list(made.passages[0].steps)], [0], "dev", len(made.passages[0].steps))
+        path = tmp_path / "page.html"
+        path.write_text(page(made, live=live(task, excerpts(task), tmp_path)), "utf-8")
+    tab = browse(path)
+    tab.locator("#live-search summary").click()
+    tab.locator("#live-back").click()
+    tab.get_by_role("button", name="Find").first.click()
+    steps = made.passages[0].steps
+    # The page begins with the same text, so that the closest place is the step itself.
+    step = int(re.match(r"step (\d+)", tab.locator("#live-found").inner_text())[1])
+    nearest = tab.locator("#live-places li").first
+    assert float(nearest.locator("b").inner_text()) < 0.2
+    assert nearest.locator("mark").inner_text() == steps[step - 1]
 
 
 @pytest.mark.parametrize("size", WIDTHS)

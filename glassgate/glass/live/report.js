@@ -131,6 +131,31 @@ const live = (data) => {
   byId("live-forth").addEventListener("click", () => go(now.step + 1));
   byId("live-inside").addEventListener("toggle", () => plain && show());
 
+  // The steps of the run's data at which the units that are active at the marked steps behave in the same way.
+  const search = globalThis.glassgateSearch;
+  const find = () => {
+    const label = [now.part, now.part.replace(/^encoder\./, "")].find((each) => search.places.parts[each]);
+    if (!label || !plain.count) {
+      byId("live-found").textContent = "The page has places for the layers of the encoder only.";
+      byId("live-places").replaceChildren();
+      return;
+    }
+    const source = search.embeddedPlaces(search.places, label);
+    const [name] = Object.keys(current().states);
+    const [width, count] = [shapeOf(name), labels().length];
+    const at = (unit, step) => shown.parts[now.part].values[name][step * width + unit];
+    const [first, stop] = now.marked ?? [now.step, now.step + 1];
+    const active = search.activeUnits(source, at, first, stop, 0, count);
+    const units = active.length ? active : [now.unit];
+    const pattern = units.map((each) => Array.from({ length: stop - first }, (_, k) => at(each, first + k)));
+    const found = search.nearestPlaces(source, pattern, units, 12);
+    const steps = stop - first === 1 ? `step ${stop}` : `steps ${first + 1} to ${stop}`;
+    byId("live-found").textContent = `${steps}, ${labels().slice(first, stop).map(quoted).join(" ")}: ${name} of ${label}, ${units.length === 1 ? "unit" : "units"} ${units.join(", ")}`;
+    byId("live-places").replaceChildren(...found.map((each) => search.placeRow(source, each, stop - first, units[0], search.series)));
+  };
+  byId("live-search").hidden = !search;
+  byId("live-find").addEventListener("click", find);
+
   const valuesOf = (text, edited) => {
     const read = model.read(text, []);
     const label = edited.slice(0, edited.lastIndexOf("."));

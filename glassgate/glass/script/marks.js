@@ -32,13 +32,14 @@ const placeRow = (source, place, length, unit, series) => {
   words.dir = "auto";
   let inside = words;
   for (let k = from; k < to; k++) {
-    if (k === place.start) words.append((inside = document.createElement("mark")));
     if (k === place.start + length) inside = words;
+    if (k > from) inside.append(apart);
+    if (k === place.start) words.append((inside = document.createElement("mark")));
     const t = source.starts[place.sequence] + k;
     const scaled = (source.value(unit, t) - source.mean[unit]) / Math.max(1e-6, source.deviation[unit]);
     const step = tag("span", series ? "" : text[k], `u ${shadeOf(scaled / 2)}`);
     step.title = text[k];
-    inside.append(step, k + 1 < to ? apart : "");
+    inside.append(step);
   }
   const number = source.numbers[place.sequence] + 1;
   row.append(tag("b", place.distance.toFixed(2)), tag("small", `sequence ${number}, step ${place.start + 1}`), words);

@@ -11,7 +11,7 @@ const report = (data, run, others) => {
   const letters = new Map(all(".passage [data-s]").map((span) => [Number(span.dataset.s), span]));
   const paint = shading(data, reading, now, letters, named);
 
-  const searching = all(".search").map((place) => {
+  const searching = all(".search:has(form)").map((place) => {
     const [form, said, list] = ["form", "output", "ol"].map((name) => place.querySelector(name));
     return { form, said, list, note: named("places-note"), passage: named("sequence"), steps: named("steps"), units: named("units") };
   })[0];
@@ -221,8 +221,9 @@ const report = (data, run, others) => {
     let from = null;
     pane.addEventListener("pointerdown", (event) => {
       from = event.button === 0 ? { x: event.clientX, y: event.clientY, ...place(event) } : null;
-      if (event.pointerType === "mouse") event.preventDefault();
     });
+    // Otherwise the browser drags the picture, or selects text.
+    for (const kind of ["mousedown", "dragstart"]) pane.addEventListener(kind, (event) => event.preventDefault());
     pane.addEventListener("pointermove", (event) => {
       if (!from || !(event.buttons & 1) || Math.hypot(event.clientX - from.x, event.clientY - from.y) < 6) return;
       const to = place(event);
@@ -249,11 +250,15 @@ const report = (data, run, others) => {
     const span = (node.nodeType === Node.TEXT_NODE ? node.parentNode : node).closest?.("[data-s]");
     return span && letters.get(Number(span.dataset.s)) === span ? Number(span.dataset.s) : null;
   };
+  let selected = "";
   document.addEventListener("selectionchange", () => {
     const selection = document.getSelection();
-    if (!selection.rangeCount || selection.isCollapsed) return;
-    const [from, to] = [stepUnder(selection.anchorNode), stepUnder(selection.focusNode)];
-    if (from !== null && to !== null) marks.mark(from, to);
+    const nodes = selection.rangeCount && !selection.isCollapsed ? [selection.anchorNode, selection.focusNode] : [];
+    const ends = nodes.map(stepUnder);
+    // The event also comes when a field changes while the selection stays.
+    const changed = selected !== ends.join();
+    selected = ends.join();
+    if (changed && ends.length && !ends.includes(null)) marks.mark(...ends);
   });
 
   // A finger is wider than a dot: the nearest one within reach is chosen.

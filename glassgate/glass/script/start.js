@@ -2,6 +2,8 @@
 (() => {
   const reports = [];
   const every = JSON.parse(document.getElementById("data").textContent);
+  // The interactive part of a page searches the same places.
+  if (every.places) globalThis.glassgateSearch = { places: every.places, series: every.series, embeddedPlaces, activeUnits, nearestPlaces, placeRow };
   (every.runs || [every]).forEach((data, run) => reports.push(report(data, run, reports)));
   // The keyboard moves the unit and the layer of the run that was pointed at last.
   let [current] = reports;
