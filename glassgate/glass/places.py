@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-BYTES = 300_000
+BYTES = 200_000
 """The approximate size of the states and texts in a page."""
 LEVELS = 15
 """The highest level of a state in 4 bits."""
