@@ -18,7 +18,7 @@ from glassgate.engines.lowering.backward import backward_pass
 from glassgate.engines.lowering.forward import Form, forward_pass
 from glassgate.engines.lowering.printer import printed as listed
 from glassgate.engines.meaning import current_equations
-from glassgate.engines.numba_cpu import arguments as given
+from glassgate.engines.numba_cpu import arguments as args
 from glassgate.engines.numba_cpu.backward import Backward, Wanted
 from glassgate.engines.numba_cpu.costs import COSTS
 from glassgate.engines.numba_cpu.kernel import printed
@@ -93,16 +93,16 @@ def _bindings(kernel: KernelPlan) -> str:
     time = batch_layout(None, L * N, N)
     origin |= dict.fromkeys(kernel.every_step, f"the batch layout: {time.starts[1:-1].tolist()}")
     origin |= {
-        given.SIZES: f"the batch layout: {time.sizes[1:-1].tolist()}",
-        given.STEPS: f"the batch layout: {time.steps}",
+        args.SIZES: f"the batch layout: {time.sizes[1:-1].tolist()}",
+        args.STEPS: f"the batch layout: {time.steps}",
     }
-    origin |= dict.fromkeys([given.FIRST, given.LAST, *given.units("H"), given.BARRIER, given.PARTIES], "the launch")
-    origin[given.number("of the processor")] = "fixed by the width of SIMD vectors"
-    operands = [*kernel.loop.operands, given.FIRST, given.LAST]
+    origin |= dict.fromkeys([args.FIRST, args.LAST, *args.units("H"), args.BARRIER, args.PARTIES], "the launch")
+    origin[args.number("of the processor")] = "fixed by the width of SIMD vectors"
+    operands = [*kernel.loop.operands, args.FIRST, args.LAST]
     lines = []
     for k, (argument, operand) in enumerate(zip(kernel.kernel.arguments, operands, strict=True)):
         if argument.label.startswith("block_pitch"):
-            operand = given.number("of the processor")
+            operand = args.number("of the processor")
         text = f"always {operand}" if isinstance(operand, int) else origin.get(operand, "the call")
         lines.append(f"{k:2} {argument.label:16} {text}")
     return "\n".join(lines)

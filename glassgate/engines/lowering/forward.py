@@ -81,7 +81,7 @@ class PassLowering:
         return [(u, tuple(g for g in self.cell.gates if self.product(u, g) is not None)) for u in lefts]
 
     def product(self, u: Node, gate: str) -> int | None:
-        """The column of `d_pre` of a gate's product with a row vector; None if there is no such product."""
+        """The column of `d_pre` of a gate's product with a row vector; None if the step does not compute it."""
         return next((k for k, node in enumerate(self.products) if node.args[0] == gate and node.args[1] is u), None)
 
     def _axes(self) -> list[Axis]:

@@ -16,15 +16,15 @@ from glassgate.engines.numba_cpu.processor import FEW_ROWS, Processor, host, wit
 from glassgate.engines.plan import INTEGERS
 
 TRIAL = "glassgate.engines.numba_cpu.trial"
-"""The module that a separate process runs. An instruction that the processor rejects ends only that process."""
+"""The module of the trial. It runs in a separate process, which an illegal instruction may end."""
 PATIENCE = 300
-"""The time limit of the trial, in seconds. It takes a few."""
+"""The time limit of the trial in seconds. It usually takes a few seconds."""
 
 
 def multiplier(terms: int) -> Processor:
     """The processor with the method of multiplication for these terms, see `Sizes.terms`."""
     if terms == 0:
-        return host().whole
+        return host().full_precision
     if terms == INTEGERS:
         return with_integers(host()) if not host().integers else host()
     processor = host()._replace(terms=terms)
@@ -65,7 +65,7 @@ def obstacle() -> str | None:
     if most.upper() not in ("", "ALL", "DEFAULT") and "AMX" not in most.upper():
         return f"ONEDNN_MAX_CPU_ISA is {most}"
     if not permitted():
-        return "the system does not lend its registers to this process"
+        return "the operating system does not permit its registers in this process"
     path = path_of(TRIAL, platform.release())
     known = read(path)
     if known is None:
@@ -77,7 +77,7 @@ def obstacle() -> str | None:
 
 
 def permitted() -> bool:
-    """Ask Linux for permission to use the registers in this process and its threads, which is needed once."""
+    """Request permission from Linux to use the registers in this process and its threads. Needed once per process."""
     if sys.platform != "linux" or platform.machine() != "x86_64":
         return False
     arch_prctl, request, tile_data = 158, 0x1023, 18
@@ -86,7 +86,7 @@ def permitted() -> bool:
 
 
 def tried() -> tuple[str, bool]:
-    """The fault of products on this processor's tile registers, or an empty string; and whether it is permanent."""
+    """Run the trial of tile registers. Return the fault, or an empty string, and whether the result is permanent."""
     if getattr(sys, "frozen", False):
         return "a frozen program cannot try it", False
     paths = {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}

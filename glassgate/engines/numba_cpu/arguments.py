@@ -13,19 +13,19 @@ class Role(Enum):
     ADDRESS = auto()
     """Its address."""
     PITCH = auto()
-    """The distance of its rows in bytes."""
+    """The distance between its rows in bytes."""
     STARTS = auto()
-    """The address of the first row's number for each step, if the buffer may have its own."""
+    """The address of a table with the index of its first row at each step."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Argument:
-    """One integer that a call binds; there is one object per argument.
+    """One integer that a call passes to kernels. There is one object per argument.
 
     Attributes:
-        label: its name in printed text, unless another argument has that name.
-        table: whether it is the address of integers.
-        role, buffer: the property and the buffer that it describes, if any.
+        label: the name of the argument in printed text, unless another argument has the same label.
+        table: whether it is the address of a table of integers.
+        role, buffer: the buffer that the argument belongs to, and the property of it, if any.
     """
 
     label: str
@@ -36,13 +36,13 @@ class Argument:
 
 @cache
 def number(label: str) -> Argument:
-    """An argument that belongs to no buffer."""
+    """An argument that does not belong to a buffer."""
     return Argument(label)
 
 
 @cache
 def table(label: str) -> Argument:
-    """The address of integers."""
+    """The address of a table of integers."""
     return Argument(label, table=True)
 
 
@@ -54,37 +54,37 @@ def address(buffer: Buffer) -> Argument:
 
 @cache
 def pitch(buffer: Buffer) -> Argument:
-    """The distance of its rows in bytes."""
+    """The distance between the rows of a buffer in bytes."""
     return Argument(f"{buffer.label}_pitch", role=Role.PITCH, buffer=buffer)
 
 
 @cache
 def starts(buffer: Buffer) -> Argument:
-    """The number of its first row for each step."""
+    """The table with the index of a buffer's first row at each step."""
     return Argument(f"{buffer.label}_starts", table=True, role=Role.STARTS, buffer=buffer)
 
 
 @cache
 def before(state: str) -> Argument:
-    """The addresses of the rows of a state before the step."""
+    """The table with the addresses of the rows of a state before the step."""
     return Argument(f"{state}_before", table=True)
 
 
 @cache
 def row_addresses(buffer: Buffer) -> Argument:
-    """The addresses of all rows of a buffer, or of a state before them."""
+    """The table with the addresses of all rows of a buffer."""
     return Argument(f"{buffer.label}_each", table=True)
 
 
 @cache
 def of_product(what: str, k: int) -> Argument:
-    """An argument of one of a kernel's products: packed weights, the sums of a tile, the operand's rows."""
+    """An argument of the k-th matrix product of a kernel: packed weights, the sums of a tile, the operand's rows."""
     return Argument(f"{what}_{k}", table=what == "left")
 
 
 @cache
 def of_row_sum(what: str, k: int) -> Argument:
-    """An argument of one of a kernel's sums over a row: a vector for each row, and the total."""
+    """An argument of the k-th row sum of a kernel: a vector of partial sums for each row, or the totals."""
     return Argument(f"{what}_{k}")
 
 
@@ -96,7 +96,7 @@ def width(axis: str) -> Argument:
 
 @cache
 def axis_pitch(axis: str) -> Argument:
-    """The distance of a value's rows, in bytes."""
+    """The distance between the rows of a value in bytes."""
     return Argument(f"{axis}_pitch")
 
 
@@ -108,14 +108,14 @@ def units(axis: str) -> tuple[Argument, Argument]:
 
 @cache
 def head(axis: str) -> tuple[Argument, Argument]:
-    """The number of units of a head, and of the vectors that hold them."""
+    """The number of units of a head, and the number of vectors that they fill."""
     return Argument(f"{axis}_of_head"), Argument(f"{axis}_blocks_of_head")
 
 
 STEPS, ORIGIN, TURN = number("steps"), number("origin"), number("turn")
-"""The number of steps, the first one, and 1 or -1."""
+"""The number of steps, the index of the first one, and the direction of time, 1 or -1."""
 SIZES, STARTS = table("sizes"), table("starts")
-"""The number of rows of each step, and the first of them."""
+"""The number of rows of each step, and the index of the first one."""
 RESETS, SAVE = number("resets"), number("save")
 BARRIER, PARTIES = number("barrier"), number("parties")
 FIRST, LAST = number("first"), number("last")
@@ -123,10 +123,10 @@ FIRST, LAST = number("first"), number("last")
 ROWS, SEQUENCES = number("rows"), number("sequences")
 """The number of rows of all steps, and of the largest step."""
 PACKED_INPUT, INPUT_BLOCK_PITCH = number("weights_ih"), number("block_pitch_ih")
-"""The packed weights of the input, and the distance of their blocks in numbers."""
+"""The packed weights of the input, and the distance between their blocks in numbers."""
 ROUNDED_OUTPUT = number("output_rounded")
 """The address of the bfloat16 output; 0 without one."""
 ROUNDED_INPUT = number("data_rounded")
-"""The operand of these weights, as bfloat16."""
+"""The input, rounded to bfloat16."""
 ROUNDED = Kind.D_PRE, Kind.D_PROJECTED
-"""Buffers that several products read: if products round to bfloat16, these buffers hold rounded numbers."""
+"""Buffers that several products read. If products round to bfloat16, these buffers contain rounded numbers."""

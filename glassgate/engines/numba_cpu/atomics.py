@@ -1,4 +1,4 @@
-"""Atomic operations on memory, callable from kernels, with which threads hand over work and wait for each other."""
+"""Atomic memory operations for kernels, with which threads pass work to each other and synchronise."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ def _pointer(builder: ir.IRBuilder, address: ir.Value) -> ir.Value:
 
 @intrinsic
 def arrive(context: Any, counter: Any) -> Any:
-    """Add one, and publish everything written before to readers of the counter."""
+    """Add one to a counter. Threads that read the counter then see everything written before (release)."""
 
     def code(context, builder, sig, args):
         builder.atomic_rmw("add", _pointer(builder, args[0]), INT64(1), "acq_rel")
@@ -31,13 +31,13 @@ def arrive(context: Any, counter: Any) -> Any:
 
 @intrinsic
 def look(context: Any, address: Any) -> Any:
-    """The word at an address as another thread left it, and with it everything that thread wrote before."""
+    """Read a word that another thread writes. Everything that this thread wrote before is then visible (acquire)."""
     return types.int64(types.int64), lambda c, b, s, a: b.load_atomic(_pointer(b, a[0]), "acquire", 8)
 
 
 @intrinsic
 def swap(context: Any, address: Any, old: Any, new: Any) -> Any:
-    """Replace `old` by `new`; whether the word was `old`."""
+    """Replace the word by `new` if it is `old`. Return whether it was."""
 
     def code(context, builder, sig, args):
         address, old, new = args
@@ -68,7 +68,7 @@ def _call(builder: ir.IRBuilder, function: ir.Value, argument: ir.Value) -> None
 
 @intrinsic
 def perform(context: Any, function: Any, argument: Any) -> Any:
-    """Call the machine code at an address, a kernel, with its one argument."""
+    """Call a kernel at an address with its only argument."""
 
     def code(context, builder, sig, args):
         _call(builder, *args)
@@ -89,7 +89,7 @@ def take(context: Any, counter: Any) -> Any:
 
 @intrinsic
 def team_size(context: Any, function: Any) -> Any:
-    """The result of OpenMP's `omp_get_num_threads`, which is at an address."""
+    """Call `omp_get_num_threads` of OpenMP, which is at the address `function`."""
 
     def code(context, builder, sig, args):
         kind = ir.FunctionType(ir.IntType(32), [])
@@ -100,12 +100,12 @@ def team_size(context: Any, function: Any) -> Any:
 
 @intrinsic
 def in_parallel(context: Any, parallel: Any, table: Any, threads: Any) -> Any:
-    """Let each thread of a team of OpenMP's call the machine code whose address a table begins with, with the table.
+    """Start a team of OpenMP threads. Each one calls a kernel with the address of a table.
 
     Args:
         parallel: the address of `GOMP_parallel`.
-        table: an address.
-        threads: how many.
+        table: the address of the table. Its first word is the address of the kernel.
+        threads: the number of threads.
     """
 
     def code(context, builder, sig, args):
@@ -126,20 +126,20 @@ def in_parallel(context: Any, parallel: Any, table: Any, threads: Any) -> Any:
 
 
 PATIENCE = 100_000
-"""Polls before a thread yields: about 0.2 ms, longer than parts of a step differ while each has a core."""
+"""The number of polls before a thread yields its core, about 0.2 ms. Threads that each have a core wait for less."""
 
 
 @inline
 def wait(barrier, parties, times):
-    """Wait until all threads have come here for the `times`-th time; the barrier's second word counts long waits."""
+    """Wait until all threads have arrived for the `times`-th time. The second word of the barrier counts long waits."""
     if parties > 1:
         arrive(barrier)
-        turns = 0
+        polls = 0
         while look(barrier) < parties * times:
-            turns += 1
-            if turns == PATIENCE:
+            polls += 1
+            if polls == PATIENCE:
                 arrive(barrier + 8)
-            if turns >= PATIENCE:
+            if polls >= PATIENCE:
                 yield_core()
     return times + 1
 

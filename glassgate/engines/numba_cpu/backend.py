@@ -1,4 +1,4 @@
-"""The CPU as a backend. Numba is loaded with the first kernel."""
+"""The CPU backend. It imports Numba with the first kernel."""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 
 class CPU:
-    """`Backend` for the CPU: fused loops, printed as Numba."""
+    """`Backend` for the CPU: fused loops, generated as Numba code."""
 
     costs = COSTS
 
     def why_not(self, steps: Steps, directions: Sequence[Direction]) -> Reason | None:
-        """Why the CPU cannot run a call."""
+        """Why the CPU cannot run a call; None if it can."""
         if steps.data.device.type != "cpu":
             return Reason(f"kernels run on the CPU, and the input is on {steps.data.device}")
         if steps.data.dtype not in COMPUTED_IN:
@@ -31,15 +31,15 @@ class CPU:
         return None
 
     def compile(self, plans: tuple[Plan, ...]) -> "Layer":
-        """The kernels of a layer, compiled when they first run."""
+        """The kernels of a layer. They are compiled at their first use."""
         return _layer(plans)
 
     def saved_type(self, buffer: str, dtype: torch.dtype) -> torch.dtype:
-        """The type that kernels compute in."""
+        """The dtype in which kernels compute."""
         return COMPUTED_IN[dtype]
 
     def explain(self, steps: Steps, directions: Sequence[Direction]) -> str | None:
-        """The instructions that multiply, where the call asks for products in bfloat16."""
+        """The instructions for products in bfloat16, if the call requests them."""
         from glassgate.engines.numba_cpu.amx import explained
         from glassgate.engines.numba_cpu.layer import terms_requested
 

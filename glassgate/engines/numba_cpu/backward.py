@@ -1,9 +1,9 @@
-"""The pass back through time: its loop, and the sums after it, the gradients of the weights and of the input."""
+"""The backward pass: the loop, then the GEMMs for the gradients of the weights and of the input."""
 
 from functools import lru_cache
 from typing import NamedTuple
 
-from glassgate.engines.numba_cpu import arguments as given
+from glassgate.engines.numba_cpu import arguments as args
 from glassgate.engines.numba_cpu import rows
 from glassgate.engines.numba_cpu.arguments import address
 from glassgate.engines.numba_cpu.gemm.products import RowVectors, multiply, outer
@@ -18,20 +18,20 @@ from glassgate.engines.products import fully_written
 
 
 class Wanted(NamedTuple):
-    """The requested gradients. They go to memory that the caller gives, zero at first or unwritten."""
+    """The requested gradients. The caller allocates their memory, with or without zeros (`Backward.fully_written`)."""
 
     weights: tuple[str, ...]
     data: bool
     added: bool
-    """Whether the input's gradient is added to that of another direction."""
+    """Whether the gradient of the input is added to that of another direction."""
 
 
 class Backward(KernelPlan):
-    """The loop back through time, then the sums.
+    """The backward loop, then the GEMMs.
 
     Attributes:
         wanted: the requested gradients.
-        fully_written: parameters whose whole gradient is written.
+        fully_written: the parameters whose gradient is written for every gate, so that its memory needs no zeros.
         d_weights: the destination of each parameter's gradient, by name.
         d_states: the gradients that come from the caller.
         d_data: the destination of the input's gradient.
@@ -64,13 +64,13 @@ class Backward(KernelPlan):
         for gradient in weight_gradients(self.cell, self.trace, self.buffers):
             self._sum(gradient)
         if wanted.data:
-            weights, data = self.input_weights(turned=True), self.rows(self.buffers[Kind.D_DATA])
+            weights, data = self.input_weights(transposed=True), self.rows(self.buffers[Kind.D_DATA])
             d = self.rows(self.buffers[Kind.D_PRE], len(self.trace.hh_only))
-            self.after[-1].append(multiply(d, weights, 1, data, given.ROWS, sizes.bits, wanted.added))
+            self.after[-1].append(multiply(d, weights, 1, data, args.ROWS, sizes.bits, wanted.added))
         self.check(*map(address, self.d_states), *self.saved, self.d_data)
 
     def _sum(self, gradient: WeightGradient) -> None:
-        """The product of a weight's gradient, head by head, if it is requested."""
+        """Add the tasks of a weight gradient GEMM, one per head, if the gradient is requested."""
         sizes, heads, half = self.sizes, gradient.heads, gradient.half
         weight, biases = f"weight_{half}", [name for name in gradient.biases if name in self.d_weights]
         if not biases and weight not in self.d_weights:
@@ -82,18 +82,18 @@ class Backward(KernelPlan):
         a_head = units * self.bytes(gradient.d.buffer)
         for head in range(heads):
             to = gradient.gate * units * heads + head * units
-            own = RowVectors(_later(d.start, head * a_head), d.pitch, gradient.gates * units)
+            own = RowVectors(_with_offset(d.start, head * a_head), d.pitch, gradient.gates * units)
             start: Operand = (self.d_weights[weight], to * width * sizes.bytes) if width else 0
             totals: list[Operand] = [(self.d_weights[bias], to * sizes.bytes) for bias in biases]
             right = table, shift + head * width * sizes.bytes
             out = RowVectors(start, width * sizes.bytes, width)
-            self.after[0].append(outer(own, given.ROWS, right, out, totals, sizes.bits, gradient.added, sizes.terms))
+            self.after[0].append(outer(own, args.ROWS, right, out, totals, sizes.bits, gradient.added, sizes.terms))
 
     def _right(self, right: Place | Before) -> tuple[Operand, int]:
-        """The table of the addresses of the rows that a weight was multiplied by, and their offset in bytes."""
+        """The table of the addresses of the row vectors that a weight multiplies, and their offset in bytes."""
         if isinstance(right, Before):
             state = self.buffers.of_state(Kind.STATE, right.state)
-            table = given.table(f"{right.state}_before_each")
+            table = args.table(f"{right.state}_before_each")
             if table not in self.by_row:
                 self.by_row[table] = 8
                 initial = address(self.buffers.of_state(Kind.INITIAL, right.state))
@@ -101,21 +101,21 @@ class Backward(KernelPlan):
                 fill = rows.rows_before(table, self.rows(state), initial, restart, self.plan.reverse)
                 self.before[0].append(fill)
             return table, 0
-        table = given.row_addresses(right.buffer)
+        table = args.row_addresses(right.buffer)
         if table not in self.by_row:
             self.by_row[table] = 8
-            self.before[0].append(rows.rows_of(table, self.rows(right.buffer), given.ROWS))
+            self.before[0].append(rows.rows_of(table, self.rows(right.buffer), args.ROWS))
         a_column = right.buffer.width(self.sizes) // right.buffer.columns
         return table, right.column * a_column * self.sizes.bytes
 
 
-def _later(start: Operand, more: int) -> Operand:
-    """An address and an offset in bytes."""
+def _with_offset(start: Operand, offset: int) -> Operand:
+    """An address plus an offset in bytes."""
     assert isinstance(start, tuple)
-    return start[0], start[1] + more
+    return start[0], start[1] + offset
 
 
 @lru_cache(1024)
 def backward_plan(plan: Plan, sizes: Sizes, wanted: Wanted, processor: Processor) -> Backward:
-    """The plan of such calls."""
+    """The plan of backward passes with these properties."""
     return Backward(plan, sizes, wanted)

@@ -1,8 +1,8 @@
-"""A loop whose input product is computed a few steps ahead, so that the loop reads it from the cache."""
+"""A loop whose input GEMM is computed for a few steps at a time, so that the loop reads its result from the cache."""
 
 from collections.abc import Mapping, Sequence
 
-from glassgate.engines.numba_cpu import arguments as given
+from glassgate.engines.numba_cpu import arguments as args
 from glassgate.engines.numba_cpu.arguments import Argument
 from glassgate.engines.numba_cpu.launch import Launch
 from glassgate.engines.numba_cpu.native import native
@@ -10,10 +10,10 @@ from glassgate.engines.numba_cpu.tasks import Operand, ParallelTask
 
 CHUNKS = '''
 def chunks(steps, origin, starts: words, sizes: words, turn, most, loop_steps, loop_origin, tasks, moving, *parts):
-    """Some steps at a time: tasks for all of their rows, then the loop over them.
+    """Run chunks of steps: first the tasks for all rows of a chunk, then the loop over its steps.
 
-    `parts` holds the function of each task, the offset of its arguments and that of their last one; the same three of
-    the loop; and for each address that moves with the chunks its offset and the bytes of a row.
+    `parts` has three items per task: its function, the offset of its arguments, and that of its last argument. The same
+    three items of the loop follow, then for each address that moves with the chunks its offset and the bytes of a row.
     """
     loop, done, before = 3 * tasks, 0, 0
     while done < steps:
@@ -36,18 +36,20 @@ def chunks(steps, origin, starts: words, sizes: words, turn, most, loop_steps, l
 '''
 
 ENOUGH_BYTES = 2**19
-"""Bytes that the rows of a chunk may write: half of a core's own cache, or the size of their weights."""
+"""The result of the input GEMM of a chunk may take this number of bytes, about half of a core's private cache.
+
+It may be as large as the weights, if these are larger."""
 
 
 class Chunks(ParallelTask):
     """Tasks over the rows of some steps, and the loop that reads their results, on one thread.
 
     Args:
-        tasks: for the rows of a chunk, in order.
-        loop: a cell's kernel.
-        turn: 1 or -1, the direction of time.
-        most: rows of a chunk, if a step has no more.
-        moving: memory that holds the rows of one chunk, and the bytes of a row.
+        tasks: the tasks for the rows of a chunk, in order.
+        loop: the kernel of a cell.
+        turn: the direction of time, 1 or -1.
+        most: the largest number of rows of a chunk. A chunk has at least one step.
+        moving: the buffers that hold only the rows of one chunk, with the bytes of a row.
     """
 
     def __init__(
@@ -60,13 +62,13 @@ class Chunks(ParallelTask):
     ) -> None:
         every = [*tasks, loop]
         pitches = [(k, slot, moving[a]) for k, task in enumerate(every) for slot, a in task.bound if a in moving]
-        own: list[Operand] = [given.STEPS, given.ORIGIN, given.STARTS, given.SIZES]
+        own: list[Operand] = [args.STEPS, args.ORIGIN, args.STARTS, args.SIZES]
         own += [turn, most, 0, 0, len(tasks), len(pitches)]
         starts = [len(own) + 3 * len(every) + 2 * len(pitches)]
         for task in every:
             starts.append(starts[-1] + len(task.launch.arguments))
         slots = {argument: starts[-2] + slot for slot, argument in loop.bound}
-        own[6:8] = 8 * slots[given.STEPS], 8 * slots[given.ORIGIN]
+        own[6:8] = 8 * slots[args.STEPS], 8 * slots[args.ORIGIN]
         for at, after, task in zip(starts, starts[1:], every, strict=False):
             own += [task.launch.function.address, 8 * at, 8 * (after - 1)]
         for k, slot, pitch in pitches:

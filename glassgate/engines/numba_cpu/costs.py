@@ -1,4 +1,4 @@
-"""The costs of operations and memory on a CPU, in units of one addition of vector registers."""
+"""The costs of operations and memory on a CPU. The unit is one addition of vector registers."""
 
 from glassgate.engines.symbolic.costs import Costs
 
@@ -9,6 +9,6 @@ COSTS = Costs(
     other=4,
     read=4,
     carry=7,
-    # If tanh(c) is stored too, the training time of an LSTM changes by at most 2 %, and it takes a fifth more memory.
+    # Storing tanh(c) as well changes the training time of an LSTM by at most 2 %, and takes a fifth more memory.
     keep=20,
 )

@@ -1,4 +1,4 @@
-"""Machine code as a Python builtin of one argument: the call takes less time than through ctypes."""
+"""Machine code as a Python builtin function with one argument, which is faster to call than through ctypes."""
 
 import ctypes
 import platform
@@ -27,15 +27,15 @@ def enter(number, function, arguments, count, *places):
 
 
 class Entry:
-    """A launch whose calls differ in one number. One thread at a time may call it.
+    """A launch whose calls differ in one number. Only one thread at a time may call it.
 
     Args:
         launch: machine code and its arguments.
-        places: the arguments that are this number.
+        places: the indices of the arguments that are equal to this number.
 
     Attributes:
         call: writes its argument, an integer, to these places, and runs the launch without the GIL. It is valid as
-            long as this object is.
+            long as this object exists.
     """
 
     def __init__(self, launch: Launch, places: Sequence[int]) -> None:
@@ -62,12 +62,12 @@ class _Method(ctypes.Structure):
 
 
 _alive: list[object] = []
-"""The compiled function and its description, which builtins point to."""
+"""The compiled function and its `PyMethodDef`, to which builtin functions point."""
 
 
 @cache
 def _method() -> int:
-    """The address of the description of a builtin whose `self` is the address of two others: code and arguments."""
+    """The address of the `PyMethodDef` of builtins. Their `self` points to two addresses: code and arguments."""
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(str(_module())), machine())
     engine.finalize_object()
     code = engine.get_function_address("entry")
@@ -77,7 +77,7 @@ def _method() -> int:
 
 
 def _module() -> ir.Module:
-    """PyObject *entry(PyObject *self, PyObject *number), in LLVM's language."""
+    """The LLVM code of `PyObject *entry(PyObject *self, PyObject *number)`."""
     module = ir.Module("glassgate.entry")
     entry = ir.Function(module, ir.FunctionType(_POINTER, [_POINTER, _POINTER]), "entry")
     builder = ir.IRBuilder(entry.append_basic_block())

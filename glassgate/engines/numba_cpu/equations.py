@@ -1,9 +1,9 @@
-"""Prints one phase's work on one vector of units: reads, equations, writes."""
+"""Prints the code of one phase for one vector of units: reads, equations, writes."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable
 
-from glassgate.engines.numba_cpu import arguments as given
+from glassgate.engines.numba_cpu import arguments as args
 from glassgate.engines.numba_cpu.arguments import Argument
 from glassgate.engines.numba_cpu.loops.buffers import Buffer, Kind, Place, Rows
 from glassgate.engines.numba_cpu.loops.program import (
@@ -45,7 +45,7 @@ LONGEST = 72
 
 
 def broken(line: str) -> list[str]:
-    """A long sum of loads, one load per line."""
+    """Split a line with a long sum of loads into lines with one load each."""
     if len(line) <= LONGEST or " + _load(" not in line or " = " not in line:
         return [line]
     name, value = line.split(" = ", 1)
@@ -54,13 +54,14 @@ def broken(line: str) -> list[str]:
 
 
 class Equations:
-    """The lines of a phase: `row`, computed once for all units of a row, and `units`, the work on a vector of them.
+    """The lines of a phase: `row` runs once per row, `units` once per vector of its units.
 
     Args:
-        program: the phase's.
-        names: of the kernel.
+        program: the program of the phase.
+        phase: the phase.
+        names: the names in the kernel.
         argument: adds an argument to the kernel and returns its name.
-        bfloat16: whether some buffers hold rounded numbers.
+        bfloat16: whether some buffers contain rounded numbers.
         inputs: see `emit`.
     """
 
@@ -74,14 +75,14 @@ class Equations:
         inputs: int,
     ) -> None:
         self.program, self.phase, self.names, self.argument, self.inputs = program, phase, names, argument, inputs
-        self._rounded = given.ROUNDED if bfloat16 else ()
+        self._rounded = args.ROUNDED if bfloat16 else ()
         self.row: list[str] = []
         self.reads: list[str] = []
         self.equations: list[str] = []
         self.writes: list[str] = []
         self.text: dict[Node, tuple[str, int]] = {}
         self.columns: dict[Buffer, int] = {}
-        """The number of columns that every step reads of noise and of buffers from the forward pass."""
+        """For noise and buffers from the forward pass, the number of columns that the phase reads."""
         computed = [v.value for v in phase.values if isinstance(v, Compute)]
         self.uses = Counter(arg for node in computed for arg in node.inputs)
         self.for_all = {arg for node in computed if node.axis != "1" for arg in node.inputs if arg.axis == "1"}
@@ -95,17 +96,17 @@ class Equations:
         for term in phase.sums:
             self._sum_into_row(term)
         if phase.keeps and not inputs:
-            self.writes.append(f"if {argument(given.SAVE)}:")
+            self.writes.append(f"if {argument(args.SAVE)}:")
             self.writes += [f"    {self._stored(keep)}" for keep in phase.keeps]
 
     @property
     def units(self) -> list[str]:
-        """The work on one vector, in order."""
+        """The lines for one vector of units, in order."""
         parts = [part for part in (self.reads, self.equations, self.writes) if part]
         return [line for part in parts for line in ("", *part)][1:]
 
     def _at(self, key: object, label: str, where: str) -> str:
-        """The name of an address that holds for a row."""
+        """The name of an address that is computed once per row."""
         name = self.names.machine(("at", key), f"{label}_at")
         line = f"{name} = {where}"
         if line not in self.row:
@@ -113,31 +114,31 @@ class Equations:
         return name
 
     def _address(self, buffer: Buffer) -> str:
-        """The address of a buffer's row for the current row."""
-        base = self.argument(given.address(buffer))
+        """The address of the row of a buffer that belongs to the current row of the step."""
+        base = self.argument(args.address(buffer))
         if buffer.kind.rows is Rows.WHOLE:
             return base
         if buffer.kind is Kind.TEMPORARY:
             return self._temporary(buffer, base)
         if buffer.kind.rows is Rows.SEQUENCE:
             own = buffer.columns > 1 or buffer.kind is Kind.D_PARAMETER
-            pitch = self.argument(given.pitch(buffer) if own else given.axis_pitch(buffer.axis))
-            return self._at(buffer, buffer.label, f"{base} + _one * {pitch}")
-        row = f"{self.argument(given.starts(buffer))}[_t]" if buffer.kind is Kind.STATE else "_row"
-        pitch = self.argument(given.pitch(buffer))
-        return self._at(buffer, buffer.label, f"{base} + ({row} + _one) * {pitch}")
+            pitch = self.argument(args.pitch(buffer) if own else args.axis_pitch(buffer.axis))
+            return self._at(buffer, buffer.label, f"{base} + _n * {pitch}")
+        row = f"{self.argument(args.starts(buffer))}[_t]" if buffer.kind is Kind.STATE else "_first_row"
+        pitch = self.argument(args.pitch(buffer))
+        return self._at(buffer, buffer.label, f"{base} + ({row} + _n) * {pitch}")
 
     def _temporary(self, buffer: Buffer, base: str) -> str:
         temporary = self.program.temporaries[buffer]
         if temporary.of_one_pass:
             return base
-        where = f"{base} + _one * {self.argument(given.axis_pitch(buffer.axis))}"
+        where = f"{base} + _n * {self.argument(args.axis_pitch(buffer.axis))}"
         if temporary.kept is not None and not self.inputs:
             column = temporary.kept.column
             kept = self._address(temporary.kept.buffer)
             if column:
-                kept += f" + {column} * {self.argument(given.width(buffer.axis))} * _BYTES"
-            where = f"{kept} if {self.argument(given.SAVE)} else {where}"
+                kept += f" + {column} * {self.argument(args.width(buffer.axis))} * _BYTES"
+            where = f"{kept} if {self.argument(args.SAVE)} else {where}"
         return self._at(buffer, self._label(buffer), where)
 
     def _label(self, buffer: Buffer) -> str:
@@ -147,14 +148,14 @@ class Equations:
         """The location of a vector of units: address, first unit, number of valid lanes."""
         buffer, column = place
         address = self._address(buffer)
-        # Whole vectors: a processor forwards a store to a load only if neither is masked.
+        # Load and store whole vectors, because processors forward a store to a load only if neither is masked.
         whole = buffer.kind is Kind.TEMPORARY and self.program.temporaries[buffer].of_one_pass
         return f"{address}, {self._unit(column, buffer.axis)}, {'_LANES' if whole else '_live'}"
 
     def _unit(self, column: int, axis: str) -> str:
         if column == 0:
             return "_unit"
-        width = self.argument(given.width(axis))
+        width = self.argument(args.width(axis))
         return f"{width} + _unit" if column == 1 else f"{column} * {width} + _unit"
 
     def _read(self, load: Load) -> None:
@@ -168,17 +169,17 @@ class Equations:
         """The expression that reads one term of a value."""
         match term:
             case Before(state):
-                table = self.argument(given.before(state))
-                return f"_load({self._at(term, f'{state}_before', f'{table}[_one]')}, _unit, _live)"
+                table = self.argument(args.before(state))
+                return f"_load({self._at(term, f'{state}_before', f'{table}[_n]')}, _unit, _live)"
             case Sums(product, column):
                 at = "0" if column == 0 else "_LANES" if column == 1 else f"{column} * _LANES"
                 return f"_load({sums_at(product, self.names)}, {at}, _LANES)"
             case RowSum(k):
-                return f"_fill(_number({self.argument(given.of_row_sum('total', k))} + _one * _BYTES))"
+                return f"_fill(_number({self.argument(args.of_row_sum('total', k))} + _n * _BYTES))"
             case KeptRowSum(place):
                 return f"_fill(_number({self._address(place.buffer)} + {place.column} * _BYTES))"
             case Size(axis):
-                return self.argument(given.width(axis))
+                return self.argument(args.width(axis))
             case Constant(value):
                 return f"_fill({number(value)})"
         if term.buffer.kind is Kind.INPUT and self.inputs:
@@ -190,8 +191,8 @@ class Equations:
     def _input_product(self, half: Place) -> str:
         """The expression of an input half: the input's columns times packed weights."""
         data = self._address(self.program.buffers[Kind.DATA])
-        weights, pitch = self.argument(given.PACKED_INPUT), self.argument(given.INPUT_BLOCK_PITCH)
-        at = self.names.machine(("at", given.PACKED_INPUT), f"{given.PACKED_INPUT.label}_at")
+        weights, pitch = self.argument(args.PACKED_INPUT), self.argument(args.INPUT_BLOCK_PITCH)
+        at = self.names.machine(("at", args.PACKED_INPUT), f"{args.PACKED_INPUT.label}_at")
         line = f"{at} = {weights} + _unit // _LANES * {pitch} * _BYTES"
         if line not in self.reads:
             self.reads.insert(0, line)
@@ -211,7 +212,7 @@ class Equations:
     def _compute(self, node: Node) -> None:
         text, strength = self._expression(node)
         if node.name or self.uses[node] != 1 or len(text) > LONGEST or node in self.for_all:
-            # What all units of a row share is computed once, before them.
+            # A value with one number per row is computed once, before the loop over units.
             (self.row if node.axis == "1" else self.equations).append(self._assign(node, text))
         else:
             self.text[node] = text, strength
@@ -236,10 +237,10 @@ class Equations:
             return f"{self._operand(a, strength + (strength == 1))} {sign} {self._operand(b, tight)}", strength
         if node.op in PREFIX:
             return f"{PREFIX[node.op]}{self._operand(node.args[0], UNARY)}", UNARY
-        args = [self._operand(arg, 0) for arg in node.args]
+        operands = [self._operand(arg, 0) for arg in node.args]
         if node.op == "where" and not any(isinstance(arg, Node) and arg.op != "size" for arg in node.args[1:]):
-            args[1] = f"_fill({args[1]})"
-        return f"{CALLS.get(node.op, node.op)}({', '.join(args)})", ATOM
+            operands[1] = f"_fill({operands[1]})"
+        return f"{CALLS.get(node.op, node.op)}({', '.join(operands)})", ATOM
 
     def _value(self, node: Node) -> str:
         return self.text[node][0]
@@ -253,7 +254,7 @@ class Equations:
 
     def _carry(self, carry: Carry) -> None:
         following, initial, value = self._vector(carry.to), self._vector(carry.reset), self._value(carry.value)
-        reset = f"_reset = _is_reset({self.argument(given.RESETS)}, _row + _one)"
+        reset = f"_reset = _is_reset({self.argument(args.RESETS)}, _first_row + _n)"
         if reset not in self.row:
             self.row.append(reset)
         self.writes += [
@@ -286,12 +287,12 @@ def sums_at(product: int, names: Names) -> str:
 
 
 def partial_sums(k: int, argument: Callable[[Argument], str]) -> str:
-    """The memory in which a product's phase collects a row's sum, a vector for each row."""
-    return f"{argument(given.of_row_sum('sum', k))} + _one * _LANES * _BYTES"
+    """The memory for the partial sums of a row sum in a phase with products, one vector for each row."""
+    return f"{argument(args.of_row_sum('sum', k))} + _n * _LANES * _BYTES"
 
 
 def input_columns(phase: Phase) -> int:
-    """The number of input halves that a phase reads to add products to them."""
+    """The number of input halves that a phase reads and adds to products."""
     found: set[int] = set()
     for value in phase.values:
         if isinstance(value, Load) and value.value.op in ("ih", "sum"):

@@ -1,4 +1,4 @@
-"""The executable form of a pass: machine code for all of a layer's directions on some threads, and the memory it uses.
+"""The executable form of a pass: machine code for all directions of a layer and a number of threads, and its memory.
 
 A call adds the addresses of its tensors and the rows of each step. First calls, repeated calls, ragged batches, resets,
 recordings and streams differ only in these numbers.
@@ -15,11 +15,11 @@ from torch import Tensor
 
 from glassgate.engines import processors
 from glassgate.engines.memory import empty
-from glassgate.engines.numba_cpu import arguments as given
+from glassgate.engines.numba_cpu import arguments as args
 from glassgate.engines.numba_cpu.arguments import Argument
 from glassgate.engines.numba_cpu.compile import Function
 from glassgate.engines.numba_cpu.launch import Launch
-from glassgate.engines.numba_cpu.loops.batch import BatchLayout, batch_layout, two_turns
+from glassgate.engines.numba_cpu.loops.batch import BatchLayout, batch_layout, double_buffer_starts
 from glassgate.engines.numba_cpu.partition import Pace, Partition, bounds_of_rows, units_of_part
 from glassgate.engines.numba_cpu.plan import KernelPlan
 from glassgate.engines.numba_cpu.pool import threads
@@ -27,19 +27,17 @@ from glassgate.engines.numba_cpu.tasks import Bindings, Bounds, ParallelTask, Pa
 from glassgate.engines.numba_cpu.workspace import ALIGN, aligned, borrow
 
 Addresses = Mapping[Argument, int]
-"""The index of each argument in the addresses of a call."""
+"""The index of each argument among the addresses of a call."""
 
 DATA = 1
-"""The index of the data in the addresses of a call. Resets have index 0."""
+"""The index of the data among the addresses of a call. Resets have index 0."""
 WORKSPACE, BARRIERS, WEIGHTS = range(3)
-"""The indices of the first numbers of a call: the addresses of regions. Each direction has a region of weights."""
+"""The indices of the first numbers of a call, which are the addresses of regions. Each direction has its weights."""
 BARRIER_BYTES = 16
 MOST_LAYOUTS = 256
-"""The number of layouts whose numbers an executable caches."""
-
-
+"""The number of batch layouts whose numbers an executable caches."""
 FEW_ROWS = 2**12
-"""Up to this number of padded rows, a batch of different lengths uses the memory of a padded batch."""
+"""Up to this number of padded rows, a ragged batch uses the memory of a padded batch."""
 
 
 class Region:
@@ -78,7 +76,7 @@ class Bound(NamedTuple):
 
     Attributes:
         launch: the machine code and its arguments.
-        places: the indices of the arguments that are equal to the missing address.
+        places: the indices of the arguments that must be set to the missing address.
         alive: the owners of the memory that the arguments point to.
     """
 
@@ -245,19 +243,19 @@ class Executable:
         """Give each number of a call its index: the regions, the layout in the order of `_place`, the addresses."""
         many, numbers = self.partition.threads, count(WEIGHTS + len(self.plans))
         steps, rows, sizes, starts = islice(numbers, 4)
-        self._ends: Bounds = {given.STEPS: (0, steps), given.ROWS: (0, rows)}
+        self._ends: Bounds = {args.STEPS: (0, steps), args.ROWS: (0, rows)}
         self._bounds: dict[Argument, Sequence[int]] = {
             argument: (0, *islice(numbers, many - 1), end) for argument, (_, end) in self._ends.items()
         }
         self._row_parts = min(self.partition.row_parts, max(self.plans[0].sizes.N, 1))
         if self._row_parts > 1:
-            self._bounds[given.SEQUENCES] = (0, *islice(numbers, self._row_parts))
-        common: dict[Argument, tuple[int, ...]] = {given.STEPS: (steps,), given.ROWS: (rows,), given.SIZES: (sizes,)}
+            self._bounds[args.SEQUENCES] = (0, *islice(numbers, self._row_parts))
+        common: dict[Argument, tuple[int, ...]] = {args.STEPS: (steps,), args.ROWS: (rows,), args.SIZES: (sizes,)}
         self._numbers: list[dict[Argument, tuple[int, ...]]] = []
         for d, plan in enumerate(self.plans):
-            own = common | {given.ORIGIN: (next(numbers),)} | dict.fromkeys(plan.every_step, (starts,))
-            if plan.in_turns:
-                own |= dict.fromkeys(plan.in_turns, (next(numbers),))
+            own = common | {args.ORIGIN: (next(numbers),)} | dict.fromkeys(plan.every_step, (starts,))
+            if plan.double_buffered:
+                own |= dict.fromkeys(plan.double_buffered, (next(numbers),))
             own.update({argument: (WORKSPACE, next(numbers)) for argument in plan.by_row})
             own |= dict.fromkeys((*plan.fixed, *plan.scratch), (WORKSPACE,)) | dict.fromkeys(
                 plan.weights, (WEIGHTS + d,)
@@ -268,10 +266,10 @@ class Executable:
             own |= {argument: (self._given + k,) for argument, k in named.items()}
 
     def _place(self, layout: BatchLayout) -> Placed:
-        """The numbers of a layout, in the order of `_number`."""
+        """The numbers of a batch layout, in the order of `_number`."""
         (many, _), steps, rows = self.partition, layout.steps, layout.rows
         if not layout.even and self._alone and steps * layout.N <= FEW_ROWS:
-            # The memory of the padded batch is large enough, and all other numbers are equal.
+            # The numbers differ from those of the padded batch only in the rows. Its memory is large enough.
             placed = self._placed.get(steps) or self._place(batch_layout(None, steps * layout.N, layout.N))
             numbers = placed.numbers[:]
             numbers[1:4] = array("q", (rows, *layout.addresses))
@@ -283,8 +281,8 @@ class Executable:
         alive, ends, region = list[object]([layout]), list[int](), Region(self._end)
         for plan in self.plans:
             numbers.append(max(steps - 1, 0) if plan.backwards else 0)
-            if plan.in_turns:
-                alternating = two_turns(steps, layout.N, plan.plan.reverse)
+            if plan.double_buffered:
+                alternating = double_buffer_starts(steps, layout.N, plan.plan.reverse)
                 alive.append(alternating)
                 numbers.append(alternating.data_ptr() + 8)
             region = Region(self._end) if self._alone else region
@@ -318,7 +316,7 @@ class Executable:
         return rounds
 
     def _round(self, tasks: Sequence[Sequence[ParallelTask]]) -> list[Launch]:
-        """The launches of a round before or after the loop: one per thread, or one in all if all tasks are light."""
+        """The launches of a round before or after the loop: one per thread, or a single one if all tasks are light."""
         every = [(d, task) for d, own in enumerate(tasks) for task in own]
         parts = 1 if all([task.light for _, task in every]) else self.partition.threads
         return [template(joined([self._part(d, t, k, parts) for d, t in every])) for k in range(parts)] if every else []
@@ -336,7 +334,7 @@ class Executable:
             shared = region.take_all({argument: plan.scratch[argument] for argument in plan.shared})
             every = [own | shared | units_of_part(plan, k, sharers) for k, own in enumerate(every)]
         if d in self._waiting:
-            every = [own | {given.BARRIER: BARRIER_BYTES * d, given.PARTIES: sharers} for own in every]
+            every = [own | {args.BARRIER: BARRIER_BYTES * d, args.PARTIES: sharers} for own in every]
         self._end = max(self._end, region.end)
         return every
 
@@ -346,5 +344,5 @@ class Executable:
         if self.partition.sharers[d] == 1:
             bounds = self._bounds if self._row_parts > 1 else {}
             return [loop.part(known, numbers, bounds, k, len(every)) for k, known in enumerate(every)]
-        barrier = {given.BARRIER: (BARRIERS,)} if d in self._waiting else {}
+        barrier = {args.BARRIER: (BARRIERS,)} if d in self._waiting else {}
         return [loop.part(known, numbers | barrier) for known in every]

@@ -1,4 +1,4 @@
-"""The kernels of a cell, printed and compiled when first asked for."""
+"""The kernels of a cell. They are printed and compiled at the first use."""
 
 from typing import Any, NamedTuple
 
@@ -10,7 +10,7 @@ from glassgate.engines.numba_cpu.processor import Processor, host
 from glassgate.engines.symbolic.trace import Trace
 
 
-class Compiled(NamedTuple):
+class CompiledKernel(NamedTuple):
     """A lowered program, its printed kernel and its machine code."""
 
     program: Program
@@ -18,25 +18,25 @@ class Compiled(NamedTuple):
     function: Function
 
 
-_compiled: dict[Any, Compiled] = {}
+_compiled: dict[Any, CompiledKernel] = {}
 
 
 def kernel_of(
     cell: Cell, trace: Trace, bits: int, is_backward: bool, processor: Processor, inputs: int = 0
-) -> Compiled:
-    """The kernel of a cell, compiled when it is first asked for; for `inputs` see `emit`."""
+) -> CompiledKernel:
+    """The compiled kernel of a cell; for `inputs` see `emit`."""
     key = trace, bits, is_backward, cell.heads, processor, inputs
     if key not in _compiled:
         program = lower(cell, trace, is_backward)
         kernel = _emitted(cell, program, processor, inputs)
         name = "backward" if is_backward else "forward"
-        _compiled[key] = Compiled(program, kernel, compiled(kernel.text, name, bits, processor))
+        _compiled[key] = CompiledKernel(program, kernel, compiled(kernel.text, name, bits, processor))
     return _compiled[key]
 
 
 def printed(cell: Cell, trace: Trace, is_backward: bool) -> Kernel:
     """The kernel of a cell as text."""
-    return _emitted(cell, lower(cell, trace, is_backward), host().whole, 0)
+    return _emitted(cell, lower(cell, trace, is_backward), host().full_precision, 0)
 
 
 def _emitted(cell: Cell, program: Program, processor: Processor, inputs: int) -> Kernel:

@@ -1,4 +1,4 @@
-"""Machine code and the arguments that it reads: what one thread runs."""
+"""A launch: machine code and the arguments that it reads. One thread runs it."""
 
 from array import array
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ def sequence(count, *launches):
 
 
 def in_turn(launches: Sequence[Launch]) -> Launch:
-    """All of some launches as one."""
+    """One launch that runs several launches one after the other."""
     if len(launches) == 1:
         return launches[0]
     head, every = array("q", [len(launches)]), array("q")

@@ -20,7 +20,7 @@ from glassgate.engines.plan import Plan, Sizes, by_direction
 
 
 class Layer(NamedTuple):
-    """`Compiled` for the CPU. Kernels are compiled when they first run. Results have the dtype of the caller."""
+    """`Compiled` for the CPU. Kernels are compiled at their first use."""
 
     plans: tuple[Plan, ...]
 

@@ -1,4 +1,4 @@
-"""Names in printed text: the author's values keep theirs, and all others begin with an underscore."""
+"""Names in printed kernels. Values keep the author's names. All other names begin with an underscore."""
 
 import builtins
 import keyword
@@ -13,7 +13,7 @@ _NOT_FOR_VALUES = {*keyword.kwlist, *keyword.softkwlist, *dir(builtins), *OPERAT
 
 
 class Names:
-    """The names in one kernel. Values' names never begin with an underscore and all others do, so none collide."""
+    """The names in one kernel. Names of values do not begin with an underscore and all others do, so none collide."""
 
     def __init__(self) -> None:
         self._values: dict[Node, str] = {}
@@ -32,7 +32,7 @@ class Names:
         return self._values[node]
 
     def machine(self, key: Hashable, label: str) -> str:
-        """The name of anything but a value: an argument, an address."""
+        """The name of an argument, an address or another object that is not a value."""
         if key not in self._machine:
             self._machine[key] = self._unlike_others(f"_{label}")
         return self._machine[key]
@@ -45,11 +45,11 @@ class Names:
 
 
 _VARIABLES = (
-    "address ahead beside block blocks done first_block here high job last_step live near one packed rank reset row "
-    "rows step t then unit waits wide"
+    "address ahead block blocks done end first_block first_row from job live n previous reset rows step t tile_block "
+    "tile_blocks tile_row tile_rows tile_start to unit waits weights"
 )
 _FUNCTIONS = (
     "BYTES LANES fetch fill is_reset keep load locate number point put_total round_rows shape_of_tiles store wait words"
 )
 LOCALS = frozenset(f"_{name}" for name in (*_VARIABLES.split(), *_FUNCTIONS.split()))
-"""The names of kernels' own variables and of the functions of the namespace."""
+"""The names of the variables of kernels and of the functions of the namespace."""

@@ -26,7 +26,7 @@ from glassgate.engines.plan import INTEGERS, Plan, Sizes, plan_of
 
 ALONE = Partition(1, (1,))
 MOST_INPUTS = 4
-"""The largest input size at which the step computes the input product itself."""
+"""Up to this input size, each step computes its own input product, without a GEMM before the loop."""
 
 
 class PackedDirection:
@@ -213,7 +213,7 @@ class PackedPass:
 
 
 class Step:
-    """Steps of a stack of layers in a single native call. The final states overwrite the initial states.
+    """Runs steps of a stack of layers in a single native call. The final states overwrite the initial states.
 
     Args:
         directions: one per layer.

@@ -1,4 +1,4 @@
-"""The division of a pass among threads: the number that is worth it, and the part of the loop that each one runs."""
+"""The division of a pass among threads: the number of threads, and the part of the loop that each one runs."""
 
 from collections.abc import Sequence
 from functools import cache
@@ -8,7 +8,7 @@ from weakref import WeakKeyDictionary
 import torch
 
 from glassgate.engines import processors
-from glassgate.engines.numba_cpu import arguments as given
+from glassgate.engines.numba_cpu import arguments as args
 from glassgate.engines.numba_cpu.loops.batch import BatchLayout
 from glassgate.engines.numba_cpu.plan import KernelPlan
 from glassgate.engines.numba_cpu.processor import host
@@ -16,20 +16,20 @@ from glassgate.engines.numba_cpu.simd.blocking import MOST_ROWS
 from glassgate.engines.numba_cpu.tasks import Bindings
 
 FEW_OPERATIONS = 6_000_000
-"""Multiplications per thread below which waking another thread costs more than it saves."""
+"""The number of multiplications per thread below which waking another thread costs more than it saves."""
 FEW_A_STEP = 30_000
-"""Multiplications per step and thread below which a barrier at every step costs more than another thread saves."""
+"""The number of multiplications per step and thread below which a barrier at every step costs more than it saves."""
 OWN_CACHE = 1_500_000
-"""Bytes of weights that stay in a core's own cache. Of more, each thread reads only a part where it can."""
+"""The size in bytes of weights that stay in the private cache of a core. Threads divide larger weights if possible."""
 
 
 class Partition(NamedTuple):
-    """How a pass is divided.
+    """The division of a pass among threads.
 
     Attributes:
-        threads: how many share the tasks around the loop.
-        sharers: for each direction how many threads share the units of each row in the loop; 1 where each thread has
-            rows of its own.
+        threads: the number of threads that share the tasks around the loop.
+        sharers: for each direction, the number of threads that share the units of each row in the loop; 1 if threads
+            divide the rows instead.
     """
 
     threads: int
@@ -63,9 +63,9 @@ def alone(directions: int) -> Partition:
 
 
 def _sharers(plan: KernelPlan, layout: BatchLayout, parts: int) -> int:
-    """How many of some threads share the units of each row; 1 where each one had better have rows of its own.
+    """The number of threads that share the units of each row; 1 if it is faster that threads divide the rows.
 
-    If a step reads the results of the others, they wait for each other at every step.
+    If a step reads the results of other threads, the threads wait for each other at every step.
     """
     if parts < 2 or not plan.splits_units or (plan.waits and processors.contention):
         return 1
@@ -78,7 +78,7 @@ def _sharers(plan: KernelPlan, layout: BatchLayout, parts: int) -> int:
 
 
 def bounds_of_rows(layout: BatchLayout, parts: int) -> list[int]:
-    """The first sequence of each part, and the end of the last one, so that all parts have about as many steps."""
+    """The first sequence of each part, and the end of the last part. All parts have about the same number of rows."""
     N = layout.N
     if layout.even or parts == 1 or N < 2:
         return [N * k // parts for k in range(parts + 1)]
@@ -88,24 +88,24 @@ def bounds_of_rows(layout: BatchLayout, parts: int) -> list[int]:
 
 
 def units_of_part(plan: KernelPlan, k: int, parts: int) -> Bindings:
-    """The units of the k-th of some threads that share them."""
+    """The range of units of thread k, if `parts` threads share the units."""
     sizes, bindings = plan.sizes, Bindings()
     lanes = host().lanes(sizes.bits)
     for axis, width in (("H", sizes.H), ("P", sizes.P)):
         ends = [min(-(-width // lanes) * n // parts * lanes, width) for n in (k, k + 1)]
-        bindings |= dict(zip(given.units(axis), ends, strict=True))
+        bindings |= dict(zip(args.units(axis), ends, strict=True))
     return bindings
 
 
 class Pace:
-    """The best speed of loops with barriers, to notice when other processes have the cores."""
+    """The best speed of loops with barriers, with which CPU contention is detected."""
 
     def __init__(self) -> None:
         self._best: WeakKeyDictionary[KernelPlan, tuple[float, float]] = WeakKeyDictionary()
-        """The least seconds per step and per row: a step of few rows costs less, a row more."""
+        """The shortest time in seconds per step and per row. With fewer rows, a step takes less time and a row more."""
 
     def has_waited(self, plan: KernelPlan, layout: BatchLayout, waits: int, seconds: float) -> bool:
-        """Whether a loop took three times its best time, or its threads waited long for each other at many steps."""
+        """Whether a loop took three times its best time, or more than a quarter of its steps had long waits."""
         steps = max(layout.steps, 1)
         taken = seconds / steps, seconds / max(layout.rows, 1)
         before = self._best.get(plan, taken)

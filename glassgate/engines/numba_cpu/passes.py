@@ -1,4 +1,4 @@
-"""The forward and backward pass of a layer for tensors of fixed sizes: memory for results, and all gradients.
+"""The forward and backward passes of a layer for fixed sizes: they allocate results and return all gradients.
 
 `executable.py` runs them; `layer.py` calls them for whole layers.
 """
@@ -23,8 +23,8 @@ from glassgate.engines.numba_cpu.plan import KernelPlan, forward_plan
 from glassgate.engines.numba_cpu.processor import Processor
 from glassgate.engines.plan import Plan, Sizes
 
-Form = tuple[int, ...]
-Memory = tuple[Form, torch.dtype]
+Shape = tuple[int, ...]
+Memory = tuple[Shape, torch.dtype]
 """The shape and the dtype of a tensor."""
 LOW = 2**32
 """Tensors without memory have addresses below this. Valid addresses are rarely below it."""
@@ -35,9 +35,9 @@ class Pass:
 
     Args:
         kernels: one per direction.
-        shared: for each direction, the arguments whose addresses all directions share. They follow that of resets.
-        groups: the other tensors of each direction. A call passes them group by group.
-        rows: for each direction, the tensors that need not be contiguous, each with its pitch.
+        shared: for each direction, the arguments for tensors that all directions share. They follow that of resets.
+        groups: the arguments for other tensors of each direction. A call passes the tensors group by group.
+        rows: for each direction, the arguments for the address and the pitch of tensors that need not be contiguous.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Pass:
                 self._addresses[d] = {**self._addresses[d], **dict(zip(arguments, indices, strict=False))}
 
     def executable(self, layout: BatchLayout, parts: Partition | None = None) -> Executable:
-        """The executable for a division among threads. The default is the number of threads that is worth its cost."""
+        """The executable for a division among threads. The default is `partition` for this layout."""
         parts = parts or partition(self.kernels, layout)
         found = self._executables.get(parts)
         if found is None:
@@ -146,7 +146,7 @@ class ForwardPass(Pass):
             for plan, own, few in zip(plans, sizes, few_rows, strict=True)
         ]
         shared = [kernel.inputs[:1] for kernel in kernels]
-        operands, written = ([k.inputs[1:] for k in kernels], [[*k.written, *k.recorded] for k in kernels])
+        operands, written = [k.inputs[1:] for k in kernels], [[*k.written, *k.recorded] for k in kernels]
         super().__init__(kernels, shared, operands, written)
         self.counts: list[tuple[int, int, int, int]] = []
         self._results: list[tuple[bool, int, torch.dtype]] = []
@@ -160,7 +160,7 @@ class ForwardPass(Pass):
             self._results += [(False, n, inside) for n in widths] + [(True, n, inside) for n in (*kept, *shown)]
 
     def memory(self, S: int) -> list[Memory]:
-        """The memory of the results of all directions, for a call of S rows with padding."""
+        """The shape and dtype of the results of all directions, for a call with S rows including padding."""
         N = self.sizes[0].N
         return [((S if by_row else N, width), dtype) for by_row, width, dtype in self._results]
 
@@ -183,7 +183,7 @@ class ForwardPass(Pass):
             S: the number of rows of results. The rows after those of the layout become zero.
             packed: the weights of each direction, if they are packed.
         """
-        written = [empty(form, dtype) for form, dtype in memory]
+        written = [empty(shape, dtype) for shape, dtype in memory]
         if layout.rows < S:
             for tensor, (by_row, _, _) in zip(written, self._results, strict=True):
                 if by_row:
@@ -268,8 +268,13 @@ class BackwardPass(Pass):
 
 
 class _Memory(NamedTuple):
-    """The memory of one direction's gradients in one call: of its parameters by name, of the states before the first
-    step, of the states after a reset (the same memory without resets), and of the cell's own parameters by sequence.
+    """The memory of the gradients of one direction in one call.
+
+    Attributes:
+        weights: the gradients of parameters by name.
+        initial: the gradients of the initial states.
+        restart: the gradients of the states after a reset; `initial` without resets.
+        parameter: the gradients of the parameters that the cell defines, per sequence.
     """
 
     weights: dict[str, Tensor]
@@ -284,7 +289,7 @@ class _Memory(NamedTuple):
 
 
 class _Gradients:
-    """The gradients of the tensors of one direction: their memory and their order.
+    """The gradients of the operands of one direction: their memory and their order.
 
     Args:
         kernel: the backward pass of the direction.
@@ -304,7 +309,7 @@ class _Gradients:
         self._initial = slice(len(plan.weights), len(plan.weights) + len(cell.state))
         self._widths = [buffer.width(kernel.sizes) for buffer in kernel.d_states]
         self._pitches = [width * kernel.sizes.bytes for width in self._widths]
-        self._nothing, self._no_parameter = (kernel.nothing.data_ptr(), 0), kernel.nothing[0]
+        self._zeros, self._no_parameter = (kernel.zeros.data_ptr(), 0), kernel.zeros[0]
         columns = plan.trace.gradients["d_parameter"]
         self._parameter = (kernel.sizes.N, columns * kernel.sizes.H) if columns else None
         self._own = bool(cell.parameters)
@@ -343,7 +348,7 @@ class _Gradients:
         found: list[int] = []
         for width, distance, d in zip(self._widths, self._pitches, d_states, strict=True):
             if d is None:
-                found += self._nothing
+                found += self._zeros
                 continue
             assert d.shape[-1] == width, "the gradient of a state is as wide as the state"
             assert d.numel() >= width * rows, "the gradient of a state has all rows"

@@ -1,4 +1,4 @@
-"""The part of a pass that all calls with the same sizes share: arguments, memory, and the tasks around the loop."""
+"""The part of a pass that is the same for all calls of the same sizes: arguments, memory, and tasks around the loop."""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -7,7 +7,7 @@ from math import prod
 
 import torch
 
-from glassgate.engines.numba_cpu import arguments as given
+from glassgate.engines.numba_cpu import arguments as args
 from glassgate.engines.numba_cpu import rows
 from glassgate.engines.numba_cpu.amx import multiplier
 from glassgate.engines.numba_cpu.arguments import Argument, Role, address, pitch, starts
@@ -37,15 +37,15 @@ class KernelPlan:
         scratch: the size of each buffer of a launch, in bytes.
         shared: the buffers of `scratch` that launches share if they divide the units of a row.
         packing: the tasks that fill `weights`.
-        before: the tasks of each round before the loop; those of the first round do not read `weights`.
+        before: the tasks of each round before the loop. Those of the first round do not read `weights`.
         loop: the kernel. Threads divide its sequences.
         after: the tasks of each round after the loop.
-        inputs: the input tensors of every call: data, then weights, states and noise in the order of `plan`.
+        inputs: the input tensors of every call: data, then the operands in the order of `plan`.
         written: the tensors for results, which the caller allocates.
         states, initial, recorded: the addresses of the states, of the initial states, and of recorded gates.
-        every_step: the first rows of buffers that store all steps.
+        every_step: the start tables of buffers that store all steps.
         whole_states: the states that are stored at every step.
-        in_turns: the first rows of states that have a double buffer, for two steps.
+        double_buffered: the start tables of states that are stored for two steps only.
         backwards: whether the loop runs from the last step to the first.
         few_rows: whether weights are read without packing, because a call has few rows.
         quantised: the integer matrices, which the caller packs.
@@ -53,7 +53,7 @@ class KernelPlan:
         work: the approximate number of multiplications per row and step.
         splits_units: whether threads can divide the units of a row.
         waits: whether threads that divide units wait for each other at every step.
-        nothing: zeros that replace missing inputs.
+        zeros: zeros that replace missing inputs.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class KernelPlan:
         self.program, self.kernel, self._function = compiled
         self.buffers = self.program.buffers
         widest = max(len(trace.ih) * sizes.H, len(trace.hh_only) * sizes.H, sizes.H, sizes.P)
-        self.nothing = torch.zeros(widest, dtype=torch.float64, device="cpu")[None].expand(2, -1)
+        self.zeros = torch.zeros(widest, dtype=torch.float64, device="cpu")[None].expand(2, -1)
         self.weights: dict[Argument, int] = {}
         self.fixed: dict[Argument, int] = {}
         self.by_row: dict[Argument, int] = {}
@@ -89,28 +89,28 @@ class KernelPlan:
         self.written: list[Argument] = []
         every = self._starts = [starts(self.buffers.of_state(Kind.STATE, name)) for name in cell.state]
         self.whole_states = slice(int(rounded), None if all_states else 1)
-        self.every_step = [given.STARTS, *every[self.whole_states]]
-        self.in_turns = [v for v in every if v not in self.every_step]
+        self.every_step = [args.STARTS, *every[self.whole_states]]
+        self.double_buffered = [v for v in every if v not in self.every_step]
         self.scratch, self.shared = self._scratch()
         self._known = self._constants(save)
         self.quantised: list[Quantised] = []
-        of_loop = [(given.of_product("weights", m.number), *self._matrix_of(m)) for m in self.program.products]
+        of_loop = [(args.of_product("weights", m.number), *self._matrix_of(m)) for m in self.program.products]
         packed = [self._pack(*arguments, sizes.terms) for arguments in of_loop]
         for k, p in enumerate(packed):
-            self._known |= {given.of_product("block_pitch", k): p.pitch, given.of_product("gates", k): p.gates}
-        self._unpacked = {given.of_product("weights", k): p.start for k, p in enumerate(packed) if p.gates}
+            self._known |= {args.of_product("block_pitch", k): p.pitch, args.of_product("gates", k): p.gates}
+        self._unpacked = {args.of_product("weights", k): p.start for k, p in enumerate(packed) if p.gates}
         if narrow:
-            self._known[given.INPUT_BLOCK_PITCH] = self.input_weights(turned=False).pitch
+            self._known[args.INPUT_BLOCK_PITCH] = self.input_weights(transposed=False).pitch
         self.loop, self.bindings = self._loop()
         self.packed = sum(p.size for p in packed)
         a_row = sum(max(len(m.product.gates), 1) * sizes.P * sizes.H for m in self.program.products)
         self.work = a_row // cell.heads + 50 * sizes.H
         self.splits_units = not self.program.row_sums and cell.heads == 1
-        self.waits = given.BARRIER in self.kernel.arguments
+        self.waits = args.BARRIER in self.kernel.arguments
 
     @property
     def alone(self) -> list[ParallelTask]:
-        """The tasks that one thread runs before the loop, and the loop."""
+        """The tasks before the loop, and the loop, for a call on one thread."""
         return [*chain(*self.before), self.loop]
 
     def rows_at_once(self, rows: int, threads: int) -> int:
@@ -120,7 +120,7 @@ class KernelPlan:
     def extent(self, argument: Argument) -> tuple[int, int]:
         """The smallest number of elements of a tensor, as a constant and a number per row."""
         buffer, sizes, names = argument.buffer, self.sizes, self.plan.weights
-        if argument is given.ROUNDED_OUTPUT:
+        if argument is args.ROUNDED_OUTPUT:
             return 0, sizes.P
         assert buffer is not None
         if buffer.kind in (Kind.WEIGHT, Kind.D_WEIGHT):
@@ -150,10 +150,10 @@ class KernelPlan:
 
     def _constants(self, save: bool) -> Bindings:
         """The values that are the same for every call of these sizes."""
-        sizes, known = self.sizes, {given.SAVE: int(save), given.TURN: -1 if self.backwards else 1}
+        sizes, known = self.sizes, {args.SAVE: int(save), args.TURN: -1 if self.backwards else 1}
         for axis, n in (("H", sizes.H), ("P", sizes.P)):
-            known |= {given.width(axis): n, given.axis_pitch(axis): n * sizes.bytes}
-            size, blocks = given.head(axis)
+            known |= {args.width(axis): n, args.axis_pitch(axis): n * sizes.bytes}
+            size, blocks = args.head(axis)
             known |= {size: n // self.cell.heads, blocks: -(-(n // self.cell.heads) // host().lanes(sizes.bits))}
         for argument in self.kernel.arguments:
             if argument.role is Role.PITCH and argument.buffer is not None:
@@ -169,24 +169,24 @@ class KernelPlan:
     def bytes(self, buffer: Buffer) -> int:
         """The size of an element of a buffer, in bytes."""
         terms = self.sizes.terms
-        return 2 * terms if terms and buffer.kind in given.ROUNDED else self.sizes.bytes
+        return 2 * terms if terms and buffer.kind in args.ROUNDED else self.sizes.bytes
 
     def _scratch(self) -> tuple[dict[Argument, int], list[Argument]]:
         """The buffers of one launch and their sizes in bytes: sums of a tile, addresses of rows, temporaries."""
         vector, program, sizes = host().width, self.program, self.sizes
-        needed = {given.before(state): 8 * sizes.N for state in program.states}
+        needed = {args.before(state): 8 * sizes.N for state in program.states}
         for m in program.products:
-            needed[given.of_product("sums", m.number)] = size_of_sums(len(m.product.results), self.processor)
-            needed[given.of_product("left", m.number)] = 8 * sizes.N
+            needed[args.of_product("sums", m.number)] = size_of_sums(len(m.product.results), self.processor)
+            needed[args.of_product("left", m.number)] = 8 * sizes.N
             depth = m.left.columns * (sizes.P if m.left.axis == "P" else sizes.H)
-            needed[given.of_product("rounded", m.number)] = sizes.N * self.processor.rounded_pitch(depth)
+            needed[args.of_product("rounded", m.number)] = sizes.N * self.processor.rounded_pitch(depth)
         for temporary in program.temporaries.values():
             width = temporary.buffer.width(sizes) * sizes.bytes
             size = -(-width // vector) * vector if temporary.of_one_pass else sizes.N * width
             needed[address(temporary.buffer)] = size
         for k in range(program.row_sums):
-            needed[given.of_row_sum("sum", k)] = sizes.N * vector
-            needed[given.of_row_sum("total", k)] = sizes.N * sizes.bytes
+            needed[args.of_row_sum("sum", k)] = sizes.N * vector
+            needed[args.of_row_sum("total", k)] = sizes.N * sizes.bytes
         shared = [address(temporary.buffer) for temporary in program.temporaries.values() if not temporary.of_one_pass]
         return {
             argument: aligned(size) for argument, size in needed.items() if argument in self.kernel.arguments
@@ -196,10 +196,10 @@ class KernelPlan:
         """The kernel, and the default values of its arguments."""
         sizes, known, bindings = self.sizes, self._known, dict[Argument, int]()
         for axis, n in (("H", sizes.H), ("P", sizes.P)):
-            bindings |= dict(zip(given.units(axis), (0, n), strict=True))
-        bindings |= {given.SEQUENCES: sizes.N, given.PARTIES: 1, given.BARRIER: 0, given.RESETS: 0}
+            bindings |= dict(zip(args.units(axis), (0, n), strict=True))
+        bindings |= {args.SEQUENCES: sizes.N, args.PARTIES: 1, args.BARRIER: 0, args.RESETS: 0}
         for half in ("ih", "hh"):
-            bindings[address(bias_buffer(half, self.trace))] = self.nothing.data_ptr()
+            bindings[address(bias_buffer(half, self.trace))] = self.zeros.data_ptr()
         for name in self.cell.state:
             rows_of = pitch(self.buffers.of_state(Kind.D_STATE, name))
             bindings[rows_of] = known.pop(rows_of, 0)
@@ -208,7 +208,7 @@ class KernelPlan:
             elsewhere |= dict(zip(self._of_states(Kind.RESTART), self._of_states(Kind.INITIAL), strict=True))
         operands = [known.get(a, elsewhere.get(a, a)) for a in self.kernel.arguments[:-2]]
         bindings |= {a: 0 for a in operands if isinstance(a, Argument) and a not in bindings}
-        return ParallelTask(self._function, operands, given.SEQUENCES), bindings
+        return ParallelTask(self._function, operands, args.SEQUENCES), bindings
 
     def rows(self, buffer: Buffer, column: int = 0, columns: int | None = None) -> RowVectors:
         """The rows of a buffer, or some columns of them."""
@@ -218,33 +218,33 @@ class KernelPlan:
         return RowVectors((address(buffer), shift), self._pitch(buffer), columns * a_column)
 
     def factors(self, rows: RowVectors, to: Argument) -> tuple[list[ParallelTask], RowVectors]:
-        """Rows as an operand of a product, and the tasks that round them first, if the product needs rounded rows."""
+        """The tasks that round the rows of a matrix product, and the rounded rows. Without rounding, the same rows."""
         if not self.sizes.terms_of_input:
             return [], rows
-        task, found = rounded(rows, to, given.ROWS, self.sizes.terms_of_input)
+        task, found = rounded(rows, to, args.ROWS, self.sizes.terms_of_input)
         self.by_row[to] = found.pitch
         return [task], found
 
-    def input_weights(self, turned: bool) -> Packed:
+    def input_weights(self, transposed: bool) -> Packed:
         """The packed input weights of the gates whose input half is used."""
         chosen, sizes = _numbers(self.cell.gates, self.trace.ih), self.sizes
         n = len(self.cell.gates)
         matrix = Matrix(address(weight_buffer(self.cell, "weight_ih")), n, n * sizes.H, sizes.D, sizes.bits)
-        return self._pack(given.PACKED_INPUT, matrix, chosen, 1, turned, sizes.terms_of_input)
+        return self._pack(args.PACKED_INPUT, matrix, chosen, 1, transposed, sizes.terms_of_input)
 
     def _matrix_of(self, of: Multiply) -> tuple[Matrix, Sequence[int], int, bool]:
         cell, (_, _, H, P, bits, *_), product = self.cell, self.sizes, of.product
-        turned = product.op.endswith("_t")
+        transposed = product.op.endswith("_t")
         if product.op in ("hr", "hr_t"):
-            return Matrix(address(weight_buffer(cell, "weight_hr")), 1, P, H, bits), (0,), 1, turned
+            return Matrix(address(weight_buffer(cell, "weight_hr")), 1, P, H, bits), (0,), 1, transposed
         n = len(cell.gates)
         matrix = Matrix(address(weight_buffer(cell, "weight_hh")), n, n * H, P // cell.heads, bits)
-        return matrix, _numbers(cell.gates, product.gates), cell.heads, turned
+        return matrix, _numbers(cell.gates, product.gates), cell.heads, transposed
 
     def _pack(
-        self, to: Argument, matrix: Matrix, chosen: Sequence[int], heads: int, turned: bool, terms: int
+        self, to: Argument, matrix: Matrix, chosen: Sequence[int], heads: int, transposed: bool, terms: int
     ) -> Packed:
-        reads_rows = self.few_rows and heads == 1 and not (turned or terms)
+        reads_rows = self.few_rows and heads == 1 and not (transposed or terms)
         packed = unpacked(matrix, chosen) if reads_rows else None
         if terms == INTEGERS:
             found = Quantised.of(to, matrix, chosen, heads)
@@ -252,7 +252,7 @@ class KernelPlan:
             self.weights[to] = found.packed.size
             return found.packed
         if packed is None:
-            packed = pack(to, matrix, chosen, heads, turned, terms)
+            packed = pack(to, matrix, chosen, heads, transposed, terms)
             self.weights[to] = packed.size
             self.packing += packed.tasks
         return packed
@@ -276,20 +276,20 @@ class Forward(KernelPlan):
         if trace.ih and not sizes.narrow:
             halves = self.buffers[Kind.INPUT]
             data, out = self.rows(self.buffers[Kind.DATA]), self.rows(halves, columns=1)
-            tasks, data = self.factors(data, given.ROUNDED_INPUT)
-            weights = self.input_weights(turned=False)
+            tasks, data = self.factors(data, args.ROUNDED_INPUT)
+            weights = self.input_weights(transposed=False)
             self.before[0] += tasks
-            self.before.append([multiply(data, weights, len(trace.ih), out, given.ROWS, bits)])
+            self.before.append([multiply(data, weights, len(trace.ih), out, args.ROWS, bits)])
             if not save:
                 self.by_row[address(halves)] = self._pitch(halves)
             self._chunk = self.rows_of_chunk(weights)
         final = self._of_states(Kind.FINAL)
         given_states = self.states[self.whole_states]
         if rounded:
-            given_states = given.ROUNDED_OUTPUT, *given_states
+            given_states = args.ROUNDED_OUTPUT, *given_states
         self.written = [*given_states, *final, *(self.kept if save else ())]
         for state, of in zip(self.states, self._starts, strict=True):
-            if of in self.in_turns:
+            if of in self.double_buffered:
                 assert state.buffer is not None
                 self.fixed[state] = 2 * sizes.N * state.buffer.width(sizes) * sizes.bytes
         of_state = self.buffers.of_state
@@ -337,7 +337,7 @@ class Forward(KernelPlan):
         H, size, out = self.sizes.H, self.sizes.bytes, address(bias_buffer(half, self.trace))
         for at, gate, count in neighbours(_numbers(self.cell.gates, gates)):
             first: Operand = address(weight_buffer(self.cell, bias)), gate * H * size
-            second: Operand = self.nothing.data_ptr()
+            second: Operand = self.zeros.data_ptr()
             if other:
                 second = address(weight_buffer(self.cell, other)), gate * H * size
             self.packing.append(rows.add((out, (column + at) * H * size), first, second, count * H, self.sizes.bits))
@@ -345,13 +345,13 @@ class Forward(KernelPlan):
             self.weights[out] = (column + len(gates)) * H * size
 
 
-UNITS_A_ROW = 8
-"""Without packed weights, a row takes longer by the time that packing the weights of this many units takes."""
+UNITS_PER_ROW = 8
+"""Reading unpacked weights costs as much time per row as packing the weights of this number of units."""
 
 
 def are_few(rows: int, sizes: Sizes) -> bool:
-    """Whether a call with this many rows in all steps takes less time than packing its weights."""
-    return UNITS_A_ROW * rows <= sizes.H
+    """Whether a call has so few rows in all steps that packing the weights costs more time than it saves."""
+    return UNITS_PER_ROW * rows <= sizes.H
 
 
 @lru_cache(1024)

@@ -1,4 +1,4 @@
-"""The passes of a layer for one call signature. They take and return tensors of the user's shapes and types."""
+"""The passes of a layer for one call signature. Tensors have the shapes and dtypes that the user sees."""
 
 from collections.abc import Sequence
 from itertools import accumulate, chain, islice
@@ -12,7 +12,7 @@ from glassgate.engines.contract import Recording
 from glassgate.engines.memory import allocator, computable, empty
 from glassgate.engines.numba_cpu.executable import Executable
 from glassgate.engines.numba_cpu.loops.batch import batch_layout
-from glassgate.engines.numba_cpu.passes import BackwardPass, Form, backward_pass, forward_pass
+from glassgate.engines.numba_cpu.passes import BackwardPass, Shape, backward_pass, forward_pass
 from glassgate.engines.numba_cpu.plan import are_few
 from glassgate.engines.numba_cpu.processor import host
 from glassgate.engines.numba_cpu.ragged import GATHER, SCATTER, Mover, Ragged, packed, ragged
@@ -37,7 +37,7 @@ class PreparedPasses:
         result: torch.dtype,
         signature: Signature,
     ) -> None:
-        form, final, save, shared_initial, all_states, _ = signature
+        leading_shape, final, save, shared_initial, all_states, _ = signature
         self.plans, self._sizes, rows = plans, sizes, steps * sizes[0].N
         self._layout = batch_layout(None, rows, sizes[0].N)
         few_rows = tuple([are_few(rows, own) for own in sizes])
@@ -48,22 +48,22 @@ class PreparedPasses:
         self._backwards: dict[tuple[bool, ...], tuple[BackwardPass, Executable]] = {}
         self._movers: dict[tuple[str, int, tuple[int, ...]], Mover] = {}
         self._sequence_tensors = [0]
-        """Indices of the tensors whose rows belong to single sequences: the input and the initial states."""
+        """The indices of the tensors with a row per sequence: the input and the initial states."""
         for plan, at in zip(plans, accumulate((plan.operand_count for plan in plans), initial=1), strict=False):
             self._sequence_tensors += range(at + len(plan.weights), at + len(plan.weights) + len(plan.cell.state))
-        self._place_results(form, final, all_states)
-        self.shapes = {0: (*form, sizes[0].D)} | dict(
+        self._place_results(leading_shape, final, all_states)
+        self.shapes = {0: (*leading_shape, sizes[0].D)} | dict(
             zip(self._sequence_tensors[1:], chain.from_iterable([final] * len(plans)), strict=True)
         )
         self._order_dependent = [0] if shared_initial else self._sequence_tensors
-        """Indices of the tensors whose rows depend on the order of the sequences."""
+        """The indices of the tensors whose rows must be sorted like the sequences."""
         self._row_allocators = {
             k: allocator((rows if k == 0 else sizes[0].N, shape[-1]), self._compute_dtype)
             for k, shape in self.shapes.items()
         }
 
-    def _place_results(self, form: Form, final: Sequence[Form], all_states: bool) -> None:
-        """Set the indices of the results by their use, and the shape and type of the memory of each."""
+    def _place_results(self, leading_shape: Shape, final: Sequence[Shape], all_states: bool) -> None:
+        """Set the indices of visible, saved and recorded results, and functions that allocate each result."""
         flat = self._forward.memory(self._rows)
         memory, at = [*flat], 0
         states, shown = list[list[int]](), list[list[int]]()
@@ -80,7 +80,7 @@ class PreparedPasses:
         visible = [k for own in states for k in own]
         for k in visible:
             (_, width), dtype = memory[k]
-            memory[k] = (*form, width), dtype
+            memory[k] = (*leading_shape, width), dtype
         for k, shape in zip(finals, chain.from_iterable([final] * len(states)), strict=True):
             memory[k] = shape, memory[k][1]
         self.states = tuple([len(own) for own in states])
@@ -135,7 +135,7 @@ class PreparedPasses:
     def _forward_ragged(
         self, tensors: Sequence[Tensor], resets: Tensor | None, lengths: Ragged
     ) -> tuple[Sequence[Tensor], Sequence[Tensor], Sequence[Tensor]]:
-        """`forward` for sequences of different lengths."""
+        """`forward` for sequences of different lengths or packed rows."""
         kernel_tensors, padded = [*tensors], int(not lengths.packed)
         moved = self._order_dependent[1 - padded :]
         for k in moved:
@@ -144,7 +144,7 @@ class PreparedPasses:
         if padded:
             written = [*map(call, self._flat_allocators)]
         else:
-            written = [empty(form, dtype) for form, dtype in self._forward.memory(lengths.layout.rows)]
+            written = [empty(shape, dtype) for shape, dtype in self._forward.memory(lengths.layout.rows)]
         alone = padded and self._executable.partition.threads == 1
         executable = self._executable if alone else None
         self._forward.run(lengths.layout, resets, (*kernel_tensors, *written), executable=executable)

@@ -8,13 +8,13 @@ from typing import NamedTuple
 import llvmlite.binding as llvm
 
 OFFSET = 128
-"""Added to rows for VNNI, which multiplies them as unsigned integers."""
+"""Added to the integers of a row for VNNI, which multiplies them as unsigned integers."""
 SHIFTED = ("vnni", "emulated")
-"""The integer products whose rows are shifted by `OFFSET`."""
+"""The integer methods whose rows are shifted by `OFFSET`."""
 HEADER = 64
-"""Bytes in front of a row of integers of 8 bits, which hold its scale."""
+"""The size in bytes of the header of a row of 8-bit integers. It contains the scale of the row."""
 FEW_ROWS = 2
-"""The largest number of rows for which tile registers are not used: reading the weights limits such a product."""
+"""Up to this number of rows, tile registers are not used, because reading the weights limits the speed."""
 
 
 class Processor(NamedTuple):
@@ -23,21 +23,22 @@ class Processor(NamedTuple):
     width: int
     registers: int
     bfloat16: str = ""
-    """Pairs of bfloat16: "avx512bf16" by its instructions; "emulated" by several others, for tests; empty for other
-    numbers."""
+    """The method for products of bfloat16 pairs: "avx512bf16" for its instructions; "emulated" for other instructions,
+    for tests; empty if products are not in bfloat16."""
     tiles: str = ""
-    """Tile registers of 16 rows: "amx" by its instructions; "emulated" by an interpreter, for tests; empty without
-    them."""
+    """The method for tile registers of 16 rows: "amx" for its instructions; "emulated" by an interpreter, for tests;
+    empty without tile registers."""
     integers: str = ""
-    """Integers of 8 bits: "vnni" by its instructions; "madd" by several others; "portable"; "emulated", which is
-    portable with the memory layout of "vnni", for tests; empty for other numbers."""
+    """The method for products of 8-bit integers: "vnni" for its instructions; "madd" for several other instructions;
+    "portable"; "emulated" for the portable method with the memory layout of "vnni", for tests; empty if products are
+    not in integers."""
     terms: int = 1
     """The number of bfloat16 products per product of two numbers: 1 if both are rounded; 3 if each is the sum of a high
-    and a low part, and the product of the low parts is left out."""
+    and a low part, and the product of the low parts is omitted."""
 
     @property
-    def whole(self) -> "Processor":
-        """The same processor for products of numbers that are not rounded."""
+    def full_precision(self) -> "Processor":
+        """The same processor for products without rounding of the operands."""
         return self._replace(bfloat16="", tiles="", integers="")
 
     @property
@@ -46,15 +47,15 @@ class Processor(NamedTuple):
         return bool(self.bfloat16 or self.integers)
 
     def of_rows(self, rows: int) -> "Processor":
-        """The same processor for products of so many rows each: few rows leave tile registers nearly empty."""
+        """The same processor for products of this number of rows. Few rows would leave tile registers nearly empty."""
         return self._replace(tiles="") if rows <= FEW_ROWS else self
 
     def lanes(self, bits: int) -> int:
-        """The number of numbers in a vector register."""
+        """The number of lanes of a vector register for numbers of this size."""
         return self.width * 8 // bits
 
     def rounded_pitch(self, width: int) -> int:
-        """The distance in bytes of rows of so many rounded numbers, each padded to whole registers."""
+        """The pitch in bytes of rows of `width` rounded numbers, each padded to whole registers."""
         if self.integers:
             return HEADER + -(-width // self.width) * self.width
         return -(-2 * width // self.width) * self.width * self.terms
@@ -70,7 +71,7 @@ def host() -> Processor:
 
 @contextmanager
 def pretend(processor: Processor) -> Iterator[None]:
-    """Compile kernels inside the `with` for another processor, whose registers are no wider or more than this one's."""
+    """Compile kernels inside the `with` block for another processor. It must not have more or wider registers."""
     _pretended.append(processor)
     try:
         yield
@@ -79,11 +80,11 @@ def pretend(processor: Processor) -> Iterator[None]:
 
 
 def with_integers(processor: Processor) -> Processor:
-    """The same processor for products of integers of 8 bits."""
+    """The same processor for products of 8-bit integers."""
     features = llvm.get_host_cpu_features()
     instructions = {16: "avxvnni ssse3", 32: "avxvnni avx2", 64: "avx512vnni avx512bw"}[processor.width].split()
     names = [name for name, feature in zip(("vnni", "madd"), instructions, strict=True) if features.get(feature)]
-    return processor.whole._replace(integers=[*names, "portable"][0])
+    return processor.full_precision._replace(integers=[*names, "portable"][0])
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Sequences of different lengths: sorted by length and without padding, as kernels read them, and back."""
+"""Sequences of different lengths: conversion to the rows of kernels, sorted by length and without padding, and back."""
 
 from array import array
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from glassgate.engines.numba_cpu.native import native
 
 SORT = '''
 def sort(lengths: words, order: words, sizes: words, starts: words, N, L):
-    """Sequences by falling length: the sequence of each rank, and the rows of each step and the first of them."""
+    """Sort sequences by decreasing length: write the sequence at each rank, and the count and start of each step."""
     rows = 0
     for t in range(L + 2):
         sizes[t] = 0
@@ -36,9 +36,9 @@ def sort(lengths: words, order: words, sizes: words, starts: words, N, L):
 
 GATHER = '''
 def gather(widths: words, tensors, by_step, order: words, N, L, sizes: words, starts: words, *addresses):
-    """Rows of some padded tensors (L, N, W), then of some (N, W), in the order of ranks and without the padding.
+    """Copy padded tensors, `by_step` of them (L, N, W) and the others (N, W), to rows in the order of ranks.
 
-    The addresses are those of the padded tensors, then those of the rows.
+    The padding is not copied. The addresses are those of the padded tensors, then those of the rows.
     """
     for k in range(tensors):
         padded, flat, pitch = addresses[k], addresses[tensors + k], widths[k] * BYTES
@@ -68,7 +68,7 @@ def scatter(widths: words, tensors, by_step, order: words, N, L, sizes: words, s
 
 
 class Ragged(NamedTuple):
-    """The layout of sequences of different lengths. Its memory holds the sequence at each rank after the layout."""
+    """The layout of sequences of different lengths. In its memory, the sequence at each rank follows the layout."""
 
     layout: BatchLayout
     packed: bool = False
@@ -76,7 +76,7 @@ class Ragged(NamedTuple):
 
     @property
     def order(self) -> Tensor:
-        """(N,) the sequence at each rank."""
+        """(N,) the index of the sequence at each rank."""
         return self.layout.memory[2 * self.layout.steps + 4 :]
 
     @property
@@ -86,7 +86,7 @@ class Ragged(NamedTuple):
 
     @property
     def places(self) -> Tensor | None:
-        """(rows,) the time-major padded position of each row; None if input and output are packed rows."""
+        """(rows,) the index of each row in the padded, time-major input; None if input and output are packed rows."""
         if self.packed:
             return None
         layout = self.layout
@@ -96,11 +96,11 @@ class Ragged(NamedTuple):
 
 def ragged(lengths: Sequence[int], L: int) -> Ragged:
     """The layout of sequences of these lengths, from 0 to L."""
-    N, given = len(lengths), array("q", lengths)
+    N, numbers = len(lengths), array("q", lengths)
     memory = torch.empty(2 * (L + 2) + N, dtype=torch.int64, device="cpu")
     sizes = memory.data_ptr()
     starts = sizes + 8 * (L + 2)
-    arguments = array("q", (given.buffer_info()[0], starts + 8 * (L + 2), sizes, starts, N, L))
+    arguments = array("q", (numbers.buffer_info()[0], starts + 8 * (L + 2), sizes, starts, N, L))
     _sort().run(arguments.buffer_info()[0])
     return Ragged(BatchLayout(memory, sum(lengths), L, N, False))
 
@@ -123,9 +123,9 @@ class Mover:
 
     Args:
         text: `GATHER` or `SCATTER`.
-        widths: of the tensors' rows.
-        by_step: how many of the tensors have a row per step, (L, N, W); the others (N, W) follow them.
-        bits: of a number.
+        widths: the widths of the tensors' rows.
+        by_step: the number of tensors with a row per step, (L, N, W). The other tensors, (N, W), follow them.
+        bits: the size of a number.
     """
 
     def __init__(self, text: str, widths: tuple[int, ...], by_step: int, bits: int) -> None:

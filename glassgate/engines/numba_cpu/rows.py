@@ -1,6 +1,6 @@
-"""The small tasks around the products: addresses of rows, ends of sequences, sums of biases."""
+"""Small tasks around the GEMMs: tables of addresses of rows, final states, sums of biases."""
 
-from glassgate.engines.numba_cpu import arguments as given
+from glassgate.engines.numba_cpu import arguments as args
 from glassgate.engines.numba_cpu.arguments import Argument
 from glassgate.engines.numba_cpu.gemm.products import RowVectors
 from glassgate.engines.numba_cpu.native import native
@@ -22,7 +22,7 @@ def before(table, turn, sizes: words, starts: words, resets, state, pitch, initi
 
 LAST = '''
 def last(out, pitch, width, state, initial, sizes: words, starts: words, steps, reverse, first, end):
-    """The state after the last step of each sequence from `first` to `end`, or the initial one."""
+    """The state after the last step of each sequence from `first` to `end`; the initial state of an empty sequence."""
     t = steps - 1
     for rank in range(first, end):
         while t >= 0 and sizes[t] <= rank:
@@ -51,8 +51,8 @@ def rows_of(to: Argument, buffer: RowVectors, rows: Operand) -> ParallelTask:
 def rows_before(to: Argument, state: RowVectors, initial: Operand, restart: Operand, reverse: bool) -> ParallelTask:
     """The task that fills a table with the addresses of the state before each row of all steps."""
     turn = 1 if reverse else -1
-    operands = (to, turn, given.SIZES, given.STARTS, given.RESETS, state.start, state.pitch, initial, restart)
-    return ParallelTask(native(BEFORE), operands, given.STEPS, light=True)
+    operands = (to, turn, args.SIZES, args.STARTS, args.RESETS, state.start, state.pitch, initial, restart)
+    return ParallelTask(native(BEFORE), operands, args.STEPS, light=True)
 
 
 def last(
@@ -60,7 +60,7 @@ def last(
 ) -> ParallelTask:
     """The task that fills `out` with the state after the last step of each of N sequences."""
     where = (out, state.pitch, state.width, state.start, initial)
-    return ParallelTask(native(LAST, bits), (*where, given.SIZES, starts, given.STEPS, int(reverse)), N, light=True)
+    return ParallelTask(native(LAST, bits), (*where, args.SIZES, starts, args.STEPS, int(reverse)), N, light=True)
 
 
 def add(out: Operand, a: Operand, b: Operand, width: int, bits: int) -> ParallelTask:

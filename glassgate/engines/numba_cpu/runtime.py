@@ -1,4 +1,4 @@
-"""Functions that a printed kernel calls besides mathematics: addresses of rows, shapes of tiles."""
+"""Functions that printed kernels call, other than mathematics: addresses of rows, shapes of tiles, prefetching."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ inline: Any = numba.njit(forceinline=True, error_model="numpy")
 
 @inline
 def shape_of_tiles(rows, most_rows, room):
-    """The rows of a tile, shared out evenly, and how many blocks it takes side by side."""
+    """The number of rows of a tile, so that all tiles are about equal, and the number of blocks of a tile."""
     high = max(1, rows)
     if rows > most_rows:
         tiles = (rows + most_rows - 1) // most_rows
@@ -29,13 +29,13 @@ def shape_of_tiles(rows, most_rows, room):
 
 @inline
 def rows_of_tile(rows, most_rows):
-    """The rows of the next tile of a long column of rows."""
+    """The number of rows of the next tile, for products of many rows."""
     return most_rows if rows >= most_rows else min(rows, 2)
 
 
 @inline
 def blocks_of_tile(blocks, most_rows, room):
-    """How many blocks the tiles of a long column of rows take side by side."""
+    """The number of blocks of a tile, for products of many rows."""
     wide = 4
     while wide > 1 and (most_rows * wide > room or wide > blocks):
         wide //= 2
@@ -44,7 +44,7 @@ def blocks_of_tile(blocks, most_rows, room):
 
 @inline
 def point(pointers, first, last, base, pitch):
-    """The addresses of the rows `first` to `last`, which are `pitch` bytes apart."""
+    """Write the addresses of the rows `first` to `last`, which are `pitch` bytes apart."""
     for rank in range(first, last):
         pointers[rank] = base + rank * pitch
 
@@ -57,7 +57,7 @@ def is_reset(resets, row):
 
 @inline
 def locate(pointers, first, last, row, resets, rows, pitch, start, size, initial, restart):
-    """The addresses of a state before a step: in the step before, or the initial state where there is none."""
+    """Write the addresses of a state before a step: in the previous step, the initial or the restart state."""
     for rank in range(first, last):
         if is_reset(resets, row + rank):
             pointers[rank] = restart + rank * pitch
@@ -83,7 +83,7 @@ def _prefetch(context: Any, address: Any) -> Any:
 
 @inline
 def fetch(rows, pitch, count, columns, width, size):
-    """Prefetch `size` bytes at the same place in each column of some rows; columns are `width` bytes apart."""
+    """Prefetch `size` bytes at the same offset in each column of some rows. Columns are `width` bytes apart."""
     for row in range(count):
         for column in range(columns):
             for byte in range(0, size, 64):

@@ -1,4 +1,4 @@
-"""Tasks that threads share: machine code with arguments. The last two arguments are the bounds of a thread's part."""
+"""Tasks that threads share: machine code with arguments, of which the last two are the bounds of a thread's part."""
 
 from array import array
 from collections.abc import Mapping, Sequence
@@ -10,15 +10,15 @@ from glassgate.engines.numba_cpu.launch import Launch, in_turn
 from glassgate.engines.numba_cpu.native import native
 
 Bindings = dict[Argument, int]
-"""Values of arguments: addresses, sizes, distances."""
+"""Values of arguments: addresses, sizes, pitches."""
 Operand = Argument | int | tuple[Argument, int]
 """An argument of a task: a name with a value that the call sets, a constant, or a pair whose sum is the argument."""
 Numbers = Mapping[Argument, tuple[int, ...]]
-"""For each argument that is a sum of numbers of the call: the indices of these numbers."""
+"""For each argument to which a call adds some of its numbers: the indices of these numbers."""
 Bounds = Mapping[Argument, Sequence[int]]
-"""For sizes that differ between calls, the indices of the numbers of the call that bound the parts.
+"""For each size that differs between calls, the indices of the numbers of the call that are the bounds of the parts.
 
-Item k > 0 is the start of part k and the end of part k - 1. The start of the first part is 0."""
+Item k > 0 is the start of part k and the end of part k - 1. The first part starts at 0."""
 
 
 class Part(NamedTuple):
@@ -87,7 +87,7 @@ class ParallelTask:
         self.share = len(operands), *_name_and_constant(size)
 
     def all(self, bindings: Bindings) -> Launch:
-        """The launch of the whole task, if every argument has a value."""
+        """The launch of the whole task. Every argument must have a value."""
         return self.part(bindings).launch
 
     def part(

@@ -1,6 +1,7 @@
-"""Small products on this processor's tile registers, compared with torch's: `amx.py` runs this in a process of its own.
+"""A trial of the AMX instructions: small products on tile registers, compared with those of torch.
 
-Ends the process with a message if one is wrong; where an instruction is refused, the system ends it.
+`amx.py` runs this module in a separate process. If a product is wrong, the process ends with a message. If an
+instruction is illegal, the operating system ends the process.
 """
 
 from collections.abc import Sequence
@@ -17,13 +18,13 @@ from glassgate.engines.numba_cpu.rows import rows_of
 from glassgate.engines.numba_cpu.tasks import ParallelTask
 
 ROWS, COLUMNS, UNITS, GATES = 37, 70, 21, 3
-"""None of them is whole tile registers: all shapes and ends of products are tried."""
+"""Not multiples of the sizes of tile registers, so that all shapes and remainders of products are tested."""
 ERROR = 1e-5
-"""In parts of the largest number: what sums in float32 may differ from those in float64."""
+"""The tolerance for sums in float32 compared with float64, relative to the largest value."""
 
 
 def faults() -> list[str]:
-    """Which products are wrong, each by its name and its error."""
+    """The names and errors of wrong products."""
     generator = torch.Generator().manual_seed(0)
 
     def numbers(*shape: int) -> Tensor:
@@ -38,7 +39,7 @@ def faults() -> list[str]:
     results = {"input": x.new_empty(ROWS, GATES * UNITS), "gradient": torch.empty_like(x), "weights": weight.clone()}
     total = x.new_empty(GATES * UNITS)
     out = [_rows(name, result) for name, result in results.items()]
-    _do(
+    _run(
         [
             *ahead.tasks,
             *back.tasks,
@@ -70,7 +71,7 @@ def _rows(name: str, matrix: Tensor) -> RowVectors:
     return RowVectors(number(name), matrix.stride(0) * matrix.element_size(), matrix.shape[1])
 
 
-def _do(tasks: Sequence[ParallelTask], **memory: Tensor) -> None:
+def _run(tasks: Sequence[ParallelTask], **memory: Tensor) -> None:
     bindings: dict[Argument, int] = {number(name): tensor.data_ptr() for name, tensor in memory.items()}
     for task in tasks:
         task.all(bindings)()

@@ -1,4 +1,4 @@
-"""The workspace of calls. Each thread keeps it for its next call, because allocation is slow for short calls."""
+"""The workspace of calls. Each thread reuses it, because allocation is slow compared with short calls."""
 
 import threading
 
@@ -13,7 +13,7 @@ MOST_KEPT = 2**26
 
 
 def aligned(size: int) -> int:
-    """Round up to a multiple of the cache line."""
+    """Round up to a multiple of the size of a cache line."""
     return size + -size % ALIGN
 
 

@@ -43,7 +43,7 @@ def _columns_to_save(
 ) -> dict[Key, Node]:
     """The values to save, by column. A value is saved if its operation is costly.
 
-    If a costly value is computed from a pre-activation that has no other reader, it is saved in its place.
+    A costly value that is the only reader of a pre-activation is saved in its place.
     """
     kept, readers, backward_readers = dict(columns), _single_readers(states), _single_readers(results)
     for key, node in columns.items():

@@ -17,7 +17,11 @@ from tests.compare import noise
 
 TILES = Processor(64, 32, host().bfloat16 or "emulated", "emulated")
 IN_MATRIX = pytest.param(TILES, marks=pytest.mark.matrix)
-PROCESSORS = {"this one": host(), "one that has no bfloat16": host().whole, "emulated": Processor(32, 16, "emulated")}
+PROCESSORS = {
+    "this one": host(),
+    "one that has no bfloat16": host().full_precision,
+    "emulated": Processor(32, 16, "emulated"),
+}
 
 
 @contextmanager
@@ -174,7 +178,7 @@ def test_explain_says_by_which_instructions():
                 gg.explain(layer, x).more
                 == 'products in bfloat16: none, computed in float32; "high" needs more than 2 sequences'
             )
-            with pretend(host().whole):
+            with pretend(host().full_precision):
                 assert 'computed in float32; "high" needs AMX-BF16 (' in gg.explain(layer, x).more
-        with torch.autocast("cpu", torch.bfloat16), pretend(host().whole):
+        with torch.autocast("cpu", torch.bfloat16), pretend(host().full_precision):
             assert gg.explain(layer, x).more == "products in bfloat16: none, computed in float32"

@@ -295,7 +295,7 @@ def test_an_instruction_that_is_refused_ends_the_trial_alone(machine):
 @pytest.mark.parametrize(
     ("fault", "lasts"), [("", True), ("a trial of it failed: product of weights: error 0.1", True), ("?", False)]
 )
-def test_what_a_trial_finds_is_remembered_if_it_will_stay_so(machine, fault, lasts):
+def test_permanent_results_of_the_trial_are_cached(machine, fault, lasts):
     count = []
     machine.setattr(amx, "tried", lambda: (count.append(1), (fault, lasts))[1])
     for _ in range(2):
@@ -307,7 +307,7 @@ def test_what_a_trial_finds_is_remembered_if_it_will_stay_so(machine, fault, las
         assert amx.multiplier(0).tiles == ""
 
 
-def test_what_keeps_a_process_from_amx(machine):
+def test_reasons_against_amx(machine):
     machine.setattr(amx, "tried", lambda: ("", True))
     for value, used in (("AVX512_CORE_BF16", False), ("avx2", False), ("AVX512_CORE_AMX", True), ("default", True)):
         machine.setenv("ONEDNN_MAX_CPU_ISA", value)
@@ -315,7 +315,7 @@ def test_what_keeps_a_process_from_amx(machine):
         assert amx.obstacle() == (None if used else f"ONEDNN_MAX_CPU_ISA is {value}")
     machine.setattr(amx, "permitted", lambda: False)
     amx.obstacle.cache_clear()
-    assert amx.obstacle() == "the system does not lend its registers to this process"
+    assert amx.obstacle() == "the operating system does not permit its registers in this process"
     machine.setattr(llvm, "get_host_cpu_features", lambda: llvm.FeatureMap({}))
     amx.obstacle.cache_clear()
     assert amx.obstacle() == "this processor does not have it"

@@ -1,1 +1,1 @@
-"""Products of whole sequences, and matrices packed for them and for the kernels."""
+"""GEMMs over whole sequences, and the packing of matrices for them and for the kernels."""

@@ -1,4 +1,4 @@
-"""Matrices of integers of 8 bits, one scale per row, and how they are packed for the microkernel."""
+"""The packing of matrices of 8-bit integers, with one scale per row, for the microkernel."""
 
 import ctypes
 from collections.abc import Sequence
@@ -18,12 +18,12 @@ class Quantised(NamedTuple):
     """A matrix that is packed as integers.
 
     Attributes:
-        to: the argument that is its address.
-        packed: its memory, as products read it.
-        name: of the parameter.
-        gates: how many the matrix has.
-        chosen: which of them, in order.
-        heads: how many.
+        to: the argument for the address of the packed matrix.
+        packed: the packed matrix.
+        name: the name of the parameter.
+        gates: the number of gates of the parameter.
+        chosen: the indices of the packed gates, in order.
+        heads: the number of heads.
     """
 
     to: Argument
@@ -35,7 +35,7 @@ class Quantised(NamedTuple):
 
     @staticmethod
     def of(to: Argument, matrix: Matrix, chosen: Sequence[int], heads: int) -> "Quantised":
-        """The layout for the memory at `to`."""
+        """The layout of the packed matrix at `to`."""
         assert matrix.start.buffer is not None
         lanes = multiplier(INTEGERS).lanes(32)
         units = matrix.rows // matrix.gates // heads
@@ -45,7 +45,7 @@ class Quantised(NamedTuple):
         return Quantised(to, packed, str(matrix.start.buffer.owner), matrix.gates, tuple(chosen), heads)
 
     def write(self, address: int, values: Tensor, scale: Tensor) -> None:
-        """Pack a matrix of integers (rows, columns) and its scales (rows,) to an address."""
+        """Write the packed form of a matrix of integers (rows, columns) and its scales (rows,) to an address."""
         processor = multiplier(INTEGERS)
         lanes, sums = processor.lanes(32), len(self.chosen)
         pick = np.array(self.chosen)

@@ -1,4 +1,4 @@
-"""Matrices packed for the microkernel: blocks as wide as a vector, each in one run of memory."""
+"""The packing of matrices for the microkernel, in contiguous blocks as wide as a vector."""
 
 from collections.abc import Sequence
 from functools import cache
@@ -16,7 +16,7 @@ from glassgate.engines.numba_cpu.tasks import Operand, ParallelTask
 
 PACK = '''
 def pack(B, ldb, gate_pitch, gates, order: words, units, columns, packed, block_pitch, first, last):
-    """A matrix with one row a unit, some gates of it, as blocks of units: (block, column, gate, lane)."""
+    """Pack some gates of a matrix with one row per unit as blocks of units: (block, column, gate, lane)."""
     for block in range(first, last):
         for gate in range(gates):
             rows = B + order[gate] * gate_pitch + block * LANES * ldb
@@ -28,7 +28,7 @@ def pack(B, ldb, gate_pitch, gates, order: words, units, columns, packed, block_
 
 LAY = '''
 def lay(B, ldb, gate_pitch, gates, order: words, units, columns, packed, block_pitch, first, last):
-    """A matrix with one row a unit, some gates of it, as blocks of columns: (block, gate and unit, lane)."""
+    """Pack some gates of a matrix with one row per unit as blocks of columns: (block, gate and unit, lane)."""
     for block in range(first, last):
         at = block * LANES
         for gate in range(gates):
@@ -40,7 +40,7 @@ def lay(B, ldb, gate_pitch, gates, order: words, units, columns, packed, block_p
 
 LAY_PAIRS = '''
 def lay_pairs(B, ldb, gate_pitch, gates, order: words, units, columns, packed, block_pitch, first, last):
-    """As `lay`, with two numbers that follow each other down a column rounded to one word."""
+    """As `lay`, with two consecutive numbers of a column rounded and combined to one word."""
     for block in range(first, last):
         at, out = block * LANES, packed + block * block_pitch * BYTES
         depth = gates * units * TERMS
@@ -56,19 +56,19 @@ def lay_pairs(B, ldb, gate_pitch, gates, order: words, units, columns, packed, b
 '''
 
 FEW_NUMBERS = 2**16
-"""Packing fewer numbers runs on one thread."""
+"""If a matrix has fewer numbers, one thread packs it."""
 
 
 class Packed(NamedTuple):
-    """A matrix as products read it.
+    """A matrix in the layout that products read.
 
     Attributes:
-        start: its address.
-        size: its bytes.
-        pitch: the words from one block to the next; a word is a number, or two that are rounded to bfloat16.
-        tasks: the tasks that pack it.
+        start: the address of the matrix.
+        size: its size in bytes.
+        pitch: the distance between blocks in words. A word is one number, or two numbers rounded to bfloat16.
+        tasks: the tasks that pack the matrix.
         terms: the number of bfloat16 terms per number; 0 without rounding.
-        gates: 0 for a packed matrix; for an unpacked one the address of the offset of each gate, in bytes.
+        gates: 0 for a packed matrix; the address of a table with the offset of each gate in bytes for an unpacked one.
     """
 
     start: Operand
@@ -80,7 +80,7 @@ class Packed(NamedTuple):
 
 
 class Matrix(NamedTuple):
-    """A matrix whose rows are units, gate by gate, without gaps."""
+    """A contiguous matrix whose rows are the units of the first gate, then those of the next gate, and so on."""
 
     start: Argument
     gates: int
@@ -93,12 +93,12 @@ def pack(to: Argument, matrix: Matrix, chosen: Sequence[int], heads: int, column
     """The packed blocks of a matrix, head by head.
 
     Args:
-        to: the memory that they are packed into.
+        to: the address of the packed blocks.
         matrix: the matrix to pack.
         chosen: the gates, in order.
         heads: the number of heads.
-        columns_too: blocks of columns, for the transposed product.
-        terms: how its numbers are multiplied, see `Sizes.terms`.
+        columns_too: whether blocks consist of columns, for the transposed product.
+        terms: the arithmetic of products, see `Sizes.terms`.
     """
     lanes, size, columns = host().lanes(matrix.bits), matrix.bits // 8, matrix.columns
     of_gate, units = matrix.rows // matrix.gates, matrix.rows // matrix.gates // heads
@@ -134,7 +134,10 @@ def pack(to: Argument, matrix: Matrix, chosen: Sequence[int], heads: int, column
 
 
 def unpacked(matrix: Matrix, chosen: Sequence[int]) -> Packed | None:
-    """The matrix in the layout of the parameter, for products without packing; None if units do not fill vectors."""
+    """The matrix in the layout of the parameter, for products without packing.
+
+    None if the units of a gate are not a multiple of a vector.
+    """
     lanes, units = host().lanes(matrix.bits), matrix.rows // matrix.gates
     if units % lanes:
         return None

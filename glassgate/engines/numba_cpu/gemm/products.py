@@ -1,6 +1,6 @@
-"""Matrix products of whole sequences before and after the loop, divided among threads.
+"""GEMMs over whole sequences, before and after the loop. Threads divide them.
 
-One thread sums each number of a result in a fixed order, so the bits do not depend on the number of threads.
+Each element of a result is summed by one thread in a fixed order, so results do not depend on the number of threads.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from glassgate.engines.numba_cpu.tasks import Operand, ParallelTask
 
 MULTIPLY = '''
 def multiply_{SUMS}(A, lda, K, B, block_pitch, gates, N, C, ldc, added, first, last):
-    """C[row] = A[row] @ B, with `added` C[row] += A[row] @ B, for the rows from `first` to `last`.
+    """C[row] = A[row] @ B, or with `added` C[row] += A[row] @ B, for the rows from `first` to `last`.
 
     B has N units of {SUMS} columns each. lda and ldc are in bytes, block_pitch is in numbers.
     """
@@ -49,8 +49,8 @@ OUTER = '''
 def outer(A, lda, K, B: words, shift, N, C, ldc, total, also, added, first, last):
     """C[unit] = sum over K rows of A[row, unit] * B[row] for the units from `first` to `last`.
 
-    With `added` the sum is added to C. B is a table of the addresses of rows of N numbers; each row begins `shift`
-    bytes after its address. lda and ldc are in bytes. `total` and `also`, if not 0, take the sum of A alone.
+    With `added` the sum is added to C. B is a table of the addresses of rows of N numbers. Each row begins `shift`
+    bytes after its address. lda and ldc are in bytes. If `total` and `also` are not 0, the sum of A is stored there.
     """
     most = {ROWS} // PER_WORD * TERMS
     lefts, packed, sums, pointers = memory_{LEFTS}(), memory_{PACKED}(), memory_{TILE}(), words(memory_{POINTERS}())
@@ -103,10 +103,10 @@ def outer(A, lda, K, B: words, shift, N, C, ldc, total, also, added, first, last
                         fetch(ahead, lda, tall, 1, 0, units * BYTES // PER_WORD * TERMS)
                         fetched += tall
                     strided_microkernel(pointers, 0, LANES, packed, most * LANES, depth, sums, tall, wide)
-                    for beside in range(tall):
+                    for row in range(tall):
                         for k in range(wide):
                             at = column + k * LANES
-                            value = load(sums, (beside * wide + k) * LANES, LANES)
+                            value = load(sums, (row * wide + k) * LANES, LANES)
                             if before:
                                 value = value + load(C_row, at, N - at)
                             store(C_row, at, N - at, value)
@@ -116,11 +116,11 @@ def outer(A, lda, K, B: words, shift, N, C, ldc, total, also, added, first, last
 '''
 
 SUMMED_AT_ONCE, UNITS_AT_ONCE = 256, 192
-"""Rows of a sum over rows, and units whose gradients are laid out for it."""
+"""The number of rows that `outer` sums at a time, and the number of units whose gradients it packs for that."""
 
 
 class RowVectors(NamedTuple):
-    """Row vectors in memory: their address, their distance in bytes, and the width of each in numbers."""
+    """Row vectors in memory: the address of the first, the pitch in bytes, and the width in numbers."""
 
     start: Operand
     pitch: int
@@ -130,9 +130,9 @@ class RowVectors(NamedTuple):
 def multiply(
     left: RowVectors, by: Packed, sums: int, out: RowVectors, rows: Operand, bits: int, added: bool = False
 ) -> ParallelTask:
-    """Rows times a packed matrix, with `sums` per unit. The result is stored to `out`, or added to it.
+    """The task that multiplies rows by a packed matrix, with `sums` per unit. It stores or adds the result to `out`.
 
-    Rows for a matrix of bfloat16 are in bfloat16, too: see `rounded`.
+    For a matrix in bfloat16 the rows must be in bfloat16, too; see `rounded`.
     """
     weights = by.start, by.pitch, by.gates, out.width
     operands = (left.start, left.pitch, left.width, *weights, out.start, out.pitch, int(added))
@@ -153,16 +153,16 @@ def outer(
     added: bool = False,
     terms: int = 0,
 ) -> ParallelTask:
-    """The sum over rows of d times other rows.
+    """The task of a weight gradient GEMM: the sum over rows of the outer products of `d` and other row vectors.
 
     Args:
-        d: one row vector of gradients per row; its numbers are the rows of `out`.
+        d: the gradients, one row vector per row. Each of its numbers belongs to a row of `out`.
         rows: the number of rows.
-        rights: the table of the addresses of the other rows, and their offset in bytes.
+        rights: the table of the addresses of the other row vectors, and their offset in bytes.
         out: the result; its width is 0 if it is not needed.
-        totals: the addresses of the sum of d, at most two.
+        totals: at most two addresses to which the sum of `d` over the rows is stored.
         added: whether the result is added to `out`.
-        terms: see `Sizes.terms`; for products in bfloat16, d is already rounded.
+        terms: see `Sizes.terms`. For products in bfloat16, `d` is already rounded.
     """
     total, also = (*totals, 0, 0)[:2]
     operands = (d.start, d.pitch, rows, *rights, out.width, out.start, out.pitch, total, also, int(added))
@@ -181,14 +181,14 @@ def outer(
 
 ROUND = '''
 def rounded(A, lda, K, out, out_pitch, first, last):
-    """Rows of K numbers rounded to bfloat16, each to whole vectors, zero from its end on."""
+    """Round rows of K numbers to bfloat16. Each row is padded with zeros to whole vectors."""
     for row in range(first, last):
         round_row(A + row * lda, K, out + row * out_pitch)
 '''
 
 
 def rounded(rows: RowVectors, to: Operand, count: Operand, terms: int) -> tuple[ParallelTask, RowVectors]:
-    """The tasks that round rows to bfloat16, and the table of the rounded rows; terms: see `Sizes.terms`."""
+    """The task that rounds rows to bfloat16, and the rounded rows; for `terms` see `Sizes.terms`."""
     pitch = multiplier(terms).rounded_pitch(rows.width)
     task = ParallelTask(native(ROUND, 32, terms), (rows.start, rows.pitch, rows.width, to, pitch), count)
     return task, RowVectors(to, pitch, rows.width)

@@ -1,4 +1,4 @@
-"""The rows of each step."""
+"""The layout of a batch: the rows of each step."""
 
 from functools import lru_cache
 from typing import NamedTuple
@@ -25,12 +25,12 @@ class BatchLayout(NamedTuple):
 
     @property
     def starts(self) -> Tensor:
-        """(L + 2,): the first row of each step."""
+        """(L + 2,): the index of the first row of each step."""
         return self.memory[self.steps + 2 : 2 * self.steps + 4]
 
     @property
     def addresses(self) -> tuple[int, int]:
-        """The addresses of the first step's numbers in `sizes` and `starts`."""
+        """The addresses of the entries of the first step in `sizes` and `starts`."""
         at = self.memory.data_ptr() + 8
         return at, at + 8 * (self.steps + 2)
 
@@ -57,6 +57,6 @@ def _layout(batch_sizes: Tensor, N: int, even: bool) -> BatchLayout:
 
 
 @lru_cache(256)
-def two_turns(steps: int, N: int, reverse: bool) -> Tensor:
-    """The first row of each step, (L + 2,), where a buffer holds two steps in turn; the last one is at its front."""
+def double_buffer_starts(steps: int, N: int, reverse: bool) -> Tensor:
+    """The index of the first row of each step in a double buffer, (L + 2,). The last step is at index 0."""
     return (torch.arange(steps + 2, device="cpu") + (1 if reverse else steps)) % 2 * N

@@ -1,4 +1,4 @@
-"""The buffers of a pass over one direction: what each one contains. Kernel plans assign memory to them."""
+"""The buffers of a pass over one direction and their contents. Kernel plans assign memory to them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -38,22 +38,22 @@ class Kind(Enum):
     """The states after a reset."""
     FINAL = "{}_n", Rows.SEQUENCE
     D_STATE = "d_{}", Rows.STEP
-    """The gradient of the output or state at a step, from the caller."""
+    """The gradient of the output or of a state at a step, passed by the caller."""
     D_NEXT = "d_{}_next", Rows.SEQUENCE
-    """The gradient from the following step."""
+    """The gradient of a state that the following step passes back."""
     D_INITIAL = "d_{}_0", Rows.SEQUENCE
 
     INPUT = "ih", Rows.STEP
-    """The input halves of the gates; in training, the values for the backward pass replace them."""
+    """The input halves of the gates. In training they are overwritten with values for the backward pass."""
     RECURRENT = "hh", Rows.STEP
-    """Recurrent products that the step uses separately, or values computed from them; kept in training."""
+    """Recurrent products that the step uses separately, or values computed from them. Kept in training."""
     ROW_SUM = "row_sum", Rows.STEP
     PROJECTED = "hr", Rows.STEP
     KEPT = "kept", Rows.STEP
-    """Other values that the backward pass reads, so that it does not compute them again."""
+    """Other values that the backward pass reads instead of recomputing them."""
     D_PRE = "d_pre", Rows.STEP
     LEFT = "left", Rows.STEP
-    """Row vectors, other than the state, that `weight_hh` is multiplied by."""
+    """Row vectors, other than the state, that `weight_hh` multiplies."""
     UNPROJECTED = "raw", Rows.STEP
     D_PROJECTED = "d_hr", Rows.STEP
     D_PARAMETER = "d_parameter", Rows.SEQUENCE
@@ -85,7 +85,7 @@ class Widths(Protocol):
 
 @dataclass(frozen=True)
 class Buffer:
-    """Memory for rows of numbers: `columns` values of a row side by side, each as wide as its axis.
+    """Memory for rows of numbers. Each row has `columns` adjacent values, each as wide as its axis.
 
     Attributes:
         kind: the contents.
@@ -106,7 +106,7 @@ class Buffer:
         return self.kind.label.format(self.owner)
 
     def width(self, widths: Widths) -> int:
-        """The number of numbers in a row."""
+        """The number of elements of a row."""
         match self.axis:
             case "H":
                 return self.columns * widths.H

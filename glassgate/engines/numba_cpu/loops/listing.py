@@ -1,4 +1,4 @@
-"""A step's program as text for readers: the loads, operations and stores of each phase, and the barriers."""
+"""The program of a step as text for readers: the loads, operations and stores of each phase, and the barriers."""
 
 from collections.abc import Iterator
 
@@ -58,12 +58,12 @@ class _Listing:
     def _multiply(self, multiply: Multiply) -> str:
         product, left = multiply.product, multiply.left
         weight = "weight_hr" if product.op.startswith("hr") else f"weight_hh of {', '.join(product.gates)}"
-        turned = ", transposed" if product.op.endswith("_t") else ""
+        transposed = ", transposed" if product.op.endswith("_t") else ""
         heads = f", {multiply.heads} heads" if multiply.heads > 1 else ""
         rows = self._term(left.rows)
         if left.columns > 1:
             rows += f" and the {left.columns - 1} after it"
-        return f"{multiply.number}: {weight}{turned}{heads}, by {rows}"
+        return f"{multiply.number}: {weight}{transposed}{heads}, by {rows}"
 
     def _load(self, load: Load) -> str:
         return f"{self._name(load.value)} = {' + '.join(map(self._term, load.terms))}"

@@ -1,6 +1,6 @@
-"""One step of a cell, or its backward step, as the CPU runs it: loads, operations, matrix products, stores.
+"""The program of one step of a cell, forward or backward, on the CPU: loads, operations, matrix products, stores.
 
-A value is a node of the cell's graph. An instruction defines its source or its destination.
+A value is a node of the cell's graph. Instructions define the source or the destination of values.
 """
 
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ class Sums(NamedTuple):
 
 
 class RowSum(NamedTuple):
-    """A sum over the units of a row, by number. All units read the same value."""
+    """A sum over the units of a row, by its number. All units read the same value."""
 
     number: int
 
@@ -55,7 +55,7 @@ Term = Place | Before | Sums | RowSum | KeptRowSum | Size | Constant
 
 @dataclass(frozen=True, eq=False)
 class Load:
-    """A value that is the sum of the contents of these places."""
+    """A value that is the sum of the contents of some places."""
 
     value: Node
     terms: tuple[Term, ...]
@@ -81,7 +81,7 @@ class Store:
 class Carry:
     """Passes the gradient of the state before the step to the previous step.
 
-    After a reset it is added to the gradient of the initial state instead.
+    In rows with a reset it is instead added to the gradient of the initial state.
     """
 
     value: Node
@@ -96,7 +96,7 @@ class SumIntoRow:
     value: Node
     number: int
     kept: Place | None
-    """The place where training stores the sum."""
+    """The place where training stores the sum; None if it is not stored."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,13 +150,13 @@ class Phase:
 
 @dataclass(frozen=True, eq=False)
 class Temporary:
-    """The memory of a value that only one step uses.
+    """The memory of a value that is only read in the same step.
 
     Attributes:
         node: the value.
         buffer: one row per sequence.
-        of_one_pass: whether a single row is enough for all sequences, because only one pass reads it.
-        kept: the place where training stores it instead.
+        of_one_pass: whether only one pass reads it. All sequences can then share a single row.
+        kept: the place where training stores it instead; None if training does not keep it.
     """
 
     node: Node
@@ -174,7 +174,7 @@ class Program:
         buffers: the memory that it reads and writes.
         states: the states whose value before the step is read.
         passes: groups of phases; the phases of one pass can run one after the other for each row.
-        temporaries: memory that only one step uses, by buffer.
+        temporaries: the temporaries by their buffer.
         row_sums: the number of sums over a row.
     """
 
@@ -314,7 +314,7 @@ class _Lowering:
         return Place(self.buffers[Kind.INPUT], column), Place(bias_buffer("ih", self.trace), column)
 
     def _product(self, node: Node, stage: Stage) -> tuple[Term, ...]:
-        """The terms of a value from matrix products: their sums, and the input half or the bias."""
+        """The terms of the result of a matrix product: its sums, and the input half or the bias."""
         terms: list[Term] = []
         for product in stage.products:
             if any(result is node for result in product.results):
@@ -327,13 +327,13 @@ class _Lowering:
 
 
 def weight_buffer(cell: Cell, name: str, kind: Kind = Kind.WEIGHT) -> Buffer:
-    """The memory of a parameter or its gradient. The cell's own parameters have one column, or one per gate."""
-    own = cell.parameters.get(name)
-    return Buffer(kind, name, "H", len(cell.gates) if own and own.per_gate else 1)
+    """The memory of a parameter or its gradient. A parameter that the cell defines has one column, or one per gate."""
+    parameter = cell.parameters.get(name)
+    return Buffer(kind, name, "H", len(cell.gates) if parameter and parameter.per_gate else 1)
 
 
 def bias_buffer(half: str, trace: Trace) -> Buffer:
-    """The bias of the input half, or of recurrent products that are used without the input half."""
+    """The bias of the input halves, or of the recurrent products that the step uses separately."""
     return Buffer(Kind.BIAS, half, "H", len(trace.ih if half == "ih" else trace.hh_only))
 
 

@@ -1,6 +1,6 @@
-"""A graph divided into stages: inside a stage units are independent; products and sums over a row separate stages.
+"""The division of a graph into stages, at matrix products and row sums. Inside a stage units are independent.
 
-A barrier follows a stage if a later one reads *all* units of its results, for threads that share the units of a row.
+A barrier follows a stage if a later stage reads *all* units of its results and threads share the units of a row.
 """
 
 from collections.abc import Iterable
@@ -12,19 +12,19 @@ from glassgate.engines.symbolic.trace import Trace
 
 PRODUCTS = ("hh", "sum", "hr", "hh_t", "hr_t")
 LEAVES = ("ih", "state", "parameter", "saved", "noise", "size", "constant")
-"""What any stage can read again."""
+"""The leaves, which all stages can read."""
 
 
 @dataclass(frozen=True, eq=False)
 class Product:
-    """A matrix times one row vector: one or more sums for each unit.
+    """The product of a matrix and a row vector, with one or more sums for each unit.
 
     Attributes:
-        op: "hh", "hr", or these transposed, "hh_t", "hr_t".
-        gates: whose rows of `weight_hh` the matrix holds.
-        left: the node that the matrix is multiplied by; for "hh_t" the first of them, the others follow in its buffer.
-        key: its first column in that buffer; None for a temporary and for the state before the step.
-        results: the nodes that the sums belong to, or of which they are a part.
+        op: "hh" or "hr", or the products with the transposed matrix, "hh_t" or "hr_t".
+        gates: the gates whose rows of `weight_hh` are in the matrix.
+        left: the row vector. For "hh_t" it is the first of several, which are adjacent in its buffer.
+        key: the first column of the row vector in its buffer; None for a temporary and for the state before the step.
+        results: the nodes that the sums are terms of.
     """
 
     op: str
@@ -42,22 +42,22 @@ class Stage:
     axis: str
     products: list[Product] = field(default_factory=list)
     stores: list[tuple[Key, Node]] = field(default_factory=list)
-    """Results by their place."""
+    """Results with their columns."""
     keeps: list[tuple[Key, Node]] = field(default_factory=list)
-    """What only training keeps."""
+    """Values that only training stores, with their columns."""
     row_sums: list[Node] = field(default_factory=list)
     """Sums over the units that end with this stage."""
     temporaries: dict[Node, None] = field(default_factory=dict)
-    """Values that a later stage reads again, if only a temporary holds them."""
+    """Values that a later stage reads from a temporary."""
 
     @property
     def empty(self) -> bool:
-        """Nothing to do."""
+        """Whether the stage does nothing."""
         return not (self.products or self.stores or self.keeps or self.row_sums or self.temporaries)
 
 
 def place(nodes: Iterable[Node], node: Node) -> int:
-    """The index of a node; comparing nodes would make a new one."""
+    """The index of a node. `list.index` cannot be used, because `==` of nodes returns a new node."""
     return next(k for k, other in enumerate(nodes) if other is node)
 
 
@@ -65,17 +65,17 @@ class Schedule(list[Stage]):
     """The stages of a graph, in the order in which they run.
 
     Args:
-        trace: the cell's graphs.
-        backward: which of them.
-        states: names of the cell's states.
-        heads: blocks of `weight_hh`.
+        trace: the graphs of the cell.
+        backward: whether to schedule the backward graph.
+        states: the names of the cell's states.
+        heads: the number of diagonal blocks of `weight_hh`.
 
     Attributes:
-        homes: the column of a buffer, other than a temporary's, where a value can be read again.
-        barriers: stages after which all units must be known.
-        passes: stages by what can follow each other row by row; one with products stands alone.
-        of_one_pass: temporaries that one pass alone reads, so that all rows can share one place.
-        kept: temporaries that training keeps: there they are stored where they are kept.
+        homes: the column of a buffer, other than a temporary, that a value can be read from.
+        barriers: the stages that a barrier follows.
+        passes: the groups of stages that can run one after the other for each row. A stage with products is a group.
+        of_one_pass: the temporaries that only one pass reads, so that all rows can share their memory.
+        kept: the temporaries that training keeps, with the columns where it stores them instead.
     """
 
     def __init__(self, trace: Trace, backward: bool, states: tuple[str, ...], heads: int) -> None:
@@ -84,8 +84,8 @@ class Schedule(list[Stage]):
         self.graph = trace.backward if backward else trace.forward
         self.outputs = dict(self.graph.outputs)
         self.saved = {} if backward else trace.saved
-        self.again = self._computed_again()
-        """What every stage computes for itself that needs it."""
+        self.recomputed = self._recomputed()
+        """The values that each stage recomputes if it needs them."""
         self.level: dict[Node, int] = {}
         for node in self.graph.nodes:
             self.level[node] = self._level(node)
@@ -111,12 +111,12 @@ class Schedule(list[Stage]):
         own = self.of_one_pass | self._lefts
         self.kept = {node: key for key, node in self.saved.items() if node in self.temporaries and node not in own}
 
-    def _computed_again(self) -> set[Node]:
-        """Values that cost less to compute again than to store, from values that a stage reads anyway."""
+    def _recomputed(self) -> set[Node]:
+        """The values that cost less to recompute than to store and read."""
         costs = self.trace.costs
         reads: dict[Node, frozenset[Node]] = {}
         operations: dict[Node, float] = {}
-        again = set()
+        recomputed = set()
         for node in self.graph.nodes:
             wide = [arg for arg in node.inputs if arg.axis != "1"]
             if node.axis == "1" or node.op in LEAVES or costs.of(node.op) > costs.read:
@@ -125,8 +125,8 @@ class Schedule(list[Stage]):
                 reads[node] = frozenset().union(*(reads[arg] for arg in wide))
                 operations[node] = costs.of(node.op) + sum(operations[arg] for arg in wide)
                 if operations[node] + costs.read * len(reads[node]) <= costs.carry:
-                    again.add(node)
-        return again
+                    recomputed.add(node)
+        return recomputed
 
     def _level(self, node: Node) -> int:
         before = max((self.level[arg] for arg in node.inputs), default=0)
@@ -134,7 +134,7 @@ class Schedule(list[Stage]):
         return before + (node.op == "row_sum" or (node.op in PRODUCTS and not from_state))
 
     def _delay_gradients(self) -> None:
-        """A gradient carried through time is read where it is first used, for the same pass may overwrite it."""
+        """Read a gradient that is carried through time where it is first used, because this pass may overwrite it."""
         users: dict[Node, int] = {}
         for node in self.graph.nodes:
             for arg in node.inputs:
@@ -148,7 +148,10 @@ class Schedule(list[Stage]):
         return self.by_place[self.level[node], "H" if node.axis == "1" else node.axis]
 
     def _home(self, key: Key, node: Node) -> Stage:
-        """Where a result is stored: a gradient for the step before not until that from the step after is read."""
+        """The stage that stores a result.
+
+        The gradient for the previous step overwrites that from the following step, so it is stored after reading it.
+        """
         level = self.level[node]
         if key[0] == "d_state":
             read = [n for n in self.graph.nodes if n.op == "grad" and n.args[0] == self.states[key[1]]]
@@ -183,7 +186,7 @@ class Schedule(list[Stage]):
         return next(k for k, p in enumerate(products) if p.args[0] == gate and self.outputs["d_pre", k] is gradient)
 
     def _runs(self, gates: tuple[str, ...], gradients: list[Node]) -> list[list[tuple[str, Node]]]:
-        """Adjacent gradients form one row vector; with heads each stands alone."""
+        """Split gates into runs with adjacent gradients, which form one row vector. With heads each run is one gate."""
         runs: list[list[tuple[str, Node]]] = []
         last = None
         for gate, gradient in zip(gates, gradients, strict=True):
@@ -195,7 +198,9 @@ class Schedule(list[Stage]):
         return runs
 
     def _carry_over(self) -> None:
-        """Find the values that each stage reads from earlier ones, last stage first: temporaries are computed too."""
+        """Find the temporaries: values that a stage reads from earlier ones. The last stage comes first, because the
+        computation of a temporary reads other values.
+        """
         for stage in self.by_place.values():
             for product in stage.products:
                 if product.left.op != "state" and product.key is None:
@@ -206,14 +211,16 @@ class Schedule(list[Stage]):
                     self._at(node).temporaries[node] = None
 
     def _keep_input_halves(self) -> None:
-        """With their bias, in the place of the product without it: not before the last stage has read that."""
+        """Store input halves with their bias in training. They overwrite those without, after the last stage has read
+        them.
+        """
         for key, node in self.saved.items():
             if node.op == "ih":
                 readers = [stage for stage in self.by_place.values() if node in set(self.needed(stage))]
                 readers[-1].keeps.append((key, node))
 
     def _barriers(self) -> list[Stage]:
-        """Stages whose results a product reads: in the same step, or in the next."""
+        """The stages whose results a product reads, in the same step or in the next."""
         shared = [
             stage
             for stage in self
@@ -247,21 +254,21 @@ class Schedule(list[Stage]):
         return {node for node, passes in readers.items() if len(passes) == 1}
 
     def computed(self, node: Node, stage: Stage) -> bool:
-        """Whether the stage computes the node itself, rather than reading it."""
+        """Whether the stage computes the value itself instead of reading it."""
         if node.op in LEAVES or node.op == "row_sum":
             return False
-        again = node in self.again and node not in self.homes
-        return node.op in MASKS or node.axis == "1" or again or self._at(node) is stage
+        recomputed = node in self.recomputed and node not in self.homes
+        return node.op in MASKS or node.axis == "1" or recomputed or self._at(node) is stage
 
     def needed(self, stage: Stage) -> list[Node]:
         """All values that the stage computes or reads, each after its operands."""
         found: set[Node] = set()
-        open_ = [node for _, node in (*stage.stores, *stage.keeps)]
-        open_ += [*(node.args[0] for node in stage.row_sums), *stage.temporaries]
-        while open_:
-            node = open_.pop()
+        pending = [node for _, node in (*stage.stores, *stage.keeps)]
+        pending += [*(node.args[0] for node in stage.row_sums), *stage.temporaries]
+        while pending:
+            node = pending.pop()
             if node not in found:
                 found.add(node)
                 if self.computed(node, stage) and node.op not in PRODUCTS:
-                    open_ += node.inputs
+                    pending += node.inputs
         return sorted(found, key=lambda node: node.serial)

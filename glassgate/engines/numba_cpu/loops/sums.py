@@ -1,4 +1,4 @@
-"""The gradients of weights and biases as products of whole sequences, which need no loop over time."""
+"""The gradients of weights and biases as GEMMs over all steps, outside of the loop over time."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -13,17 +13,17 @@ from glassgate.engines.symbolic.trace import Trace
 
 @dataclass(frozen=True)
 class WeightGradient:
-    """The sum over all rows of the gradients of some gates times the row vectors that their weights were multiplied by.
+    """A weight gradient GEMM: the sum over all rows of the gradients of gates times the row vectors of the product.
 
     Attributes:
-        half: "ih", "hh" or "hr": of `weight_ih`, `bias_ih` and so on.
-        gate: whose rows of the weight come first.
-        gates: how many follow each other, in the weight as in the gradients.
-        d: the first one's gradients.
-        right: the row vectors.
-        heads: blocks of the weight.
-        added: to the result of an earlier one.
-        biases: those whose gradient is the sum of these gates' gradients alone.
+        half: "ih", "hh" or "hr", for `weight_ih`, `bias_ih` and so on.
+        gate: the index of the first gate.
+        gates: the number of gates. They are adjacent in the weight and in the gradients.
+        d: the gradients of the first gate.
+        right: the row vectors that the weight multiplies.
+        heads: the number of diagonal blocks of the weight.
+        added: whether the result is added to that of an earlier GEMM.
+        biases: the biases whose gradient is the sum of the gates' gradients.
     """
 
     half: str
@@ -37,7 +37,7 @@ class WeightGradient:
 
 
 def weight_gradients(cell: Cell, trace: Trace, buffers: Buffers) -> list[WeightGradient]:
-    """All that a cell has."""
+    """All weight gradient GEMMs of a cell."""
     found: list[WeightGradient] = []
     data = Place(buffers[Kind.DATA])
     for column, gate, count in neighbours(_numbers(cell, trace.ih), len(set(trace.ih)) < len(trace.ih)):
@@ -48,11 +48,11 @@ def weight_gradients(cell: Cell, trace: Trace, buffers: Buffers) -> list[WeightG
     start = 0
     for _, group in groupby(products, key=lambda product: id(product.args[1])):
         same = list(group)
-        right = _multiplied(same[0].args[1], cell, trace, buffers)
+        right = _row_vectors(same[0].args[1], cell, trace, buffers)
         for column, gate, count in neighbours(_numbers(cell, [product.args[0] for product in same]), alone):
             d = Place(buffers[Kind.D_PRE], start + column)
-            own = WeightGradient("hh", gate, count, d, right, cell.heads, _seen("hh", gate, found), ("bias_hh",))
-            found = [*_with_its_bias(own, found)]
+            new = WeightGradient("hh", gate, count, d, right, cell.heads, _seen("hh", gate, found), ("bias_hh",))
+            found = [*_with_shared_bias(new, found)]
         start += len(same)
     if any(node.op == "hr" for node in trace.forward.nodes):
         right = Place(buffers[Kind.UNPROJECTED])
@@ -60,18 +60,18 @@ def weight_gradients(cell: Cell, trace: Trace, buffers: Buffers) -> list[WeightG
     return found
 
 
-def _with_its_bias(own: WeightGradient, before: list[WeightGradient]) -> Iterator[WeightGradient]:
-    """These and another one, whose bias belongs to that of the input half where both are the same sum."""
-    for other in before:
-        same = (other.half, other.gate, other.gates, other.d) == ("ih", own.gate, own.gates, own.d)
-        if same and own.heads == 1 and not (own.added or other.added):
-            other, own = replace(other, biases=(*other.biases, *own.biases)), replace(own, biases=())
+def _with_shared_bias(new: WeightGradient, earlier: list[WeightGradient]) -> Iterator[WeightGradient]:
+    """The earlier GEMMs and a new one. If `bias_ih` and `bias_hh` have equal gradients, one GEMM computes both."""
+    for other in earlier:
+        same = (other.half, other.gate, other.gates, other.d) == ("ih", new.gate, new.gates, new.d)
+        if same and new.heads == 1 and not (new.added or other.added):
+            other, new = replace(other, biases=(*other.biases, *new.biases)), replace(new, biases=())
         yield other
-    yield own
+    yield new
 
 
 def _seen(half: str, gate: int, before: list[WeightGradient]) -> bool:
-    """Whether an earlier one has written the gate's rows, which then stand alone."""
+    """Whether an earlier GEMM has written the rows of the gate."""
     return any(other.half == half and other.gate == gate for other in before)
 
 
@@ -80,7 +80,10 @@ def _numbers(cell: Cell, gates: Sequence[str]) -> list[int]:
 
 
 def neighbours(chosen: Sequence[int], alone: bool = False) -> Iterator[tuple[int, int, int]]:
-    """Gates that follow each other in both orders: the first one's place, its number, and how many they are."""
+    """Split gates into runs that are adjacent in the weight. With `alone`, each run is one gate.
+
+    Yields the position of the first gate in `chosen`, its index in the weight, and the number of gates.
+    """
     start = 0
     for k in range(1, len(chosen) + 1):
         if k == len(chosen) or alone or chosen[k] != chosen[k - 1] + 1:
@@ -88,8 +91,8 @@ def neighbours(chosen: Sequence[int], alone: bool = False) -> Iterator[tuple[int
             start = k
 
 
-def _multiplied(u: Node, cell: Cell, trace: Trace, buffers: Buffers) -> Place | Before:
-    """The rows that recurrent weights were multiplied by."""
+def _row_vectors(u: Node, cell: Cell, trace: Trace, buffers: Buffers) -> Place | Before:
+    """The place of the row vectors that recurrent weights multiply."""
     for k, left in enumerate(trace.left):
         if left is u:
             return Place(buffers[Kind.LEFT], k)

@@ -1,1 +1,1 @@
-"""Threads that run launches: torch's own, or ours under CPU contention."""
+"""Thread pools that run launches: the OpenMP threads of torch, or threads of this package under CPU contention."""

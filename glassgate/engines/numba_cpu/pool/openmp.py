@@ -1,7 +1,7 @@
-"""Runs our jobs on torch's own OpenMP threads.
+"""Runs jobs on the OpenMP threads of torch.
 
-After each parallel operation of torch, an OpenMP thread spins for some milliseconds, waiting for its next job. Another
-thread would have to share its processor in that time.
+After each parallel operation of torch, an OpenMP thread spins for some milliseconds while it waits for its next job.
+Another thread would have to share the processor with it during that time.
 """
 
 import ctypes
@@ -17,15 +17,16 @@ from glassgate.engines.numba_cpu.launch import Launch
 from glassgate.engines.numba_cpu.native import native
 
 BEGUN, MEMBERS, CAME, LATE, SIZE, COUNT, JOBS = range(1, 8)
-"""Offsets in a table: the number of jobs begun, of members, and of members that arrived, whether one arrived late, the
-address of `omp_get_num_threads`, the number of jobs, the first job. The code of the members precedes the table."""
+"""The indices of words in a table: the number of jobs begun, of threads in the team, and of threads that have arrived;
+whether a thread arrived late; the address of `omp_get_num_threads`; the number of jobs; the first job. Word 0 is the
+address of the code that the threads run."""
 
 PATIENCE = 1_000_000
-"""Polls for the other members before they count as late: about a millisecond, longer than waking a thread takes."""
+"""The number of polls after which a thread that has not arrived is late: a millisecond, longer than a wake-up takes."""
 
 MEMBER = f'''
 def member(table):
-    """Run jobs that no thread has begun; report whether all members had arrived. Too small a team does nothing."""
+    """Run jobs that no thread has begun, and note whether a thread is late. Do nothing if the team is too small."""
     fields, polls = words(table), 0
     if team_size(fields[{SIZE}]) < fields[{MEMBERS}]:
         return
@@ -48,11 +49,11 @@ def gather(parallel, table, members):
 
 
 def run(jobs: Sequence[Launch]) -> bool | None:
-    """Run all jobs at once, return when they are done.
+    """Run all jobs in parallel. Return when they are done.
 
     Returns:
-        whether a thread arrived late; None if nothing was run, because torch has no such thread pool or it has more
-        threads than processors. Such threads sleep as soon as they are idle.
+        Whether a thread arrived late. None if nothing was run, because torch does not use GNU OpenMP, or because it has
+        more threads than processors. Such threads sleep as soon as they are idle.
     """
     if _openmp is None or processors.threads() < torch.get_num_threads():
         return None
@@ -81,7 +82,7 @@ def _address(function: Any) -> int:
 
 
 def _leave() -> None:
-    """A forked child has none of the threads, but its OpenMP behaves as if it had."""
+    """Stop using OpenMP in a forked child: it does not have the threads, but its OpenMP behaves as if it had."""
     global _openmp
     _openmp = None
 

@@ -1,4 +1,4 @@
-"""Our own threads: asleep between calls, created again after a fork.
+"""The threads of this package. They sleep between calls and are created again after a fork.
 
 After a job, a thread polls for its next job before it sleeps, so that consecutive calls find it awake. If the caller
 finishes its own job before a thread has begun another, the caller runs that job itself. Under CPU contention no caller
@@ -22,17 +22,17 @@ WAITING, GIVEN, TAKEN, ASLEEP = range(4)
 SERVE = f'''
 def serve(mailbox):
     """Run the launches that arrive in the mailbox, until none has arrived for a while."""
-    turns = 0
+    polls = 0
     while True:
         if swap(mailbox, {GIVEN}, {TAKEN}):
             perform(words(mailbox)[1], words(mailbox)[2])
             swap(mailbox, {TAKEN}, {WAITING})
-            turns = 0
-        turns += 1
-        if turns > 1500:
+            polls = 0
+        polls += 1
+        if polls > 1500:
             if swap(mailbox, {WAITING}, {ASLEEP}):
                 return
-            turns = 0
+            polls = 0
         yield_core()
 '''
 
@@ -64,23 +64,26 @@ class _Worker:
     def __init__(self) -> None:
         self._mailbox = array("q", [ASLEEP, 0, 0, 0])
         self.mailbox = self._mailbox.buffer_info()[0]
-        self._away_from = -1
+        self._avoided_processor = -1
         self._bell: SimpleQueue[None] = SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="glassgate", daemon=True)
         self._thread.start()
 
     def give(self, job: Launch) -> None:
-        """Start the job on the thread, on another processor than the caller's."""
-        if _processor is not None and (mine := _processor()) != self._away_from:
-            self._keep_away(mine)
+        """Start the job on the thread, on another processor than that of the caller."""
+        if _processor is not None and (current := _processor()) != self._avoided_processor:
+            self._avoid(current)
         self._mailbox[1], self._mailbox[2] = job.function.address, job.arguments.buffer_info()[0]
         native(GIVE)(self.mailbox)
         if self._mailbox[3]:
             self._bell.put(None)
 
-    def _keep_away(self, processor: int) -> None:
-        """Some systems wake a thread on the processor of its waker, and leave both there while others are idle."""
-        self._away_from = processor
+    def _avoid(self, processor: int) -> None:
+        """Exclude a processor from the affinity of the thread.
+
+        Some systems wake a thread on the processor of its waker, and leave both there while other processors are idle.
+        """
+        self._avoided_processor = processor
         with suppress(OSError):  # where a sandbox forbids it
             others = os.sched_getaffinity(0) - {processor}
             if others and self._thread.native_id:
@@ -103,7 +106,7 @@ _idle: list[_Worker] = []
 
 
 def run(jobs: Sequence[Launch]) -> None:
-    """Run all jobs, each on its own thread, the first on the thread of the caller. Return when all are done."""
+    """Run each job on a thread, the first one on that of the caller. Return when all are done."""
     workers = [_borrow() for _ in jobs[1:]]
     try:
         for worker, job in zip(workers, jobs[1:], strict=True):

@@ -1,4 +1,4 @@
-"""The choice of threads for launches: torch's own, or ours under CPU contention."""
+"""Selects the thread pool for launches: that of torch, or that of this package under CPU contention."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ from glassgate.engines.numba_cpu.pool import openmp, own
 
 
 def run(launches: Sequence[Launch]) -> None:
-    """Run all launches, each on its own thread, the first on the thread of the caller. Return when all are done."""
+    """Run each launch on a thread, the first one on that of the caller. Return when all are done."""
     if len(launches) == 1:
         launches[0]()
     elif processors.contention or (late := openmp.run(launches)) is None:

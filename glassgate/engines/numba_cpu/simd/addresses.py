@@ -1,4 +1,4 @@
-"""Arrays at an address: integers, bytes, half words and numbers; and the stack memory of a kernel."""
+"""Arrays at an address (64-bit integers, bytes, 16-bit integers, float32), and the stack memory of a kernel."""
 
 from typing import Any
 
@@ -25,13 +25,13 @@ def flags(context: Any, address: Any) -> Any:
 
 @intrinsic
 def halves(context: Any, address: Any) -> Any:
-    """The integers of 16 bits at an address."""
+    """The 16-bit integers at an address."""
     return types.CPointer(types.uint16)(types.int64), lambda c, b, s, a: b.inttoptr(a[0], ir.IntType(16).as_pointer())
 
 
 @intrinsic
 def singles(context: Any, address: Any) -> Any:
-    """The numbers of 32 bits at an address."""
+    """The float32 numbers at an address."""
     return types.CPointer(types.float32)(types.int64), lambda c, b, s, a: b.inttoptr(a[0], ir.FloatType().as_pointer())
 
 

@@ -1,8 +1,8 @@
-"""Numbers rounded to bfloat16, two in a word of 32 bits: rounding, and products that are summed in float32.
+"""Rounding to bfloat16, two numbers per 32-bit word, and products of rounded numbers with sums in float32.
 
 With three terms, a float32 product is the sum of three products of bfloat16. Each number is then replaced by three
-rounded numbers, `ROW` for rows and `WEIGHT` for weights. They are adjacent, so the product has three times the
-depth. In sums over rows, three words replace one word of two rows.
+rounded numbers: the parts `ROW` for rows and `WEIGHT` for weights. They are adjacent, so the product has three times
+the depth. In sums over rows, three words replace each word of two rows.
 """
 
 from functools import partial
@@ -25,11 +25,11 @@ inline: Any = numba.njit(forceinline=True, error_model="numpy")
 INT16 = ir.IntType(16)
 HIGH, LOW = 0, 1
 ROW, WEIGHT = (HIGH, HIGH, LOW), (HIGH, LOW, HIGH)
-"""The parts of a number: its rounded value, and its rounded remainder. With one term, only the first part is used."""
+"""The parts of a number: HIGH is its rounded value, LOW its rounded remainder. With one term, only HIGH is used."""
 
 
 class _BFloat16(ir.Type):
-    """LLVM's type bfloat, which llvmlite lacks."""
+    """The LLVM type bfloat, which llvmlite does not define."""
 
     def _to_string(self) -> str:
         return "bfloat"
@@ -46,7 +46,7 @@ class Pairs(NamedTuple):
 
     lanes: int
     by_instruction: bool
-    """Whether the processor rounds and multiplies them itself."""
+    """Whether the processor has instructions that round to and multiply bfloat16."""
     terms: int
     """The number of rounded numbers per number."""
 
@@ -76,7 +76,7 @@ class Pairs(NamedTuple):
         return splat(builder, builder.zext(found, INT32) if alone else found, self.lanes)
 
     def rounded(self, builder: ir.IRBuilder, vector: ir.Value) -> ir.Value:
-        """The nearest numbers of 16 bits, ties to even."""
+        """The nearest bfloat16 numbers, with ties to even."""
         kind = ir.VectorType(INT16, self.lanes)
         if self.by_instruction:
             return builder.bitcast(builder.fptrunc(vector, ir.VectorType(_BFloat16(), self.lanes)), kind)
@@ -91,7 +91,7 @@ class Pairs(NamedTuple):
         return builder.fsub(vector, self.exact(builder, self.rounded(builder, vector)))
 
     def exact(self, builder: ir.IRBuilder, rounded: ir.Value) -> ir.Value:
-        """Rounded numbers as numbers of 32 bits."""
+        """Rounded numbers, converted to float32."""
         kind = ir.VectorType(INT32, self.lanes)
         words = builder.shl(builder.zext(rounded, kind), ir.Constant(kind, [16] * self.lanes))
         return builder.bitcast(words, ir.VectorType(ir.FloatType(), self.lanes))
@@ -110,7 +110,7 @@ class Pairs(NamedTuple):
         return self.joined(builder, self.rounded(builder, low), self.rounded(builder, high))
 
     def joined(self, builder: ir.IRBuilder, low: ir.Value, high: ir.Value) -> ir.Value:
-        """One word per lane, from numbers of 16 bits."""
+        """One word per lane, from two vectors of bfloat16 numbers."""
         kind = ir.VectorType(INT32, self.lanes)
         low, high = (builder.zext(v, kind) for v in (low, high))
         return builder.or_(low, builder.shl(high, ir.Constant(kind, [16] * self.lanes)))
@@ -137,7 +137,7 @@ class Pairs(NamedTuple):
 
 
 class AVX512BF16:
-    """`Method` for float32 numbers that are multiplied as one or three pairs of rounded ones."""
+    """`Method` for float32 numbers, with one or three products of rounded numbers per product."""
 
     def __init__(self, processor: Processor) -> None:
         self._processor = processor
@@ -145,7 +145,7 @@ class AVX512BF16:
         self._pairs = Pairs(processor.lanes(32), by_instruction, processor.terms)
 
     def microkernel(self, sums: int, long: bool = False, strided: bool = False) -> Any:
-        """`Method.microkernel`; if strided, a row has pairs at the distance."""
+        """`Method.microkernel`. If strided, the pairs of a row are not adjacent."""
         V = VectorType(32, self._pairs.lanes)
         return register_blocked(V, self._pairs, self._processor, sums, long, strided)
 
@@ -160,7 +160,7 @@ class AVX512BF16:
 
 
 def _functions(pairs: Pairs) -> dict[str, Any]:
-    """The functions by name that round numbers and read rounded ones."""
+    """The functions that round numbers and read rounded numbers, by name."""
     lanes, terms = pairs.lanes, pairs.terms
     V, load = VectorType(32, lanes), memory(32, lanes).load
 
@@ -179,7 +179,7 @@ def _functions(pairs: Pairs) -> dict[str, Any]:
 
     @intrinsic
     def fill_rounded(context, address, at, live):
-        """From numbers at the address `at`, 2 * lanes or the `live` first of these, to words."""
+        """Round 2 * lanes numbers at the address `at`, or the first `live` of these, and store them as words."""
 
         def code(context, builder, sig, args):
             to, at, live = args
@@ -253,7 +253,7 @@ def _functions(pairs: Pairs) -> dict[str, Any]:
 
     @intrinsic
     def store_rounded(context, address, at, live, vector):
-        """The terms of the first `live` numbers."""
+        """Store the terms of the first `live` numbers."""
 
         def code(context, builder, sig, args):
             address, at, live, vector = args
@@ -265,20 +265,20 @@ def _functions(pairs: Pairs) -> dict[str, Any]:
 
     @inline
     def round_units(rows, pitch, width, count, first, last, to):
-        """Columns of rows that are `pitch` bytes apart, rounded to contiguous rows of bfloat16."""
+        """Round columns of rows that are `pitch` bytes apart to contiguous rows of bfloat16."""
         for row in range(count):
             for unit in range(first, last, 2 * lanes):
                 put_rounded(to + (row * width + unit) * 2, rows + row * pitch + unit * 4, last - unit)
 
     @inline
     def round_row(source, width, to):
-        """A row of numbers, rounded, padded with zeros to whole vectors."""
+        """Round a row of numbers, and pad it with zeros to whole vectors."""
         for at in range(0, width, 2 * lanes):
             fill_rounded(to + at * 2 * terms, source + at * 4, width - at)
 
     @inline
     def round_rows(rounded, table, first, last, column, width, to):
-        """Columns of rows, rounded. `rounded` is the table of their addresses."""
+        """Round columns of rows. Write the addresses of the rounded rows to the table `rounded`."""
         pitch = (width + 2 * lanes - 1) // (2 * lanes) * lanes * 4 * terms
         for rank in range(first, last):
             round_row(table[rank] + column * 4, width, to + rank * pitch)
@@ -305,7 +305,7 @@ def _first(builder: ir.IRBuilder, count: int, live: ir.Value) -> ir.Value:
 
 
 def load_first(builder: ir.IRBuilder, count: int, address: ir.Value, live: ir.Value) -> ir.Value:
-    """The first `live` numbers of 16 bits from memory, the others zero."""
+    """Load the first `live` 16-bit numbers from memory. The others are zero."""
     kind, mask = ir.VectorType(INT16, count), _first(builder, count, live)
     function = ir.FunctionType(kind, [kind.as_pointer(), INT32, mask.type, kind])
     load = cgutils.get_or_insert_function(builder.module, function, f"llvm.masked.load.v{count}i16.p0")
@@ -314,7 +314,7 @@ def load_first(builder: ir.IRBuilder, count: int, address: ir.Value, live: ir.Va
 
 
 def store_first(builder: ir.IRBuilder, numbers: ir.Value, address: ir.Value, live: ir.Value) -> None:
-    """The first `live` numbers of 16 bits to memory."""
+    """Store the first `live` 16-bit numbers to memory."""
     kind, count = numbers.type, numbers.type.count
     mask = _first(builder, count, live)
     function = ir.FunctionType(ir.VoidType(), [kind, kind.as_pointer(), INT32, mask.type])

@@ -7,26 +7,26 @@ from glassgate.engines.numba_cpu.processor import Processor
 
 MOST_ROWS, MOST_BLOCKS, LONG_BLOCKS = 6, 8, 4
 SIDE = 16
-"""Rows and columns of a tile register."""
+"""The number of rows and of columns of a tile register."""
 TILE_ROWS, TILE_ROOM = 2 * SIDE, 4 * SIDE
-"""The rows of a product on tile registers, and rows times columns, in vectors."""
+"""The most rows of a product on tile registers, and the most rows times columns, in vectors."""
 
 
 class Blocking(NamedTuple):
-    """The tiles that fit the registers, for `vectors` sums per unit."""
+    """The tiles whose sums fit into the registers."""
 
     most_rows: int
     room: int
-    """Rows times blocks."""
+    """The largest product of rows and blocks."""
 
     @property
     def shapes(self) -> list[tuple[int, int]]:
-        """Rows and blocks of every tile."""
+        """The numbers of rows and blocks of all tiles."""
         return self._shapes(range(1, self.most_rows + 1), MOST_BLOCKS)
 
     @property
     def long_shapes(self) -> list[tuple[int, int]]:
-        """The tiles of long columns of rows. There are few, since each costs compile time."""
+        """The tiles for products of many rows. There are few of them, because each one costs compile time."""
         return self._shapes(sorted({1, min(2, self.most_rows), self.most_rows}), LONG_BLOCKS)
 
     def _shapes(self, rows: Iterable[int], most_blocks: int) -> list[tuple[int, int]]:
@@ -35,26 +35,26 @@ class Blocking(NamedTuple):
 
 
 def blocking(vectors: int, processor: Processor) -> Blocking:
-    """Three quarters of the registers hold sums. Few sums per unit leave space for more blocks."""
+    """The tiles for `vectors` sums per unit. Three quarters of the registers hold sums."""
     if processor.tiles:
         return Blocking(TILE_ROWS, max(1, TILE_ROOM // vectors))
-    # Products of integers by several instructions need registers of their own.
+    # Products of integers that take several instructions need registers for intermediate results.
     quarters = 2 if processor.integers in ("madd", "portable", "emulated") else 3
     sums = processor.registers * quarters // 4
     return Blocking(max(1, min(MOST_ROWS, sums // vectors)), max(1, sums // vectors))
 
 
 def rows_at_once(processor: Processor) -> int:
-    """Rows of a product that read packed blocks together."""
+    """The number of rows that a product processes before it reads the packed blocks again."""
     return 2 * TILE_ROWS if processor.tiles else 8 * MOST_ROWS
 
 
 def pack_multiple(processor: Processor) -> int:
-    """Packed sums of bfloat16 have a length that is a multiple of this: a word, or a row of a tile register."""
+    """The length of packed columns of bfloat16 is a multiple of this: a word, or a row of a tile register."""
     return 2 * SIDE if processor.tiles else 2
 
 
 def size_of_sums(vectors: int, processor: Processor) -> int:
-    """The bytes of all sums of a tile."""
+    """The size in bytes of all sums of a tile."""
     most = max(blocking(vectors, processor)) if processor.tiles else MOST_ROWS * MOST_BLOCKS
     return most * vectors * processor.width

@@ -1,4 +1,4 @@
-"""Products of numbers as they are, by fused multiply-add on vector registers."""
+"""Products of float32 or float64 numbers without rounding, with fused multiply-add on vector registers."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -20,7 +20,7 @@ class FMA:
 
     Args:
         processor: the processor.
-        bits: of a number.
+        bits: the size of a number.
     """
 
     def __init__(self, processor: Processor, bits: int) -> None:
@@ -37,12 +37,12 @@ class FMA:
 
         @inline
         def left_word(low, high, at, live, both, term):
-            """The numbers of a row, without a second row or term."""
+            """The numbers of a row. The second row and the term are not used."""
             return load(low, at, live)
 
         @inline
         def add_word(total, word, term):
-            """The total of a unit, and a word of it."""
+            """Add a word to the total of a unit."""
             return total + word
 
         words = {"PER_WORD": 1, "TERMS": 1, "left_word": left_word, "right_word": left_word, "add_word": add_word}
@@ -86,12 +86,12 @@ class Numbers(NamedTuple):
 
 @inline
 def fill_registers(packed, blocks, most, rows):
-    """Does nothing: vectors need no padding after the last word."""
+    """Do nothing, because vectors need no padding after the last word."""
 
 
 @inline
 def turn_registers(packed, blocks, most, rows):
-    """Does nothing: vectors read words without conversion."""
+    """Do nothing, because vectors read words without conversion."""
 
 
 @inline
@@ -108,4 +108,4 @@ def whole_sum(depth):
 
 _LAYOUT: tuple[Callable[..., Any], ...] = (fill_registers, turn_registers, place_of_word, whole_sum)
 LAYOUT = {f.__name__: f for f in _LAYOUT}
-"""The layout of words for vectors; tile registers have another one."""
+"""The functions for the layout of words for vectors. Tile registers have another layout."""

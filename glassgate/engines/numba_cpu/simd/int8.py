@@ -1,8 +1,8 @@
-"""Products of integers of 8 bits with sums in 32 bits: rows are quantised as they come, weights once.
+"""Products of 8-bit integers with 32-bit sums. Rows are quantised in each call, weights once.
 
-A row is stored as its scale, then its numbers from `HEADER` on. A block of packed weights has the numbers of four
-columns in each word of 32 bits. Behind the last one are, for each sum, the integers that sums start from and the
-scales of its units. The results are numbers of float32: sum * scale of the row * scale of the unit.
+A quantised row is stored as its scale, followed by its integers at the offset `HEADER`. In a block of packed weights,
+each 32-bit word has the integers of four columns. After the last word follow, for each sum, the initial values of the
+sums and the scales of the units. The results are float32: sum * scale of the row * scale of the unit.
 
 Not measured on a processor that has VNNI: tests run its layout with other instructions.
 """
@@ -27,17 +27,17 @@ inline: Any = numba.njit(forceinline=True, error_model="numpy")
 
 INT8, INT16 = ir.IntType(8), ir.IntType(16)
 SMALLEST = 1e-30
-"""A row whose largest number is below this is zero."""
+"""A row whose largest absolute value is at most this is rounded to zero."""
 
 
 class Integers:
-    """`Method` for float32 numbers that are multiplied as integers."""
+    """`Method` for float32 numbers that are multiplied as 8-bit integers."""
 
     def __init__(self, processor: Processor) -> None:
         self._processor = processor
 
     def microkernel(self, sums: int, long: bool = False, strided: bool = False) -> Any:
-        """`Method.microkernel`, never strided."""
+        """`Method.microkernel`; `strided` is not supported."""
         V, blocks_that_fit = VectorType(32, self._processor.lanes(32)), blocking(sums, self._processor)
 
         def tile(module: ir.Module, rows: int, blocks: int) -> ir.Function:
@@ -51,7 +51,7 @@ class Integers:
 
 
 def _rounding(processor: Processor) -> dict[str, Any]:
-    """The functions by name that quantise the rows of left operands."""
+    """The functions that quantise the rows of left operands, by name."""
     lanes, shifted, whole = processor.lanes(32), processor.integers in SHIFTED, processor.width
     V, load, _, fill, _, _, put_total = memory(32, lanes)
 
@@ -89,7 +89,7 @@ def _rounding(processor: Processor) -> dict[str, Any]:
 
     @intrinsic
     def put_integers(context, address, vector):
-        """The nearest integers, the even one of two as near."""
+        """Store the nearest integers, with ties to even."""
 
         def code(context, builder, sig, args):
             kind = ir.FunctionType(V.llvm, [V.llvm])
@@ -105,7 +105,7 @@ def _rounding(processor: Processor) -> dict[str, Any]:
 
     @inline
     def round_row(source, width, to):
-        """A row of numbers quantised with its own scale. NaN and infinity make all of its products NaN."""
+        """Quantise a row of numbers with its own scale. NaN and infinity make all products of the row NaN."""
         most, faults = fill(0.0), fill(0.0)
         for at in range(0, width, lanes):
             numbers = load(source, at, width - at)
@@ -120,7 +120,7 @@ def _rounding(processor: Processor) -> dict[str, Any]:
 
     @inline
     def round_rows(rounded, table, first, last, column, width, to):
-        """Some columns of rows, quantised: the table of their addresses is `rounded`."""
+        """Quantise columns of rows. Write the addresses of the quantised rows to the table `rounded`."""
         pitch = HEADER + (width + whole - 1) // whole * whole
         for rank in range(first, last):
             round_row(table[rank] + column * 4, width, to + rank * pitch)
@@ -197,7 +197,7 @@ def _tile_function(module: ir.Module, V: VectorType, rows: int, blocks: int, vec
 
 
 def _dot(b: ir.IRBuilder, how: str, x: ir.Value, weights: ir.Value, total: ir.Value) -> ir.Value:
-    """`total` and the four products of each lane's bytes."""
+    """`total` plus the four products of the bytes of each lane."""
     lanes = total.type.count
     size, kind = 4 * lanes, total.type
     small, half = ir.VectorType(INT8, size), ir.VectorType(INT16, size // 2)
@@ -209,7 +209,7 @@ def _dot(b: ir.IRBuilder, how: str, x: ir.Value, weights: ir.Value, total: ir.Va
     if how == "vnni":
         return call(f"llvm.x86.avx512.vpdpbusd.{32 * lanes}", kind, total, x, weights)
     if how == "madd":
-        # Only one factor may have a sign: it takes the other's.
+        # Only one factor may be signed. It gets the sign of the other one.
         x, weights = b.bitcast(x, small), b.bitcast(weights, small)
         flag = ir.IntType(1)
         size_of_x = call(f"llvm.abs.v{size}i8", small, x, flag(0))
@@ -229,7 +229,7 @@ def _dot(b: ir.IRBuilder, how: str, x: ir.Value, weights: ir.Value, total: ir.Va
     for byte in range(4):
         up, down = (ir.Constant(kind, [n] * lanes) for n in (24 - 8 * byte, 24))
         right = b.ashr(b.shl(weights, up), down)
-        # As VNNI has them, rows are shifted and have no sign.
+        # In the layout of VNNI, rows are shifted and unsigned.
         number = (b.lshr if how == "emulated" else b.ashr)(b.shl(x, up), down)
         total = b.add(total, b.mul(number, right))
     return total

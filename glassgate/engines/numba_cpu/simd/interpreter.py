@@ -1,7 +1,7 @@
 """An interpreter of the AMX instructions for any processor: eight tile registers in a kernel's memory.
 
-It follows Intel's manual (Instruction Set Extensions Programming Reference, 319433, chapter 3). An operation that the
-processor would refuse ends the process with a message.
+It follows Intel's manual (Instruction Set Extensions Programming Reference, 319433, chapter 3). An operation that
+faults on the processor ends the process with a message.
 """
 
 from collections.abc import Sequence
@@ -20,14 +20,14 @@ intrinsic: Any = numba.extending.intrinsic
 compiled: Any = numba.njit(error_model="numpy")
 
 AT, REGISTERS = 128, 192
-"""The offsets of the register sizes and of the registers in a kernel's state."""
+"""The offsets of the register sizes and of the registers in the state of a kernel."""
 SIZE = 64 + 8 * 1024
-"""The bytes that this adds to a state."""
+"""The number of bytes that the interpreter adds to the state."""
 
 
 @intrinsic
 def apart(context):
-    """Keeps the calling function from being inlined, which would multiply the compile time."""
+    """Prevent inlining of the calling function, which would multiply the compile time."""
 
     def code(context, builder, sig, args):
         builder.function.attributes.add("noinline")
@@ -69,7 +69,7 @@ def fma(context, a, b, c):
 
 @intrinsic
 def single(context, bits):
-    """The number of 16 bits as one of 32."""
+    """A bfloat16 number as float32."""
 
     def code(context, builder, sig, args):
         word = builder.shl(builder.zext(args[0], INT32), INT32(16))
@@ -83,7 +83,7 @@ SMALLEST = numba.float32(2.0**-126)
 
 @compiled
 def flushed(x):
-    """Zero of the same sign instead of a denormal number."""
+    """The number, or zero of the same sign if it is denormal."""
     return x * numba.float32(0.0) if abs(x) < SMALLEST else x
 
 
@@ -94,10 +94,10 @@ bad_shapes = stop("AMX: tdpbf16ps multiplies tile registers whose sizes do not f
 
 @compiled
 def ldtilecfg(state, address):
-    """All registers zero, of the sizes at an address."""
+    """Set the sizes of all registers from memory, and set the registers to zero."""
     apart()
-    given, own = words(address), words(state + AT)
-    if given[0] != 1 or given[1] != 0 or given[4] != 0 or given[5] != 0 or given[7] != 0:
+    new, current = words(address), words(state + AT)
+    if new[0] != 1 or new[1] != 0 or new[4] != 0 or new[5] != 0 or new[7] != 0:
         bad_sizes()
     for number in range(8):
         width, rows = halves(address + 16)[number], flags(address + 48)[number]
@@ -105,18 +105,18 @@ def ldtilecfg(state, address):
             bad_sizes()
         clear(state, number)
     for k in range(8):
-        own[k] = given[k]
+        current[k] = new[k]
 
 
 @compiled
 def tilerelease(state):
-    """Release all registers: none has a size."""
+    """Release all registers. They then have no sizes."""
     words(state + AT)[0] = 0
 
 
 @compiled
 def size(state, number):
-    """The rows of a register, and their bytes."""
+    """The number of rows of a register, and the number of bytes of a row."""
     rows = flags(state + AT + 48)[number]
     if words(state + AT)[0] != 1 or rows == 0:
         unconfigured()
@@ -125,7 +125,7 @@ def size(state, number):
 
 @compiled
 def clear(state, number):
-    """Zero, whatever the register's size."""
+    """Set the whole memory of a register to zero."""
     register = words(state + REGISTERS + 1024 * number)
     for k in range(128):
         register[k] = 0
@@ -133,7 +133,7 @@ def clear(state, number):
 
 @compiled
 def tilezero(state, number):
-    """Zero."""
+    """Set a register to zero."""
     apart()
     size(state, number)
     clear(state, number)
@@ -141,7 +141,7 @@ def tilezero(state, number):
 
 @compiled
 def tileloadd(state, address, pitch, number):
-    """Rows from memory, padded with zeros."""
+    """Load rows from memory, padded with zeros."""
     apart()
     rows, width = size(state, number)
     clear(state, number)
@@ -153,7 +153,7 @@ def tileloadd(state, address, pitch, number):
 
 @compiled
 def tilestored(state, address, pitch, number):
-    """Rows to memory."""
+    """Store rows to memory."""
     apart()
     rows, width = size(state, number)
     for row in range(rows):
@@ -167,7 +167,7 @@ _totals = memory(128)
 
 @compiled
 def tdpbf16ps(state, sums, left, right):
-    """Adds the products of pairs to each sum. First and second numbers are summed separately, then added."""
+    """Add the products of pairs to each sum. The products of first and of second numbers are summed separately."""
     apart()
     rows, width = size(state, sums)
     if size(state, left) != (rows, 4 * size(state, right)[0]) or size(state, right)[1] != width:
@@ -192,7 +192,7 @@ _BY_NAME: dict[str, Any] = {f.__name__: f for f in (ldtilecfg, tileloadd, tilest
 
 
 def call(context: Any, builder: ir.IRBuilder, name: str, values: Sequence[ir.Value]) -> None:
-    """Append an instruction: of a kernel's state, then addresses, then the numbers of registers."""
+    """Append an instruction. Its operands are the state of the kernel, addresses, and numbers of registers."""
     sig = types.void(*[types.int64] * len(values))
     compiled = context.compile_subroutine(builder, _BY_NAME[name].py_func, sig)
     context.call_internal_no_propagate(builder, compiled.fndesc, sig, values)

@@ -24,7 +24,7 @@ TANH_LOWER = 1.0, 0.467337746, 0.0259648385, 0.000332362407, 7.99639113e-07
 
 
 def _kernel_function(*arguments: Any) -> Callable[[Callable[..., Lanes]], Callable[..., Lanes]]:
-    """Make a function of expressions one that kernels can call by its name."""
+    """Register a function that builds expressions, so that kernels can call it by its name."""
 
     def register(code: Callable[..., Lanes]) -> Callable[..., Lanes]:
         FUNCTIONS[code.__name__] = code
@@ -36,14 +36,14 @@ def _kernel_function(*arguments: Any) -> Callable[[Callable[..., Lanes]], Callab
 
 @cache
 def economized(series: Callable[[int], float], radius: float, degree: int) -> tuple[float, ...]:
-    """The power series with these coefficients, cut to `degree` by Chebyshev's polynomials for |x| <= radius."""
+    """The power series with these coefficients, economized to `degree` with Chebyshev polynomials for |x| <= radius."""
     scaled = np.array([series(k) * radius**k for k in range(degree + 12)])
     short = np.polynomial.chebyshev.cheb2poly(np.polynomial.chebyshev.poly2cheb(scaled)[: degree + 1])
     return tuple(float(c) / radius**k for k, c in enumerate(short))
 
 
 def horner(x: Lanes, coefficients: Sequence[float]) -> Lanes:
-    """The polynomial with these coefficients, the constant one first, in as few instructions as possible."""
+    """The polynomial with these coefficients, in ascending order, by Horner's rule: the fewest instructions."""
     *rest, last = coefficients
     value = x.like(last)
     for coefficient in reversed(rest):
@@ -52,12 +52,12 @@ def horner(x: Lanes, coefficients: Sequence[float]) -> Lanes:
 
 
 def polynomial(x: Lanes, series: Callable[[int], float], radius: float, degree: int) -> Lanes:
-    """Horner's rule over an economized series."""
+    """An economized series by Horner's rule."""
     return horner(x, economized(series, radius, degree))
 
 
 def polynomial_in_pairs(x: Lanes, series: Callable[[int], float], radius: float, degree: int) -> Lanes:
-    """Estrin's rule over an economized series: pairs of terms in parallel, with a shorter dependency chain."""
+    """An economized series by Estrin's rule, which has a shorter dependency chain: pairs of terms are independent."""
     *low, last = [x.like(c) for c in economized(series, radius, degree)]
     terms = [*low, last]
     while len(terms) > 1:
@@ -68,7 +68,7 @@ def polynomial_in_pairs(x: Lanes, series: Callable[[int], float], radius: float,
 
 
 def _clamped(x: Lanes, low: float, high: float) -> Lanes:
-    """NaN stays NaN: a comparison with it is false."""
+    """Clamp to a range. NaN stays NaN, because comparisons with it are false."""
     x = x.compare(high, ">").where(x.like(high), x)
     return x.compare(low, "<").where(x.like(low), x)
 

@@ -1,11 +1,11 @@
-"""The interface of a multiplication method. Each method has a file of its own, and `namespace.py` selects one.
+"""The interface of a multiplication method. Each method has its own module; `namespace.py` selects one.
 
-- `fma.py`: numbers as they are, by fused multiply-add.
-- `bfloat16.py`: pairs of rounded numbers, by AVX512-BF16.
+- `fma.py`: numbers without rounding, with fused multiply-add.
+- `bfloat16.py`: pairs of rounded numbers, with AVX512-BF16.
 - `tiles.py`: pairs of rounded numbers, on the tile registers of AMX.
-- `int8.py`: integers of 8 bits.
+- `int8.py`: 8-bit integers.
 
-Sizes are needed without Numba, so `blocking.py` and `processor.py` have them.
+The sizes of tiles are in `blocking.py` and `processor.py`, because they are needed before Numba is loaded.
 """
 
 from typing import Any, Protocol
@@ -20,7 +20,7 @@ class Method(Protocol):
         Args:
             sums: the number of sums per unit, each of which is one vector.
             long: whether only the block shapes for long columns of rows are compiled.
-            strided: whether the numbers of a row are at a distance.
+            strided: whether the numbers of a row are not adjacent.
 
         Returns:
             microkernel(left, rank, first, packed, pitch, depth, out, rows, blocks). `left` is a list of row addresses.
@@ -30,4 +30,4 @@ class Method(Protocol):
         """
 
     def functions(self) -> dict[str, Any]:
-        """The other functions and constants of the method by name, for the texts of kernels."""
+        """The other functions and constants of the method by name, which the text of kernels uses."""

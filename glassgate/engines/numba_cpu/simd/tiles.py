@@ -1,7 +1,7 @@
 """The matrix product on the tile registers of Intel's AMX: up to 32 rows times packed columns, sums in float32.
 
-There are eight tile registers of 16 rows of 64 bytes. Packed weights have the layout for vectors: sixteen pairs of
-numbers along the sum, with a vector of columns each, are one register.
+There are eight tile registers of 16 rows of 64 bytes. Packed weights have the same layout as for vectors: one register
+has 16 rows, each with pairs of numbers for a vector of columns.
 
 Not measured on a processor that has AMX: tests run these kernels on the interpreter of `interpreter.py`.
 """
@@ -21,25 +21,26 @@ from glassgate.engines.numba_cpu.simd import interpreter
 from glassgate.engines.numba_cpu.simd.addresses import memory, words
 from glassgate.engines.numba_cpu.simd.bfloat16 import AVX512BF16, INT16, load_first
 from glassgate.engines.numba_cpu.simd.blocking import SIDE
-from glassgate.engines.numba_cpu.simd.transpose import turned
+from glassgate.engines.numba_cpu.simd.transpose import transposed
 from glassgate.engines.numba_cpu.simd.vector import INT32, INT64
 
 intrinsic: Any = numba.extending.intrinsic
 inline: Any = numba.njit(forceinline=True, error_model="numpy")
 INT8 = ir.IntType(8)
 DEPTH, SIZE = 2 * SIDE, 64 * SIDE
-"""Numbers of bfloat16 in a row of a register; bytes of a register."""
+"""The number of bfloat16 numbers in a row of a register, and the size of a register in bytes."""
 SHAPES = ((1, 1), (1, 2), (1, 3), (1, 4), (2, 1), (2, 2))
 """The shapes of sums, in registers of rows by registers of columns. Four registers hold sums."""
 STATE = 128
-"""Bytes of a kernel's state: the number of rows that its registers are configured for; from byte 64 on, sizes."""
+"""The size in bytes of the state of a kernel: the number of rows that its registers are configured for, and at byte 64
+the sizes of the registers."""
 
 
 class Build:
-    """Appends the instructions of tile registers to a function: the processor's own, or calls of their interpreter.
+    """Appends instructions of tile registers to a function, or calls of their interpreter.
 
-    They are inline assembly. LLVM's intrinsics do not keep these registers: for some processors LLVM allocates others,
-    which have not been configured.
+    The instructions are inline assembly. With the LLVM intrinsics, LLVM allocates the registers, and for some
+    processors it uses registers that have not been configured.
     """
 
     def __init__(self, context: Any, builder: ir.IRBuilder, tiles: str, state: ir.Value) -> None:
@@ -79,7 +80,7 @@ class Build:
         self._do("tdpbf16ps", [sums, rows, columns])
 
     def release(self) -> None:
-        """Release all registers: the context of a thread without them is smaller."""
+        """Release all registers, because a thread without them has a smaller context to switch."""
         self._do("tilerelease", [])
 
 
@@ -98,7 +99,7 @@ def _state(builder: ir.IRBuilder, tiles: str) -> ir.Value:
 
 
 def _configure(tiles: str) -> Any:
-    """A function of the state that configures all registers with its sizes."""
+    """A function that configures all registers with the sizes in a state."""
 
     @intrinsic
     def configure(context, state):
@@ -113,7 +114,7 @@ def _configure(tiles: str) -> Any:
 
 @intrinsic
 def copy_first(context, to, source, live):
-    """The first `live` numbers of a register's row, padded with zeros."""
+    """Copy the first `live` numbers of a row of a register, padded with zeros."""
 
     def code(context, builder, sig, args):
         to, source, live = args
@@ -127,13 +128,13 @@ def copy_first(context, to, source, live):
 
 @intrinsic
 def turn(context, address):
-    """Transposes the words of 32 bits that fill a register."""
+    """Transpose the 32-bit words of a register in memory."""
 
     def code(context, builder, sig, args):
         kind = ir.VectorType(INT32, SIDE)
         places = [builder.inttoptr(builder.add(args[0], INT64(64 * k)), kind.as_pointer()) for k in range(SIDE)]
         rows = [builder.load(place, align=4) for place in places]
-        for place, row in zip(places, turned(builder, rows, SIDE), strict=True):
+        for place, row in zip(places, transposed(builder, rows, SIDE), strict=True):
             builder.store(row, place, align=4)
         return context.get_dummy_value()
 
@@ -141,13 +142,13 @@ def turn(context, address):
 
 
 class AMX(AVX512BF16):
-    """`Method` for float32 numbers that are multiplied as one or three pairs of rounded ones.
+    """`Method` for float32 numbers, with one or three products of rounded numbers per product.
 
-    Rows are equally far apart. If strided, each 16 of them fill registers.
+    Rows are equally spaced. If strided, each group of 16 rows has the layout of registers.
     """
 
     def microkernel(self, sums: int, long: bool = False, strided: bool = False) -> Any:
-        """`Method.microkernel`. `first` and `depth` count numbers, each of which may have three terms in bfloat16."""
+        """`Method.microkernel`. `first` and `depth` count numbers, each of which has one or three terms."""
         tiles = self._processor.tiles
         body = _product(sums, tiles, strided, self._processor.terms)
 
@@ -229,7 +230,7 @@ def _product(vectors: int, tiles: str, strided: bool, terms: int) -> Callable[..
 
 
 def _multiply(vectors: int, tiles: str) -> Any:
-    """The product of `high` registers of rows by `wide` registers of columns, for one of the shapes."""
+    """A function that multiplies `high` registers of rows by `wide` registers of columns, for all shapes."""
 
     @intrinsic
     def multiply(
@@ -262,7 +263,7 @@ def _multiply(vectors: int, tiles: str) -> Any:
 
 
 def _multiply_registers(build: Build, rows: int, columns: int, vectors: int, args: Sequence[ir.Value]) -> None:
-    """Sums are registers 0 to 3, rows 4 and 5, weights 6 and 7."""
+    """Build the product for one shape. Registers 0 to 3 hold sums, 4 and 5 rows, 6 and 7 weights."""
     b, (upper, lower, pitch, step, steps, rest, *weights, out, out_pitch) = build.builder, args
     sums = [(r, c, 2 * r + c) for c in range(columns) for r in range(rows)]
 
@@ -289,7 +290,7 @@ def _multiply_registers(build: Build, rows: int, columns: int, vectors: int, arg
 
 @inline
 def whole_sum(depth):
-    """The padded length of packed sums, in numbers: whole rows of registers."""
+    """The padded length of packed columns in numbers: whole rows of registers."""
     return (depth + 31) // 32 * 32
 
 
@@ -301,13 +302,13 @@ def place_of_word(block, unit, most):
 
 @inline
 def rows_of_tile(rows, most_rows):
-    """The rows of the next tile of a long column of rows."""
+    """The number of rows of the next tile, for products of many rows."""
     return min(rows, most_rows)
 
 
 @inline
 def fill_registers(packed, blocks, most, rows):
-    """Pads the pairs of `rows` rows with zeros to the end of a register. A block has space for `most` pairs."""
+    """Pad the pairs of `rows` rows with zeros to the end of a register. A block has space for `most` pairs."""
     for block in range(blocks):
         for pair in range((rows + 1) // 2, (rows + 31) // 32 * 16):
             copy_first(packed + (block * most + pair) * 64, packed, 0)
@@ -315,7 +316,7 @@ def fill_registers(packed, blocks, most, rows):
 
 @inline
 def turn_registers(packed, blocks, most, rows):
-    """Stores pairs of rows to rows of registers, block by block."""
+    """Transpose pairs of rows to the rows of registers, block by block."""
     fill_registers(packed, blocks, most, rows)
     for block in range(blocks):
         for pair in range(0, (rows + 1) // 2, 16):

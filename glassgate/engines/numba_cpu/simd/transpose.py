@@ -18,14 +18,14 @@ def transpose(
     terms: int = 1,
     whole: bool = False,
 ) -> Any:
-    """Rows to columns, a vector each.
+    """A function that transposes a square of numbers.
 
     Args:
         bits, lanes: the type of vectors.
-        paired: from two adjacent vectors of a row to words with two numbers each, which become the columns; a missing
+        paired: combines two adjacent vectors of a row to words of two numbers, which are then transposed. A missing
             second number is zero.
-        terms: the words per two numbers.
-        whole: whether every row of `out` is written, also those of missing numbers.
+        terms: the number of words per two numbers.
+        whole: whether all rows of `out` are written, including those of missing numbers.
 
     Returns:
         transpose(source, pitch, rows, columns, out, out_pitch): the first `rows` rows of `source`, `pitch` bytes apart,
@@ -49,7 +49,7 @@ def transpose(
                     vectors.append(paired(builder, *two_at(builder, V, at, live)))
             numbers = builder.mul(columns, INT64(terms))
             squares = zip(*[cut(builder, vector, V) for vector in vectors], strict=True)
-            for row, vector in enumerate(chain(*[turned(builder, [*square], lanes) for square in squares])):
+            for row, vector in enumerate(chain(*[transposed(builder, [*square], lanes) for square in squares])):
                 number = INT64(row if paired is None else 2 * row)
                 live = INT64(lanes)
                 if not whole:
@@ -63,22 +63,22 @@ def transpose(
 
 
 def cut(builder: ir.IRBuilder, long: ir.Value, V: VectorType) -> list[ir.Value]:
-    """A vector type of integers with the same shape."""
+    """Cut a long vector into vectors of the type `V`."""
     lanes, firsts = V.llvm.count, range(0, long.type.count, V.llvm.count)
     return [builder.bitcast(shuffled(builder, long, long, range(at, at + lanes)), V.llvm) for at in firsts]
 
 
-def turned(builder: ir.IRBuilder, rows: list[ir.Value], lanes: int) -> list[ir.Value]:
-    """Exchanges blocks of 1, 2, 4, ... numbers between rows at the same distance."""
+def transposed(builder: ir.IRBuilder, rows: list[ir.Value], lanes: int) -> list[ir.Value]:
+    """Transpose a square of rows: exchange blocks of 1, 2, 4, ... numbers between rows at the same distance."""
     block = 1
     while block < lanes:
         low = [n if n & block == 0 else lanes + n - block for n in range(lanes)]
         high = [n + block if n & block == 0 else lanes + n for n in range(lanes)]
-        turned = list(rows)
+        transposed = list(rows)
         for n in range(lanes):
             if n & block == 0:
                 a, b = rows[n], rows[n + block]
                 for place, mask in ((n, low), (n + block, high)):
-                    turned[place] = shuffled(builder, a, b, mask)
-        rows, block = turned, 2 * block
+                    transposed[place] = shuffled(builder, a, b, mask)
+        rows, block = transposed, 2 * block
     return rows

@@ -1,7 +1,7 @@
 """The product of rows with unpacked weights: one row per unit, in the layout of the parameter.
 
-Packing a matrix takes longer than reading it a few times. A few rows times a few units are summed side by side. Each
-sum has a vector of its own, and there are as many as a vector has lanes. Their lanes are added at the end.
+Packing a matrix takes longer than reading it a few times. A few rows times a few units are summed at the same time, as
+many sums as a vector has lanes. Each sum has its own vector, whose lanes are added at the end.
 """
 
 from typing import Any
@@ -22,7 +22,7 @@ def microkernel(packed_microkernel: Any, bits: int, lanes: int, vectors: int, pa
     """The product with packed or unpacked weights.
 
     Args:
-        packed_microkernel: that of `simd.microkernel`, not strided.
+        packed_microkernel: the microkernel for packed weights, see `Method.microkernel`; not strided.
         bits, lanes, vectors: the number size and vector shape of the kernel.
         pairs: whether it rounds numbers to bfloat16, for which weights are always packed.
 
@@ -88,7 +88,7 @@ def _dots(V: VectorType, rows: int) -> Any:
 
 
 def _function(module: ir.Module, V: VectorType, rows: int) -> ir.Function:
-    """Its LLVM function, added to the module at the first use."""
+    """The LLVM function of `_dots`. The first use adds it to the module."""
     name = f"dots_{rows}_{V.name}"
     if name in module.globals:
         return module.globals[name]
@@ -141,7 +141,7 @@ def _function(module: ir.Module, V: VectorType, rows: int) -> ir.Function:
 
 
 def _totals(builder: ir.IRBuilder, vectors: list[ir.Value]) -> ir.Value:
-    """Lane k is the sum of the lanes of vector k. There are as many vectors as lanes."""
+    """A vector whose lane k is the sum of the lanes of vector k. There are as many vectors as lanes."""
     lanes, near = len(vectors), 1
     while len(vectors) > 1:
         low = [n if n & near == 0 else lanes + n - near for n in range(lanes)]
