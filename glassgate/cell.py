@@ -2,13 +2,14 @@
 
 import inspect
 import sys
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any, ClassVar
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from glassgate.display import Shown
 from glassgate.shapes import ShapeError
@@ -292,6 +293,8 @@ def check_cell(operation: str, cell: object, widths: Iterable[int] = ()) -> None
         raise TypeError(f"{operation}: cell must be an instance of glassgate.Cell, got {cell!r}")
     if not cell.gates:
         raise ValueError(f"cell {type(cell).__name__}: gates must name at least one, got ()")
+    _check_parameters(cell)
+    _check_step(cell)
     reserved = {"weight_ih", "weight_hh", "bias_ih", "bias_hh", "weight_hr", *(f"{state}_0" for state in cell.state)}
     if taken := sorted(reserved & set(cell.parameters)):
         raise ValueError(f"cell {type(cell).__name__}: parameters must have other names than {taken}, the layer's own")
@@ -300,8 +303,39 @@ def check_cell(operation: str, cell: object, widths: Iterable[int] = ()) -> None
             raise ValueError(f"{operation}: sizes must be multiples of the cell's {cell.heads} heads, got {width}")
 
 
+def _check_parameters(cell: Cell) -> None:
+    """Raises unless the cell's own parameters are declared; warns of others, which no optimizer would see."""
+    name, given = type(cell).__name__, cell.parameters
+    if not isinstance(given, Mapping) or not all(isinstance(each, Parameter) for each in given.values()):
+        raise TypeError(
+            f"cell {name}: parameters must be a dict of names and glassgate.Parameter, such as "
+            f"{{'gain': glassgate.Parameter(1.0)}}, got {given!r}"
+        )
+    for attribute, value in getattr(cell, "__dict__", {}).items():
+        learned = value.parameters() if isinstance(value, nn.Module) else [value] * isinstance(value, nn.Parameter)
+        if any(each.requires_grad for each in learned):
+            warnings.warn(
+                f"cell {name}: the layer does not train or move the parameters in attribute {attribute!r}; declare "
+                "them in `parameters`, one number per unit, or use rows of the gates' matrices",
+                stacklevel=4,
+            )
+
+
+def _check_step(cell: Cell) -> None:
+    """Raises unless `step` takes the arguments that it will be called with."""
+    try:
+        signature = inspect.signature(cell.step)
+        signature.bind(*"asp"[: 3 if cell.parameters else 2])
+    except TypeError:
+        wanted = "(self, a, s, p), since the cell has parameters" if cell.parameters else "(self, a, s)"
+        given = str(signature).replace("(", "(self, ", 1).replace("(self, )", "(self)")
+        raise TypeError(f"cell {type(cell).__name__}: step must be step{wanted}, got step{given}") from None
+
+
 def _as_states(cell: Cell, new: Any) -> tuple[Any, ...]:
     """The result of a step as a tuple; raises unless it has one tensor per state."""
+    if isinstance(new, Mapping):
+        raise TypeError(f"cell {type(cell).__name__}: step must return a tuple of the states {cell.state}, got a dict")
     new = tuple(new) if isinstance(new, tuple | list) else (new,)
     if len(new) != len(cell.state):
         raise ValueError(

@@ -77,6 +77,43 @@ class Short(gg.Cell):
         return a.n
 
 
+def with_step(parameters, step):
+    return type("Mine", (gg.Cell,), {"gates": ("n",), "parameters": parameters, "step": step})()
+
+
+@pytest.mark.parametrize(
+    ("parameters", "step", "message"),
+    [
+        ({}, lambda self, a: a.n, r"step must be step\(self, a, s\), got step\(self, a\)"),
+        (
+            {"gain": gg.Parameter()},
+            lambda self, a, s: a.n,
+            r"step must be step\(self, a, s, p\), since the cell has parameters, got step\(self, a, s\)",
+        ),
+        (
+            {"gain": 1.0},
+            lambda self, a, s, p: a.n,
+            r"a dict of names and glassgate.Parameter, such as .* got {'gain': 1.0}",
+        ),
+        (("gain",), lambda self, a, s, p: a.n, r"a dict of names and glassgate.Parameter, such as .* got \('gain',\)"),
+    ],
+)
+def test_wrong_steps_and_parameters(parameters, step, message):
+    with pytest.raises(TypeError, match=f"cell Mine: .*{message}"):
+        gg.Recurrent(with_step(parameters, step), 2, 3)(torch.zeros(1, 1, 2))
+
+
+def test_parameters_that_no_optimizer_sees_are_reported():
+    cell = with_step({}, lambda self, a, s: torch.tanh(a.n))
+    cell.table, cell.fixed = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2).requires_grad_(False)
+    with pytest.warns(
+        UserWarning, match="cell Mine: the layer does not train or move the .* attribute 'table'; declare"
+    ):
+        gg.Recurrent(cell, 2, 3)
+    del cell.table
+    gg.Recurrent(cell, 2, 3)
+
+
 class TestOwn:
     """Cells with features that torch.nn lacks, each compared with its equations in plain torch."""
 
@@ -163,7 +200,7 @@ class TestOwn:
         ("returned", "error", "said"),
         [
             (lambda a, s: None, TypeError, "must return a tensor for state 'h', got NoneType"),
-            (lambda a, s: {"h": a.a}, TypeError, "must return a tensor for state 'h', got dict"),
+            (lambda a, s: {"h": a.a}, TypeError, r"must return a tuple of the states \('h',\), got a dict"),
             (
                 lambda a, s: a.a.mean(-1, keepdim=True),
                 gg.ShapeError,
