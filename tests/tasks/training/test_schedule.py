@@ -60,7 +60,7 @@ def test_an_extended_training_resumes_bit_for_bit(tmp_path: Path) -> None:
     split, notes = Split(sentences(8), sentences(4, seed=1)), Notes()
     result = Tagging(options).fit(split, run=tmp_path / "whole", progress=notes)
     assert len(result["history"]) == 7
-    assert any(re.search(r"goes on, up to 7 epochs \(\d+ s; --max-epochs\)", each) for each in notes.told)
+    assert any(re.search(r"score improves, up to 7 epochs \(\d+ s; --max-epochs\)", each) for each in notes.told)
     assert any("the last epoch was the best one" in each for each in notes.told) == (result["best_epoch"] == 7)
     with pytest.raises(Interrupted):
         Tagging(options).fit(split, run=tmp_path / "run", progress=CtrlC(2 * 3))
