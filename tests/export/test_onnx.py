@@ -13,6 +13,7 @@ from glassgate.export import onnx_verify
 from glassgate.export.errors import ExportError
 from glassgate.export.onnx_verify import Session
 from tests.export.cases import CELLS, RAGGED, STRUCTURES, drawn, layer_of_cell, layer_of_structure
+from tests.openvino_core import core
 
 OPERATORS = {"RNN", "GRU", "LSTM", "Scan"}
 NATIVE = {
@@ -133,8 +134,7 @@ def test_a_missing_package_is_named(path: Path, monkeypatch: pytest.MonkeyPatch)
 
 def in_openvino(path: Path, given: dict[str, torch.Tensor]) -> np.ndarray:
     """The output of a model in OpenVINO."""
-    openvino = pytest.importorskip("openvino")
-    model = openvino.Core().compile_model(path, "CPU")
+    model = core().compile_model(path, "CPU")
     results: np.ndarray = model({name: value.numpy() for name, value in given.items()})["output"]
     return results
 

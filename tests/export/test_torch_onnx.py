@@ -11,6 +11,7 @@ import glassgate as gg
 from glassgate.export.errors import ExportError
 from glassgate.export.onnx_verify import Session
 from tests.export.cases import CELLS, drawn
+from tests.openvino_core import core
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of torch's exporter
 
@@ -65,11 +66,10 @@ def test_a_model_with_lengths(kind: Any, options: dict[str, Any], tmp_path: Path
 
 def test_a_model_without_operators_in_openvino(tmp_path: Path) -> None:
     """OpenVINO ignores the lengths of the operators, but not those of a loop."""
-    openvino = pytest.importorskip("openvino")
     model = Tagger(drawn(gg.GRU(4, 5, batch_first=True, bidirectional=True))).eval()
     given = torch.randint(0, 11, (3, 7)), torch.tensor([7, 0, 4])
     path = gg.to_onnx(model, tmp_path / "model.onnx", given, operators=False)
-    found = openvino.Core().compile_model(path, "CPU")([value.numpy() for value in given])
+    found = core().compile_model(path, "CPU")([value.numpy() for value in given])
     with torch.no_grad():
         output, _ = model(*given)
     torch.testing.assert_close(torch.from_numpy(found[0]), output, rtol=0, atol=1e-5)

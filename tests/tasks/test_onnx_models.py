@@ -21,6 +21,7 @@ from glassgate.tasks.data.series.schema import TIME, Frequency
 from glassgate.tasks.data.texts import Text
 from glassgate.tasks.data.vocabulary import FIRST, UNKNOWN
 from glassgate.tasks.translation.search import Search
+from tests.openvino_core import core
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of torch's exporter
 
@@ -48,7 +49,7 @@ def onnx_runtime(path: Path) -> Model:
 
 
 def openvino(path: Path) -> Model:
-    model = pytest.importorskip("openvino").Core().compile_model(path, "CPU")
+    model = core().compile_model(path, "CPU")
     return lambda **inputs: list(model(inputs).values())
 
 

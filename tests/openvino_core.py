@@ -1,0 +1,16 @@
+"""OpenVINO, loaded once per process."""
+
+from functools import cache
+from typing import Any
+
+import pytest
+
+
+@cache
+def core() -> Any:
+    """Return the only core, which is never freed.
+
+    A core's plug-in gives the process another stack for signal handlers, and frees that stack at its end. With a
+    second core the process can be left with a freed stack. The next signal, Ctrl-C for example, then ends it.
+    """
+    return pytest.importorskip("openvino").Core()
