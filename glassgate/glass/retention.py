@@ -76,12 +76,8 @@ def inputs(call: Observed, number: int) -> Tensor:
     layer, parts = call.layer, call.layer._parts
     data = [call.steps.data.detach()]
     for depth in range(parts[number].layer):
-        below = data
-        data = merge(
-            layer.merge, [r.states[0].detach() for p, r in zip(parts, call.results, strict=True) if p.layer == depth]
-        )
-        if layer.residual and depth > 0:
-            data = [v + u if v.shape == u.shape else v for v, u in zip(data, below, strict=True)]
+        outputs = [r.states[0].detach() for p, r in zip(parts, call.results, strict=True) if p.layer == depth]
+        data = merge(layer.merge, outputs, data if layer.residual and depth else ())
     computed = None if call.steps.batch_sizes is None else int(call.steps.batch_sizes.sum())
     return (data[parts[number].direction] if len(data) > 1 else data[0])[:computed]
 

@@ -152,9 +152,8 @@ class FrozenLayer(nn.Module):
             results += layer.run(
                 inputs, initial[at], restart and restart[at], all_states, recordings and recordings[at]
             )
-            below, data = data, merge(self.spec.merge, [result.states[0] for result in results[-D:]])
-            if self.spec.residual and k > 0:
-                data = [v + u if v.shape == u.shape else v for v, u in zip(data, below, strict=True)]
+            outputs = [result.states[0] for result in results[-D:]]
+            data = merge(self.spec.merge, outputs, data if self.spec.residual and k else ())
         return data, results
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "FrozenLayer":

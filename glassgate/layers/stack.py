@@ -323,7 +323,7 @@ class Recurrent(Shown, nn.Module):
         results: list[Result] = []
         D, data = self.num_directions, [steps.data]
         for layer, calls in enumerate(self._calls(initial, restart_states)):
-            at, below = slice(layer * D, layer * D + D), data
+            at = slice(layer * D, layer * D + D)
             inputs = data if layer == 0 else [self._dropped(steps, v, initial) for v in data]
             calls = [self._noisy(steps, call, self._sizes[layer][d]) for d, call in enumerate(calls)]
             if self._edits is not None:
@@ -333,11 +333,10 @@ class Recurrent(Shown, nn.Module):
                 results += self._run_layer(steps._replace(data=inputs[0]), calls, all_states, recordings[at])
             else:
                 for d, (v, call) in enumerate(zip(inputs, calls, strict=True)):
-                    recording = recordings[at][d : d + 1]
-                    results += self._run_layer(steps._replace(data=v), [call], all_states, recording)
-            data = merge(self.merge, [result.states[0] for result in results[at]])
-            if self.residual and layer > 0:
-                data = [v + u if v.shape == u.shape else v for v, u in zip(data, below, strict=True)]
+                    results += self._run_layer(steps._replace(data=v), [call], all_states, recordings[at][d : d + 1])
+            data = merge(
+                self.merge, [result.states[0] for result in results[at]], data if self.residual and layer else ()
+            )
         return data, results
 
     def _run_layer(
