@@ -154,6 +154,7 @@ def plot(contents: list[Content], path: Path) -> None:
     The right column shows the errors of Glassgate and of the contender of each point.
     """
     from matplotlib.figure import Figure
+    from matplotlib.ticker import LogLocator, NullFormatter
 
     ratios = [content for content in contents if measured(content) and content["wanted"]["unit"] not in ("s", "MiB")]
     parts = [[c for c in ratios if c["wanted"]["cost"] is cost] for cost in (False, True)]
@@ -179,7 +180,9 @@ def plot(contents: list[Content], path: Path) -> None:
         left.axvline(1, color="black", linewidth=0.5)
         if not part[0]["wanted"]["cost"]:
             left.set_xscale("log")
+            left.xaxis.set_major_locator(LogLocator(subs=(1, 1.5, 2, 3, 5, 7)))
             left.xaxis.set_major_formatter("{x:g}")
+            left.xaxis.set_minor_formatter(NullFormatter())
         left.set_title(title, loc="left", fontsize=10)
         if right.lines:
             right.set_xscale("log")
