@@ -13,6 +13,8 @@ from glassgate.dynamics.matches import Match as Match
 from glassgate.dynamics.matches import search as search
 from glassgate.dynamics.points import FixedPoints as FixedPoints
 from glassgate.dynamics.points import fixed_points as fixed_points
+from glassgate.dynamics.separate import SeparateLayer as SeparateLayer
+from glassgate.dynamics.separate import separate as separate
 
 __all__ = [
     "FixedPoints",
@@ -20,6 +22,7 @@ __all__ = [
     "Lyapunov",
     "Match",
     "Relevance",
+    "SeparateLayer",
     "Trajectory",
     "contribution",
     "fixed_points",
@@ -27,5 +30,6 @@ __all__ = [
     "lyapunov",
     "relevance",
     "search",
+    "separate",
     "trajectory",
 ]

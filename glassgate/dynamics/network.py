@@ -31,6 +31,33 @@ class Slot(NamedTuple):
     columns: slice
 
 
+def copied(operation: str, layer: Recurrent) -> Recurrent:
+    """A copy of a layer on the CPU, in float64 and in eval mode, without gradients.
+
+    Raises:
+        TypeError: it is not a recurrent layer of this package.
+    """
+    if not isinstance(layer, Recurrent):
+        raise TypeError(
+            f"{operation}: layer must be a glassgate layer such as gg.LSTM, got {type(layer).__name__}; "
+            "gg.convert(model) replaces the layers of torch.nn"
+        )
+    return copy.deepcopy(layer).to(device="cpu", dtype=torch.float64).eval().requires_grad_(False)
+
+
+def check_inputs(operation: str, layer: Recurrent, inputs: Tensor) -> Tensor:
+    """The inputs of a layer, (L, N, H_in), on the CPU and in float64.
+
+    Raises:
+        ShapeError: they have another shape.
+    """
+    if inputs.dim() != 3 or inputs.shape[2] != layer.input_size:
+        raise ShapeError(
+            f"{operation}: inputs must be (L, N, H_in) with H_in = {layer.input_size}, got {tuple(inputs.shape)}"
+        )
+    return inputs.detach().to("cpu", torch.float64)
+
+
 class Network:
     """A layer as the map (state, input) -> next state.
 
@@ -46,18 +73,13 @@ class Network:
     """
 
     def __init__(self, operation: str, layer: Recurrent) -> None:
-        if not isinstance(layer, Recurrent):
-            raise TypeError(
-                f"{operation}: layer must be a glassgate layer such as gg.LSTM, got {type(layer).__name__}; "
-                "gg.convert(model) replaces the layers of torch.nn"
-            )
+        self.operation, self.layer = operation, copied(operation, layer)
         if layer.bidirectional:
             raise ValueError(
                 f"{operation}: a bidirectional layer is not a map from one state to the next and has no fixed points, "
-                "since its reverse direction starts at the end; use a layer with bidirectional=False"
+                "since its reverse direction starts at the end; use a layer with bidirectional=False, or analyse each "
+                "direction of gg.dynamics.separate(layer, inputs)"
             )
-        self.operation = operation
-        self.layer = copy.deepcopy(layer).to(device="cpu", dtype=torch.float64).eval().requires_grad_(False)
         self._directions = self._calls()
         self.slots = tuple(self._slots())
         self.size = self.slots[-1].columns.stop
@@ -225,12 +247,8 @@ class Network:
         Raises:
             ShapeError: the inputs have another shape.
         """
-        if inputs.dim() != 3 or inputs.shape[2] != self.layer.input_size:
-            raise ShapeError(
-                f"{self.operation}: inputs must be (L, N, H_in) with H_in = {self.layer.input_size}, "
-                f"got {tuple(inputs.shape)}"
-            )
-        inputs, rows = inputs.detach().to("cpu", torch.float64), inputs.shape[1]
+        inputs = check_inputs(self.operation, self.layer, inputs)
+        rows = inputs.shape[1]
         start = self.initial.expand(rows, -1) if hx is None else self.flat(hx, "hx").expand(rows, -1)
         states = tuple(
             tuple(start[:, slot.columns].contiguous() for slot in self.slots if slot.label.endswith(f".{name}"))

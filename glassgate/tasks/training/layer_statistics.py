@@ -1,13 +1,13 @@
 """Statistics of each recurrent layer for the log: norm of the gradient, forget bias, saturation of gates."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
+from contextlib import AbstractContextManager
 
 import torch
 from torch import Tensor, nn
 
 import glassgate as gg
+from glassgate.tasks.networks.inputs import part_label, recurrent_layers, watch_inputs
 
 # The part of a batch that is run again after the training step, to measure the saturation of gates.
 _ROWS, _STEPS = 4, 16
@@ -26,27 +26,15 @@ class LayerStatistics:
     """
 
     def __init__(self, network: nn.Module):
-        self.layers = {name: each for name, each in network.named_modules() if isinstance(each, gg.Recurrent)}
+        self.layers = recurrent_layers(network)
         self._inputs: dict[str, Tensor] = {}
 
-    @contextmanager
-    def inputs(self) -> Iterator[None]:
+    def inputs(self) -> AbstractContextManager[None]:
         """Store a small part of each layer's input inside the `with`."""
+        return watch_inputs(self.layers, self._keep)
 
-        def keep(name: str, arguments: tuple[Any, ...]) -> None:
-            if arguments and isinstance(arguments[0], Tensor) and arguments[0].dim() == 3:
-                self._inputs[name] = arguments[0].detach()[:_ROWS, :_STEPS].clone()
-
-        hooks = [
-            layer.register_forward_pre_hook(lambda _, arguments, name=name: keep(name, arguments))
-            for name, layer in self.layers.items()
-            if layer.batch_first
-        ]
-        try:
-            yield
-        finally:
-            for hook in hooks:
-                hook.remove()
+    def _keep(self, name: str, data: Tensor, _: Tensor) -> None:
+        self._inputs[name] = data.detach()[:_ROWS, :_STEPS].clone()
 
     def gradients(self) -> dict[str, float]:
         """The norm of the gradient of each layer and direction."""
@@ -70,14 +58,15 @@ class LayerStatistics:
         for name, inputs in self._inputs.items():
             layer = self.layers[name]
             training = layer.training
+            inputs = (inputs if layer.batch_first else inputs.transpose(0, 1)).to(layer.weight_ih_l0.dtype)
             with gg.engine("reference"), gg.record(layer.eval()) as tape:
-                layer(inputs.to(layer.weight_ih_l0.dtype))
+                layer(inputs)
             layer.train(training)
             gate = _gate(layer.cell)
             for each, values in tape.items() if gate else ():
                 if each.endswith(f".{gate}"):
                     stuck = ((values < _CLOSED) | (values > _OPEN)).float().mean()
-                    found[f"saturation/{_label(name, each.rsplit('.', 1)[0])}"] = float(stuck)
+                    found[f"saturation/{part_label(name, each.rsplit('.', 1)[0])}"] = float(stuck)
         self._inputs.clear()
         return found
 
@@ -86,12 +75,8 @@ class LayerStatistics:
         for name, layer in self.layers.items():
             for place, (cell, weights) in enumerate(layer.weights()):
                 depth, direction = divmod(place, layer.num_directions)
-                label = _label(name, f"layer{depth}.{('forward', 'reverse')[direction]}")
+                label = part_label(name, f"layer{depth}.{('forward', 'reverse')[direction]}")
                 yield label, weights, (cell, _gate(cell))
-
-
-def _label(name: str, part: str) -> str:
-    return part if name == "encoder" else f"{name}.{part}"
 
 
 def _gate(cell: gg.Cell) -> str:

@@ -46,6 +46,28 @@ def test_each_direction_has_the_logarithm_of_its_factor(merge: str) -> None:
     assert exponents.values() == {}  # inputs are used once
 
 
+@pytest.mark.parametrize("form", ["unbatched", "steps first", "packed"])
+def test_every_form_of_input_has_the_same_exponents(form: str) -> None:
+    rows = noise(4, 1, 12, 3).float()
+    layer = gg.GRU(3, 4, batch_first=form != "steps first")
+    exponents = Exponents(nn.ModuleDict({"decoder": layer}), 12)
+    with exponents.inputs():
+        if form == "packed":
+            layer(nn.utils.rnn.pack_padded_sequence(rows, [12], batch_first=True))
+        else:
+            layer(input=rows[0] if form == "unbatched" else rows.transpose(0, 1))
+    wanted = gg.dynamics.lyapunov(layer, rows.transpose(0, 1), warm_up=2).exponents[0]
+    assert exponents.values() == {"lyapunov/decoder.layer0.forward": pytest.approx(float(wanted), abs=1e-9)}
+
+
+def test_sequences_without_steps_have_no_exponents() -> None:
+    layer = gg.GRU(3, 4, batch_first=True)
+    exponents = Exponents(nn.ModuleDict({"encoder": layer}), 12)
+    with exponents.inputs():
+        layer(torch.zeros(2, 3, 3), lengths=[0, 0])
+    assert exponents.values() == {}
+
+
 def test_they_depend_on_the_longest_sequences_only() -> None:
     layer, rows = gg.GRU(3, 4, batch_first=True), noise(3, 3, 30, 3).float()
     exponents = Exponents(nn.ModuleDict({"encoder": layer}), 25)

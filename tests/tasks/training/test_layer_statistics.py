@@ -9,13 +9,14 @@ from glassgate.tasks.training.layer_statistics import LayerStatistics
 
 
 class Network(nn.Module):
-    def __init__(self) -> None:
+    def __init__(self, batch_first: bool) -> None:
         super().__init__()
-        self.encoder = gg.LSTM(3, 4, batch_first=True)
+        self.encoder = gg.LSTM(3, 4, batch_first=batch_first)
 
 
-def test_gradient_norm_forget_bias_and_saturation() -> None:
-    network = Network()
+@pytest.mark.parametrize("batch_first", [True, False])
+def test_gradient_norm_forget_bias_and_saturation(batch_first: bool) -> None:
+    network = Network(batch_first)
     statistics, layer = LayerStatistics(network), network.encoder
     with torch.no_grad():
         layer.bias_ih_l0.view(4, 4)[1] = 20.0  # the forget gate is open in every step

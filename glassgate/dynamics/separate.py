@@ -1,0 +1,80 @@
+"""The layers and directions of a stack as separate layers, because most analyses take one direction."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from glassgate.dynamics.network import check_inputs, copied
+from glassgate.layers.merge import merge
+from glassgate.layers.parts import Part
+from glassgate.layers.stack import Recurrent
+
+
+class SeparateLayer(NamedTuple):
+    """One direction of one layer of a stack."""
+
+    label: str
+    """For example "layer0.reverse"."""
+    layer: Recurrent
+    """One layer of one direction with these weights, in float64 and in eval mode."""
+    inputs: Tensor
+    """(L, N, H_in): its inputs, in the order in which it reads them: the last step first in the reverse direction."""
+
+
+@torch.no_grad()
+def separate(layer: Recurrent, inputs: Tensor) -> list[SeparateLayer]:
+    """Each layer and direction of a stack as a separate layer, with the inputs that it has inside the stack.
+
+    The exponents and Jacobians of a stack mix its layers; those of a separate layer describe it alone.
+
+    Args:
+        layer: a layer of any depth, with one or two directions.
+        inputs: (L, N, H_in), also for a batch-first layer.
+
+    Returns:
+        One per layer and direction, in torch's order.
+
+    Raises:
+        TypeError: `layer` is not a recurrent layer of this package.
+        ShapeError: inputs do not fit the layer.
+
+    Example:
+        >>> import torch, glassgate as gg
+        >>> stack = gg.GRU(3, 4, num_layers=2, bidirectional=True)
+        >>> for label, layer, inputs in gg.dynamics.separate(stack, torch.randn(20, 5, 3)):
+        ...     print(label, tuple(inputs.shape), bool(gg.dynamics.lyapunov(layer, inputs).exponents[0] < 0))
+        layer0.forward (20, 5, 3) True
+        layer0.reverse (20, 5, 3) True
+        layer1.forward (20, 5, 8) True
+        layer1.reverse (20, 5, 8) True
+    """
+    stack = copied("separate", layer)
+    stack.batch_first = False
+    data = [check_inputs("separate", stack, inputs)]
+    _, _, states = stack(*data, return_states=True)
+    found = []
+    for depth in range(stack.num_layers):
+        parts = [part for part in stack._parts if part.layer == depth]
+        for part in parts:
+            below = data[part.direction % len(data)]
+            found.append(SeparateLayer(part.label, _alone(stack, part), below.flip(0) if part.direction else below))
+        outputs = [states[f"{part.label}.{stack.cell.state[0]}"] for part in parts]
+        data = merge(stack.merge, outputs, data if stack.residual and depth else ())
+    return found
+
+
+def _alone(stack: Recurrent, part: Part) -> Recurrent:
+    layer = Recurrent(
+        stack.cell,
+        part.shapes["weight_ih"][1],
+        part.hidden_size,
+        bias=stack.bias,
+        proj_size=stack.proj_size,
+        learn_initial_state=stack.learn_initial_state,
+        dtype=torch.float64,
+    )
+    (own,) = layer._parts
+    for name in (*part.shapes, *(f"{state}_0" for state in part.widths if stack.learn_initial_state)):
+        getattr(layer, name + own.suffix).copy_(getattr(stack, name + part.suffix))
+    return layer.eval().requires_grad_(False)

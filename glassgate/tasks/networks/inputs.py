@@ -1,0 +1,56 @@
+"""The recurrent layers of a network: their names in logs, and the inputs that they read."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
+
+import glassgate as gg
+
+
+def recurrent_layers(network: nn.Module) -> dict[str, gg.Recurrent]:
+    """Return the recurrent layers of a network by name."""
+    return {name: each for name, each in network.named_modules() if isinstance(each, gg.Recurrent)}
+
+
+def part_label(name: str, part: str) -> str:
+    """Return the name of a layer and direction in logs. That of an encoder has no prefix.
+
+    Example:
+        >>> part_label("encoder", "layer0.forward"), part_label("decoder", "layer0.forward")
+        ('layer0.forward', 'decoder.layer0.forward')
+    """
+    return part if name == "encoder" else f"{name}.{part}"
+
+
+@contextmanager
+def watch_inputs(layers: Mapping[str, gg.Recurrent], keep: Callable[[str, Tensor, Tensor], None]) -> Iterator[None]:
+    """Call `keep(name, data, lengths)` before each call of a layer inside the `with`.
+
+    `data` is `(N, L, H_in)` for any form of the layer's input, and `lengths` is `(N,)`, on the CPU.
+    """
+
+    def before(name: str, layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        assert isinstance(layer, gg.Recurrent)
+        keep(name, *_batch_first(layer, *args[:1], **kwargs))
+
+    hooks = [layer.register_forward_pre_hook(partial(before, name), with_kwargs=True) for name, layer in layers.items()]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def _batch_first(
+    layer: gg.Recurrent, input: Tensor | PackedSequence, *, lengths: Any = None, **_: Any
+) -> tuple[Tensor, Tensor]:
+    if isinstance(input, PackedSequence):
+        return pad_packed_sequence(input, batch_first=True)
+    data = input[None] if input.dim() == 2 else input if layer.batch_first else input.transpose(0, 1)
+    full = torch.full(data.shape[:1], data.shape[1])
+    return data, full if lengths is None else torch.as_tensor(lengths).cpu().view(-1)

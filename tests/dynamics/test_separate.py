@@ -1,0 +1,47 @@
+"""The layers of a stack, one by one, have the states that they have in the stack."""
+
+import pytest
+import torch
+
+import glassgate as gg
+from tests.compare import noise
+
+
+@pytest.mark.parametrize("merge", ["concat", "sum", "mean", "none"])
+@pytest.mark.parametrize("residual", [False, True])
+@pytest.mark.parametrize("proj_size", [0, 3])
+def test_separate_layers_compute_what_the_stack_computes(merge: str, residual: bool, proj_size: int) -> None:
+    options = {"merge": merge, "residual": residual, "proj_size": proj_size, "learn_initial_state": True}
+    stack = gg.LSTM(3, 4, 3, bidirectional=True, batch_first=True, dtype=torch.float64, **options)
+    with torch.no_grad():
+        for k, weight in enumerate(stack.parameters()):
+            weight.copy_(noise(k, *weight.shape))
+    check(stack, noise(1, 7, 2, 3))
+
+
+def test_sizes_and_constraints_may_differ_between_layers() -> None:
+    stack = gg.GRU(3, [(4, 2), (6, 5)], 2, bidirectional=True, bias=False, residual=True, dtype=torch.float64)
+    gg.constrain(stack, gg.constraints.Orthogonal())
+    check(stack, noise(1, 7, 2, 3))
+
+
+def test_one_direction_of_a_custom_cell() -> None:
+    check(gg.Recurrent(gg.cells.CTRNN(), 3, 4, 2, residual=True, dtype=torch.float64), noise(1, 7, 2, 3))
+
+
+def check(stack: gg.Recurrent, inputs: torch.Tensor) -> None:
+    with gg.engine("reference"):
+        *_, states = stack(inputs.transpose(0, 1) if stack.batch_first else inputs, return_states=True)
+        for label, layer, own in gg.dynamics.separate(stack, inputs):
+            wanted, found = states[f"{label}.{stack.cell.state[0]}"], layer(own)[0]
+            wanted = wanted.transpose(0, 1) if stack.batch_first else wanted
+            found = found.flip(0) if label.endswith("reverse") else found
+            assert torch.allclose(found, wanted, rtol=0, atol=1e-12), label
+            assert (layer.num_directions, layer.num_layers, layer.training) == (1, 1, False)
+
+
+def test_bad_arguments_are_named() -> None:
+    with pytest.raises(gg.ShapeError, match=r"separate: inputs must be \(L, N, H_in\) with H_in = 3, got \(7, 2, 4\)"):
+        gg.dynamics.separate(gg.GRU(3, 4), noise(1, 7, 2, 4))
+    with pytest.raises(TypeError, match=r"separate: layer must be a glassgate layer such as gg\.LSTM, got Linear"):
+        gg.dynamics.separate(torch.nn.Linear(3, 4), noise(1, 7, 2, 3))
