@@ -1,4 +1,4 @@
-"""Cells: gates, states, extra parameters and the equations of one step. A cell does not depend on time."""
+"""Cells: gates, states, extra parameters and the equations of one step. Layers repeat the step over time."""
 
 import inspect
 import sys
@@ -61,8 +61,8 @@ class PreActivations:
 
     a.ih.i = W_ih x + b_ih,  a.hh.i = W_hh h + b_hh,  a.i = a.ih.i + a.hh.i,  a.hh(u).i = W_hh u + b_hh.
 
-    A cell without recurrent weights has only `a.ih`, and `a.i = a.ih.i`. A step passes new values of its state through
-    `a.update(g)`, where recurrent dropout on the update applies. Without that dropout, `a.update(g)` is g.
+    A cell without recurrent weights has only `a.ih`, and `a.i = a.ih.i`. `a.update(g)` marks `g` as the update of the
+    state: it returns `g`, after recurrent dropout if the layer applies dropout to the update.
     """
 
     hh: Recurrent
@@ -95,22 +95,22 @@ def trace_locals(
     Args:
         on_local: called with the name and the value.
         on_return: called with the frame and the result of every other Python function that returns inside the `with`.
-        on_call: called before each function runs, with the caller's frame and the built-in function, or the frame of
-            the Python function. If it raises, the function does not run.
+        on_call: called before each function runs. Its first argument is the frame of the caller. The second is the
+            function if it is built-in, otherwise the frame of the function. If it raises, the function does not run.
     """
 
-    def on_event(frame: FrameType, event: str, result: Any) -> None:
+    def on_event(frame: FrameType, event: str, value: Any) -> None:
         if on_call is not None and event == "c_call":
-            on_call(frame, result)
+            on_call(frame, value)
         elif on_call is not None and event == "call" and frame.f_back is not None:
             on_call(frame.f_back, frame)
         if event != "return":
             return
         if isinstance(cell := frame.f_locals.get("self"), Cell):
-            for name, value in cell.values_by_name(frame.f_locals).items():
-                on_local(name, value)
+            for name, local in cell.values_by_name(frame.f_locals).items():
+                on_local(name, local)
         elif on_return is not None:
-            on_return(frame, result)
+            on_return(frame, value)
 
     previous: Any = sys.getprofile()
     sys.setprofile(on_event)
@@ -140,7 +140,7 @@ class Noise:
             factor 0 and others 1 / (1 - rate), for dropout.
         per_step: whether factors are drawn again at each step. If false, there is one draw per sequence.
         state: the factors have the width of this state; None for the hidden size.
-        deviation: if given, the noise is normal numbers with this standard deviation instead of factors.
+        deviation: if given, the noise has a normal distribution with this standard deviation, and no factors are drawn.
     """
 
     rate: float = 0.0
@@ -151,7 +151,7 @@ class Noise:
 
 
 class Cell(Shown):
-    """One step of a recurrent network, written once; every engine is derived from it.
+    """One step of a recurrent network. Every engine computes these equations; kernels are generated from them.
 
     A subclass names its `gates` (row blocks of `weight_ih` and `weight_hh`, in order) and its `state` (the first one is
     the output). It defines `step(a, s)`, or `step(a, s, p)` if it declares `parameters`. Each value in a step is a
@@ -216,11 +216,11 @@ class Cell(Shown):
         return h
 
     def values_by_name(self, variables: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The named values of a method that returns with these local variables."""
+        """The values to report, by name, when a method of the cell returns with these local variables."""
         return variables
 
     def projected(self) -> "Cell":
-        """The cell to use in a layer with a projection: another cell if the step reads the units of the output."""
+        """The cell for a layer with a projection. A cell whose step needs h unprojected returns another cell."""
         return self
 
     def new_state(
@@ -304,7 +304,7 @@ def check_cell(operation: str, cell: object, widths: Iterable[int] = ()) -> None
 
 
 def _check_parameters(cell: Cell) -> None:
-    """Raises unless the cell's own parameters are declared; warns of others, which no optimizer would see."""
+    """Raises unless `parameters` is a dict of `Parameter`. Warns of parameters in attributes: they are not trained."""
     name, given = type(cell).__name__, cell.parameters
     if not isinstance(given, Mapping) or not all(isinstance(each, Parameter) for each in given.values()):
         raise TypeError(

@@ -18,7 +18,7 @@ COMMANDS = {
     "compare": "compare how long cells remember, and write a page with the results",
     "forecast": "forecast the next steps of series with a trained run",
     "report": "write a page about a trained run, gate by gate and step by step",
-    "search": "find steps of a run's data at which units behave as at some marked steps",
+    "search": "find steps of a run's data at which units have values similar to those of a marked range",
     "export": "write a trained run's network as a file for deployment",
     "look": "print the recognised format of a data file, and its first examples",
     "demo": "colour Python code with a network trained on Python's own library",
@@ -48,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"glassgate {metadata.version('glassgate')}")
         return 0
     if argv[0] not in COMMANDS:
-        print(f"glassgate: no command {argv[0]!r}; there are {', '.join(COMMANDS)}", file=sys.stderr)
+        print(f"glassgate: unknown command {argv[0]!r}; the commands are {', '.join(COMMANDS)}", file=sys.stderr)
         return _FAILED
     return _run(argv[0], argv[1:])
 

@@ -30,7 +30,7 @@ class FixedPoints:
         states: (K, S), in float64, slowest first.
         speeds: (K,): q = |F(s) - s|² / 2, where F is one step.
         jacobians: (K, S, S), the Jacobian of one step at each point.
-        labels: the slot of each column of S, for example "layer0.c".
+        labels: the layer and state that each column of S belongs to, for example "layer0.c".
         slow: the slow points, where q has a minimum above the tolerance of fixed points. Their `slow` is None.
     """
 
@@ -55,7 +55,7 @@ class FixedPoints:
 
     @cached_property
     def unstable_directions(self) -> Tensor:
-        """(K,) int64: the number of eigenvalues outside the unit circle. A saddle also has at least one inside."""
+        """(K,) int64: the number of eigenvalues on or outside the unit circle. A saddle also has one inside."""
         return (self.eigenvalues.abs() >= 1).sum(1)
 
     @cached_property
@@ -137,7 +137,7 @@ def fixed_points(
 
 def _points(network: Network, states: Tensor, x: Tensor, slow: FixedPoints | None = None) -> FixedPoints:
     speeds = _speeds(network, states, x)
-    order = speeds.argsort(descending=True)
+    order = speeds.argsort()
     states = states[order]
     jacobians = [
         network.jacobian(states[rows], x.expand(len(states[rows]), -1)) for rows in network.chunks(len(states))
@@ -187,16 +187,16 @@ def _step(network: Network, states: Tensor, x: Tensor, q: Tensor, damping: Tenso
 
     The length is NaN where a damped step was taken instead.
     """
-    new, slope = network.linearized(states, x.expand(len(states), -1))
+    new, derivative = network.linearized(states, x.expand(len(states), -1))
     residual = new - states
-    slope.diagonal(dim1=1, dim2=2).sub_(1)
-    moved, q_moved, length = _newton(network, states, x, q, residual, slope)
+    derivative.diagonal(dim1=1, dim2=2).sub_(1)
+    moved, q_moved, length = _newton(network, states, x, q, residual, derivative)
     factors = torch.ones_like(q)
     rows = (~(q_moved < q)).nonzero().squeeze(1)
     if len(rows):
         length[rows] = torch.nan
         moved[rows], q_moved[rows], factors[rows] = _damped(
-            network, states[rows], x, q[rows], residual[rows], slope[rows], damping[rows]
+            network, states[rows], x, q[rows], residual[rows], derivative[rows], damping[rows]
         )
     return moved, q_moved, length, factors
 
@@ -218,12 +218,12 @@ def _duplicates(states: Tensor, radii: Tensor) -> Tensor:
 
 
 def _damped(
-    network: Network, states: Tensor, x: Tensor, q: Tensor, residual: Tensor, slope: Tensor, damping: Tensor
+    network: Network, states: Tensor, x: Tensor, q: Tensor, residual: Tensor, derivative: Tensor, damping: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The states after a damped step of each row (Levenberg-Marquardt) if q falls, their q, and damping factors."""
-    normal = slope.mT @ slope
+    normal = derivative.mT @ derivative
     normal.diagonal(dim1=1, dim2=2).add_((damping * normal.diagonal(dim1=1, dim2=2).amax(1))[:, None])
-    tried = states + torch.linalg.solve(normal, -(slope.mT @ residual.unsqueeze(2))).squeeze(2)
+    tried = states + torch.linalg.solve(normal, -(derivative.mT @ residual.unsqueeze(2))).squeeze(2)
     q_tried = _speeds(network, tried, x)
     better = q_tried < q
     factors = torch.where(better, 0.2, 10.0).to(q)
@@ -231,10 +231,10 @@ def _damped(
 
 
 def _newton(
-    network: Network, states: Tensor, x: Tensor, q: Tensor, residual: Tensor, slope: Tensor
+    network: Network, states: Tensor, x: Tensor, q: Tensor, residual: Tensor, derivative: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The states after a Newton step of each row, shortened until q falls, their q, and the length of the full step."""
-    step, info = torch.linalg.solve_ex(slope, -residual)
+    step, info = torch.linalg.solve_ex(derivative, -residual)
     step = torch.where((info == 0)[:, None] & step.isfinite().all(1, keepdim=True), step, 0.0)
     moved, q_moved = states + step, _speeds(network, states + step, x)
     fraction = 0.5

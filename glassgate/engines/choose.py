@@ -77,8 +77,8 @@ def engine(name: str) -> Iterator[None]:
 
     Args:
         name: "reference" (plain torch, differentiable to any order), "cpu" (fused kernels made from the cell's
-            equations), "triton" (the same for CUDA GPUs), "torch" (the stock kernel, for a plain cell), or "auto",
-            which selects an engine for each call.
+            equations), "triton" (the same for CUDA GPUs), "torch" (torch's own kernels, only for RNN, GRU and LSTM),
+            or "auto", which selects an engine for each call.
 
     Example:
         >>> import torch, glassgate as gg
@@ -143,13 +143,13 @@ def run(
     if not torch.compiler.is_compiling() and torch._C._get_tracing_state() is not None:
         raise EngineError("torch.jit.trace does not support these layers; use torch.export.export")
     record = recordings is not None
-    more = {"recordings": recordings} if record else {}
+    options = {"recordings": recordings} if record else {}
     for name in order(steps, directions) if _requested.name == "auto" else (_requested.name,):
         reason = _why_not(name, steps, directions, all_states, record)
         if reason is None:
             if record and name == "reference":
                 directions = [_with_equations(direction) for direction in directions]
-            return engines()[name].run(steps, directions, all_states or record, **more)
+            return engines()[name].run(steps, directions, all_states or record, **options)
         if _requested.name != "auto":
             raise EngineError(f"engine {name!r} cannot run this call: {reason.text}")
         _warn_once(reason)
@@ -157,19 +157,19 @@ def run(
 
 
 def not_scriptable(layer: torch.nn.Module) -> NoReturn:
-    """What torch.jit.script calls first, as `__prepare_scriptable__` of a module.
+    """Reject `torch.jit.script`, which calls this function as `__prepare_scriptable__` of a module.
 
     Raises:
         EngineError: always.
     """
     raise EngineError(
-        "torch.jit.script cannot compile these layers; torch.export.export takes them as they are, and "
-        "glassgate.restore turns those that torch.nn has back"
+        "torch.jit.script cannot compile these layers; use torch.export.export, or convert them to layers of torch.nn "
+        "with glassgate.restore"
     )
 
 
 def _with_equations(direction: Direction) -> Direction:
-    """The direction with its cell replaced by a graph that lists the recorded values, so that all engines agree."""
+    """The direction with its cell as traced equations, which list the values that every engine records."""
     projected = "weight_hr" in direction.weights
     if untraceable(direction.cell, projected):
         return direction
@@ -197,15 +197,12 @@ def prepared(
         signature: the signature of the call.
         draws: for each direction a function that draws its noise.
     """
-    kernels = on_kernels(steps, directions)
+    kernels = kernels_for(steps, directions)
     return None if kernels is None else kernels.prepared(steps, directions, signature, draws)
 
 
-def on_kernels(steps: Steps, directions: list[Direction]) -> Kernels | None:
-    """The backend that runs a call: the named one, or with "auto" the first that can.
-
-    None if torch's or the reference engine runs the call.
-    """
+def kernels_for(steps: Steps, directions: list[Direction]) -> Kernels | None:
+    """The generated kernels that run a call; None if torch's or the reference engine runs it."""
     for name in order(steps, directions) if _requested.name == "auto" else (_requested.name,):
         if name in BACKENDS and Kernels(name).why_not(steps, directions) is None:
             return Kernels(name)

@@ -15,8 +15,9 @@ from glassgate.glass.retention import retentions
 # A gate is closed below the first number and open above the second (Karpathy, Johnson and Fei-Fei 2015,
 # arXiv:1506.02078).
 CLOSED, OPEN = 0.1, 0.9
-# The maximum number of starts and units per lag of a memory; of more, evenly spaced ones are used.
-_MAX_PRODUCTS = 200_000
+# The quantiles of a memory are computed from at most this number of values per lag, which are evenly spaced.
+_MAX_VALUES = 200_000
+# Pre-activations of this size, with both signs, show the limits of every gate.
 _EXTREME = 1e4
 
 
@@ -31,7 +32,12 @@ class Saturation(NamedTuple):
 
 
 class Memory(NamedTuple):
-    """The fraction of a state that remains after K numbers of steps, over all starts and units: (K,) each."""
+    """The fraction of a state that remains after some steps: quantiles over all first steps and all units.
+
+    Attributes:
+        steps: (K,), the numbers of steps.
+        median, low, high: (K,) each, the quantiles 0.5, 0.1 and 0.9 of the fraction.
+    """
 
     steps: Tensor
     median: Tensor
@@ -96,9 +102,9 @@ def half_life(tape: Recorded) -> dict[str, Tensor]:
     }
 
 
-def half_life_of(left: Tensor) -> Tensor:
+def half_life_of(retained: Tensor) -> Tensor:
     """The half-life of each unit, from the fraction (S, H) of its state that each step keeps."""
-    mean = left.double().abs().log().mean(0)
+    mean = retained.double().abs().log().mean(0)
     return torch.where(mean < 0, math.log(0.5) / mean, torch.inf)
 
 
@@ -126,24 +132,24 @@ def memory(tape: Recorded, longest: int = 100) -> dict[str, Memory]:
     return result
 
 
-def memory_of(left: Tensor, inside: Tensor, reverse: bool, longest: int) -> Memory:
+def memory_of(retained: Tensor, inside: Tensor, reverse: bool, longest: int) -> Memory:
     """The memory of a state, from the fraction (L, N, H) that each step keeps."""
-    rows = [left[inside[:, n], n].double().abs() for n in range(inside.shape[1])]
-    return _left([row.flip(0) if reverse else row for row in rows], longest)
+    rows = [retained[inside[:, n], n].double().abs() for n in range(inside.shape[1])]
+    return _memory_of_rows([row.flip(0) if reverse else row for row in rows], longest)
 
 
-def _left(rows: Sequence[Tensor], longest: int) -> Memory:
+def _memory_of_rows(rows: Sequence[Tensor], longest: int) -> Memory:
     """The memory, from the fractions (L, H) that the steps of each sequence keep."""
     longest = min(longest, max(len(row) for row in rows) - 1)
     steps = lags(max(longest, 1))
     sums = [torch.cat([row.new_zeros(1, row.shape[1]), row.clamp(min=1e-300).log().cumsum(0)]) for row in rows]
     levels = torch.tensor([0.5, 0.1, 0.9], dtype=torch.float64)
-    left = []
+    quantiles = []
     for k in steps:
         logs = torch.cat([(s[k:] - s[: len(s) - k]).flatten() for s in sums if len(s) > k])
-        logs = logs[:: 1 + len(logs) // _MAX_PRODUCTS]
-        left.append(logs.exp().quantile(levels) if k else torch.ones(3, dtype=torch.float64))
-    median, low, high = torch.stack(left, 1)
+        logs = logs[:: 1 + len(logs) // _MAX_VALUES]
+        quantiles.append(logs.exp().quantile(levels) if k else torch.ones(3, dtype=torch.float64))
+    median, low, high = torch.stack(quantiles, 1)
     return Memory(torch.tensor(steps), median, low, high)
 
 
@@ -153,8 +159,8 @@ def connectivity(tape: Recorded, target: Tensor) -> Tensor:
     for each in _scalars(target):
         if not each.requires_grad or not call.source.requires_grad:
             raise ValueError(
-                "connectivity: target must be computed from the recorded output with gradients on, got one without; "
-                "leave torch.no_grad() and torch.inference_mode()"
+                "connectivity: target must be computed from the recorded output with gradients, got one without; "
+                "compute it outside torch.no_grad() and torch.inference_mode()"
             )
         grad = call.input_gradient(each)
         if grad is None:
@@ -174,8 +180,8 @@ def gradient_flow(tape: Recorded, target: Tensor | None = None) -> dict[str, Ten
     for each in _scalars(target):
         if not each.requires_grad:
             raise ValueError(
-                "gradient_flow: target must be computed from the recorded output with gradients on, got one without; "
-                "leave torch.no_grad() and torch.inference_mode()"
+                "gradient_flow: target must be computed from the recorded output with gradients, got one without; "
+                "compute it outside torch.no_grad() and torch.inference_mode()"
             )
         tape.forget_gradients()
         torch.autograd.grad(each, tape.call().source, retain_graph=True, allow_unused=True)
@@ -187,7 +193,7 @@ def gradient_flow(tape: Recorded, target: Tensor | None = None) -> dict[str, Ten
 
 def _scalars(target: Tensor) -> list[Tensor]:
     if target.dim() > 1 or not target.numel():
-        raise ValueError(f"target must be one number or (A,) of them, got {tuple(target.shape)}")
+        raise ValueError(f"target must have shape () or (A,), got {tuple(target.shape)}")
     return list(target.reshape(-1))
 
 

@@ -17,8 +17,8 @@ class Retention(NamedTuple):
 
     Attributes:
         by_step: the derivative of each unit's new state with respect to its old one, (L, N, H); zero where padded.
-        direct: whether the recurrent products are held constant, so that only the direct path counts, such as that
-            through a forget gate. Otherwise this is the whole diagonal, for cells without a direct path.
+        direct: whether `by_step` is the derivative along the direct path only, for example through a forget gate: the
+            recurrent products are constants. For a cell without a direct path, it is the complete derivative.
     """
 
     by_step: Tensor

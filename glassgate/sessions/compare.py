@@ -24,7 +24,7 @@ class Difference(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """The differences of all gates and states, in the order of the layers. `print` it."""
+    """The differences of all gates and states, in the order of the layers. `str` returns a table."""
 
     rows: Sequence[Difference]
 
@@ -62,8 +62,8 @@ def compare(module: nn.Module, exact: nn.Module, args: Sequence[Any], kwargs: Ma
         exact: the same model in float32.
         args, kwargs: the arguments of the call.
     """
-    truth = _values(exact, args, kwargs)
-    return Comparison([_difference(name, v, truth[name]) for name, v in _values(module, args, kwargs).items()])
+    expected = _values(exact, args, kwargs)
+    return Comparison([_difference(name, v, expected[name]) for name, v in _values(module, args, kwargs).items()])
 
 
 @torch.no_grad()
@@ -80,7 +80,7 @@ def _values(module: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -
     return found
 
 
-def _difference(name: str, value: Tensor, truth: Tensor) -> Difference:
-    off, size = (value.double() - truth.double()), truth.double()
-    largest = off.abs().max().item() if off.numel() else 0.0
-    return Difference(name, largest, (off.norm() / size.norm().clamp(min=1e-30)).item())
+def _difference(name: str, value: Tensor, expected: Tensor) -> Difference:
+    difference = value.double() - expected.double()
+    largest = difference.abs().max().item() if difference.numel() else 0.0
+    return Difference(name, largest, (difference.norm() / expected.double().norm().clamp(min=1e-30)).item())

@@ -37,7 +37,7 @@ def save(session: Session, path: Path) -> None:
     tensors: dict[str, Tensor] = {}
     layers = {}
     for name, layer in frozen_layers(module):
-        layers[name] = _described(layer)
+        layers[name] = _description(layer)
         for key, tensor in layer.tensors().items():
             tensors[f"layer:{name}:{key}"] = tensor
     for name, tensor in module.state_dict().items():
@@ -103,7 +103,7 @@ def load_session(path: str | Path, model: nn.Module | None = None) -> Session:
             f"{path} is a session of the model {kind}, whose code is not in the file; "
             f"pass an instance: gg.load_session(path, model={kind}(...))"
         )
-    return Session(None, _filled(path, model, layers, others), precision)
+    return Session(None, _copy_with_weights(path, model, layers, others), precision)
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
@@ -134,7 +134,7 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     return content, tensors
 
 
-def _described(layer: FrozenLayer) -> dict[str, Any]:
+def _description(layer: FrozenLayer) -> dict[str, Any]:
     """The description of a layer, without its weights."""
     spec, cell = layer.spec, layer.cell
     if not isinstance(cell, GraphCell):
@@ -155,7 +155,9 @@ def _layer(described: dict[str, Any], name: str, tensors: dict[str, Tensor]) -> 
     """The layer of a description. The constructor of `Recurrent` checks the options."""
     cell, options, dtype = GraphCell(parse(described["equations"])), described["options"], described["dtype"]
     if dtype not in DTYPES or options.keys() != set(OPTIONS):
-        raise KeyError(f"dtype {dtype!r} and the options {sorted(options)}")
+        raise ValueError(
+            f"expected a dtype of {DTYPES} and the options {sorted(OPTIONS)}, got {dtype!r}, {sorted(options)}"
+        )
     sizes = [tuple(each) for each in options["hidden_size"]]
     layer = Recurrent(cell, **{**options, "hidden_size": sizes}, device="meta")
     spec = Spec.of(layer, getattr(torch, dtype), str(described["name"]))
@@ -164,7 +166,9 @@ def _layer(described: dict[str, Any], name: str, tensors: dict[str, Tensor]) -> 
     return FrozenLayer.from_tensors(spec, cell, of_layer, described["precision"])
 
 
-def _filled(path: str | Path, model: nn.Module, layers: dict[str, FrozenLayer], others: dict[str, Tensor]) -> nn.Module:
+def _copy_with_weights(
+    path: str | Path, model: nn.Module, layers: dict[str, FrozenLayer], others: dict[str, Tensor]
+) -> nn.Module:
     """A copy of the model with the layers and the other weights of a file."""
     found = {name: part for name, part in model.named_modules() if isinstance(part, Recurrent) or type(part) in STOCK}
     if found.keys() != layers.keys():

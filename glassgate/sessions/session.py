@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from glassgate.sessions.compare import Comparison
 
 STOCK = (nn.RNN, nn.GRU, nn.LSTM)
+"""The layers of `torch.nn` that sessions convert."""
 NOISE = ("dropout", "weight_dropout", "recurrent_dropout", "zoneout")
 """Rates of a recurrent layer that act in training mode."""
 
@@ -68,7 +69,8 @@ def freeze(
     layer = session.module
     if shapes and not isinstance(layer, FrozenLayer):
         raise ValueError(
-            f"freeze: compile_for needs a single layer, got {type(module).__name__}; call the session once"
+            f"freeze: compile_for needs a single layer, got {type(module).__name__}; call "
+            "the session with an input of each shape instead"
         )
     for L, N in shapes:
         assert isinstance(layer, FrozenLayer)
@@ -186,16 +188,18 @@ def _snapshot(module: nn.Module, precision: str | None, keep: Sequence[str]) -> 
         raise TypeError(f"freeze: module must be a layer or a model, a torch.nn.Module, got {type(module).__name__}")
     layers: dict[str, nn.Module] = {}
     for name, part in module.named_modules():
-        _check(name, part)
+        _check_module(name, part)
         if isinstance(part, Recurrent) or type(part) in STOCK:
             layers[name] = part
     if not layers:
         raise ValueError(f"freeze: {type(module).__name__} has no recurrent layer; a session has at least one")
     memo: dict[int, Any] = {}
-    matrices = {f"{name}.{own}" if name else own for name, part in layers.items() for own, _ in part.named_parameters()}
+    parameters = {
+        f"{name}.{own}" if name else own for name, part in layers.items() for own, _ in part.named_parameters()
+    }
     for pattern in keep:
-        if precision == "int8" and not any(fnmatchcase(name, pattern) for name in matrices):
-            raise ValueError(f"freeze: keep has {pattern!r}, which fits none of the parameters {sorted(matrices)}")
+        if precision == "int8" and not any(fnmatchcase(name, pattern) for name in parameters):
+            raise ValueError(f"freeze: keep has {pattern!r}, which matches none of the parameters {sorted(parameters)}")
     for name, part in layers.items():
         prefix = f"{name}." if name else ""
         kept = {own for own, _ in part.named_parameters() if any(fnmatchcase(prefix + own, p) for p in keep)}
@@ -210,16 +214,16 @@ def _snapshot(module: nn.Module, precision: str | None, keep: Sequence[str]) -> 
 
 
 def _converted(part: nn.Module) -> Recurrent:
-    """Convert a layer of `torch.nn` to one of glassgate with the same parameters."""
+    """Convert a layer of `torch.nn` to one of Glassgate with the same parameters."""
     (layer,) = convert(nn.Sequential(part)).children()
     if not isinstance(layer, Recurrent):
         raise ValueError(
-            f"freeze: {part} has attributes with the names that {NAMESAKES[type(part)].__name__} uses itself"
+            f"freeze: {part} has attributes whose names glassgate.{NAMESAKES[type(part)].__name__} needs; rename them"
         )
     return layer
 
 
-def _check(name: str, part: nn.Module) -> None:
+def _check_module(name: str, part: nn.Module) -> None:
     """Raise unless a module is on the CPU and gives the same result at every call."""
     label = f"{type(part).__name__} {name!r}" if name else type(part).__name__
     for tensor in (*part.parameters(recurse=False), *part.buffers(recurse=False)):
@@ -238,6 +242,6 @@ def _check(name: str, part: nn.Module) -> None:
     if rates:
         name, value = next(iter(rates.items()))
         raise ValueError(
-            f"freeze: {label} is in training mode with {name}={value}, so its results are random or change its "
-            "statistics; call model.eval() first"
+            f"freeze: {label} is in training mode with {name}={value}, so two calls can give different results; call "
+            "model.eval() first"
         )

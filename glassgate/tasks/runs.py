@@ -124,7 +124,7 @@ class Run:
         write(self.path / CHECKPOINT, save(_contiguous(tensors), {_STATE: json.dumps(state)}))
 
     def load_checkpoint(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
-        """Read the checkpoint's tensors and state; None if there is no checkpoint yet.
+        """Read the checkpoint's tensors and state; None before the first checkpoint.
 
         Raises:
             RunError: the file is damaged

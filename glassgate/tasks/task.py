@@ -40,7 +40,8 @@ from glassgate.tasks.training.rate_finder import RateSearch, find_rate
 from glassgate.tasks.training.scoring import outputs, score
 from glassgate.tasks.wording import plural
 
-_LONGER = 4  # epochs are bounded by this multiple of the number chosen by data size, while the dev score improves
+# If the dev score improves, training continues for up to this multiple of the epochs that the data size determines.
+_MAX_EXTENSION = 4
 
 __all__ = ["Split", "Task", "Vocabularies"]
 
@@ -59,7 +60,7 @@ class Task(Definition[OptionsType, Example, Prediction]):
         paths, train = self.options, self.options.training_file
         if train is None:
             if paths.dev or paths.test:
-                raise OptionError("--dev and --test go with --data; give the file to train on, too")
+                raise OptionError("--dev and --test need --data; give the training file, too")
             return self.read_builtin()
         if not (paths.dev or paths.test):
             return self.hold_out(self.read(train, progress=progress), paths.held_out)
@@ -113,7 +114,7 @@ class Task(Definition[OptionsType, Example, Prediction]):
             return self._train(encoded, threads, folder, progress, processes)
 
     def options_for(self, train: Lengths) -> OptionsType:
-        """Return the options, with those left open set by the size of the training data.
+        """Return the options; the size of the training data determines those that the user did not set.
 
         Args:
             train: the number of tokens of each training sequence
@@ -121,8 +122,10 @@ class Task(Definition[OptionsType, Example, Prediction]):
         options = self.requested
         size = by_size(self.batching().examples(train), options.batch_size, options.epochs)
         rate = options.rate_for(size.batch_size)
-        most = options.max_epochs or (0 if options.epochs else _LONGER * size.epochs)
-        return replace(options, batch_size=size.batch_size, epochs=size.epochs, max_epochs=most, learning_rate=rate)
+        max_epochs = options.max_epochs or (0 if options.epochs else _MAX_EXTENSION * size.epochs)
+        return replace(
+            options, batch_size=size.batch_size, epochs=size.epochs, max_epochs=max_epochs, learning_rate=rate
+        )
 
     def _find_rate(self, train: Sequence[Encoded], threads: int, processes: Group) -> RateSearch:
         """Set the learning rate to the one at which the loss falls fastest."""
@@ -268,11 +271,11 @@ class Task(Definition[OptionsType, Example, Prediction]):
     def _load_weights(self, run: Run) -> None:
         saved, expected = run.load_model(), self.network.state_dict()
         for name in sorted(saved.keys() | expected.keys()):
-            here, there = (tuple(each[name].shape) if name in each else "missing" for each in (saved, expected))
-            if here != there:
+            got, needed = (tuple(each[name].shape) if name in each else "missing" for each in (saved, expected))
+            if got != needed:
                 raise RunError(
-                    f"{run.path}: the weights do not fit the options in run.json ({name} is {here}, and {there} by the "
-                    "options); copy the folder again, or train again"
+                    f"{run.path}: the weights do not fit the options in run.json ({name}: expected {needed}, got "
+                    f"{got}); copy the folder again, or train again"
                 )
         self.network.load_state_dict(saved)
 

@@ -173,7 +173,7 @@ def test_ctrl_c_tells_how_to_resume_and_resuming_ends_the_run(files: Path, tmp_p
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["walk"], "no command 'walk'; there are train, evaluate"),
+        (["walk"], "unknown command 'walk'; the commands are train, evaluate"),
         (["train", "walking"], "no task is called 'walking'; there are tagging"),
         (["train"], "expected a task as the first word, or --resume RUN; the tasks are tagging, "),
         (
@@ -273,7 +273,7 @@ def test_threads_do_not_spin_while_they_wait() -> None:
 def test_module_is_the_command() -> None:
     done = subprocess.run([sys.executable, "-m", "glassgate", "walk"], capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert done.stderr.startswith("glassgate: no command 'walk'")
+    assert done.stderr.startswith("glassgate: unknown command 'walk'")
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:

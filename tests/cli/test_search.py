@@ -1,4 +1,4 @@
-"""`glassgate search`: the index beside a run, matches of a text and of a sequence, and messages about mistakes."""
+"""`glassgate search`: the index of a run, matches of a text and of a sequence, and messages about mistakes."""
 
 import json
 from pathlib import Path

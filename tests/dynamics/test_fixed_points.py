@@ -19,6 +19,7 @@ def test_points_of_independent_units_are_known(tmp_path: Path) -> None:
     root = 0.9575040240772687
     want = torch.cartesian_prod(*[torch.tensor([-root, 0.0, root], dtype=torch.float64)] * 2)
     assert len(found) == 9
+    assert (found.speeds.diff() >= 0).all()  # slowest first
     assert (torch.cdist(want, found.states).amin(1) < 1e-9).all()
     assert int(found.stable.sum()) == 4
     assert sorted(found.unstable_directions.tolist()) == [0, 0, 0, 0, 1, 1, 1, 1, 2]

@@ -96,7 +96,7 @@ def test_matrices_can_stay_in_float32():
     model, x = nn.Sequential(layer), noise(1, 4, 2, 16).float()
     kept = gg.freeze(model, "int8", keep=["0.weight_*"])
     assert torch.equal(kept(x)[0], gg.freeze(model)(x)[0])
-    with pytest.raises(ValueError, match=r"keep has 'weight_x', which fits none of the parameters \['bias_hh_l0'"):
+    with pytest.raises(ValueError, match=r"keep has 'weight_x', which matches none of the parameters \['bias_hh_l0'"):
         gg.freeze(layer, "int8", keep=["weight_x"])
 
 

@@ -61,7 +61,7 @@ def test_where_attention_looked(attentive: Classification) -> None:
     assert shown.weights.tolist() == [answer.attention]
     assert " ".join(shown.source) == example.content
     with pytest.raises(
-        OptionError, match="pooling: this run was trained with last; train one with --pooling attention"
+        OptionError, match="pooling: expected a run with attention, got last; train with --pooling attention"
     ):
         trained(texts(8), epochs=1, pooling="last").attend(example)
 

@@ -95,7 +95,7 @@ def test_weights_of_another_model(run: Path) -> None:
     (run / "run.json").write_text(json.dumps(content))
     with pytest.raises(
         RunError,
-        match=r"do not fit the options in run.json \(.* is \(.*\), and .* by the options\); copy the folder again",
+        match=r"do not fit the options in run.json \(.*: expected .*, got \(.*\)\); copy the folder again",
     ):
         Tagging.load(run)
 

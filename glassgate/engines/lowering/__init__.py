@@ -1,1 +1,1 @@
-"""A whole pass of one direction as a typed program that any backend can emit; no vectors, caches or addresses."""
+"""A whole pass of one direction as a typed program, without vectors, caches or addresses, for any backend."""

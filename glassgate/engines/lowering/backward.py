@@ -118,7 +118,7 @@ class _Backward(PassLowering):
             case "hr_t", _:
                 assert isinstance(args[0], Value)
                 return b.contract(self.per_row(args[0], "P"), self.weights["weight_hr"], "P", name)
-        return self.leaf(node, args)
+        return self.common_value(node, args)
 
     def _transposed(self, d: dict[str, Value], axis: str, name: str) -> Value:
         """The gradient of the left operand of a recurrent matrix product, from the gradients of its gates."""
@@ -127,7 +127,7 @@ class _Backward(PassLowering):
         units = "U" if self.cell.heads > 1 else "H"
         over = (self.axis_of_gates[gates], units)
         product = b.contract(self.by_head(stacked, "H"), self.rows("weight_hh", gates), over)
-        return self.together(product, axis, name)
+        return self.join_heads(product, axis, name)
 
     def _result(self, what: str, k: int | str, axis: str) -> Value:
         """A result of the backward graph, broadcast to every row and unit."""
@@ -136,9 +136,9 @@ class _Backward(PassLowering):
     def _write(self) -> None:
         """Write the sequences that are read after the loop, and recorded gradients."""
         b, outputs = self.b, self.trace.backward.outputs
-        if self.gradients:
-            d = [self._result("d_pre", k, "H") for k in range(len(self.gradients))]
-            self.d_pre = b.write(b.stack(d, self.axis_of_gates[tuple(self.gradients)], "d_pre"))
+        if self.gate_of_column:
+            d = [self._result("d_pre", k, "H") for k in range(len(self.gate_of_column))]
+            self.d_pre = b.write(b.stack(d, self.axis_of_gates[tuple(self.gate_of_column)], "d_pre"))
             if self.trace.rows:
                 self.outputs[Port(Role.D_GATE, "d_pre")] = self.d_pre
         for what, k in outputs:
@@ -153,7 +153,7 @@ class _Backward(PassLowering):
     def _columns(self, gates: tuple[str, ...], columns: list[int], name: str) -> Value:
         """The gradients of the matrix products of some gates at every step."""
         return self.b.take(
-            self.d_pre, self.axis_of_gates[tuple(self.gradients)], columns, self.axis_of_gates[gates], name
+            self.d_pre, self.axis_of_gates[tuple(self.gate_of_column)], columns, self.axis_of_gates[gates], name
         )
 
     def _input_weight_gradients(self) -> None:
@@ -175,7 +175,7 @@ class _Backward(PassLowering):
     def _recurrent_weight_gradients(self) -> None:
         b, parts, biases = self.b, [], []
         for u, gates in self.groups():
-            d = self._columns(gates, [k for k in (self.product(u, gate) for gate in gates) if k is not None], "d_hh")
+            d = self._columns(gates, [k for k in (self.column_of(u, gate) for gate in gates) if k is not None], "d_hh")
             k = next((k for k, left in enumerate(self.trace.left) if left is u), None)
             left = self.before[u.args[0]] if k is None else self.sequences[f"left{k}"]
             left = self.by_head(left, self.out, left=True)

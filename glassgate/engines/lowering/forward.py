@@ -54,14 +54,14 @@ class PassLowering:
     def __init__(self, cell: Equations, trace: Trace, form: Form, backward: bool) -> None:
         self.cell, self.trace, self.form = cell, trace, form
         self.products = [*trace.hh_only, *trace.shared]
-        self.gradients = [*(node.args[0] for node in self.products), *trace.ih_only]
-        """The gate of each column of `d_pre`."""
+        self.gate_of_column = [*(node.args[0] for node in self.products), *trace.ih_only]
+        """The gate of each column of `d_pre`, the gradients of the pre-activations."""
         self.ih_gates = tuple(gate for gate in cell.gates if gate in trace.ih)
         self.axis_of_gates: dict[tuple[str, ...], str] = {cell.gates: "G"}
         for gates in [
             self.ih_gates,
             *(gates for _, gates in self.groups()),
-            *([tuple(self.gradients)] if backward else []),
+            *([tuple(self.gate_of_column)] if backward else []),
         ]:
             self.axis_of_gates.setdefault(gates, f"G{len(self.axis_of_gates)}")
         title = f"{'backward' if backward else 'forward'} pass{' of the reverse direction' if form.reverse else ''}"
@@ -78,10 +78,10 @@ class PassLowering:
     def groups(self) -> list[tuple[Node, tuple[str, ...]]]:
         """The row vectors that recurrent weights multiply, each with its gates in the order of the weights."""
         lefts = list(dict.fromkeys(node.args[1] for node in self.products))
-        return [(u, tuple(g for g in self.cell.gates if self.product(u, g) is not None)) for u in lefts]
+        return [(u, tuple(g for g in self.cell.gates if self.column_of(u, g) is not None)) for u in lefts]
 
-    def product(self, u: Node, gate: str) -> int | None:
-        """The column of `d_pre` of a gate's product with a row vector; None if the step does not compute it."""
+    def column_of(self, u: Node, gate: str) -> int | None:
+        """The column of `d_pre` for the product of a gate's weights and a row vector; None if the step has none."""
         return next((k for k, node in enumerate(self.products) if node.args[0] == gate and node.args[1] is u), None)
 
     def _axes(self) -> list[Axis]:
@@ -139,11 +139,11 @@ class PassLowering:
         to = ("K", "V" if left else "U") if self.cell.heads > 1 else ("J" if left else axis,)
         return self.b.reshape(x, {*x.type.axes} - {axis} | {*to})
 
-    def together(self, x: Value, axis: str, name: str = "") -> Value:
+    def join_heads(self, x: Value, axis: str, name: str = "") -> Value:
         """The inverse of `by_head`: a value with the units of all heads along one axis."""
         return self.b.reshape(x, {*x.type.axes} - {"J", "K", "U", "V"} | {axis}, name)
 
-    def leaf(self, node: Node, args: tuple[Value | float, ...]) -> Value:
+    def common_value(self, node: Node, args: tuple[Value | float, ...]) -> Value:
         """The value of a node that both the forward and the backward graph can contain."""
         b, name = self.b, node.name or ""
         match node.op, node.args:
@@ -172,7 +172,7 @@ class PassLowering:
         return self.b.broadcast(x, ("N", axis))
 
     def kept(self) -> dict[Key, Port]:
-        """The values that the forward pass keeps in addition to the states, by column."""
+        """The port of each value that the forward pass keeps in addition to the states."""
         return {key: Port(Role.KEPT, f"{key[0]}{key[1]}") for key in self.trace.saved if key[0] != "state"}
 
 
@@ -229,7 +229,7 @@ class _Forward(PassLowering):
             case "hr", _:
                 assert isinstance(args[0], Value)
                 return b.contract(self.per_row(args[0], "H"), self.weights["weight_hr"], "H", name)
-        return self.leaf(node, args)
+        return self.common_value(node, args)
 
     def _input_halves(self) -> Value | None:
         """`W_ih x + b_ih` of all steps, plus `b_hh` for gates of which the step uses only the sum of both halves."""
@@ -263,7 +263,7 @@ class _Forward(PassLowering):
         if u not in self.by_left:
             left = self.by_head(self.per_row(self.values[u], self.out), self.out, left=True)
             product = b.contract(left, self.rows("weight_hh", gates), "J" if self.cell.heads == 1 else "V", "Wh")
-            self.by_left[u] = self.together(product, "H")
+            self.by_left[u] = self.join_heads(product, "H")
         half = b.block(self.by_left[u], self.axis_of_gates[gates], gates.index(gate), "" if node.op == "hh" else name)
         if node.op == "sum" or not self.form.bias:
             return half

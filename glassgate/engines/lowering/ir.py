@@ -201,7 +201,7 @@ class Carry:
 
 @dataclass(frozen=True)
 class Read:
-    """A value `at` inside the loop: the element of `sequence` at the current step."""
+    """Defines `at`, a value inside the loop: the element of `sequence` at the current step."""
 
     sequence: Value
     at: Value
@@ -209,7 +209,7 @@ class Read:
 
 @dataclass(frozen=True)
 class Write:
-    """A value `sequence` after the loop: the `value` of every step."""
+    """Defines `sequence`, a value after the loop: `value` of every step."""
 
     value: Value
     sequence: Value
@@ -267,7 +267,7 @@ class Role(Enum):
     D_FINAL = "d_final state"
     D_GATE = "d_gate"
     D_NEW = "d_new state"
-    """The whole gradient of a new state, for recordings."""
+    """The total gradient of a new state, for recordings."""
 
 
 class Port(NamedTuple):

@@ -13,8 +13,7 @@ from torch import Tensor
 from glassgate.tasks.classification.network import Classifier, Scores
 from glassgate.tasks.classification.options import ClassificationOptions
 from glassgate.tasks.data import labelled as labelled_files
-from glassgate.tasks.data import records
-from glassgate.tasks.data import texts as text
+from glassgate.tasks.data import records, texts
 from glassgate.tasks.data.batches import Batch, Encoded
 from glassgate.tasks.data.labelled import Labelled
 from glassgate.tasks.data.number_labels import scale
@@ -54,7 +53,7 @@ class Classification(Task[ClassificationOptions, Labelled, Answer]):
     """Find the label of a text or a series.
 
     Example:
-        >>> rows = [Labelled("what a fine day", "good"), Labelled("what a foul day", "bad")]
+        >>> rows = [Labelled("such a fine day", "good"), Labelled("such a foul day", "bad")]
         >>> task = Classification(ClassificationOptions(hidden_size=8, epochs=20, learning_rate=0.1, least_count=1))
         >>> _ = task.fit(Split(rows))
         >>> task.predict([Labelled("a fine day")])[0].label
@@ -133,7 +132,7 @@ class Classification(Task[ClassificationOptions, Labelled, Answer]):
                 source,
                 None,
                 f"expected at least 2 different labels, got {labels.symbols or 'none'}; "
-                "add rows with another one, or choose another --label-column",
+                "add rows with another label, or choose another --label-column",
             )
         first = examples[0].content
         if not isinstance(first, np.ndarray):
@@ -181,12 +180,12 @@ class Classification(Task[ClassificationOptions, Labelled, Answer]):
     def decode(self, output: Scores, batch: Batch) -> list[Answer]:
         symbols = self.vocabularies["labels"].symbols
         answers = []
-        for row, (chances, length) in enumerate(
+        for row, (probabilities, length) in enumerate(
             zip(output.labels.float().softmax(-1).tolist(), batch["lengths"].tolist(), strict=True)
         ):
             weights = None if output.attention is None else output.attention[row, :length].tolist()
-            best = symbols[max(range(len(symbols)), key=chances.__getitem__)]
-            answers.append(Answer(best, dict(zip(symbols, chances, strict=True)), weights))
+            best = symbols[max(range(len(symbols)), key=probabilities.__getitem__)]
+            answers.append(Answer(best, dict(zip(symbols, probabilities, strict=True)), weights))
         return answers
 
     def text(self, example: Labelled, prediction: Answer) -> str:
@@ -215,7 +214,7 @@ class Classification(Task[ClassificationOptions, Labelled, Answer]):
         (answer,) = self.predict([example])
         if answer.attention is None:
             raise OptionError(
-                f"pooling: this run was trained with {self.options.pooling}; train one with --pooling attention"
+                f"pooling: expected a run with attention, got {self.options.pooling}; train with --pooling attention"
             )
         return Attended(self.steps(example), [answer.label], np.array([answer.attention]))
 
@@ -231,7 +230,7 @@ class Classification(Task[ClassificationOptions, Labelled, Answer]):
             raise DataError(
                 example.source, example.line, "expected a text, as in training, got a series; give a file of texts"
             )
-        units = text.split(content, self.options.unit) if isinstance(content, str) else content
+        units = texts.split(content, self.options.unit) if isinstance(content, str) else content
         if (raw := self._raw_text(example)) is not None:
             units = raw.refined(units)
         if not units:
@@ -239,7 +238,7 @@ class Classification(Task[ClassificationOptions, Labelled, Answer]):
         return units
 
     def _raw_text(self, example: Labelled) -> RawText | None:
-        """The splitter for unlabelled raw text, for a run that reads words; None otherwise."""
+        """The tokeniser of raw text without a label, if the run reads words; None otherwise."""
         known = vars(self).get("vocabularies", {}).get("units")
         if example.label is not None or known is None or self.options.unit not in ("word", "token"):
             return None
@@ -256,6 +255,6 @@ class Classification(Task[ClassificationOptions, Labelled, Answer]):
             raise DataError(
                 example.source,
                 example.line,
-                f"expected a series of {channels} channels, as in training, got {got}; give data like that of training",
+                f"expected a series of {channels} channels, as in training, got {got}; use data with the same channels",
             )
         return content

@@ -101,7 +101,9 @@ def _copied(key: object, stream: BinaryIO) -> Path:
                     copy.write(block)
         except OSError as error:
             raise DataError(
-                STDIN, None, f"could not be copied to a temporary file ({error}); set TMPDIR to a folder with more room"
+                STDIN,
+                None,
+                f"could not be copied to a temporary file ({error}); set TMPDIR to a folder with more space",
             ) from None
         _COPIES[key] = _Copy(path, digest.hexdigest())
     return _COPIES[key].path
@@ -178,7 +180,7 @@ def opened(path: str | Path) -> Iterator[BinaryIO]:
     Raises:
         DataError: the file is missing, a folder, a device or damaged, or cannot be opened
     """
-    with _opened_raw(local(path), path) as file, _unpacked(path, file) as content:
+    with _opened_raw(local(path), path) as file, _decompressed_content(path, file) as content:
         yield content
 
 
@@ -201,30 +203,38 @@ def _opened_raw(path: str | Path, named: str | Path | None = None) -> Iterator[B
 
 
 @contextmanager
-def _unpacked(path: str | Path, file: BinaryIO) -> Iterator[BinaryIO]:
+def _decompressed_content(path: str | Path, file: BinaryIO) -> Iterator[BinaryIO]:
     """The content of a file that may be compressed."""
     first = file.peek(8)[:8] if isinstance(file, io.BufferedReader) else b""
-    packed = next((name for mark, name in _PACKED.items() if first.startswith(mark)), None)
+    compression = next((name for mark, name in _COMPRESSIONS.items() if first.startswith(mark)), None)
     try:
-        content = file if packed is None else _decompressed(path, file, packed)
+        content = file if compression is None else _decompressed(path, file, compression)
         with content:
             yield content
     except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile, zipfile.BadZipFile) as error:
-        raise DataError(path, None, f"its compressed content is damaged ({error}); download or make it again") from None
+        raise DataError(
+            path, None, f"its compressed content is damaged ({error}); download or create it again"
+        ) from None
 
 
-_PACKED = {b"\x1f\x8b": "gzip", b"\xfd7zXZ\0": "xz", b"BZh": "bzip2", b"\x28\xb5\x2f\xfd": "zstd", b"PK\3\4": "zip"}
+_COMPRESSIONS = {
+    b"\x1f\x8b": "gzip",
+    b"\xfd7zXZ\0": "xz",
+    b"BZh": "bzip2",
+    b"\x28\xb5\x2f\xfd": "zstd",
+    b"PK\3\4": "zip",
+}
 
 
-def _decompressed(path: str | Path, file: BinaryIO, packed: str) -> BinaryIO:
-    if packed == "zstd":
+def _decompressed(path: str | Path, file: BinaryIO, compression: str) -> BinaryIO:
+    if compression == "zstd":
         import pyarrow as pa
 
         return cast(BinaryIO, io.BufferedReader(pa.CompressedInputStream(pa.PythonFile(file, "r"), "zstd")))
-    if packed == "zip":
+    if compression == "zip":
         return cast(BinaryIO, io.BufferedReader(cast(Any, zipfile.ZipFile(file).open(_member(path, file)))))
-    reader: Any = {"gzip": gzip.GzipFile, "xz": lzma.LZMAFile, "bzip2": bz2.BZ2File}[packed]
-    return cast(BinaryIO, io.BufferedReader(reader(fileobj=file) if packed == "gzip" else reader(file)))
+    reader: Any = {"gzip": gzip.GzipFile, "xz": lzma.LZMAFile, "bzip2": bz2.BZ2File}[compression]
+    return cast(BinaryIO, io.BufferedReader(reader(fileobj=file) if compression == "gzip" else reader(file)))
 
 
 def members(path: str | Path) -> list[str]:
@@ -244,7 +254,7 @@ def _member(path: str | Path, file: BinaryIO) -> str:
     names = [each.filename for each in zipfile.ZipFile(file).infolist() if not each.is_dir()]
     if len(names) != 1:
         shown = ", ".join(names[:4]) + (", ..." if len(names) > 4 else "")
-        raise DataError(path, None, f"expected an archive of one file, got {len(names)}: {shown}; unpack it, give one")
+        raise DataError(path, None, f"expected an archive of one file, got {len(names)}: {shown}; extract one of them")
     return names[0]
 
 
@@ -281,7 +291,7 @@ def check_no_device(path: str | Path, file: BinaryIO) -> None:
         raise DataError(path, None, f"this is a device, not a file; {remedy}")
 
 
-_FOUND: dict[Identity, str] = {}
+_ENCODING_OF: dict[Identity, str] = {}
 """The encodings of the files that this process has read."""
 
 
@@ -295,9 +305,9 @@ def encoding_of(path: str | Path) -> str:
         DataError: the file cannot be read, is damaged UTF-8, or no encoding fits
     """
     key = identity(readable(path))
-    if key not in _FOUND:
-        _FOUND[key] = _detected(path)
-    return _FOUND[key]
+    if key not in _ENCODING_OF:
+        _ENCODING_OF[key] = _detected(path)
+    return _ENCODING_OF[key]
 
 
 def encoding_note(path: str | Path) -> str:
@@ -337,23 +347,23 @@ def _detected(path: str | Path) -> str:
 def _utf_16(path: str | Path) -> str:
     if _decodes(path, "utf_16"):
         return "utf_16"
-    raise DataError(path, None, "expected UTF-16, as its first bytes are its mark, got other bytes; save it again")
+    raise DataError(path, None, "expected UTF-16, because of its byte order mark, got invalid bytes; save it again")
 
 
 def _guessed(path: str | Path, sample: bytes) -> str:
     """The encoding of a file that is not UTF-8, guessed from a sample."""
     from charset_normalizer import from_bytes
 
-    read = sample.decode("utf-8", "replace")
-    bad = read.count("\N{REPLACEMENT CHARACTER}")
-    if sum(ord(character) > 127 for character in read) - bad > bad:
-        raise _damaged(path)
-    found = [
+    text = sample.decode("utf-8", "replace")
+    invalid = text.count("\N{REPLACEMENT CHARACTER}")
+    if sum(ord(character) > 127 for character in text) - invalid > invalid:
+        raise _damaged(path)  # most characters are valid UTF-8, so this is UTF-8 with damaged bytes
+    candidates = [
         (round(each.chaos, 2), -round(each.coherence, 1), place, _ENCODINGS[place])
         for each in from_bytes(sample, cp_isolation=list(_ENCODINGS))
         for place in [k for k, name in enumerate(_ENCODINGS) if name in (each.encoding, *each.could_be_from_charset)]
     ]
-    for *_, encoding in sorted(found):
+    for *_, encoding in sorted(candidates):
         if _decodes(path, encoding):
             return encoding
     raise _damaged(path)
@@ -380,7 +390,7 @@ def _damaged(path: str | Path) -> DataError:
             return DataError(
                 path,
                 number,
-                f"expected UTF-8, or another encoding throughout, got byte 0x{raw[error.start]:02x} in column "
+                f"expected UTF-8, or one other encoding, got byte 0x{raw[error.start]:02x} in column "
                 f"{error.start + 1}; correct the line, or convert the file: "
                 f"iconv -f ENCODING -t UTF-8 {path} > utf8{suffix_of(path)}",
             )

@@ -66,7 +66,7 @@ class Columns:
 
     Attributes:
         separator: the separator of the columns; empty for an Excel sheet
-        names: the names of the columns; numbers if there is no header
+        names: the names of the columns; numbers for a file without a header
         header: whether the first row contains the names of the columns
         text: the column of the texts, from 0
         label: the column of the labels; None without labels

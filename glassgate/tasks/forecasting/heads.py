@@ -74,7 +74,7 @@ class Head(ABC):
         """Return the point forecast of each step, `(...)`."""
 
     def quantiles(self, parameters: Tensor, levels: Sequence[float]) -> Tensor | None:
-        """Return quantiles, `(..., Q)`; None if there is no formula."""
+        """Return quantiles, `(..., Q)`; None for a distribution without a formula for them."""
         return None
 
     def sample(self, parameters: Tensor, scale: Tensor, draws: Draws) -> Tensor:

@@ -52,7 +52,7 @@ class CRF(nn.Module):
         inside = step_mask(lengths, scores)
         total = self.start + scores[:, 0]
         for step in range(1, scores.shape[1]):
-            # A matrix product is several times faster than logsumexp. The largest factor is 1, so there is no underflow
+            # A matrix product is several times faster than logsumexp. The largest factor is 1, which prevents underflow
             # unless the score of a transition is below -87.
             largest = total.detach().amax(1, keepdim=True)
             longer = ((total - largest).exp() @ factors).log() + largest + scores[:, step]

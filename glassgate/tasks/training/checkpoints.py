@@ -42,7 +42,7 @@ class Checkpointer:
 
     @property
     def best_epoch(self) -> int:
-        """The first epoch with the best dev score; the last epoch if there is no score, or if the best one is 0."""
+        """The first epoch with the best dev score; the last epoch without a score, or with a best score of 0."""
         scores = self._scores()
         best = max(scores)
         return len(scores) - 1 if best in (0, -math.inf) else scores.index(best)

@@ -154,7 +154,7 @@ class Training:
         network, batches = deepcopy(self.network).train(), self.order()
         middle = [*islice(batches, len(batches) // 2, len(batches) // 2 + 1)]
         (batch,) = map(self._to_device, Loader(self.data, middle, self.task.padding))
-        batch["continues"] = torch.zeros_like(batch["continues"])  # there is no state of a previous batch
+        batch["continues"] = torch.zeros_like(batch["continues"])  # the copy has no states from a previous batch
         optimizer = AdamW(network.parameters())
         with torch.random.fork_rng():
             for _ in range(2):  # the first one may compile kernels

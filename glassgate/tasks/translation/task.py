@@ -217,7 +217,7 @@ class Translation(Task[TranslationOptions, Pair, list[Translated]]):
 
     def _check_attention(self) -> None:
         if self.options.attention == "none":
-            raise OptionError("attention: this run was trained without; train one with --attention general, say")
+            raise OptionError("attention: expected a run with attention, got none; train with --attention general")
 
     @torch.inference_mode()
     def weights(self, source: np.ndarray, target: np.ndarray) -> np.ndarray:

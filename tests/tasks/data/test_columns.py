@@ -204,5 +204,7 @@ def test_a_compressed_text(tmp_path: Path) -> None:
     (tmp_path / "a.txt.gz").write_bytes(gzip.compress("salt\npepper\n".encode("utf-16")))
     assert "".join(read_text(tmp_path / "a.txt.gz", "character", "file")[0].units) == "salt\npepper\n"
     (tmp_path / "a.txt.gz").write_bytes(gzip.compress(b"salt\n")[:-4])
-    with pytest.raises(DataError, match=r"a\.txt\.gz: its compressed content is damaged .*; download or make it again"):
+    with pytest.raises(
+        DataError, match=r"a\.txt\.gz: its compressed content is damaged .*; download or create it again"
+    ):
         read_text(tmp_path / "a.txt.gz", "character", "file")

@@ -237,6 +237,7 @@ def test_copies_of_pipes_have_no_name_so_that_none_is_left_behind(
 def test_a_copy_that_has_no_room(data: dict[str, Path], piped: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", "/nowhere")
     with pytest.raises(
-        DataError, match=r"input: could not be copied to a temporary file \(.*\); set TMPDIR to a folder with more room"
+        DataError,
+        match=r"input: could not be copied to a temporary file \(.*\); set TMPDIR to a folder with more space",
     ):
         list(files.read_lines(piped(data["rows.csv"])))

@@ -207,7 +207,7 @@ def test_files_that_cannot_be_read(tmp_path: Path, read: Reader) -> None:
             b"a b\ncaf\xe9 N\n" + "café N\n".encode() * 3,
             "latin.txt:2: expected UTF-8, .* got byte 0xe9 in column 4; correct .* iconv -f ENCODING",
         ),
-        ("utf16.txt", "a b".encode("utf-16")[:-1], "utf16.txt: expected UTF-16, as its first bytes are its mark"),
+        ("utf16.txt", "a b".encode("utf-16")[:-1], "utf16.txt: expected UTF-16, because of its byte order mark"),
     ):
         with pytest.raises(DataError, match=message):
             read(write(tmp_path, name, content if read is not read_conllu else content.replace(b"a b", b"#")))

@@ -330,7 +330,7 @@ def test_one_label_alone() -> None:
 
 
 def test_dev_without_data() -> None:
-    with pytest.raises(OptionError, match="--dev and --test go with --data; give the file to train on, too"):
+    with pytest.raises(OptionError, match="--dev and --test need --data; give the training file, too"):
         Tagging(TaggingOptions(dev="dev.tsv")).fit()
 
 
