@@ -167,10 +167,10 @@ def _digits(cell: Cell) -> list[Finding]:
         truth = _states(cell, *exact)
         unavoidable = [_states(cell, *exact, _perturbed) for _ in range(5)]
         try:
-            found = _states(cell, weights, x, initial)
+            computed = _states(cell, weights, x, initial)
         except RuntimeError as error:
             return [Finding("runs in float32", False, f"it raised {type(error).__name__}: {error}")]
-        for name, value, ours, *others in zip(cell.state, truth, found, *unavoidable, strict=True):
+        for name, value, ours, *others in zip(cell.state, truth, computed, *unavoidable, strict=True):
             largest = float(value.abs().max())
             if COMPARED_RANGE[0] < largest < COMPARED_RANGE[1]:
                 off = _error_of_median_row(ours - value)

@@ -52,11 +52,11 @@ def convert(model: nn.Module, *, verbose: bool = False) -> nn.Module:
           (1): Custom(4, 4)
         )
     """
-    found = [named for named in model.named_modules(remove_duplicate=False) if _is_recurrent(named[1])]
+    recurrent = [named for named in model.named_modules(remove_duplicate=False) if _is_recurrent(named[1])]
     converted, counterparts = _swap(
         model, lambda part: _counterpart(part, NAMESAKES[type(part)]) if type(part) in NAMESAKES else None
     )
-    for name, part in found if verbose else ():
+    for name, part in recurrent if verbose else ():
         result = "replaced" if part in counterparts else f"kept: {_reason(part)}"
         print(f"{name or 'the model'}: {_text(part)} {result}")
     return converted

@@ -155,13 +155,13 @@ class gate_bias:
 
 def _cells(module: nn.Module) -> Iterator[tuple[Cell, Weights]]:
     """Every cell in a module, with its parameters by name."""
-    found = False
+    any_cell = False
     for part in module.modules():
         weights = getattr(part, "weights", None)
         if callable(weights):
-            found = True
+            any_cell = True
             yield from weights()
-    if not found:
+    if not any_cell:
         raise TypeError(f"init: the module must be or hold a recurrent layer of glassgate, got {type(module).__name__}")
 
 

@@ -72,8 +72,8 @@ def _windows(examples: Sequence[Tagged], symbols: list[str], names: list[str]) -
             cut = [number.get(unit, UNKNOWN) for unit in each.units[start : start + LENGTH]]
             missing = LENGTH - len(cut)
             units.append(cut + [UNKNOWN] * missing)
-            found = [label.get(name, NOTHING) for name in (each.labels or ())[start : start + LENGTH]]
-            labels.append(found + [NOTHING] * missing)
+            numbers = [label.get(name, NOTHING) for name in (each.labels or ())[start : start + LENGTH]]
+            labels.append(numbers + [NOTHING] * missing)
             lengths.append(len(cut))
     if not units:
         raise DataError(examples[0].source if examples else "data", None, "expected text to learn from, got none")
@@ -134,9 +134,9 @@ def _accuracy(reader: Reader, text: Text) -> float:
     right = counted = 0
     for start in range(0, len(text.units), 256):
         part = slice(start, start + 256)
-        found = reader(reader.embedding(text.units[part]), text.lengths[part]).argmax(-1)
+        predicted = reader(reader.embedding(text.units[part]), text.lengths[part]).argmax(-1)
         labelled = text.labels[part] != NOTHING
-        right += int((found == text.labels[part])[labelled].sum())
+        right += int((predicted == text.labels[part])[labelled].sum())
         counted += int(labelled.sum())
     return right / max(1, counted)
 
@@ -238,9 +238,9 @@ def _loss(models: Sequence[dict[str, Any]]) -> Picture:
         )
 
 
-def write(found: dict[str, Any], folder: Path) -> list[Path]:
+def write(measured: dict[str, Any], folder: Path) -> list[Path]:
     """Write `directions.html`, `directions.json` and the pictures; returns the files."""
-    taggers, models = found["taggers"], found["language_models"]
+    taggers, models = measured["taggers"], measured["language_models"]
     drawn = [
         _reach("taggers-reach", taggers, "a tagger"),
         _loss(models),
@@ -276,7 +276,7 @@ def write(found: dict[str, Any], folder: Path) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     files = [folder / "directions.html", folder / "directions.json"]
     write_file(files[0], html.encode())
-    write_json(files[1], json.loads(json.dumps(found)))
+    write_json(files[1], json.loads(json.dumps(measured)))
     for picture in drawn:
         files.append(folder / f"{picture.name}.svg")
         write_file(files[-1], picture.standing_alone.encode())

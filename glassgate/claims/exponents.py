@@ -21,9 +21,9 @@ def exponent(network: Network, problem: str, steps: int, seed: int) -> dict[str,
     """
     batch = PROBLEMS[problem].make(steps, ROWS, torch.Generator().manual_seed(seed))
     inputs = batch.inputs[: int(batch.lengths.min())]
-    found = gg.dynamics.lyapunov(network.layer, inputs, warm_up=int(WARM_UP * len(inputs)))
-    low, high = found.interval[0].tolist()
-    return {"exponent": float(found.exponents[0]), "low": low, "high": high}
+    spectrum = gg.dynamics.lyapunov(network.layer, inputs, warm_up=int(WARM_UP * len(inputs)))
+    low, high = spectrum.interval[0].tolist()
+    return {"exponent": float(spectrum.exponents[0]), "low": low, "high": high}
 
 
 def course_of(row: dict[str, Any]) -> list[str]:

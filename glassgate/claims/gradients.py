@@ -29,14 +29,14 @@ def flow(network: Network, problem: str, steps: int, seed: int) -> dict[str, Any
     # The index of the step that is k steps before the end of each sequence: (steps + 1, N).
     back = batch.lengths - 1 - torch.arange(steps + 1)[:, None]
     rows = torch.arange(ROWS)
-    found: dict[str, Any] = {}
+    norms: dict[str, Any] = {}
     for state in network.layer.cell.state:
-        found[state] = _mean_norm(tape.grad[f"layer0.forward.{state}"][back, rows])
+        norms[state] = _mean_norm(tape.grad[f"layer0.forward.{state}"][back, rows])
     if {"layer0.forward.f", "layer0.forward.c"} <= set(tape):
         forget = tape["layer0.forward.f"][back, rows]
         decay = torch.cat([torch.ones_like(forget[:1]), forget[:-1]]).cumprod(0)
-        found["own_path"] = _mean_norm(decay * tape.grad["layer0.forward.c"][batch.lengths - 1, rows])
-    return found
+        norms["own_path"] = _mean_norm(decay * tape.grad["layer0.forward.c"][batch.lengths - 1, rows])
+    return norms
 
 
 def _mean_norm(gradient: torch.Tensor) -> list[float]:

@@ -128,8 +128,8 @@ def _directions(argv: list[str]) -> None:
     console = Console(highlight=False)
     train, test = directions.text_of(*_tagged(arguments))
     settings = directions.Settings(updates=150, seeds=1) if arguments.quick else directions.Settings(800, 3)
-    found = directions.measure(train, test, settings, lambda line: console.print(line, soft_wrap=True))
-    _print_paths(console, directions.write(found, Path(arguments.output)))
+    measured = directions.measure(train, test, settings, lambda line: console.print(line, soft_wrap=True))
+    _print_paths(console, directions.write(measured, Path(arguments.output)))
 
 
 def _tagged(arguments: Namespace) -> tuple[Sequence[Any], Sequence[Any]]:

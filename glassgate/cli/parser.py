@@ -14,24 +14,24 @@ class Parser(ArgumentParser):
 
     def parse_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Namespace:  # type: ignore[override]
         """Parse the arguments of a command."""
-        found: Namespace
-        found, unknown = self.parse_known_args(args, namespace)
+        arguments: Namespace
+        arguments, unknown = self.parse_known_args(args, namespace)
         if unknown:
             name = unknown[0].partition("=")[0]
             near = difflib.get_close_matches(name, self._option_string_actions, n=1)
             message = f"unknown option {name}" if name.startswith("-") else f"one word too many, {name!r}"
             self.error(f"{message}; did you mean {near[0]}?" if near else message)
-        return found
+        return arguments
 
     def error(self, message: str) -> NoReturn:
         """Exit with an error message."""
         message = re.sub(
             r"^argument ([^:]+): invalid (\w+) value: (.*)$",
-            lambda found: f"{found[1]}: expected {_KINDS.get(found[2], found[2])}, got {found[3]}",
+            lambda match: f"{match[1]}: expected {_KINDS.get(match[2], match[2])}, got {match[3]}",
             message,
         )
-        if found := re.match(r"^argument ([^:]+): invalid choice: (.*) \(choose from (.*)\)$", message):
-            message = f"{found[1]}: expected one of {found[3].replace(chr(39), '')}, got {found[2]}"
+        if match := re.match(r"^argument ([^:]+): invalid choice: (.*) \(choose from (.*)\)$", message):
+            message = f"{match[1]}: expected one of {match[3].replace(chr(39), '')}, got {match[2]}"
         message = message.removeprefix("argument ")
         hint = "" if "; " in message else f"; see {self.prog} --help"
         self.exit(2, f"{self.prog}: {message}{hint}\n")

@@ -71,10 +71,10 @@ def command(argv: list[str]) -> None:
         raise OptionError(
             "--units: no unit is active at all marked steps, more than a standard deviation from its mean; name units"
         )
-    found = gg.dynamics.search(index, name, values[first:last], units, matches=arguments.matches)
+    hits = gg.dynamics.search(index, name, values[first:last], units, matches=arguments.matches)
     if arguments.json:
         matches: list[dict[str, Any]] = [
-            {**match._asdict(), "text": index.text(match.sequence, match.start, match.stop)} for match in found
+            {**match._asdict(), "text": index.text(match.sequence, match.start, match.stop)} for match in hits
         ]
         print(json.dumps({"state": name, "units": units, "matches": matches}))
         return
@@ -82,18 +82,18 @@ def command(argv: list[str]) -> None:
     console.print(_line(text[max(0, first - _AROUND) : first], text[first:last], text[last : last + _AROUND]))
     data = (index.about or {}).get("data", "")
     console.print(f"{name}, units {', '.join(map(str, units))}; {index.steps:,} steps of the {data} data\n")
-    for match in found:
+    for match in hits:
         around = [index.text(match.sequence, a, b) for a, b in _parts(match)]
         position = Text(f"{match.distance:5.2f}  {f'{match.sequence + 1}:{match.start + 1}':<10}", style="dim")
         console.print(position + _line(*around), soft_wrap=True)
-    frequent = Counter(" ".join(index.text(m.sequence, m.start, m.stop)) for m in found)
+    frequent = Counter(" ".join(index.text(m.sequence, m.start, m.stop)) for m in hits)
     same = [f"{word!r} {count}" for word, count in frequent.most_common(5) if count > 1]
     if same:
         console.print(f"\nmost frequent: {', '.join(same)}", soft_wrap=True)
     print(
         "distance: root mean square difference in standard deviations; then sequence:step. "
-        f"{found[-1].closer:.2%} of all windows are as close as the last match."
-        if found
+        f"{hits[-1].closer:.2%} of all windows are as close as the last match."
+        if hits
         else "no window fits",
         file=sys.stderr,
     )
@@ -101,9 +101,9 @@ def command(argv: list[str]) -> None:
 
 def _range(text: str) -> tuple[int, int]:
     """The first step, from 0, and the step after the last one."""
-    found = re.fullmatch(r"(\d+)(?:-(\d+))?", text.strip())
-    first = int(found[1]) if found else 0
-    last = int(found[2] or found[1]) if found else 0
+    match = re.fullmatch(r"(\d+)(?:-(\d+))?", text.strip())
+    first = int(match[1]) if match else 0
+    last = int(match[2] or match[1]) if match else 0
     if not 1 <= first <= last:
         raise OptionError(f"--steps: expected FIRST-LAST, counted from 1, such as 5-9, got {text!r}")
     return first - 1, last

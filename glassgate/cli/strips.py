@@ -53,14 +53,14 @@ def strips(study: Study, console: Console) -> Group:
 
 def _chosen(study: Study) -> list[tuple[str, np.ndarray, str]]:
     """The units to show: a name, values from -1 to 1 or 0 to 1, and the kind."""
-    found: list[tuple[str, np.ndarray, str]] = []
+    rows: list[tuple[str, np.ndarray, str]] = []
     labels = {each.label: each for each in study.directions}
     shown_units: set[tuple[str, int]] = set()
     for each in follows(study):
         if (each.direction, each.unit) not in shown_units and len(shown_units) < _UNITS:
             shown_units.add((each.direction, each.unit))
-            found += _of_unit(labels[each.direction], each.unit, f"{each.label[:14]} {_short(each.direction)}")
-    return found or _of_unit(study.directions[0], 0, _short(study.directions[0].label))
+            rows += _of_unit(labels[each.direction], each.unit, f"{each.label[:14]} {_short(each.direction)}")
+    return rows or _of_unit(study.directions[0], 0, _short(study.directions[0].label))
 
 
 def _of_unit(direction: Direction, unit: int, name: str) -> list[tuple[str, np.ndarray, str]]:

@@ -32,10 +32,10 @@ def loaded_as(kind: type[TaskType], arguments: Namespace) -> TaskType:
     Raises:
         RunError: it is a run of another task
     """
-    found = run_class(arguments.run)
-    if not issubclass(found, kind):
+    task_type = run_class(arguments.run)
+    if not issubclass(task_type, kind):
         raise RunError(
-            f"{arguments.run}: expected a run of {kind.name}, got one of {found.name}; "
+            f"{arguments.run}: expected a run of {kind.name}, got one of {task_type.name}; "
             f"train one: glassgate train {kind.name}"
         )
-    return found.load(arguments.run).frozen(arguments.precision)
+    return task_type.load(arguments.run).frozen(arguments.precision)

@@ -53,10 +53,10 @@ def command(argv: list[str]) -> None:
             file=sys.stderr,
         )
     line = 1
-    for pair, found in zip(pairs, task.predict(pairs), strict=True):
+    for pair, hypotheses in zip(pairs, task.predict(pairs), strict=True):
         print("\n" * ((pair.line or line) - line), end="")  # an empty line stays one
         line = (pair.line or line) + 1
-        for each in found[: arguments.n_best]:
+        for each in hypotheses[: arguments.n_best]:
             print(each.text if arguments.n_best == 1 else f"{line - 1}\t{each.score:.4f}\t{each.text}")
     if arguments.picture:
         shown = attention_picture(task.attend(replace(pairs[0], target=None)))

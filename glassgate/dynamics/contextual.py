@@ -181,8 +181,8 @@ def _value_and_phrase(value: Tensor) -> tuple[Tensor, Tensor]:
 
 def _depending_on_states(equations: Equations) -> set[Node]:
     """The new states other than the output, and the values that depend on them."""
-    found = set(equations.states[1:])
+    dependent = set(equations.states[1:])
     for node in equations.nodes:
-        if any(arg in found for arg in node.inputs):
-            found.add(node)
-    return found
+        if any(arg in dependent for arg in node.inputs):
+            dependent.add(node)
+    return dependent

@@ -98,8 +98,8 @@ def relevance(
         ...     def forward(self, tokens):
         ...         output, _ = self.lstm(self.embedding(tokens))
         ...         return self.linear(output[:, -1])
-        >>> found = gg.dynamics.relevance(Reader(), torch.tensor([[1, 5, 2, 7]]), target=1)
-        >>> found.tokens.shape, abs(found.unexplained) < 1e-5
+        >>> result = gg.dynamics.relevance(Reader(), torch.tensor([[1, 5, 2, 7]]), target=1)
+        >>> result.tokens.shape, abs(result.unexplained) < 1e-5
         (torch.Size([1, 4]), True)
     """
     check_choice("relevance", "method", method, METHODS)
@@ -117,8 +117,8 @@ def relevance(
         steps = features.shape[step_axis]
         phrases = torch.eye(steps, dtype=torch.bool, device=features.device)
         phrases = phrases.view(steps, *(steps if axis == step_axis else 1 for axis in range(features.dim() - 1)))
-        found = _contributions(model, input, target, arguments, layers, phrases)
-        tokens = found.movedim(0, step_axis) if features.dim() > 2 else found.flatten()
+        contributions = _contributions(model, input, target, arguments, layers, phrases)
+        tokens = contributions.movedim(0, step_axis) if features.dim() > 2 else contributions.flatten()
         return Relevance(tokens, None, scores.detach(), 0.0)
 
 
@@ -223,14 +223,14 @@ def _contributions(
         return _scored(model, input, target, arguments, lambda _: values)[0]
 
     def part(phrase: Tensor) -> Tensor:
-        found: Tensor = jvp(score, (features,), (features * phrase.unsqueeze(-1),))[1]
-        return found
+        derivative: Tensor = jvp(score, (features,), (features * phrase.unsqueeze(-1),))[1]
+        return derivative
 
     with torch.no_grad(), engine("reference"), _with_rule(layers, _contextual), warnings.catch_warnings():
         # torch.func raises this warning about its own functions when it is first used.
         warnings.filterwarnings("ignore", "`torch.jit.script` is deprecated", DeprecationWarning)
-        found: Tensor = vmap(part, chunk_size=PHRASES_AT_ONCE)(phrases)
-    return found
+        by_phrase: Tensor = vmap(part, chunk_size=PHRASES_AT_ONCE)(phrases)
+    return by_phrase
 
 
 def _gradient_times_input(
@@ -280,13 +280,13 @@ def _scored(model: nn.Module, input: Tensor, target: Target, arguments: Any, cha
     if input.is_floating_point():
         leaf = change(input)
         return _score(model(leaf, **arguments), target), leaf
-    found: list[Tensor] = []
+    changed: list[Tensor] = []
 
     def change_embedding(module: nn.Module, args: tuple[Any, ...], output: Tensor) -> Tensor:
         if output.shape[:-1] != input.shape:
             return output
-        found.append(change(output))
-        return found[-1]
+        changed.append(change(output))
+        return changed[-1]
 
     hooks = [
         module.register_forward_hook(change_embedding) for module in model.modules() if isinstance(module, nn.Embedding)
@@ -296,12 +296,12 @@ def _scored(model: nn.Module, input: Tensor, target: Target, arguments: Any, cha
     finally:
         for hook in hooks:
             hook.remove()
-    if len(found) != 1:
+    if len(changed) != 1:
         raise TypeError(
-            f"relevance: the token IDs {tuple(input.shape)} must be read by one nn.Embedding, {len(found)} read "
+            f"relevance: the token IDs {tuple(input.shape)} must be read by one nn.Embedding, {len(changed)} read "
             "them; call the part of the model after its embeddings with their output instead"
         )
-    return _score(output, target), found[0]
+    return _score(output, target), changed[0]
 
 
 def _score(output: Any, target: Target) -> Tensor:

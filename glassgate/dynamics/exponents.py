@@ -55,8 +55,8 @@ def lyapunov(layer: Recurrent, inputs: Tensor, k: int = 1, hx: Any = None, *, wa
         ...         return a.n
         >>> layer = gg.Recurrent(Linear(), 1, 2, bias=False)
         >>> _ = layer.weight_hh_l0.data.copy_(torch.tensor([[0.5, 0.0], [0.3, 0.25]]))
-        >>> found = gg.dynamics.lyapunov(layer, torch.zeros(2000, 1, 1), k=2)
-        >>> found.exponents.exp().round(decimals=3)
+        >>> result = gg.dynamics.lyapunov(layer, torch.zeros(2000, 1, 1), k=2)
+        >>> result.exponents.exp().round(decimals=3)
         tensor([0.5000, 0.2500], dtype=torch.float64)
     """
     network = Network("lyapunov", layer)

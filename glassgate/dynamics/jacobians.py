@@ -76,11 +76,11 @@ class Trajectory:
         They are the factors by which a small change of the states before step `start` grows or shrinks.
         """
         total = torch.eye(self.states.shape[2], dtype=torch.float64).expand(self.states.shape[1], -1, -1)
-        found = []
+        values = []
         for step in self.jacobians[start:]:
             total = step @ total
-            found.append(torch.linalg.svdvals(total))
-        return torch.stack(found)
+            values.append(torch.linalg.svdvals(total))
+        return torch.stack(values)
 
 
 def trajectory(layer: Recurrent, inputs: Tensor, hx: Any = None) -> Trajectory:

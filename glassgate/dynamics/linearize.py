@@ -120,10 +120,10 @@ class Linearization:
         start = {name: at.start for name, at in zip(self.equations.state, columns, strict=True)}
         d: dict[Node, dict[str, Tangent]] = {}
         for node in self.equations.nodes:
-            d[node] = found = self._tangent(node, values, d, d_input, start, size)
-            if gates and node in self._gate and found:
+            d[node] = tangents = self._tangent(node, values, d, d_input, start, size)
+            if gates and node in self._gate and tangents:
                 total = Tangent()
-                for part in found.values():
+                for part in tangents.values():
                     total = total.plus(part)
                 d[node] = {self._gate[node]: total}
         labels = (DIRECT, *self._gate.values()) if gates else ("total",)
@@ -196,7 +196,7 @@ class Linearization:
         operation = OPERATIONS.get(node.op)
         if operation is None or operation.derivative is None:
             return {}
-        found: dict[str, Tangent] = {}
+        by_label: dict[str, Tangent] = {}
         y = values[node]
         args = [values[arg] if isinstance(arg, Node) else arg for arg in node.args]
         ones = torch.ones_like(y)
@@ -205,5 +205,5 @@ class Linearization:
             if isinstance(arg, Node) and isinstance(partial, Tensor):
                 for label, part in d[arg].items():
                     scaled = part if partial is ones else part.scaled(partial.expand_as(y))
-                    found[label] = found[label].plus(scaled) if label in found else scaled
-        return found
+                    by_label[label] = by_label[label].plus(scaled) if label in by_label else scaled
+        return by_label

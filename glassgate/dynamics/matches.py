@@ -63,8 +63,8 @@ class Index:
         >>> *_, states = layer(torch.randn(50, 4, 2), return_states=True)
         >>> index = gg.dynamics.Index.of({name: v[:, n].detach() for name, v in states.items()} for n in range(4))
         >>> pattern = index.values("layer0.forward.h", 2)[10:15]
-        >>> found = gg.dynamics.search(index, "layer0.forward.h", pattern, units=[3, 5])
-        >>> found[0][:3]
+        >>> matches = gg.dynamics.search(index, "layer0.forward.h", pattern, units=[3, 5])
+        >>> matches[0][:3]
         (2, 10, 15)
     """
 
@@ -261,25 +261,25 @@ def search(
     distances = _distances(index, name, pattern.detach().float().cpu()[:, chosen], chosen)
     most = min(len(distances), matches * (2 * apart + 1))
     order = distances.topk(most, largest=False)
-    found: list[Match] = []
+    hits: list[Match] = []
     taken: list[int] = []
     valid = int(distances.isfinite().sum())
     for distance, at in zip(order.values.tolist(), order.indices.tolist(), strict=True):
-        if len(found) == matches or distance == float("inf"):
+        if len(hits) == matches or distance == float("inf"):
             break
         if all(abs(at - other) >= apart for other in taken):
             taken.append(at)
             sequence = int(torch.searchsorted(index.starts, at, right=True)) - 1
             first = at - int(index.starts[sequence])
             closer = int((distances <= distance).sum()) / valid
-            found.append(Match(sequence, first, first + length, distance, closer))
-    return found
+            hits.append(Match(sequence, first, first + length, distance, closer))
+    return hits
 
 
 def _distances(index: Index, name: str, pattern: Tensor, units: list[int]) -> Tensor:
     """The distance (T,) of the window that begins at each step; infinite if it crosses the end of a sequence."""
     length, total = len(pattern), index.steps
-    found = torch.full((total,), torch.inf)
+    distances = torch.full((total,), torch.inf)
     deviation = index.deviation[name][units].clamp_min(1e-6)
     step = index.step[name][units] / deviation
     target = ((pattern - index.low[name][units]) / deviation - _LEVELS / 2 * step).T
@@ -291,7 +291,7 @@ def _distances(index: Index, name: str, pattern: Tensor, units: list[int]) -> Te
         squares = conv1d(values.square().sum(0)[None, None], torch.ones(1, 1, length))[0, 0]
         products = conv1d(values[None], target[None])[0, 0]
         mean = (squares - 2 * products + target.square().sum()).clamp_min(0) / target.numel()
-        found[start : start + len(mean)] = mean.sqrt()
+        distances[start : start + len(mean)] = mean.sqrt()
     for end in index.starts[1:].tolist():
-        found[max(0, end - length + 1) : end] = torch.inf
-    return found
+        distances[max(0, end - length + 1) : end] = torch.inf
+    return distances

@@ -130,18 +130,20 @@ class Network:
             return torch.atleast_2d(states.detach().double())
         names = self._directions[0].cell.state
         parts = states if isinstance(states, tuple | list) else (states,)
-        found: dict[str, Tensor] = {}
+        by_label: dict[str, Tensor] = {}
         for state, by_layer in zip(names, parts, strict=False):
             for layer, value in enumerate(by_layer):
-                found[f"layer{layer}.{state}"] = torch.atleast_2d(torch.as_tensor(value).detach().double())
+                by_label[f"layer{layer}.{state}"] = torch.atleast_2d(torch.as_tensor(value).detach().double())
         widths = {slot.label: slot.columns.stop - slot.columns.start for slot in self.slots}
-        if found.keys() != widths.keys() or any(v.shape[-1] != widths[k] or v.dim() != 2 for k, v in found.items()):
+        if by_label.keys() != widths.keys() or any(
+            v.shape[-1] != widths[k] or v.dim() != 2 for k, v in by_label.items()
+        ):
             shapes = ", ".join(str(tuple(v.shape)) for v in parts if isinstance(v, Tensor))
             raise ShapeError(
                 f"{self.operation}: {name} must be (B, S) with S = {self.size}, the states {', '.join(widths)} side by "
                 f"side, or in the form of hx, got {shapes}"
             )
-        return torch.cat([found[label] for label in widths], 1)
+        return torch.cat([by_label[label] for label in widths], 1)
 
     def inputs(self, input: Tensor, rows: int) -> Tensor:
         """One input per row, (B, H_in), from (H_in,) or (B, H_in).
@@ -200,7 +202,7 @@ class Network:
         self, layers: Sequence[Linearization], states: Tensor, input: Tensor, gates: bool = False
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """The next states and their Jacobian as "total"; with `gates` also its parts, see `jacobian_by_gate`."""
-        every, found = list[Tensor](), list[dict[str, Tensor]]()  # one per slot
+        every, by_slot = list[Tensor](), list[dict[str, Tensor]]()  # one per slot
         below, d_below = input, None
         for layer, linearization in enumerate(layers):
             slots = self.slots_of(layer)
@@ -213,14 +215,14 @@ class Network:
                 d_output = d_output + d_below
             below, d_below = self._input_above(layer, new[0], below), d_output
             every += new
-            found += [total | part for total, part in zip(totals, parts, strict=True)]
-        labels = dict.fromkeys(label for of_slot in found for label in of_slot)
-        return torch.cat(every, 1), {label: self._side_by_side(label, found) for label in labels}
+            by_slot += [total | part for total, part in zip(totals, parts, strict=True)]
+        labels = dict.fromkeys(label for of_slot in by_slot for label in of_slot)
+        return torch.cat(every, 1), {label: self._side_by_side(label, by_slot) for label in labels}
 
     @staticmethod
-    def _side_by_side(label: str, found: Sequence[dict[str, Tensor]]) -> Tensor:
+    def _side_by_side(label: str, by_slot: Sequence[dict[str, Tensor]]) -> Tensor:
         """The rows of all slots in the Jacobian, (B, S, S), zero for a slot without this label."""
-        blocks = [of_slot[label] if label in of_slot else torch.zeros_like(of_slot["total"]) for of_slot in found]
+        blocks = [of_slot[label] if label in of_slot else torch.zeros_like(of_slot["total"]) for of_slot in by_slot]
         return torch.cat(blocks, 1) if len(blocks) > 1 else blocks[0].contiguous()
 
     def _by_autograd(self, states: Tensor, input: Tensor) -> tuple[Tensor, Tensor]:

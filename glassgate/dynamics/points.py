@@ -119,17 +119,17 @@ def fixed_points(
         >>> import torch, glassgate as gg
         >>> layer = gg.RNN(1, 2, bias=False)
         >>> _ = layer.weight_hh_l0.data.copy_(2.0 * torch.eye(2))  # each unit: h = tanh(2 h)
-        >>> found = gg.dynamics.fixed_points(layer, torch.zeros(1), torch.randn(200, 2))
-        >>> len(found), int(found.stable.sum())  # four corners, four saddles, and an unstable origin
+        >>> points = gg.dynamics.fixed_points(layer, torch.zeros(1), torch.randn(200, 2))
+        >>> len(points), int(points.stable.sum())  # four corners, four saddles, and an unstable origin
         (9, 4)
     """
     network = Network("fixed_points", layer)
     starts = network.flat(starts, "starts")
     x = network.inputs(input, 1)
-    found = _search(network, starts, x, tolerance, steps)
-    speeds = _speeds(network, found, x)
-    fixed = _without_duplicates(found[speeds <= tolerance], distance)
-    others = _without_duplicates(found[(speeds > tolerance) & (speeds <= slow)], distance)
+    ends = _search(network, starts, x, tolerance, steps)
+    speeds = _speeds(network, ends, x)
+    fixed = _without_duplicates(ends[speeds <= tolerance], distance)
+    others = _without_duplicates(ends[(speeds > tolerance) & (speeds <= slow)], distance)
     if len(fixed) and len(others):
         others = others[torch.cdist(others, fixed).amin(1) > distance]
     return _points(network, fixed, x, _points(network, others, x))

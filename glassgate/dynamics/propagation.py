@@ -87,23 +87,23 @@ def _scales(equations: Equations, gates: set[Node]) -> set[Node]:
     A function f with f(0) != 0, such as a sigmoid or an exponential, also counts. Otherwise a signal of 0 would get
     relevance.
     """
-    found: set[Node] = set()
+    scaling: set[Node] = set()
 
     def scales(node: Node) -> bool:
         if node in gates or node.op in ("size", "constant"):
             return True
         if node.op == "row_sum":
-            return node.args[0] in found
+            return node.args[0] in scaling
         if node.op not in OPERATIONS or node.op in MASKS:
             return False
-        if all(arg in found or arg.op in MASKS or arg.op == "parameter" for arg in node.inputs):
+        if all(arg in scaling or arg.op in MASKS or arg.op == "parameter" for arg in node.inputs):
             return True
         return len(node.inputs) == 1 and node.op not in ("add", "sub", "mul", "div") and _is_nonzero_at_zero(node)
 
     for node in equations.nodes:
         if scales(node):
-            found.add(node)
-    return found
+            scaling.add(node)
+    return scaling
 
 
 def _is_nonzero_at_zero(node: Node) -> bool:

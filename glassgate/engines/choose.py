@@ -213,8 +213,8 @@ def kernels_for(steps: Steps, directions: list[Direction]) -> Kernels | None:
 
 def choose(steps: Steps, directions: list[Direction]) -> Choice:
     """The engine that `run` selects for a call, and for each engine the reason why it cannot run the call."""
-    found = {name: _why_not(name, steps, directions, False, False) for name in engines()}
-    reasons = {name: None if reason is None else reason.text for name, reason in found.items()}
+    by_name = {name: _why_not(name, steps, directions, False, False) for name in engines()}
+    reasons = {name: None if reason is None else reason.text for name, reason in by_name.items()}
     requested = _requested.name
     name = requested if requested != "auto" else next(n for n in order(steps, directions) if reasons[n] is None)
     return Choice(name, reasons, BACKENDS[name].explain(steps, directions) if name in BACKENDS else None)

@@ -35,8 +35,9 @@ def quantised(weights: Weights, keep: Callable[[str], bool]) -> tuple[Weights, W
         chosen = [name for name in chosen if name != "weight_ih"]
     if any(name in weights and name not in chosen for name in MATRICES[1:]):
         chosen = [name for name in chosen if name == "weight_ih"]
-    found = {name: quantise(weights[name]) for name in chosen}
-    return weights | {name: v for name, (v, _) in found.items()}, {name: scale for name, (_, scale) in found.items()}
+    matrices = {name: quantise(weights[name]) for name in chosen}
+    integers = {name: v for name, (v, _) in matrices.items()}
+    return weights | integers, {name: scale for name, (_, scale) in matrices.items()}
 
 
 def quantise(matrix: Tensor) -> tuple[Tensor, Tensor]:

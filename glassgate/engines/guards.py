@@ -54,12 +54,12 @@ def _values(cell: Cell) -> tuple[tuple[_Path, Any], ...]:
 @constant
 def _globals(cell: Cell) -> tuple[tuple[_Path, tuple[tuple[str, Any], ...]], ...]:
     """For the cell and each inner cell, the numbers and strings that its step reads from globals."""
-    found = []
+    scalars = []
     for path, each in ((), cell), *islice(_reachable(cell, (), 0), _MOST_VALUES):
         if isinstance(each, Cell) and isinstance(step := getattr(type(each), "step", None), FunctionType):
             values = {name: step.__globals__.get(name) for name in sorted(globals_of(step.__code__))}
-            found.append((path, tuple((name, v) for name, v in values.items() if type(v) in _SCALARS and v == v)))
-    return tuple(found)
+            scalars.append((path, tuple((name, v) for name, v in values.items() if type(v) in _SCALARS and v == v)))
+    return tuple(scalars)
 
 
 def _reachable(value: Any, path: _Path, depth: int) -> Iterator[tuple[_Path, Any]]:

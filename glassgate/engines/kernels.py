@@ -164,8 +164,8 @@ class Prepared:
     def _holds_again(self) -> bool:
         """Whether cells whose attributes have changed still have the same equations."""
         self._cells = [(cell, projected, meaning_of(cell)) for cell, projected, _ in self._cells]
-        found = [meaning.found.get(projected) for _, projected, meaning in self._cells]
-        return all([equations is plan.equations for equations, plan in zip(found, self.passes.plans, strict=False)])
+        retraced = [meaning.traced.get(projected) for _, projected, meaning in self._cells]
+        return all([equations is plan.equations for equations, plan in zip(retraced, self.passes.plans, strict=False)])
 
     def run(
         self,

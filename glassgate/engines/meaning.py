@@ -34,7 +34,7 @@ class Meaning:
     def __init__(self, cell: Cell) -> None:
         self.cell, self.type = weakref.ref(cell, partial(_forget, id(cell))), type(cell)
         self.watch = Watch(cell)
-        self.found: dict[bool, Equations | str] = {}
+        self.traced: dict[bool, Equations | str] = {}
 
     def holds(self, cell: Cell) -> bool:
         """Whether these are still the equations of the cell."""
@@ -46,16 +46,16 @@ class Meaning:
         Args:
             projected: whether the output goes through `weight_hr`.
         """
-        found = self.found.get(projected)
-        if found is None:
+        traced = self.traced.get(projected)
+        if traced is None:
             cell = self.cell()
             assert cell is not None
             try:
-                found = interned(self._find(cell, projected))
+                traced = interned(self._find(cell, projected))
             except NotTraceable as error:
-                found = str(error)
-            self.found[projected] = found
-        return found
+                traced = str(error)
+            self.traced[projected] = traced
+        return traced
 
     def _find(self, cell: Cell, projected: bool) -> Equations:
         if isinstance(cell, GraphCell):
@@ -110,17 +110,17 @@ def current_equations(cell: Cell, projected: bool = False) -> Equations:
     Raises:
         NotTraceable: the step uses an operation that the kernels do not support; the message names it.
     """
-    found = meaning_of(cell).equations(projected)
-    if isinstance(found, str):
-        raise NotTraceable(found)
-    return found
+    traced = meaning_of(cell).equations(projected)
+    if isinstance(traced, str):
+        raise NotTraceable(traced)
+    return traced
 
 
 def cached_equations(cell: Cell, projected: bool) -> Equations:
     """The equations that were traced at the beginning of the call. Later changes of the cell are not detected."""
     known = _known.get(id(cell))
-    found = known.found.get(projected) if known is not None and known.cell() is cell else None
-    return found if isinstance(found, Equations) else current_equations(cell, projected)
+    traced = known.traced.get(projected) if known is not None and known.cell() is cell else None
+    return traced if isinstance(traced, Equations) else current_equations(cell, projected)
 
 
 def constant(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -132,8 +132,8 @@ def constant(function: Callable[..., Any]) -> Callable[..., Any]:
 @constant
 def untraceable(cell: Cell, projected: bool) -> str | None:
     """Why no kernel can express the cell, or None."""
-    found = meaning_of(cell).equations(projected)
-    return found if isinstance(found, str) else None
+    traced = meaning_of(cell).equations(projected)
+    return traced if isinstance(traced, str) else None
 
 
 def _refusal(cell: Cell, what: str) -> NotTraceable:

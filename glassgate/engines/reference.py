@@ -120,10 +120,10 @@ def _recorded(
     def store(states: tuple[Tensor, ...]) -> None:
         # Only a value with one number per row and unit can be the value of a gate.
         shape = at.stop - at.start, units
-        found = {name: gates[name] for name in cell.gates if name in gates and gates[name].shape == shape}
-        for name, value in found.items():
+        of_gates = {name: gates[name] for name in cell.gates if name in gates and gates[name].shape == shape}
+        for name, value in of_gates.items():
             recording.values.setdefault(name, value.new_zeros(rows, units))[at] = value.detach()
-        recorded = found | dict(zip(cell.state, states, strict=True))
+        recorded = of_gates | dict(zip(cell.state, states, strict=True))
         widths = {name: v.shape[1] for name, v in recorded.items()}
         for name, value in recorded.items():
             if value.requires_grad:

@@ -19,8 +19,8 @@ _TOLERANCE = 1e-6
 
 def difference(cell: Cell, equations: Equations) -> str | None:
     """The name of the first value or gradient in which the equations differ from the cell's step; None if all agree."""
-    found: str | None = in_new_thread(_difference, cell, equations)
-    return found
+    name: str | None = in_new_thread(_difference, cell, equations)
+    return name
 
 
 def _difference(cell: Cell, equations: Equations) -> str | None:
@@ -68,13 +68,13 @@ def _results(cell: Cell, weights: Weights, ih: Tensor, states: list[Tensor], noi
     noise = {name: v.clone() for name, v in noise.items()}
     new = advance(cell, parameters, leaves["W_ih x + b_ih"] * 1.0, before, noise)
     total: Any = sum((v * (k + 1 + v.detach().sign())).sum() for k, v in enumerate(new) if v.requires_grad)
-    found = {f"state {name!r}": v.detach() for name, v in zip(cell.state, new, strict=True)}
+    values = {f"state {name!r}": v.detach() for name, v in zip(cell.state, new, strict=True)}
     if isinstance(total, Tensor):
         d = torch.autograd.grad(total, list(leaves.values()), materialize_grads=True)
-        found |= {f"the gradient of {name}": v for name, v in zip(leaves, d, strict=True)}
+        values |= {f"the gradient of {name}": v for name, v in zip(leaves, d, strict=True)}
     else:
-        found |= {f"the gradient of {name}": torch.zeros_like(v) for name, v in leaves.items()}
-    return found
+        values |= {f"the gradient of {name}": torch.zeros_like(v) for name, v in leaves.items()}
+    return values
 
 
 def _equal(actual: Tensor, expected: Tensor) -> bool:

@@ -223,13 +223,13 @@ def chains_of(module: nn.Module) -> tuple[dict[str, list[Stage]], int, bool]:
     parts = [part for chain in chains.values() for part in chain]
     dtypes = {parameter.dtype for part in parts for parameter in part.parameters()}
     if len(dtypes) != 1 or not dtypes <= {torch.float32, torch.float64}:
-        found = ", ".join(sorted(map(str, dtypes))) or "none"
+        given = ", ".join(sorted(map(str, dtypes))) or "none"
         raise ExportError(
-            f"to_c: parameters must be all float32 or all float64, got {found}; call module.float() first"
+            f"to_c: parameters must be all float32 or all float64, got {given}; call module.float() first"
         )
     double = dtypes == {torch.float64}
     levels = {part: levels_of(part, "to_c") for part in parts if isinstance(part, Recurrent)}
-    block = max(_block([each for found in levels.values() for each in found], parts) // (2 if double else 1), 1)
+    block = max(_block([each for chain in levels.values() for each in chain], parts) // (2 if double else 1), 1)
     return (
         {key: _stages(chain, levels, block, f"{key}_" if key else "") for key, chain in chains.items()},
         block,

@@ -168,11 +168,11 @@ class _Emitter:
     @property
     def values(self) -> dict[str, int]:
         """The number of units of each value that a step stores, by name."""
-        found = {name: self.spec.widths.get(name, self.spec.hidden_size) for name in self.results.values()}
+        widths = {name: self.spec.widths.get(name, self.spec.hidden_size) for name in self.results.values()}
         for item in self.step.items:
             if item in self.stored:
-                found[self.stored[item]] = self.width[item.axis]
-        return found
+                widths[self.stored[item]] = self.width[item.axis]
+        return widths
 
     def _rename(self) -> None:
         """Name the edited states, and rename values whose names are reserved."""

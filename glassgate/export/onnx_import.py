@@ -130,14 +130,14 @@ class _Node:
         assert W is not None
         assert R is not None
         for d in range(W.shape[0]):
-            found = {"weight_ih": by_gate(W[d]), "weight_hh": by_gate(R[d])}
+            parameters = {"weight_ih": by_gate(W[d]), "weight_hh": by_gate(R[d])}
             if self.bias is not None:
                 halves = np.split(self.bias[d], 2)
-                found |= {"bias_ih": by_gate(halves[0]), "bias_hh": by_gate(halves[1])}
+                parameters |= {"bias_ih": by_gate(halves[0]), "bias_hh": by_gate(halves[1])}
             if isinstance(self.cell, cells.PeepholeLSTM) and self.peepholes is not None:
                 i, o, f = np.split(self.peepholes[d], 3)
-                found |= {"peep_i": i, "peep_o": o, "peep_f": f}
-            yield {name: torch.from_numpy(value) for name, value in found.items()}
+                parameters |= {"peep_i": i, "peep_o": o, "peep_f": f}
+            yield {name: torch.from_numpy(value) for name, value in parameters.items()}
 
 
 def _layers(nodes: list[_Node]) -> Iterator[tuple[str, Recurrent]]:
@@ -177,7 +177,7 @@ def _layer(nodes: list[_Node]) -> Recurrent:
         layer = Recurrent(node.cell, width, hidden, **options)
     else:
         layer = kind(width, hidden, cell=node.cell, **options)
-    for (_, weights), found in zip(layer.weights(), directions, strict=True):
-        for name, value in found.items():
+    for (_, weights), parameters in zip(layer.weights(), directions, strict=True):
+        for name, value in parameters.items():
             weights[name].copy_(value)
     return layer.eval()

@@ -287,7 +287,7 @@ class _Model:
         """Add inputs for the initial states. Returns them by the label of each direction, (N, W) each."""
         op = self.op
         directions = [direction for level in self.levels for direction in level.directions]
-        found: dict[str, list[ir.Value]] = {direction.label: [] for direction in directions}
+        by_direction: dict[str, list[ir.Value]] = {direction.label: [] for direction in directions}
         for state in self.layer.cell.state:
             first = [direction.initial[state].numpy() for direction in directions]
             if len({v.shape for v in first}) == 1:
@@ -301,8 +301,8 @@ class _Model:
                 ]
             for direction, value in zip(directions, each, strict=True):
                 shape = op.concat([self.rows, op.constant([direction.widths[state]])], 0)
-                found[direction.label].append(op("Expand", value, shape))
-        return found
+                by_direction[direction.label].append(op("Expand", value, shape))
+        return by_direction
 
     def finals(self, final: "Mapping[str, Sequence[ir.Value]]") -> "list[ir.Value]":
         """The final states as outputs, in the layout of the initial states."""

@@ -79,22 +79,22 @@ def verify_model(module: nn.Module, path: str | os.PathLike[str], examples: Sequ
         for inputs in examples:
             results = pytree.tree_leaves(module(*inputs))
             tensors = [leaf for leaf in pytree.tree_leaves(inputs) if isinstance(leaf, Tensor)]
-            found = model(**{input.name: value for input, value in zip(model.inputs, tensors, strict=True)})
-            compare(found, dict(zip(model.outputs, results, strict=True)), "to_onnx")
+            outputs = model(**{input.name: value for input, value in zip(model.inputs, tensors, strict=True)})
+            compare(outputs, dict(zip(model.outputs, results, strict=True)), "to_onnx")
     finally:
         module.train(training)
 
 
-def compare(found: dict[str, Tensor], expected: dict[str, Tensor], operation: str) -> None:
+def compare(computed: dict[str, Tensor], expected: dict[str, Tensor], operation: str) -> None:
     """Raise ExportError if results differ."""
     for name, value in expected.items():
-        if found[name].shape != value.shape:
+        if computed[name].shape != value.shape:
             raise ExportError(
-                f"{operation}: ONNX Runtime returns {name} of shape {tuple(found[name].shape)}, the layer "
+                f"{operation}: ONNX Runtime returns {name} of shape {tuple(computed[name].shape)}, the layer "
                 f"{tuple(value.shape)}; please report this, and pass verify=False only to look at the file"
             )
         largest = max(1.0, float(value.abs().max())) if value.numel() else 1.0
-        off = float((found[name] - value).abs().max()) if value.numel() else 0.0
+        off = float((computed[name] - value).abs().max()) if value.numel() else 0.0
         if not off <= TOLERANCE * largest:
             raise ExportError(
                 f"{operation}: ONNX Runtime and the layer differ in {name} by {off:.2g}, more than {TOLERANCE:g} of "

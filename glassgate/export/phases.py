@@ -167,8 +167,8 @@ class Step:
         gates = {
             port.name: self._at(written[value], None) for port, value in outputs if observed and port.role is Role.GATE
         }
-        self.items, found = _fuse_affine({**gates, **new})
-        self.new, self.gates = ({name: found[name] for name in names} for names in (new, gates))
+        self.items, fused = _fuse_affine({**gates, **new})
+        self.new, self.gates = ({name: fused[name] for name in names} for names in (new, gates))
 
     @property
     def phases(self) -> list[Phase]:
@@ -190,15 +190,15 @@ class Step:
     @property
     def crossing(self) -> set[Item]:
         """The values that a later phase or a matrix product reads."""
-        found: set[Item] = set()
+        crossing: set[Item] = set()
         for item in self.items:
             match item:
                 case Affine(products=products):
-                    found |= {product.left for product in products if not isinstance(product.left, State)}
+                    crossing |= {product.left for product in products if not isinstance(product.left, State)}
                 case Point(args=args):
                     wide = [arg for arg in args if isinstance(arg, Affine | Point) and arg.axis != "1"]
-                    found |= {arg for arg in wide if arg.phase != item.phase}
-        return found
+                    crossing |= {arg for arg in wide if arg.phase != item.phase}
+        return crossing
 
     def _name(self, base: str) -> str:
         """A unique name that starts with `base`."""
@@ -289,11 +289,11 @@ def _fixed_values(program: Pass, spec: DirectionSpec, base: Mapping[str, int]) -
     outputs = {Port(Role.KEPT, str(k)): value for k, value in enumerate(fixed)}
     empty = Loop(program.loop.axis, False, None, (), (), (), ())
     only = replace(program, inputs=weights, before=tuple(lines), loop=empty, after=(), outputs=outputs)
-    found = evaluate(only, {port: spec.weights[port.name] for port in weights}, {**base, "T": 0, "N": 1})
+    evaluated = evaluate(only, {port: spec.weights[port.name] for port in weights}, {**base, "T": 0, "N": 1})
     numbers = {}
     for port, value in outputs.items():
         axes = [k for k, axis in enumerate(value.type.axes) if axis in ("T", "N")]
-        numbers[value] = found[port].numpy().squeeze(tuple(axes)) if axes else found[port].numpy()
+        numbers[value] = evaluated[port].numpy().squeeze(tuple(axes)) if axes else evaluated[port].numpy()
     return numbers
 
 

@@ -33,12 +33,12 @@ def embedded(study: Study, runs: int = 1) -> tuple[dict[str, Any], str]:
     if share < 1:
         said += f" They are kept for {share:.0%} of the units: those that the page names, and those that vary most. "
         said += "Pictures and measures are of all units."
-    found = findings(study)
+    all_findings = findings(study)
     data = {
         "starts": study.starts,
         "steps": [list(each.steps) for each in study.passages],
         "said": [[[each.step, _choices(each.best), each.target] for each in p.said] for p in study.passages],
-        "parts": [_part(each, bits, share, named(study, found, each)) for each in study.directions],
+        "parts": [_part(each, bits, share, named(study, all_findings, each)) for each in study.directions],
         "connections": [
             {
                 "targets": each.targets,
@@ -54,15 +54,15 @@ def embedded(study: Study, runs: int = 1) -> tuple[dict[str, Any], str]:
         "causes": [list(each) for each in study.causes],
         "lapses": [list(each) for each in study.lapses],
         "follows": [list(each) for each in follows(study)],
-        "findings": [list(each) for each in found],
+        "findings": [list(each) for each in all_findings],
         "thresholds": study.thresholds,
     }
     return _rounded(data), said.strip()
 
 
-def named(study: Study, found: list[Finding], direction: Direction) -> list[int]:
+def named(study: Study, all_findings: list[Finding], direction: Direction) -> list[int]:
     """The units of a direction that the page names: in findings, in the ranking, and unit 0, which is shown first."""
-    units = {each.unit[1] for each in found if each.unit and each.unit[0] == direction.label}
+    units = {each.unit[1] for each in all_findings if each.unit and each.unit[0] == direction.label}
     units |= {each.unit for each in follows(study) if each.direction == direction.label}
     return sorted(units | {0})
 

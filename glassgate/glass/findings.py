@@ -256,7 +256,7 @@ class Finding(NamedTuple):
 
 def findings(study: Study) -> list[Finding]:
     """The findings of a study, in the order of the rules."""
-    found: list[Finding] = []
+    all_findings: list[Finding] = []
     for rule in RULES:
         large = [(each, limit) for each in rule.measure(study) if each.value > (limit := threshold(study, rule, each))]
         significant = [(low, each, limit) for each, limit in large if (low := each.interval().low) > limit]
@@ -264,8 +264,8 @@ def findings(study: Study) -> list[Finding]:
         for low, effect, limit in significant[: rule.most]:
             evidence = f"{rule.unit}: {effect.value:.2g}; lower end of the interval: {low:.2g}; threshold: {limit:.2g}"
             sentence, meaning = rule.sentence.format(**effect.words), rule.meaning.format(**effect.words)
-            found.append(Finding(rule.name, rule.section, sentence, meaning, evidence, rule.fault, effect.unit))
-    return found
+            all_findings.append(Finding(rule.name, rule.section, sentence, meaning, evidence, rule.fault, effect.unit))
+    return all_findings
 
 
 def threshold(study: Study, rule: Rule, effect: Effect) -> float:

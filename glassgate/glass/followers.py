@@ -29,9 +29,9 @@ def follows(study: Study) -> list[Follower]:
     """The unit that follows each mark most closely, in descending order; the step number is last."""
     best: dict[str, Follower] = {}
     for direction in study.directions:
-        for found in closest(study, direction):
-            if found.label not in best or found.correlation > best[found.label].correlation:
-                best[found.label] = found
+        for follower in closest(study, direction):
+            if follower.label not in best or follower.correlation > best[follower.label].correlation:
+                best[follower.label] = follower
     return sorted(
         best.values(), key=lambda each: (each.label == PLACE, each.label in GROUND, -round(each.correlation, 9))
     )
@@ -53,8 +53,8 @@ def closest(study: Study, direction: Direction) -> list[Follower]:
 def correlations(direction: Direction, marked: np.ndarray) -> np.ndarray:
     """The absolute correlation of each unit's state with each of several marks (S, M), (H, M)."""
     values = standard(direction.values[direction.states[-1]].astype(np.float64))
-    found: np.ndarray = np.abs(values.T @ standard(marked)) / max(1, len(marked))
-    return found
+    absolute: np.ndarray = np.abs(values.T @ standard(marked)) / max(1, len(marked))
+    return absolute
 
 
 def labelled(study: Study) -> bool:
@@ -75,18 +75,18 @@ def marks(study: Study, direction: Direction | None = None) -> dict[str, np.ndar
             if said.step is not None:
                 labels[start + said.step] = (said.target or said.best[0])[0]
     kinds = {label for label in labels if label is not None}
-    found: dict[str, np.ndarray] = {}
+    by_name: dict[str, np.ndarray] = {}
     if 1 < len(kinds) <= _MAX_LABELS and not _predicts_text(study):
-        found = {kind: np.array([label == kind for label in labels], float) for kind in sorted(kinds)}
+        by_name = {kind: np.array([label == kind for label in labels], float) for kind in sorted(kinds)}
     elif study.passages[0].series is None:
-        found = _of_text([step for passage in study.passages for step in passage.steps])
+        by_name = _of_text([step for passage in study.passages for step in passage.steps])
     else:
         channels = np.concatenate([_by_step(p.series, p.pace) for p in study.passages if p.series is not None])
         names = study.passages[0].names or [f"channel {k + 1}" for k in range(channels.shape[1])]
-        found = {name: channels[:, k] for k, name in enumerate(names[:12])}
+        by_name = {name: channels[:, k] for k, name in enumerate(names[:12])}
     order = -1 if direction is not None and direction.reverse else 1
-    found[PLACE] = np.concatenate([np.arange(float(len(p.steps)))[::order] for p in study.passages])
-    return {name: mark for name, mark in found.items() if _varies(mark)}
+    by_name[PLACE] = np.concatenate([np.arange(float(len(p.steps)))[::order] for p in study.passages])
+    return {name: mark for name, mark in by_name.items() if _varies(mark)}
 
 
 def _by_step(series: np.ndarray, pace: int) -> np.ndarray:
@@ -114,8 +114,10 @@ def _of_text(units: list[str]) -> dict[str, np.ndarray]:
     if not any(unit.isalpha() for text in units for unit in text[:1]):
         return {}  # step numbers of a recording without text
     names = ("inside quotes", "inside brackets", "place in the line", "a blank", "a capital", "a digit", "a line end")
-    found = dict(zip(names, np.array(rows, float).T, strict=True))
-    return found if found["a line end"].any() else {name: row for name, row in found.items() if "line" not in name}
+    classes = dict(zip(names, np.array(rows, float).T, strict=True))
+    if classes["a line end"].any():
+        return classes
+    return {name: row for name, row in classes.items() if "line" not in name}
 
 
 def _varies(mark: np.ndarray) -> bool:

@@ -75,9 +75,9 @@ def differentiate(
 
 def by_backward(study: Study, tape: Recorded) -> None:
     """Compute gradient flow from the gradients of a `backward()` that has run."""
-    found = Collected()
-    _collect(tape, study, range(len(study.passages)), found)
-    _fill(study, found, Collected())
+    collected = Collected()
+    _collect(tape, study, range(len(study.passages)), collected)
+    _fill(study, collected, Collected())
     study.evidence = "the loss"
 
 
@@ -120,7 +120,7 @@ def _backward(
     return tape, np.asarray(contributed.T.float().cpu())
 
 
-def _collect(tape: Recorded, study: Study, passages: Sequence[int], found: Collected, layer: str = "") -> None:
+def _collect(tape: Recorded, study: Study, passages: Sequence[int], collected: Collected, layer: str = "") -> None:
     """Add the norms of a backward pass to the curves of each state.
 
     Args:
@@ -140,7 +140,7 @@ def _collect(tape: Recorded, study: Study, passages: Sequence[int], found: Colle
             if grad is None:
                 continue
             grad = grad.detach().cpu()
-            curves, norms = found[f"{short}.{name}"], grad.norm(dim=-1).numpy()
+            curves, norms = collected[f"{short}.{name}"], grad.norm(dim=-1).numpy()
             of_step, direct = kept.get(f"{short}.{name}", (None, False))
             for row, passage in enumerate(passages):
                 at, one_step = origins[row]
@@ -172,14 +172,14 @@ def _origins(tape: Recorded, label: str) -> list[tuple[int | None, bool]]:
     top = [part for part in parts if part.layer == parts[-1].layer]
     top.sort(key=lambda part: part.direction != parts[number].direction)
     reads = [tape.read(f"{prefix}{part.label}").cpu().numpy() for part in top]
-    found: list[tuple[int | None, bool]] = []
+    origins: list[tuple[int | None, bool]] = []
     for row in range(reads[0].shape[1]):
         steps = next((np.flatnonzero(each[:, row]) for each in reads if each[:, row].any()), None)
         if steps is None:
-            found.append((None, False))
+            origins.append((None, False))
         else:
-            found.append((int(steps[0 if parts[number].direction else -1]), len(steps) == 1))
-    return found
+            origins.append((int(steps[0 if parts[number].direction else -1]), len(steps) == 1))
+    return origins
 
 
 def _fill(study: Study, after: Collected, before: Collected) -> None:

@@ -61,15 +61,15 @@ def ranges(cell: Cell, hidden_size: int = 8) -> dict[str, str]:
     rows = 64
     signs = torch.randint(2, (rows, len(cell.gates) * hidden_size), generator=random) * 2.0 - 1
     states = tuple(torch.randn(rows, hidden_size, generator=random) for _ in cell.state)
-    found: dict[str, Tensor] = {}
+    gates: dict[str, Tensor] = {}
 
     def take(name: str, value: object) -> None:
         if name in cell.gates and name not in cell.state and isinstance(value, Tensor):
-            found.setdefault(name, value)
+            gates.setdefault(name, value)
 
     with torch.no_grad(), trace_locals(take):
         advance(cell, weights, _EXTREME * signs, states)
-    return {name: _range(found[name]) for name in cell.gates if name in found}
+    return {name: _range(gates[name]) for name in cell.gates if name in gates}
 
 
 def _range(values: Tensor) -> str:

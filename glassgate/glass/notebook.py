@@ -82,7 +82,7 @@ def _text(x: float, y: float, text: str, anchor: str) -> str:
 
 def report(tape: Recorded, path: Path, steps: Sequence[str] | Sequence[Sequence[str]] = ()) -> None:
     """See `Tape.report`."""
-    found = directions(tape)
+    recorded = directions(tape)
     label, call, _ = next(tape.parts())
     lengths = tape.inside(label).sum(0).tolist()
     rows = [steps] if steps and isinstance(steps[0], str) else list(steps)
@@ -92,7 +92,7 @@ def report(tape: Recorded, path: Path, steps: Sequence[str] | Sequence[Sequence[
             f"report: steps must be a list for each of the {len(lengths)} rows, of {lengths} steps, "
             f"got {list(map(len, names))}"
         )
-    study = Study("A recording", "", [Passage(each) for each in names], found)
+    study = Study("A recording", "", [Passage(each) for each in names], recorded)
     study.subtitle = described(study)
     study.diagrams, study.cost = diagrams(call.layer), cost(call.layer, call.layer, lengths)
     study.control = lambda seed: directions(with_fresh_weights(tape, seed), brief=True)

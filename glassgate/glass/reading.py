@@ -113,8 +113,8 @@ def _mistakes(study: Study) -> str:
                 rows.append((text, *here[2:]))
             last = here
     body = "".join(
-        f"<tr><td>{escape(text[:24].strip() or '-')}</td><td>{escape(found)}</td><td>{escape(right)}</td></tr>"
-        for text, found, right in rows[:_MAX_MISTAKES]
+        f"<tr><td>{escape(text[:24].strip() or '-')}</td><td>{escape(predicted)}</td><td>{escape(right)}</td></tr>"
+        for text, predicted, right in rows[:_MAX_MISTAKES]
     )
     more = f'<p class="source">and {len(rows) - _MAX_MISTAKES} more</p>' if len(rows) > _MAX_MISTAKES else ""
     return (
@@ -165,12 +165,12 @@ def _answers(passage: Passage, place: int, whole: list[Said], letters: bool) -> 
         for number, each in enumerate(passage.said)
         if each.step is None
     )
-    found = f'<p class="answer">prediction</p><div class="{kind}" dir="auto">{row}</div>'
+    html = f'<p class="answer">prediction</p><div class="{kind}" dir="auto">{row}</div>'
     if any(each.wrong for each in whole):
         right = [each.target[0] for each in whole if each.target]
         row = between.join(f'<span class="u{_ending(name)}">{escape(name)}</span>' for name in right)
-        found += f'<p class="answer">right</p><div class="{kind}" dir="auto">{row}</div>'
-    return found
+        html += f'<p class="answer">right</p><div class="{kind}" dir="auto">{row}</div>'
+    return html
 
 
 def _under(said: Said) -> str:

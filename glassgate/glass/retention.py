@@ -31,14 +31,14 @@ def retentions(call: Observed, number: int) -> dict[str, Retention]:
     weights = {name: w.detach() for name, w in layer._weights(part).items()}
     ih = linear(inputs(call, number), weights["weight_ih"], weights.get("bias_ih"))
     before = states_before(call, number)
-    found = {
+    diagonals = {
         name: Retention(left, True)
         for place, name in enumerate(layer.cell.state)
         if bool((left := _diagonal(layer.cell, weights, ih, before, place, held=True)).any())
     }
-    if not found:
-        found = {layer.cell.state[0]: Retention(_diagonal(layer.cell, weights, ih, before, 0, held=False), False)}
-    return {name: Retention(by_step(call, each), direct) for name, (each, direct) in found.items()}
+    if not diagonals:
+        diagonals = {layer.cell.state[0]: Retention(_diagonal(layer.cell, weights, ih, before, 0, held=False), False)}
+    return {name: Retention(by_step(call, each), direct) for name, (each, direct) in diagonals.items()}
 
 
 def by_step(call: Observed, rows: Tensor) -> Tensor:

@@ -59,9 +59,9 @@ def _scores(studies: Sequence[Study]) -> Section:
 
 
 def _findings(study: Study) -> Section:
-    found = findings(study)
-    rows = "".join(map(_finding, found))
-    columns = "four" if len(found) > 6 or len(found) == 4 else "three"
+    all_findings = findings(study)
+    rows = "".join(map(_finding, all_findings))
+    columns = "four" if len(all_findings) > 6 or len(all_findings) == 4 else "three"
     body = f'<ol class="findings {columns}">{rows}</ol>'
     if not rows:
         body = (
@@ -75,12 +75,12 @@ def _findings(study: Study) -> Section:
     return Section("findings", "Findings", lede, body)
 
 
-def _finding(found: Finding) -> str:
-    kind = "fault" if found.fault else "fact"
-    unit = f' data-part="{escape(found.unit[0])}" data-unit="{found.unit[1]}"' if found.unit else ""
+def _finding(finding: Finding) -> str:
+    kind = "fault" if finding.fault else "fact"
+    unit = f' data-part="{escape(finding.unit[0])}" data-unit="{finding.unit[1]}"' if finding.unit else ""
     return (
-        f'<li class="{kind}"><a href="#{found.section}"{unit}>{escape(found.sentence)}</a> '
-        f"<span>{escape(found.meaning)}</span> <small>{escape(found.evidence)}</small></li>"
+        f'<li class="{kind}"><a href="#{finding.section}"{unit}>{escape(finding.sentence)}</a> '
+        f"<span>{escape(finding.meaning)}</span> <small>{escape(finding.evidence)}</small></li>"
     )
 
 
@@ -166,8 +166,8 @@ def _held(name: str) -> str:
         >>> _held("layer0.forward[8:16]"), _held("layer0.forward.f")
         ('layer0.forward, units 8 to 15', 'layer0.forward.f')
     """
-    found = re.fullmatch(r"(.*)\[(\d+):(\d+)\]", name)
-    return f"{found[1]}, units {found[2]} to {int(found[3]) - 1}" if found else name
+    match = re.fullmatch(r"(.*)\[(\d+):(\d+)\]", name)
+    return f"{match[1]}, units {match[2]} to {int(match[3]) - 1}" if match else name
 
 
 def _search(study: Study) -> Section:

@@ -48,9 +48,9 @@ def _drawn(many: int) -> np.ndarray:
 
 def sums(values: np.ndarray, number: np.ndarray) -> np.ndarray:
     """The sum of values (S, ...) over each group, (G, ...)."""
-    found = np.zeros((int(number.max()) + 1, *values.shape[1:]))
-    np.add.at(found, number, values)
-    return found
+    totals = np.zeros((int(number.max()) + 1, *values.shape[1:]))
+    np.add.at(totals, number, values)
+    return totals
 
 
 def means(values: np.ndarray, number: np.ndarray) -> np.ndarray:
@@ -88,8 +88,8 @@ def of_mean(values: np.ndarray, number: np.ndarray) -> Interval:
 
 def of_correlation(x: np.ndarray, y: np.ndarray, number: np.ndarray) -> Interval:
     """The interval of the absolute correlation of x and y, (S,) each."""
-    found = correlations(x[:, None], y[:, None], number)[:, 0]
-    return interval(found * np.sign(np.median(found) or 1.0))
+    estimates = correlations(x[:, None], y[:, None], number)[:, 0]
+    return interval(estimates * np.sign(np.median(estimates) or 1.0))
 
 
 def interval(samples: np.ndarray) -> Interval:

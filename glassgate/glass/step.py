@@ -58,8 +58,8 @@ def cell(study: Study) -> Section:
 
 def _wide(drawn: str) -> str:
     """The CSS class of a diagram that needs the full width of the page."""
-    found = re.search(r' width="([\d.]+)"', drawn)
-    return " wide" if found and float(found[1]) > _WIDE_DIAGRAM else ""
+    match = re.search(r' width="([\d.]+)"', drawn)
+    return " wide" if match and float(match[1]) > _WIDE_DIAGRAM else ""
 
 
 def _source(kind: type) -> str:

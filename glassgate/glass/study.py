@@ -81,13 +81,13 @@ class Passage:
     @property
     def ahead(self) -> list[Answered]:
         """The answers that are numbers."""
-        found = []
+        answered = []
         for place, said in enumerate(self.said):
             (name, chance), target = said.best[0], said.target
             if self.series is not None and chance is None:
                 at = len(self.steps) + (place + 0.5) / self.pace if said.step is None else said.step + 1.5
-                found.append(Answered(at, float(name), None if target is None else float(target[0])))
-        return found
+                answered.append(Answered(at, float(name), None if target is None else float(target[0])))
+        return answered
 
 
 Evidence = Callable[[nn.Module, int, int], Tensor]
@@ -158,13 +158,13 @@ class Direction:
     @property
     def forgets(self) -> list[str]:
         """The forget gates: gates equal to the fraction of a state that a step keeps."""
-        found = []
+        names = []
         for left, direct in self.left.values():
             for name, kind in self.kinds.items():
                 same = direct and kind == "gate" and name in self.saturation
                 if same and np.allclose(self.values[name], left, atol=1e-4):
-                    found.append(name)
-        return found
+                    names.append(name)
+        return names
 
 
 class Connections(NamedTuple):
@@ -308,8 +308,8 @@ def directions(tape: Recorded, layer: str = "", brief: bool = False) -> list[Dir
             flat = [value[inside[:, n], n] for n in range(inside.shape[1])]
             return np.asarray(torch.cat(flat).detach().float().cpu())
 
-        def of(found: dict[str, Any], label: str = label) -> dict[str, Any]:
-            return {name.removeprefix(f"{label}."): v for name, v in found.items() if name.startswith(f"{label}.")}
+        def of(by_name: dict[str, Any], label: str = label) -> dict[str, Any]:
+            return {name.removeprefix(f"{label}."): v for name, v in by_name.items() if name.startswith(f"{label}.")}
 
         left, reverse = retentions(call, number), part.direction == 1
         memories = (

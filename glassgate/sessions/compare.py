@@ -73,11 +73,11 @@ def _values(module: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -
     recorded = {id(layer): _RecordingLayer(layer) for layer in layers.values()}
     model = recorded[id(module)] if id(module) in recorded else deepcopy(module, dict(recorded))
     model(*args, **kwargs)
-    found: dict[str, Tensor] = {}
+    by_name: dict[str, Tensor] = {}
     for name, layer in layers.items():
         prefix = f"{name}." if name else ""
-        found |= {prefix + key: v for key, v in recorded[id(layer)].values.items()}
-    return found
+        by_name |= {prefix + key: v for key, v in recorded[id(layer)].values.items()}
+    return by_name
 
 
 def _difference(name: str, value: Tensor, expected: Tensor) -> Difference:

@@ -170,13 +170,15 @@ def _copy_with_weights(
     path: str | Path, model: nn.Module, layers: dict[str, FrozenLayer], others: dict[str, Tensor]
 ) -> nn.Module:
     """A copy of the model with the layers and the other weights of a file."""
-    found = {name: part for name, part in model.named_modules() if isinstance(part, Recurrent) or type(part) in STOCK}
-    if found.keys() != layers.keys():
+    recurrent = {
+        name: part for name, part in model.named_modules() if isinstance(part, Recurrent) or type(part) in STOCK
+    }
+    if recurrent.keys() != layers.keys():
         raise ValueError(
             f"{path}: model must have the recurrent layers {sorted(layers)}, got {type(model).__name__} with "
-            f"{sorted(found)}"
+            f"{sorted(recurrent)}"
         )
-    copy = deepcopy(model, {id(part): layers[name] for name, part in found.items()})
+    copy = deepcopy(model, {id(part): layers[name] for name, part in recurrent.items()})
     try:
         copy.load_state_dict(others)
     except RuntimeError as error:

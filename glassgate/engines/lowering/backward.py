@@ -191,15 +191,15 @@ class _Backward(PassLowering):
 
     def _parameter_gradients(self, sums: list[Value]) -> None:
         for name, spec in self.cell.parameters.items():
-            found = [
+            by_gate = [
                 (gate, sums[column])
                 for (of, gate), column in zip(self.trace.parameters, self.trace.parameter_columns, strict=True)
                 if of == name
             ]
             if spec.per_gate:
-                self._place_blocks(name, {gate or "": [value] for gate, value in found})
+                self._place_blocks(name, {gate or "": [value] for gate, value in by_gate})
             else:
-                zero = self._zeros("H") if not found else found[0][1]
+                zero = self._zeros("H") if not by_gate else by_gate[0][1]
                 self.outputs[Port(Role.D_WEIGHT, name)] = zero
 
     def _place(self, weight: str, parts: list[tuple[tuple[str, ...], Value]]) -> None:

@@ -118,10 +118,10 @@ def _elementwise(op: str, args: tuple[Value | float, ...], axes: Axes) -> Type:
 
 
 def _replaced(x: Value, axis: str, to: str, axes: Axes) -> tuple[str, ...]:
-    found = tuple(to if name == axis else name for name in x.type.axes)
-    if found != axes.sorted({*found}):
-        raise Invalid(f"{to} must have the position of {axis} in the order of the axes, got {list(found)}")
-    return found
+    replaced = tuple(to if name == axis else name for name in x.type.axes)
+    if replaced != axes.sorted({*replaced}):
+        raise Invalid(f"{to} must have the position of {axis} in the order of the axes, got {list(replaced)}")
+    return replaced
 
 
 def _indices(x: Value, axis: str, indices: tuple[int, ...], axes: Axes) -> None:

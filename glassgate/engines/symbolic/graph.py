@@ -356,11 +356,11 @@ class Graph:
 
 def ordered(results: Iterable[Node]) -> list[Node]:
     """All nodes that the results need, in the order of their creation, so that each comes after its inputs."""
-    found: set[Node] = set()
+    needed: set[Node] = set()
     pending = list(results)
     while pending:
         node = pending.pop()
-        if node not in found:
-            found.add(node)
+        if node not in needed:
+            needed.add(node)
             pending += node.inputs
-    return sorted(found, key=lambda node: node.serial)
+    return sorted(needed, key=lambda node: node.serial)

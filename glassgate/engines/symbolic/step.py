@@ -29,7 +29,7 @@ def equations_of(cell: Cell, projected: bool = False) -> Equations:
     """
     name = type(cell).__name__
     try:
-        states, found = in_new_thread(_trace, cell, projected)
+        states, named = in_new_thread(_trace, cell, projected)
     except Impure as error:
         raise NotTraceable(f"cell {name}: step {error}; it runs on the reference engine") from None
     except NotTraceable as error:
@@ -52,7 +52,7 @@ def equations_of(cell: Cell, projected: bool = False) -> Equations:
         heads=cell.heads,
         projected=projected,
         states=tuple(states),
-        shown=_shown(cell, ordered(states), {gate: new[node] for gate, node in found.items() if node in new}),
+        shown=_shown(cell, ordered(states), {gate: new[node] for gate, node in named.items() if node in new}),
     )
 
 
@@ -164,7 +164,7 @@ def _state(name: str, value: Any, axis: str) -> Node:
     return node
 
 
-def _shown(cell: Cell, order: list[Node], found: dict[str, Node]) -> dict[str, Node]:
+def _shown(cell: Cell, order: list[Node], named: dict[str, Node]) -> dict[str, Node]:
     """The value that a recording stores for each gate: the value that the author has named like it, per row and unit.
 
     Without such a value it is the pre-activation of the gate.
@@ -173,7 +173,7 @@ def _shown(cell: Cell, order: list[Node], found: dict[str, Node]) -> dict[str, N
     for gate in cell.gates:
         if gate in cell.state:
             continue
-        node = found.get(gate)
+        node = named.get(gate)
         if node is None or node not in alive or node.axis != "H" or _is_equal_in_all_rows(node):
             node = _pre_activation(gate, order)
         if node is not None:

@@ -46,9 +46,9 @@ def tangent_of(cell: Equations, of_weights: bool) -> Tangent:
     suffix = "_tangent" * (1 + max(map(_tangent_order, (*cell.gates, *cell.state, *cell.parameters))))
     rules, d = _Rules(suffix, of_weights), dict[Node, Node]()
     for node in cell.nodes:
-        found = rules.tangent(node, d)
-        if found is not None:
-            d[node] = spread(found, node.axis)
+        derivative = rules.tangent(node, d)
+        if derivative is not None:
+            d[node] = spread(derivative, node.axis)
     tangents = [d[state] if state in d else spread(0.0, state.axis) for state in cell.states]
     new = merged([*cell.states, *tangents])
     states = tuple([new[state] for state in (*cell.states, *tangents)])
@@ -76,9 +76,9 @@ def is_tangent(cell: Equations) -> bool:
 
 def _tangent_order(name: str) -> int:
     """The number of suffixes "_tangent" of a name."""
-    found = re.search("(_tangent)*$", name)
-    assert found is not None
-    return len(found[0]) // len("_tangent")
+    suffix = re.search("(_tangent)*$", name)
+    assert suffix is not None
+    return len(suffix[0]) // len("_tangent")
 
 
 class _Rules(NamedTuple):

@@ -66,13 +66,13 @@ class _Placing:
         return Plan(self._columns, self._row, self._span, self._rail_row, self._rail_of)
 
     def _ancestors(self, items: list[Item]) -> set[Item]:
-        found: set[Item] = set()
+        ancestors: set[Item] = set()
         while items:
             item = items.pop()
-            if item not in found:
-                found.add(item)
+            if item not in ancestors:
+                ancestors.add(item)
                 items += [value.item for value in item.inputs]
-        return found
+        return ancestors
 
     def _rails(self) -> list[str]:
         """The states with a rail, lowest first. A state is below those that are computed from it."""

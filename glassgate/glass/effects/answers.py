@@ -68,14 +68,14 @@ def _commonest(said: list[Said]) -> str:
     return max(set(targets), key=lambda each: (targets.count(each), each))
 
 
-def agreement(found: set[str], right: set[str]) -> float:
+def agreement(predicted: set[str], right: set[str]) -> float:
     """The F1 score of a set against the right one.
 
     Example:
         >>> agreement({"60", "64"}, {"60", "67"}), agreement(set(), set())
         (0.5, 1.0)
     """
-    return 2 * len(found & right) / (len(found) + len(right)) if found or right else 1.0
+    return 2 * len(predicted & right) / (len(predicted) + len(right)) if predicted or right else 1.0
 
 
 def worth(study: Study) -> Iterator[Effect]:

@@ -63,20 +63,25 @@ def _strongest(study: Study, wanted: Callable[[str], bool]) -> Iterator[Effect]:
     yield from best.values()
 
 
-def _effect(study: Study, direction: Direction, found: Follower, mark: np.ndarray, chance: float) -> Effect:
+def _effect(study: Study, direction: Direction, follower: Follower, mark: np.ndarray, chance: float) -> Effect:
     def interval() -> Interval:
-        values = direction.values[found.state][:, found.unit].astype(float)
+        values = direction.values[follower.state][:, follower.unit].astype(float)
         low, high = spread.of_correlation(values, mark, by_passage(study))
         return Interval(_fisher_z(low), _fisher_z(high))
 
     words = {
-        "unit": str(found.unit),
-        "direction": found.direction,
-        "label": found.label,
-        "r": f"{found.correlation:.2f}",
+        "unit": str(follower.unit),
+        "direction": follower.direction,
+        "label": follower.label,
+        "r": f"{follower.correlation:.2f}",
     }
     return Effect(
-        found.label, _fisher_z(found.correlation), interval, words, _fisher_z(chance), (found.direction, found.unit)
+        follower.label,
+        _fisher_z(follower.correlation),
+        interval,
+        words,
+        _fisher_z(chance),
+        (follower.direction, follower.unit),
     )
 
 

@@ -86,19 +86,19 @@ def stuck(study: Study) -> Iterator[Effect]:
     """Fraction of units whose gate is closed, or open, at 98 % of the steps or more."""
     for each in study.directions:
         for word in ("closed", "open"):
-            found = {}
+            by_gate = {}
             for gate, saturation in each.saturation.items():
                 if each.kinds[gate] == "gate":
                     values = (saturation.low if word == "closed" else saturation.high).numpy()
-                    found[gate] = (values >= STUCK).mean(), int(np.argmax(values))
-            if not found:
+                    by_gate[gate] = (values >= STUCK).mean(), int(np.argmax(values))
+            if not by_gate:
                 continue
-            gate = max(found, key=lambda name: found[name][0])
-            others = [name for name, (value, _) in found.items() if value >= _MANY and name != gate]
+            gate = max(by_gate, key=lambda name: by_gate[name][0])
+            others = [name for name, (value, _) in by_gate.items() if value >= _MANY and name != gate]
             words = {
                 "gate": gate,
                 "direction": each.label,
-                "percent": percent(found[gate][0]),
+                "percent": percent(by_gate[gate][0]),
                 "word": word,
                 "others": f" Many units of {' and '.join(others)} are, too." if others else "",
             }
@@ -108,7 +108,7 @@ def stuck(study: Study) -> Iterator[Effect]:
                 saturated = values < CLOSED if word == "closed" else values > OPEN
                 return spread.interval((spread.means(saturated, by_passage(study)) >= STUCK).mean(1))
 
-            value, unit = found[gate]
+            value, unit = by_gate[gate]
             yield Effect(f"{each.label}.{word}", float(value), interval, words, 0.0, (each.label, unit))
 
 
