@@ -42,8 +42,8 @@ def task_class(name: str) -> "type[Task[Any, Any, Any]]":
     if name not in TASKS:
         raise OptionError(f"no task is called {name!r}; there are {', '.join(TASKS)}")
     module, attribute = TASKS[name].location.split(":")
-    found: type[Task[Any, Any, Any]] = getattr(import_module(module), attribute)
-    return found
+    loaded: type[Task[Any, Any, Any]] = getattr(import_module(module), attribute)
+    return loaded
 
 
 def run_class(path: str | Path) -> "type[Task[Any, Any, Any]]":

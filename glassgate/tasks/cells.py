@@ -89,12 +89,12 @@ def from_file(place: str) -> "gg.Cell":
     import glassgate as gg
 
     file, _, name = place.rpartition(":")
-    found = getattr(_module(Path(file)), name, None)
-    if not (isinstance(found, type) and issubclass(found, gg.Cell)):
-        got = "nothing of that name" if found is None else f"{type(found).__name__} {name}"
+    cell_type = getattr(_module(Path(file)), name, None)
+    if not (isinstance(cell_type, type) and issubclass(cell_type, gg.Cell)):
+        got = "nothing of that name" if cell_type is None else f"{type(cell_type).__name__} {name}"
         raise OptionError(f"{file}: {name} must be a subclass of glassgate.Cell, got {got}")
     try:
-        return found()
+        return cell_type()
     except TypeError as error:
         raise OptionError(f"{place}: the cell must be made without arguments, got {error}") from None
 

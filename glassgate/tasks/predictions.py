@@ -77,14 +77,14 @@ def tagged_record(example: Tagged, labels: Sequence[str], probabilities: Sequenc
     record: Record = {"text": text, "tokens": tokens}
     if not spans:
         return record
-    found: list[list[Record]] = []
+    runs: list[list[Record]] = []
     before = "O"
     for token in tokens:
         label = token["label"]
         if label[0] == "B" or (label[0] == "I" and (before == "O" or before[1:] != label[1:])):
-            found.append([])
+            runs.append([])
         if label != "O":
-            found[-1].append(token)
+            runs[-1].append(token)
         before = label
     record["spans"] = [
         {
@@ -94,6 +94,6 @@ def tagged_record(example: Tagged, labels: Sequence[str], probabilities: Sequenc
             "start": span[0]["start"],
             "end": span[-1]["end"],
         }
-        for span in found
+        for span in runs
     ]
     return record

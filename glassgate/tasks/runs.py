@@ -138,10 +138,10 @@ class Run:
         """Read metrics.json; empty for an unfinished run, or a model written by `Task.save`."""
         file = self.path / METRICS
         try:
-            found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+            content: dict[str, Any] = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
         except ValueError:
             raise RunError(f"{file}: damaged or cut short; copy the folder again, or train again") from None
-        return found
+        return content
 
     def finish(self, result: Mapping[str, Any]) -> None:
         """Write metrics.json, which marks the run as finished."""

@@ -103,14 +103,14 @@ class Task(Definition[OptionsType, Example, Prediction]):
                 self.options = self.options_for(lengths(encoded["train"]))
                 check_device(self.options, processes.world)
             threads = self.options.threads or torch.get_num_threads()
-            found = self._find_rate(encoded["train"], threads, processes) if self.options.lr_find else None
-            progress.note(self._plan(lengths(encoded["train"]), found))
+            search = self._find_rate(encoded["train"], threads, processes) if self.options.lr_find else None
+            progress.note(self._plan(lengths(encoded["train"]), search))
             content = self._content() | {"data": fingerprints(encoded, processes), "threads": threads}
             content |= {"processes": processes.size} if processes.size > 1 else {}
             with processes.shared_errors():
                 folder = Run.create(run, content) if run is not None and leads else None
-                if folder and found:
-                    found.draw(folder.path, progress)
+                if folder and search:
+                    search.draw(folder.path, progress)
             return self._train(encoded, threads, folder, progress, processes)
 
     def options_for(self, train: Lengths) -> OptionsType:
@@ -130,20 +130,20 @@ class Task(Definition[OptionsType, Example, Prediction]):
     def _find_rate(self, train: Sequence[Encoded], threads: int, processes: Group) -> RateSearch:
         """Set the learning rate to the one at which the loss falls fastest."""
         with self._new_network(threads, Progress()):
-            found = find_rate(self, train, processes)
-        self.options = replace(self.options, learning_rate=found.rate, lr_find=False)
-        return found
+            search = find_rate(self, train, processes)
+        self.options = replace(self.options, learning_rate=search.rate, lr_find=False)
+        return search
 
-    def _plan(self, train: Lengths, found: RateSearch | None) -> str:
+    def _plan(self, train: Lengths, search: RateSearch | None) -> str:
         """Describe batch size, learning rate and epochs, and which of them were chosen by data size."""
         options = self.options
         examples = self.batching().examples(train)
         steps = options.epochs * -(-examples // options.batch_size)
-        names = ["batch_size", *([] if found else ["learning_rate"]), "epochs"]
+        names = ["batch_size", *([] if search else ["learning_rate"]), "epochs"]
         chosen = [each.replace("_", " ") for each in names if getattr(self.requested, each) != getattr(options, each)]
         return (
             f"{plural(examples, 'example')}: batch size {options.batch_size}, learning rate {options.learning_rate:g}"
-            f"{' found' if found else ''}, {plural(options.epochs, 'epoch')} ({plural(steps, 'step')})"
+            f"{' search' if search else ''}, {plural(options.epochs, 'epoch')} ({plural(steps, 'step')})"
             + (f"; chosen by data size: {', '.join(chosen)}" if chosen else "")
         )
 
@@ -182,8 +182,8 @@ class Task(Definition[OptionsType, Example, Prediction]):
                 task = cls.from_run(folder)
                 check_device(task.options, processes.world)
                 encoded = task.encode_split(task.read_split(progress) if split is None else task.split_of(split))
-            for name, found in fingerprints(encoded, processes).items():
-                if content["data"].get(name) != found:
+            for name, fingerprint in fingerprints(encoded, processes).items():
+                if content["data"].get(name) != fingerprint:
                     raise RunError(
                         f"{run}: the {name} data has changed since the run began; restore the file, or train again"
                     )

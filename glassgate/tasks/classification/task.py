@@ -75,9 +75,9 @@ class Classification(Task[ClassificationOptions, Labelled, Answer]):
         columns = (options.text_column, options.label_column)
         reader = labelled_files.Reader(path, options.format, *columns, options.missing, labelled)
         if reader.format in (*labelled_files.SERIES, "folder"):
-            found = list(reader)
-            self._report(path, reader, found, labelled, progress)
-            return found
+            examples = list(reader)
+            self._report(path, reader, examples, labelled, progress)
+            return examples
         unsegmented: list[int] = []
 
         def tokenised() -> Iterator[Labelled]:
@@ -103,29 +103,31 @@ class Classification(Task[ClassificationOptions, Labelled, Answer]):
         self,
         path: str | Path,
         reader: labelled_files.Reader,
-        found: Sequence[Labelled],
+        examples: Sequence[Labelled],
         labelled: bool,
         progress: Progress | None,
     ) -> None:
         """Report the format and the size of a file."""
         if progress is None or not (labelled or reader.dropped):
             return
-        name = "series" if reader.format in labelled_files.SERIES else plural(len(found), "text").split(" ", 1)[1]
-        labels = plural(len(counts(found, "label", lambda each: [each.label])), "label")
+        name = "series" if reader.format in labelled_files.SERIES else plural(len(examples), "text").split(" ", 1)[1]
+        labels = plural(len(counts(examples, "label", lambda each: [each.label])), "label")
         dropped = f"; {plural(reader.dropped, 'row')} without text or label dropped" if reader.dropped else ""
-        progress.note(f"{path}: {reader.description}; {len(found):,} {name}, {labels}{dropped}")
+        progress.note(f"{path}: {reader.description}; {len(examples):,} {name}, {labels}{dropped}")
 
     def from_rows(self, rows: Iterator[tuple[int, Any, records.Names]]) -> list[Labelled]:
-        found = labelled_files.keyed_texts("given rows", rows, self.options.text_column, self.options.label_column)
-        return [Labelled(content, label, "given rows", number) for number, content, label in found]
+        texts_and_labels = labelled_files.keyed_texts(
+            "given rows", rows, self.options.text_column, self.options.label_column
+        )
+        return [Labelled(content, label, "given rows", number) for number, content, label in texts_and_labels]
 
     def read_builtin(self) -> Split[Labelled]:
         train, held_out = python_packages.read()
         return Split(train, test=held_out)
 
     def collect(self, examples: Sequence[Labelled]) -> Vocabularies:
-        found = counts(examples, "label", lambda each: [each.label])
-        labels = Vocabulary.of({label: count for label, count in found.items() if label is not None})
+        label_counts = counts(examples, "label", lambda each: [each.label])
+        labels = Vocabulary.of({label: count for label, count in label_counts.items() if label is not None})
         if len(labels.symbols) < 2:
             source = examples[0].source if examples else "given examples"
             raise DataError(

@@ -63,16 +63,16 @@ class Layout:
         """
         if self.conllu:
             return "CoNLL-U"
-        found = [] if self.index is None else [f"index in column {self.index + 1}"]
-        found.append(f"words in {self.unit + 1}" if found else f"words in column {self.unit + 1}")
+        parts = [] if self.index is None else [f"index in column {self.index + 1}"]
+        parts.append(f"words in {self.unit + 1}" if parts else f"words in column {self.unit + 1}")
         if self.label is not None:
-            found.append(f"labels in {self.label + 1}{scheme_note(self.scheme)}")
+            parts.append(f"labels in {self.label + 1}{scheme_note(self.scheme)}")
         if self.names:
-            found.append("a header in the first line")
+            parts.append("a header in the first line")
         if self.others:
             numbers = ", ".join(str(each + 1) for each in self.others)
-            found.append(f"and what may be labels in {numbers} too (--column takes them)")
-        return ", ".join(found)
+            parts.append(f"and what may be labels in {numbers} too (--column takes them)")
+        return ", ".join(parts)
 
 
 def is_comment(text: str, cells: int, width: int) -> bool:

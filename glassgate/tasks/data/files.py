@@ -76,9 +76,9 @@ def readable(path: str | Path) -> Path:
     Raises:
         DataError: see `opened`
     """
-    found = local(path)
-    with _opened_raw(found, path):
-        return found
+    regular = local(path)
+    with _opened_raw(regular, path):
+        return regular
 
 
 class _Copy(NamedTuple):
@@ -121,10 +121,10 @@ def _temporary_file() -> tuple[Path, BinaryIO]:
 
 def identity(path: str | Path) -> Identity:
     """Identify the current version of a file, for caches."""
-    found = local(path)
-    digest = next((each.digest for each in _COPIES.values() if each.path == found), None)
-    status = found.stat()
-    return Identity(STDIN if digest else str(found.resolve()), status.st_size, digest or status.st_mtime_ns)
+    regular = local(path)
+    digest = next((each.digest for each in _COPIES.values() if each.path == regular), None)
+    status = regular.stat()
+    return Identity(STDIN if digest else str(regular.resolve()), status.st_size, digest or status.st_mtime_ns)
 
 
 def read_lines(path: str | Path) -> Iterator[tuple[int, str]]:
@@ -312,8 +312,8 @@ def encoding_of(path: str | Path) -> str:
 
 def encoding_note(path: str | Path) -> str:
     """Return a note about the encoding of a file; empty for UTF-8 and UTF-16."""
-    found = encoding_of(path)
-    return "" if found in (_UTF_8, "utf_16") else f", encoding {_NAMES.get(found, found)}"
+    encoding = encoding_of(path)
+    return "" if encoding in (_UTF_8, "utf_16") else f", encoding {_NAMES.get(encoding, encoding)}"
 
 
 def _detected(path: str | Path) -> str:

@@ -141,13 +141,13 @@ class Reader:
             raise DataError(self.path, None, "the file holds no example; give one with at least one row of data")
 
     def _format(self) -> str:
-        found = kind_of(self.path)
-        if found == "folder":
-            return found
-        if found in ("text", "") and _is_fasttext(self.path):
+        kind = kind_of(self.path)
+        if kind == "folder":
+            return kind
+        if kind in ("text", "") and _is_fasttext(self.path):
             return "fasttext"
-        if found in FORMATS:
-            return found
+        if kind in FORMATS:
+            return kind
         if str(self.path) == STDIN:
             return "csv" if self.labelled or self._names_columns() else "text"
         raise OptionError(
@@ -167,8 +167,8 @@ class Reader:
         first = [cell.strip() for cell in dialect.header]
         if not numbered and self.text == "text" and self.label == "label" and self.labelled and len(first) == 2:
             known = {*records.TEXTS, *records.LABEL}
-            if not known.intersection(map(str.lower, first)) and (found := self._without_header(first, rows)):
-                return Columns(dialect.separator, ("1", "2"), False, *found)
+            if not known.intersection(map(str.lower, first)) and (columns := self._without_header(first, rows)):
+                return Columns(dialect.separator, ("1", "2"), False, *columns)
         usual = ((self.text, records.TEXTS), (self.label, records.LABEL))[: 1 + self.labelled]
         places = [self._place(dialect.before + 1, name, others, first) for name, others in usual]
         names = tuple(str(number + 1) for number in range(len(first))) if numbered else tuple(first)
@@ -300,14 +300,14 @@ def keyed_texts(
     text_key, label_key = (None if name == usual else name for name, usual in ((text, "text"), (label, "label")))
     value: Callable[..., Any] = records.value
     for number, row, names in rows:
-        found = value(path, number, row, text_key, records.TEXTS, "--text-column, --label-column")
-        if lenient and found is None:
-            found = ""
-        if not isinstance(found, str):
-            raise DataError(path, number, f"expected a string under {text!r}, got {type(found).__name__}; quote it")
+        content = value(path, number, row, text_key, records.TEXTS, "--text-column, --label-column")
+        if lenient and content is None:
+            content = ""
+        if not isinstance(content, str):
+            raise DataError(path, number, f"expected a string under {text!r}, got {type(content).__name__}; quote it")
         given = None
         if label is not None:
             given = value(path, number, row, label_key, records.LABEL, "--text-column, --label-column")
             key = label_key or next(name for name in records.LABEL if name in row)
             given = "" if lenient and given is None else records.label_name(given, names.get(key))
-        yield number, found, given
+        yield number, content, given

@@ -11,12 +11,12 @@ from glassgate.tasks.wording import plural
 
 def counted(examples: Stored[Tagged]) -> str:
     """Return the number of sentences, of entities if labels mark them, and of distinct labels, as text."""
-    found = [plural(len(examples), "sentence")]
+    parts = [plural(len(examples), "sentence")]
     labels = examples.counts("labels")
     if bio.is_bio(labels):
         entities = sum(count for label, count in labels.items() if label[0] == "B")
-        found.append("1 entity" if entities == 1 else f"{entities:,} entities")
-    return ", ".join([*found, plural(len(labels), "label")])
+        parts.append("1 entity" if entities == 1 else f"{entities:,} entities")
+    return ", ".join([*parts, plural(len(labels), "label")])
 
 
 def check_labels(example: Tagged, labels: Sequence[str], intents: bool) -> None:

@@ -67,7 +67,7 @@ def parts(data: Any) -> dict[str, Any]:
 def rows_of(data: Any) -> Iterator[tuple[int, Any, Names]]:
     """Yield the rows of a `datasets.Dataset`, a pandas frame, an Arrow table or a list of mappings, as `read` does."""
     features = getattr(data, "features", None) or {}
-    names = {key: found for key, feature in features.items() if (found := _names_of(feature))}
+    names = {key: classes for key, feature in features.items() if (classes := _names_of(feature))}
     if hasattr(data, "to_pylist"):
         rows = data.to_pylist()
     elif hasattr(data, "to_dict") and hasattr(data, "columns"):
@@ -99,11 +99,11 @@ def value(path: str | Path, number: int, row: Any, name: str | None, usual: Sequ
         DataError: the row has no such key
     """
     known = row if isinstance(row, dict) else {}
-    found = name if name is not None else next((each for each in usual if each in known), usual[0])
-    if not isinstance(row, dict) or found not in row:
+    chosen = name if name is not None else next((each for each in usual if each in known), usual[0])
+    if not isinstance(row, dict) or chosen not in row:
         got = ", ".join(map(repr, row)) or "no key" if isinstance(row, dict) else type(row).__name__
-        raise DataError(path, number, f"expected a key {found!r}, got {got}; name yours with {option}")
-    return row[found]
+        raise DataError(path, number, f"expected a key {chosen!r}, got {got}; name yours with {option}")
+    return row[chosen]
 
 
 def label_name(label: Any, names: Sequence[str] | None) -> str:
@@ -162,7 +162,7 @@ def _names(metadata: Mapping[bytes, bytes]) -> Names:
         features = json.loads(metadata.get(b"huggingface", b"{}")).get("info", {}).get("features", {})
     except (ValueError, AttributeError):
         return {}
-    return {key: found for key, feature in features.items() if (found := class_names(feature))}
+    return {key: classes for key, feature in features.items() if (classes := class_names(feature))}
 
 
 def class_names(feature: Any) -> Sequence[str] | None:

@@ -106,11 +106,11 @@ def starts(units: Sequence[str], unit: str) -> list[int]:
         >>> starts(["Don't", "panic", "!"], "word")
         [0, 6, 11]
     """
-    found, end, before = [], 0, "\n"
+    offsets, end, before = [], 0, "\n"
     for each in units:
-        found.append(end + len(gap(before, each, unit)))
-        end, before = found[-1] + len(each), each
-    return found
+        offsets.append(end + len(gap(before, each, unit)))
+        end, before = offsets[-1] + len(each), each
+    return offsets
 
 
 def gap(before: str, after: str, unit: str) -> str:
@@ -178,8 +178,8 @@ def _texts(
 def _rows_note(path: str | Path, column: str | None) -> str:
     """Describe the format of rows."""
     keys: Any = next((row for _, row, _ in records.read(path)), {})
-    found = column or next((each for each in records.TEXTS if each in keys), records.TEXTS[0])
-    return f"{path}: rows of {'Parquet' if kind_of(path) == 'parquet' else 'JSON'}, texts under {found!r}"
+    key = column or next((each for each in records.TEXTS if each in keys), records.TEXTS[0])
+    return f"{path}: rows of {'Parquet' if kind_of(path) == 'parquet' else 'JSON'}, texts under {key!r}"
 
 
 def _lines(path: str | Path, read: Iterator[tuple[int, str]], cut: Callable[[str], Sequence[str]]) -> Iterator[Text]:

@@ -50,18 +50,18 @@ class TokenTable:
             "words in column 'Word', labels in 'Tag' (IOB2), sentences by 'Sentence #', separated by commas, and what \
 may be labels in 'POS' too (--column takes them)"
         """
-        found = [f"words in column {self.names[self.unit]!r}"]
+        parts = [f"words in column {self.names[self.unit]!r}"]
         if self.label is not None:
-            found.append(f"labels in {self.names[self.label]!r}{scheme_note(self.scheme)}")
+            parts.append(f"labels in {self.names[self.label]!r}{scheme_note(self.scheme)}")
         by = "empty rows" if self.sentence is None else repr(self.names[self.sentence])
-        found += [
+        parts += [
             f"sentences by {by}",
             f"separated by {SEPARATORS[self.separator]}" if self.separator else "first sheet",
         ]
         if self.others:
             names = ", ".join(repr(self.names[each]) for each in self.others)
-            found.append(f"and what may be labels in {names} too (--column takes them)")
-        return ", ".join(found)
+            parts.append(f"and what may be labels in {names} too (--column takes them)")
+        return ", ".join(parts)
 
 
 def detect_token_table(

@@ -23,14 +23,14 @@ def unknown_labels(
         vocabularies: the vocabularies of the training data
         examples: the examples to check
     """
-    found = {}
+    by_vocabulary = {}
     for field, name, known in _label_fields(targets, vocabularies, examples):
         if isinstance(examples, Stored) and not examples.has_unknown(field, known.__contains__):
             continue
         new = {label: count for label, count in _label_counts(examples, field).items() if label not in known}
         if new:
-            found[name] = new
-    return found
+            by_vocabulary[name] = new
+    return by_vocabulary
 
 
 def unknown_label_warnings(
@@ -73,8 +73,8 @@ def _label_fields(
 
 def _label_counts(examples: Sequence[Any], field: str) -> dict[str, int]:
     """The count of each label."""
-    found = counts(examples, field, lambda each: _as_list(getattr(each, field)))
-    return {label: count for label, count in found.items() if label is not None}
+    all_counts = counts(examples, field, lambda each: _as_list(getattr(each, field)))
+    return {label: count for label, count in all_counts.items() if label is not None}
 
 
 def _as_list(value: str | Sequence[str] | None) -> Sequence[str | None]:

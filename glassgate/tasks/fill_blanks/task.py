@@ -147,12 +147,12 @@ class FillBlanks(Task[FillBlanksOptions, Text | str, list[list[Candidate]]]):
 
     def record(self, example: Text | str, prediction: list[list[Candidate]]) -> Record:
         """Return the candidates of each blank and its place in the filled text; of a text those of each token."""
-        found = [{"candidates": [each._asdict() for each in candidates]} for candidates in prediction]
+        by_blank = [{"candidates": [each._asdict() for each in candidates]} for candidates in prediction]
         if isinstance(example, Text):
-            return text_record(example.units, self.options.unit, found)
+            return text_record(example.units, self.options.unit, by_blank)
         text, *rest = self.parts(example)
         blanks: list[Record] = []
-        for candidates, part in zip(found, rest, strict=True):
+        for candidates, part in zip(by_blank, rest, strict=True):
             best = str(candidates["candidates"][0]["text"])
             blanks.append({"start": len(text), "end": len(text) + len(best), **candidates})
             text += best + part
@@ -228,7 +228,7 @@ class FillBlanks(Task[FillBlanksOptions, Text | str, list[list[Candidate]]]):
         right = network.read_after(rows[1])
         priors = network.length_scores(left, right)[0, [length - 1 for length in lengths]].float().log_softmax(-1)
         width = max(_WIDTH, most)
-        found: list[tuple[float, list[int]]] = []
+        scored: list[tuple[float, list[int]]] = []
         for prior, length in zip(priors, lengths, strict=True):
             scores, tokens = prior[None], torch.empty(1, 0, dtype=torch.long, device=device)
             before_blank, state = left, start
@@ -243,10 +243,10 @@ class FillBlanks(Task[FillBlanksOptions, Text | str, list[list[Candidate]]]):
                 tokens = torch.cat([tokens[origin], number[:, None]], 1)
                 if remaining > 1:
                     before_blank, state = network.advance(number + FIRST, rows_of(state, origin))
-            found += zip(scores.exp().tolist(), tokens.tolist(), strict=True)
-        found.sort(key=lambda each: -each[0])
+            scored += zip(scores.exp().tolist(), tokens.tolist(), strict=True)
+        scored.sort(key=lambda each: -each[0])
         symbols, unit = vocabulary.symbols, self.options.unit
-        return [Candidate(texts.join([symbols[n] for n in row], unit), chance) for chance, row in found[:most]]
+        return [Candidate(texts.join([symbols[n] for n in row], unit), chance) for chance, row in scored[:most]]
 
     def _nats(self, output: Blanks, batch: Batch) -> Tensor:
         """The negative log probability of each token, `(S,)`."""

@@ -94,17 +94,17 @@ def learn(examples: Sequence[Series], options: ForecastingOptions) -> dict[str, 
     if options.calendar and not first.frequency.dated:
         raise first.fault("calendar: expected time stamps, got whole numbers; leave --calendar out, or see --time")
     season = season_of(examples, options, min(map(len, examples)))
-    found: dict[str, list[float]] = {}
+    by_series: dict[str, list[float]] = {}
     for series in examples:
-        if series.name in found:
+        if series.name in by_series:
             raise series.fault("two series have this name; rename one of them")
         if series.frequency != first.frequency:
             raise series.fault(f"expected steps of {first.frequency}, as of {first.name!r}, got {series.frequency}")
-        found[series.name] = learned(series, options, season)
+        by_series[series.name] = learned(series, options, season)
     return {
         "season": season,
         "frequency": asdict(first.frequency),
-        "series": found,
+        "series": by_series,
         "known": [
             list(_moments([each.known[k].part(0, len(each)) for each in examples])) for k in range(len(first.known))
         ],

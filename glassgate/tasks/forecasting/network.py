@@ -106,8 +106,8 @@ class Forecaster(nn.Module):
         """The embeddings of the series, `(N, E)`; the mean of all for a series outside of the training data (-1)."""
         if self.series is None:
             return torch.zeros(len(numbers), 0, device=numbers.device)
-        found = self.series(numbers.clamp(min=0))
-        return torch.where(numbers[:, None] < 0, self.series.weight.mean(0), found)
+        embedded = self.series(numbers.clamp(min=0))
+        return torch.where(numbers[:, None] < 0, self.series.weight.mean(0), embedded)
 
     def finished(self, raw: Tensor, window: Window) -> Tensor:
         """Return the parameters of the head for raw outputs, `(N, S, size)`."""

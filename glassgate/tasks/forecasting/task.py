@@ -89,13 +89,13 @@ class Forecasting(Task[ForecastingOptions, Series, list[Forecast]]):
         self, path: "str | Path | Frame", labelled: bool = True, progress: Progress | None = None
     ) -> Sequence[Series]:
         """Read the series of a file or of a frame. If `labelled` is set, they must contain the true values."""
-        found = read_series(path, self.options.schema, progress)
+        all_series = read_series(path, self.options.schema, progress)
         before, why = self.options.steps_back, ""
         if self.facts and labelled and self.context > before:
             before, why = self.context, f", a season of {self.learned.season} before the first origin,"
-        for series in found:
+        for series in all_series:
             self._check_length(series, before + (self.options.horizon if labelled else 0), why)
-        return found
+        return all_series
 
     def read_builtin(self) -> Split[Series]:
         options = self.options
@@ -187,10 +187,10 @@ class Forecasting(Task[ForecastingOptions, Series, list[Forecast]]):
 
         from glassgate.tasks.forecasting.scores import DataErrors, Errors, Intervals
 
-        found: dict[str, Metric | MetricCollection] = {"errors": Errors(), "data_errors": DataErrors()}
+        by_name: dict[str, Metric | MetricCollection] = {"errors": Errors(), "data_errors": DataErrors()}
         if self.head.has_quantiles:
-            found["intervals"] = Intervals(self.options.levels)
-        return MetricCollection(found)
+            by_name["intervals"] = Intervals(self.options.levels)
+        return MetricCollection(by_name)
 
     def observe(self, output: Output, batch: Batch) -> dict[str, Tensor]:
         values, horizon = batch["values"], self.options.horizon
@@ -266,8 +266,8 @@ class Forecasting(Task[ForecastingOptions, Series, list[Forecast]]):
         origins = list(self.from_end(self.read(source, labelled=False)))
         if resolved(Table(source), self.options.schema).series is not None:
             return long_frame(origins, self.options.levels)
-        found = wide_frame(origins, self.options.levels)
-        return found.set_index(found.columns[0]) if is_indexed(source) else found
+        frame = wide_frame(origins, self.options.levels)
+        return frame.set_index(frame.columns[0]) if is_indexed(source) else frame
 
     def text(self, example: Series, prediction: list[Forecast]) -> str:
         """Return a line for each step: series, time, value and quantiles."""

@@ -108,8 +108,8 @@ class LazyArray:
 
     def __getitem__(self, steps: slice) -> np.ndarray:
         start, stop, _ = steps.indices(self.length)
-        found = np.concatenate([read(start, max(start, stop)) for read in self.readers], 1).astype(np.float32)
-        return found[:, 0] if self.ndim == 1 else found
+        values = np.concatenate([read(start, max(start, stop)) for read in self.readers], 1).astype(np.float32)
+        return values[:, 0] if self.ndim == 1 else values
 
     def tobytes(self) -> bytes:
         """Return the digest, for hashes of the data."""

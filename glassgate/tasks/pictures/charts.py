@@ -35,7 +35,7 @@ def save_figure(figure: Any, path: Path) -> None:
 
 
 def _rounded(tag: "re.Match[bytes]") -> bytes:
-    return _COORDINATE.sub(lambda found: b"%.1f" % float(found[0]), tag[0])
+    return _COORDINATE.sub(lambda match: b"%.1f" % float(match[0]), tag[0])
 
 
 def confusion_picture(counts: Sequence[Sequence[int]], labels: Sequence[str], path: Path) -> None:

@@ -72,14 +72,14 @@ def ranges(name: str, belongs: Callable[[str], bool]) -> str:
 
 @cache
 def _ranges(belongs: Callable[[str], bool]) -> list[list[int]]:
-    found: list[list[int]] = []
+    ranges: list[list[int]] = []
     for point in range(CODE_POINTS):
         if belongs(chr(point)):
-            if found and found[-1][1] == point - 1:
-                found[-1][1] = point
+            if ranges and ranges[-1][1] == point - 1:
+                ranges[-1][1] = point
             else:
-                found.append([point, point])
-    return found
+                ranges.append([point, point])
+    return ranges
 
 
 def constants(**values: int) -> str:

@@ -63,8 +63,8 @@ def causes(questions: Questions[Any], batch_of: Callable[[int, int], Batch], mad
 
     def answered(number: int, copies: int = 1) -> list[Answers]:
         other = first[(number + max(1, len(first) // 2)) % len(first)]
-        found = compared(seen(number, copies), first[number], other)
-        return [Answers(*row) for row in zip(*(each.double().cpu().numpy() for each in found), strict=True)]
+        compared_values = compared(seen(number, copies), first[number], other)
+        return [Answers(*row) for row in zip(*(each.double().cpu().numpy() for each in compared_values), strict=True)]
 
     def every(_: str = "") -> list[Answers]:
         return [answered(number)[0] for number in range(len(lengths))]
@@ -78,8 +78,8 @@ def causes(questions: Questions[Any], batch_of: Callable[[int, int], Batch], mad
         decoder = {name: place for name, place in places.items() if name.startswith("decoder.")}
         parts = partial(parts_held, means=means, groups=4 if len(made.directions) <= 2 else 1)
         held = parts(own)
-        found = runs_without(network, every, lambda *_: parts(decoder)) if decoder else {}
-        found = {name: each for name, each in found.items() if name} | {name: [] for name in held}
+        by_part = runs_without(network, every, lambda *_: parts(decoder)) if decoder else {}
+        by_part = {name: each for name, each in by_part.items() if name} | {name: [] for name in held}
         lapses: list[tuple[int, Window, Answers]] = []
         for number, length in enumerate(lengths):
             windows = {each: windows_held(own, means, each) for each in _windows(length, sum(lengths))}
@@ -87,10 +87,10 @@ def causes(questions: Questions[Any], batch_of: Callable[[int, int], Batch], mad
             size = length if len(rows[layer]) == len(lengths) else None
             run = partial(_held, network, partial(answered, number), own, size)
             for name, each in zip(held, run(list(held.values())), strict=True):
-                found[name].append(each)
+                by_part[name].append(each)
             for window, each in zip(windows, run(list(windows.values())), strict=True):
                 lapses.append((number, window, each))
-    _fill(made, first, layer, whole, found, lapses)
+    _fill(made, first, layer, whole, by_part, lapses)
 
 
 def _held(
@@ -113,7 +113,7 @@ def _fill(
     first: Sequence[Seen],
     layer: str,
     whole: Sequence[Answers],
-    found: Mapping[str, Sequence[Answers]],
+    by_part: Mapping[str, Sequence[Answers]],
     lapses: Sequence[tuple[int, Window, Answers]],
 ) -> None:
     said = [each for passage in made.passages for each in passage.said]
@@ -136,7 +136,7 @@ def _fill(
             "control": float(now.others.mean() - before.others.mean()),
         }
 
-    every = [Cause(_short(name, layer, found), **added(each, whole)) for name, each in found.items()]
+    every = [Cause(_short(name, layer, by_part), **added(each, whole)) for name, each in by_part.items()]
     made.causes = sorted(every, key=lambda cause: -cause.loss)
     for number, window, answer in lapses:
         made.lapses.append(Lapse(number, *window, **added([answer], [whole[number]])))

@@ -29,8 +29,10 @@ class LanguageModelQuestions(Questions[LanguageModel]):
         if self.task.options.unit != NOTES:
             names = ["unknown", *map(visible, self.task.vocabularies["units"].symbols)]
             return seen(output.log_softmax(-1), names, targets - UNKNOWN, range(length))
-        found, nats = output.detach() > 0, surprise(output, targets)
-        rows = zip(found[0].cpu(), surprise(output, found)[0].detach(), targets[0].cpu(), nats[0].detach(), strict=True)
+        predicted, nats = output.detach() > 0, surprise(output, targets)
+        rows = zip(
+            predicted[0].cpu(), surprise(output, predicted)[0].detach(), targets[0].cpu(), nats[0].detach(), strict=True
+        )
         answers = [
             Answer(
                 step,
@@ -41,7 +43,7 @@ class LanguageModelQuestions(Questions[LanguageModel]):
             for step, (notes, of_found, right, of_step) in enumerate(rows)
         ]
         others = surprise(output, targets.roll(length // 2, 1))
-        chances, scores = Chances.of_losses(nats, others), (output * found).sum(-1)
+        chances, scores = Chances.of_losses(nats, others), (output * predicted).sum(-1)
         said, score = "the log probability of the step's notes", "sum of the log odds of the predicted notes"
         return Seen(answers, -nats, said, (chances,), scores, score=score)
 

@@ -96,5 +96,5 @@ def questions_of(task: Task[Any, Any, Any]) -> Questions[Any]:
     if task.name not in _QUESTIONS:
         raise UserError(f"report: the task {task.name} has no report yet")
     module = import_module(f"glassgate.tasks.report.{task.name.replace('-', '_')}")
-    found: Questions[Any] = getattr(module, _QUESTIONS[task.name])(task)
-    return found
+    questions: Questions[Any] = getattr(module, _QUESTIONS[task.name])(task)
+    return questions

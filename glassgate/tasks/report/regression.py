@@ -23,11 +23,11 @@ class RegressionQuestions(Questions[Regression]):
     def answers(self, output: Tensor, batch: Batch) -> Seen:
         mean, deviation = (full(output).new_tensor(each) for each in self.task.facts["numbers"][:2])
         target = batch.get("numbers")
-        found = (full(output) * deviation + mean)[0].tolist()
-        right = [None] * len(found) if target is None else (full(target) * deviation + mean)[0].tolist()
+        predicted = (full(output) * deviation + mean)[0].tolist()
+        right = [None] * len(predicted) if target is None else (full(target) * deviation + mean)[0].tolist()
         answers = [
             Answer(None, (Choice(f"{number:.5g}", None),), None if truth is None else Choice(f"{truth:.5g}", None))
-            for number, truth in zip(found, right, strict=True)
+            for number, truth in zip(predicted, right, strict=True)
         ]
         expected = output.detach()[:1].expand_as(output) if target is None else target.to(output.dtype)
         losses = F.smooth_l1_loss(output, expected, reduction="none")

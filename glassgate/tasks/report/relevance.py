@@ -32,15 +32,15 @@ def relevances(questions: Questions[Any], batch_of: Callable[[int, int], Batch],
         made: the study, with its passages
         layer: the layer's name in the network
     """
-    found = []
+    values = []
     try:
         for number, passage in enumerate(made.passages):
             answers = evenly(len(passage.said), max(1, min(MOST_ANSWERS, _MOST_NUMBERS // len(passage.steps))))
-            found.append(relevance(questions, batch_of(number, 1), answers, layer))
+            values.append(relevance(questions, batch_of(number, 1), answers, layer))
     except NotTraceable as error:
         made.notes.append(f"relevance: the page has none, since the cell has no graph. {error}")
         return
-    made.relevances = found
+    made.relevances = values
 
 
 def relevance(questions: Questions[Any], batch: Batch, answers: Sequence[int], layer: str) -> Relevances:
@@ -83,11 +83,11 @@ def _numbers(values: Tensor) -> np.ndarray:
 
 def _gradients(outputs: Sequence[Tensor], inputs: Sequence[Tensor], given: Sequence[Tensor]) -> list[Tensor]:
     """The gradients of each input, (A, *input), for A gradients of the outputs, (A, *output)."""
-    found = torch.autograd.grad(
+    gradients = torch.autograd.grad(
         list(outputs), list(inputs), list(given), retain_graph=True, allow_unused=True, is_grads_batched=True
     )
     many = len(given[0])
-    return [each.new_zeros(many, *each.shape) if d is None else d for each, d in zip(inputs, found, strict=True)]
+    return [each.new_zeros(many, *each.shape) if d is None else d for each, d in zip(inputs, gradients, strict=True)]
 
 
 class _Cut:

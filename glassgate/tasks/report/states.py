@@ -105,15 +105,15 @@ def places_of(
     else:
         return None
     here = ["\0".join(map(visible, each.steps)) for each in shown.passages]
-    found, left = [], most
+    sampled, left = [], most
     for number, text, states in chosen:
         words = "\0".join(text)
         if left > 0 and not any(words in passage or passage in words for passage in here):
-            found.append((number, text[:left], {label: states[name][:left] for label, name in labels.items()}))
+            sampled.append((number, text[:left], {label: states[name][:left] for label, name in labels.items()}))
             left -= len(text)
-    if not found:
+    if not sampled:
         return None
-    values = {label: torch.cat([states[label] for *_, states in found]).float().cpu().numpy().T for label in labels}
+    values = {label: torch.cat([states[label] for *_, states in sampled]).float().cpu().numpy().T for label in labels}
     if index is None:
         every = {label: torch.cat([states[name] for *_, states in chosen]).float() for label, name in labels.items()}
         mean = {label: np.asarray(each.mean(0).cpu()) for label, each in every.items()}
@@ -121,17 +121,17 @@ def places_of(
     else:
         mean = {label: index.mean(name).numpy() for label, name in labels.items()}
         deviation = {label: index.deviation[name].numpy() for label, name in labels.items()}
-    return Places(values, mean, deviation, [text for _, text, _ in found], [k for k, *_ in found], data, whole)
+    return Places(values, mean, deviation, [text for _, text, _ in sampled], [k for k, *_ in sampled], data, whole)
 
 
 def _of_index(index: gg.dynamics.Index, names: Sequence[str], most: int) -> list[tuple[int, list[str], Any]]:
     """Evenly chosen sequences of an index with about so many steps: the number, the texts and the states of each."""
     many = len(index.starts) - 1
-    found = []
+    sequences = []
     for k in evenly(many, max(1, 2 * most * many // index.steps)):
         states = {name: index.values(name, k) for name in names}
-        found.append((k, index.text(k, 0, len(states[names[0]])), states))
-    return found
+        sequences.append((k, index.text(k, 0, len(states[names[0]])), states))
+    return sequences
 
 
 def _stored(run: Run) -> gg.dynamics.Index | None:
@@ -183,7 +183,7 @@ def text_of(task: Task[Any, Any, Any], excerpt: Excerpt) -> list[str]:
 
 def _excerpts(questions: Questions[Any], examples: Sequence[Any], most: int = MOST_STEPS) -> list[Excerpt]:
     """All steps of the examples, in pieces of at most `LONGEST` steps, up to so many steps."""
-    found: list[Excerpt] = []
+    excerpts: list[Excerpt] = []
     left = most
     for example in examples:
         length = len(questions.steps(example))
@@ -194,10 +194,10 @@ def _excerpts(questions: Questions[Any], examples: Sequence[Any], most: int = MO
             pieces += [(start, min(length, start + LONGEST)) for start in range(LONGEST, length, LONGEST)]
         for start, stop in pieces:
             if left <= 0:
-                return found
-            found.append(Excerpt(example, start, stop))
+                return excerpts
+            excerpts.append(Excerpt(example, start, stop))
             left -= stop - start
-    return found
+    return excerpts
 
 
 def _batches(excerpts: Sequence[Excerpt]) -> Iterator[list[Excerpt]]:

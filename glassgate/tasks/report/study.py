@@ -121,20 +121,20 @@ def chosen(task: Task[Any, Any, Any], split: Split[Any], metrics: Mapping[str, A
     """
     questions = questions_of(task)
     examples = split.dev or split.test or split.train
-    found: list[Excerpt] = []
+    excerpts: list[Excerpt] = []
     left = _OWN_STEPS
     if len(examples) and len(questions.steps(examples[0])) > _OWN_STEPS:
         some = [examples[place] for place in range(min(len(examples), _LONG_EXAMPLES))]
         return [_average(questions, some, metrics or {})]
     for example in (examples[place] for place in range(len(examples))):
         length = len(questions.steps(example))
-        if found and (length > left or len(found) == _OWN_EXAMPLES):
+        if excerpts and (length > left or len(excerpts) == _OWN_EXAMPLES):
             break
-        found.append(Excerpt(example, *questions.excerpt(example, (0, min(length, _OWN_STEPS)))))
+        excerpts.append(Excerpt(example, *questions.excerpt(example, (0, min(length, _OWN_STEPS)))))
         left -= length
-    if not found:
+    if not excerpts:
         raise OptionError("the run's data holds no example; give a text, or a file with --file")
-    return found
+    return excerpts
 
 
 class _Candidate(NamedTuple):
@@ -160,14 +160,14 @@ def _average(questions: Questions[Any], examples: Sequence[Any], metrics: Mappin
     every = [_answers(questions, each, 0, min(len(questions.steps(each)), MOST_STEPS)) for each in examples]
     known = [float(each.right) for said in every for each in said if each.right is not None]
     average = float(np.mean(known or [0.0])) if score is None else score
-    found = [
+    candidates = [
         _candidate(Excerpt(example, start, stop), [each for each in said if start <= (each.step or 0) < stop], average)
         for example, said in zip(examples, every, strict=True)
         for start, stop in _stretches(questions, example)
     ]
-    found.sort(key=lambda each: (abs(each.right), -each.variety))
+    candidates.sort(key=lambda each: (abs(each.right), -each.variety))
     alone = []
-    for excerpt, *_ in found[:_RUN_AGAIN]:
+    for excerpt, *_ in candidates[:_RUN_AGAIN]:
         shown = Excerpt(excerpt.example, *questions.excerpt(excerpt.example, (excerpt.start, excerpt.stop)))
         alone.append(_candidate(shown, _answers(questions, *shown[:3]), average))
     # Half an answer less than the average is as good as the average.

@@ -153,10 +153,10 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
             progress,
         )
         if labelled and progress is not None:
-            found = table or layout
+            columns = table or layout
             encoding = "" if format in ("xlsx", "parquet") else encoding_note(sources[0])
             progress.note(
-                f"{path}: {found.description() if found else f'format {format}'}{encoding}; {counted(stored)}"
+                f"{path}: {columns.description() if columns else f'format {format}'}{encoding}; {counted(stored)}"
             )
         return stored
 
@@ -192,8 +192,8 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
                 raise DataError(
                     source_of(each), each.line(), "expected labels to train on, one for each token, got none"
                 )
-        found = counts(examples, "units", lambda each: each.units)
-        units = Vocabulary.of(found, self.options.least_count)
+        unit_counts = counts(examples, "units", lambda each: each.units)
+        units = Vocabulary.of(unit_counts, self.options.least_count)
         labels = Vocabulary.of(counts(examples, "labels", lambda each: each.labels or ()))
         if len(labels.symbols) < 2:
             raise DataError(
@@ -203,15 +203,15 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
                 "another one, or choose another --column",
             )
         vocabularies = {"units": units, "labels": labels}
-        if self.options.character_size and any(len(unit) > 1 for unit in found):
-            vocabularies["characters"] = Vocabulary.of(chain.from_iterable(found), least=2)
+        if self.options.character_size and any(len(unit) > 1 for unit in unit_counts):
+            vocabularies["characters"] = Vocabulary.of(chain.from_iterable(unit_counts), least=2)
         intents = counts(examples, "intent", lambda each: [each.intent])
         if intents.keys() - {None}:
             vocabularies["intents"] = Vocabulary.of({name: n for name, n in intents.items() if name is not None})
         self.facts = {
             "bio": bio.is_bio(labels.symbols),
             "valid": self._must_be_valid(labels.symbols, examples),
-            "singletons": FIRST + sum(found[unit] > 1 for unit in units.symbols),
+            "singletons": FIRST + sum(unit_counts[unit] > 1 for unit in units.symbols),
             "embedding_size": self.options.embedding_size,
             "columns": self._columns,
         }

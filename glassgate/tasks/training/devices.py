@@ -27,10 +27,10 @@ def check_device(options: Options, world: World) -> None:
     Raises:
         OptionError: a check fails, or the data or the batch size cannot be divided among the processes
     """
-    name, found = options.device, {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
-    if not found.get(name, True):
+    name, available = options.device, {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    if not available.get(name, True):
         raise OptionError(f"device: expected one that torch finds here, got {name}; choose cpu, or auto")
-    if options.precision == "16-mixed" and not (name in found or (name == "auto" and any(found.values()))):
+    if options.precision == "16-mixed" and not (name in available or (name == "auto" and any(available.values()))):
         raise OptionError("precision: 16-mixed needs a GPU, and none is in use here; choose bf16-mixed, or 32-true")
     if world.size == 1:
         return
@@ -40,9 +40,9 @@ def check_device(options: Options, world: World) -> None:
         raise OptionError(
             f"batch_size: expected {world.size} or more, a sequence for each process, got {options.batch_size}"
         )
-    if name == "mps" or (name == "auto" and not found["cuda"] and found["mps"]):
+    if name == "mps" or (name == "auto" and not available["cuda"] and available["mps"]):
         raise OptionError("device: Apple's GPU cannot be shared by several processes; add --device cpu")
-    if name != "cpu" and found["cuda"] and torch.cuda.device_count() < world.local_size:
+    if name != "cpu" and available["cuda"] and torch.cuda.device_count() < world.local_size:
         raise OptionError(
             f"devices: {world.local_size} processes of this machine need a GPU each, and it has "
             f"{torch.cuda.device_count()}; start fewer, or add --device cpu"

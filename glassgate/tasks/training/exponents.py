@@ -31,14 +31,14 @@ class Exponents:
 
     def values(self) -> dict[str, float]:
         """The largest exponent of each layer and direction in nats per step, for the inputs that `inputs` has kept."""
-        found = {}
+        exponents = {}
         with gg.engine("reference"):
             for name, data in self._inputs.items():
                 for label, layer, steps in gg.dynamics.separate(self.layers[name], data):
                     measured = gg.dynamics.lyapunov(layer, steps, warm_up=int(_WARM_UP * len(steps)))
-                    found[f"lyapunov/{part_label(name, label)}"] = float(measured.exponents[0])
+                    exponents[f"lyapunov/{part_label(name, label)}"] = float(measured.exponents[0])
         self._inputs.clear()
-        return found
+        return exponents
 
     def _keep(self, name: str, data: Tensor, lengths: Tensor) -> None:
         steps = min(self.steps, max(lengths.tolist(), default=0))

@@ -172,9 +172,9 @@ class Health:
             scores.get("accuracy"),
         )
         self._measure_dev(measurements)
-        found = [rule for rule in RULES if rule.name not in self.rules and rule.holds(measurements)]
-        sentences = [rule.sentence(measurements) for rule in found]
-        self.rules += [rule.name for rule in found]
+        broken = [rule for rule in RULES if rule.name not in self.rules and rule.holds(measurements)]
+        sentences = [rule.sentence(measurements) for rule in broken]
+        self.rules += [rule.name for rule in broken]
         self.messages += sentences
         self.losses, self.norms = [], []
         return sentences

@@ -38,23 +38,23 @@ class LayerStatistics:
 
     def gradients(self) -> dict[str, float]:
         """The norm of the gradient of each layer and direction."""
-        found = {}
+        norms = {}
         for label, weights, _ in self._parts():
             grads = [weight.grad for weight in weights.values() if weight.grad is not None]
             if grads:
                 squares = torch.stack([grad.detach().float().square().sum() for grad in grads])
-                found[f"gradient_norm/{label}"] = float(squares.sum().sqrt())
-        return found
+                norms[f"gradient_norm/{label}"] = float(squares.sum().sqrt())
+        return norms
 
     @torch.no_grad()
     def values(self) -> dict[str, float]:
         """The forget biases, and the saturation for the inputs that `inputs` has stored."""
-        found = {}
+        statistics = {}
         for label, weights, (cell, gate) in self._parts():
             if gate and "bias_ih" in weights:
                 biases = [weights[name] for name in ("bias_ih", "bias_hh") if name in weights]
                 rows = sum(biases, torch.zeros(())).chunk(len(cell.gates))[cell.gates.index(gate)]
-                found[f"forget_bias/{label}"] = float(rows.mean())
+                statistics[f"forget_bias/{label}"] = float(rows.mean())
         for name, inputs in self._inputs.items():
             layer = self.layers[name]
             training = layer.training
@@ -66,9 +66,9 @@ class LayerStatistics:
             for each, values in tape.items() if gate else ():
                 if each.endswith(f".{gate}"):
                     stuck = ((values < _CLOSED) | (values > _OPEN)).float().mean()
-                    found[f"saturation/{part_label(name, each.rsplit('.', 1)[0])}"] = float(stuck)
+                    statistics[f"saturation/{part_label(name, each.rsplit('.', 1)[0])}"] = float(stuck)
         self._inputs.clear()
-        return found
+        return statistics
 
     def _parts(self) -> Iterator[tuple[str, dict[str, Tensor], tuple[gg.Cell, str]]]:
         """Label, parameters by short name, cell and state-keeping gate of each layer and direction."""

@@ -63,9 +63,9 @@ class Search:
         """Return the divisor of the log probability of a translation with this many tokens, including the end."""
         return float(((5 + length) / 6) ** self.length_penalty)
 
-    def log_probability(self, found: Hypothesis) -> float:
+    def log_probability(self, hypothesis: Hypothesis) -> float:
         """Return the log probability of a translation, including its end."""
-        return found.score * self.penalty(len(found.units) + 1)
+        return hypothesis.score * self.penalty(len(hypothesis.units) + 1)
 
 
 @torch.inference_mode()
@@ -89,7 +89,7 @@ def search(
         the translations of each sentence, the best first: at least one and at most `beam`
     """
     device, steps = memory.values.device, _Steps(decoder, memory, state)
-    found: list[list[Hypothesis]] = [[] for _ in limits]
+    finished: list[list[Hypothesis]] = [[] for _ in limits]
     # The unfinished sentences: their numbers, their limits, and their numbers of places.
     numbers, ends = torch.arange(len(limits)), torch.tensor(limits)
     places_left = torch.full((len(limits),), settings.beam)
@@ -110,7 +110,7 @@ def search(
         written = history[rows, beams[rows, places]].tolist()
         scores = (best[rows, places] / settings.penalty(length)).tolist()
         for number, tokens, score in zip(numbers[rows].tolist(), written, scores, strict=True):
-            found[number].append(Hypothesis(tuple(tokens), score))
+            finished[number].append(Hypothesis(tuple(tokens), score))
         places_left = places_left - ended.sum(1)
         continued = ((places_left > 0) & (ends > length)).nonzero().squeeze(1)
         if not len(continued):
@@ -123,7 +123,7 @@ def search(
         totals = totals.masked_fill((rank[: order.shape[1]] >= places_left[:, None]).to(device), -torch.inf)
         history = torch.cat([history[continued[:, None], beams], before[..., None]], -1)
         steps.keep(continued, beams, totals.isfinite())
-    return [sorted(each, key=lambda one: -one.score) for each in found]
+    return [sorted(each, key=lambda one: -one.score) for each in finished]
 
 
 def _best(totals: Tensor, alive: Tensor, logs: Tensor, most: int) -> tuple[Tensor, Tensor, Tensor]:

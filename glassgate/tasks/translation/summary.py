@@ -29,8 +29,8 @@ class TranslationSummary(Summary):
         pictures: dict[int, Attended] = {}
         source, target = (task.vocabularies[side].symbols for side in ("source", "target"))
         for output, batch, pieces in task.outputs(encoded):
-            found, right = task.hypotheses(output, batch, task.search), task.references(batch)
-            for piece, best, reference in zip(pieces, found, right, strict=True):
+            hypotheses, right = task.hypotheses(output, batch, task.search), task.references(batch)
+            for piece, best, reference in zip(pieces, hypotheses, right, strict=True):
                 numbers = encoded[piece.index]["source"]
                 units = [source[n - FIRST] if n != UNKNOWN else "\N{REPLACEMENT CHARACTER}" for n in numbers]
                 rows[piece.index] = [task.joined(units, 0), reference, task.target_text(best[0])]

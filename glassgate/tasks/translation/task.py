@@ -188,9 +188,9 @@ class Translation(Task[TranslationOptions, Pair, list[Translated]]):
         return [
             [
                 Translated(self.target_text(each), each.score, math.exp(self.search.log_probability(each)))
-                for each in found
+                for each in hypotheses
             ]
-            for found in self.hypotheses(output, batch, self.search)
+            for hypotheses in self.hypotheses(output, batch, self.search)
         ]
 
     def text(self, example: Pair, prediction: list[Translated]) -> str:
@@ -199,12 +199,14 @@ class Translation(Task[TranslationOptions, Pair, list[Translated]]):
 
     def record(self, example: Pair, prediction: list[Translated]) -> Record:
         """Return the translations, the best first, each with its probability."""
-        found = [{"text": each.text, "score": each.score, "probability": each.probability} for each in prediction]
-        return {"text": example.source, "translations": found}
+        translations = [
+            {"text": each.text, "score": each.score, "probability": each.probability} for each in prediction
+        ]
+        return {"text": example.source, "translations": translations}
 
     def translate(self, sources: Sequence[str]) -> list[str]:
         """Return the best translation of each source."""
-        return [found[0].text for found in self.predict([Pair(self.prepared(source)) for source in sources])]
+        return [hypotheses[0].text for hypotheses in self.predict([Pair(self.prepared(source)) for source in sources])]
 
     def attend(self, example: Pair) -> Attended:
         """Return the attention weights of the decoder for the target of an example, or for the best translation."""
@@ -259,7 +261,7 @@ class Translation(Task[TranslationOptions, Pair, list[Translated]]):
         scores, targets = _inside(output, batch)
         return {
             "nats": F.cross_entropy(scores, targets, reduction="none"),
-            "hypotheses": [self.target_text(found[0]) for found in self.hypotheses(output, batch, settings)],
+            "hypotheses": [self.target_text(hypotheses[0]) for hypotheses in self.hypotheses(output, batch, settings)],
             "references": self.references(batch),
         }
 
@@ -305,10 +307,10 @@ class Translation(Task[TranslationOptions, Pair, list[Translated]]):
         unit = (self.options.source_unit, self.options.target_unit)[side]
         return subwords.split(text) if subwords else texts.split(text, unit)
 
-    def target_text(self, found: Hypothesis) -> str:
+    def target_text(self, hypothesis: Hypothesis) -> str:
         """Return a translation as text."""
         symbols = self.vocabularies["target"].symbols
-        return self.joined([symbols[number - FIRST] for number in found.units], 1)
+        return self.joined([symbols[number - FIRST] for number in hypothesis.units], 1)
 
     def joined(self, units: Sequence[str], side: int) -> str:
         """Join tokens of the source (side 0) or of the target (side 1)."""

@@ -65,7 +65,7 @@ def _series(file: Arrow, table: Table, schema: Schema, progress: Progress) -> li
     }
     file.release()
     frequency, several = Frequency(**content["frequency"]), len(schema.target) > 1
-    found = []
+    all_series = []
     for group in content["groups"]:
         start = np.int64(group["start"])
         time: Any = start.view("datetime64[us]") if frequency.dated else start
@@ -83,12 +83,12 @@ def _series(file: Arrow, table: Table, schema: Schema, progress: Progress) -> li
                 group["line"],
                 (schema.series or "series", schema.time or "time"),
             )
-            found.append(series)
+            all_series.append(series)
     if table.path is not None:
-        steps = sum(map(len, found))
-        notes = [f"{len(found):,} series, {steps:,} steps of {frequency}{table.note}"]
+        steps = sum(map(len, all_series))
+        notes = [f"{len(all_series):,} series, {steps:,} steps of {frequency}{table.note}"]
         progress.note("; ".join([f"{table.source}: {notes[0]}", *content["notes"]]))
-    return found
+    return all_series
 
 
 class _GrowingArray:

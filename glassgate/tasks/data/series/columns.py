@@ -124,8 +124,8 @@ class Numbers:
                 plain = plain.str.replace(",", ".", regex=False) if self.decimal == "," else plain
             else:
                 plain = texts
-            found = pd.to_numeric(plain, errors="coerce").to_numpy(np.float64, na_value=np.nan)
-            wrong = np.isnan(found) & texts.notna().to_numpy(bool)
+            numbers = pd.to_numeric(plain, errors="coerce").to_numpy(np.float64, na_value=np.nan)
+            wrong = np.isnan(numbers) & texts.notna().to_numpy(bool)
             if wrong.any():
                 place = int(wrong.argmax())
                 raise self.table.fault(
@@ -134,12 +134,12 @@ class Numbers:
                     "of numbers to forecast with --target",
                 )
         else:
-            found = values.to_numpy(np.float64, na_value=np.nan)
-        if np.isinf(found).any():
+            numbers = values.to_numpy(np.float64, na_value=np.nan)
+        if np.isinf(numbers).any():
             raise self.table.fault(
-                int(rows[np.isinf(found).argmax()]), f"column {name!r}: expected a number, got infinity"
+                int(rows[np.isinf(numbers).argmax()]), f"column {name!r}: expected a number, got infinity"
             )
-        return found
+        return numbers
 
 
 _DAYS = (
@@ -154,10 +154,10 @@ FORMATS = (*_DAYS, *(day + clock for day, clock in product(_DAYS[1:], _CLOCKS[1:
 
 def _parsed(texts: pd.Series, form: str) -> np.ndarray:
     """The time stamps of texts, `(R,)`, converted to UTC; an empty array if a text has another format."""
-    found = pd.to_datetime(texts, format=form, errors="coerce", utc=True)
-    if found.isna().any():
+    stamps = pd.to_datetime(texts, format=form, errors="coerce", utc=True)
+    if stamps.isna().any():
         return np.zeros(0, "datetime64[us]")
-    return found.dt.tz_localize(None).to_numpy("datetime64[us]")
+    return stamps.dt.tz_localize(None).to_numpy("datetime64[us]")
 
 
 class Stamps:
@@ -185,8 +185,8 @@ class Stamps:
         if values.isna().any():
             raise self._unread(rows, values, int(values.isna().to_numpy().argmax()))
         if pd.api.types.is_datetime64_any_dtype(values):
-            found = {"": values.dt.tz_convert(None) if values.dt.tz is not None else values}
-            parts = {"": found[""].to_numpy("datetime64[us]")}
+            by_format = {"": values.dt.tz_convert(None) if values.dt.tz is not None else values}
+            parts = {"": by_format[""].to_numpy("datetime64[us]")}
         elif pd.api.types.is_integer_dtype(values) and not self._given:
             parts = {"": values.to_numpy(np.int64)}
         else:
@@ -199,15 +199,15 @@ class Stamps:
         if whole and not texts.str.fullmatch(_COMPACT_DATE).all():
             return {"": texts.astype(np.int64).to_numpy()}
         first = [form for form in self._forms if len(_parsed(texts.iloc[:1], form))]
-        found = {form: part for form in first if len(part := _parsed(texts, form))}
-        if not found:
+        by_format = {form: part for form in first if len(part := _parsed(texts, form))}
+        if not by_format:
             place = 0
             if first:  # report the first value that no format can parse
                 ends = [pd.to_datetime(texts, format=form, errors="coerce", utc=True).isna() for form in first]
                 place = max(int(end.to_numpy().argmax()) for end in ends)
             raise self._unread(rows, texts, place)
-        self._forms = list(found)
-        return found
+        self._forms = list(by_format)
+        return by_format
 
     def finished(self) -> tuple[np.ndarray, str]:
         """Return all time stamps, datetime64[us] or integers, `(R,)`, and the format if it was ambiguous at first.

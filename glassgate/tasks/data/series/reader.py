@@ -137,10 +137,10 @@ class Table:
         )
 
     def _unparsed(self, error: Exception) -> DataError:
-        found = re.search(r"Expected (\d+) fields in line (\d+), saw (\d+)", str(error))
-        if found:
-            message = f"expected {found[1]} columns, as in the first line, got {found[3]}; correct the line"
-            return DataError(self.source, int(found[2]), message)
+        match = re.search(r"Expected (\d+) fields in line (\d+), saw (\d+)", str(error))
+        if match:
+            message = f"expected {match[1]} columns, as in the first line, got {match[3]}; correct the line"
+            return DataError(self.source, int(match[2]), message)
         return self.fault(None, f"expected CSV with a header, got what does not parse: {error}; check quotes")
 
     def _parquet(self) -> Any:
@@ -154,16 +154,16 @@ class Table:
 
 
 def _kind(path: str | Path) -> str:
-    found = kind_of(path)
-    if found == "folder":
+    kind = kind_of(path)
+    if kind == "folder":
         raise DataError(path, None, "this is a folder; give a file")
-    if found == "text" or (not found and str(path) == STDIN):
+    if kind == "text" or (not kind and str(path) == STDIN):
         return "csv"
-    if found not in ("csv", "tsv", "parquet", "xlsx"):
+    if kind not in ("csv", "tsv", "parquet", "xlsx"):
         raise OptionError(
             f"{path}: expected time series as .csv, .tsv, .xlsx or .parquet, got the suffix {suffix_of(path)!r}"
         )
-    return found
+    return kind
 
 
 def is_indexed(frame: Frame) -> bool:

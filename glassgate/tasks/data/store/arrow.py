@@ -136,14 +136,14 @@ class Column:
 
     def read(self, start: int, stop: int) -> np.ndarray:
         """Return the values from `start` to `stop`: a view of the map, or a copy if the range spans record batches."""
-        found = []
+        pieces = []
         self.file.read()
         while start < stop:
             batch = bisect_right(self.starts, start) - 1
             first = self.starts[batch]
-            found.append(self._parts[batch][start - first : stop - first])
-            start += len(found[-1])
-        return found[0] if len(found) == 1 else np.concatenate([*found, self._parts[0][:0]])
+            pieces.append(self._parts[batch][start - first : stop - first])
+            start += len(pieces[-1])
+        return pieces[0] if len(pieces) == 1 else np.concatenate([*pieces, self._parts[0][:0]])
 
     def count(self, start: int, stop: int) -> np.ndarray:
         """Return the count of each symbol in the range; the pages read are released."""
@@ -160,8 +160,8 @@ class Column:
         """Return a value derived from the symbols, computed once for each key."""
         if key not in self._derived:
             self._derived[key] = make(self.symbols)
-        found: Read = self._derived[key]
-        return found
+        value: Read = self._derived[key]
+        return value
 
 
 class Units(Sequence[str]):
@@ -238,8 +238,8 @@ class Numbers:
         start, stop, _ = place.indices(len(self))
         if self.first is None:
             return self.table[self.units.numbers(start, stop)]
-        found = self.table[self.units.numbers(max(0, start - 1), max(0, stop - 1))]
-        return found if start or not stop else np.concatenate([[self.first], found])
+        values = self.table[self.units.numbers(max(0, start - 1), max(0, stop - 1))]
+        return values if start or not stop else np.concatenate([[self.first], values])
 
     def tobytes(self) -> bytes:
         """Return bytes that identify the content, for hashes."""
@@ -250,11 +250,11 @@ def look_up(units: Units, table: np.ndarray) -> np.ndarray:
     """Return the table's value for each token, `(L,)`; lazy `Numbers` for many tokens on disk."""
     if len(units) > _CHUNK and units.column.file.digest:
         return cast(np.ndarray, Numbers(units, table))
-    found: np.ndarray = table[units.numbers(0, len(units))]
-    return found
+    values: np.ndarray = table[units.numbers(0, len(units))]
+    return values
 
 
 def is_large(paths: Sequence[str | Path]) -> bool:
     """Whether files are together so large that they are stored in the cache folder and memory-mapped."""
-    found = [each for path in paths if (each := local(path)).is_file()]
-    return len(found) == len(paths) and sum(path.stat().st_size for path in found) >= LARGE
+    existing = [each for path in paths if (each := local(path)).is_file()]
+    return len(existing) == len(paths) and sum(path.stat().st_size for path in existing) >= LARGE

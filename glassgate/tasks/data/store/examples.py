@@ -125,8 +125,8 @@ class Stored(Sequence[Example]):
             both = numbers[:-1].astype(np.int64) * len(symbols) + numbers[1:]
             pairs = np.union1d(pairs, np.delete(both, begins[1:] - 1))
             firsts = np.union1d(firsts, numbers[begins])
-        found = {(None, symbols[first]) for first in firsts}
-        return found | {(symbols[pair // len(symbols)], symbols[pair % len(symbols)]) for pair in pairs}
+        first_pairs = {(None, symbols[first]) for first in firsts}
+        return first_pairs | {(symbols[pair // len(symbols)], symbols[pair % len(symbols)]) for pair in pairs}
 
     def has_unknown(self, field: str, known: Callable[[Any], bool]) -> bool:
         """Whether the file has symbols for which `known` is false, other than None."""
@@ -186,18 +186,18 @@ class _Table(Generic[Example]):
     def example(self, row: int, start: int = 0, stop: int | None = None) -> Example:
         batch = bisect_right(self.starts, row) - 1
         row -= self.starts[batch]
-        found: dict[str, Any] = {}
+        fields: dict[str, Any] = {}
         for name, kind in self.fields.items():
             column = self.columns[name]
             if kind in _LISTS:
                 first, last = self.offsets[name][batch][row : row + 2].tolist()
                 last = last if stop is None else min(last, first + stop)
                 units = Units(column, column.starts[batch] + first + start, column.starts[batch] + last)
-                found[name] = units if kind == SEQUENCE else units.numbers(0, len(units))
+                fields[name] = units if kind == SEQUENCE else units.numbers(0, len(units))
             else:
                 (value,) = column.read(self.starts[batch] + row, self.starts[batch] + row + 1).tolist()
-                found[name] = column.symbols[value] if kind == SYMBOL else value
-        return self.build(**found)
+                fields[name] = column.symbols[value] if kind == SYMBOL else value
+        return self.build(**fields)
 
     def selected(self, field: str, rows: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield, per record batch, a field's indices in some examples and the number of indices of each example."""

@@ -113,10 +113,10 @@ class _Characters:
         self.counts[: len(counts)] += counts
 
     def symbols(self) -> list[str]:
-        (found,) = self.counts.nonzero()
+        (codes,) = self.counts.nonzero()
         self.table = np.zeros(0x110000, np.uint32)
-        self.table[found] = np.arange(len(found))
-        return [chr(code) for code in found]
+        self.table[codes] = np.arange(len(codes))
+        return [chr(code) for code in codes]
 
     def numbers(self, units: Sequence[str]) -> np.ndarray:
         return self.table[_codes(units)]

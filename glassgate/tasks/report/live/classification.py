@@ -12,20 +12,20 @@ from glassgate.tasks.report.study import Excerpt
 def described(task: Classification, network: Network, excerpt: Excerpt) -> dict[str, Any]:
     """Return the data that `classification.js` reads."""
     model = cast(Classifier, task.network)
-    found: dict[str, Any] = {
+    content: dict[str, Any] = {
         "labels": task.vocabularies["labels"].symbols,
         "pooling": model.pooling,
         "encoder": network.layer(model.encoder, "encoder"),
         "head": network.linear(model.head),
     }
     if model.pooling == "attention":
-        found["attention"] = [network.linear(model.attention[0]), network.linear(model.attention[2])]
+        content["attention"] = [network.linear(model.attention[0]), network.linear(model.attention[2])]
     if model.embedding is None:
         rows = excerpt.example.content[excerpt.start : excerpt.stop].tolist()
         facts = {name: task.facts[name] for name in ("mean", "deviation")}
-        return found | facts | {"given": {"rows": rows}}
+        return content | facts | {"given": {"rows": rows}}
     unit = task.options.unit
-    return found | {
+    return content | {
         "tokens": tokens(task.vocabularies["units"], unit, raw=unit in ("word", "token")),
         "embedding": network.array(model.embedding.weight),
         "size": model.embedding.embedding_dim,

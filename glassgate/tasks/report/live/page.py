@@ -53,7 +53,14 @@ def live(task: Task[Any, Any, Any], excerpts: Sequence[Excerpt], run: Path, half
 def written(excerpt: Excerpt) -> str:
     """Return the text of an excerpt: its tokens, or the content or source of its example."""
     example = excerpt.example
-    text = next((found for name in ("content", "source") if isinstance(found := getattr(example, name, None), str)), "")
+    text = next(
+        (
+            text_of_example
+            for name in ("content", "source")
+            if isinstance(text_of_example := getattr(example, name, None), str)
+        ),
+        "",
+    )
     units = getattr(example, "units", None) or getattr(example, "content", None)
     if units is None or isinstance(getattr(example, "content", None), str):
         return text

@@ -14,7 +14,7 @@ def described(task: Regression, network: Network, excerpt: Excerpt) -> dict[str,
     model = task.network
     assert isinstance(model, Regressor)
     mean, deviation = task.facts["numbers"][:2]
-    found: dict[str, Any] = {
+    content: dict[str, Any] = {
         "mean": list(mean),
         "deviation": list(deviation),
         "names": [f"number {k + 1}" for k in range(len(mean))] if len(mean) > 1 else ["the number"],
@@ -23,8 +23,8 @@ def described(task: Regression, network: Network, excerpt: Excerpt) -> dict[str,
     }
     if model.embedding is None:
         rows = excerpt.example.content[excerpt.start : excerpt.stop]
-        return found | {"series": [list(each) for each in task.facts["series"]], "given": {"rows": rows.tolist()}}
-    return found | {
+        return content | {"series": [list(each) for each in task.facts["series"]], "given": {"rows": rows.tolist()}}
+    return content | {
         "tokens": tokens(task.vocabularies["units"], task.options.unit),
         "embedding": network.array(model.embedding.weight),
         "size": model.embedding.embedding_dim,

@@ -113,8 +113,8 @@ class Group:
             return value
         values = [value if self.leads else None]
         dist.broadcast_object_list(values, 0, device=_CPU)
-        found: Any = values[0]
-        return found
+        received: Any = values[0]
+        return received
 
     def gather(self, value: Value) -> list[Value]:
         """Return the values of all processes in process 0, and an empty list in the others."""

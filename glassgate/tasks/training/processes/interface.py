@@ -29,10 +29,10 @@ def interface_towards(address: str, port: int) -> str:
             for _, name in socket.if_nameindex():
                 request = struct.pack("256s", name.encode()[:15])
                 try:
-                    found = fcntl.ioctl(probe.fileno(), _ADDRESS_OF, request)[20:24]
+                    address_of_interface = fcntl.ioctl(probe.fileno(), _ADDRESS_OF, request)[20:24]
                 except OSError:  # an interface without an address
                     continue
-                if found == source:
+                if address_of_interface == source:
                     return name
     except OSError:
         return ""

@@ -14,12 +14,12 @@ def fingerprints(encoded: Mapping[str, Sequence[Encoded]], processes: Group) -> 
     Raises:
         UserError: the processes have read different data
     """
-    found = {name: _fingerprint(part) for name, part in encoded.items()}
+    own = {name: _fingerprint(part) for name, part in encoded.items()}
     with processes.shared_errors():
-        for name, first in processes.broadcast(found).items():
-            if found[name] != first:
+        for name, first in processes.broadcast(own).items():
+            if own[name] != first:
                 raise UserError(f"the {name} data is not what process 0 has read; give all machines the same files")
-    return found
+    return own
 
 
 def _fingerprint(encoded: Sequence[Encoded]) -> str:
