@@ -230,8 +230,8 @@ class FrozenLayer(nn.Module):
 
     def _checked_states(self, hx: State, data: Tensor, layout: Layout, argument: str) -> States:
         """The states of a call, checked, in the dtype of the computation."""
-        found = states.from_hx(self.spec.name, self.spec.parts, hx, data, layout, argument)
-        return [tuple([v.to(self.computed_in) for v in part]) for part in found]
+        checked = states.from_hx(self.spec.name, self.spec.parts, hx, data, layout, argument)
+        return [tuple([v.to(self.computed_in) for v in part]) for part in checked]
 
     def _prepared_call(self, input: Any, hx: Any) -> "_PreparedCall | None":
         """The prepared call for these arguments, if they are plain CPU tensors; None if there is none."""
@@ -363,11 +363,11 @@ def freeze_layer(
     weights = [{name: _copied(v, dtype) for name, v in weights.items()} for weights in originals]
     scales: list[Weights] = []
     if precision == "int8":
-        found = [
+        quantised_parts = [
             quantised(of_part, lambda name, part=part: keep(part.names[name]))  # type: ignore[misc]
             for of_part, part in zip(weights, layer._parts, strict=True)
         ]
-        weights, scales = [integers for integers, _ in found], [of_part for _, of_part in found]
+        weights, scales = [integers for integers, _ in quantised_parts], [of_part for _, of_part in quantised_parts]
     cell, projected = layer._eval_cell, bool(layer.proj_size)
     cell = deepcopy(cell) if untraceable(cell, projected) else GraphCell(current_equations(cell, projected))
     return FrozenLayer(spec, cell, weights, learned, precision or str(dtype).removeprefix("torch."), scales)

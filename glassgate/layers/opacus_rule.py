@@ -59,5 +59,5 @@ def per_sample_gradients(
         return (functional_call(_Bare(layer), named, (row.unsqueeze(batch),)).squeeze(batch) * d).sum()
 
     with torch.enable_grad():
-        found = vmap(grad(score), (None, 0, 0))(parameters, activations[0], backprops)
-    return {weight: found[name] for name, weight in layer.named_parameters()}
+        gradients = vmap(grad(score), (None, 0, 0))(parameters, activations[0], backprops)
+    return {weight: gradients[name] for name, weight in layer.named_parameters()}

@@ -45,9 +45,9 @@ class PreparedStack:
         if len(self._layers) > 1 or self._D > 1:
             output, results = self._run(data, given, mask, None, recordings)
             return output, _stacked(results), results
-        found = self._layers[0].run(data, given, mask, None, recordings)
-        result = Result(tuple(found[: self._visible]), tuple(found[self._visible :]))
-        return found[0], result.final, [result]
+        tensors = self._layers[0].run(data, given, mask, None, recordings)
+        result = Result(tuple(tensors[: self._visible]), tuple(tensors[self._visible :]))
+        return tensors[0], result.final, [result]
 
     def by_part(self, states: Sequence[Tensor]) -> list[tuple[Tensor, ...]]:
         """States of all parts as one tuple per part; a part is a direction of a layer."""
@@ -72,9 +72,9 @@ class PreparedStack:
                 own += given[at : at + self._weights]
                 own += next(initial)
                 at += self._weights
-            found = iter(layer.run(data.to(own[0].dtype), own, mask, lengths, recordings[k * D : (k + 1) * D]))
-            states = [tuple(islice(found, visible)) for _ in range(D)]
-            results += [Result(of_direction, tuple(islice(found, self._states))) for of_direction in states]
+            tensors = iter(layer.run(data.to(own[0].dtype), own, mask, lengths, recordings[k * D : (k + 1) * D]))
+            states = [tuple(islice(tensors, visible)) for _ in range(D)]
+            results += [Result(of_direction, tuple(islice(tensors, self._states))) for of_direction in states]
             data = states[0][0] if D == 1 else torch.cat([of_direction[0] for of_direction in states], -1)
         return data, results
 

@@ -289,8 +289,8 @@ def _kernels_can_read(arguments: _Arguments, dtype: torch.dtype) -> bool:
 def _layer_calls(layer: "Recurrent") -> _LayerCalls | None:
     """The parameters of a layer without prepared calls. None if they are not plain CPU tensors of one dtype."""
     names = tuple([name for part in layer._parts for name in part.names.values()])
-    found = [weight for name in names if (weight := layer._parameters.get(name)) is not None]
-    weights = tuple([weight for weight in found if type(weight) in PLAIN and weight.is_leaf])
+    present = [weight for name in names if (weight := layer._parameters.get(name)) is not None]
+    weights = tuple([weight for weight in present if type(weight) in PLAIN and weight.is_leaf])
     if len(weights) < len(names):
         return None
     plain = {(v.dtype, v.is_cpu, v.layout) for v in weights} == {(weights[0].dtype, True, torch.strided)}

@@ -172,8 +172,10 @@ class Recurrent(Shown, nn.Module):
 
     def _weights(self, part: Part) -> Weights:
         # The look-up in `_parameters` is fast. A parametrized tensor is not there, but it is an attribute.
-        found = self._parameters
-        return {name: getattr(self, full) if (w := found.get(full)) is None else w for name, full in part.names.items()}
+        parameters = self._parameters
+        return {
+            name: getattr(self, full) if (w := parameters.get(full)) is None else w for name, full in part.names.items()
+        }
 
     def checked_weights(self) -> list[Weights]:
         """The parameters of each layer and direction, in torch's order, after a check of shapes, dtypes and devices."""
@@ -279,9 +281,9 @@ class Recurrent(Shown, nn.Module):
     ) -> Any:
         """The results of a call that is not prepared; see `repeated.py`."""
         if resets is None and restart is None and lengths is None and not return_states:
-            found = one_row.computed(self, input, hx)
-            if found is not None:
-                return found
+            of_one_row = one_row.computed(self, input, hx)
+            if of_one_row is not None:
+                return of_one_row
         steps, layout, initial, restart_states = self._arrange(input, hx, lengths, resets, restart)
         recordings = [Recording() for _ in self._parts] if self._watchers else []
         if recordings and torch.is_grad_enabled():

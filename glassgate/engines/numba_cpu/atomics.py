@@ -41,8 +41,8 @@ def swap(context: Any, address: Any, old: Any, new: Any) -> Any:
 
     def code(context, builder, sig, args):
         address, old, new = args
-        found = builder.cmpxchg(_pointer(builder, address), old, new, "acq_rel", "acquire")
-        return builder.extract_value(found, 1)
+        exchanged = builder.cmpxchg(_pointer(builder, address), old, new, "acq_rel", "acquire")
+        return builder.extract_value(exchanged, 1)
 
     return types.boolean(types.int64, types.int64, types.int64), code
 

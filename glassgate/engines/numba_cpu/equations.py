@@ -293,11 +293,11 @@ def partial_sums(k: int, argument: Callable[[Argument], str]) -> str:
 
 def input_columns(phase: Phase) -> int:
     """The number of input halves that a phase reads and adds to products."""
-    found: set[int] = set()
+    columns: set[int] = set()
     for value in phase.values:
         if isinstance(value, Load) and value.value.op in ("ih", "sum"):
-            found |= {t.column for t in _places(value.terms) if t.buffer.kind is Kind.INPUT}
-    return len(found)
+            columns |= {t.column for t in _places(value.terms) if t.buffer.kind is Kind.INPUT}
+    return len(columns)
 
 
 def _places(terms: Iterable[Term]) -> list[Place]:

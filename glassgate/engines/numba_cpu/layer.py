@@ -39,15 +39,15 @@ class Layer(NamedTuple):
         sizes = self._sizes(operands, data, dtype)
         few = tuple([are_few(layout.rows, own) for own in sizes])
         run = forward_pass(self.plans, sizes, dtype, all_states or save, save, few, host())
-        found = iter(run.results(layout, (data, *computed), steps.resets, run.memory(S), S))
+        tensors = iter(run.results(layout, (data, *computed), steps.resets, run.memory(S), S))
         results: list[Tensor] = []
         kept: list[Tensor] = []
         for d, (states, final, saved, shown) in enumerate(run.counts):
-            results += [v.to(dtype) if k == 0 or all_states else v for k, v in enumerate(islice(found, states))]
-            results += [v.to(dtype) for v in islice(found, final)]
-            kept += islice(found, saved)
+            results += [v.to(dtype) if k == 0 or all_states else v for k, v in enumerate(islice(tensors, states))]
+            results += [v.to(dtype) for v in islice(tensors, final)]
+            kept += islice(tensors, saved)
             if recordings:
-                recordings[d].values = dict(zip(self.plans[d].trace.recorded, islice(found, shown), strict=True))
+                recordings[d].values = dict(zip(self.plans[d].trace.recorded, islice(tensors, shown), strict=True))
         return [*results, *kept]
 
     def backward(

@@ -41,16 +41,16 @@ def names(text: str, bits: int, processor: Processor) -> dict[str, Any]:
     In a cell's kernel only mathematics and the author's values have names without an underscore in front.
     """
     lanes, method = processor.lanes(bits), method_of(processor, bits)
-    found: dict[str, Any] = {"LANES": lanes, "BYTES": bits // 8}
-    found |= runtime.FUNCTIONS | atomics.FUNCTIONS | memory(bits, lanes)._asdict()
+    namespace: dict[str, Any] = {"LANES": lanes, "BYTES": bits // 8}
+    namespace |= runtime.FUNCTIONS | atomics.FUNCTIONS | memory(bits, lanes)._asdict()
     for name, number in {*re.findall(r"\b_?((?:long_)?microkernel_(\d+))\(", text)}:
         sums = int(number)
-        found[name] = _microkernel(processor, bits, sums, name.startswith("long"))
-        found[f"MOST_ROWS_{sums}"], found[f"ROOM_{sums}"] = blocking(sums, processor)
+        namespace[name] = _microkernel(processor, bits, sums, name.startswith("long"))
+        namespace[f"MOST_ROWS_{sums}"], namespace[f"ROOM_{sums}"] = blocking(sums, processor)
     if "strided_microkernel(" in text:
-        found["strided_microkernel"] = method.microkernel(1, long=True, strided=True)
-        found["MOST_ROWS_1"], found["ROOM_1"] = blocking(1, processor)
+        namespace["strided_microkernel"] = method.microkernel(1, long=True, strided=True)
+        namespace["MOST_ROWS_1"], namespace["ROOM_1"] = blocking(1, processor)
     for size in {int(n) for n in re.findall(r"\bmemory_(\d+)\(", text)}:
-        found[f"memory_{size}"] = own_memory(size)
-    found |= method.functions()
-    return found | {f"_{name}": value for name, value in found.items()} | mathematics.FUNCTIONS
+        namespace[f"memory_{size}"] = own_memory(size)
+    namespace |= method.functions()
+    return namespace | {f"_{name}": value for name, value in namespace.items()} | mathematics.FUNCTIONS

@@ -67,9 +67,9 @@ class PackedDirection:
         matrix, bits = weights["weight_ih"], 64 if self.dtype is torch.float64 else 32
         H = matrix.shape[0] // len(self._direction.cell.gates)
         P, D = weights["weight_hr"].shape[0] if "weight_hr" in weights else H, matrix.shape[1]
-        found = Sizes(N, D, H, P, bits, self._terms, self._input_terms)
-        narrow = 0 < D <= MOST_INPUTS and self._direction.cell.heads == 1 and not found.terms_of_input
-        return found._replace(narrow=narrow)
+        sizes = Sizes(N, D, H, P, bits, self._terms, self._input_terms)
+        narrow = 0 < D <= MOST_INPUTS and self._direction.cell.heads == 1 and not sizes.terms_of_input
+        return sizes._replace(narrow=narrow)
 
     def packed(self, plan: Plan, N: int) -> list[Tensor]:
         """The packed weights for calls of this plan with N sequences."""
@@ -179,12 +179,12 @@ def run(
         tensors += [*direction.weights, *computable([*initial[k], *(restart[k] if restart else ())], dtype)]
     whole = _forward(plans, [direction.sizes(N) for direction in directions], dtype, all_states)
     packed = [direction.packed(plan, N)[0] for plan, direction in zip(plans, directions, strict=True)]
-    found = iter(whole.results(layout, tensors, steps[0].resets, whole.memory(S), S, packed))
+    produced = iter(whole.results(layout, tensors, steps[0].resets, whole.memory(S), S, packed))
     results = []
     for k, (states, final, _, shown) in enumerate(whole.counts):
-        results.append(Result(tuple(islice(found, states)), tuple(islice(found, final))))
+        results.append(Result(tuple(islice(produced, states)), tuple(islice(produced, final))))
         if recordings:
-            recordings[k].values = dict(zip(plans[k].trace.recorded, islice(found, shown), strict=True))
+            recordings[k].values = dict(zip(plans[k].trace.recorded, islice(produced, shown), strict=True))
     return results
 
 
@@ -200,16 +200,18 @@ class PackedPass:
     @staticmethod
     def of(direction: PackedDirection, steps: int, N: int) -> "PackedPass | Repeated":
         """Create the pass. If one thread always runs it, it is a `Repeated`, which takes less time per call."""
-        found = PackedPass(direction, steps, N)
-        if not is_small(found._pass.kernels, found._layout):
-            return found
-        executable = found._pass.executable(found._layout, ALONE)
-        return executable.repeated(found._layout, [0, 0, *found._weights], found._packed, found._alive)
+        packed_pass = PackedPass(direction, steps, N)
+        if not is_small(packed_pass._pass.kernels, packed_pass._layout):
+            return packed_pass
+        executable = packed_pass._pass.executable(packed_pass._layout, ALONE)
+        return executable.repeated(
+            packed_pass._layout, [0, 0, *packed_pass._weights], packed_pass._packed, packed_pass._alive
+        )
 
     def run(self, data: int, others: Sequence[int]) -> None:
         """See `backend.PackedPass.run`."""
-        found = self._pass.executable(self._layout)
-        found.run(self._layout, [0, data, *self._weights, *others], self._packed)
+        executable = self._pass.executable(self._layout)
+        executable.run(self._layout, [0, data, *self._weights, *others], self._packed)
 
 
 class Step:

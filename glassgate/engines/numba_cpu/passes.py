@@ -60,10 +60,10 @@ class Pass:
     def executable(self, layout: BatchLayout, parts: Partition | None = None) -> Executable:
         """The executable for a division among threads. The default is `partition` for this layout."""
         parts = parts or partition(self.kernels, layout)
-        found = self._executables.get(parts)
-        if found is None:
-            found = self._executables[parts] = Executable(self.kernels, parts, self._addresses)
-        return found
+        executable = self._executables.get(parts)
+        if executable is None:
+            executable = self._executables[parts] = Executable(self.kernels, parts, self._addresses)
+        return executable
 
     def run(
         self,
@@ -251,19 +251,19 @@ class BackwardPass(Pass):
         """
         written: list[Tensor] = []
         rows: list[int] = []
-        found, shown, at = [], [], 1
+        buffers, shown, at = [], [], 1
         for d, gradients in enumerate(self._gradients):
             own = tensors[at : at + gradients.operand_count]
             memory = gradients.memory(own, d_final[d], layout, resets is not None)
             recorded = gradients.recorded(S, layout, tensors[0])
             written += [*memory.written, *recorded.values()]
             rows += gradients.rows(d_states[d], layout.rows)
-            found.append(memory)
+            buffers.append(memory)
             shown.append(recorded)
             at += gradients.operand_count
         shared = tensors[:1] if d_data is None else (tensors[0], d_data)
         self.run(layout, resets, (*shared, *tensors[1:], *saved, *written), rows, executable=executable)
-        every = zip(self._gradients, found, strict=True)
+        every = zip(self._gradients, buffers, strict=True)
         return [d for gradients, memory in every for d in gradients.by_tensor(memory)], shown
 
 
@@ -345,15 +345,15 @@ class _Gradients:
 
     def rows(self, d_states: Sequence[Tensor | None], rows: int) -> list[int]:
         """The address and the pitch of each state's gradient at every step."""
-        found: list[int] = []
+        numbers: list[int] = []
         for width, distance, d in zip(self._widths, self._pitches, d_states, strict=True):
             if d is None:
-                found += self._zeros
+                numbers += self._zeros
                 continue
             assert d.shape[-1] == width, "the gradient of a state is as wide as the state"
             assert d.numel() >= width * rows, "the gradient of a state has all rows"
-            found += d.data_ptr(), distance if d.is_contiguous() else d.stride(-2) * d.element_size()
-        return found
+            numbers += d.data_ptr(), distance if d.is_contiguous() else d.stride(-2) * d.element_size()
+        return numbers
 
     def by_tensor(self, memory: _Memory) -> list[Tensor | None]:
         """The gradient of each tensor; None for a tensor without one."""

@@ -221,9 +221,9 @@ class KernelPlan:
         """The tasks that round the rows of a matrix product, and the rounded rows. Without rounding, the same rows."""
         if not self.sizes.terms_of_input:
             return [], rows
-        task, found = rounded(rows, to, args.ROWS, self.sizes.terms_of_input)
-        self.by_row[to] = found.pitch
-        return [task], found
+        task, rounded_rows = rounded(rows, to, args.ROWS, self.sizes.terms_of_input)
+        self.by_row[to] = rounded_rows.pitch
+        return [task], rounded_rows
 
     def input_weights(self, transposed: bool) -> Packed:
         """The packed input weights of the gates whose input half is used."""
@@ -247,10 +247,10 @@ class KernelPlan:
         reads_rows = self.few_rows and heads == 1 and not (transposed or terms)
         packed = unpacked(matrix, chosen) if reads_rows else None
         if terms == INTEGERS:
-            found = Quantised.of(to, matrix, chosen, heads)
-            self.quantised.append(found)
-            self.weights[to] = found.packed.size
-            return found.packed
+            integers = Quantised.of(to, matrix, chosen, heads)
+            self.quantised.append(integers)
+            self.weights[to] = integers.packed.size
+            return integers.packed
         if packed is None:
             packed = pack(to, matrix, chosen, heads, transposed, terms)
             self.weights[to] = packed.size

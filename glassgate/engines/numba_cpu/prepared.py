@@ -95,10 +95,10 @@ class PreparedPasses:
         """Copy tensors between the user's layout and the rows of kernels; for `by_step` see `Mover`."""
         if flat:
             widths = tuple([v.shape[-1] for v in flat])
-            found = self._movers.get((how, by_step, widths))
-            if found is None:
-                found = self._movers[how, by_step, widths] = Mover(how, widths, by_step, self._bits)
-            found(lengths, padded, flat)
+            mover = self._movers.get((how, by_step, widths))
+            if mover is None:
+                mover = self._movers[how, by_step, widths] = Mover(how, widths, by_step, self._bits)
+            mover(lengths, padded, flat)
 
     def forward(
         self,

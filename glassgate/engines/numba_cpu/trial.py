@@ -80,5 +80,5 @@ def _run(tasks: Sequence[ParallelTask], **memory: Tensor) -> None:
 if __name__ == "__main__":
     permitted()
     with pretend(with_amx(host())):
-        if found := faults():
-            raise SystemExit("; ".join(found))
+        if errors := faults():
+            raise SystemExit("; ".join(errors))

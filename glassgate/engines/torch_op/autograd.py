@@ -265,10 +265,10 @@ def _tangents(text: str, steps: Steps, operands: Sequence[Tensor], d: Sequence[T
         backend = BACKENDS[name]
         compiled = backend.compile(tuple([plan_of(direction, backend.costs) for direction in directions]))
         dtype = steps.data.dtype
-        found = LayerFunction.apply(compiled, name, steps, None, True, dtype, steps.data, *operands_of(directions))
+        results = LayerFunction.apply(compiled, name, steps, None, True, dtype, steps.data, *operands_of(directions))
     else:
-        found = [v for r in reference.run(steps, directions, True) for v in (*r.states, *r.final)]
-    return values_and_tangents(found, plans)[1]
+        results = [v for r in reference.run(steps, directions, True) for v in (*r.states, *r.final)]
+    return values_and_tangents(results, plans)[1]
 
 
 def _gradient(
@@ -280,5 +280,5 @@ def _gradient(
     if not (roots and needed):
         return [None] * len(leaves)
     outputs, d_outputs = zip(*roots, strict=True)
-    found = iter(torch.autograd.grad(outputs, needed, d_outputs, create_graph=again, materialize_grads=True))
-    return [next(found) if leaf.requires_grad else None for leaf in leaves]
+    gradients = iter(torch.autograd.grad(outputs, needed, d_outputs, create_graph=again, materialize_grads=True))
+    return [next(gradients) if leaf.requires_grad else None for leaf in leaves]

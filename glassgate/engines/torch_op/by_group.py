@@ -61,13 +61,13 @@ def weight_gradients(
         names: the names of the parameters.
     """
     split, cell, needed = Groups(groups, len(direction.initial[0])), direction.cell, set(names)
-    gates, H, found = cell.gates, states.shape[1], Weights()
+    gates, H, by_name = cell.gates, states.shape[1], Weights()
     d_pre, sums = split.rows(factors["d_pre"]), split.sums(factors["d_pre"])
     columns = slice(len(trace.hh_only) * H, (len(trace.hh_only) + len(trace.ih)) * H)
     if "weight_ih" in needed:
-        found["weight_ih"] = _in_gate_order(gates, [(trace.ih, d_pre[..., columns].mT @ split.rows(steps.data))])
+        by_name["weight_ih"] = _in_gate_order(gates, [(trace.ih, d_pre[..., columns].mT @ split.rows(steps.data))])
     if "bias_ih" in needed:
-        found["bias_ih"] = _in_gate_order(gates, [(trace.ih, sums[:, columns])])
+        by_name["bias_ih"] = _in_gate_order(gates, [(trace.ih, sums[:, columns])])
     if {"weight_hh", "bias_hh"} & needed:
         products, biases, lefts = list[Blocks](), list[Blocks](), {u: k for k, u in enumerate(trace.left)}
         for u, of, first in _by_vector(trace):
@@ -77,8 +77,8 @@ def weight_gradients(
                 left = factors[f"left{lefts[u]}"] if u in lefts else _previous_output(steps, direction, states)
                 of, d = _sorted_columns(gates, of, d_pre[..., columns])
                 products.append((of, _product(d, split.rows(left), cell.heads)))
-        found |= {"weight_hh": _in_gate_order(gates, products)} if "weight_hh" in needed else {}
-        found |= {"bias_hh": _in_gate_order(gates, biases)} if "bias_hh" in needed else {}
+        by_name |= {"weight_hh": _in_gate_order(gates, products)} if "weight_hh" in needed else {}
+        by_name |= {"bias_hh": _in_gate_order(gates, biases)} if "bias_hh" in needed else {}
     for name in cell.parameters.keys() & needed:
         parts = [
             ((gate or "",), split.sums(factors[f"own{k}"]))
@@ -86,8 +86,8 @@ def weight_gradients(
             if parameter == name
         ]
         parts = parts or [(("",), torch.zeros_like(direction.weights[name]).expand(groups, -1))]
-        found[name] = _in_gate_order(gates if parts[0][0] != ("",) else ("",), parts)
-    return found
+        by_name[name] = _in_gate_order(gates if parts[0][0] != ("",) else ("",), parts)
+    return by_name
 
 
 def _by_vector(trace: Trace) -> Iterator[tuple[Node, tuple[str, ...], int]]:

@@ -75,5 +75,5 @@ def backward(
     d_all: list[Tensor | None] = [None] * (max(reached, default=-1) + 1)
     for place, d in zip(reached, d_results, strict=True):
         d_all[place] = d
-    found = compiled_from(plans).backward(steps, operands, flat, readable_gradients(steps, d_all), needs_d_data)
-    return [v.new_empty(0) if d is None else d for v, d in zip((data, *operands), found, strict=True)]
+    gradients = compiled_from(plans).backward(steps, operands, flat, readable_gradients(steps, d_all), needs_d_data)
+    return [v.new_empty(0) if d is None else d for v, d in zip((data, *operands), gradients, strict=True)]

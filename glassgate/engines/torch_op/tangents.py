@@ -48,14 +48,14 @@ def tangent_call(
     return steps._replace(data=data), tangent_directions
 
 
-def values_and_tangents(found: Sequence[Tensor], plans: Sequence[Plan]) -> tuple[list[Tensor], list[Tensor]]:
+def values_and_tangents(results: Sequence[Tensor], plans: Sequence[Plan]) -> tuple[list[Tensor], list[Tensor]]:
     """The results of a call and their tangents, from the results of the tangent call.
 
     Args:
-        found: for each direction of the tangent call, the states at every step, then the final states.
+        results: for each direction of the tangent call, the states at every step, then the final states.
         plans: the plans of the original call.
     """
-    values, tangents, remaining = list[Tensor](), list[Tensor](), iter(found)
+    values, tangents, remaining = list[Tensor](), list[Tensor](), iter(results)
     for plan in plans:
         for _ in range(2):
             values += islice(remaining, len(plan.equations.state))

@@ -56,8 +56,8 @@ def run(backend: str, steps: Steps, directions: Sequence[Direction]) -> Sequence
     stack = torch._C._functorch.get_interpreter_stack() or []
     save = torch.is_grad_enabled() and any(v.requires_grad for v in tensors)
     call = _static_call(backend, directions, save or any(each.key() == TransformType.Grad for each in stack))
-    found = LayerTransform.apply(call, *call.by_step(steps, tensors[1:]))
-    return [_rows(v) for v in found[: call.result_count]]
+    results = LayerTransform.apply(call, *call.by_step(steps, tensors[1:]))
+    return [_rows(v) for v in results[: call.result_count]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,12 +92,12 @@ class StaticCall:
     @cached_property
     def final(self) -> frozenset[int]:
         """The indices of final states among the results. They have a row per sequence, all others a row per step."""
-        found, at = set[int](), 0
+        indices, at = set[int](), 0
         for plan in self.plans:
             count = len(plan.equations.state)
-            found |= {*range(at + count, at + 2 * count)}
+            indices |= {*range(at + count, at + 2 * count)}
             at += 2 * count
-        return frozenset(found)
+        return frozenset(indices)
 
     @cached_property
     def is_weight(self) -> list[bool]:
@@ -116,13 +116,13 @@ class StaticCall:
         def steps_of(v: Tensor) -> Tensor:
             return v.unflatten(0, (-1, N))
 
-        found = []
+        rearranged = []
         for plan, own in by_direction(self.plans, operands):
             first = plan.operand_count - len(plan.noise)
             noise = zip(plan.noise, own[first:], strict=True)
-            found += [*own[:first], *(steps_of(v) if plan.cell.noise[name].per_step else v for name, v in noise)]
+            rearranged += [*own[:first], *(steps_of(v) if plan.cell.noise[name].per_step else v for name, v in noise)]
         resets = None if steps.resets is None else steps_of(steps.resets[:, None])
-        return [resets, steps_of(steps.data), *found]
+        return [resets, steps_of(steps.data), *rearranged]
 
     def flat(self, resets: Tensor | None, data: Tensor, operands: Sequence[Tensor]) -> tuple[Steps, list[Tensor]]:
         """The inverse of `by_step`: the steps and the operands. Tensors with a row per step become (S, W)."""
@@ -151,9 +151,9 @@ class LayerTransform(torch.autograd.Function):
     @staticmethod
     def forward(call: StaticCall, resets: Tensor | None, data: Tensor, *operands: Tensor) -> tuple[Tensor, ...]:
         steps, rows = call.flat(resets, data, operands)
-        found = call.compiled.forward(steps, rows, True, call.save, data.dtype)
+        results = call.compiled.forward(steps, rows, True, call.save, data.dtype)
         N = data.shape[1]
-        return tuple([v if k in call.final else v.unflatten(0, (-1, N)) for k, v in enumerate(found)])
+        return tuple([v if k in call.final else v.unflatten(0, (-1, N)) for k, v in enumerate(results)])
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -169,11 +169,11 @@ class LayerTransform(torch.autograd.Function):
         call, needs = ctx.call, ctx.needs_input_grad[2:]
         needed = tuple([need and has for need, has in zip(needs, call.differentiable, strict=True)])
         reached = tuple([k for k, d in enumerate(d_output[: call.result_count]) if d is not None])
-        found: Iterator[Tensor | None] = iter(())
+        gradients: Iterator[Tensor | None] = iter(())
         if reached and any(needed):
             request = Request(call, needed, reached)
-            found = iter(LayerGradients.apply(request, *ctx.saved_tensors, *[d_output[k] for k in reached]))
-        return None, None, *[next(found, None) if need else None for need in needed]
+            gradients = iter(LayerGradients.apply(request, *ctx.saved_tensors, *[d_output[k] for k in reached]))
+        return None, None, *[next(gradients, None) if need else None for need in needed]
 
     @staticmethod
     def jvp(ctx: Any, _form: None, _resets: None, *d: Tensor | None) -> tuple[Tensor | None, ...]:
@@ -188,8 +188,8 @@ class LayerTransform(torch.autograd.Function):
         is_weight = [False, *call.is_weight]
         if batch.has_own(is_weight):
             return batch.one_by_one(lambda *each: LayerTransform.apply(call, *each))
-        found = LayerTransform.apply(call, *batch.folded(is_weight))
-        return batch.unfolded(found)
+        results = LayerTransform.apply(call, *batch.folded(is_weight))
+        return batch.unfolded(results)
 
 
 @dataclass(frozen=True)
@@ -254,13 +254,13 @@ class LayerGradients(torch.autograd.Function):
             d = _scattered([k for k, need in enumerate(request.needed) if need], dd, n)
 
             def tangents(*inputs: Tensor) -> tuple[Tensor, ...]:
-                found = _with_tangents(call, resets, *inputs, d=d)[1]
-                return tuple([found[k] for k in request.reached])
+                of_results = _with_tangents(call, resets, *inputs, d=d)[1]
+                return tuple([of_results[k] for k in request.reached])
 
             values, pull, *_ = torch.func.vjp(tangents, *inputs)
             second = *pull(tuple(d_reached)), *values
-        found = [v if has else None for v, has in zip(second, call.differentiable, strict=False)]
-        return None, None, *found, *[None] * len(saved), *second[n:]
+        d_inputs = [v if has else None for v, has in zip(second, call.differentiable, strict=False)]
+        return None, None, *d_inputs, *[None] * len(saved), *second[n:]
 
     @staticmethod
     def jvp(ctx: Any, _request: None, _resets: None, *d: Tensor | None) -> tuple[Tensor | None, ...]:
@@ -276,7 +276,7 @@ class LayerGradients(torch.autograd.Function):
 
         def both(*inputs: Tensor) -> tuple[Tensor, ...]:
             values, tangents = _with_tangents(call, resets, *inputs, d=d_inputs)
-            return tuple([found[k] for found in (values, tangents) for k in request.reached])
+            return tuple([values_of[k] for values_of in (values, tangents) for k in request.reached])
 
         # The product rule: the gradients depend on the gradients of the results and on the inputs.
         _, pull, *_ = torch.func.vjp(both, *inputs)
@@ -292,8 +292,8 @@ class LayerGradients(torch.autograd.Function):
         if batch.has_own(is_weight):
             return batch.one_by_one(lambda *each: LayerGradients.apply(request, *each))
         groups = info.batch_size * max(request.groups, 1) if any(request.of_weight) else 0
-        found = LayerGradients.apply(replace(request, groups=groups), *batch.folded(is_weight))
-        return batch.unfolded(found, request.of_weight, request.groups)
+        gradients = LayerGradients.apply(replace(request, groups=groups), *batch.folded(is_weight))
+        return batch.unfolded(gradients, request.of_weight, request.groups)
 
 
 def _split(tensors: Sequence[Any], first: int, last: int) -> tuple[list[Any], list[Any], list[Any]]:
@@ -317,15 +317,15 @@ def _by_group(
     d: Sequence[Tensor | None],
 ) -> list[Tensor | None]:
     """The gradients of all operands. Those of parameters have a leading axis of groups."""
-    found, at, output = list(d), 0, 0
+    gradients, at, output = list(d), 0, 0
     for (plan, own), recording in zip(by_direction(request.call.plans, operands), recordings, strict=True):
         names = [name for k, name in enumerate(plan.weights) if request.needed[1 + at + k]]
         output_states, direction = states[output], plan.direction(own)
         each = weight_gradients(plan.trace, steps, direction, output_states, recording.grad, request.groups, names)
         for k, name in enumerate(plan.weights):
-            found[at + k] = each.get(name)
+            gradients[at + k] = each.get(name)
         at, output = at + plan.operand_count, output + len(plan.equations.state)
-    return found
+    return gradients
 
 
 def _one_by_one(request: Request, resets: Tensor | None, saved: Sequence[Tensor]) -> Callable[..., tuple[Tensor, ...]]:
@@ -340,12 +340,12 @@ def _one_by_one(request: Request, resets: Tensor | None, saved: Sequence[Tensor]
         def of_group(v: Tensor, group: int) -> Tensor:
             return v.unflatten(v.dim() - 2, (request.groups, -1)).select(v.dim() - 2, group)
 
-        found = []
+        by_group = []
         for group in range(request.groups):
             own = [v if weight else of_group(v, group) for v, weight in zip(every, is_weight, strict=True)]
             mask = None if resets is None else of_group(resets, group)
-            found.append(LayerGradients.apply(each, mask, *own))
-        by_gradient = zip(zip(*found, strict=True), request.of_weight, strict=True)
+            by_group.append(LayerGradients.apply(each, mask, *own))
+        by_gradient = zip(zip(*by_group, strict=True), request.of_weight, strict=True)
         return tuple([torch.stack(v) if of_weight else torch.cat(v, v[0].dim() - 2) for v, of_weight in by_gradient])
 
     return gradients
@@ -360,11 +360,13 @@ def _with_tangents(
     steps, directions = tangent_call(steps, split(call.plans, rows), d_data, d_operands)
     if any(is_tangent(plan.equations) for plan in call.plans):
         # Kernels of third derivatives would take longer to compile than the loop takes to run.
-        results = reference.run(steps, directions, all_states=True)
-        found = [
-            v for result in results for v in (*(v.unflatten(0, data.shape[:2]) for v in result.states), *result.final)
+        by_direction = reference.run(steps, directions, all_states=True)
+        results = [
+            v
+            for result in by_direction
+            for v in (*(v.unflatten(0, data.shape[:2]) for v in result.states), *result.final)
         ]
     else:
         inside = _static_call(call.backend, directions, call.save)
-        found = LayerTransform.apply(inside, *inside.by_step(steps, operands_of(directions)))
-    return values_and_tangents(found, call.plans)
+        results = LayerTransform.apply(inside, *inside.by_step(steps, operands_of(directions)))
+    return values_and_tangents(results, call.plans)

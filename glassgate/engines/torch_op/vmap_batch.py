@@ -25,17 +25,17 @@ class Batch:
 
     def folded(self, is_weight: Sequence[bool]) -> list[Tensor | None]:
         """The tensors of one call for all examples. The sequences of an example are adjacent."""
-        found = []
+        tensors = []
         for v, dim, own in zip(self.tensors, self.dims, is_weight, strict=True):
             if v is None or own:
-                found.append(v)
+                tensors.append(v)
                 continue
             if dim is None:
                 v = v.unsqueeze(0).expand(self.size, *v.shape)
                 dim = 0
             at = v.dim() - 3
-            found.append(v.movedim(dim, at).flatten(at, at + 1))
-        return found
+            tensors.append(v.movedim(dim, at).flatten(at, at + 1))
+        return tensors
 
     def unfolded(
         self, results: Sequence[Tensor], is_weight: Sequence[bool] | None = None, groups: int = 0
@@ -47,15 +47,15 @@ class Batch:
             is_weight: whether each result is the gradient of a parameter.
             groups: the number of groups of one example.
         """
-        found, dims = [], []
+        tensors, dims = [], []
         for k, v in enumerate(results):
             if is_weight is not None and is_weight[k]:
-                found.append(v.unflatten(0, (self.size, groups)) if groups else v)
+                tensors.append(v.unflatten(0, (self.size, groups)) if groups else v)
                 dims.append(0)
             else:
-                found.append(v.unflatten(v.dim() - 2, (self.size, -1)))
+                tensors.append(v.unflatten(v.dim() - 2, (self.size, -1)))
                 dims.append(v.dim() - 2)
-        return tuple(found), tuple(dims)
+        return tuple(tensors), tuple(dims)
 
     def one_by_one(self, call: Callable[..., Sequence[Tensor]]) -> tuple[tuple[Tensor, ...], Any]:
         """The results of one call per example, and their batch axes."""
@@ -68,5 +68,5 @@ class Batch:
             )
             for k in range(self.size)
         ]
-        found = tuple([torch.stack(of_each) for of_each in zip(*every, strict=True)])
-        return found, (0,) * len(found)
+        stacked = tuple([torch.stack(of_each) for of_each in zip(*every, strict=True)])
+        return stacked, (0,) * len(stacked)

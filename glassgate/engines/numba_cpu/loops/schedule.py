@@ -262,13 +262,13 @@ class Schedule(list[Stage]):
 
     def needed(self, stage: Stage) -> list[Node]:
         """All values that the stage computes or reads, each after its operands."""
-        found: set[Node] = set()
+        needed: set[Node] = set()
         pending = [node for _, node in (*stage.stores, *stage.keeps)]
         pending += [*(node.args[0] for node in stage.row_sums), *stage.temporaries]
         while pending:
             node = pending.pop()
-            if node not in found:
-                found.add(node)
+            if node not in needed:
+                needed.add(node)
                 if self.computed(node, stage) and node.op not in PRODUCTS:
                     pending += node.inputs
-        return sorted(found, key=lambda node: node.serial)
+        return sorted(needed, key=lambda node: node.serial)

@@ -38,11 +38,11 @@ class WeightGradient:
 
 def weight_gradients(cell: Cell, trace: Trace, buffers: Buffers) -> list[WeightGradient]:
     """All weight gradient GEMMs of a cell."""
-    found: list[WeightGradient] = []
+    gradients: list[WeightGradient] = []
     data = Place(buffers[Kind.DATA])
     for column, gate, count in neighbours(_numbers(cell, trace.ih), len(set(trace.ih)) < len(trace.ih)):
         d = Place(buffers[Kind.D_PRE], len(trace.hh_only) + column)
-        found.append(WeightGradient("ih", gate, count, d, data, 1, _seen("ih", gate, found), ("bias_ih",)))
+        gradients.append(WeightGradient("ih", gate, count, d, data, 1, _seen("ih", gate, gradients), ("bias_ih",)))
     products = (*trace.hh_only, *trace.shared)
     alone = cell.heads > 1 or len({product.args[0] for product in products}) < len(products)
     start = 0
@@ -51,13 +51,13 @@ def weight_gradients(cell: Cell, trace: Trace, buffers: Buffers) -> list[WeightG
         right = _row_vectors(same[0].args[1], cell, trace, buffers)
         for column, gate, count in neighbours(_numbers(cell, [product.args[0] for product in same]), alone):
             d = Place(buffers[Kind.D_PRE], start + column)
-            new = WeightGradient("hh", gate, count, d, right, cell.heads, _seen("hh", gate, found), ("bias_hh",))
-            found = [*_with_shared_bias(new, found)]
+            new = WeightGradient("hh", gate, count, d, right, cell.heads, _seen("hh", gate, gradients), ("bias_hh",))
+            gradients = [*_with_shared_bias(new, gradients)]
         start += len(same)
     if any(node.op == "hr" for node in trace.forward.nodes):
         right = Place(buffers[Kind.UNPROJECTED])
-        found.append(WeightGradient("hr", 0, 1, Place(buffers[Kind.D_PROJECTED]), right, 1, False, ()))
-    return found
+        gradients.append(WeightGradient("hr", 0, 1, Place(buffers[Kind.D_PROJECTED]), right, 1, False, ()))
+    return gradients
 
 
 def _with_shared_bias(new: WeightGradient, earlier: list[WeightGradient]) -> Iterator[WeightGradient]:

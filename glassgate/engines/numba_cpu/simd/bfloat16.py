@@ -71,9 +71,9 @@ class Pairs(NamedTuple):
     def left(self, builder: ir.IRBuilder, address: ir.Value, alone: bool) -> ir.Value:
         """`Words.left`."""
         kind = INT16 if alone else INT32
-        found = builder.load(builder.bitcast(address, kind.as_pointer()))
-        found.align = 2
-        return splat(builder, builder.zext(found, INT32) if alone else found, self.lanes)
+        loaded = builder.load(builder.bitcast(address, kind.as_pointer()))
+        loaded.align = 2
+        return splat(builder, builder.zext(loaded, INT32) if alone else loaded, self.lanes)
 
     def rounded(self, builder: ir.IRBuilder, vector: ir.Value) -> ir.Value:
         """The nearest bfloat16 numbers, with ties to even."""

@@ -150,9 +150,9 @@ def _tile_function(module: ir.Module, V: VectorType, rows: int, blocks: int, vec
     behind = b.mul(words, a_word)
 
     def vector_at(address: ir.Value, kind: ir.Type) -> ir.Value:
-        found = b.load(b.inttoptr(address, kind.as_pointer()))
-        found.align = 4
-        return found
+        loaded = b.load(b.inttoptr(address, kind.as_pointer()))
+        loaded.align = 4
+        return loaded
 
     def of_column(address: ir.Value, v: int, more: int, kind: ir.Type) -> ir.Value:
         return vector_at(b.add(b.add(address, behind), INT64(4 * (v + more) * lanes)), kind)

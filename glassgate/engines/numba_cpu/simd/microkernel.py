@@ -113,9 +113,9 @@ def _tile_function(
 
     def weight_at(step: ir.Value, p: int, v: int) -> ir.Value:
         at = b.gep(starts[p], [b.add(step, INT64(v * V.llvm.count))])
-        found = b.load(b.bitcast(at, words.weights.as_pointer()))
-        found.align = align
-        return found
+        loaded = b.load(b.bitcast(at, words.weights.as_pointer()))
+        loaded.align = align
+        return loaded
 
     def left_at(k: ir.Value, row: int, alone: bool) -> ir.Value:
         at = b.mul(k, first if strided else INT64(words.numbers))

@@ -123,10 +123,10 @@ def _function(module: ir.Module, V: VectorType, rows: int) -> ir.Function:
     zero = ir.Constant(V.llvm, [0.0] * lanes)
     b.position_at_end(last)
     behind = [b.phi(V.llvm) for _ in sums]
-    for before, after, found in zip(sums, behind, new, strict=True):
+    for before, after, next_sum in zip(sums, behind, new, strict=True):
         for phi in (before, after):
             phi.add_incoming(zero, entry)
-            phi.add_incoming(found, loop)
+            phi.add_incoming(next_sum, loop)
     k.add_incoming(INT64(0), entry)
     k.add_incoming(then, loop)
 

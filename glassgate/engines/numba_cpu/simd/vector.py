@@ -271,10 +271,10 @@ def memory(bits: int, lanes: int) -> Memory:
                     after_whole = builder.block
                 with part:
                     partial_vector, after_part = masked_load(builder, V, address, at, live), builder.block
-            found = builder.phi(V.llvm)
-            found.add_incoming(whole_vector, after_whole)
-            found.add_incoming(partial_vector, after_part)
-            return found
+            merged = builder.phi(V.llvm)
+            merged.add_incoming(whole_vector, after_whole)
+            merged.add_incoming(partial_vector, after_part)
+            return merged
 
         return V(types.int64, types.int64, types.int64), code
 
