@@ -29,7 +29,7 @@ def strips(study: Study, console: Console) -> Group:
     width = max(20, min(_WIDEST, console.width - margin))
     between = _between([step for passage in study.passages for step in passage.steps])
     for start, passage in zip(study.starts, study.passages, strict=False):
-        wrong = {each.step: each.wrong for each in passage.said}
+        wrong = {each.step: each.wrong for each in passage.answers}
         parts.append(Text(f"\n{passage.title}" if passage.title else ""))
         for line in _lines(passage.steps, width, between):
             words = Text(" " * margin)
@@ -45,7 +45,7 @@ def strips(study: Study, console: Console) -> Group:
                     strip.append_text(_wide(block, len(shown.rstrip()) or 1))
                     strip.append(" " * (len(shown) - (len(shown.rstrip()) or 1)))
                 parts.append(strip)
-        whole = [each.best[0][0] for each in passage.said if each.step is None and not passage.ahead]
+        whole = [each.best[0][0] for each in passage.answers if each.step is None and not passage.ahead]
         if whole:
             parts.append(Text(f"says {_joined(whole)}", style="bold"))
     return Group(*parts)

@@ -27,17 +27,17 @@ def embedded(study: Study, runs: int = 1) -> tuple[dict[str, Any], str]:
     sizes = {bits: (values * bits + wires * min(bits, 16)) // 8 for bits in (32, 16, 8)}
     bits = next((bits for bits, size in sizes.items() if size <= _BUDGET // runs), 8)
     share = min(1.0, _BUDGET / runs / max(sizes[bits], 1))
-    said = ""
+    note = ""
     if bits < 32:
-        said = f"Values under the cursor are kept in {bits} bits, to 1/{2**bits - 1} of each gate's range."
+        note = f"Values under the cursor are kept in {bits} bits, to 1/{2**bits - 1} of each gate's range."
     if share < 1:
-        said += f" They are kept for {share:.0%} of the units: those that the page names, and those that vary most. "
-        said += "Pictures and measures are of all units."
+        note += f" They are kept for {share:.0%} of the units: those that the page names, and those that vary most. "
+        note += "Pictures and measures are of all units."
     all_findings = findings(study)
     data = {
         "starts": study.starts,
         "steps": [list(each.steps) for each in study.passages],
-        "said": [[[each.step, _choices(each.best), each.target] for each in p.said] for p in study.passages],
+        "answers": [[[each.step, _choices(each.best), each.target] for each in p.answers] for p in study.passages],
         "parts": [_part(each, bits, share, named(study, all_findings, each)) for each in study.directions],
         "connections": [
             {
@@ -57,7 +57,7 @@ def embedded(study: Study, runs: int = 1) -> tuple[dict[str, Any], str]:
         "findings": [list(each) for each in all_findings],
         "thresholds": study.thresholds,
     }
-    return _rounded(data), said.strip()
+    return _rounded(data), note.strip()
 
 
 def named(study: Study, all_findings: list[Finding], direction: Direction) -> list[int]:

@@ -59,7 +59,7 @@ def correlations(direction: Direction, marked: np.ndarray) -> np.ndarray:
 
 def labelled(study: Study) -> bool:
     """Whether the marks are right answers, not predictions of the model."""
-    return any(said.target is not None for passage in study.passages for said in passage.said)
+    return any(answer.target is not None for passage in study.passages for answer in passage.answers)
 
 
 def marks(study: Study, direction: Direction | None = None) -> dict[str, np.ndarray]:
@@ -71,9 +71,9 @@ def marks(study: Study, direction: Direction | None = None) -> dict[str, np.ndar
     total, starts = study.starts[-1], study.starts
     labels: list[str | None] = [None] * total
     for start, passage in zip(starts, study.passages, strict=False):
-        for said in passage.said:
-            if said.step is not None:
-                labels[start + said.step] = (said.target or said.best[0])[0]
+        for answer in passage.answers:
+            if answer.step is not None:
+                labels[start + answer.step] = (answer.target or answer.best[0])[0]
     kinds = {label for label in labels if label is not None}
     by_name: dict[str, np.ndarray] = {}
     if 1 < len(kinds) <= _MAX_LABELS and not _predicts_text(study):
@@ -97,7 +97,7 @@ def _by_step(series: np.ndarray, pace: int) -> np.ndarray:
 def _predicts_text(study: Study) -> bool:
     """Whether the answers are tokens of the text, as those of a language model."""
     first = study.passages[0]
-    targets = {said.target[0] for said in first.said if said.target}
+    targets = {answer.target[0] for answer in first.answers if answer.target}
     return len(targets & set(first.steps)) > len(targets) / 2
 
 

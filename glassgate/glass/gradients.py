@@ -56,7 +56,7 @@ def differentiate(
     """Compute connections and gradient flow. A batch has a row per answer, so one backward pass serves many answers."""
     after, before = Collected(), Collected()
     for number, passage in enumerate(study.passages):
-        chosen = evenly(len(passage.said), most_targets(len(passage.steps), len(study.passages)))
+        chosen = evenly(len(passage.answers), most_targets(len(passage.steps), len(study.passages)))
         matrix = []
         for start in range(0, len(chosen), max(1, _MAX_STEPS_AT_ONCE // len(passage.steps))):
             some = chosen[start : start + max(1, _MAX_STEPS_AT_ONCE // len(passage.steps))]

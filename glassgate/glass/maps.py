@@ -19,7 +19,7 @@ def connectivity(study: Study) -> Section:
     blocks, has_attention = [], False
     for place, each in enumerate(study.connections[:_MAX_PICTURES] if len(study.passages) > 1 else study.connections):
         passage = study.passages[place]
-        sentence = f"{count(len(passage.said), 'answer', 'answers')} over {len(passage.steps)} steps. "
+        sentence = f"{count(len(passage.answers), 'answer', 'answers')} over {len(passage.steps)} steps. "
         peak = np.maximum(np.abs(each.matrix).max(1, keepdims=True), 1e-12)
         legend = ramp("against", "for", "signed")
         blocks.append(_matrix(study, place, each.matrix / peak, "signed", legend, sentence + _reach_back(study, place)))
@@ -42,7 +42,7 @@ def _matrix(study: Study, place: int, matrix: np.ndarray, scale: Scale, legend: 
     """A picture of one passage: a row per answer and a column per step."""
     passage, targets = study.passages[place], study.connections[place].targets
     kind, below = ("square", "down: the answer; ") if len(targets) > 1 else ("line", "")
-    at = [passage.said[answer].step for answer in targets]
+    at = [passage.answers[answer].step for answer in targets]
     rows = [answer + 1 if step is None else step + 1 for answer, step in zip(targets, at, strict=True)]
     return (
         f'<figure class="heat matrix {kind}" data-passage="{place}" data-scale="{scale}"><p class="legend">{legend}</p>'
@@ -58,7 +58,7 @@ def _reach_back(study: Study, place: int) -> str:
     each, passage = study.connections[place], study.passages[place]
     distances = []
     for answer, row in zip(each.targets, np.abs(each.matrix), strict=True):
-        step = passage.said[answer].step
+        step = passage.answers[answer].step
         if step is None or not row.sum():
             continue
         near = np.argsort(np.abs(np.arange(len(row)) - step), kind="stable")

@@ -21,7 +21,7 @@ def page(*studies: Study, live: Live | None = None) -> str:
     parts = side_by_side(studies) if pair else sections(study)
     embedded = [data.embedded(each, len(studies)) for each in studies]
     numbers = {"runs": [each for each, _ in embedded]} if pair else embedded[0][0]
-    left_out = dict.fromkeys([*(note for each in studies for note in each.notes), *(said for _, said in embedded)])
+    left_out = dict.fromkeys([*(note for each in studies for note in each.notes), *(note for _, note in embedded)])
     notes = "".join(f"<p>{escape(note)}</p>" for note in left_out if note)
     title = " and ".join(each.title for each in studies)
     return f"""<!doctype html>
@@ -70,7 +70,7 @@ _NEXT = "<kbd>N</kbd> for the next answer, "
 
 def _many(study: Study) -> bool:
     """Whether a sequence has several answers without a step."""
-    return any(sum(each.step is None for each in passage.said) > 1 for passage in study.passages)
+    return any(sum(each.step is None for each in passage.answers) > 1 for passage in study.passages)
 
 
 _THEME = """<button id="theme" type="button" title="light or dark (t)">◐\

@@ -8,7 +8,7 @@ from glassgate.glass import figures
 from glassgate.glass.blocks import Section, figure, ramp
 from glassgate.glass.figures import percent
 from glassgate.glass.followers import follows
-from glassgate.glass.study import Passage, Said, Study
+from glassgate.glass.study import Passage, PassageAnswer, Study
 from glassgate.glass.svg import number
 
 _SHADES = 10
@@ -35,8 +35,8 @@ def text(study: Study) -> Section:
     for place, (start, passage) in enumerate(zip(study.starts, study.passages, strict=False)):
         shown = values[start : start + len(passage.steps)] / scale
         blocks.append(_passage(study, place, start, shown, letters))
-    wrong = any(each.wrong for passage in study.passages for each in passage.said)
-    sets = any(each.agreement is not None for passage in study.passages for each in passage.said)
+    wrong = any(each.wrong for passage in study.passages for each in passage.answers)
+    sets = any(each.agreement is not None for passage in study.passages for each in passage.answers)
     marked = "Sets with an F1 score below one half" if sets else "Wrong answers"
     lede = "The input of each step, shaded by one unit."
     lede += f' {marked} are <i class="u w">underlined</i>.' if wrong else ""
@@ -72,7 +72,7 @@ def _are_characters(study: Study) -> tuple[bool, bool]:
     whole = [
         len(each.best[0][0])
         for passage in study.passages
-        for each in passage.said
+        for each in passage.answers
         if each.step is None and each.best[0][0] != END
     ]
     return float(np.mean(steps)) < 1.5, bool(whole) and float(np.mean(whole)) < 1.5
@@ -80,12 +80,12 @@ def _are_characters(study: Study) -> tuple[bool, bool]:
 
 def _average(study: Study) -> str:
     """A sentence that compares the answers on this page with the score of the run."""
-    said = [each.right for passage in study.passages for each in passage.said if each.right is not None]
+    correct = [each.right for passage in study.passages for each in passage.answers if each.right is not None]
     for data in ("dev", "test"):
         score = (study.metrics.get(data) or {}).get("accuracy")
-        if score is not None and said:
-            here = float(np.mean(said))
-            which = ", about the average" if abs(here - score) * len(said) <= _TOLERANCE else ""
+        if score is not None and correct:
+            here = float(np.mean(correct))
+            which = ", about the average" if abs(here - score) * len(correct) <= _TOLERANCE else ""
             return (
                 f"On this page {_percent(here)} of the answers are right{which}; on all {data} data {_percent(score)}."
             )
@@ -102,7 +102,7 @@ def _mistakes(study: Study) -> str:
     rows: list[tuple[str, str, str]] = []
     last: tuple[int, int, str, str] | None = None
     for which, passage in enumerate(study.passages):
-        for place, each in enumerate(passage.said):
+        for place, each in enumerate(passage.answers):
             if not each.wrong or each.target is None:
                 continue
             here = (which, place, each.best[0][0], each.target[0])
@@ -128,15 +128,15 @@ def _mistakes(study: Study) -> str:
 
 def _passage(study: Study, place: int, start: int, values: np.ndarray, alike: tuple[bool, bool]) -> str:
     passage, (letters, whole_letters) = study.passages[place], alike
-    by_step: dict[int, Said] = {each.step: each for each in passage.said if each.step is not None}
-    whole = [each for each in passage.said if each.step is None]
+    by_step: dict[int, PassageAnswer] = {each.step: each for each in passage.answers if each.step is not None}
+    whole = [each for each in passage.answers if each.step is None]
     parts = []
     for step, (words, value) in enumerate(zip(passage.steps, values, strict=True)):
-        said = by_step.get(step)
-        wrong = " w" if said is not None and said.wrong else ""
-        title = f"{words.strip() or 'blank'}: {spoken(said)}" if said else words
+        answer = by_step.get(step)
+        wrong = " w" if answer is not None and answer.wrong else ""
+        title = f"{words.strip() or 'blank'}: {spoken(answer)}" if answer else words
         shown = "" if passage.series is not None else "↵\n" if words == "\n" else words
-        under = "" if letters or said is None or passage.series is not None else _under(said)
+        under = "" if letters or answer is None or passage.series is not None else _under(answer)
         parts.append(
             f'<span class="u {shade(value)}{wrong}" data-s="{start + step}" title="{escape(title)}">'
             f"{escape(shown)}{under}</span>"
@@ -152,7 +152,7 @@ def _passage(study: Study, place: int, start: int, values: np.ndarray, alike: tu
     return f'<div class="passage">{title}{content}{_answers(passage, place, whole, whole_letters)}</div>'
 
 
-def _answers(passage: Passage, place: int, whole: list[Said], letters: bool) -> str:
+def _answers(passage: Passage, place: int, whole: list[PassageAnswer], letters: bool) -> str:
     """The answers about a whole passage: a sentence for one answer, or a text, with the right text if one is wrong."""
     if passage.ahead:
         return ""
@@ -162,7 +162,7 @@ def _answers(passage: Passage, place: int, whole: list[Said], letters: bool) -> 
     row = between.join(
         f'<span class="u{_wrong(each)}{_ending(each.best[0][0])}" data-p="{place}" data-a="{number}" '
         f'title="{escape(spoken(each))}">{escape(each.best[0][0])}</span>'
-        for number, each in enumerate(passage.said)
+        for number, each in enumerate(passage.answers)
         if each.step is None
     )
     html = f'<p class="answer">prediction</p><div class="{kind}" dir="auto">{row}</div>'
@@ -173,26 +173,26 @@ def _answers(passage: Passage, place: int, whole: list[Said], letters: bool) -> 
     return html
 
 
-def _under(said: Said) -> str:
+def _under(answer: PassageAnswer) -> str:
     """The answer beneath a word, with the right answer if it is wrong."""
-    right = f'<small class="right">{escape(said.target[0])}</small>' if said.wrong and said.target else ""
-    return f"<small>{escape(said.best[0][0])}</small>{right}"
+    right = f'<small class="right">{escape(answer.target[0])}</small>' if answer.wrong and answer.target else ""
+    return f"<small>{escape(answer.best[0][0])}</small>{right}"
 
 
 def _ending(name: str) -> str:
     return " end" if name == END else ""
 
 
-def _wrong(said: Said) -> str:
-    return " w" if said.wrong else ""
+def _wrong(answer: PassageAnswer) -> str:
+    return " w" if answer.wrong else ""
 
 
-def spoken(said: Said) -> str:
+def spoken(answer: PassageAnswer) -> str:
     """A sentence about an answer."""
-    first, *others = said.best
+    first, *others = answer.best
     words = f"predicts {_choice(first)}"
-    if said.target is not None:
-        words += ", which is right" if said.right and first[1] is not None else f"; target {_choice(said.target)}"
+    if answer.target is not None:
+        words += ", which is right" if answer.right and first[1] is not None else f"; target {_choice(answer.target)}"
     return words + (f"; next {_choice(others[0])}" if others else "")
 
 

@@ -199,16 +199,16 @@ def _search(study: Study) -> Section:
 def _training(study: Study) -> Section:
     body = "".join(map(figure, figures.training(study)))
     scores = study.metrics.get("dev") or study.metrics.get("test") or {}
-    said = ", ".join(f"{name.replace('_', ' ')} {value:.4g}" for name, value in scores.items())
+    scores_text = ", ".join(f"{name.replace('_', ' ')} {value:.4g}" for name, value in scores.items())
     where = "dev data" if study.metrics.get("dev") else "test data"
-    lede = f"The run scored {escape(said)} on its {where}." if said else "The course of the training."
+    lede = f"The run scored {escape(scores_text)} on its {where}." if scores_text else "The course of the training."
     if not body and study.training:
         last = {name: value for name, value in study.training[-1].items() if name != "step"}
         rows = "".join(
             f"<tr><th>{escape(name.replace('_', ' '))}</th><td>{value:.4g}</td></tr>" for name, value in last.items()
         )
         body = f'<table class="cost"><tbody>{rows}</tbody></table>'
-    return Section("training", "Training", lede, f'<div class="row">{body}</div>' if body or said else "")
+    return Section("training", "Training", lede, f'<div class="row">{body}</div>' if body or scores_text else "")
 
 
 def _cost(study: Study) -> Section:

@@ -19,7 +19,7 @@ from glassgate.glass.retention import retentions
 _LONGEST_LAG = 200
 
 
-class Said(NamedTuple):
+class PassageAnswer(NamedTuple):
     """One answer of a model.
 
     Attributes:
@@ -71,7 +71,7 @@ class Passage:
     """
 
     steps: Sequence[str]
-    said: Sequence[Said] = ()
+    answers: Sequence[PassageAnswer] = ()
     series: np.ndarray | None = None
     title: str = ""
     pace: int = 1
@@ -82,10 +82,10 @@ class Passage:
     def ahead(self) -> list[Answered]:
         """The answers that are numbers."""
         answered = []
-        for place, said in enumerate(self.said):
-            (name, chance), target = said.best[0], said.target
+        for place, answer in enumerate(self.answers):
+            (name, chance), target = answer.best[0], answer.target
             if self.series is not None and chance is None:
-                at = len(self.steps) + (place + 0.5) / self.pace if said.step is None else said.step + 1.5
+                at = len(self.steps) + (place + 0.5) / self.pace if answer.step is None else answer.step + 1.5
                 answered.append(Answered(at, float(name), None if target is None else float(target[0])))
         return answered
 

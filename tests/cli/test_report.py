@@ -88,9 +88,9 @@ def test_a_page_of_every_way_to_forecast(
     assert main(["report", str(tmp_path / "run")]) == 0
     text, data = content(tmp_path / "report.html")
     assert len(data["steps"][0]) == steps
-    assert len(data["said"][0]) == 4
+    assert len(data["answers"][0]) == 4
     assert data["connections"][0]["shape"] == [4, steps]
-    missed = [abs(float(best[0][0]) - float(came[0])) for _, best, came in data["said"][0]]
+    missed = [abs(float(best[0][0]) - float(came[0])) for _, best, came in data["answers"][0]]
     told = re.search(r"Then the forecast of 4 steps, off by ([-+.e\d]+) on average", text)
     assert told is not None
     assert float(told[1]) == pytest.approx(sum(missed) / 4, rel=6e-3, abs=6e-3)
@@ -172,7 +172,7 @@ def test_a_translation_without_reference_has_no_right_answers(runs: Path, tmp_pa
     page = tmp_path / "page.html"
     assert main(["report", str(runs / "translation"), "one two two", "-o", str(page)]) == 0
     text, data = content(page)
-    assert all(target is None for _, _, target in data["said"][0])
+    assert all(target is None for _, _, target in data["answers"][0])
     assert "answers are right" not in text
     assert "points of accuracy" not in text
     assert [each for each in data["causes"] if each[0] == "encoder.layer0.forward"]

@@ -113,7 +113,7 @@ def test_gates_states_wires_and_what_follows_from_them(made: Made) -> None:
 
 def test_which_unit_follows_what(made: Made) -> None:
     _, every, _ = read(made.task.network, made.task)
-    answers = np.array([best[0][0] for _, best, _ in made.data["said"][0]])
+    answers = np.array([best[0][0] for _, best, _ in made.data["answers"][0]])
     marks = {kind: (answers == kind).astype(float) for kind in set(answers)} if len(set(answers)) > 1 else {}
     marks["position in the sequence"] = np.arange(L, dtype=float)
     assert {row[0] for row in made.data["follows"]} <= marks.keys()
@@ -134,7 +134,7 @@ def test_answers_connectivity_and_gradient_flow(made: Made) -> None:
     symbols = made.task.vocabularies["labels"].symbols
     matrix = array(made.data["connections"][0]["values"]).reshape(made.data["connections"][0]["shape"])
     trained, initial = {}, {}
-    for t, (step, best, target) in enumerate(made.data["said"][0]):
+    for t, (step, best, target) in enumerate(made.data["answers"][0]):
         assert (step, target) == (t, None)
         assert best[0][0] == symbols[int(chances[t].argmax())]
         assert best[0][1] == pytest.approx(float(chances[t].detach().max().exp()), abs=1e-5)

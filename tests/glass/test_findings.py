@@ -15,7 +15,7 @@ from glassgate.glass.effects.answers import agreement
 from glassgate.glass.findings import RULES, Finding, findings, table
 from glassgate.glass.followers import follows
 from glassgate.glass.gradients import by_backward
-from glassgate.glass.study import Cause, Direction, Flow, Lapse, Passage, Said, Study, directions
+from glassgate.glass.study import Cause, Direction, Flow, Lapse, Passage, PassageAnswer, Study, directions
 
 L, H = 60, 8
 NARROW = "\N{NARROW NO-BREAK SPACE}"
@@ -170,8 +170,8 @@ def test_lags_count_from_the_step_that_the_loss_reads() -> None:
 
 def answered(labels: list[str], best: list[str], targets: bool = True) -> Study:
     made = study()
-    made.passages[0].said = [
-        Said(step, [(name, 0.9), ("other", 0.1)], (label, 0.9) if targets else None)
+    made.passages[0].answers = [
+        PassageAnswer(step, [(name, 0.9), ("other", 0.1)], (label, 0.9) if targets else None)
         for step, (label, name) in enumerate(zip(labels, best, strict=True))
     ]
     return made
@@ -189,11 +189,11 @@ def test_answers_are_compared_with_the_commonest_one() -> None:
 def test_sets_are_scored_as_sets() -> None:
     chords = [f"{60 + k % 7} {64 + k % 5}" for k in range(L)]
     made = study()
-    made.passages[0].said = [
-        Said(step, [(chord.split()[0], 0.5)], (chord, 0.5), agreement({chord.split()[0]}, set(chord.split())))
+    made.passages[0].answers = [
+        PassageAnswer(step, [(chord.split()[0], 0.5)], (chord, 0.5), agreement({chord.split()[0]}, set(chord.split())))
         for step, chord in enumerate(chords)
     ]
-    assert not any(each.wrong for each in made.passages[0].said)
+    assert not any(each.wrong for each in made.passages[0].answers)
     assert "The predicted sets share 68 % of their members with the right ones (F1)." in said(made)
 
 
@@ -253,7 +253,7 @@ def test_causes_are_compared_with_targets_in_another_order() -> None:
 def test_the_stretch_that_matters_most() -> None:
     def found(lapses: list[Lapse], answers: int = 10) -> str:
         made = caused([], lapses)
-        made.passages[0].said = [Said(step, [("1.0", None)], None) for step in range(answers)]
+        made.passages[0].answers = [PassageAnswer(step, [("1.0", None)], None) for step in range(answers)]
         return said(made)
 
     lapses = [Lapse(0, k, k + 10, 0.05, 0, 0.0, 0.1) for k in range(0, 60, 10)]

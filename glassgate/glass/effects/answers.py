@@ -8,7 +8,7 @@ from glassgate.glass import spread
 from glassgate.glass.effects.effect import Effect
 from glassgate.glass.figures import percent, quoted
 from glassgate.glass.spread import Interval
-from glassgate.glass.study import Cause, Lapse, Said, Study
+from glassgate.glass.study import Cause, Lapse, PassageAnswer, Study
 
 # The minimum number of answers for an estimate of the spread.
 _MIN_SPREAD_ANSWERS = 8
@@ -18,16 +18,16 @@ _MIN_ANSWERS = 20
 
 def answers(study: Study) -> Iterator[Effect]:
     """Fraction of right answers, or the mean F1 score of sets."""
-    said, number = _known(study)
-    if not said:
+    graded, number = _known(study)
+    if not graded:
         return
-    scores, guesses = _scores(said), _guesses(said)
-    sets = any(each.agreement is not None for each in said)
+    scores, guesses = _scores(graded), _guesses(graded)
+    sets = any(each.agreement is not None for each in graded)
     of_set = f"The predicted sets share {percent(float(scores.mean()))} of their members with the right ones (F1)"
-    right = sum(bool(each.right) for each in said)
+    right = sum(bool(each.right) for each in graded)
     words = {
-        "right": of_set if sets else f"{right} of {len(said)} answers are right ({percent(right / len(said))})",
-        "null": "the right sets of other steps" if sets else f"always “{_commonest(said)}”",
+        "right": of_set if sets else f"{right} of {len(graded)} answers are right ({percent(right / len(graded))})",
+        "null": "the right sets of other steps" if sets else f"always “{_commonest(graded)}”",
         "nulled": percent(float(guesses.mean())),
     }
     yield Effect("answers", float(scores.mean()), lambda: spread.of_mean(scores, number), words, float(guesses.mean()))
@@ -35,36 +35,36 @@ def answers(study: Study) -> Iterator[Effect]:
 
 def no_better(study: Study) -> Iterator[Effect]:
     """The fraction of right answers by which the null model is ahead."""
-    said, number = _known(study)
-    if len(said) >= _MIN_ANSWERS:
-        lead = _guesses(said) - _scores(said)
+    graded, number = _known(study)
+    if len(graded) >= _MIN_ANSWERS:
+        lead = _guesses(graded) - _scores(graded)
         (of_answers,) = answers(study)
         yield Effect("no_better", float(lead.mean()), lambda: spread.of_mean(lead, number), of_answers.words)
 
 
-def _known(study: Study) -> tuple[list[Said], np.ndarray]:
+def _known(study: Study) -> tuple[list[PassageAnswer], np.ndarray]:
     """The answers with a reference, and the resampling group of each answer."""
-    by_passage = [[each for each in passage.said if each.right is not None] for passage in study.passages]
+    by_passage = [[each for each in passage.answers if each.right is not None] for passage in study.passages]
     return [each for known in by_passage for each in known], spread.groups([len(known) for known in by_passage])
 
 
-def _scores(said: list[Said]) -> np.ndarray:
-    return np.array([float(each.right or 0) if each.agreement is None else each.agreement for each in said])
+def _scores(graded: list[PassageAnswer]) -> np.ndarray:
+    return np.array([float(each.right or 0) if each.agreement is None else each.agreement for each in graded])
 
 
-def _guesses(said: list[Said]) -> np.ndarray:
+def _guesses(graded: list[PassageAnswer]) -> np.ndarray:
     """The scores of the null model: always the most common answer, or for sets the right sets of other steps."""
-    targets = [each.target[0] for each in said if each.target]
-    if all(each.agreement is None for each in said):
-        commonest = _commonest(said)
+    targets = [each.target[0] for each in graded if each.target]
+    if all(each.agreement is None for each in graded):
+        commonest = _commonest(graded)
         return np.array([float(each == commonest) for each in targets])
     half = len(targets) // 2
     moved = targets[half:] + targets[:half]
     return np.array([agreement(set(a.split()), set(b.split())) for a, b in zip(targets, moved, strict=True)])
 
 
-def _commonest(said: list[Said]) -> str:
-    targets = [each.target[0] for each in said if each.target]
+def _commonest(graded: list[PassageAnswer]) -> str:
+    targets = [each.target[0] for each in graded if each.target]
     return max(set(targets), key=lambda each: (targets.count(each), each))
 
 
@@ -95,7 +95,7 @@ def stretch(study: Study) -> Iterator[Effect]:
     if not study.loss or len(study.lapses) < 4:
         return
     most = max(study.lapses, key=lambda each: each.loss)
-    if len(study.passages[most.passage].said) < _MIN_SPREAD_ANSWERS:
+    if len(study.passages[most.passage].answers) < _MIN_SPREAD_ANSWERS:
         return
     others = [each.loss for each in study.lapses if each is not most]
     passage = study.passages[most.passage]

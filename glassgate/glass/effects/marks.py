@@ -21,7 +21,9 @@ _CHANCE_QUANTILE = 0.95
 
 def following(study: Study) -> Iterator[Effect]:
     """Absolute correlation of a unit's state with a label, a property of the text or a channel."""
-    if study.directions and (labelled(study) or not any(p.said for p in study.passages) or _marks_are_of_input(study)):
+    if study.directions and (
+        labelled(study) or not any(p.answers for p in study.passages) or _marks_are_of_input(study)
+    ):
         yield from _strongest(study, lambda label: label != PLACE and label not in GROUND)
 
 
@@ -100,7 +102,9 @@ def _chance_correlations(direction: Direction, marked: dict[str, np.ndarray]) ->
 
 def _marks_are_of_input(study: Study) -> bool:
     """Whether the marks are properties of the text or the series, not answers of the model."""
-    return not any(said.step is not None and said.best[0][1] is not None for p in study.passages for said in p.said)
+    return not any(
+        answer.step is not None and answer.best[0][1] is not None for p in study.passages for answer in p.answers
+    )
 
 
 def _fisher_z(correlation: float) -> float:

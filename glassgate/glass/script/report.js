@@ -186,7 +186,7 @@ const report = (data, run, others) => {
     for (const kind of ["pointerenter", "click"]) unit.addEventListener(kind, () => answer(Number(unit.dataset.a), Number(unit.dataset.p)));
   const next = () => {
     const k = passageOf(now.step);
-    answer((now.answer + 1) % Math.max(1, data.said[k].length), k);
+    answer((now.answer + 1) % Math.max(1, data.answers[k].length), k);
   };
   const track = (pane, moved) => {
     const heard = (event) => {
@@ -207,7 +207,7 @@ const report = (data, run, others) => {
     track(pane, (x, y) => {
       const { shape, targets } = data.connections[passage];
       const target = targets[clamp(Math.floor(y * shape[0]), shape[0] - 1)];
-      const step = data.said[passage][target][0];
+      const step = data.answers[passage][target][0];
       if (step === null) now.answer = target;
       go(data.starts[passage] + (step === null ? clamp(Math.floor(x * shape[1]), shape[1] - 1) : step));
     });

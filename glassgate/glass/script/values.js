@@ -29,10 +29,10 @@ const readings = (data, now) => {
 
   // The answers by step, and those about a whole passage.
   const passageOf = (step) => data.starts.findLastIndex((start) => start <= step);
-  const answers = data.said.map((said, k) => {
+  const answers = data.answers.map((given, k) => {
     const byStep = new Map();
     const whole = [];
-    said.forEach(([step, best, target], number) => {
+    given.forEach(([step, best, target], number) => {
       const entry = { best, target, number };
       if (step === null) whole.push(entry);
       else byStep.set(data.starts[k] + step, entry);
@@ -74,7 +74,7 @@ const readings = (data, now) => {
     if (row === null) return null;
     const numbers = rowOf(each.values, row, each.shape[1]).map((share) => share * each.peaks[row]);
     const [total, biases, score] = [each.totals[row], each.biases[row], each.scores[row]];
-    const [step, best] = data.said[k][each.targets[row]];
+    const [step, best] = data.answers[k][each.targets[row]];
     return { start: data.starts[k], numbers, total, biases, score, rest: score - total - biases, step, best, name: each.name };
   };
 

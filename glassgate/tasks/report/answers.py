@@ -42,7 +42,7 @@ class Seen(NamedTuple):
     Attributes:
         answers: those of the first row
         evidence: `(N, A)`, the value to differentiate for each answer of each row
-        said: the name of the evidence
+        evidence_name: the name of the evidence
         chances: the answers in one or more groups
         scores: `(N, A)`, the value whose relevance the report shows: the log odds of the prediction over the next
             choice, or a number
@@ -52,7 +52,7 @@ class Seen(NamedTuple):
 
     answers: list[Answer]
     evidence: Tensor
-    said: str
+    evidence_name: str
     chances: tuple["Chances", ...]
     scores: Tensor
     unit: str = "nats"
@@ -160,11 +160,13 @@ def seen(log_chances: Tensor, names: Sequence[str], targets: Tensor | None, step
             steps, zip(top.tolist(), which.tolist(), strict=True), right, chances, strict=True
         )
     ]
-    said = "the log probability of the prediction" if targets is None else "the log probability of the target"
+    evidence_name = "the log probability of the prediction" if targets is None else "the log probability of the target"
     evidence = log_chances.gather(-1, chosen[..., None])[..., 0]
     two = log_chances.detach().topk(min(2, len(names)), -1).indices
     scores = log_chances.gather(-1, two)
-    return Seen(answers, evidence, said, (Chances(log_chances.detach(), chosen),), scores[..., 0] - scores[..., -1])
+    return Seen(
+        answers, evidence, evidence_name, (Chances(log_chances.detach(), chosen),), scores[..., 0] - scores[..., -1]
+    )
 
 
 def visible(unit: str) -> str:

@@ -116,9 +116,9 @@ def _fill(
     by_part: Mapping[str, Sequence[Answers]],
     lapses: Sequence[tuple[int, Window, Answers]],
 ) -> None:
-    said = [each for passage in made.passages for each in passage.said]
-    choices = all(each.best[0][1] is not None and each.agreement is None for each in said)
-    known = any(each.target for each in said)
+    answers = [each for passage in made.passages for each in passage.answers]
+    choices = all(each.best[0][1] is not None and each.agreement is None for each in answers)
+    known = any(each.target for each in answers)
     made.unit = f"{first[0].unit} per answer"
     made.points = ("points of accuracy" if known else "points of answers kept") if choices else ""
     if known:

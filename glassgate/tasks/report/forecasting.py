@@ -30,8 +30,10 @@ class ForecastingQuestions(Questions[Forecasting]):
         options = self.task.options
         first = options.steps_back - 1 if options.model == "recursive" else None
         answers = [
-            Answer(None if first is None else first + k, (Choice(f"{said:.5g}", None),), Choice(f"{came:.5g}", None))
-            for k, (said, came) in enumerate(zip(*both, strict=True))
+            Answer(
+                None if first is None else first + k, (Choice(f"{predicted:.5g}", None),), Choice(f"{actual:.5g}", None)
+            )
+            for k, (predicted, actual) in enumerate(zip(*both, strict=True))
         ]
         chances = Chances.of_losses(
             (point - target).abs() * scale, (point - target.roll(target.shape[1] // 2, 1)).abs() * scale

@@ -44,8 +44,8 @@ class LanguageModelQuestions(Questions[LanguageModel]):
         ]
         others = surprise(output, targets.roll(length // 2, 1))
         chances, scores = Chances.of_losses(nats, others), (output * predicted).sum(-1)
-        said, score = "the log probability of the step's notes", "sum of the log odds of the predicted notes"
-        return Seen(answers, -nats, said, (chances,), scores, score=score)
+        evidence_name, score = "the log probability of the step's notes", "sum of the log odds of the predicted notes"
+        return Seen(answers, -nats, evidence_name, (chances,), scores, score=score)
 
     def steps(self, example: Text | Roll) -> Sequence[str]:
         """Return the token before each predicted one; the first is the start."""

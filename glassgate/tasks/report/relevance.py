@@ -35,7 +35,7 @@ def relevances(questions: Questions[Any], batch_of: Callable[[int, int], Batch],
     values = []
     try:
         for number, passage in enumerate(made.passages):
-            answers = evenly(len(passage.said), max(1, min(MOST_ANSWERS, _MOST_NUMBERS // len(passage.steps))))
+            answers = evenly(len(passage.answers), max(1, min(MOST_ANSWERS, _MOST_NUMBERS // len(passage.steps))))
             values.append(relevance(questions, batch_of(number, 1), answers, layer))
     except NotTraceable as error:
         made.notes.append(f"relevance: the page has none, since the cell has no graph. {error}")

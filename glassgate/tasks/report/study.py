@@ -16,7 +16,7 @@ from glassgate.glass.cost import cost, described
 from glassgate.glass.figures import count
 from glassgate.glass.gradients import differentiate
 from glassgate.glass.step import diagrams
-from glassgate.glass.study import Direction, Passage, Said, Study, directions
+from glassgate.glass.study import Direction, Passage, PassageAnswer, Study, directions
 from glassgate.tasks.data.batches import Batch, Encoded, Piece, collate
 from glassgate.tasks.errors import DataError, OptionError
 from glassgate.tasks.progress import Progress
@@ -158,11 +158,13 @@ def _average(questions: Questions[Any], examples: Sequence[Any], metrics: Mappin
     scores = [(metrics.get(data) or {}).get("accuracy") for data in ("dev", "test")]
     score = next((each for each in scores if each is not None), None)
     every = [_answers(questions, each, 0, min(len(questions.steps(each)), MOST_STEPS)) for each in examples]
-    known = [float(each.right) for said in every for each in said if each.right is not None]
+    known = [float(each.right) for answers in every for each in answers if each.right is not None]
     average = float(np.mean(known or [0.0])) if score is None else score
     candidates = [
-        _candidate(Excerpt(example, start, stop), [each for each in said if start <= (each.step or 0) < stop], average)
-        for example, said in zip(examples, every, strict=True)
+        _candidate(
+            Excerpt(example, start, stop), [each for each in answers if start <= (each.step or 0) < stop], average
+        )
+        for example, answers in zip(examples, every, strict=True)
         for start, stop in _stretches(questions, example)
     ]
     candidates.sort(key=lambda each: (abs(each.right), -each.variety))
@@ -174,23 +176,23 @@ def _average(questions: Questions[Any], examples: Sequence[Any], metrics: Mappin
     return min(alone, key=lambda each: (each.right < -0.5, abs(each.right), -each.variety)).excerpt
 
 
-def _candidate(excerpt: Excerpt, said: Sequence[Said], average: float) -> _Candidate:
-    known = [each for each in said if each.right is not None]
+def _candidate(excerpt: Excerpt, answers: Sequence[PassageAnswer], average: float) -> _Candidate:
+    known = [each for each in answers if each.right is not None]
     counts = np.unique([each.target[0] for each in known if each.target], return_counts=True)[1]
     parts = counts / max(1, counts.sum())
     right = sum(bool(each.right) for each in known) - average * len(known)
     return _Candidate(excerpt, right, round(float(-(parts * np.log(parts)).sum()), 6))
 
 
-def _answers(questions: Questions[Any], example: Any, start: int, stop: int) -> list[Said]:
+def _answers(questions: Questions[Any], example: Any, start: int, stop: int) -> list[PassageAnswer]:
     """The answers on an excerpt, with their steps counted from the example's start."""
     task = questions.task
     batch = collate([task.encode(example)], [Piece(0, start, stop)], task.padding)
     batch = {name: tensor.to(next(task.network.parameters()).device) for name, tensor in batch.items()}
     with torch.no_grad():
         seen = questions.answers(questions.run(task.network.eval(), batch), batch)
-    said = [Said(*answer) for answer in seen.answers]
-    return [each if each.step is None else each._replace(step=each.step + start) for each in said]
+    answers = [PassageAnswer(*answer) for answer in seen.answers]
+    return [each if each.step is None else each._replace(step=each.step + start) for each in answers]
 
 
 def _stretches(questions: Questions[Any], example: Any) -> list[tuple[int, int]]:
@@ -245,13 +247,13 @@ def study(
 
     network = task.network.eval()
     tick("recording gates and states")
-    passages, parts, said = [], [], ""
+    passages, parts, evidence_name = [], [], ""
     for number, excerpt in enumerate(excerpts):
         batch = batch_of(number, 1)
         with torch.no_grad():
             seen = questions.answers(questions.run(network, batch), batch)
-        said = seen.said
-        answers = [Said(*answer) for answer in seen.answers]
+        evidence_name = seen.evidence_name
+        answers = [PassageAnswer(*answer) for answer in seen.answers]
         if not excerpt.reference:
             answers = [each._replace(target=None, agreement=None) for each in answers]
         passages.append(_passage(questions, excerpt, answers))
@@ -260,7 +262,7 @@ def study(
     with torch.no_grad(), gg.record(network, first=True) as tape:
         questions.run(network, together)
     parts = directions(tape, LAYER)
-    made = Study(title, "", passages, parts, evidence=said)
+    made = Study(title, "", passages, parts, evidence=evidence_name)
     tick("reading with fresh weights")
     untrained = _untrained(task, task.options.seed)
 
@@ -303,11 +305,11 @@ def study(
     return made
 
 
-def _passage(questions: Questions[Any], excerpt: Excerpt, said: list[Said]) -> Passage:
+def _passage(questions: Questions[Any], excerpt: Excerpt, answers: list[PassageAnswer]) -> Passage:
     shown = questions.shown(excerpt.example, excerpt.start, excerpt.stop)
     steps = [visible(step) if step != "\n" else "\n" for step in shown.steps]
     title = _source(excerpt, len(steps))
-    return Passage(steps, said, shown.series, title, shown.pace, shown.names, shown.times)
+    return Passage(steps, answers, shown.series, title, shown.pace, shown.names, shown.times)
 
 
 def _source(excerpt: Excerpt, length: int) -> str:

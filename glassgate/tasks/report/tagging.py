@@ -42,4 +42,6 @@ class TaggingQuestions(Questions[Tagging]):
         whole = seen(output.intents.log_softmax(-1)[:, None], names, intent, [None])
         evidence = torch.cat([labels.evidence, whole.evidence], 1)
         scores = torch.cat([labels.scores, whole.scores], 1)
-        return Seen([*labels.answers, *whole.answers], evidence, labels.said, (*labels.chances, *whole.chances), scores)
+        return Seen(
+            [*labels.answers, *whole.answers], evidence, labels.evidence_name, (*labels.chances, *whole.chances), scores
+        )

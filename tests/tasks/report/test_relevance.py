@@ -10,7 +10,7 @@ from torch import Tensor, nn
 import glassgate as gg
 from glassgate.dynamics.explanations import propagated
 from glassgate.glass.data import array, embedded
-from glassgate.glass.study import Passage, Relevances, Said, Study
+from glassgate.glass.study import Passage, PassageAnswer, Relevances, Study
 from glassgate.tasks.data.batches import Batch, Piece, collate
 from glassgate.tasks.report.questions import Questions, questions_of
 from glassgate.tasks.report.relevance import relevance, relevances
@@ -103,7 +103,7 @@ def test_a_cell_without_a_graph_leaves_a_note() -> None:
     network.encoder = gg.Recurrent(Sorted(), size, network.encoder.hidden_size, batch_first=True, bidirectional=True)
     excerpt = excerpts(task)[0]
     rows = collate([task.encode(excerpt.example)], [Piece(0, excerpt.start, excerpt.stop)], task.padding)
-    made = Study("", "", [Passage(["play"] * 7, [Said(0, [("O", 1.0)], None)] * 7)], [])
+    made = Study("", "", [Passage(["play"] * 7, [PassageAnswer(0, [("O", 1.0)], None)] * 7)], [])
     relevances(questions_of(task), lambda *_: rows, made, "encoder")
     assert not made.relevances
     (note,) = made.notes
