@@ -183,7 +183,7 @@ def test_ctrl_c_tells_how_to_resume_and_resuming_ends_the_run(files: Path, tmp_p
         (["look", "none.xlsx"], r"look: none\.xlsx: no such file; check the path"),
         (["look", "none.mat"], r"look: none\.mat: no such file; check the path"),
         (["train", "tagging", "--data=none.tsv"], r"none\.tsv: no such file; check the path"),
-        (["train", "tagging", "--dev=none.tsv"], "--dev and --test go with --data"),
+        (["train", "tagging", "--dev=none.tsv"], "--dev and --test need --data"),
         (["train", "tagging", "--data=x.tsv", "--dropout=2"], "dropout: expected 1 or less, got 2.0"),
         (["train", "tagging", "--config=none.yaml"], r"--config none\.yaml: No such file"),
         (["train", "--resume", "nowhere"], "nowhere: no such run folder; `glassgate train TASK` makes one under runs/"),
