@@ -32,7 +32,7 @@ class Named:
         return iter(self.__dict__.values())
 
 
-class Recurrent:
+class RecurrentHalf:
     """The recurrent half of the pre-activations: `hh.n` for the state, `hh(r * s.h).n` for another vector.
 
     `hh * mask` multiplies each vector by a mask before the matrix product.
@@ -45,8 +45,8 @@ class Recurrent:
     def __call__(self, u: Any) -> Named:
         return self.__product(u)
 
-    def __mul__(self, mask: Any) -> "Recurrent":
-        return Recurrent(lambda u: self(u * mask), self.__h)
+    def __mul__(self, mask: Any) -> "RecurrentHalf":
+        return RecurrentHalf(lambda u: self(u * mask), self.__h)
 
     def __getattr__(self, gate: str) -> Any:
         if gate.startswith("__"):
@@ -65,10 +65,14 @@ class PreActivations:
     state: it returns `g`, after recurrent dropout if the layer applies dropout to the update.
     """
 
-    hh: Recurrent
+    hh: RecurrentHalf
 
     def __init__(
-        self, ih: Named, hh: Recurrent | None, noise: Named | None = None, update: Callable[[Any], Any] | None = None
+        self,
+        ih: Named,
+        hh: RecurrentHalf | None,
+        noise: Named | None = None,
+        update: Callable[[Any], Any] | None = None,
     ) -> None:
         self.ih, self.noise = ih, noise or Named((), ())
         self.update = update or (lambda g: g)
@@ -149,6 +153,13 @@ class Noise:
     state: str | None = None
     deviation: float | None = None
 
+    @property
+    def mean(self) -> float:
+        """The mean of the distribution, which replaces the noise in eval mode."""
+        if self.deviation is not None:
+            return 0.0
+        return self.rate if self.keeps else 1.0
+
 
 class Cell(Shown):
     """One step of a recurrent network. Every engine computes these equations; kernels are generated from them.
@@ -163,8 +174,8 @@ class Cell(Shown):
         state: names of the states; the first is the output.
         parameters: the cell's extra parameters by name.
         recurrent: whether the cell has `weight_hh` (and `bias_hh`).
-        noise: the random factors by name, drawn in training. In eval mode they are zero. Layers add the factors of
-            their regularisers.
+        noise: the random factors by name, drawn in training. In eval mode each has its mean. Layers add the factors
+            of their regularisers.
         heads: the number of diagonal blocks of `weight_hh`; 1 is a full matrix.
 
     Example:

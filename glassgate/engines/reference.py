@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
-from glassgate.cell import Cell, Named, PreActivations, Recurrent, Weights, trace_locals
+from glassgate.cell import Cell, Named, PreActivations, RecurrentHalf, Weights, trace_locals
 from glassgate.engines.contract import Direction, Reason, Recording, Result, Steps
 
 
@@ -177,7 +177,7 @@ def advance(
         cell.parameters,
         (by_gate(weights[name]) if spec.per_gate else weights[name] for name, spec in cell.parameters.items()),
     )
-    hh = Recurrent(product, state[0]) if cell.recurrent else None
+    hh = RecurrentHalf(product, state[0]) if cell.recurrent else None
     noise = noise or {}
     a = PreActivations(by_gate(ih), hh, Named(noise, noise.values()))
     if ih.shape[:-1] != state[0].shape[:-1]:

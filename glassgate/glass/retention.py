@@ -32,9 +32,9 @@ def retentions(call: Observed, number: int) -> dict[str, Retention]:
     ih = linear(inputs(call, number), weights["weight_ih"], weights.get("bias_ih"))
     before = states_before(call, number)
     diagonals = {
-        name: Retention(left, True)
+        name: Retention(diagonal, True)
         for place, name in enumerate(layer.cell.state)
-        if bool((left := _diagonal(layer.cell, weights, ih, before, place, held=True)).any())
+        if bool((diagonal := _diagonal(layer.cell, weights, ih, before, place, held=True)).any())
     }
     if not diagonals:
         diagonals = {layer.cell.state[0]: Retention(_diagonal(layer.cell, weights, ih, before, 0, held=False), False)}

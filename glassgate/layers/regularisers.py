@@ -66,7 +66,8 @@ class Noisy(Cell):
         if hh is not None and "state" in self.noise:
             hh = hh * a.noise.state
         updates = []
-        cell_noise = a.noise if self.training else Named(self.cell.noise, [0.0] * len(self.cell.noise))
+        means = [noise.mean for noise in self.cell.noise.values()]
+        cell_noise = a.noise if self.training else Named(self.cell.noise, means)
 
         def update(g: Any) -> Any:
             updates.append(g)

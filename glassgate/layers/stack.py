@@ -75,7 +75,7 @@ class Recurrent(Shown, nn.Module):
     """
 
     plain: ClassVar[type[Cell] | None] = None
-    """The cell of `RNN`, `GRU` or `LSTM`, the classes named as in `torch.nn`; None for other classes."""
+    """The class of the cell for `RNN`, `GRU` and `LSTM`, the subclasses named as in `torch.nn`; None otherwise."""
 
     weight_ih_l0: Tensor
 
@@ -135,6 +135,7 @@ class Recurrent(Shown, nn.Module):
         self._parts = tuple(parts_of(cell, input_size, self._sizes, proj_size, bias, merge))
         self.output_size = output_size(self._parts, merge)
         self._edits: Edits | None = None
+        # Prepared calls use these attributes, so a new value of one of them discards the prepared calls.
         self._invalidating = frozenset(self.__dict__) - inherited
         self._watchers: list[Watcher] = []
         self._repeated = Repeated()
@@ -154,7 +155,7 @@ class Recurrent(Shown, nn.Module):
 
     @property
     def is_observed(self) -> bool:
-        """Whether calls of this layer are being recorded or edited. Reading its parameters is never affected."""
+        """Whether calls of this layer are being recorded or edited. Edits do not change its parameters."""
         return bool(self._watchers) or self._edits is not None
 
     def _make_parameters(self, factory: dict[str, Any]) -> None:
@@ -249,9 +250,9 @@ class Recurrent(Shown, nn.Module):
                 one or the other.
             TypeError: an argument has the wrong type.
         """
-        prepared = self._repeated.run(self, input, hx, resets, restart, lengths, return_states)
-        if prepared is not None:
-            return prepared
+        results = self._repeated.run(self, input, hx, resets, restart, lengths, return_states)
+        if results is not None:
+            return results
         run = self._computed
         if not torch.compiler.is_compiling() and profiler._is_profiler_enabled:
             run = profiler.record_function(self.profile_row)(run)
@@ -267,8 +268,8 @@ class Recurrent(Shown, nn.Module):
             'glassgate::LSTM(100, 256)x2'
         """
         name = type(self).__name__ if self.plain else type(self.cell).__name__
-        both, depth = ", bidirectional" * self.bidirectional, f"x{self.num_layers}" * (self.num_layers > 1)
-        return f"glassgate::{name}({self.input_size}, {self.hidden_size}{both}){depth}"
+        second, depth = ", bidirectional" * self.bidirectional, f"x{self.num_layers}" * (self.num_layers > 1)
+        return f"glassgate::{name}({self.input_size}, {self.hidden_size}{second}){depth}"
 
     def _computed(
         self,
@@ -279,7 +280,7 @@ class Recurrent(Shown, nn.Module):
         restart: State | None,
         return_states: bool,
     ) -> Any:
-        """The results of a call that is not prepared; see `repeated.py`."""
+        """The results of a call for which `repeated.py` has no prepared kernels."""
         if resets is None and restart is None and lengths is None and not return_states:
             of_one_row = one_row.computed(self, input, hx)
             if of_one_row is not None:
@@ -377,7 +378,7 @@ class Recurrent(Shown, nn.Module):
         return dropout(data, self.dropout)
 
     def stream(self, batch_size: int = 1) -> Stream:
-        """A stream, which processes sequences one step at a time, without a graph and without new memory; see `Stream`.
+        """A stream, which processes sequences one step at a time. It builds no graph and allocates no memory.
 
         Args:
             batch_size: the number of sequences.
@@ -390,7 +391,7 @@ class Recurrent(Shown, nn.Module):
         return freeze_layer(self).stream(batch_size)
 
     def default_states(self, like: Tensor, rows: int) -> States:
-        """The initial states (N, H) of each part if a call has none: zero, or the learned ones."""
+        """The initial states (N, H) of each layer and direction if a call has none: zero, or the learned ones."""
         initial = []
         for part in self._parts:
             if self.learn_initial_state:

@@ -1,4 +1,4 @@
-"""Runs a layer one step at a time, without a graph and new memory: for audio, control and other real-time data."""
+"""Runs a layer one step at a time, for audio, control and other real-time data. Steps allocate no memory."""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
@@ -14,11 +14,13 @@ if TYPE_CHECKING:
 
 
 _MAX_BLOCKS = 64
-"""The maximum number of block lengths for which a stream keeps native calls."""
+"""The maximum number of block lengths for which a stream keeps compiled calls."""
 
 
 class Stream:
-    """Sequences of unknown length through a layer, from `layer.stream(batch_size)` or `session.stream(batch_size)`.
+    """Runs a layer on sequences of unknown length, one step or one block of steps at a time.
+
+    `layer.stream(batch_size)` and `session.stream(batch_size)` create a stream.
 
     The weights are read when the stream is made. Dropout and noise are off, also for a layer in training mode. Streams
     of one layer are independent of each other. One stream must not be used by two threads at once.
@@ -84,7 +86,7 @@ class Stream:
             x: (L, N, H_in).
 
         Returns:
-            the outputs, (L, N, H_out). Later blocks of the same length reuse their memory: clone it to keep it.
+            the outputs, (L, N, H_out). Later blocks of this length reuse their memory: clone them to keep them.
 
         Raises:
             ShapeError: the shape of x does not match.
@@ -97,7 +99,7 @@ class Stream:
 
     @torch.no_grad()
     def _general_block(self, x: Tensor) -> Tensor:
-        """Run a block that is the first of its length, is not contiguous, or has no native code."""
+        """Run the first block of a length, a block that is not contiguous, or any block without native code."""
         L = len(x) if x.dim() else 0
         check_shape("Stream", "x", x, "(L, N, H_in)", (max(L, 1), *self._shape))
         check_like("Stream", "x", x, self._dtype, self._device, "the layer")
@@ -116,7 +118,7 @@ class Stream:
 
     @torch.no_grad()
     def _general_step(self, x: Tensor) -> Tensor:
-        """Run a step whose input is not contiguous, has another dtype, or has no native code."""
+        """Run a step whose input is not contiguous or has another dtype, or any step without native code."""
         check_shape("Stream", "x", x, "(N, H_in)", self._shape)
         check_like("Stream", "x", x, self._dtype, self._device, "the layer")
         return self._step(x.to(self._computed_in).contiguous()).to(self._dtype)

@@ -223,6 +223,33 @@ class CTRNN(gg.Cell):
         return torch.relu(x), x
 
 
+class Dropped(gg.Cell):
+    """A tanh layer whose candidate has dropout, and whose state keeps some values."""
+
+    gates = ("n",)
+
+    def __init__(self, rate: float = 0.4) -> None:
+        self.rate = rate
+        self.noise = {"drop": Noise(rate), "keep": Noise(rate / 2, keeps=True)}
+
+    def step(self, a, s):
+        return a.noise.keep * s.h + (1 - a.noise.keep) * a.noise.drop * torch.tanh(a.n)
+
+
+def test_noise_of_a_cell_has_its_mean_in_eval_mode() -> None:
+    layer = gg.Recurrent(Dropped(), 3, 4).eval()
+    x = noise(1, 1, 2, 3).float()
+    with gg.engine("reference"):
+        output, h_n = layer(x)
+        again, _ = layer(x, h_n)
+    expected = torch.tanh(x[0] @ layer.weight_ih_l0.T + layer.bias_ih_l0 + layer.bias_hh_l0)
+    assert torch.allclose(output[0], 0.8 * expected, atol=1e-6)
+    expected = torch.tanh(
+        x[0] @ layer.weight_ih_l0.T + layer.bias_ih_l0 + h_n[0] @ layer.weight_hh_l0.T + layer.bias_hh_l0
+    )
+    assert torch.allclose(again[0], 0.2 * h_n[0] + 0.8 * expected, atol=1e-6)
+
+
 def test_noise_of_a_cell_is_seeded_and_has_its_variance() -> None:
     layer, x = gg.Recurrent(CTRNN(), 3, 4), noise(1, 6, 2, 3).float()
     results = []

@@ -74,7 +74,7 @@ def _sharers(plan: KernelPlan, layout: BatchLayout, parts: int) -> int:
     if sharers < 2:
         return 1
     few = 2 * sharers > layout.N and sharers * -(-layout.N // parts) >= layout.N
-    return sharers if few or (plan.packed > OWN_CACHE and 2 * MOST_ROWS * sharers >= layout.N) else 1
+    return sharers if few or (plan.packed_bytes > OWN_CACHE and 2 * MOST_ROWS * sharers >= layout.N) else 1
 
 
 def bounds_of_rows(layout: BatchLayout, parts: int) -> list[int]:

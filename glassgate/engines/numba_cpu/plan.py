@@ -37,19 +37,20 @@ class KernelPlan:
         scratch: the size of each buffer of a launch, in bytes.
         shared: the buffers of `scratch` that launches share if they divide the units of a row.
         packing: the tasks that fill `weights`.
-        before: the tasks of each round before the loop. Those of the first round do not read `weights`.
+        before: the tasks before the loop, in rounds: a round reads results of earlier ones. Tasks of the first round
+            do not read `weights`.
         loop: the kernel. Threads divide its sequences.
         after: the tasks of each round after the loop.
         inputs: the input tensors of every call: data, then the operands in the order of `plan`.
         written: the tensors for results, which the caller allocates.
         states, initial, recorded: the addresses of the states, of the initial states, and of recorded gates.
-        every_step: the start tables of buffers that store all steps.
+        every_step: the arguments with the first row of each step, for buffers that store all steps.
         whole_states: the states that are stored at every step.
-        double_buffered: the start tables of states that are stored for two steps only.
+        double_buffered: the same arguments for states that are stored for two steps only.
         backwards: whether the loop runs from the last step to the first.
         few_rows: whether weights are read without packing, because a call has few rows.
         quantised: the integer matrices, which the caller packs.
-        packed: the size in bytes of the matrices that the loop reads.
+        packed_bytes: the size of the matrices that the loop reads.
         work: the approximate number of multiplications per row and step.
         splits_units: whether threads can divide the units of a row.
         waits: whether threads that divide units wait for each other at every step.
@@ -102,9 +103,10 @@ class KernelPlan:
         if narrow:
             self._known[args.INPUT_BLOCK_PITCH] = self.input_weights(transposed=False).pitch
         self.loop, self.bindings = self._loop()
-        self.packed = sum(p.size for p in packed)
-        a_row = sum(max(len(m.product.gates), 1) * sizes.P * sizes.H for m in self.program.products)
-        self.work = a_row // cell.heads + 50 * sizes.H
+        self.packed_bytes = sum(p.size for p in packed)
+        multiplications = sum(max(len(m.product.gates), 1) * sizes.P * sizes.H for m in self.program.products)
+        # The elementwise operations of a unit count as 50 multiplications.
+        self.work = multiplications // cell.heads + 50 * sizes.H
         self.splits_units = not self.program.row_sums and cell.heads == 1
         self.waits = args.BARRIER in self.kernel.arguments
 
@@ -201,12 +203,12 @@ class KernelPlan:
         for half in ("ih", "hh"):
             bindings[address(bias_buffer(half, self.trace))] = self.zeros.data_ptr()
         for name in self.cell.state:
-            rows_of = pitch(self.buffers.of_state(Kind.D_STATE, name))
-            bindings[rows_of] = known.pop(rows_of, 0)
-        elsewhere: dict[Argument, Operand] = {**self._unpacked}
+            d_state_pitch = pitch(self.buffers.of_state(Kind.D_STATE, name))
+            bindings[d_state_pitch] = known.pop(d_state_pitch, 0)
+        replaced: dict[Argument, Operand] = {**self._unpacked}
         if not self.plan.restarts:
-            elsewhere |= dict(zip(self._of_states(Kind.RESTART), self._of_states(Kind.INITIAL), strict=True))
-        operands = [known.get(a, elsewhere.get(a, a)) for a in self.kernel.arguments[:-2]]
+            replaced |= dict(zip(self._of_states(Kind.RESTART), self._of_states(Kind.INITIAL), strict=True))
+        operands = [known.get(a, replaced.get(a, a)) for a in self.kernel.arguments[:-2]]
         bindings |= {a: 0 for a in operands if isinstance(a, Argument) and a not in bindings}
         return ParallelTask(self._function, operands, args.SEQUENCES), bindings
 
