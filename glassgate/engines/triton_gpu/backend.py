@@ -8,17 +8,22 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from glassgate.cell import Weights
 from glassgate.engines.contract import Direction, Reason, Steps
 from glassgate.engines.plan import Plan
 from glassgate.engines.triton_gpu.costs import COSTS
 from glassgate.engines.triton_gpu.precision import saved_type
 
 if TYPE_CHECKING:
+    from glassgate.engines.triton_gpu.frozen import FrozenLayer
     from glassgate.engines.triton_gpu.layer import Layer
 
 INSTALLED = find_spec("triton") is not None
 LEAST_CAPABILITY = (8, 0)
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+
+MOST_ELEMENTS = 2**31 - 1
+"""The most elements of a weight: kernels index weights with 32 bits, and sequences and states with 64."""
 
 
 class GPU:
@@ -35,6 +40,9 @@ class GPU:
         text = lacking(device, rocm, INSTALLED, capability)
         if text is None and steps.data.dtype not in DTYPES:
             text = f"Triton kernels compute in float32, bfloat16 or float16, and the input is {steps.data.dtype}"
+        largest = max((v.numel() for direction in directions for v in direction.weights.values()), default=0)
+        if text is None and largest > MOST_ELEMENTS:
+            text = f"Triton kernels index weights with 32 bits, up to {MOST_ELEMENTS} elements, and one has {largest}"
         return None if text is None else Reason(text)
 
     def compile(self, plans: tuple[Plan, ...]) -> "Layer":
@@ -52,6 +60,16 @@ class GPU:
         from glassgate.engines.triton_gpu.layer import explained
 
         return explained(steps, directions)
+
+    def freeze(
+        self, directions: Sequence[Direction], precision: str, scales: Sequence[Weights]
+    ) -> "FrozenLayer | Reason":
+        """A layer with fixed weights in float32."""
+        if precision != "float32":
+            return Reason(f"precision={precision!r} is for the CPU; on a GPU use precision='float32'")
+        from glassgate.engines.triton_gpu.frozen import FrozenLayer
+
+        return FrozenLayer(directions)
 
 
 def lacking(device: torch.device, rocm: bool, installed: bool, capability: tuple[int, int] | None = None) -> str | None:

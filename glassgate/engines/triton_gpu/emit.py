@@ -1,12 +1,14 @@
 """Writes the phases of a pass as Triton kernels: one launch per phase. `phases.py` splits, `launch.py` runs."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from keyword import iskeyword
 
 from glassgate.engines.lowering.ir import (
     Block,
     Broadcast,
+    Carry,
     Constant,
     Contract,
     Elementwise,
@@ -15,25 +17,13 @@ from glassgate.engines.lowering.ir import (
     Stack,
     Sum,
     Value,
+    operands,
 )
-from glassgate.engines.symbolic.operations import MASKS
+from glassgate.engines.triton_gpu.expressions import Text, elementwise, number
 from glassgate.engines.triton_gpu.kernel import CONSTANTS, Kernel, Kernels, Pointer
 from glassgate.engines.triton_gpu.mathematics import FUNCTIONS
-from glassgate.engines.triton_gpu.phases import Phase, Phases
-from glassgate.engines.triton_gpu.products import Product
-
-INFIX = {
-    "add": ("+", 4), "sub": ("-", 4), "mul": ("*", 5), "div": ("/", 5), "lt": ("<", 0), "le": ("<=", 0),
-    "eq": ("==", 0), "ne": ("!=", 0), "logical_and": ("&", 3), "logical_or": ("|", 1),
-}  # fmt: skip
-"""Operators with their precedence."""
-
-CALLS = {
-    "where": "tl.where", "exp": "tl.exp", "log": "tl.log", "sin": "tl.sin", "cos": "tl.cos", "abs": "tl.abs",
-    "floor": "tl.floor", "ceil": "tl.ceil", "sqrt": "tl.sqrt", "rsqrt": "tl.rsqrt", "erf": "tl.erf",
-    "pow": "power", "round": "round_half_even",
-}  # fmt: skip
-"""Functions whose name is not that of the operation; `mathematics.py` has those without `tl`."""
+from glassgate.engines.triton_gpu.phases import Phase, Phases, is_numbered
+from glassgate.engines.triton_gpu.products import Product, offset
 
 RESERVED = frozenset(FUNCTIONS) | frozenset(CONSTANTS) | {
     "tl", "iteration", "T", "N", "H", "P", "heads", "starts",
@@ -45,6 +35,9 @@ RESERVED = frozenset(FUNCTIONS) | frozenset(CONSTANTS) | {
 
 STAGES = 3
 """Iterations of a product whose operands are loaded ahead."""
+
+LONGEST = 60
+"""A result that one line reads becomes part of that line if its text is shorter."""
 
 UNIT = {"H": ("unit", "unit_ok"), "P": ("out", "out_ok")}
 """For each axis of units its index in a kernel, and the mask of units that exist."""
@@ -65,7 +58,7 @@ def kernels(phases: Phases, title: str, ragged: bool) -> Kernels:
     steps = []
     for phase in rest:
         name = title if len(rest) == 1 else f"{title}_{phase.number}"
-        ahead = first if phase.commits and begin else None
+        ahead = first if phase is rest[-1] and begin else None
         if phases.by_rows and phase.products:
             steps.append(Writer(phases, f"{name}_products", ragged, False).kernel(None, phase.products, None))
             steps.append(Writer(phases, name, ragged, True).kernel(phase, (), ahead))
@@ -88,35 +81,53 @@ class Writer:
         self.body: list[str] = []
         self.used: set[str] = set()
         self.defined_by = {line.result: line.operation for line in phases.program.before}
-        self.now: dict[object, str] = {}
+        self.now: dict[object, Text] = {}
         self.ahead = False
-        self.uses: Counter[Value] = Counter()
+        """Whether the lines belong to phase 0 of the next step."""
 
     def kernel(self, phase: Phase | None, products: Iterable[Line], ahead: Phase | None) -> Kernel:
         """Return the kernel of a phase: its products and lines, then phase 0 of the next step."""
-        products = tuple(products)
-        if products:
-            self.products(products, store=phase is None)
-        if phase is not None:
+        self.products(products)
+        if phase is None:
+            with self.section("The products, for the kernel that owns whole rows"):
+                for line in products:
+                    self.store("stored", line.result, line.result)
+        else:
             self.lines(phase)
-        steps = [*self.loads, *self.body]
-        if self.used & {"row", "live"}:
-            steps = [*self.rows_of_step("iteration"), *steps]
+        steps = self.step("iteration")
         if ahead is not None:
-            self.ahead, self.used = True, self.used - {"row", "live"}
-            carried: dict[object, str] = {
-                c.before: self.now[c.before] for c in self.loop.carries if c.before in self.now
-            }
-            self.now, self.loads, self.body = carried, [], []
+            self.ahead, self.loads, self.body = True, [], []
+            self.now = {c.before: self.now[c.before] for c in self.loop.carries if c.before in self.now}
             self.lines(ahead)
-            rows = self.rows_of_step("iteration + 1") if self.used & {"row", "live"} else []
-            steps += [*rows, *self.loads, *self.body]
+            steps += self.step("iteration + 1")
         self.out.body = [*self.indices(), *steps]
         return self.out
 
+    def step(self, iteration: str) -> list[str]:
+        """The lines written since the last step: its rows in sequences, loads, and everything else."""
+        rows = self.rows_of_step(iteration) if self.used & {"row", "live"} else []
+        self.used -= {"row", "live"}
+        inputs = [*rows, *self.loads]
+        if inputs:
+            which = {"iteration": "step", "iteration + 1": "next step", "0": "first step"}[iteration]
+            inputs = ["", f"# Inputs of the {which}", *inputs]
+        return [*inputs, *self.body]
+
+    @contextmanager
+    def section(self, title: str) -> Iterator[None]:
+        """Puts a comment above the lines that the block writes, if there are any."""
+        start = len(self.body)
+        yield
+        if len(self.body) > start:
+            self.body[start:start] = ["", f"# {title}"]
+
     def indices(self) -> list[str]:
-        """The rows and units of this program, and the place of this step."""
-        lines = ["seq = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]", "here = seq < N"]
+        """The rows and units of this program, and the buffers of this step and the next one."""
+        lines = [
+            "# The sequences and units of this program",
+            "seq = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]",
+            "here = seq < N",
+        ]
         for axis, (index, mask) in UNIT.items():
             if index not in self.used:
                 continue
@@ -135,11 +146,13 @@ class Writer:
                     f"{index} = tl.program_id(1) * UNITS + tl.arange(0, UNITS)[None, :]",
                     f"{mask} = {index} < {axis}",
                 ]
-        if "seq_now" in self.used:
-            lines.append("seq_now = seq + iteration % 2 * N")
-        if "seq_next" in self.used:
-            lines.append("seq_next = seq + (iteration + 1) % 2 * N")
-        return lines
+        return lines + self.buffers()
+
+    def buffers(self) -> list[str]:
+        """The rows of the buffers of this step and of the next one. `iteration` may be -1."""
+        places = {"seq_now": "(iteration & 1)", "seq_next": "((iteration + 1) & 1)"}
+        lines = [f"{name} = seq + {parity} * N" for name, parity in places.items() if name in self.used]
+        return ["# Two buffers for values from step to step: for even and for odd steps", *lines] if lines else []
 
     def rows_of_step(self, iteration: str) -> list[str]:
         """The rows of a step in the sequences; a step before the first or after the last has none."""
@@ -148,14 +161,20 @@ class Writer:
         if self.ragged:
             ends = "live = seq < tl.load(starts + t + 2) - start"
             return [*lines, "start = tl.load(starts + t + 1)", "row = start + seq", ends]
-        inside = "" if iteration == "iteration" else " & (t >= 0)" if self.reverse else " & (t < T)"
-        return [*lines, "row = t * N.to(tl.int64) + seq", f"live = here{inside}"]
+        lines.append("row = t * N.to(tl.int64) + seq")
+        return [*lines, f"live = here & ({'t >= 0' if self.reverse else 't < T'})"] if self.ahead else lines
+
+    @property
+    def live(self) -> str:
+        """The mask of the sequences that have this step."""
+        self.used |= {"row", "live"}
+        return "live" if self.ragged or self.ahead else "here"
 
     # Values.
 
     def name(self, value: Value, gate: int | None = None) -> str:
         """The variable of a value, or of one gate's block of it."""
-        name = value.name
+        name = self.phases.name_of(value)
         if gate is not None:
             axis = self.phases.gates_of(value)
             assert axis is not None
@@ -163,13 +182,15 @@ class Writer:
             name += f"_{labels[gate]}" + (str(gate) if labels.count(labels[gate]) > 1 else "")
         return name + "_" if name in RESERVED or iskeyword(name) else name
 
-    def pointer(self, kind: str, value: Value) -> str:
+    def pointer(self, kind: str, value: Value) -> Pointer:
         """The parameter of a tensor."""
         suffix = {"carry": "_carry", "stored": "_stored", "shared": "_shared"}.get(kind, "_ptr")
-        pointer = Pointer(kind, value, value.name + suffix)
+        pointer = Pointer(kind, value, self.phases.name_of(value).removesuffix("_all") + suffix)
+        if any(other.value is not value and other.parameter == pointer.parameter for other in self.out.pointers):
+            pointer = pointer._replace(parameter=value.name + suffix)
         if pointer not in self.out.pointers:
             self.out.pointers.append(pointer)
-        return pointer.parameter
+        return pointer
 
     def units(self, value: Value) -> tuple[str, str, str] | None:
         """The axis, the index and the mask of the units of a value."""
@@ -180,46 +201,60 @@ class Writer:
         self.out.axes.add(axis)
         return axis, *UNIT[axis]
 
-    def place(self, kind: str, value: Value, like: Value, gate: int | None) -> tuple[str, str]:
-        """The address and the mask of a value's elements, or of one gate's."""
-        units = self.units(like)
-        parameter = self.pointer(kind, value)
-        axes = value.type.axes
-        gates = self.phases.gates_of(like)
-        of_unit = "" if units is None else f" + {units[1]}" if not gate else f" + {gate} * {units[0]} + {units[1]}"
-        masks = [] if units is None else [units[2]]
-        if kind == "sequence":
-            self.used |= {"row", "live"}
-            return f"{parameter} + row * {parameter}_stride{of_unit}", " & ".join(["live", *masks])
-        if kind == "given":
-            width = "" if units is None else f" * {units[0]}"
-            of_row = f" + seq{width}" if "N" in axes else ""
-            return f"{parameter}{of_row}{of_unit}", " & ".join((["here"] if "N" in axes else []) + masks)
-        count = len(self.axes[gates].labels) if gates else 1
-        width = "" if units is None else f" * {units[0]}" if count == 1 else f" * {count} * {units[0]}"
-        row = "seq_next" if self.ahead or kind == "next carry" else "seq_now"
-        self.used.add(row)
-        return f"{parameter} + {row}{width}{of_unit}", " & ".join(["here", *masks])
+    def gates(self, value: Value) -> Iterable[int | None]:
+        """The numbers of a value's gates; only None if it has none."""
+        axis = self.phases.gates_of(value)
+        return range(len(self.axes[axis].labels)) if axis else (None,)
 
-    def load(self, kind: str, value: Value, like: Value, variable: str, gate: int | None = None) -> str:
+    def place(self, kind: str, value: Value, like: Value, gate: int | None, following: bool = False) -> tuple[str, str]:
+        """The address and the mask of a value's elements, or of one gate's.
+
+        Args:
+            kind: the kind of its `Pointer`.
+            value: the value.
+            like: the same value at this step.
+            gate: the gate.
+            following: whether a carry's value for the following step is meant.
+        """
+        units, pointer = self.units(like), self.pointer(kind, value)
+        axes, mask = value.type.axes, "here"
+        width, of_unit, masks = "", "", list[str]()
+        if units is not None:
+            width, of_unit, masks = f" * {units[0]}", f" + {offset(gate, units[0])}{units[1]}", [units[2]]
+        if kind == "sequence":
+            return f"{pointer.parameter} + row * {pointer.stride}{of_unit}", " & ".join([self.live, *masks])
+        if kind == "given":
+            per_row = "N" in axes
+            row = f" + seq{width}" if per_row else ""
+            return f"{pointer.parameter}{row}{of_unit}", " & ".join([mask, *masks] if per_row else masks)
+        count = len([*self.gates(like)])
+        row = "seq_next" if self.ahead != following else "seq_now"
+        self.used.add(row)
+        rows = f"{row} * {count}{width}" if count > 1 else f"{row}{width}"
+        return f"{pointer.parameter} + {rows}{of_unit}", " & ".join([mask, *masks])
+
+    def load(self, kind: str, value: Value, like: Value, variable: str, gate: int | None = None) -> Text:
         """Loads a value into a variable."""
         address, mask = self.place(kind, value, like, gate)
         rest = f", {mask}, 0" if mask else ""
         up = " != 0" if like.type.dtype == "bool" else ".to(tl.float32)"
-        self.loads.append(f"{variable} = tl.load({address}{rest}){up}")
-        return variable
+        # A kernel that owns whole rows has many values. It loads sums over steps when it adds to them.
+        lines = self.body if self.out.by_rows and kind == "carry" else self.loads
+        lines.append(f"{variable} = tl.load({address}{rest}){up}")
+        return Text(variable)
 
-    def use(self, value: Value | float, gate: int | None = None) -> str:
+    def use(self, value: Value | float, gate: int | None = None) -> Text:
         """The text of a value that lines read; loads it where it is memory."""
         if not isinstance(value, Value):
-            return f'float("{value}")' if value != value or value in (float("inf"), -float("inf")) else repr(value)
+            return number(value)
         value = self.phases.origin(value)
         key = value if gate is None else (value, gate)
         if key not in self.now:
             self.now[key] = self.found(value, gate)
         return self.now[key]
 
-    def found(self, value: Value, gate: int | None) -> str:
+    def found(self, value: Value, gate: int | None) -> Text:
+        """The text of a value that this step has not read yet."""
         line = self.phases.line.get(value)
         if line is not None and isinstance(line.operation, Stack):
             assert gate is not None
@@ -235,13 +270,13 @@ class Writer:
             return self.load("stored", value, value, variable, gate)
         return self.constant(value) or self.load("given", value, value, variable, gate)
 
-    def constant(self, value: Value) -> str | None:
+    def constant(self, value: Value) -> Text | None:
         """The text of a value from outside of the loop that is a number or an extent."""
         match self.defined_by.get(value):
-            case Constant(number):
-                return self.use(number)
+            case Constant(value_of_constant):
+                return number(value_of_constant)
             case Size(axis):
-                return axis
+                return Text(axis)
             case Broadcast(x, _):
                 return self.constant(x)
         return None
@@ -250,108 +285,86 @@ class Writer:
 
     def lines(self, phase: Phase) -> None:
         """The lines of a phase, and the stores of their results."""
-        outputs = [*phase.published, *phase.stored, *(write.value for write in phase.writes)]
-        outputs += [carry.next for carry in self.loop.carries] if phase.commits else []
-        self.uses = Counter(self.phases.origin(v) for v in outputs)
+        results = [*phase.published, *phase.stored, *(write.value for write in phase.writes)]
+        results += [carry.next for carry in phase.carries]
+        uses = Counter(self.phases.origin(v) for v in results)
         for line in phase.lines:
-            self.uses.update(self.phases.origin(v) for v in _values(line))
-            if isinstance(line.operation, Stack | Block):
-                self.uses.update(self.phases.origin(v) for v in _values(line))
-        texts: dict[Value, tuple[str, int]] = {}
-        for line in phase.lines:
-            match line.operation:
-                case Elementwise(op, args):
-                    text = self.elementwise(op, args, texts)
-                case Sum(x, _):
-                    units = self.units(x)
-                    assert units is not None
-                    whole = f"tl.where({units[2]}, {self.text(x, texts)[0]}, 0.0)"
-                    text = f"row_sum({whole})", 9
-                case Broadcast(x, _):
-                    text = f"tl.broadcast_to({self.text(x, texts)[0]}, (ROWS, UNITS))", 9
-                case _:
+            # A stack or a block may be read gate by gate: its operands count twice and get variables.
+            often = 2 if isinstance(line.operation, Stack | Block) else 1
+            for v in operands(line.operation):
+                uses[self.phases.origin(v)] += often
+        with self.section("The equations"):
+            for line in phase.lines:
+                text = self.operation(line)
+                if text is None:
                     continue
-            value = line.result
-            if self.uses[value] == 1 and value.name[0] == "v" and value.name[1:].isdigit() and len(text[0]) < 60:
-                texts[value] = text
-            else:
-                self.now[value] = self.name(value)
-                self.body.append(f"{self.now[value]} = {text[0]}")
-        for value in texts:
-            self.now.setdefault(value, texts[value][0])
-        self.store_results(phase)
+                inline = uses[line.result] == 1 and is_numbered(line.result) and len(text.text) < LONGEST
+                self.now[line.result] = text if inline else self.assigned(self.name(line.result), text)
+        with self.section("Results of the step, and values for later phases"):
+            for write in phase.writes:
+                self.store("sequence", write.sequence, write.value)
+            for value in phase.stored:
+                self.store("stored", value, value)
+        with self.section("States of the next step"):
+            self.commit(phase.carries)
+        with self.section("Left operands of the next products"):
+            for value in phase.published:
+                self.store("shared", value, value)
 
-    def text(self, value: Value | float, texts: dict[Value, tuple[str, int]]) -> tuple[str, int]:
-        """The text of an argument and its precedence."""
-        if isinstance(value, Value):
-            inlined = texts.get(self.phases.origin(value))
-            if inlined is not None:
-                return inlined
-        text = self.use(value)
-        return text, 6 if text.startswith("-") else 9
+    def operation(self, line: Line) -> Text | None:
+        """The text of one operation; None if it changes axes only."""
+        match line.operation:
+            case Elementwise(op, args):
+                return elementwise(op, [self.use(arg) for arg in args])
+            case Sum(x, _):
+                units = self.units(x)
+                assert units is not None
+                return Text(f"row_sum(tl.where({units[2]}, {self.use(x).text}, 0.0))")
+            case Broadcast(x, _):
+                return Text(f"tl.broadcast_to({self.use(x).text}, (ROWS, UNITS))")
+        return None
 
-    def elementwise(
-        self, op: str, args: tuple[Value | float, ...], texts: dict[Value, tuple[str, int]]
-    ) -> tuple[str, int]:
-        """An elementwise operation as text, and its precedence."""
-        parts = [self.text(arg, texts) for arg in args]
-        if op == "detach":
-            return parts[0]
-        if op in ("neg", "logical_not"):
-            return f"{'-' if op == 'neg' else '~'}{_in(parts[0], 6)}", 6
-        if op in INFIX:
-            sign, precedence = INFIX[op]
-            strict = precedence + (op in ("sub", "div") or op in MASKS)
-            return f"{_in(parts[0], precedence + (op in MASKS))} {sign} {_in(parts[1], strict)}", precedence
-        return f"{CALLS.get(op, op)}({', '.join(text for text, _ in parts)})", 9
+    def assigned(self, name: str, text: Text) -> Text:
+        """Gives a variable its value."""
+        if name != text.text:
+            self.body.append(f"{name} = {text.text}")
+        return Text(name)
 
-    def store_results(self, phase: Phase) -> None:
-        """Stores the results of a phase: sequences, values of later phases, carries, and left operands of products."""
-        for write in phase.writes:
-            self.store("sequence", write.sequence, write.value)
-        for value in phase.stored:
-            self.store("stored", value, value)
-        if phase.commits:
-            following = {carry.before: self.use(carry.next) for carry in self.loop.carries}
-            for carry in self.loop.carries:
-                text = following[carry.before]
-                if self.ragged:
-                    self.used.add("live")
-                    text = f"tl.where(live, {text}, {self.use(carry.before)})"
-                self.body.append(f"{self.name(carry.before)}_next = {text}")
-            for carry in self.loop.carries:
-                variable = f"{self.name(carry.before)}_next"
-                self.ahead, before = True, self.ahead
-                self.store("carry", carry.before, carry.before, variable)
-                self.ahead = before
-                self.now[carry.before] = variable
-        for value in phase.published:
-            self.store("shared", value, value)
+    def commit(self, carries: Iterable[Carry]) -> None:
+        """Stores the next values of carries. Later lines of this kernel read them."""
+        following = [(carry.before, self.following(carry)) for carry in carries]
+        for before, text in following:
+            address, mask = self.place("carry", before, before, None, following=True)
+            self.body.append(f"tl.store({address}, {text.text}, {mask})")
+        self.now.update(following)
 
-    def store(self, kind: str, to: Value, value: Value, text: str | None = None) -> None:
+    def following(self, carry: Carry) -> Text:
+        """The next value of a carry: the old one where a sequence has ended."""
+        text = self.use(carry.next)
+        if not self.ragged:
+            return text
+        old = self.use(carry.before).text
+        return self.assigned(f"{self.name(carry.before)}_next", Text(f"tl.where({self.live}, {text.text}, {old})"))
+
+    def store(self, kind: str, to: Value, value: Value) -> None:
         """Stores a value, gate by gate where it has gates."""
-        axis = self.phases.gates_of(value)
-        gates: Iterable[int | None] = range(len(self.axes[axis].labels)) if axis else (None,)
-        for gate in gates:
+        for gate in self.gates(value):
             address, mask = self.place(kind, to, value, gate)
-            found = text or self.use(value, gate)
-            self.body.append(f"tl.store({address}, {found}, {mask})")
+            self.body.append(f"tl.store({address}, {self.use(value, gate).text}, {mask})")
 
     # Products.
 
-    def products(self, products: tuple[Line, ...], store: bool) -> None:
+    def products(self, products: Iterable[Line]) -> None:
         """Matrix products of this step: each program computes its own rows and units."""
         for line in products:
             contract = line.operation
             assert isinstance(contract, Contract)
-            self.product(line.result, contract)
-        if store:
-            for line in products:
-                self.store("stored", line.result, line.result)
+            product = self.operands(line.result, contract)
+            with self.section(f"{self.phases.name_of(line.result)} = {product.formula}"):
+                self.product(line.result, product)
 
-    def product(self, result: Value, contract: Contract) -> None:
+    def product(self, result: Value, product: Product) -> None:
         """One product: a loop over the columns of the left operand."""
-        product, mask = self.operands(result, contract)
         names = self.results(result, product)
         self.out.gates = max(self.out.gates, len(names))
         self.used.add("seq_now")
@@ -366,38 +379,22 @@ class Writer:
                 left = product.left(gate, "column", "seq_now")
                 self.body.append(f"    left = tl.load({left}, here & column_ok[None, :], 0)")
             self.body += [
-                f"    right = tl.load({product.right(gate, 'column')}, {mask} & column_ok[:, None], 0)",
+                f"    right = tl.load({product.right(gate, 'column')}, {product.unit}_ok & column_ok[:, None], 0)",
                 f"    {name} = tl.dot(left, right, {name}, input_precision=PRECISION)",
             ]
 
-    def operands(self, result: Value, contract: Contract) -> tuple[Product, str]:
-        """The operands of a product, and the mask of the units that this program owns."""
+    def operands(self, result: Value, contract: Contract) -> Product:
+        """The operands of a product."""
         units = self.units(result)
         assert units is not None
         shared = self.pointer("shared", self.phases.origin(contract.a))
-        return Product(self.phases, contract, units[1], shared, self.pointer("weight", contract.b)), units[2]
+        weight = self.pointer("weight", contract.b)
+        return Product(self.phases, contract, units[1], shared.parameter, weight.parameter)
 
     def results(self, result: Value, product: Product) -> list[str]:
         """For each gate the variable of its product; one for all gates that are summed over."""
         by_gate = product.gate_axis is not None and not product.over_gates
         names = [self.name(result, gate if by_gate else None) for gate in product.gates]
         for gate, name in enumerate(names):
-            self.now[(result, gate) if by_gate else result] = name
+            self.now[(result, gate) if by_gate else result] = Text(name)
         return names
-
-
-def _values(line: Line) -> list[Value]:
-    match line.operation:
-        case Elementwise(_, args):
-            return [v for v in args if isinstance(v, Value)]
-        case Sum(x, _) | Broadcast(x, _) | Block(x, _, _):
-            return [x]
-        case Stack(values, _):
-            return list(values)
-    return []
-
-
-def _in(part: tuple[str, int], precedence: int) -> str:
-    """The text of an operand, in parentheses where its operator binds less."""
-    text, own = part
-    return f"({text})" if own < precedence else text

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
+from textwrap import wrap
 from typing import NamedTuple
 
 from glassgate.engines.lowering.ir import Value
@@ -30,6 +31,11 @@ class Pointer(NamedTuple):
     kind: str
     value: Value
     parameter: str
+
+    @property
+    def stride(self) -> str:
+        """The parameter that is the stride between the rows of a sequence."""
+        return f"{self.parameter.removesuffix('_ptr')}_stride"
 
 
 @dataclass(eq=False)
@@ -62,12 +68,12 @@ class Kernel:
     @property
     def strides(self) -> list[str]:
         """The parameters that are strides between the rows of sequences."""
-        return [f"{p.parameter}_stride" for p in self.pointers if p.kind == "sequence"]
+        return [p.stride for p in self.pointers if p.kind == "sequence"]
 
     @property
     def text(self) -> str:
         """Its source."""
-        return function(self.name, [self.tensors, [*self.strides, *self.numbers]], self.body)
+        return function(self.name, [self.tensors, self.strides, self.numbers], self.body)
 
 
 class Kernels(NamedTuple):
@@ -92,12 +98,13 @@ NOT_SPECIALIZED = ("iteration", "T", "N", "starts", "first", "step")
 
 
 def function(name: str, parameters: Sequence[Sequence[str]], body: Sequence[str]) -> str:
-    """The text of a kernel. Parameters come in groups, one per line."""
-    fixed = [p for p in chain(*parameters) if p in NOT_SPECIALIZED]
-    groups = [*map(", ".join, parameters), ", ".join(f"{c}: tl.constexpr" for c in CONSTANTS)]
-    lines = [f"@triton.jit(do_not_specialize={fixed})", f"def {name}("]
-    lines += [*(f"    {group}," for group in groups if group), "):", *(f"    {line}" for line in body)]
-    return "\n".join(lines) + "\n"
+    """The text of a kernel. Parameters come in groups, each on lines of its own."""
+    fixed = ", ".join(f'"{p}"' for p in chain(*parameters) if p in NOT_SPECIALIZED)
+    groups = [*parameters, [f"{c}: tl.constexpr" for c in CONSTANTS]]
+    wrapped = [line for group in groups for line in wrap(", ".join(group), 115)]
+    lines = [f"@triton.jit(do_not_specialize=[{fixed}])", f"def {name}("]
+    lines += [*(f"    {line.removesuffix(',')}," for line in wrapped), "):"]
+    return "\n".join([*lines, *(f"    {line}" if line else "" for line in body)]) + "\n"
 
 
 def both(kernels: Sequence[Kernel]) -> Kernel:

@@ -3,7 +3,7 @@
 import linecache
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from hashlib import sha256
 from typing import Any, NamedTuple
 
@@ -18,6 +18,9 @@ from glassgate.engines.triton_gpu.phases import Phases
 
 PREAMBLE = "import triton\nimport triton.language as tl\n"
 """The first lines of a module of kernels."""
+
+ALL_REGISTERS = {"maxnreg": 255}
+"""Options for a kernel that spills. ptxas may spill registers to let more programs share a multiprocessor."""
 
 
 class Blocks(NamedTuple):
@@ -183,12 +186,35 @@ class Launch:
         options: dict[str, Any] = {"num_warps": warps, "num_stages": 1}
         if self.numbers.arrived is not None:
             options["launch_cooperative_grid"] = True  # programs that wait for each other must run at the same time
-        constants = {"ROWS": rows, "UNITS": units, "COLUMNS": columns, "PRECISION": self.numbers.precision}
+        options |= {"ROWS": rows, "UNITS": units, "COLUMNS": columns, "PRECISION": self.numbers.precision}
+        key = function, self.device, self.blocks, self.numbers.precision
 
         def start(arguments: Sequence[int | Tensor]) -> None:
-            function[grid](*arguments, **constants, **options)
+            registers = _registers.get(key)
+            kernel = function[grid](*arguments, **options, **(registers or {}))
+            if registers is None and kernel is not None:  # the interpreter has no kernel
+                again = partial(function.warmup, *arguments, grid=grid, **options)
+                _registers[key] = fewest_spills(kernel, again)
 
         return start
+
+
+def fewest_spills(kernel: Any, again: Callable[..., Any]) -> dict[str, int]:
+    """The options with which a kernel spills the fewest registers.
+
+    Args:
+        kernel: the kernel, compiled by Triton without more options.
+        again: compiles it again.
+    """
+    if not kernel.n_spills:
+        return {}
+    other = again(**ALL_REGISTERS)
+    # `run` loads the kernel, so that a later capture in a CUDA graph finds it.
+    return ALL_REGISTERS if other.run and other.n_spills < kernel.n_spills else {}
+
+
+_registers: dict[tuple[object, ...], dict[str, int]] = {}
+"""The result of `fewest_spills` for each kernel, device, blocks and precision."""
 
 
 def launches(

@@ -235,7 +235,7 @@ def explained(steps: Steps, directions: Sequence[Direction]) -> str:
     plan = plan_of(direction, COSTS)
     call = Call(plan, steps, operands_of([direction]), Precision.of(result_type(data.dtype, data.device.type)))
     phases = _loop(plan, call.form(False), False).phases
-    sizes = {"N": call.sizes.N, "H": call.sizes.H, "P": call.sizes.P, "heads": phases.heads}
+    sizes = {"T": call.rows.T, "N": call.sizes.N, "H": call.sizes.H, "P": call.sizes.P, "heads": phases.heads}
     return str(selected(phases, sizes, call.precision.dtype, Chip.of(data.device), len(directions)))
 
 

@@ -123,4 +123,4 @@ def barrier(arrived, expected, patience):
 
 def used_in(text: str) -> str:
     """The functions that a text calls."""
-    return "\n\n".join(function for name, function in FUNCTIONS.items() if re.search(rf"\b{name}\(", text))
+    return "\n\n".join(function.lstrip() for name, function in FUNCTIONS.items() if re.search(rf"\b{name}\(", text))

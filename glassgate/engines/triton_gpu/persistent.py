@@ -4,10 +4,14 @@ In kernel B, programs own units and wait at a barrier after each phase. In kerne
 rows (of one head), without a barrier.
 """
 
-from glassgate.engines.lowering.ir import Block, Contract, Line, Stack, Value
+from collections.abc import Iterable
+
+from glassgate.engines.lowering.ir import Block, Carry, Contract, Line, Stack, Value
 from glassgate.engines.triton_gpu.emit import Writer
+from glassgate.engines.triton_gpu.expressions import Text
 from glassgate.engines.triton_gpu.kernel import Kernel
 from glassgate.engines.triton_gpu.phases import Phase, Phases
+from glassgate.engines.triton_gpu.products import Product
 
 
 def persistent(phases: Phases, title: str, ragged: bool, solo: bool, chunks: int) -> Kernel:
@@ -30,54 +34,79 @@ class _Persistent(Writer):
         self.solo, self.chunks = solo, chunks
         self.before: list[str] = []
         """Loads before the loop over time."""
-        self.given: dict[object, str] = {}
+        self.given: dict[object, Text] = {}
+        first = phases.all[0]
+        self.begins = bool(first.published or first.writes)
+        """Whether phase 0 runs before the first step."""
 
     def whole(self) -> Kernel:
         """The kernel: loads, phase 0 of the first step, then the loop over time."""
+        first, *rest = self.phases.all
         for carry in self.loop.carries:
             super().load("carry", carry.before, carry.before, self.name(carry.before))
-        self.before += [line.replace("seq_now", "seq") for line in self.loads]
-        first, *rest = self.phases.all
-        begins = bool(first.published or first.writes)
-        prologue = self.part(first, "0", ahead=True) if begins else []
+        states = [line.replace("seq_now", "seq") for line in self.loads]
+        prologue = self.prologue(first) if self.begins else []
         body: list[str] = []
         for phase in rest:
-            ahead = begins and phase.commits
             body += self.part(phase, "iteration")
-            if ahead:
-                body += self.part(first, "iteration + 1", ahead=True, carried="_next")
-            if not self.solo and (phase.published or (ahead and first.published)):
+            is_last = phase is rest[-1]
+            if is_last and self.begins:
+                body += self.part(first, "iteration + 1")
+            if not self.solo and (phase.published or (is_last and self.begins and first.published)):
                 body += self.barrier()
-        carried = [(self.name(carry.before), carry) for carry in self.loop.carries]
-        meets = not self.solo and begins
-        ends, self.ahead = list[str](), False
-        for name, carry in carried:
-            body.append(
-                f"{name} = " + (f'tl.where(patience > 0, {name}_next, float("nan"))' if meets else f"{name}_next")
-            )
-            address, mask = self.place("carry", carry.before, carry.before, None)
-            ends.append(f"tl.store({address.replace('seq_now', '(seq + T % 2 * N)')}, {name}, {mask})")
-        self.used -= {"seq_now", "seq_next"}
-        lines = [*self.indices(), *self.columns(), *self.before]
-        if meets:
-            prologue = ["expected = 0", "patience = 50000000", *prologue, *self.barrier()]
-        loop = ["for iteration in range(T):"]
+        body += self.next_states()
         if not self.solo:
-            loop += ["    seq_now = seq + iteration % 2 * N", "    seq_next = seq + (iteration + 1) % 2 * N"]
-            prologue = ["seq_next = seq", *prologue] if begins else prologue
-        lines += [*prologue, *loop, *(f"    {line}" for line in body), *ends]
-        self.out.body = lines
+            body = [*self.buffers()[1:], *body]
+        self.used -= {"seq_now", "seq_next"}
+        loads = ["", "# States, parameters and weights stay on the chip", *states, *self.columns(), *self.before]
+        loop = ["", "for iteration in range(T):", *(f"    {line}" if line else "" for line in body)]
+        self.out.body = [*self.indices(), *loads, *prologue, *loop, "", *self.final_states()]
         return self.out
 
-    def part(self, phase: Phase, iteration: str, ahead: bool = False, carried: str = "") -> list[str]:
-        """The lines of one phase of one step."""
-        states: dict[object, str] = {carry.before: self.name(carry.before) + carried for carry in self.loop.carries}
-        self.now, self.loads, self.body, self.ahead = {**self.given, **states}, [], [], ahead
-        self.used -= {"row", "live"}
-        self.products(phase.products, store=False)
+    def prologue(self, first: Phase) -> list[str]:
+        """Phase 0 of the first step, and the barrier after it."""
+        lines = self.part(first, "0")
+        if self.solo:
+            return lines
+        return ["", "expected = 0", "patience = 50000000", "seq_next = seq", *lines, *self.barrier()]
+
+    def part(self, phase: Phase, iteration: str) -> list[str]:
+        """The lines of one phase of one step. Phase 0 is that of the step after the others."""
+        self.ahead = not phase.number
+        self.loads, self.body = [], []
+        if self.ahead and iteration != "0":
+            committed = {c.before for c in phase.carries}
+        else:
+            committed = {c.before for c in self.loop.carries}
+        self.now = dict(self.given)
+        for carry in self.loop.carries:
+            name = self.name(carry.before)
+            self.now[carry.before] = Text(name if carry.before in committed else f"{name}_next")
+        self.products(phase.products)
         self.lines(phase)
-        rows = self.rows_of_step(iteration) if self.used & {"row", "live"} else []
-        return [*rows, *self.loads, *self.body]
+        return self.step(iteration)
+
+    def next_states(self) -> list[str]:
+        """The states of the next step. They become NaN if a program waited too long at a barrier."""
+        early = {carry.before for carry in self.phases.all[0].carries}
+        lines = ["# States of the next step"]
+        for carry in self.loop.carries:
+            name = self.name(carry.before)
+            text = name if carry.before in early else f"{name}_next"
+            if not self.solo and self.begins:
+                text = f'tl.where(patience > 0, {text}, float("nan"))'
+            if name != text:
+                lines.append(f"{name} = {text}")
+        return lines
+
+    def final_states(self) -> list[str]:
+        """Stores of the carries after the last step."""
+        self.ahead, lines = False, list[str]()
+        for carry in self.loop.carries:
+            address, mask = self.place("carry", carry.before, carry.before, None)
+            address = address.replace("seq_now", "(seq + (T & 1) * N)")
+            lines.append(f"tl.store({address}, {self.name(carry.before)}, {mask})")
+        return lines
 
     def rows_of_step(self, iteration: str) -> list[str]:
         """As in kernels of one step; the number of the first step is 0."""
@@ -87,6 +116,8 @@ class _Persistent(Writer):
     def barrier(self) -> list[str]:
         """The barrier of all programs."""
         return [
+            "",
+            "# Wait until all programs have published their units",
             "expected += tl.num_programs(0) * tl.num_programs(1)",
             "patience = barrier(arrived, expected, patience)",
         ]
@@ -97,44 +128,45 @@ class _Persistent(Writer):
             return []
         return [f"column_{c} = {f'{c} * COLUMNS + ' if c else ''}tl.arange(0, COLUMNS)" for c in range(self.chunks)]
 
-    def load(self, kind: str, value: Value, like: Value, variable: str, gate: int | None = None) -> str:
+    def load(self, kind: str, value: Value, like: Value, variable: str, gate: int | None = None) -> Text:
         """Loads a value. Values from outside of the loop over time are loaded once."""
         if kind != "given":
             return super().load(kind, value, like, variable, gate)
         self.loads, inside = [], self.loads
-        super().load(kind, value, like, variable, gate)
+        text = super().load(kind, value, like, variable, gate)
         self.before += self.loads
         self.loads = inside
-        self.given[value if gate is None else (value, gate)] = variable
-        return variable
+        self.given[value if gate is None else (value, gate)] = text
+        return text
 
-    def found(self, value: Value, gate: int | None) -> str:
+    def found(self, value: Value, gate: int | None) -> Text:
         """The text of a value: results of earlier phases are variables."""
         line = self.phases.line.get(value)
         computed = line is not None and not isinstance(line.operation, Stack | Block)
-        return self.name(value, gate) if computed else super().found(value, gate)
+        return Text(self.name(value, gate)) if computed else super().found(value, gate)
 
-    def store(self, kind: str, to: Value, value: Value, text: str | None = None) -> None:
+    def commit(self, carries: Iterable[Carry]) -> None:
+        """Sets the variables of carries: in phase 0 those of the step itself, otherwise those of the next step."""
+        for carry in carries:
+            name, text = self.name(carry.before), self.use(carry.next)
+            if self.ragged or self.ahead:
+                text = Text(f"tl.where({self.live}, {text.text}, {self.use(carry.before).text})")
+            self.now[carry.before] = self.assigned(name if self.ahead else f"{name}_next", text)
+
+    def store(self, kind: str, to: Value, value: Value) -> None:
         """Stores sequences and left operands; everything else stays in variables."""
-        if kind == "sequence":
-            super().store(kind, to, value, text)
-        elif kind == "stored":
-            self.assign(self.name(value), self.use(value))
+        if kind == "stored":
+            self.assigned(self.name(value), self.use(value))
         elif kind == "shared" and self.solo:
-            axis, units = self.phases.gates_of(value), self.units(value)
+            units = self.units(value)
             assert units is not None
-            for gate in range(len(self.axes[axis].labels)) if axis else (None,):
-                whole = f"tl.where(here & {units[2]}, {self.use(value, gate)}, 0.0)"
-                weight = next(p.operation.b for p in self.phases.products if self.reads(p, value))  # type: ignore[union-attr]
-                dtype = f"{self.pointer('weight', weight)}.dtype.element_ty"
+            weight = next(p.operation.b for p in self.phases.products if self.reads(p, value))  # type: ignore[union-attr]
+            dtype = f"{self.pointer('weight', weight).parameter}.dtype.element_ty"
+            for gate in self.gates(value):
+                whole = f"tl.where(here & {units[2]}, {self.use(value, gate).text}, 0.0)"
                 self.body.append(f"{self.left_name(value, gate)} = {whole}.to({dtype})")
-        elif kind == "shared":
-            super().store(kind, to, value, text)
-
-    def assign(self, name: str, text: str) -> None:
-        """Gives a variable its value."""
-        if name != text:
-            self.body.append(f"{name} = {text}")
+        else:
+            super().store(kind, to, value)
 
     def reads(self, product: Line, value: Value) -> bool:
         """Whether a value is a product's left operand."""
@@ -143,28 +175,29 @@ class _Persistent(Writer):
 
     def left_name(self, value: Value, gate: int | None) -> str:
         """The variable of a left operand in the type of products."""
-        return f"{value.name}_left" + ("" if gate is None else f"_{gate}")
+        return f"{self.phases.name_of(value)}_left" + ("" if gate is None else f"_{gate}")
 
-    def product(self, result: Value, contract: Contract) -> None:
+    def product(self, result: Value, product: Product) -> None:
         """One product with weights that were loaded before the loop over time."""
-        product, mask = self.operands(result, contract)
-        left_value = product.left_value
+        left_value, weight_name = product.left_value, product.contract.b.name
         names = self.results(result, product)
         self.body += [f"{name} = tl.full((ROWS, UNITS), 0, tl.float32)" for name in dict.fromkeys(names)]
         by_gate = self.phases.gates_of(left_value) is not None
+        if not self.solo:
+            self.used.add("seq_now")
         for chunk in range(self.chunks):
             column = f"column_{chunk}"
+            column_ok = f"({column} < {product.columns})"
             for gate, name in enumerate(names):
-                weight = f"{contract.b.name}_{chunk}" + (f"_{gate}" if len(names) > 1 else "")
-                inside = f"{mask} & ({column} < {product.columns})[:, None]"
+                weight = f"{weight_name}_{chunk}" + (f"_{gate}" if len(names) > 1 else "")
+                inside = f"{product.unit}_ok & {column_ok}[:, None]"
                 self.before.append(f"{weight} = tl.load({product.right(gate, column)}, {inside}, 0)")
                 if self.solo:
                     left = self.left_name(left_value, gate if by_gate else None)
                 else:
                     left = "left"
                     if product.over_gates or not gate:
-                        inside = f"here & ({column} < {product.columns})[None, :]"
-                        address = product.left(gate, column, "seq_now")
+                        inside, address = f"here & {column_ok}[None, :]", product.left(gate, column, "seq_now")
                         self.body.append(f'left = tl.load({address}, {inside}, 0, cache_modifier=".cg")')
                 self.body.append(f"{name} = tl.dot({left}, {weight}, {name}, input_precision=PRECISION)")
         if self.solo:

@@ -6,10 +6,12 @@ A *phase* is the part of a step between two such points. `emit.py` writes the ph
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain, count
 
 from glassgate.engines.lowering.ir import (
     Axes,
     Block,
+    Carry,
     Contract,
     Elementwise,
     Line,
@@ -40,7 +42,7 @@ class Phase:
         stored: values that later phases of the step read at the same rows and units.
         published: the left operands of the next phase's products, which every unit reads.
         writes: the writes to sequences that it runs.
-        commits: whether the carries get their next values after it.
+        carries: the carries that get their next values in it.
     """
 
     number: int
@@ -50,7 +52,7 @@ class Phase:
     stored: tuple[Value, ...] = ()
     published: tuple[Value, ...] = ()
     writes: tuple[Write, ...] = ()
-    commits: bool = False
+    carries: tuple[Carry, ...] = ()
 
 
 @dataclass(eq=False)
@@ -155,18 +157,38 @@ class Phases:
 
     @cached_property
     def all(self) -> list[Phase]:
-        """The phases in the order in which a step runs them."""
+        """The phases in the order in which a step runs them.
+
+        Most carries get their next values in the last phase. Phase 0 sets those that it computes and that it alone
+        reads, such as the sums of the gradients of parameters.
+        """
+        early = tuple(carry for carry in self.loop.carries if self.origin(carry.next) in self.ahead)
+        while True:
+            phases, read_later = self._split(early)
+            if not any(carry.before in read_later for carry in early):
+                return phases
+            early = tuple(carry for carry in early if carry.before not in read_later)
+
+    def _split(self, early: tuple[Carry, ...]) -> tuple[list[Phase], set[Value]]:
+        """The phases of a step, and the values that phases after phase 0 read.
+
+        Args:
+            early: the carries that phase 0 sets.
+        """
         last = max([1, *(self.level[p.result] for p in self.products)])
-        phases = [Phase(number, commits=number == last) for number in range(last + 1)]
+        phases = [Phase(number) for number in range(last + 1)]
+        phases[last].carries = tuple(carry for carry in self.loop.carries if carry not in early)
+        phases[0].carries = early
         for phase in phases:
             level = phase.number
             phase.products = tuple(p for p in self.products if self.level[p.result] == level)
             phase.published = tuple(dict.fromkeys(self.origin(a) for a in self.left(level + 1)))
             phase.writes = tuple(w for w in self.loop.writes if self._phase_of(w.value, last) == level)
         stored: dict[int, dict[Value, None]] = {phase.number: {} for phase in phases}
+        read_later: set[Value] = set()
         for phase in reversed(phases):
             roots = [*stored[phase.number], *phase.published, *(write.value for write in phase.writes)]
-            roots += [carry.next for carry in self.loop.carries] if phase.commits else []
+            roots += [carry.next for carry in phase.carries]
             needed: dict[Value, None] = {}
             taken: dict[Value, None] = {}
             self._needed(roots, phase.number, needed, taken)
@@ -176,7 +198,10 @@ class Phases:
                 line for line in self.loop.body if line.result in needed and not isinstance(line.operation, Contract)
             )
             phase.taken, phase.stored = tuple(taken), tuple(stored[phase.number])
-        return phases
+            if phase.number:
+                read_later |= {self.origin(v) for v in roots}
+                read_later |= {self.origin(v) for line in phase.lines for v in operands(line.operation)}
+        return phases, read_later
 
     def _phase_of(self, value: Value, last: int) -> int:
         level = self.level.get(value, 0)
@@ -204,6 +229,40 @@ class Phases:
             value = line.operation.x
         return value
 
+    @cached_property
+    def names(self) -> dict[Value, str]:
+        """Names for values that the lowering numbers: gates of weights, and operands and results of matrix products."""
+        loop, found = self.loop, list[tuple[Value, str]]()
+        for line in self.program.before:
+            match line.operation:
+                case Block(x, axis, index) if self.axes[axis].labels and not is_numbered(x):
+                    found.append((line.result, f"{x.name}_{self.axes[axis].labels[index]}"))
+        for product in self.products:
+            assert isinstance(product.operation, Contract)
+            operand = self.origin(product.operation.a)
+            found += [(operand, self._common_name(operand) or "operand"), (product.result, "product")]
+        taken = {v.name for v in (*self.program.inputs.values(), *self.line, *self.carries, *self.reads)}
+        names: dict[Value, str] = {}
+        for value, name in found:
+            if is_numbered(value) and value not in names:
+                names[value] = next(n for n in chain([name], (f"{name}{k}" for k in count(2))) if n not in taken)
+                taken.add(names[value])
+        return names | {w.sequence: names[w.value] for w in loop.writes if w.value in names}
+
+    def _common_name(self, value: Value) -> str | None:
+        """The name that the gates of a stack share without their labels, e.g. "d_pre" for "d_i_pre" and "d_f_pre"."""
+        line = self.line.get(value)
+        if line is None or not isinstance(line.operation, Stack):
+            return None
+        labels = self.axes[line.operation.axis].labels
+        parts = [self.origin(part).name for part in line.operation.values]
+        names = {name.replace(f"_{label}_", "_") for name, label in zip(parts, labels, strict=True)}
+        return names.pop() if len(names) == 1 else None
+
+    def name_of(self, value: Value) -> str:
+        """The name of a value in kernels."""
+        return self.names.get(value, value.name)
+
     def gates_of(self, value: Value) -> str | None:
         """The axis of gates of a value, if it has one."""
         return next((axis for axis in value.type.axes if self.axes[axis].labels), None)
@@ -215,3 +274,8 @@ class Phases:
     def units_of_axis(self, axis: str) -> str:
         """The axis "H" or "P" that an axis equals, or of which it is the part of one head."""
         return "H" if axis in "HU" or "P" not in self.axes else "P"
+
+
+def is_numbered(value: Value) -> bool:
+    """Whether the lowering has given a value a number instead of a name."""
+    return value.name[0] == "v" and value.name[1:].isdigit()

@@ -65,6 +65,12 @@ class Product:
         return self.phases.units_of_axis(axis)
 
     @property
+    def formula(self) -> str:
+        """The product in the notation of matrices."""
+        left = self.phases.name_of(self.left_value)
+        return f"{left} @ {self.contract.b.name}" + ("" if self._summed == self._rows else ".T")
+
+    @property
     def columns(self) -> str:
         """The number of columns of the left operand."""
         return self._extent(self._summed) + self._of_head
@@ -78,13 +84,13 @@ class Product:
         axis = self.phases.gates_of(self.left_value)
         count = f"{len(self.phases.axes[axis].labels)} * " if axis and len(self.phases.axes[axis].labels) > 1 else ""
         extent = self._extent(self._summed)
-        of_gate = f"{gate} * {extent} + " if gate and self.over_gates else ""
+        of_gate = offset(gate if self.over_gates else 0, extent)
         return f"{self.shared} + {row} * {count}{extent} + {of_gate}{self._head}{column}[None, :]"
 
     def right(self, gate: int, column: str) -> str:
         """The address of the weight of a gate: columns by units."""
         width = self._extent(self._inner) + self._of_head
-        of_gate = f"{gate} * {self._extent(self._rows)} + " if gate else ""
+        of_gate = offset(gate, self._extent(self._rows))
         if self._summed == self._rows:
             row = f"{of_gate}{self._head}{column}[:, None]"
             own = f"{self.unit} - {self.unit}_head * {_whole(width)}" if self._of_head else self.unit
@@ -98,6 +104,11 @@ def gates_of(phases: Phases, product: Line) -> int:
     operation = product.operation
     assert isinstance(operation, Contract)
     return max(len(phases.axes[a].labels) or 1 for a in operation.b.type.axes)
+
+
+def offset(gate: int | None, width: str) -> str:
+    """The distance of a gate's block from the first one, as the first term of a sum."""
+    return "" if not gate else f"{width} + " if gate == 1 else f"{gate} * {width} + "
 
 
 def _whole(text: str) -> str:

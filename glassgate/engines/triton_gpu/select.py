@@ -13,7 +13,7 @@ from glassgate.engines.triton_gpu.phases import Phases
 from glassgate.engines.triton_gpu.products import gates_of
 
 STEPS = {4: (32, 4), 2: (64, 8)}
-"""Columns per iteration of a product, and groups of threads, of kernel C, by the bytes of an operand's element."""
+"""Columns per iteration of a product of kernel C, and the most warps, by the bytes of an operand's element."""
 
 MARGIN = 8192
 """Bytes of shared memory for other purposes, e.g. changes of layout."""
@@ -63,7 +63,7 @@ def blocks_of(
     if kernel.by_rows:
         units = power_of_two(widest)
         return Blocks(1, units, 16, power_of_two(units // 64, 4, 8))
-    columns, warps = STEPS[dtype.itemsize]
+    columns, most_warps = STEPS[dtype.itemsize]
     rows = power_of_two(sizes["N"], 16, 64)
     units = power_of_two(widest // sizes["heads"], 16, 32)
     if chip is not None and directions * programs(sizes, rows, units) < chip.multiprocessors:
@@ -78,7 +78,12 @@ def blocks_of(
         rows //= 2
     while columns > 16 and not fits():
         columns //= 2
-    return Blocks(rows, units, columns, warps)
+    return Blocks(rows, units, columns, min(warps_of(rows, units), most_warps))
+
+
+def warps_of(rows: int, units: int) -> int:
+    """Warps of a program with matrix products. 16 rows and 16 units occupy one warp; warps beyond that repeat it."""
+    return power_of_two(rows * units // 256, 4, 8)
 
 
 def programs(sizes: Mapping[str, int], rows: int, units: int) -> int:
@@ -94,7 +99,7 @@ def selected(
 
     Args:
         phases: the phases of the pass.
-        sizes: the extents N, H and P, and the number of heads.
+        sizes: the extents T, N, H and P, and the number of heads.
         dtype: the type of matrix products.
         chip: the GPU; None in the interpreter, which runs kernel C.
         directions: how many of them run at the same time.
@@ -122,12 +127,19 @@ def launches_time(phases: Phases) -> float:
     return launches * costs.LAUNCH + costs.POINTWISE
 
 
+def start_time(launches: int, size: int, sizes: Mapping[str, int], chip: Chip) -> float:
+    """Microseconds of the launches of a call and of loading a program's weights, divided by the number of steps."""
+    load = size / (costs.L2_BYTES / chip.multiprocessors)
+    return (launches * costs.LAUNCH + load) / max(sizes["T"], 1)
+
+
 def steps(phases: Phases, sizes: Mapping[str, int], dtype: torch.dtype, chip: Chip, directions: int) -> Selected:
     """Kernel C. The multiprocessors that have a program read the weights."""
     rows = power_of_two(sizes["N"], 16, 64)
     used = min(1.0, directions * programs(sizes, rows, 16) / chip.multiprocessors)
     size = directions * -(-sizes["N"] // rows) * weight_bytes(phases, sizes, dtype)
-    return Selected("steps", launches_time(phases) + size / (used * costs.L2_BYTES))
+    time = launches_time(phases) + size / (used * costs.L2_BYTES) + start_time(1, 0, sizes, chip)
+    return Selected("steps", time)
 
 
 def solo(phases: Phases, sizes: Mapping[str, int], dtype: torch.dtype, chip: Chip, directions: int) -> Selected | None:
@@ -142,8 +154,9 @@ def solo(phases: Phases, sizes: Mapping[str, int], dtype: torch.dtype, chip: Chi
     if size + OPERANDS * rows * units * dtype.itemsize > chip.shared:
         return None
     waves = -(-directions * -(-sizes["N"] // rows) * heads // chip.multiprocessors)
-    time = waves * (rows * size / dtype.itemsize / costs.PRODUCTS + costs.POINTWISE)
-    return Selected("solo", time, Blocks(rows, units, units, 4 if units < 64 else 8))
+    time = waves * (rows * size / dtype.itemsize / costs.PRODUCTS + costs.POINTWISE) + start_time(1, size, sizes, chip)
+    warps = 4 if units < 64 else 8  # for 64 units twice as many as the products need: values per thread would spill
+    return Selected("solo", time, Blocks(rows, units, units, warps))
 
 
 def grid(phases: Phases, sizes: Mapping[str, int], dtype: torch.dtype, chip: Chip, directions: int) -> Selected | None:
@@ -159,6 +172,7 @@ def grid(phases: Phases, sizes: Mapping[str, int], dtype: torch.dtype, chip: Chi
         fits = size + OPERANDS * rows * columns * dtype.itemsize <= chip.shared
         if fits and directions * programs(sizes, rows, units) <= chip.multiprocessors:
             products = rows * size / dtype.itemsize / costs.PRODUCTS
-            time = (len(phases.all) - 1) * costs.BARRIER + products + costs.POINTWISE
-            return Selected("grid", time, Blocks(rows, units, columns, 8), chunks)
+            barriers = (len(phases.all) - 1) * costs.BARRIER
+            time = barriers + products + costs.POINTWISE + start_time(2, size, sizes, chip)
+            return Selected("grid", time, Blocks(rows, units, columns, warps_of(rows, units)), chunks)
     return None

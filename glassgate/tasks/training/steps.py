@@ -51,6 +51,8 @@ class Training:
         self.task = task
         self.processes = processes
         self.device = device_of(options, processes.world)
+        if self.device.type == "cuda":
+            torch.cuda.set_device(self.device)  # NCCL and pinned memory use the current device
         self.network = task.network.to(self.device)
         self.model: nn.Module = self.network
         if processes.size > 1:

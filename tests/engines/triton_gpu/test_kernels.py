@@ -1,5 +1,7 @@
 """Kernels A and B, the order of programs, recordings and compiled graphs, in Triton's interpreter."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
@@ -15,7 +17,7 @@ from glassgate.engines.torch_op.operators import text_of
 from glassgate.engines.triton_gpu import graphs, passes
 from glassgate.engines.triton_gpu.costs import COSTS
 from glassgate.engines.triton_gpu.emit import kernels
-from glassgate.engines.triton_gpu.launch import Blocks, Launch, Selected
+from glassgate.engines.triton_gpu.launch import Blocks, Launch, Selected, fewest_spills
 from glassgate.engines.triton_gpu.phases import Phases
 from glassgate.engines.triton_gpu.select import Chip, blocks_of, selected, solo
 from tests.compare import check
@@ -125,9 +127,11 @@ def test_explain_names_the_kernel():
 def test_the_cost_model_selects_a_kernel(cell, N, H, dtype, kind):
     equations = equations_of(cell)
     phases = Phases(forward_pass(equations, differentiated(equations, COSTS), Form(save=True)))
-    sizes = {"N": N, "H": H, "P": H, "heads": phases.heads}
+    sizes = {"T": 1000, "N": N, "H": H, "P": H, "heads": phases.heads}
     assert selected(phases, sizes, dtype, Chip(132, 232_448)).kind == kind
     assert selected(phases, sizes, dtype, None).kind == "steps"
+    # A single step, as in a stream, does not repay a cooperative launch.
+    assert selected(phases, {**sizes, "T": 1}, dtype, Chip(132, 232_448)).kind != "grid"
 
 
 class EightGates(gg.Cell):
@@ -138,7 +142,7 @@ class EightGates(gg.Cell):
 
 
 def test_operands_fit_into_the_shared_memory_of_a_small_chip():
-    chip, sizes = Chip(82, 101_376), {"N": 64, "H": 128, "P": 128, "heads": 1}
+    chip, sizes = Chip(82, 101_376), {"T": 100, "N": 64, "H": 128, "P": 128, "heads": 1}
     for cell in (gg.cells.LSTM(), gg.cells.CIFG(), EightGates()):
         equations = equations_of(cell)
         phases = Phases(backward_pass(equations, differentiated(equations, COSTS), Form(save=True)))
@@ -147,6 +151,15 @@ def test_operands_fit_into_the_shared_memory_of_a_small_chip():
             assert 3 * len(cell.gates) * blocks.columns * (blocks.rows + blocks.units) * 2 + 8192 <= chip.shared
         # The weights of CIFG, 98,304 bytes, fit without their left operands only.
         assert solo(phases, sizes, torch.bfloat16, chip, 1) is None
+
+
+def test_a_kernel_that_spills_is_compiled_again_with_all_registers():
+    def compiled(spills):
+        return SimpleNamespace(n_spills=spills, run=True)
+
+    assert fewest_spills(compiled(0), None) == {}
+    assert fewest_spills(compiled(4), lambda maxnreg: compiled(0)) == {"maxnreg": 255}
+    assert fewest_spills(compiled(4), lambda maxnreg: compiled(8)) == {}
 
 
 def test_the_order_of_programs_does_not_matter(monkeypatch):
@@ -207,13 +220,36 @@ def test_compiled_graphs_expect_the_saved_types():
     assert {v.dtype for v in real[2:]} == {torch.float16, torch.float32}  # float32: row sums
 
 
-def test_a_stream_runs_on_another_engine_and_gives_the_same_outputs():
-    layer, x = gg.LSTM(3, 4), torch.randn(4, 2, 3)
-    with torch.no_grad():
+@pytest.mark.parametrize("options", [{"proj_size": 3}, {"residual": True, "learn_initial_state": True}], ids=str)
+def test_streams_advance_step_by_step(options):
+    layer, x = gg.LSTM(4, 4, num_layers=2, **options), torch.randn(4, 2, 4)
+    stream = layer.stream(2)
+    steps = [stream.step(x_t).clone() for x_t in x]
+    stream.reset([1])
+    steps.append(stream.step(x[0]).clone())
+    with gg.engine("reference"), torch.no_grad():
         output = layer(x)[0]
-        with pytest.raises(gg.EngineError, match="create them outside of"):
-            layer.stream(2)
-        with gg.engine("auto"):
-            stream = layer.stream(2)
-        steps = torch.stack([stream.step(step).clone() for step in x])
-    torch.testing.assert_close(steps, output, atol=1e-6, rtol=1e-5)
+        resets = torch.tensor([[False, False]] * 4 + [[False, True]])
+        again = layer(torch.cat([x, x[:1]]), resets=resets)[0][-1]
+    torch.testing.assert_close(torch.stack(steps[:-1]), output, atol=1e-6, rtol=1e-5)
+    torch.testing.assert_close(steps[-1], again, atol=1e-6, rtol=1e-5)
+
+
+def test_sessions_run_on_the_kernels():
+    layer, x, lengths = gg.GRU(3, 4, num_layers=2, bidirectional=True), torch.randn(4, 2, 3), torch.tensor([2, 4])
+    session = gg.freeze(layer)
+    with gg.engine("reference"), torch.no_grad():
+        expected = layer(x, lengths=lengths)
+    torch.testing.assert_close(session(x, lengths=lengths), expected, atol=1e-6, rtol=1e-5)
+    with torch.autocast("cpu", torch.float16):
+        assert session(x)[0].dtype == torch.float32
+    with pytest.raises(gg.EngineError, match=r"precision='int8' is for the CPU; on a GPU use precision='float32'"):
+        gg.freeze(layer, precision="int8")
+
+
+def test_phase_0_sets_the_states_that_only_it_reads():
+    """The backward pass of the LSTM stores the gradient of c once, that of h after the matrix product."""
+    equations = equations_of(gg.cells.LSTM())
+    phases = Phases(backward_pass(equations, differentiated(equations, COSTS), Form(save=True)))
+    assert [[carry.before.name for carry in phase.carries] for phase in phases.all] == [["d_c_next"], ["d_h_next"]]
+    assert not any(phase.stored for phase in phases.all)

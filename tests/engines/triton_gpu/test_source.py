@@ -7,7 +7,8 @@ import pytest
 import torch
 
 import glassgate as gg
-from glassgate.engines.triton_gpu.backend import lacking
+from glassgate.engines.contract import Direction, Steps
+from glassgate.engines.triton_gpu.backend import GPU, lacking
 
 CELLS = [gg.cells.LSTM(), gg.cells.GRU(), gg.cells.GRUv1(), gg.cells.LayerNormLSTM(), gg.cells.MinGRU()]
 
@@ -82,6 +83,13 @@ def test_old_gpus_are_refused_with_the_reason():
 def test_float64_is_refused():
     with pytest.raises(gg.EngineError, match=r"float32, bfloat16 or float16, and the input is torch\.float64"):
         gg.LSTM(3, 4, dtype=torch.float64)(torch.randn(5, 2, 3, dtype=torch.float64))
+
+
+def test_weights_that_32_bits_cannot_index_are_refused():
+    weights = {"weight_ih": torch.zeros(1).expand(1 << 16, 1 << 15)}
+    direction = Direction(gg.cells.RNN(), weights, (torch.zeros(1, 1 << 16),), False)
+    reason = GPU().why_not(Steps(torch.zeros(1, 1 << 15), None, None), [direction])
+    assert "up to 2147483647 elements, and one has 2147483648" in str(reason)
 
 
 def test_the_cpu_is_refused_without_the_interpreter(monkeypatch):

@@ -1,0 +1,117 @@
+"""Layers with fixed weights on a GPU, for sessions and streams. A step of a stream is one CUDA graph."""
+
+from collections.abc import Sequence
+from itertools import islice
+
+import torch
+from torch import Tensor
+
+from glassgate.engines.backend import Native, PackedPass
+from glassgate.engines.contract import Direction, Recording, Result, Steps
+from glassgate.engines.plan import operands_of, plan_of
+from glassgate.engines.triton_gpu.costs import COSTS
+from glassgate.engines.triton_gpu.graphs import captured
+from glassgate.engines.triton_gpu.layer import Layer
+
+
+class FrozenLayer:
+    """`Frozen` for a GPU.
+
+    Args:
+        directions: the cell and the contiguous weights of each direction, in float32.
+    """
+
+    def __init__(self, directions: Sequence[Direction]) -> None:
+        self.directions = directions
+
+    @torch.no_grad()
+    def run(
+        self,
+        steps: Sequence[Steps],
+        initial: Sequence[tuple[Tensor, ...]],
+        restart: Sequence[tuple[Tensor, ...]] | None = None,
+        all_states: bool = False,
+        recordings: Sequence[Recording] | None = None,
+    ) -> list[Result]:
+        """See `Frozen.run`. Directions with the same input run together."""
+        calls = [
+            direction._replace(initial=own, restart=restart[k] if restart else ())
+            for k, (direction, own) in enumerate(zip(self.directions, initial, strict=True))
+        ]
+        shared = all(each.data is steps[0].data for each in steps)
+        groups = [slice(None)] if shared else [slice(k, k + 1) for k in range(len(calls))]
+        return [
+            result
+            for group in groups
+            for result in _run(steps[group][0], calls[group], all_states, recordings and recordings[group])
+        ]
+
+    def passes(self, steps: int, N: int) -> Sequence[PackedPass] | None:
+        """See `Frozen.passes`. Kernels of a GPU are not called by address."""
+        return None
+
+    def stepper(
+        self, layers: "Sequence[FrozenLayer]", initial: Sequence[tuple[Tensor, ...]], residual: bool
+    ) -> "Stepper":
+        """See `Frozen.stepper`."""
+        return Stepper(layers, initial, residual)
+
+
+class Stepper:
+    """`Stepper` of `engines.backend` as one CUDA graph, which reads the input and updates the states in place.
+
+    Args:
+        layers, states, residual: as in `frozen.stepper`.
+    """
+
+    def __init__(self, layers: Sequence[FrozenLayer], states: Sequence[tuple[Tensor, ...]], residual: bool) -> None:
+        self.layers, self.states, self.residual = layers, states, residual
+        first = states[0][0]
+        with torch.inference_mode(False):  # later steps, in any mode, write to it
+            self.x = first.new_zeros(len(first), layers[0].directions[0].weights["weight_ih"].shape[1])
+        self.output = first
+        before = [[v.clone() for v in own] for own in states]
+        self._step()  # Compiles and loads the kernels, which a capture does not allow.
+        for own, values in zip(states, before, strict=True):
+            for state, value in zip(own, values, strict=True):
+                state.copy_(value)
+        self._replay = captured(self._step, first.device)
+
+    def native(self, steps: int) -> Native | None:
+        """See `Stepper.native`."""
+        return None
+
+    @torch.no_grad()
+    def __call__(self, x: Tensor) -> Tensor:
+        """One step."""
+        self.x.copy_(x)
+        self._replay()
+        return self.output
+
+    @torch.no_grad()
+    def _step(self) -> None:
+        """The launches of one step. A capture keeps the memory that they allocate."""
+        x = self.x
+        for k, (layer, states) in enumerate(zip(self.layers, self.states, strict=True)):
+            (result,) = layer.run([Steps(x, None, None)], [states])
+            for state, value in zip(states, result.final, strict=True):
+                state.copy_(value)
+            output = result.states[0]
+            x = output + x if self.residual and k > 0 and output.shape == x.shape else output
+        self.output = x
+
+
+def _run(
+    steps: Steps, directions: list[Direction], all_states: bool, recordings: Sequence[Recording] | None
+) -> list[Result]:
+    """The results of directions with the same input, in its dtype also under autocast."""
+    plans = tuple([plan_of(direction, COSTS, recordings is not None) for direction in directions])
+    data, operands = steps.data, operands_of(directions)
+    with torch.autocast(data.device.type, enabled=False):
+        found = iter(Layer(plans).forward(steps, operands, all_states, False, data.dtype, recordings))
+    results = []
+    for direction in directions:
+        count = len(direction.initial)
+        states = tuple(islice(found, count if all_states else 1))
+        results.append(Result(states, tuple(islice(found, count))))
+    return results
