@@ -23,6 +23,7 @@ from glassgate.engines.numba_cpu.loops.batch import BatchLayout, batch_layout, d
 from glassgate.engines.numba_cpu.partition import Pace, Partition, bounds_of_rows, units_of_part
 from glassgate.engines.numba_cpu.plan import KernelPlan
 from glassgate.engines.numba_cpu.pool import threads
+from glassgate.engines.numba_cpu.ragged import CopyPlan
 from glassgate.engines.numba_cpu.tasks import Bindings, Bounds, ParallelTask, Part, joined, template
 from glassgate.engines.numba_cpu.workspace import ALIGN, aligned, borrow
 
@@ -135,7 +136,7 @@ class Executable:
         self._end = sum(self._weights_sizes)
         self._known = [self._constants(d) for d in range(len(plans))]
         self._loop = [template(part) for d in range(len(plans)) for part in self._loops(d)]
-        self._rounds: dict[bool, list[list[Launch]]] = {}
+        self._rounds: dict[tuple[bool, CopyPlan | None], list[list[Launch]]] = {}
 
     def pack(self, addresses: Iterable[int]) -> list[Tensor]:
         """Pack the weights of each direction into separate memory, which is valid until the weights change.
@@ -195,19 +196,27 @@ class Executable:
         """
         assert self._alone
         placed = self._place(layout)
-        ((function, arguments),) = (self._rounds.get(False) or self._launches(False))[0]
+        ((function, arguments),) = (self._rounds.get((False, None)) or self._launches(False))[0]
         head = array("q", [0, 0, *[aligned(own.data_ptr()) for own in packed], *placed.numbers])
         data = len(arguments) + len(head) + DATA
         numbers = arguments + head + array("q", addresses)
         return Repeated(function, numbers, len(arguments) + WORKSPACE, data, placed.size, (self, placed, packed, alive))
 
-    def run(self, layout: BatchLayout, addresses: Iterable[int], packed: Sequence[Tensor] | None = None) -> None:
+    def run(
+        self,
+        layout: BatchLayout,
+        addresses: Sequence[int],
+        packed: Sequence[Tensor] | None = None,
+        copies: CopyPlan | None = None,
+    ) -> None:
         """Run the pass.
 
         Args:
             layout: the rows of each step.
-            addresses: the addresses of the tensors that are read and written, and other numbers that are arguments.
+            addresses: the addresses of the tensors that are read and written, and other numbers that are arguments;
+                those of `copies` come last.
             packed: the result of `pack`, if the weights are packed.
+            copies: the copies before and after the pass, if there are any.
         """
         placed = self._placed.get(layout.steps) if layout.even else None
         placed = placed or self._place(layout)
@@ -222,7 +231,7 @@ class Executable:
             numbers.extend([aligned(own.data_ptr()) for own in packed])
         numbers += placed.numbers
         numbers.extend(addresses)
-        rounds = self._rounds.get(packed is None) or self._launches(packed is None)
+        rounds = self._rounds.get((packed is None, copies)) or self._launches(packed is None, copies, len(addresses))
         if self._alone:
             function, arguments = rounds[0][0]
             arguments = arguments + numbers
@@ -243,6 +252,7 @@ class Executable:
         """Give each number of a call its index: the regions, the layout in the order of `_place`, the addresses."""
         many, numbers = self.partition.threads, count(WEIGHTS + len(self.plans))
         steps, rows, sizes, starts = islice(numbers, 4)
+        self._layout = steps, sizes, starts
         self._ends: Bounds = {args.STEPS: (0, steps), args.ROWS: (0, rows)}
         self._bounds: dict[Argument, Sequence[int]] = {
             argument: (0, *islice(numbers, many - 1), end) for argument, (_, end) in self._ends.items()
@@ -300,19 +310,22 @@ class Executable:
         """The k-th part of a task of one direction."""
         return task.part(self._known[d][0], self._numbers[d], self._bounds if parts > 1 else self._ends, k, parts)
 
-    def _launches(self, packs: bool) -> list[list[Launch]]:
-        """The launches of each round, one per thread."""
-        plans = self.plans
+    def _launches(self, packs: bool, copies: CopyPlan | None = None, count: int = 0) -> list[list[Launch]]:
+        """The launches of each round, one per thread; `count` is the number of addresses of a call with copies."""
+        plans, sizes = self.plans, self.plans[0].sizes
+        around = copies.parts(sizes.N, sizes.bits, self._layout, self._given + count) if copies else ([], [])
         packing = [plan.packing if packs else [] for plan in plans]
         if self._alone:
             tasks = [[*first, *plan.alone, *chain(*plan.after)] for first, plan in zip(packing, plans, strict=True)]
-            rounds = [[template(joined([self._part(d, task) for d, own in enumerate(tasks) for task in own]))]]
+            parts = [self._part(d, task) for d, own in enumerate(tasks) for task in own]
+            rounds = [[template(joined([*around[0], *parts, *around[1]]))]]
         else:
             first = [[*own, *plan.before[0]] for own, plan in zip(packing, plans, strict=True)]
             before = [first, *zip(*[plan.before[1:] for plan in plans], strict=True)]
             after = zip(*[plan.after for plan in plans], strict=True)
             rounds = [*map(self._round, before), self._loop, *map(self._round, after)]
-        self._rounds[packs] = rounds = [launches for launches in rounds if launches]
+            rounds[:0], rounds[len(rounds) :] = ([[template(part)] for part in parts] for parts in around)
+        self._rounds[packs, copies] = rounds = [launches for launches in rounds if launches]
         return rounds
 
     def _round(self, tasks: Sequence[Sequence[ParallelTask]]) -> list[Launch]:

@@ -21,6 +21,7 @@ from glassgate.engines.numba_cpu.loops.batch import BatchLayout
 from glassgate.engines.numba_cpu.partition import Partition, partition
 from glassgate.engines.numba_cpu.plan import KernelPlan, forward_plan
 from glassgate.engines.numba_cpu.processor import Processor
+from glassgate.engines.numba_cpu.ragged import Copies
 from glassgate.engines.plan import Plan, Sizes
 
 Shape = tuple[int, ...]
@@ -73,6 +74,7 @@ class Pass:
         rows: Sequence[int] = (),
         packed: Sequence[Tensor] | None = None,
         executable: Executable | None = None,
+        copies: Copies | None = None,
     ) -> None:
         """Run the pass.
 
@@ -83,15 +85,17 @@ class Pass:
             rows: the address and the pitch in bytes of each tensor of `rows`.
             packed: the weights of each direction, if they are packed.
             executable: an executable of this pass. The default is that of `executable(layout)`.
+            copies: the copies before and after the pass, if there are any.
         """
         least = self._least.get(layout.rows) or self._count(layout.rows)
         assert all(map(ge, map(Tensor.numel, tensors), least)), "tensors have as many numbers as kernels expect"
-        addresses = [*map(Tensor.data_ptr, tensors)]
+        every = tensors if copies is None else (*tensors, *copies.tensors)
+        addresses = [*map(Tensor.data_ptr, every)]
         if min(addresses) < LOW:
-            check_storage(tensors)
+            check_storage(every)
+        addresses[len(tensors) : len(tensors)] = rows
         addresses.insert(0, 0 if resets is None else resets.data_ptr())
-        addresses += rows
-        (executable or self.executable(layout)).run(layout, addresses, packed)
+        (executable or self.executable(layout)).run(layout, addresses, packed, copies and copies.plan)
 
     def _count(self, rows: int) -> list[int]:
         """The smallest number of elements of each tensor in a call with this number of rows."""
@@ -237,6 +241,7 @@ class BackwardPass(Pass):
         d_data: Tensor | None,
         S: int,
         executable: Executable | None = None,
+        copies: Copies | None = None,
     ) -> tuple[list[Tensor | None], list[dict[str, Tensor]]]:
         """Compute the gradients of all tensors of the directions (None for tensors without one) and of recordings.
 
@@ -247,14 +252,14 @@ class BackwardPass(Pass):
                 rows at equal distances, and of its final states; None for zero.
             d_data: the memory for the gradient of the input, if it is computed.
             S: the number of rows of a recording. The rows after those of the layout become zero.
-            executable: as in `run`.
+            executable, copies: as in `run`. With copies, `d_final` is complete, and the pass overwrites it.
         """
         written: list[Tensor] = []
         rows: list[int] = []
         buffers, shown, at = [], [], 1
         for d, gradients in enumerate(self._gradients):
             own = tensors[at : at + gradients.operand_count]
-            memory = gradients.memory(own, d_final[d], layout, resets is not None)
+            memory = gradients.memory(own, d_final[d], layout, resets is not None, copies is not None)
             recorded = gradients.recorded(S, layout, tensors[0])
             written += [*memory.written, *recorded.values()]
             rows += gradients.rows(d_states[d], layout.rows)
@@ -262,7 +267,7 @@ class BackwardPass(Pass):
             shown.append(recorded)
             at += gradients.operand_count
         shared = tensors[:1] if d_data is None else (tensors[0], d_data)
-        self.run(layout, resets, (*shared, *tensors[1:], *saved, *written), rows, executable=executable)
+        self.run(layout, resets, (*shared, *tensors[1:], *saved, *written), rows, None, executable, copies)
         every = zip(self._gradients, buffers, strict=True)
         return [d for gradients, memory in every for d in gradients.by_tensor(memory)], shown
 
@@ -316,7 +321,7 @@ class _Gradients:
         self._noise = [None] * len(plan.noise)
 
     def memory(
-        self, own: Sequence[Tensor], d_final: Sequence[Tensor | None], layout: BatchLayout, resets: bool
+        self, own: Sequence[Tensor], d_final: Sequence[Tensor | None], layout: BatchLayout, resets: bool, copied: bool
     ) -> _Memory:
         """Allocate the gradients of a call.
 
@@ -325,11 +330,12 @@ class _Gradients:
             d_final: the gradients of the final states; None for zero.
             layout: the rows of each step.
             resets: whether the call has resets.
+            copied: whether `d_final` has copies of the gradients, which the pass may overwrite.
         """
         initial = own[self._initial]
         # The pass updates the gradients of states in place, from the final states to the initial states.
         carried = [
-            torch.zeros_like(v) if d is None else d.clone(memory_format=torch.contiguous_format)
+            torch.zeros_like(v) if d is None else d if copied else d.clone(memory_format=torch.contiguous_format)
             for v, d in zip(initial, d_final, strict=True)
         ]
         restart = [torch.zeros_like(v) for v in initial] if resets else carried

@@ -15,7 +15,7 @@ from glassgate.engines.numba_cpu.loops.batch import batch_layout
 from glassgate.engines.numba_cpu.passes import BackwardPass, Shape, backward_pass, forward_pass
 from glassgate.engines.numba_cpu.plan import are_few
 from glassgate.engines.numba_cpu.processor import host
-from glassgate.engines.numba_cpu.ragged import GATHER, SCATTER, Mover, Ragged, packed, ragged
+from glassgate.engines.numba_cpu.ragged import Copies, CopyPlan, Ragged, packed, ragged, sort
 from glassgate.engines.plan import Plan, Sizes
 
 
@@ -46,7 +46,6 @@ class PreparedPasses:
         self._compute_dtype = torch.float64 if sizes[0].bits == 64 else torch.float32
         self._result_dtype, self._bits, self._rows = result, sizes[0].bits, rows
         self._backwards: dict[tuple[bool, ...], tuple[BackwardPass, Executable]] = {}
-        self._movers: dict[tuple[str, int, tuple[int, ...]], Mover] = {}
         self._sequence_tensors = [0]
         """The indices of the tensors with a row per sequence: the input and the initial states."""
         for plan, at in zip(plans, accumulate((plan.operand_count for plan in plans), initial=1), strict=False):
@@ -61,6 +60,8 @@ class PreparedPasses:
             k: allocator((rows if k == 0 else sizes[0].N, shape[-1]), self._compute_dtype)
             for k, shape in self.shapes.items()
         }
+        self._alone = self._executable.partition.threads == 1
+        self._copies = [self._forward_copies(packed) for packed in (False, True)]
 
     def _place_results(self, leading_shape: Shape, final: Sequence[Shape], all_states: bool) -> None:
         """Set the indices of visible, saved and recorded results, and functions that allocate each result."""
@@ -89,16 +90,25 @@ class PreparedPasses:
 
     def ragged(self, lengths: Sequence[int] | Packed) -> Ragged:
         """The layout of a call whose sequences have these lengths; see `backend.PreparedPasses`."""
-        return packed(lengths) if isinstance(lengths, Packed) else ragged(lengths, self._layout.steps)
+        if isinstance(lengths, Packed):
+            return packed(lengths)
+        layout = ragged(lengths, self._layout.steps)
+        if not self._alone:  # threads divide the rows by the order of the sequences
+            sort(layout)
+        return layout
 
-    def _copy(self, how: str, lengths: Ragged, padded: Sequence[Tensor], flat: Sequence[Tensor], by_step: int) -> None:
-        """Copy tensors between the user's layout and the rows of kernels; for `by_step` see `Mover`."""
-        if flat:
-            widths = tuple([v.shape[-1] for v in flat])
-            mover = self._movers.get((how, by_step, widths))
-            if mover is None:
-                mover = self._movers[how, by_step, widths] = Mover(how, widths, by_step, self._bits)
-            mover(lengths, padded, flat)
+    def _forward_copies(self, packed: bool) -> tuple[CopyPlan, Sequence[int], Sequence[int]]:
+        """The copies around a forward pass, and the indices of the tensors before it and of the results after it."""
+        gathered, scattered = self._order_dependent[packed:], self._visible[self.count * packed :]
+        widths = [shape[-1] for shape, _ in self._forward.memory(self._rows)]
+        plan = CopyPlan(
+            tuple([self.shapes[k][-1] for k in gathered]),
+            int(not packed),
+            tuple([widths[k] for k in scattered]),
+            0 if packed else self.count,
+            sorts=not packed,
+        )
+        return plan, gathered, scattered
 
     def forward(
         self,
@@ -136,23 +146,21 @@ class PreparedPasses:
         self, tensors: Sequence[Tensor], resets: Tensor | None, lengths: Ragged
     ) -> tuple[Sequence[Tensor], Sequence[Tensor], Sequence[Tensor]]:
         """`forward` for sequences of different lengths or packed rows."""
-        kernel_tensors, padded = [*tensors], int(not lengths.packed)
-        moved = self._order_dependent[1 - padded :]
-        for k in moved:
-            kernel_tensors[k] = self._row_allocators[k]()
-        self._copy(GATHER, lengths, [tensors[k] for k in moved], [kernel_tensors[k] for k in moved], padded)
-        if padded:
-            written = [*map(call, self._flat_allocators)]
-        else:
+        inside, is_packed = [*tensors], lengths.packed
+        plan, gathered, scattered = self._copies[is_packed]
+        for k in gathered:
+            inside[k] = self._row_allocators[k]()
+        if is_packed:
             written = [empty(shape, dtype) for shape, dtype in self._forward.memory(lengths.layout.rows)]
-        alone = padded and self._executable.partition.threads == 1
-        executable = self._executable if alone else None
-        self._forward.run(lengths.layout, resets, (*kernel_tensors, *written), executable=executable)
-        rows = 0 if padded else self.count
-        visible, ordered = [written[k] for k in self._visible[:rows]], self._visible[rows:]
-        results = [self._allocators[k]() for k in ordered]
-        self._copy(SCATTER, lengths, results, [written[k] for k in ordered], padded * self.count)
-        return visible + results, [written[k] for k in self._saved], kernel_tensors
+        else:
+            written = [*map(call, self._flat_allocators)]
+        results = [self._allocators[k]() for k in scattered]
+        copied = [tensors[k] for k in gathered], [inside[k] for k in gathered], results, [written[k] for k in scattered]
+        copies = Copies(plan, [*chain(*copied)])
+        executable = self._executable if self._alone and not is_packed else None
+        self._forward.run(lengths.layout, resets, (*inside, *written), (), None, executable, copies)
+        visible = [written[k] for k in self._visible[: self.count * is_packed]]
+        return visible + results, [written[k] for k in self._saved], inside
 
     def backward(
         self,
@@ -177,16 +185,18 @@ class PreparedPasses:
             tensors if tensors[0].dtype is self._compute_dtype else computable(tensors, self._compute_dtype)
         )
         d = [v if v is None or v.dtype is self._compute_dtype else v.to(self._compute_dtype) for v in d_visible]
+        d_data = empty(tensors[0].shape, self._compute_dtype) if needed[0] else None
+        layout, copies, padded = self._layout, None, dict[int, Tensor]()
+        alone = lengths is None or (executable.partition.threads == 1 and not lengths.packed)
         if lengths is not None:
-            self._gather_gradients(d, lengths)
+            layout = lengths.layout
+            copies, padded = self._gradient_copies(d, d_data, tensors, needed, lengths.packed)
         every, final = iter(d[: self.count]), iter(d[self.count :])
         d_states, d_final = [], []
         for plan, count in zip(self.plans, self.states, strict=True):
             rows = [v if v is None else _as_matrix(v) for v in islice(every, count)]
             d_states.append(rows + [None] * (len(plan.cell.state) - count))
             d_final.append([*islice(final, len(plan.cell.state))])
-        d_data = empty(tensors[0].shape, self._compute_dtype) if needed[0] else None
-        layout = self._layout if lengths is None else lengths.layout
         d_operands, gate_gradients = run.gradients(
             layout,
             kernel_tensors,
@@ -196,13 +206,14 @@ class PreparedPasses:
             d_final,
             d_data,
             self._rows,
-            executable if lengths is None else None,
+            executable if alone else None,
+            copies,
         )
         for recording, grad in zip(recordings or (), gate_gradients, strict=bool(recordings)):
             recording.add(grad)
         gradients = [d_data, *d_operands]
-        if lengths is not None:
-            self._to_padded(gradients, needed, lengths)
+        for k, v in padded.items():
+            gradients[k] = v
         if kernel_tensors is tensors:
             return gradients
         return [d if d is None else d.to(v.dtype) for d, v in zip(gradients, tensors, strict=True)]
@@ -219,23 +230,43 @@ class PreparedPasses:
             self._backwards[needed] = run, run.executable(self._layout)
         return self._backwards[needed]
 
-    def _gather_gradients(self, d: list[Tensor | None], lengths: Ragged) -> None:
-        """Replace the gradients of visible and final states by copies in the rows of kernels."""
-        moved = {
-            k: v.contiguous() for k, v in enumerate(d) if v is not None and (k >= self.count or not lengths.packed)
-        }
-        flat = [empty((v.numel() // v.shape[-1], v.shape[-1]), self._compute_dtype) for v in moved.values()]
-        self._copy(GATHER, lengths, [*moved.values()], flat, sum([k < self.count for k in moved]))
-        for k, v in zip(moved, flat, strict=True):
-            d[k] = v
+    def _gradient_copies(
+        self,
+        d: list[Tensor | None],
+        d_data: Tensor | None,
+        tensors: Sequence[Tensor],
+        needed: Sequence[bool],
+        packed: bool,
+    ) -> tuple[Copies, dict[int, Tensor]]:
+        """The copies around a backward pass, and the gradients of `tensors` in the user's layout.
 
-    def _to_padded(self, gradients: list[Tensor | None], needed: Sequence[bool], lengths: Ragged) -> None:
-        """Replace the gradients of the input and of the initial states by copies in the user's layout."""
-        indices = self._sequence_tensors[int(lengths.packed) :]
-        moved = {k: v.contiguous() for k in indices if needed[k] and (v := gradients[k]) is not None}
-        padded = [empty(self.shapes[k], self._compute_dtype) for k in moved]
-        self._copy(SCATTER, lengths, padded, [*moved.values()], int(0 in moved))
-        gradients[:] = [dict(zip(moved, padded, strict=True)).get(k, d) for k, d in enumerate(gradients)]
+        The gradients `d` of visible and final states are replaced by memory in the rows of kernels.
+        """
+        given = {k: v.contiguous() for k, v in enumerate(d) if v is not None and (k >= self.count or not packed)}
+        for k, v in given.items():
+            d[k] = empty((v.numel() // v.shape[-1], v.shape[-1]), self._compute_dtype)
+        initial = self._sequence_tensors[1:]
+        d[self.count :] = [
+            torch.zeros_like(tensors[k]) if v is None else v for k, v in zip(initial, d[self.count :], strict=True)
+        ]
+        # The pass replaces the gradients of the final states by those of the initial states.
+        rows = dict(zip((0, *initial), (d_data, *d[self.count :]), strict=True))
+        padded = {
+            k: empty(self.shapes[k], self._compute_dtype) for k in self._sequence_tensors[int(packed) :] if needed[k]
+        }
+        plan = CopyPlan(
+            tuple([v.shape[-1] for v in given.values()]),
+            sum([k < self.count for k in given]),
+            tuple([v.shape[-1] for v in padded.values()]),
+            int(0 in padded),
+        )
+        moved: list[Tensor | None] = [
+            *given.values(),
+            *[d[k] for k in given],
+            *padded.values(),
+            *[rows[k] for k in padded],
+        ]
+        return Copies(plan, [v for v in moved if v is not None]), padded
 
 
 def _as_matrix(d: Tensor) -> Tensor:

@@ -2,7 +2,7 @@
 
 from array import array
 from collections.abc import Sequence
-from functools import cache
+from functools import lru_cache
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -10,14 +10,19 @@ import torch
 from torch import Tensor
 
 from glassgate.engines.backend import Packed
-from glassgate.engines.numba_cpu.compile import Function
+from glassgate.engines.numba_cpu.launch import Launch
 from glassgate.engines.numba_cpu.loops.batch import BatchLayout
 from glassgate.engines.numba_cpu.native import native
+from glassgate.engines.numba_cpu.tasks import Part
 
 SORT = '''
-def sort(lengths: words, order: words, sizes: words, starts: words, N, L):
-    """Sort sequences by decreasing length: write the sequence at each rank, and the count and start of each step."""
-    rows = 0
+def sort(N, L, sizes_at, starts_at):
+    """Sort sequences by decreasing length: write the sequence at each rank, and the count and start of each step.
+
+    The arguments are those of `gather`. The lengths are stored after the order.
+    """
+    sizes, starts = words(sizes_at - 8), words(starts_at - 8)
+    order, lengths, rows = words(starts_at + 8 * (L + 1)), words(starts_at + 8 * (L + 1 + N)), 0
     for t in range(L + 2):
         sizes[t] = 0
     for n in range(N):
@@ -35,13 +40,15 @@ def sort(lengths: words, order: words, sizes: words, starts: words, N, L):
 '''
 
 GATHER = '''
-def gather(widths: words, tensors, by_step, order: words, N, L, sizes: words, starts: words, *addresses):
+def gather(N, L, sizes: words, starts_at, tensors, by_step, *widths):
     """Copy padded tensors, `by_step` of them (L, N, W) and the others (N, W), to rows in the order of ranks.
 
-    The padding is not copied. The addresses are those of the padded tensors, then those of the rows.
+    The padding is not copied. After the widths follow the addresses of the padded tensors, then those of the rows. The
+    order of the sequences is stored after the starts.
     """
+    starts, order = words(starts_at), words(starts_at + 8 * (L + 1))
     for k in range(tensors):
-        padded, flat, pitch = addresses[k], addresses[tensors + k], widths[k] * BYTES
+        padded, flat, pitch = widths[tensors + k], widths[2 * tensors + k], widths[k] * BYTES
         for t in range(L if k < by_step else 1):
             count, first = (sizes[t], starts[t]) if k < by_step else (N, 0)
             for rank in range(count):
@@ -51,10 +58,11 @@ def gather(widths: words, tensors, by_step, order: words, N, L, sizes: words, st
 '''
 
 SCATTER = '''
-def scatter(widths: words, tensors, by_step, order: words, N, L, sizes: words, starts: words, *addresses):
+def scatter(N, L, sizes: words, starts_at, tensors, by_step, *widths):
     """The inverse of `gather`; the padding becomes zero."""
+    starts, order = words(starts_at), words(starts_at + 8 * (L + 1))
     for k in range(tensors):
-        padded, flat, pitch = addresses[k], addresses[tensors + k], widths[k] * BYTES
+        padded, flat, pitch = widths[tensors + k], widths[2 * tensors + k], widths[k] * BYTES
         for t in range(L if k < by_step else 1):
             count, first = (sizes[t], starts[t]) if k < by_step else (N, 0)
             for rank in range(N):
@@ -68,7 +76,10 @@ def scatter(widths: words, tensors, by_step, order: words, N, L, sizes: words, s
 
 
 class Ragged(NamedTuple):
-    """The layout of sequences of different lengths. In its memory, the sequence at each rank follows the layout."""
+    """The layout of sequences of different lengths. In its memory, the sequence at each rank follows the layout.
+
+    The lengths of padded sequences follow. The forward pass sorts them.
+    """
 
     layout: BatchLayout
     packed: bool = False
@@ -77,7 +88,7 @@ class Ragged(NamedTuple):
     @property
     def order(self) -> Tensor:
         """(N,) the index of the sequence at each rank."""
-        return self.layout.memory[2 * self.layout.steps + 4 :]
+        return self.layout.memory[2 * self.layout.steps + 4 :][: self.layout.N]
 
     @property
     def batch_sizes(self) -> Tensor:
@@ -95,19 +106,21 @@ class Ragged(NamedTuple):
 
 
 def ragged(lengths: Sequence[int], L: int) -> Ragged:
-    """The layout of sequences of these lengths, from 0 to L."""
-    N, numbers = len(lengths), array("q", lengths)
-    memory = torch.empty(2 * (L + 2) + N, dtype=torch.int64, device="cpu")
-    sizes = memory.data_ptr()
-    starts = sizes + 8 * (L + 2)
-    arguments = array("q", (numbers.buffer_info()[0], starts + 8 * (L + 2), sizes, starts, N, L))
-    _sort().run(arguments.buffer_info()[0])
+    """The layout of sequences of these lengths, from 0 to L, before they are sorted."""
+    N = len(lengths)
+    memory = torch.frombuffer(_zeros(2 * (L + 2) + N) + array("q", lengths), dtype=torch.int64)
     return Ragged(BatchLayout(memory, sum(lengths), L, N, False))
 
 
-@cache
-def _sort() -> Function:
-    return native(SORT)
+@lru_cache(64)
+def _zeros(count: int) -> "array[int]":
+    return array("q", bytes(8 * count))
+
+
+def sort(ragged: Ragged) -> None:
+    """Sort the sequences before the pass that sorts them."""
+    layout = ragged.layout
+    native(SORT).run(array("q", (layout.N, layout.steps, *layout.addresses)).buffer_info()[0])
 
 
 def packed(lengths: Packed) -> Ragged:
@@ -118,26 +131,51 @@ def packed(lengths: Packed) -> Ragged:
     return Ragged(BatchLayout(memory, sum(sizes), len(sizes), len(order), False), True)
 
 
-class Mover:
-    """Copies tensors between the padded form and the rows of kernels.
+class CopyPlan(NamedTuple):
+    """The copies between the padded form and the rows of kernels, before and after a pass.
 
-    Args:
-        text: `GATHER` or `SCATTER`.
-        widths: the widths of the tensors' rows.
-        by_step: the number of tensors with a row per step, (L, N, W). The other tensors, (N, W), follow them.
-        bits: the size of a number.
+    Attributes:
+        gathered, scattered: the widths of the tensors' rows, before and after the pass.
+        gathered_by_step, scattered_by_step: the number of these tensors with a row per step, (L, N, W). The other
+            tensors, (N, W), follow them.
+        sorts: whether the sequences are sorted before the pass.
     """
 
-    def __init__(self, text: str, widths: tuple[int, ...], by_step: int, bits: int) -> None:
-        self._function, self._widths = native(text, bits), array("q", widths)
-        self._constants = self._widths.buffer_info()[0], len(widths), by_step
+    gathered: tuple[int, ...]
+    gathered_by_step: int
+    scattered: tuple[int, ...]
+    scattered_by_step: int
+    sorts: bool = False
 
-    def __call__(self, ragged: Ragged, padded: Sequence[Tensor], flat: Sequence[Tensor]) -> None:
-        """Copy between contiguous padded tensors and rows."""
-        memory, _, L, N, _ = ragged.layout
-        sizes = memory.data_ptr()
-        starts = sizes + 8 * (L + 2)
-        arguments = array("q", (*self._constants, starts + 8 * (L + 2), N, L, sizes + 8, starts + 8))
-        arguments.extend(map(Tensor.data_ptr, padded))
-        arguments.extend(map(Tensor.data_ptr, flat))
-        self._function.run(arguments.buffer_info()[0])
+    def parts(self, N: int, bits: int, layout: Sequence[int], end: int) -> tuple[list[Part], list[Part]]:
+        """The parts of a launch before and after the pass.
+
+        Args:
+            N: the number of sequences.
+            bits: the size of a number.
+            layout: the indices of three numbers of a call: the steps, and the addresses of the sizes and the starts.
+            end: the index after the addresses of the tensors.
+        """
+
+        def part(text: str, widths: Sequence[int], by_step: int, end: int) -> Part:
+            count = 2 * len(widths)
+            arguments = array("q", (N, 0, 0, 0, len(widths), by_step, *widths, *[0] * count))
+            added = [*enumerate(layout, 1), *enumerate(range(end - count, end), 6 + len(widths))]
+            return Part(Launch(native(text, bits), arguments), added)
+
+        sort = [part(SORT, (), 0, end)] if self.sorts else []
+        gather = part(GATHER, self.gathered, self.gathered_by_step, end - 2 * len(self.scattered))
+        return [*sort, gather], [part(SCATTER, self.scattered, self.scattered_by_step, end)]
+
+
+class Copies(NamedTuple):
+    """The copies of a call, around a pass over sequences of different lengths or packed sequences.
+
+    Attributes:
+        plan: the widths of the tensors.
+        tensors: the padded tensors before the pass, their rows, the padded tensors after the pass, and their rows; all
+            contiguous. Their addresses are the last ones of a call.
+    """
+
+    plan: CopyPlan
+    tensors: Sequence[Tensor]
