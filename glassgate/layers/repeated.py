@@ -228,7 +228,9 @@ class _ObservedCall(NamedTuple):
         if self.records and self.learns:
             data = graph_leaf(data, recordings[: layer.num_directions])
         states = states or self.default_states
-        given = [v.contiguous() for v in (*weights, *states, *restart_states)]
+        given = (*weights, *states, *restart_states)
+        if not all(map(Tensor.is_contiguous, given)):
+            given = tuple([v.contiguous() for v in given])
         output, final, results = self.stack.observed(data, given, resets, recordings)
         if layer._watchers:
             steps = Steps(data, None, resets)
