@@ -2,18 +2,18 @@
 
 import argparse
 import sys
-import time
 from collections.abc import Sequence
 from dataclasses import replace
-from fnmatch import fnmatch
 from pathlib import Path
 
 from benchmarks import gpu, report
-from benchmarks.interleaved import ROOT, Budget
+from benchmarks.interleaved import Budget
 from benchmarks.measure import Bench, Figure
-from benchmarks.results import Store, code, environment
+from benchmarks.results import Store
 from benchmarks.rows import ROWS, Point, Row
 from benchmarks.work import Work
+from experiments.common.command_line import Clock, selected
+from experiments.common.environment import ROOT, code, environment
 
 FULL, QUICK = Budget(1.5), Budget(0.3, most_rounds=5, sample=0.02, patience=1)
 
@@ -25,10 +25,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         folder = ROOT / "runs" / "benchmarks-quick" if options.quick else ROOT / "benchmarks" / "results"
         gpu.main((options.out or folder) / "gpu.json", options.quick)
         return
-    rows = [row for row in ROWS if not options.rows or any(fnmatch(row.name, wanted) for wanted in options.rows)]
-    for wanted in options.rows:
-        if not any(fnmatch(row.name, wanted) for row in ROWS):
-            sys.exit(f"no row {wanted!r}; there are: {', '.join(row.name for row in ROWS)}")
+    rows = selected(ROWS, options.rows, "row")
     if options.list:
         for row in rows:
             print(f"{row.name:24}{row.what}; compared with {row.against or 'a fixed limit'}; {len(row.points)} points")
@@ -83,14 +80,13 @@ def run(rows: Sequence[Row], out: Path, bench: Bench, quick: bool = False) -> No
     chosen = {row.name: [p for p in row.points if p.quick or not quick] or list(row.points[:1]) for row in rows}
     wanted = [(row, store, point) for row, store in stores for point in chosen[row.name] if store.lacks(point)]
     print(f"{sum(map(len, chosen.values())) - len(wanted)} points are measured, {len(wanted)} are missing", flush=True)
-    start = time.monotonic()
+    clock = Clock()
     for k, (row, store, point) in enumerate(wanted, 1):
         figure = bench.measure(row, point)
         if code() != setting["environment"]["code"]:
             sys.exit("the code of the package changed during the measurement; run the command again for the new code")
         store.keep(point, figure)
-        minutes, seconds = divmod(int(time.monotonic() - start), 60)
-        print(f"{minutes:3}:{seconds:02} {k:4}/{len(wanted)}  {line_of(row, point, figure)}", flush=True)
+        clock.print(f"{k:4}/{len(wanted)}  {line_of(row, point, figure)}")
 
 
 def line_of(row: Row, point: Point, figure: Figure) -> str:

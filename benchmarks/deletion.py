@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 import glassgate as gg
-from results.data import data_folder
+from experiments.common.command_line import data_folder
 
 FRACTIONS = [k / 10 for k in range(1, 10)]
 METHODS = ("lrp", "contextual", "integrated", "gradient")

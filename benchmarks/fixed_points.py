@@ -10,8 +10,6 @@ import argparse
 import contextlib
 import io
 import sys
-import time
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -19,17 +17,7 @@ from torch import Tensor, nn
 
 import glassgate as gg
 from docs.draw_dynamics import flip_flops, memory
-
-
-def timed(runs: Sequence[Callable[[], Any]], rounds: int) -> list[tuple[Any, float]]:
-    """The result of each function and its shortest processor time in seconds."""
-    results, times = [run() for run in runs], [list[float]() for _ in runs]
-    for _ in range(rounds):
-        for run, own in zip(runs, times, strict=True):
-            before = time.process_time()
-            run()
-            own.append(time.process_time() - before)
-    return [(result, min(own)) for result, own in zip(results, times, strict=True)]
+from experiments.common.timing import interleaved
 
 
 def theirs(folder: str, layer: gg.Recurrent, starts: Tensor, iterations: int) -> Any:
@@ -58,13 +46,12 @@ def main() -> None:
     states = gg.dynamics.trajectory(layer, flip_flops(40, 64)[0].double()).states[1:].flatten(0, 1)
     first, second = (torch.randperm(len(states))[: options.starts] for _ in range(2))
     starts = (states[first] + states[second]) / 2
-    (ours, seconds), (other, their_seconds) = timed(
-        [
-            lambda: gg.dynamics.fixed_points(layer, torch.zeros(3), starts),
-            lambda: theirs(options.folder, layer, starts, options.iterations),
-        ],
-        options.rounds,
+    searches = (
+        lambda: gg.dynamics.fixed_points(layer, torch.zeros(3), starts),
+        lambda: theirs(options.folder, layer, starts, options.iterations),
     )
+    ours, other = (search() for search in searches)
+    seconds, their_seconds = map(min, interleaved(searches, options.rounds))
     points, q = torch.from_numpy(other.xstar), torch.from_numpy(other.qstar)
     found = points[q < 1e-12]
     distance = torch.cdist(found, ours.states)

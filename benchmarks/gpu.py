@@ -16,12 +16,13 @@ import torch
 from torch import Tensor, nn
 
 import glassgate as gg
-from benchmarks.interleaved import ROOT
 from benchmarks.peers.compiled_scan import lstm as scanned
+from experiments.common.environment import ROOT
 from glassgate.engines.triton_gpu import graphs
 from glassgate.engines.triton_gpu.backend import interpreted
 from glassgate.engines.triton_gpu.launch import PREAMBLE, compiled
 from glassgate.engines.triton_gpu.mathematics import FUNCTIONS
+from glassgate.tasks.runs import write_json
 
 LIMIT = 600.0
 """Seconds of a part in one run."""
@@ -309,7 +310,7 @@ def main(path: Path, quick: bool = False) -> None:
                 break
             rows.append({"case": case.name} | case.measure())
             print(f"{name}: {rows[-1]}", flush=True)
-            path.write_text(json.dumps(done, indent=1) + "\n")
+            write_json(path, done)
     if not quick:
         (ROOT / "docs" / "gpu-speed.md").write_text(page(done))
 

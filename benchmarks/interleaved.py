@@ -3,7 +3,6 @@
 import os
 import pickle
 import signal
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -11,12 +10,11 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from benchmarks.work import Work
-
-ROOT = Path(__file__).parent.parent
+from experiments.common.environment import ROOT
+from experiments.common.summaries import quartiles, ratios
 
 
 class PeerError(Exception):
@@ -191,19 +189,6 @@ def _enough(times: Mapping[str, list[float]], rounds: int, spent: float, budget:
     if rounds >= 5 and spread / rounds**0.5 <= budget.near:
         return True
     return spent > budget.seconds * (budget.patience if spread > budget.wide else 1)
-
-
-def ratios(above: list[float], below: list[float]) -> list[float]:
-    """Return the ratio of each round."""
-    return [a / b for a, b in zip(above, below, strict=True)]
-
-
-def quartiles(values: list[float]) -> tuple[float, float, float]:
-    """Return the lower quartile, the median and the upper quartile."""
-    if len(values) == 1:
-        return values[0], values[0], values[0]
-    low, middle, high = statistics.quantiles(values, n=4, method="inclusive")
-    return low, middle, high
 
 
 def _spread(values: list[float]) -> float:

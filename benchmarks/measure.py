@@ -14,13 +14,12 @@ from benchmarks.interleaved import (
     PeerError,
     Workers,
     cpu_contention,
-    quartiles,
-    ratios,
     run_interleaved,
     surroundings,
 )
 from benchmarks.rows import Point, Row
 from benchmarks.work import Work
+from experiments.common.summaries import quartiles, ratios
 
 Figure = dict[str, Any]
 """`figure` with `low` and `high` (quartiles over the rounds), `against`, `rounds`, `contenders`; or only `missing`."""

@@ -2,67 +2,15 @@
 
 import hashlib
 import json
-import os
-import platform
-import subprocess
 from collections.abc import Iterator
 from dataclasses import asdict
-from datetime import UTC, datetime
-from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from benchmarks.interleaved import ROOT
 from benchmarks.measure import Figure
 from benchmarks.rows import Point, Row
-from glassgate.claims.machine import processor
-from glassgate.engines.numba_cpu.amx import explained
-
-PACKAGES = ("torch", "numba", "llvmlite", "numpy", "onnxruntime", "openvino", "jax")
-ABOVE = ("tasks", "cli")
-"""Packages that no figure depends on."""
-
-
-@cache
-def environment(threads: int) -> dict[str, Any]:
-    """Return the machine, the versions, and a hash of the code."""
-    return {
-        "processor": processor(),
-        "processors": os.cpu_count(),
-        "threads": threads,
-        "bfloat16": explained(),
-        "system": f"{platform.system()} {platform.machine()}",
-        "versions": {"python": platform.python_version()} | {name: _version(name) for name in PACKAGES},
-        "code": code(),
-    }
-
-
-def commit() -> str:
-    """Return the commit of the working tree, with a + if the package differs from it."""
-    head = _git("rev-parse", "--short=12", "HEAD")
-    return head + "+" if _git("status", "--porcelain", "--", "glassgate") else head
-
-
-def _git(*arguments: str) -> str:
-    done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True)
-    return done.stdout.strip() if done.returncode == 0 else "unknown"
-
-
-def _version(name: str) -> str | None:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return None
-
-
-def code() -> str:
-    """Return a hash of the source of the package, without `ABOVE`."""
-    digest, package = hashlib.sha256(), ROOT / "glassgate"
-    for path in sorted(package.rglob("*.py")):
-        if path.relative_to(package).parts[0] not in ABOVE:
-            digest.update(path.read_bytes())
-    return digest.hexdigest()[:12]
+from experiments.common.environment import origin
+from glassgate.tasks.runs import write_json
 
 
 class Store:
@@ -91,12 +39,9 @@ class Store:
 
     def keep(self, point: Point, figure: Figure) -> None:
         """Write a figure, and remove figures of points that the row no longer has."""
-        about = {"commit": commit(), "measured": datetime.now(UTC).isoformat(timespec="seconds")}
-        self.points[self.key(point)] = {"key": self.key(point), "at": point.at, **figure, **about}
+        self.points[self.key(point)] = {"key": self.key(point), "at": point.at, **figure, **origin()}
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        partly = self.path.with_suffix(".part")
-        partly.write_text(json.dumps(self._content(), indent=1) + "\n")
-        partly.replace(self.path)
+        write_json(self.path, self._content())
 
     def _content(self) -> dict[str, Any]:
         row = self.row

@@ -5,7 +5,6 @@ on the machine change them less than the time on the clock.
 """
 
 import argparse
-import time
 from collections.abc import Callable, Mapping
 from statistics import median
 from typing import Any, NamedTuple
@@ -15,6 +14,8 @@ from torch import Tensor
 from torch.func import functional_call, grad, jvp, vmap
 
 import glassgate as gg
+from experiments.common.summaries import ratios
+from experiments.common.timing import interleaved, processor_seconds
 
 MEMBERS = 4
 """Models of an ensemble."""
@@ -100,19 +101,11 @@ class Problem:
         }
 
 
-def seconds(run: Callable[[], Any], repeats: int) -> float:
-    """The processor time of one call."""
-    before = time.process_time()
-    for _ in range(repeats):
-        run()
-    return (time.process_time() - before) / repeats
-
-
 def ratio(transform: Transform, rounds: int, repeats: int) -> tuple[float, float]:
     """The time of a transform relative to that of plain calls, and the latter in seconds: medians over rounds."""
     transform.run(), transform.plain()
-    times = [(seconds(transform.run, repeats), seconds(transform.plain, repeats)) for _ in range(rounds)]
-    return median(a / b for a, b in times) / transform.times, median(b for _, b in times)
+    times, plain = interleaved([transform.run, transform.plain], rounds, repeats)
+    return median(ratios(times, plain)) / transform.times, median(plain)
 
 
 def main() -> None:
@@ -126,7 +119,7 @@ def main() -> None:
     for name in options.layers:
         for shape in SHAPES:
             problem = Problem(getattr(gg, name), *shape)
-            repeats = max(1, round(0.02 / seconds(problem.step, 3)))
+            repeats = max(1, round(0.02 / processor_seconds(problem.step, 3)))
             for title, transform in problem.transforms().items():
                 if options.only in title:
                     times, plain = ratio(transform, options.rounds, repeats)

@@ -9,13 +9,13 @@ have less influence than on elapsed times.
 import argparse
 import copy
 import statistics
-import time
-from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
+from experiments.common.summaries import ratios
+from experiments.common.timing import interleaved
 from glassgate.tasks.data.batches import evaluation_batches
 from glassgate.tasks.data.pairs import Pair
 from glassgate.tasks.data.vocabulary import PADDING, UNKNOWN
@@ -117,12 +117,6 @@ def batches(task: Translation, pairs: list[Pair], at_once: int | None) -> list[t
     return made
 
 
-def timed(work: Callable[[], list[list[Hypothesis]]]) -> tuple[float, list[list[Hypothesis]]]:
-    start = time.process_time()
-    result = work()
-    return time.process_time() - start, result
-
-
 def main() -> None:
     """Measure the sizes that the command line selects."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.translation", description=__doc__.splitlines()[0])
@@ -164,18 +158,15 @@ def main() -> None:
     sides = {"ours": ours, "plain torch.nn": theirs, "our search on layers of torch.nn": ours_on_theirs}
     first = {name: work() for name, work in sides.items()}
     print(f"{len(pairs)} sentences, beam {options.beam}, {options.threads} threads, medians of {options.rounds} rounds")
-    times: dict[str, list[float]] = {name: [] for name in sides}
-    for _ in range(options.rounds):
-        for name, work in sides.items():
-            times[name].append(timed(work)[0])
+    times = dict(zip(sides, interleaved(list(sides.values()), options.rounds), strict=True))
     for name in sides:
-        ratios = sorted(other / own for own, other in zip(times["ours"], times[name], strict=True))
+        slower = sorted(ratios(times[name], times["ours"]))
         pairs_of = list(zip(first["ours"], first[name], strict=True))
         same = sum(a[0].units == b[0].units for a, b in pairs_of)
         error = max(abs(a[0].score - b[0].score) for a, b in pairs_of)
         print(
-            f"{name:34}{statistics.median(times[name]):6.2f} s, {statistics.median(ratios):.2f} times ours "
-            f"({ratios[0]:.2f} to {ratios[-1]:.2f}); {same} translations equal, scores within {error:.0e}"
+            f"{name:34}{statistics.median(times[name]):6.2f} s, {statistics.median(slower):.2f} times ours "
+            f"({slower[0]:.2f} to {slower[-1]:.2f}); {same} translations equal, scores within {error:.0e}"
         )
 
 

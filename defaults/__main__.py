@@ -5,25 +5,20 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
-from fnmatch import fnmatch
 from pathlib import Path
 
 from defaults import report
 from defaults.search import SEEDS, Result, Settings, Store, best, defaults, examples_of, fixed, search, train
 from defaults.sets import SETS, Set
+from experiments.common.command_line import data_folder, selected
+from experiments.common.environment import ROOT
 from glassgate.tasks.progress import Interrupted
-from results.data import data_folder
-
-ROOT = Path(__file__).parents[1]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the measurements that the command line selects."""
     options = _parser().parse_args(arguments)
-    for wanted in options.sets:
-        if not any(fnmatch(data.name, wanted) for data in SETS):
-            sys.exit(f"no set {wanted!r}; there are: {', '.join(data.name for data in SETS)}")
-    sets = [data for data in SETS if not options.sets or any(fnmatch(data.name, each) for each in options.sets)]
+    sets = selected(SETS, options.sets, "set")
     store = Store(options.out)
     if not options.report:
         try:

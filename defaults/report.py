@@ -8,6 +8,8 @@ from pathlib import Path
 
 from defaults.search import SEEDS, Result, Settings, Store, best, defaults, fixed
 from defaults.sets import SETS, Set
+from experiments.common.summaries import mean_and_deviation
+from glassgate.tasks.pictures.charts import save_figure
 from glassgate.tasks.training.by_size import by_size
 from glassgate.tasks.wording import plural
 
@@ -171,11 +173,7 @@ def _table(rows: Sequence[Row]) -> str:
 def _spread(row: Row, settings: Settings) -> str:
     """Mean and standard deviation of a test score."""
     score = row.data.score
-    tests = [score.factor * test for test in row.tests(settings)]
-    return " ± ".join(
-        f"{each:.{score.places}f}"
-        for each in [statistics.mean(tests), *([statistics.stdev(tests)] if tests[1:] else [])]
-    )
+    return mean_and_deviation([score.factor * test for test in row.tests(settings)], score.places)
 
 
 def _described(settings: Settings) -> str:
@@ -206,7 +204,6 @@ def _summary(rows: Sequence[Row]) -> str:
 
 def picture(rows: Sequence[Row], path: Path) -> None:
     """Draw for each set the distance of the defaults and of fixed settings from the best settings found."""
-    import matplotlib
     from matplotlib.figure import Figure
 
     figure = Figure((9, 0.8 + 0.34 * len(rows)), layout="constrained")
@@ -223,5 +220,4 @@ def picture(rows: Sequence[Row], path: Path) -> None:
     axes.set_xlabel("worse than the best settings found, % of their score (60 and more at the right edge)", fontsize=9)
     axes.grid(axis="x", alpha=0.3)
     axes.legend(fontsize=9, loc="lower right")
-    with matplotlib.rc_context({"svg.hashsalt": "glassgate"}):
-        figure.savefig(path, metadata={"Date": None})
+    save_figure(figure, path)

@@ -2,28 +2,22 @@
 
 import argparse
 import sys
-import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from fnmatch import fnmatch
 from pathlib import Path
 
+from experiments.common.command_line import Clock, data_folder, selected
+from experiments.common.environment import ROOT
 from results import readme, report
 from results.cases import CASES, Case
-from results.data import data_folder
 from results.interleaved import Broken, run_interleaved
 from results.store import Store
-
-ROOT = Path(__file__).parents[1]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the cases that the command line selects."""
     options = _parser().parse_args(arguments)
-    for wanted in options.cases:
-        if not any(fnmatch(case.name, wanted) for case in CASES):
-            sys.exit(f"no case {wanted!r}; there are: {', '.join(case.name for case in CASES)}")
-    cases = [case for case in CASES if not options.cases or any(fnmatch(case.name, each) for each in options.cases)]
+    cases = selected(CASES, options.cases, "case")
     if options.list:
         for case in cases:
             print(f"{case.name:16}{case.what}; {case.seeds} seeds")
@@ -66,15 +60,10 @@ def run(cases: Sequence[Case], data: Path, store: Store, jobs: int, runs: Path) 
     missing = {(case.name, seed): store.lacks(case, seed) for case, seed in pairs}
     count = sum(map(len, missing.values()))
     print(f"{2 * len(pairs) - count} trainings are done, {count} are missing", flush=True)
-    start = time.monotonic()
-
-    def note(line: str) -> None:
-        minutes, seconds = divmod(int(time.monotonic() - start), 60)
-        print(f"{minutes:4}:{seconds:02}  {line}", flush=True)
-
+    clock = Clock()
     with ThreadPoolExecutor(jobs) as pool:
         works = [
-            pool.submit(run_interleaved, case, seed, missing[case.name, seed], data, runs, store, note)
+            pool.submit(run_interleaved, case, seed, missing[case.name, seed], data, runs, store, clock.print)
             for case, seed in pairs
             if missing[case.name, seed]
         ]

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.interleaved import quartiles
+from experiments.common.summaries import mean_and_deviation, quartiles
 from glassgate.tasks.pictures.charts import save_figure
 from results import pictures
 from results.cases import CASES, Case, Reported
@@ -128,8 +128,7 @@ def ratios(pairs: Pairs) -> list[float]:
 
 def spread(score: Score, found: Sequence[float]) -> str:
     """Mean and standard deviation."""
-    mean = f"{statistics.mean(found):.{score.places}f}"
-    return mean + (f" ± {statistics.stdev(found):.{score.places}f}" if len(found) > 1 else "")
+    return mean_and_deviation(found, score.places)
 
 
 def _row(case: Case, pairs: Pairs) -> str:

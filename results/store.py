@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from glassgate.tasks.runs import write_json
 from results.cases import Case
 
 SIDES = ("ours", "plain")
@@ -37,10 +38,7 @@ class Store:
     def keep(self, case: Case, seed: int, side: str, result: Result) -> None:
         """Write a result atomically."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        path = self._path(case, seed, side)
-        partly = path.with_suffix(".part")
-        partly.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", "utf-8")
-        partly.replace(path)
+        write_json(self._path(case, seed, side), result)
 
     def pairs(self, case: Case) -> list[tuple[Result, Result]]:
         """Return the results of both sides, Glassgate first, for each seed that has both."""

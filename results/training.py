@@ -4,11 +4,10 @@ import json
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from benchmarks.results import commit, environment
+from experiments.common.environment import environment, origin
 from glassgate.tasks import task_class
 from glassgate.tasks.progress import Progress
 from glassgate.tasks.task import Task
@@ -105,8 +104,7 @@ def train(
         "picture": pictures.kept(case.picture, task, split) if case.picture and side == "ours" else None,
         "crosswise": crosswise(case, task, split.test, result["test"]) if side == "ours" else None,
         "environment": environment(options.threads),
-        "commit": commit(),
-        "measured": datetime.now(UTC).isoformat(timespec="seconds"),
+        **origin(),
     }
 
 

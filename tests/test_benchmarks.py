@@ -13,10 +13,12 @@ import torch
 
 from benchmarks import gpu, limited, report, results, worker
 from benchmarks.__main__ import main, on_engine, run
-from benchmarks.interleaved import ROOT, Budget, PeerError, quartiles, run_interleaved
+from benchmarks.interleaved import Budget, PeerError, run_interleaved
 from benchmarks.measure import Bench
 from benchmarks.rows import ROWS, Point, Row, stock
 from benchmarks.work import Work
+from experiments.common.environment import ROOT, environment
+from experiments.common.summaries import quartiles
 
 TINY = [Work(3, 2, 4), Work(4, 1, 5, ragged=True)]
 SHORT = Budget(0.0, sample=0.001, patience=1)
@@ -155,16 +157,14 @@ def test_peers_may_round_ten_times_as_much_as_ours(tmp_path):
 
 def test_the_plots_are_made_from_the_files(tmp_path):
     pytest.importorskip("matplotlib", reason="the plot needs the extra bench")
-    setting = {"environment": results.environment(1), "quick": False}
+    setting = {"environment": environment(1), "quick": False}
     store = results.Store(tmp_path, ROW, setting)
     about = {"ours": {"error": 1e-7, "seconds": 1.0}, "nn.LSTM": {"error": 2e-7, "seconds": 2.0}}
     figure = {"figure": 2.0, "low": 1.9, "high": 2.1, "against": "nn.LSTM", "rounds": 3, "contenders": about}
     store.keep(ROW.points[0], figure)
     memory = replace(ROW, name="memory", against="nn.LSTM", cost=True)
     unchecked = figure | {"contenders": {"ours": {"bytes": 1.0}, "nn.LSTM": {"bytes": 2.0}}}
-    results.Store(tmp_path, memory, {"environment": results.environment(1), "quick": False}).keep(
-        ROW.points[0], unchecked
-    )
+    results.Store(tmp_path, memory, {"environment": environment(1), "quick": False}).keep(ROW.points[0], unchecked)
     report.write(tmp_path)
     assert "| a tiny LSTM | nn.LSTM | **2** |" in (tmp_path / "table.md").read_text()
     for plot in ("plot.png", "by-size.png"):

@@ -1,0 +1,1 @@
+"""Code of the experiments outside of the package: benchmarks, results and defaults."""

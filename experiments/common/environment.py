@@ -1,0 +1,67 @@
+"""The environment of a measurement: machine, versions, a hash of the code, commit and time."""
+
+import hashlib
+import os
+import platform
+import subprocess
+from datetime import UTC, datetime
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from glassgate.claims.machine import processor
+from glassgate.engines.numba_cpu.amx import explained
+
+ROOT = Path(__file__).parents[2]
+"""The folder of the project."""
+
+PACKAGES = ("torch", "numba", "llvmlite", "numpy", "onnxruntime", "openvino", "jax")
+ABOVE = ("tasks", "cli")
+"""Packages that no benchmark depends on."""
+
+
+@cache
+def environment(threads: int) -> dict[str, Any]:
+    """Return the machine, the versions, and a hash of the code."""
+    return {
+        "processor": processor(),
+        "processors": os.cpu_count(),
+        "threads": threads,
+        "bfloat16": explained(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "versions": {"python": platform.python_version()} | {name: _version(name) for name in PACKAGES},
+        "code": code(),
+    }
+
+
+def origin() -> dict[str, str]:
+    """Return the commit and the time of a figure."""
+    return {"commit": commit(), "measured": datetime.now(UTC).isoformat(timespec="seconds")}
+
+
+def commit() -> str:
+    """Return the commit of the working tree, with a + if the package differs from it."""
+    head = _git("rev-parse", "--short=12", "HEAD")
+    return head + "+" if _git("status", "--porcelain", "--", "glassgate") else head
+
+
+def code() -> str:
+    """Return a hash of the source of the package, without `ABOVE`."""
+    digest, package = hashlib.sha256(), ROOT / "glassgate"
+    for path in sorted(package.rglob("*.py")):
+        if path.relative_to(package).parts[0] not in ABOVE:
+            digest.update(path.read_bytes())
+    return digest.hexdigest()[:12]
+
+
+def _git(*arguments: str) -> str:
+    done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True)
+    return done.stdout.strip() if done.returncode == 0 else "unknown"
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None

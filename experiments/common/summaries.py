@@ -1,0 +1,33 @@
+"""Summaries of repeated measurements."""
+
+import statistics
+from collections.abc import Sequence
+
+
+def ratios(above: Sequence[float], below: Sequence[float]) -> list[float]:
+    """Return the ratio of each round."""
+    return [a / b for a, b in zip(above, below, strict=True)]
+
+
+def quartiles(values: Sequence[float]) -> tuple[float, float, float]:
+    """Return the lower quartile, the median and the upper quartile.
+
+    Example:
+        >>> quartiles([3.0, 1.0, 2.0])
+        (1.5, 2.0, 2.5)
+    """
+    if len(values) == 1:
+        return values[0], values[0], values[0]
+    low, middle, high = statistics.quantiles(values, n=4, method="inclusive")
+    return low, middle, high
+
+
+def mean_and_deviation(values: Sequence[float], places: int) -> str:
+    """Return the mean and, of several values, the standard deviation as text.
+
+    Example:
+        >>> mean_and_deviation([1.0, 2.0], 2), mean_and_deviation([1.0], 2)
+        ('1.50 ± 0.71', '1.00')
+    """
+    found = [statistics.mean(values), *([statistics.stdev(values)] if len(values) > 1 else [])]
+    return " ± ".join(f"{each:.{places}f}" for each in found)

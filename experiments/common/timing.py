@@ -1,0 +1,28 @@
+"""Processor times of functions in interleaved rounds of one process."""
+
+import time
+from collections.abc import Callable, Sequence
+
+Run = Callable[[], object]
+
+
+def processor_seconds(run: Run, repeats: int = 1) -> float:
+    """Return the processor time of one call, as a mean over calls."""
+    start = time.process_time()
+    for _ in range(repeats):
+        run()
+    return (time.process_time() - start) / repeats
+
+
+def interleaved(runs: Sequence[Run], rounds: int, repeats: int = 1) -> list[list[float]]:
+    """Return the processor times of each function, one per round. All functions run in each round.
+
+    Example:
+        >>> [len(times) for times in interleaved([lambda: 1, lambda: 2], rounds=3)]
+        [3, 3]
+    """
+    times: list[list[float]] = [[] for _ in runs]
+    for _ in range(rounds):
+        for run, own in zip(runs, times, strict=True):
+            own.append(processor_seconds(run, repeats))
+    return times
