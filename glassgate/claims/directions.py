@@ -1,6 +1,5 @@
 """The benefit of a second direction for tagging, and why it is invalid for language models."""
 
-import json
 import statistics
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -16,12 +15,10 @@ from torch.nn import functional as F
 import glassgate as gg
 from glassgate.claims.contestants import hidden_size
 from glassgate.claims.machine import machine
-from glassgate.claims.page import figure, page
+from glassgate.claims.page import figure, page, save
 from glassgate.claims.pictures import Picture, drawing
 from glassgate.tasks.data.tagged import Tagged
 from glassgate.tasks.errors import DataError
-from glassgate.tasks.runs import write as write_file
-from glassgate.tasks.runs import write_json
 
 DIRECTIONS = ("forward", "backward", "both")
 COLOURS = dict(zip(DIRECTIONS, ("#2f86cc", "#e0a010", "#0a9e76"), strict=True))
@@ -273,11 +270,4 @@ def write(measured: dict[str, Any], folder: Path) -> list[Path]:
     ]
     lead = "The same network with equal parameters, reading forward, backward and both ways."
     html = page("Two directions", lead, findings, sections)
-    folder.mkdir(parents=True, exist_ok=True)
-    files = [folder / "directions.html", folder / "directions.json"]
-    write_file(files[0], html.encode())
-    write_json(files[1], json.loads(json.dumps(measured)))
-    for picture in drawn:
-        files.append(folder / f"{picture.name}.svg")
-        write_file(files[-1], picture.standing_alone.encode())
-    return files
+    return save(folder, "directions", html, measured, drawn)

@@ -8,10 +8,8 @@ from glassgate.claims import pictures
 from glassgate.claims.contest import GRADIENT_STEPS, Contest, summary
 from glassgate.claims.exponents import course_of
 from glassgate.claims.machine import machine
-from glassgate.claims.page import figure, page, table
+from glassgate.claims.page import figure, page, save, table
 from glassgate.claims.problems import PROBLEMS
-from glassgate.tasks.runs import write as write_file
-from glassgate.tasks.runs import write_json
 
 GONE = 1e-3
 """A gradient below this fraction of another one is negligible."""
@@ -36,7 +34,6 @@ def write(
         drawn.append(pictures.learning(results, contest.cells))
     if any(row["forget_bias"] is not None for row in rows):
         drawn.append(pictures.forget_bias(rows, gradients, contest.sequences))
-    folder.mkdir(parents=True, exist_ok=True)
     content = {
         "machine": machine(),
         "settings": contest.__dict__,
@@ -46,15 +43,9 @@ def write(
         "gradients": list(gradients),
         "curves": [{k: r[k] for k in ("problem", "cell", "lag", "seed", "forget_bias", "curve")} for r in results],
     }
-    files = [folder / "compare.html", folder / "compare.json"]
-    write_file(files[0], _html(contest, rows, claims, gradients, drawn).encode())
-    write_json(files[1], content)
     for name in pictures.NAMES - {picture.name for picture in drawn}:
         (folder / f"{name}.svg").unlink(missing_ok=True)
-    for picture in drawn:
-        files.append(folder / f"{picture.name}.svg")
-        write_file(files[-1], picture.standing_alone.encode())
-    return files
+    return save(folder, "compare", _html(contest, rows, claims, gradients, drawn), content, drawn)
 
 
 def solved_problems(rows: Sequence[dict[str, Any]]) -> list[str]:

@@ -4,8 +4,11 @@ import base64
 import hashlib
 from collections.abc import Sequence
 from html import escape
+from pathlib import Path
+from typing import Any
 
 from glassgate.claims.pictures import Picture
+from glassgate.tasks.runs import write, write_json
 
 _CSS = """
 :root { color-scheme: light dark; --ink: #1d2530; --paper: #fdfdfb; --faint: #667085; --line: #d9dde3; }
@@ -65,3 +68,14 @@ def page(title: str, lead: str, findings: Sequence[str], sections: Sequence[tupl
         f"<title>{escape(title)}</title><style>{_CSS}</style></head><body><main>"
         f'<h1>{escape(title)}</h1><p>{escape(lead)}</p><ul class="findings">{items}</ul>{body}</main></body></html>\n'
     )
+
+
+def save(folder: Path, name: str, html: str, content: Any, pictures: Sequence[Picture]) -> list[Path]:
+    """Write `name.html`, the figures as `name.json`, and each picture as SVG; return the files."""
+    folder.mkdir(parents=True, exist_ok=True)
+    files = [folder / f"{name}.html", folder / f"{name}.json", *(folder / f"{each.name}.svg" for each in pictures)]
+    write(files[0], html.encode())
+    write_json(files[1], content)
+    for file, picture in zip(files[2:], pictures, strict=True):
+        write(file, picture.standing_alone.encode())
+    return files

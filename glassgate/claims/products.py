@@ -17,10 +17,8 @@ from torch import Tensor, nn
 import glassgate as gg
 from glassgate.claims import lstm_variants
 from glassgate.claims.machine import machine
-from glassgate.claims.page import figure, page, table
+from glassgate.claims.page import figure, page, save, table
 from glassgate.claims.pictures import Picture, drawing
-from glassgate.tasks.runs import write as write_file
-from glassgate.tasks.runs import write_json
 
 LENGTH = 100
 SIZES = ((1, 64), (32, 64), (32, 128), (32, 256))
@@ -203,8 +201,6 @@ def ladder(rows: Sequence[dict[str, Any]]) -> Picture:
 def write(rows: Sequence[dict[str, Any]], folder: Path) -> list[Path]:
     """Write `products.html`, `products.json` and the picture; returns the files."""
     picture = ladder(rows)
-    files = [folder / "products.html", folder / "products.json", folder / "ladder.svg"]
-    folder.mkdir(parents=True, exist_ok=True)
     head = [
         "variant",
         "N",
@@ -240,10 +236,7 @@ def write(rows: Sequence[dict[str, Any]], folder: Path) -> list[Path]:
     ]
     lead = f"One LSTM layer over {LENGTH} steps in float32 on one thread, from its equations to machine code."
     html = page("One product: the ladder", lead, _findings(rows), sections)
-    write_file(files[0], html.encode())
-    write_json(files[1], {"machine": machine(), "rows": list(rows)})
-    write_file(files[2], picture.standing_alone.encode())
-    return files
+    return save(folder, "products", html, {"machine": machine(), "rows": list(rows)}, [picture])
 
 
 def _findings(rows: Sequence[dict[str, Any]]) -> list[str]:
