@@ -120,7 +120,8 @@ def _zeros(count: int) -> "array[int]":
 def sort(ragged: Ragged) -> None:
     """Sort the sequences before the pass that sorts them."""
     layout = ragged.layout
-    native(SORT).run(array("q", (layout.N, layout.steps, *layout.addresses)).buffer_info()[0])
+    arguments = array("q", (layout.N, layout.steps, *layout.addresses))
+    native(SORT).run(arguments.buffer_info()[0])
 
 
 def packed(lengths: Packed) -> Ragged:
