@@ -7,6 +7,7 @@ from glassgate.dynamics.exponents import Lyapunov as Lyapunov
 from glassgate.dynamics.exponents import lyapunov as lyapunov
 from glassgate.dynamics.jacobians import Trajectory as Trajectory
 from glassgate.dynamics.jacobians import jacobian as jacobian
+from glassgate.dynamics.jacobians import survival as survival
 from glassgate.dynamics.jacobians import trajectory as trajectory
 from glassgate.dynamics.matches import Index as Index
 from glassgate.dynamics.matches import Match as Match
@@ -31,5 +32,6 @@ __all__ = [
     "relevance",
     "search",
     "separate",
+    "survival",
     "trajectory",
 ]

@@ -20,7 +20,7 @@ DIRECT = "direct"
 
 @dataclass
 class Tangent:
-    """The derivative of one value (B, n) with respect to the flat state (B, S).
+    """The derivative of one value (B, n) with respect to S numbers, such as the flat state (B, S).
 
     Most values depend on a state unit by unit. That part of the derivative is diagonal; the rest is dense. A derivative
     that is the same for all rows, such as a weight matrix, has B = 1.
@@ -99,17 +99,17 @@ class Linearization:
         input: Tensor,
         d_input: Tensor | None,
         states: Sequence[Tensor],
-        columns: Sequence[slice],
+        d_states: Sequence[Tangent],
         size: int,
         gates: bool = False,
     ) -> tuple[list[Tensor], dict[str, list[Tensor]]]:
-        """The new states, and their derivatives with respect to the flat state.
+        """The new states, and their derivatives with respect to S numbers, such as the flat state.
 
         Args:
             input: (B, H_in).
             d_input: its derivative (B, H_in, S), or None for zero.
             states: (B, W) each.
-            columns: the columns of each state in the flat state.
+            d_states: the derivative of each state.
             size: S.
             gates: whether to split derivatives by the last gate on each path.
 
@@ -117,10 +117,10 @@ class Linearization:
             (B, W) for each state, and (B, W, S) for each state by label: "total", or the gates' names and "direct".
         """
         values = self._values(input, states)
-        start = {name: at.start for name, at in zip(self.equations.state, columns, strict=True)}
+        before = dict(zip(self.equations.state, d_states, strict=True))
         d: dict[Node, dict[str, Tangent]] = {}
         for node in self.equations.nodes:
-            d[node] = tangents = self._tangent(node, values, d, d_input, start, size)
+            d[node] = tangents = self._tangent(node, values, d, d_input, before, size)
             if gates and node in self._gate and tangents:
                 total = Tangent()
                 for part in tangents.values():
@@ -176,13 +176,13 @@ class Linearization:
         values: Mapping[Node, Tensor],
         d: Mapping[Node, dict[str, Tangent]],
         d_input: Tensor | None,
-        start: Mapping[str, int],
+        before: Mapping[str, Tangent],
         size: int,
     ) -> dict[str, Tangent]:
         """The derivative of a node, by label; empty if it is zero."""
         match node.op:
             case "state":
-                return {DIRECT: Tangent({start[node.args[0]]: torch.ones_like(values[node][:1])})}
+                return {DIRECT: before[node.args[0]]}
             case "ih" if d_input is not None:
                 return {DIRECT: Tangent({}, self._row("weight_ih", node.args[0]) @ d_input)}
             case "hh":

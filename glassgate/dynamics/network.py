@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from glassgate.dynamics.linearize import Linearization
+from glassgate.dynamics.linearize import Linearization, Tangent
 from glassgate.engines.contract import Direction
 from glassgate.engines.meaning import current_equations
 from glassgate.engines.reference import advance, linear
@@ -66,13 +66,15 @@ class Network:
     Args:
         operation: the name of the analysis, for error messages.
         layer: a `gg.Recurrent` or a subclass such as `gg.LSTM`, of one direction. Its weights are copied to float64.
+        needs_graph: whether the analysis is impossible for a cell without a graph.
 
     Raises:
         TypeError: `layer` is not a recurrent layer of this package.
         ValueError: the layer has two directions.
+        NotTraceable: a cell has no graph, and the analysis needs one.
     """
 
-    def __init__(self, operation: str, layer: Recurrent) -> None:
+    def __init__(self, operation: str, layer: Recurrent, needs_graph: bool = False) -> None:
         self.operation, self.layer = operation, copied(operation, layer)
         if layer.bidirectional:
             raise ValueError(
@@ -83,7 +85,7 @@ class Network:
         self._directions = self._calls()
         self.slots = tuple(self._slots())
         self.size = self.slots[-1].columns.stop
-        self._linearizations = self._linearized()
+        self._linearizations = self._linearized(needs_graph)
 
     def _calls(self) -> list[Direction]:
         """The cell in eval mode, the weights and the initial states of each layer."""
@@ -98,11 +100,13 @@ class Network:
                 yield Slot(f"layer{layer}.{name}", layer, slice(at, at + state.shape[1]))
                 at += state.shape[1]
 
-    def _linearized(self) -> list[Linearization] | None:
+    def _linearized(self, needs_graph: bool) -> list[Linearization] | None:
         """The graph of the step of each layer; None if a cell has no graph."""
         try:
             graphs = [current_equations(call.cell, "weight_hr" in call.weights) for call in self._directions]
         except NotTraceable as error:
+            if needs_graph:
+                raise
             warnings.warn(
                 f"{self.operation}: this cell has no graph, so derivatives are computed by autograd, one backward pass "
                 f"per number of the state, which is slow. {error}",
@@ -188,6 +192,12 @@ class Network:
         new, parts = self._by_graph(self._linearizations, states, input)
         return new, parts["total"]
 
+    def carried(self, states: Tensor, input: Tensor, differences: Tensor) -> tuple[Tensor, Tensor]:
+        """The next states, (B, S), and the product of their Jacobian with small differences (B, S, K)."""
+        assert self._linearizations is not None
+        new, parts = self._by_graph(self._linearizations, states, input, differences=differences)
+        return new, parts["total"]
+
     def jacobian_by_gate(self, states: Tensor, input: Tensor) -> dict[str, Tensor]:
         """The Jacobian as "total", and its parts by the last gate on a path, and "direct" for no gate.
 
@@ -199,15 +209,25 @@ class Network:
         return self._by_graph(self._linearizations, states, input, gates=True)[1]
 
     def _by_graph(
-        self, layers: Sequence[Linearization], states: Tensor, input: Tensor, gates: bool = False
+        self,
+        layers: Sequence[Linearization],
+        states: Tensor,
+        input: Tensor,
+        gates: bool = False,
+        differences: Tensor | None = None,
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """The next states and their Jacobian as "total"; with `gates` also its parts, see `jacobian_by_gate`."""
+        """The next states and their Jacobian as "total"; with `gates` also its parts, see `jacobian_by_gate`.
+
+        With `differences` (B, S, K), each Jacobian is multiplied by them.
+        """
+        size = self.size if differences is None else differences.shape[2]
         every, by_slot = list[Tensor](), list[dict[str, Tensor]]()  # one per slot
         below, d_below = input, None
         for layer, linearization in enumerate(layers):
             slots = self.slots_of(layer)
             own = [states[:, slot.columns] for slot in slots]
-            new, d_new = linearization.run(below, d_below, own, [slot.columns for slot in slots], self.size, gates)
+            before = [self._tangent(slot, states, differences) for slot in slots]
+            new, d_new = linearization.run(below, d_below, own, before, size, gates)
             parts = [dict(zip(d_new, of_slot, strict=True)) for of_slot in zip(*d_new.values(), strict=True)]
             totals = [{"total": reduce(operator.add, of_slot.values())} for of_slot in parts]
             d_output = totals[0]["total"]
@@ -218,6 +238,13 @@ class Network:
             by_slot += [total | part for total, part in zip(totals, parts, strict=True)]
         labels = dict.fromkeys(label for of_slot in by_slot for label in of_slot)
         return torch.cat(every, 1), {label: self._side_by_side(label, by_slot) for label in labels}
+
+    @staticmethod
+    def _tangent(slot: Slot, states: Tensor, differences: Tensor | None) -> Tangent:
+        """The derivative of one state with respect to the flat state, or to the size of each difference."""
+        if differences is None:
+            return Tangent({slot.columns.start: torch.ones_like(states[:1, slot.columns])})
+        return Tangent({}, differences[:, slot.columns])
 
     @staticmethod
     def _side_by_side(label: str, by_slot: Sequence[dict[str, Tensor]]) -> Tensor:

@@ -1,11 +1,36 @@
 """Draws fixed points in the plane of the first two principal components of trajectories, with matplotlib."""
 
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 STABLE, UNSTABLE, SLOW, PATH = "#0b6e4f", "#c8553d", "#9a8f97", "#b9c4cf"
+
+
+class Plane(NamedTuple):
+    """The plane of the first two principal components of states."""
+
+    centre: Tensor
+    """(S,)."""
+    axes: Tensor
+    """(S, 2)."""
+    explained: Tensor
+    """(2,): the fraction of the variance along each axis."""
+
+    @classmethod
+    def of(cls, states: Tensor) -> "Plane":
+        """The plane of states (B, S)."""
+        centre = states.mean(0)
+        _, singular, basis = torch.linalg.svd(states - centre, full_matrices=False)
+        variances = singular.square() / singular.square().sum().clamp_min(torch.finfo(states.dtype).tiny)
+        return cls(centre, pad(basis, (0, 0, 0, 1))[:2].T, pad(variances, (0, 1))[:2])
+
+    def place(self, states: Tensor) -> Tensor:
+        """The coordinates of states (..., S) in the plane, (..., 2)."""
+        return (states - self.centre) @ self.axes
 
 
 def plot(
@@ -15,14 +40,11 @@ def plot(
     from matplotlib.figure import Figure
 
     visited = trajectories.detach().double()
-    flat = visited.flatten(0, -2)
-    centre = flat.mean(0)
-    _, singular, basis = torch.linalg.svd(flat - centre, full_matrices=False)
-    plane = basis[:2].T
-    explained = (singular.square() / singular.square().sum())[:2]
+    plane = Plane.of(visited.flatten(0, -2))
+    paths = plane.place(visited)
     figure = Figure(figsize=(6, 5), layout="constrained")
     axes = figure.subplots()
-    for sequence in ((visited - centre) @ plane).unbind(1) if visited.dim() == 3 else [(flat - centre) @ plane]:
+    for sequence in paths.unbind(1) if visited.dim() == 3 else [paths]:
         axes.plot(*sequence.T, color=PATH, linewidth=0.6, zorder=1)
     groups = [
         ("stable", STABLE, "o", states[stable]),
@@ -32,18 +54,18 @@ def plot(
     for name, colour, marker, points in groups:
         if len(points):
             label = f"{name} ({len(points)})"
-            x, y = ((points - centre) @ plane).T
+            x, y = plane.place(points).T
             axes.scatter(x, y, c=colour, marker=marker, s=40, label=label, zorder=3)
-    length = 0.12 * float(((flat - centre) @ plane).abs().max())
+    length = 0.12 * float(paths.abs().max())
     for state, jacobian, is_stable in zip(states, jacobians, stable, strict=True):
         values, vectors = torch.linalg.eig(jacobian)
         slowest = vectors[:, values.abs().argmax()].real
-        along = (slowest / slowest.norm().clamp_min(1e-12)) @ plane * length
-        middle = (state - centre) @ plane
+        along = (slowest / slowest.norm().clamp_min(1e-12)) @ plane.axes * length
+        middle = plane.place(state)
         ends = torch.stack([middle - along, middle + along])
         axes.plot(*ends.T, color=STABLE if is_stable else UNSTABLE, linewidth=1.4, zorder=2)
-    axes.set_xlabel(f"first principal component ({explained[0]:.0%} of the variance)")
-    axes.set_ylabel(f"second principal component ({explained[1]:.0%})")
+    axes.set_xlabel(f"first principal component ({plane.explained[0]:.0%} of the variance)")
+    axes.set_ylabel(f"second principal component ({plane.explained[1]:.0%})")
     axes.legend(frameon=False)
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)

@@ -156,6 +156,7 @@ def _part(each: Direction, bits: int, share: float, named: list[int]) -> dict[st
             }
             for name, flow in each.flow.items()
         },
+        "survival": None if each.dynamics is None else each.dynamics.course.tolist(),
     }
 
 

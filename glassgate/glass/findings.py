@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from glassgate.glass.effects import answers, flow, marks, units
+from glassgate.glass.effects import answers, dynamics, flow, marks, units
 from glassgate.glass.effects.effect import Effect
 from glassgate.glass.study import Study
 
@@ -218,6 +218,38 @@ RULES = (
         unit="log2 of the half-life in steps",
     ),
     Rule(
+        "lasting differences",
+        "dynamics",
+        "A small difference in the state of {direction} shrinks by a factor of e in {steps}.",
+        "The layer remembers its past for longer than with fresh weights.",
+        dynamics.lasting_differences,
+        FRESH,
+        1.0,
+        unit="log2 of the time constant in steps",
+    ),
+    Rule(
+        "growing differences",
+        "dynamics",
+        "A small difference in the state of {direction} grows by {percent} % per step.",
+        "The layer is chaotic on these steps: its states depend on tiny differences in the past.",
+        dynamics.growing_differences,
+        FRESH,
+        0.05,
+        0.05,
+        "nats per step",
+    ),
+    Rule(
+        "stable points",
+        "dynamics",
+        "{direction} has {count} stable fixed points under its mean input.",
+        "Its state stays at any of them while the input is near its mean: each can store a memory.",
+        dynamics.stable_points,
+        FRESH,
+        0.5,
+        1.5,
+        "stable fixed points",
+    ),
+    Rule(
         "vanishing gradient",
         "flow",
         "The gradient of {direction} is under 1 % after {reach} ({before} before training).",
@@ -258,14 +290,18 @@ def findings(study: Study) -> list[Finding]:
     """The findings of a study, in the order of the rules."""
     all_findings: list[Finding] = []
     for rule in RULES:
-        large = [(each, limit) for each in rule.measure(study) if each.value > (limit := threshold(study, rule, each))]
-        significant = [(low, each, limit) for each, limit in large if (low := each.interval().low) > limit]
-        significant.sort(key=lambda row: row[2] - row[0])
-        for low, effect, limit in significant[: rule.most]:
+        for effect, low, limit in significant(study, rule):
             evidence = f"{rule.unit}: {effect.value:.2g}; lower end of the interval: {low:.2g}; threshold: {limit:.2g}"
             sentence, meaning = rule.sentence.format(**effect.words), rule.meaning.format(**effect.words)
             all_findings.append(Finding(rule.name, rule.section, sentence, meaning, evidence, rule.fault, effect.unit))
     return all_findings
+
+
+def significant(study: Study, rule: Rule) -> list[tuple[Effect, float, float]]:
+    """The effects of a rule that exceed their thresholds, the lower ends of their intervals, and the thresholds."""
+    large = [(each, limit) for each in rule.measure(study) if each.value > (limit := threshold(study, rule, each))]
+    found = [(each, low, limit) for each, limit in large if (low := each.interval().low) > limit]
+    return sorted(found, key=lambda row: row[2] - row[1])[: rule.most]
 
 
 def threshold(study: Study, rule: Rule, effect: Effect) -> float:

@@ -10,6 +10,7 @@ from glassgate.glass.effects.answers import answers
 from glassgate.glass.findings import RULES, Finding, findings
 from glassgate.glass.maps import connectivity, gates
 from glassgate.glass.reading import text
+from glassgate.glass.stability import stability
 from glassgate.glass.step import cell
 from glassgate.glass.study import Direction, Study
 
@@ -225,6 +226,7 @@ _MAKERS: Sequence[Callable[[Study], Section]] = (
     _saturation,
     _memory,
     _flow,
+    stability,
     connectivity,
     _causes,
     gates,

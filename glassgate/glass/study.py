@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from glassgate.glass import measures
 from glassgate.glass.diagrams.values import wires
+from glassgate.glass.dynamics import Dynamics
 from glassgate.glass.measures import Memory, Saturation, ranges
 from glassgate.glass.places import Places
 from glassgate.glass.recorded import Recorded
@@ -139,6 +140,7 @@ class Direction:
         left: the fraction of each state that a step keeps, (S, H), and whether it is along the state's own path
         wires: the other values on the wires of the cell's diagram, (S, H) or (S, 1), by the diagram's names; the norm
             of the input
+        dynamics: None if they were not computed
     """
 
     label: str
@@ -154,6 +156,7 @@ class Direction:
     left: dict[str, tuple[np.ndarray, bool]]
     wires: dict[str, np.ndarray] = field(default_factory=dict)
     flow: dict[str, Flow] = field(default_factory=dict)
+    dynamics: Dynamics | None = None
 
     @property
     def forgets(self) -> list[str]:

@@ -287,7 +287,7 @@ def test_thresholds_are_computed_once() -> None:
 
 
 def test_every_finding_has_a_plot_and_a_meaning() -> None:
-    sections = {"text", "saturation", "memory", "flow", "gates", "causes", "training"}
+    sections = {"text", "saturation", "memory", "flow", "dynamics", "gates", "causes", "training"}
     assert {rule.section for rule in RULES} <= sections
     for change in (bias(1, 9.0), bias(0, -30.0), dead, twins):
         for each in findings(study(change)):

@@ -22,6 +22,7 @@ from glassgate.tasks.errors import DataError, OptionError
 from glassgate.tasks.progress import Progress
 from glassgate.tasks.report.answers import visible
 from glassgate.tasks.report.causes import causes
+from glassgate.tasks.report.dynamics import add_dynamics
 from glassgate.tasks.report.questions import Questions, questions_of
 from glassgate.tasks.report.relevance import relevances
 from glassgate.tasks.runs import Run
@@ -266,16 +267,20 @@ def study(
     tick("reading with fresh weights")
     untrained = _untrained(task, task.options.seed)
 
-    def control(number: int) -> list[Direction]:
+    def control(number: int, with_dynamics: bool = False) -> list[Direction]:
         fresh = _untrained(task, task.options.seed + number)
         with torch.no_grad(), gg.record(fresh, first=True) as tape:
             questions.run(fresh, together)
-        return directions(tape, LAYER, brief=True)
+        found = directions(tape, LAYER, brief=True)
+        if with_dynamics:
+            add_dynamics(found, tape, LAYER)
+        return found
 
+    no_dynamics = add_dynamics(parts, tape, LAYER)
     made.control = control
-    made.controls = [control(number) for number in range(CONTROLS)]
+    made.controls = [control(number, not no_dynamics) for number in range(CONTROLS)]
     made.subtitle = described(made, task.name)
-    made.notes = [each.note for each in excerpts if each.note]
+    made.notes = [note for note in (*(each.note for each in excerpts), no_dynamics) if note]
     layer = getattr(network, LAYER)
     made.diagrams = diagrams(layer)
     lengths = [len(each.steps) for each in passages]

@@ -1,0 +1,69 @@
+"""The dynamics of one direction of one layer: how long small differences survive, and its fixed points."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Points:
+    """The fixed points under the mean of the inputs, in the plane of the visited states' principal components.
+
+    Attributes:
+        places: (K, 2)
+        stable: (K,)
+        time_constants: the slowest time constant of each point in steps, (K,)
+        visited: the states after each step of the windows, (L, N, 2)
+        explained: the fraction of the variance of the visited states along each axis, (2,)
+    """
+
+    places: np.ndarray
+    stable: np.ndarray
+    time_constants: np.ndarray
+    visited: np.ndarray
+    explained: np.ndarray
+
+    @property
+    def several(self) -> bool:
+        """Whether several points are stable."""
+        return int(self.stable.sum()) > 1
+
+    @property
+    def slowest(self) -> float | None:
+        """The slowest time constant of a stable point in steps; None without a stable point."""
+        return float(self.time_constants[self.stable].max()) if self.stable.any() else None
+
+
+@dataclass(frozen=True)
+class Dynamics:
+    """The dynamics of one direction of one layer, in N windows of L steps of its inputs.
+
+    Attributes:
+        survival: the fraction of a small random difference of the states that is left after each step, (L, N)
+        size: S, the number of state variables
+        search: finds the fixed points; None if S is too large for the search
+    """
+
+    survival: np.ndarray
+    size: int
+    search: Callable[[], Points] | None = None
+
+    @cached_property
+    def points(self) -> Points | None:
+        """The fixed points, searched on first use, because untrained networks seldom need them."""
+        return self.search() if self.search else None
+
+    @cached_property
+    def exponents(self) -> np.ndarray:
+        """The largest Lyapunov exponent in each window, (N,): the growth per step over its second half."""
+        logs = np.log(np.maximum(self.survival, np.finfo(float).tiny))
+        half = len(logs) // 2
+        return np.asarray((logs[-1] - logs[half - 1]) / (len(logs) - half))
+
+    @cached_property
+    def course(self) -> np.ndarray:
+        """Median, 10 % and 90 % quantiles of the survival over windows, after 0, 1, ... steps, (3, L + 1)."""
+        whole = np.vstack([np.ones(self.survival.shape[1]), self.survival])
+        return np.asarray(np.quantile(whole, (0.5, 0.1, 0.9), axis=1))

@@ -1,0 +1,73 @@
+"""Effects of the dynamics: differences that last or grow, and several stable fixed points."""
+
+import math
+from collections.abc import Iterator
+from functools import partial
+
+import numpy as np
+
+from glassgate.glass import spread
+from glassgate.glass.dynamics import Dynamics
+from glassgate.glass.effects.effect import Effect
+from glassgate.glass.figures import steps
+from glassgate.glass.spread import Interval
+from glassgate.glass.study import Direction, Study
+
+MAX_TIME_CONSTANT = 1000.0
+"""The largest time constant in steps that windows of some dozen steps can show."""
+# The minimum number of windows for an estimate of the spread.
+_MIN_WINDOWS = 4
+
+
+def time_constant(exponent: float) -> float:
+    """The number of steps in which a small difference shrinks by a factor of e.
+
+    Example:
+        >>> time_constant(-0.5), time_constant(0.1)
+        (2.0, 1000.0)
+    """
+    return min(MAX_TIME_CONSTANT, -1 / exponent) if exponent < 0 else MAX_TIME_CONSTANT
+
+
+def lasting_differences(study: Study) -> Iterator[Effect]:
+    """Time constant of small differences of the state: minus one over the largest Lyapunov exponent."""
+    for each, dynamics in _measured(study):
+        constant = time_constant(float(dynamics.exponents.mean()))
+        lasts = f"over {steps(constant)}" if constant == MAX_TIME_CONSTANT else steps(constant)
+        yield Effect(
+            each.label, math.log2(constant), partial(_of_constant, dynamics), {"direction": each.label, "steps": lasts}
+        )
+
+
+def _of_constant(dynamics: Dynamics) -> Interval:
+    return Interval(*(math.log2(time_constant(end)) for end in exponent_interval(dynamics)))
+
+
+def growing_differences(study: Study) -> Iterator[Effect]:
+    """Largest Lyapunov exponent."""
+    for each, dynamics in _measured(study):
+        value = float(dynamics.exponents.mean())
+        words = {"direction": each.label, "percent": f"{100 * math.expm1(value):.0f}"}
+        yield Effect(each.label, value, partial(exponent_interval, dynamics), words)
+
+
+def stable_points(study: Study) -> Iterator[Effect]:
+    """Number of stable fixed points under the mean input, if there are several."""
+    for each in study.directions:
+        points = each.dynamics and each.dynamics.points
+        if points and points.several:
+            number = int(points.stable.sum())
+            words = {"direction": each.label, "count": str(number)}
+            yield Effect(each.label, number, partial(Interval, number, number), words)
+
+
+def exponent_interval(dynamics: Dynamics) -> Interval:
+    """The interval of the mean exponent over windows."""
+    return spread.of_mean(dynamics.exponents, np.arange(len(dynamics.exponents)))
+
+
+def _measured(study: Study) -> Iterator[tuple[Direction, Dynamics]]:
+    """The directions with enough windows."""
+    for each in study.directions:
+        if each.dynamics is not None and len(each.dynamics.exponents) >= _MIN_WINDOWS:
+            yield each, each.dynamics

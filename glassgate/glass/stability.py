@@ -1,0 +1,189 @@
+"""The section Dynamics of a report: how long small differences survive, and the fixed points."""
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from glassgate.glass.blocks import Section, by_part, figure
+from glassgate.glass.dynamics import Dynamics, Points
+from glassgate.glass.effects.dynamics import exponent_interval, time_constant
+from glassgate.glass.figures import Figure, count, percent, steps
+from glassgate.glass.findings import RULES, significant
+from glassgate.glass.gradients import GONE, reach
+from glassgate.glass.study import Direction, Study
+from glassgate.glass.svg import Axis, Plot
+
+_NONE = "\N{EN DASH}"
+# The smallest fraction that the plot of the survival shows.
+_LOWEST = 1e-6
+
+
+def stability(study: Study) -> Section:
+    """The largest exponent, the survival of small differences and the fixed points of each direction."""
+    different = {each.key for rule in RULES if rule.section == "dynamics" for each, *_ in significant(study, rule)}
+
+    def block(each: Direction) -> str:
+        if each.dynamics is None:
+            return ""
+        untrained = _untrained(study, each.label)
+        verdict = (
+            "At least one of these measures exceeds its threshold over the untrained networks; see the findings."
+            if each.label in different
+            else "No measure exceeds its threshold over the untrained networks."
+        )
+        table = f'<div class="scroll" tabindex="0">{_table(each.dynamics, untrained)}</div>'
+        plots = figure(_survival(each.dynamics, untrained)) + _points(each.dynamics)
+        return f'<div class="measures">{table}<p class="source">{verdict}</p></div>{plots}'
+
+    key = (
+        '<p class="key"><span><i class="flow"></i>trained: median and 10 to 90 % over windows</span> '
+        '<span><i class="before"></i>untrained networks</span></p>'
+    )
+    lede = (
+        "Each layer and direction as a dynamical system along windows of its own inputs, compared with the same "
+        "network with fresh weights. The plot shows the part of a small random change of the state that is left after "
+        "k steps, and the largest Lyapunov exponent is its growth per step in the second half. At a fixed point the "
+        "state does not change while the input is constant, here the mean input. After Sussillo and Barak 2013 and "
+        "Vogt et al. 2020."
+    )
+    body = by_part(study, block, "row dynamics")
+    return Section("dynamics", "Dynamics", lede, body and key + body)
+
+
+def _untrained(study: Study, label: str) -> list[Dynamics]:
+    return [each.dynamics for fresh in study.controls for each in fresh if each.label == label and each.dynamics]
+
+
+def _table(trained: Dynamics, untrained: Sequence[Dynamics]) -> str:
+    over = f"over {len(trained.survival)}"
+    rows = [
+        _row("largest exponent, nats per step", _with_interval(trained), list(map(_exponent, untrained))),
+        _row("time constant, steps", _number(_constant(trained)), list(map(_constant, untrained))),
+        _row("less than 1 % is left, steps", _or(over, _horizon(trained)), list(map(_horizon, untrained)), over),
+    ]
+    if trained.points is not None:
+        compared = untrained if trained.points.several else []
+        fresh = [each.points for each in compared if each.points is not None]
+        rows += [_row(name, _or(_NONE, of(trained.points)), list(map(of, fresh))) for name, of in _OF_POINTS.items()]
+    head = '<th></th><th class="num">trained</th><th class="num">untrained</th>'
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+
+
+def _row(name: str, trained: str, untrained: Sequence[float | None], unknown: str = _NONE) -> str:
+    known = [each for each in untrained if each is not None]
+    ends = dict.fromkeys(map(_number, (min(known), max(known)))) if known else [unknown]
+    return f'<tr><th>{name}</th><td class="num">{trained}</td><td class="num">{" to ".join(ends)}</td></tr>'
+
+
+def _exponent(each: Dynamics) -> float:
+    return float(each.exponents.mean())
+
+
+def _constant(each: Dynamics) -> float:
+    return time_constant(_exponent(each))
+
+
+def _with_interval(each: Dynamics) -> str:
+    if len(each.exponents) < 2:
+        return _number(_exponent(each))
+    return f"{_number(_exponent(each))} ({' to '.join(map(_number, exponent_interval(each)))})"
+
+
+_OF_POINTS: dict[str, Callable[[Points], float | None]] = {
+    "fixed points": lambda points: len(points.stable),
+    "stable fixed points": lambda points: int(points.stable.sum()),
+    "slowest time constant of a stable point, steps": lambda points: points.slowest,
+}
+
+
+def _horizon(each: Dynamics) -> int | None:
+    """The number of steps after which less than 1 % of a difference is left; None if more is left at the end."""
+    return reach(range(len(each.course[0])), each.course[0])
+
+
+def _or(unknown: str, value: float | None) -> str:
+    return unknown if value is None else _number(value)
+
+
+def _number(value: float) -> str:
+    """A number with two significant digits, or whole from 100 on.
+
+    Example:
+        >>> _number(0.1234), _number(3), _number(1234.5), _number(float("inf"))
+        ('0.12', '3', '1,234', 'infinite')
+    """
+    if math.isinf(value):
+        return "infinite"
+    words = f"{value:,.0f}" if abs(value) >= 100 else f"{value:.2g}"
+    return words.replace("-", "\N{MINUS SIGN}")
+
+
+def _survival(trained: Dynamics, untrained: Sequence[Dynamics]) -> Figure:
+    lags, (median, low, high) = list(range(trained.course.shape[1])), trained.course
+    gone, last = _horizon(trained), lags[-1]
+    sentence = (
+        f"Of a small difference, less than 1 % is left after {steps(gone)}"
+        if gone
+        else (f"Of a small difference, {percent(float(median[-1]))} is left after {steps(last)}")
+    )
+    before = [_horizon(each) for each in untrained]
+    if untrained:
+        known = [each for each in before if each is not None]
+        more = f"in {len(before) - len(known)} of {len(before)} untrained networks more than 1 % is left at the end"
+        within = f"in untrained networks after {min(known)} to {max(known)}" if known else ""
+        sentence += "; " + "; ".join(each for each in (within, more if len(known) < len(before) else "") if each)
+    sentence += f" (median of {count(trained.survival.shape[1], 'window', 'windows')})."
+    curves = np.concatenate([trained.course.ravel(), *(each.course[0] for each in untrained)])
+    bottom = 10 ** math.floor(math.log10(max(_LOWEST, min(0.1, float(curves.min())))))
+    top = max(1.0, 10 ** math.ceil(math.log10(float(curves.max()))))
+    plot = Plot(Axis(0, last, "steps k"), Axis(bottom, top, "fraction left", log=True), 490, 280, sentence)
+    if bottom < GONE:
+        plot.rule(0, GONE, last, GONE)
+        plot.text(last, GONE, "1 %", anchor="end", up=4)
+    for each in untrained:
+        plot.line(lags, _above(each.course[0], bottom), "before")
+    plot.band(lags, low.tolist(), high.tolist(), "flow")
+    plot.line(lags, _above(median, bottom), "flow")
+    return Figure(plot.svg(), sentence)
+
+
+def _above(curve: np.ndarray, bottom: float) -> list[float]:
+    """A curve that ends where it leaves the plot."""
+    return np.where(curve < bottom, np.nan, curve).tolist()
+
+
+def _points(trained: Dynamics) -> str:
+    if trained.points is None:
+        return (
+            f'<p class="source">The page has no fixed points of {trained.size} state variables, because their search '
+            "takes longer than the rest of the page; <code>gg.dynamics.fixed_points</code> finds them.</p>"
+        )
+    return figure(_plane(trained.points))
+
+
+def _plane(points: Points) -> Figure:
+    stable = int(points.stable.sum())
+    sentence = (
+        f"{count(len(points.stable), 'fixed point', 'fixed points')} under the mean input, {stable} stable (filled)"
+    )
+    sentence += "" if points.slowest is None else f"; the slowest takes {steps(points.slowest)} per factor of e"
+    sentence += f". The plane has {percent(float(points.explained.sum()))} of the variance of the visited states."
+    every = np.concatenate([points.visited.reshape(-1, 2), points.places])
+    (left, bottom), (right, top) = every.min(0), every.max(0)
+    room = 0.08 * max(right - left, top - bottom, 1e-6)
+    plot = Plot(
+        Axis(left - room, right + room, "first principal component of the states"),
+        Axis(bottom - room, top + room, "second principal component"),
+        490,
+        280,
+        sentence,
+    )
+    for path in points.visited.transpose(1, 2, 0):
+        x, y = path.tolist()
+        plot.line(x, y, "path")
+    for kind, chosen in (("unstable", ~points.stable), ("stable", points.stable)):
+        x, y = points.places[chosen].T.tolist()
+        plot.dots(x, y, kind, 5, units=False)
+    plot.legend([("path", "visited states")])
+    return Figure(plot.svg(), sentence)

@@ -1,0 +1,89 @@
+"""The dynamics of each layer and direction of a network, along windows of the sequences that it reads."""
+
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+import torch
+from torch import Tensor
+
+import glassgate as gg
+from glassgate.dynamics.explanations import NotTraceable
+from glassgate.dynamics.plot import Plane
+from glassgate.glass.dynamics import Dynamics, Points
+from glassgate.glass.gradients import evenly
+from glassgate.glass.recorded import Recorded
+from glassgate.glass.study import Direction
+
+# Windows, and the range of their length in steps.
+_WINDOWS = 6
+_FEWEST_STEPS, _MOST_STEPS = 8, 24
+# Small differences that are carried through each window.
+_DIFFERENCES = 8
+# States from which fixed points are searched, the steps of the search, and the maximum number of state variables.
+_STARTS = 16
+_SEARCH_STEPS = 50
+_MOST_VARIABLES = 128
+
+
+def add_dynamics(directions: Sequence[Direction], tape: Recorded, layer: str) -> str:
+    """Fill in the dynamics of the directions of a recorded layer.
+
+    Args:
+        directions: in the order of the recording
+        tape: a recording of the layer
+        layer: the layer's name in the network
+
+    Returns:
+        The reason why there are none; empty if there are some.
+    """
+    label, call, _ = next(part for part in tape.parts() if part[0].startswith(f"{layer}."))
+    steps = call.layout.by_step(call.steps.data.detach())
+    windows = _windows(steps, tape.inside(label).sum(0).tolist())
+    if windows is None:
+        return f"dynamics: the page has none, since they need sequences of at least {_FEWEST_STEPS} steps."
+    try:
+        with gg.engine("reference"), torch.no_grad():
+            for each, part in zip(directions, gg.dynamics.separate(call.layer, windows), strict=True):
+                each.dynamics = _dynamics(part.layer, part.inputs)
+    except NotTraceable as error:
+        return f"dynamics: the page has none, since the cell has no graph. {error}"
+    return ""
+
+
+def _windows(steps: Tensor, lengths: Sequence[int]) -> Tensor | None:
+    """Windows of equal length, (L, N, H_in), of sequences (T, P, H_in): the longest of which there are enough."""
+    longest = min(_MOST_STEPS, max(lengths))
+    sizes = range(longest, _FEWEST_STEPS - 1, -1)
+    size = next((size for size in sizes if sum(each // size for each in lengths) >= _WINDOWS), longest)
+    if size < _FEWEST_STEPS:
+        return None
+    places = [(row, at) for row, length in enumerate(lengths) for at in range(0, length - size + 1, size)]
+    return torch.stack(
+        [steps[at : at + size, row] for row, at in (places[k] for k in evenly(len(places), _WINDOWS))], 1
+    )
+
+
+def _dynamics(layer: gg.Recurrent, inputs: Tensor) -> Dynamics:
+    survival = gg.dynamics.survival(layer, inputs, differences=_DIFFERENCES)
+    *_, states = layer(inputs, return_states=True)
+    visited = torch.cat([states[f"layer0.forward.{name}"] for name in layer.cell.state], -1)
+    size = visited.shape[2]
+    return Dynamics(
+        np.asarray(survival), size, partial(_points, layer, inputs, visited) if size <= _MOST_VARIABLES else None
+    )
+
+
+def _points(layer: gg.Recurrent, inputs: Tensor, visited: Tensor) -> Points:
+    flat = visited.flatten(0, 1)
+    starts = flat[list(evenly(len(flat), _STARTS))]
+    with gg.engine("reference"), torch.no_grad():
+        found = gg.dynamics.fixed_points(layer, inputs.flatten(0, 1).mean(0), starts, steps=_SEARCH_STEPS)
+    plane = Plane.of(flat)
+    return Points(
+        np.asarray(plane.place(found.states)),
+        np.asarray(found.stable),
+        np.asarray(found.time_constants.amax(1)),
+        np.asarray(plane.place(visited)),
+        np.asarray(plane.explained),
+    )
