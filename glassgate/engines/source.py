@@ -12,7 +12,7 @@ def source(cell: Cell, engine: str = "cpu", *, projected: bool = False) -> str:
 
     Args:
         cell: the cell.
-        engine: the engine; "cpu" prints Numba, "triton" prints Triton for training without lengths and resets.
+        engine: the engine; "cpu" prints Python, "triton" prints Triton for training without lengths and resets.
         projected: whether the output goes through `weight_hr`.
 
     Returns:

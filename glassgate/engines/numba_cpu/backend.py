@@ -1,4 +1,4 @@
-"""The CPU backend. It imports Numba with the first kernel."""
+"""The CPU backend. It imports llvmlite with the first kernel."""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class CPU:
-    """`Backend` for the CPU: fused loops, generated as Numba code."""
+    """`Backend` for the CPU: fused loops, compiled by LLVM."""
 
     costs = COSTS
 

@@ -29,8 +29,8 @@ def path_of(text: str, *properties: object) -> Path:
 
 @cache
 def _tools() -> str:
-    """The versions of Numba and LLVM, and the contents of the files that translate a text to machine code."""
-    digest = hashlib.sha256(f"{version('numba')} {version('llvmlite')}".encode())
+    """The version of LLVM, and the contents of the files that translate a text to machine code."""
+    digest = hashlib.sha256(version("llvmlite").encode())
     here = Path(__file__).parent
     translators = [here / f"{name}.py" for name in ("compile", "namespace", "runtime", "atomics")]
     for source in (*translators, *sorted(here.glob("simd/*.py"))):

@@ -1,23 +1,20 @@
-"""The text of a kernel to machine code. Numba and LLVM translate it where the cache does not have it yet."""
+"""Compiles the text of a kernel to machine code, unless the cache has it."""
 
 import ctypes
 import gc
-import linecache
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import cache, partial
-from typing import Any
+from functools import cache
 
 import llvmlite.binding as llvm
+from llvmlite import ir
 
 from glassgate.engines.numba_cpu.cache import MachineCode, path_of, read, write
 from glassgate.engines.numba_cpu.processor import Processor
 
-_KIND = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
-_unused = (ctypes.c_int64 * 2)()
-_UNUSED = ctypes.addressof(_unused)
+KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_int64)
 
 
 class Function:
@@ -25,7 +22,7 @@ class Function:
 
     def __init__(self, address: int, name: str) -> None:
         self.address, self.name = address, name
-        self.run: Callable[[int], object] = partial(_KIND(address), _UNUSED, _UNUSED)
+        self.run: Callable[[int], None] = KERNEL(address)
 
     def __call__(self, arguments: int) -> None:
         self.run(arguments)
@@ -44,12 +41,12 @@ def compiled(text: str, name: str, bits: int, processor: Processor) -> Function:
         with _collecting_no_garbage():
             code = _translate(text, name, bits, processor)
         write(path, code)
-    return _load(code, name)
+    return load(code, name)
 
 
 @contextmanager
 def _collecting_no_garbage() -> Iterator[None]:
-    """Garbage collection would take a sixth of the compile time and find almost nothing to free."""
+    """Garbage collection would take a part of the compile time and find almost nothing to free."""
     collects = gc.isenabled()
     gc.disable()
     try:
@@ -60,61 +57,54 @@ def _collecting_no_garbage() -> Iterator[None]:
 
 
 def _translate(text: str, name: str, bits: int, processor: Processor) -> MachineCode:
-    from numba import types
-    from numba.core.compiler import Flags, compile_extra
-    from numba.core.compiler_lock import global_compiler_lock
-
     from glassgate.engines.numba_cpu.namespace import names
+    from glassgate.engines.numba_cpu.simd.translate import translated
 
-    file = f"<glassgate {name}>"
-    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
     if processor.tiles and "microkernel" in text:
         # A thread without contents in its tile registers is quicker to be switched.
         text += "    _release_registers()\n"
-    namespace = names(text, bits, processor)
-    exec(compile(text, file, "exec"), namespace)
-    flags: Any = Flags()
-    flags.error_model = "numpy"
-    flags.no_compile = flags.no_cpython_wrapper = flags.no_cfunc_wrapper = True
-    with global_compiler_lock:
-        result: Any = compile_extra(*_contexts(), namespace[name], (types.int64,), types.void, flags, {})
-        module = llvm.parse_bitcode(result.library.emit_bitcode())
-    return MachineCode(result.fndesc.llvm_func_name, _target().emit_object(module))
+    return machine_code(translated(text, name, names(text, bits, processor)))
+
+
+def machine_code(module: ir.Module) -> MachineCode:
+    """The machine code of a module for this processor. Its function has the name of the module."""
+    target = target_machine()
+    # The loader stores the addresses of external functions after the data. Without data it has no memory for them.
+    ir.GlobalVariable(module, ir.IntType(64), f"{module.name}.data").linkage = "common"
+    module.globals[f"{module.name}.data"].initializer = ir.IntType(64)(0)
+    module.triple, module.data_layout = target.triple, str(target.target_data)
+    parsed = llvm.parse_assembly(str(module))
+    parsed.verify()
+    options = llvm.create_pipeline_tuning_options(speed_level=3)
+    options.loop_vectorization = options.slp_vectorization = True
+    passes = llvm.create_pass_builder(target, options)
+    passes.getModulePassManager().run(parsed, passes)
+    return MachineCode(module.name, target.emit_object(parsed))
 
 
 @cache
-def _contexts() -> tuple[Any, Any]:
-    """What `njit` uses to type and translate a function, but without its machine code: `_target` emits ours."""
-    from numba.core.registry import cpu_target
+def target_machine(name: str = "", features: str = "") -> llvm.TargetMachine:
+    """A processor, by default this one, with constants at a short distance from the code.
 
-    target: Any = cpu_target
-    return target.typing_context, target.target_context.with_aot_codegen("glassgate", cpu_name="host")
-
-
-@cache
-def _target() -> llvm.TargetMachine:
-    """This processor, with constants at a short distance from the code.
-
-    Numba's machine code may be at any distance: it loads the address of each constant, and spills most constants.
+    Args:
+        name: the name of the processor for LLVM.
+        features: its instruction sets, e.g. "+avx2,+fma".
     """
-    from numba.core import config
-
-    named: Any = config
-    name = named.CPU_NAME or llvm.get_host_cpu_name()
-    features = named.CPU_FEATURES or llvm.get_host_cpu_features().flatten()
+    machine()
+    name, features = name or llvm.get_host_cpu_name(), features or llvm.get_host_cpu_features().flatten()
     target = llvm.Target.from_default_triple()
     return target.create_target_machine(name, features, opt=3, reloc="pic", codemodel="small")
 
 
 @cache
 def machine() -> llvm.TargetMachine:
-    """What the loader of machine code asks for."""
+    """The target machine that the loader of machine code takes."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     return llvm.Target.from_default_triple().create_target_machine()
 
 
-def _load(kernel: MachineCode, name: str) -> Function:
+def load(kernel: MachineCode, name: str) -> Function:
     """Load a kernel where Ctrl-C cannot interrupt it: LLVM ends the process if partly loaded code is deleted."""
     if threading.current_thread() is not threading.main_thread():
         return _loaded(kernel, name)

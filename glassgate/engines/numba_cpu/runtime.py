@@ -2,19 +2,12 @@
 
 from typing import Any
 
-import numba
-import numba.extending
 from llvmlite import ir
-from numba import types
-from numba.core import cgutils
 
 from glassgate.engines.numba_cpu.simd.addresses import flags, words
-
-intrinsic: Any = numba.extending.intrinsic
-inline: Any = numba.njit(forceinline=True, error_model="numpy")
+from glassgate.engines.numba_cpu.simd.instructions import INT8, INT32, INT64, at, call, instruction
 
 
-@inline
 def shape_of_tiles(rows, most_rows, room):
     """The number of rows of a tile, so that all tiles are about equal, and the number of blocks of a tile."""
     high = max(1, rows)
@@ -27,13 +20,11 @@ def shape_of_tiles(rows, most_rows, room):
     return high, wide
 
 
-@inline
 def rows_of_tile(rows, most_rows):
     """The number of rows of the next tile, for products of many rows."""
     return most_rows if rows >= most_rows else min(rows, 2)
 
 
-@inline
 def blocks_of_tile(blocks, most_rows, room):
     """The number of blocks of a tile, for products of many rows."""
     wide = 4
@@ -42,20 +33,17 @@ def blocks_of_tile(blocks, most_rows, room):
     return wide
 
 
-@inline
 def point(pointers, first, last, base, pitch):
     """Write the addresses of the rows `first` to `last`, which are `pitch` bytes apart."""
     for rank in range(first, last):
         pointers[rank] = base + rank * pitch
 
 
-@inline
 def is_reset(resets, row):
     """Whether the state is reset before this step."""
     return resets != 0 and flags(resets)[row] != 0
 
 
-@inline
 def locate(pointers, first, last, row, resets, rows, pitch, start, size, initial, restart):
     """Write the addresses of a state before a step: in the previous step, the initial or the restart state."""
     for rank in range(first, last):
@@ -67,21 +55,12 @@ def locate(pointers, first, last, row, resets, rows, pitch, start, size, initial
             pointers[rank] = rows + (start + rank) * pitch
 
 
-@intrinsic
-def _prefetch(context: Any, address: Any) -> Any:
+@instruction(INT64)
+def _prefetch(builder, address):
     """Prefetch the cache line at an address."""
-
-    def code(context, builder, sig, args):
-        pointer, flag = ir.IntType(8).as_pointer(), ir.IntType(32)
-        kind = ir.FunctionType(ir.VoidType(), [pointer, flag, flag, flag])
-        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
-        builder.call(function, [builder.inttoptr(args[0], pointer), flag(0), flag(3), flag(1)])
-        return context.get_dummy_value()
-
-    return types.void(types.int64), code
+    call(builder, "llvm.prefetch.p0", ir.VoidType(), at(builder, address, INT8), INT32(0), INT32(3), INT32(1))
 
 
-@inline
 def fetch(rows, pitch, count, columns, width, size):
     """Prefetch `size` bytes at the same offset in each column of some rows. Columns are `width` bytes apart."""
     for row in range(count):
@@ -90,7 +69,6 @@ def fetch(rows, pitch, count, columns, width, size):
                 _prefetch(rows + row * pitch + column * width + byte)
 
 
-FUNCTIONS: dict[str, Any] = {
-    f.__name__: f for f in (words, flags, shape_of_tiles, rows_of_tile, blocks_of_tile, point, fetch, locate, is_reset)
-}
+_FUNCTIONS = shape_of_tiles, rows_of_tile, blocks_of_tile, point, fetch, locate, is_reset
+FUNCTIONS: dict[str, Any] = {"words": words, "flags": flags} | {f.__name__: f for f in _FUNCTIONS}
 """The names that a kernel imports."""

@@ -120,7 +120,7 @@ def _namespace(text: str) -> dict[str, Any]:
         "LANES": LANES,
         "BYTES": BYTES,
         **{f.__name__: f for f in (words, load, store, keep, put_total, is_reset, point, locate)},
-        "shape_of_tiles": namespace.runtime.shape_of_tiles.py_func,
+        "shape_of_tiles": namespace.runtime.shape_of_tiles,
         "fill": lambda number: np.full(LANES, float(number)),
         "number": lambda address: _numbers(address, 0, 1)[0],
         "fetch": lambda *_: None,
@@ -151,15 +151,14 @@ class Interpreter:
         namespace = _namespace(text)
         exec(compile(text, f"<interpreted {name}>", "exec"), namespace)
 
-        def run(unused: int, also_unused: int, address: int) -> int:
+        def run(address: int) -> None:
             try:
                 with np.errstate(all="ignore"):
                     namespace[name](address)
             except BaseException as fault:  # must not cross machine code
                 self.faults.append(fault)
-            return 0
 
-        callback = compiling._KIND(run)
+        callback = compiling.KERNEL(run)
         _alive.append(callback)
         return compiling.Function(ctypes.cast(callback, ctypes.c_void_p).value or 0, name)
 

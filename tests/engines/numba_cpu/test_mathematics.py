@@ -1,11 +1,15 @@
 """The functions of a vector: as accurate as torch's, and its NaN and infinity, at every width."""
 
-import numba
+from array import array
+
 import pytest
 import torch
 
+from glassgate.engines.numba_cpu.compile import load, machine_code
 from glassgate.engines.numba_cpu.processor import host
+from glassgate.engines.numba_cpu.simd.addresses import words
 from glassgate.engines.numba_cpu.simd.mathematics import FUNCTIONS
+from glassgate.engines.numba_cpu.simd.translate import translated
 from glassgate.engines.numba_cpu.simd.vector import memory
 
 WIDTHS = [(bits, width * 8 // bits) for bits in (32, 64) for width in (16, 32, 64) if width <= host().width]
@@ -35,24 +39,26 @@ SPECIAL = [
 ]
 
 
+EACH = """
+def each(address):
+    job = words(address)
+    x, y, out, n = job[0], job[1], job[2], job[3]
+    for at in range(0, n, LANES):
+        live = n - at
+        store(out, at, live, function({operands}))
+"""
+
+
 def compiled(function, arguments, bits, lanes):
     """The function over arrays."""
-    V = memory(bits, lanes)
-    load, store = V.load, V.store
-
-    @numba.njit
-    def one(x, out, n):
-        for at in range(0, n, lanes):
-            store(out, at, n - at, function(load(x, at, n - at)))
-
-    @numba.njit
-    def two(x, y, out, n):
-        for at in range(0, n, lanes):
-            store(out, at, n - at, function(load(x, at, n - at), load(y, at, n - at)))
+    operands = ", ".join(f"load({name}, at, live)" for name in "xy"[:arguments])
+    names = memory(bits, lanes)._asdict() | {"words": words, "LANES": lanes, "function": function}
+    each = load(machine_code(translated(EACH.format(operands=operands), "each", names)), "each")
 
     def run(*tensors):
         out = torch.full_like(tensors[0], 7.0)
-        (one, two)[arguments - 1](*(t.data_ptr() for t in tensors), out.data_ptr(), out.numel())
+        job = array("q", [tensors[0].data_ptr(), tensors[-1].data_ptr(), out.data_ptr(), out.numel()])
+        each(job.buffer_info()[0])
         return out
 
     return run

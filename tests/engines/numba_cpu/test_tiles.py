@@ -11,7 +11,8 @@ import signal
 import subprocess
 import sys
 import warnings
-from functools import cache
+from array import array
+from functools import cache, partial
 from pathlib import Path
 
 import llvmlite.binding as llvm
@@ -21,16 +22,27 @@ import torch
 from llvmlite import ir
 
 from glassgate.engines.numba_cpu import amx, trial
+from glassgate.engines.numba_cpu import compile as compiling
 from glassgate.engines.numba_cpu.cache import path_of
 from glassgate.engines.numba_cpu.processor import Processor, host, pretend
 from glassgate.engines.numba_cpu.simd import interpreter
+from glassgate.engines.numba_cpu.simd.addresses import words
 from glassgate.engines.numba_cpu.simd.tiles import INT64, Build
+from glassgate.engines.numba_cpu.simd.translate import translated
 from tests.engines.numba_cpu.test_bfloat16 import TILES, switched
 
-SAPPHIRE_RAPIDS = {
-    "NUMBA_CPU_NAME": "sapphirerapids",
-    "NUMBA_CPU_FEATURES": "+amx-tile,+amx-bf16,+avx512bf16,+avx512f,+avx512bw,+avx512vl,+avx512dq,+fma,+avx2",
-}
+SAPPHIRE_RAPIDS = (
+    "sapphirerapids",
+    "+amx-tile,+amx-bf16,+avx512bf16,+avx512f,+avx512bw,+avx512vl,+avx512dq,+fma,+avx2",
+)
+
+
+@cache
+def _instruction(name, operands):
+    """The machine code of an instruction's interpreter."""
+    text = f"def run(address):\n    f({', '.join(f'words(address)[{k}]' for k in range(operands))})\n"
+    names = {"f": interpreter.FUNCTIONS[name], "words": words}
+    return compiling.load(compiling.machine_code(translated(text, "run", names)), "run")
 
 
 class Registers:
@@ -40,7 +52,11 @@ class Registers:
         self.state = np.zeros(interpreter.AT + interpreter.SIZE, np.uint8)
 
     def __getattr__(self, name):
-        return lambda *numbers: getattr(interpreter, name)(self.state.ctypes.data, *numbers)
+        def run(*numbers):
+            job = array("q", [self.state.ctypes.data, *numbers])
+            _instruction(name, len(job))(job.buffer_info()[0])
+
+        return run
 
     def sized(self, **sizes):
         """Registers of so many rows and bytes: `_0=(16, 64)`."""
@@ -152,7 +168,7 @@ def test_instructions_have_the_bytes_that_gcc_gives_them(tmp_path):
     function = ir.Function(module, ir.FunctionType(ir.VoidType(), [INT64, INT64]), "f")
     builder = ir.IRBuilder(function.append_basic_block())
     address, pitch = function.args
-    build, text = Build(None, builder, "amx", address), []
+    build, text = Build(builder, "amx", address), []
     build.configure(address)
     for number in range(8):
         build.zero(number)
@@ -178,7 +194,7 @@ def test_instructions_have_the_bytes_that_gcc_gives_them(tmp_path):
 def test_a_layer_s_kernels_for_a_processor_with_amx(tmp_path):
     """Compiled for one, trained and in inference, and not run: each sets sizes in one place and ends without any."""
     code = f"import sys; from tests.engines.numba_cpu.test_tiles import translate; translate({str(tmp_path)!r})"
-    subprocess.run([sys.executable, "-c", code], check=True, env=os.environ | SAPPHIRE_RAPIDS, cwd=Path.cwd())
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=Path.cwd())
     found = {path.stem: [text.split()[0] for _, text in disassembled(path)] for path in tmp_path.glob("*.o")}
     assert {"forward", "backward", "multiply_4", "multiply_1", "outer"} <= found.keys()
     for name, instructions in found.items():
@@ -198,16 +214,16 @@ def test_true_machine_code_where_each_instruction_is_refused_and_done_by_another
     gcc = ["gcc", "-O2", "-shared", "-fPIC", Path(__file__).with_name("trap.c"), "-o", trap, "-lm"]
     subprocess.run(gcc, check=True)
     features = llvm.get_host_cpu_features().flatten() + ",+amx-tile,+amx-bf16"
-    settings = {"NUMBA_CPU_NAME": llvm.get_host_cpu_name(), "NUMBA_CPU_FEATURES": features}
-    code = f"from tests.engines.numba_cpu.test_tiles import trapped; trapped({str(trap)!r})"
-    more = settings | {"GLASSGATE_CACHE": str(tmp_path)}
+    code = f"from tests.engines.numba_cpu.test_tiles import trapped; trapped({str(trap)!r}, {features!r})"
+    more = {"GLASSGATE_CACHE": str(tmp_path)}
     subprocess.run([sys.executable, "-c", code], check=True, env=os.environ | more, cwd=Path.cwd())
 
 
-def trapped(library):
+def trapped(library, features):
     """The trial's products are right, and a layer that is trained computes the very bits that the interpreter does."""
     import glassgate as gg
 
+    compiling.target_machine = partial(compiling.target_machine, "", features)
     trap = ctypes.CDLL(library)
     trap.install.restype = ctypes.POINTER(ctypes.c_long)
     done = trap.install()
@@ -231,7 +247,6 @@ def trapped(library):
 def translate(folder):
     """Write the kernels of a layer that is trained as object files; none runs."""
     import glassgate as gg
-    from glassgate.engines.numba_cpu import compile as compiling
 
     class Idle(compiling.Function):
         def __init__(self, address, name):
@@ -243,6 +258,7 @@ def translate(folder):
         Path(folder, f"{name}.o").write_bytes(found.code)
         return found
 
+    compiling.target_machine = partial(compiling.target_machine, *SAPPHIRE_RAPIDS)
     compiling._translate, compiling.read = translated, lambda path: None
     compiling.write = lambda path, code: None
     compiling.Function = Idle

@@ -1,1 +1,1 @@
-"""Code on vector registers: the vector as a Numba type, its mathematics, the microkernel of matrix products."""
+"""From kernels to LLVM code: the translator, vectors and their mathematics, the microkernel of matrix products."""

@@ -8,21 +8,27 @@ the depth. In sums over rows, three words replace each word of two rows.
 from functools import partial
 from typing import Any, NamedTuple
 
-import numba
-import numba.extending
 from llvmlite import ir
-from numba import types
-from numba.core import cgutils
 
 from glassgate.engines.numba_cpu.processor import Processor
 from glassgate.engines.numba_cpu.simd.fma import LAYOUT
+from glassgate.engines.numba_cpu.simd.instructions import (
+    BOOLEAN,
+    FLOAT,
+    INT16,
+    INT32,
+    INT64,
+    at,
+    call,
+    constants,
+    instruction,
+    shuffled,
+    splat,
+)
 from glassgate.engines.numba_cpu.simd.microkernel import register_blocked
 from glassgate.engines.numba_cpu.simd.transpose import transpose
-from glassgate.engines.numba_cpu.simd.vector import INT32, INT64, Lanes, VectorType, memory, shuffled, splat, two_at
+from glassgate.engines.numba_cpu.simd.vector import Lanes, VectorType, load_first, memory, store_first, two_at
 
-intrinsic: Any = numba.extending.intrinsic
-inline: Any = numba.njit(forceinline=True, error_model="numpy")
-INT16 = ir.IntType(16)
 HIGH, LOW = 0, 1
 ROW, WEIGHT = (HIGH, HIGH, LOW), (HIGH, LOW, HIGH)
 """The parts of a number: HIGH is its rounded value, LOW its rounded remainder. With one term, only HIGH is used."""
@@ -93,8 +99,8 @@ class Pairs(NamedTuple):
     def exact(self, builder: ir.IRBuilder, rounded: ir.Value) -> ir.Value:
         """Rounded numbers, converted to float32."""
         kind = ir.VectorType(INT32, self.lanes)
-        words = builder.shl(builder.zext(rounded, kind), ir.Constant(kind, [16] * self.lanes))
-        return builder.bitcast(words, ir.VectorType(ir.FloatType(), self.lanes))
+        words = builder.shl(builder.zext(rounded, kind), constants(INT32, [16] * self.lanes))
+        return builder.bitcast(words, ir.VectorType(FLOAT, self.lanes))
 
     def in_a_run(self, builder: ir.IRBuilder, *vectors: ir.Value, stands: tuple[int, ...] = ROW) -> ir.Value:
         """The rounded numbers of each lane of adjacent vectors, number by number."""
@@ -113,7 +119,7 @@ class Pairs(NamedTuple):
         """One word per lane, from two vectors of bfloat16 numbers."""
         kind = ir.VectorType(INT32, self.lanes)
         low, high = (builder.zext(v, kind) for v in (low, high))
-        return builder.or_(low, builder.shl(high, ir.Constant(kind, [16] * self.lanes)))
+        return builder.or_(low, builder.shl(high, constants(INT32, [16] * self.lanes)))
 
     def neighbours(
         self, builder: ir.IRBuilder, first: ir.Value, then: ir.Value, stands: tuple[int, ...] = ROW
@@ -125,11 +131,11 @@ class Pairs(NamedTuple):
     def dot(self, builder: ir.IRBuilder, x: ir.Value, weight: ir.Value, total: ir.Value) -> ir.Value:
         """`Words.dot`."""
         if self.by_instruction:
-            kind, numbers = total.type, ir.VectorType(_BFloat16(), 2 * self.lanes)
-            function = ir.FunctionType(kind, [kind, numbers, numbers])
-            name = f"llvm.x86.avx512bf16.dpbf16ps.{32 * self.lanes}"
-            dot = cgutils.get_or_insert_function(builder.module, function, name)
-            return builder.call(dot, [total, builder.bitcast(x, numbers), builder.bitcast(weight, numbers)])
+            name, numbers = (
+                f"llvm.x86.avx512bf16.dpbf16ps.{32 * self.lanes}",
+                ir.VectorType(_BFloat16(), 2 * self.lanes),
+            )
+            return call(builder, name, total.type, total, *[builder.bitcast(v, numbers) for v in (x, weight)])
         like, (a, b) = Lanes(builder, total), (Lanes(builder, v) for v in (x, weight))
         low = a.integer(16, "shl").as_float(like).fma(b.integer(16, "shl").as_float(like), like)
         high = (v.integer(0xFFFF0000, "and_").as_float(like) for v in (a, b))
@@ -164,119 +170,89 @@ def _functions(pairs: Pairs) -> dict[str, Any]:
     lanes, terms = pairs.lanes, pairs.terms
     V, load = VectorType(32, lanes), memory(32, lanes).load
 
-    @intrinsic
-    def pair(context, low, high):
-        return V(V, V), lambda c, builder, s, args: builder.bitcast(pairs.paired(builder, *args), V.llvm)
+    @instruction(V.llvm, V.llvm)
+    def pair(builder, low, high):
+        return builder.bitcast(pairs.paired(builder, low, high), V.llvm)
 
-    @intrinsic
-    def rest(context, vector):
-        return V(V), lambda c, builder, s, args: pairs.rest(builder, *args)
+    @instruction(V.llvm)
+    def rest(builder, vector):
+        return pairs.rest(builder, vector)
 
-    @inline
     def weight_term(vector, k):
         """The value whose rounding is the k-th term of a weight."""
         return rest(vector) if k == 1 else vector
 
-    @intrinsic
-    def fill_rounded(context, address, at, live):
-        """Round 2 * lanes numbers at the address `at`, or the first `live` of these, and store them as words."""
+    @instruction(INT64, INT64, INT64)
+    def fill_rounded(builder, to, address, live):
+        """Round 2 * lanes numbers at an address, or the first `live` of these, and store them as words."""
+        words = pairs.neighbours(builder, *two_at(builder, V, address, live))
+        builder.store(words, at(builder, to, words.type)).align = 4
 
-        def code(context, builder, sig, args):
-            to, at, live = args
-            words = pairs.neighbours(builder, *two_at(builder, V, at, live))
-            builder.store(words, builder.inttoptr(to, words.type.as_pointer())).align = 4
-            return context.get_dummy_value()
-
-        return types.void(types.int64, types.int64, types.int64), code
-
-    @intrinsic
-    def put_rounded(context, address, at, live):
+    @instruction(INT64, INT64, INT64)
+    def put_rounded(builder, to, address, live):
         """As `fill_rounded`, but writes only the words of these numbers."""
+        run = pairs._replace(terms=1).in_a_run(builder, *two_at(builder, V, address, live))
+        store_first(builder, at(builder, to, run.type), 2, live, run)
 
-        def code(context, builder, sig, args):
-            to, at, live = args
-            store_first(builder, pairs._replace(terms=1).in_a_run(builder, *two_at(builder, V, at, live)), to, live)
-            return context.get_dummy_value()
+    def terms_at(builder, address, index, live, kind):
+        """The pointer to the terms of numbers from an index on, and the number of these terms."""
+        place = builder.add(address, builder.mul(index, INT64(2 * terms)))
+        return at(builder, place, kind), 2, builder.mul(live, INT64(terms))
 
-        return types.void(types.int64, types.int64, types.int64), code
-
-    def parts_at(builder, address, at, live):
+    def parts_at(builder, address, index, live):
         """The values that `store_rounded` stored for the first `live` numbers: the high parts, and any low parts."""
-        place = builder.add(address, builder.mul(at, INT64(2 * terms)))
-        run = load_first(builder, lanes * terms, place, builder.mul(live, INT64(terms)))
+        kind = ir.VectorType(INT16, lanes * terms)
+        run = load_first(builder, *terms_at(builder, address, index, live, kind))
         firsts = (0, ROW.index(LOW)) if terms > 1 else (0,)
         return [shuffled(builder, run, run, range(first, lanes * terms, terms)) for first in firsts]
 
-    @intrinsic
-    def load_rounded(context, address, at, live):
+    @instruction(INT64, INT64, INT64)
+    def load_rounded(builder, address, index, live):
         """The first `live` numbers, restored from their terms."""
+        high, *low = (pairs.exact(builder, part) for part in parts_at(builder, address, index, live))
+        return builder.fadd(high, *low) if low else high
 
-        def code(context, builder, sig, args):
-            high, *low = (pairs.exact(builder, part) for part in parts_at(builder, *args))
-            return builder.fadd(high, *low) if low else high
-
-        return V(types.int64, types.int64, types.int64), code
-
-    @intrinsic
-    def left_word(context, low, high, at, live, both, term):
+    @instruction(INT64, INT64, INT64, INT64, BOOLEAN, INT64)
+    def left_word(builder, low, high, index, live, both, term):
         """As `pair`, of the terms of the numbers of two rows; zero for the second row if there is only one."""
+        is_low = builder.icmp_signed("==", term, INT64(ROW.index(LOW)))
+        halves = []
+        for row, count in ((low, live), (high, builder.select(both, live, INT64(0)))):
+            parts = parts_at(builder, row, index, count)
+            halves.append(builder.select(is_low, parts[-1], parts[0]))
+        return builder.bitcast(pairs.joined(builder, *halves), V.llvm)
 
-        def code(context, builder, sig, args):
-            low, high, at, live, both, term = args
-            is_low = builder.icmp_signed("==", term, INT64(ROW.index(LOW)))
-            halves = []
-            for row, count in ((low, live), (high, builder.select(both, live, INT64(0)))):
-                parts = parts_at(builder, row, at, count)
-                halves.append(builder.select(is_low, parts[-1], parts[0]))
-            return builder.bitcast(pairs.joined(builder, *halves), V.llvm)
-
-        return V(*[types.int64] * 4, types.boolean, types.int64), code
-
-    @inline
-    def right_word(low, high, at, live, both, term):
+    def right_word(low, high, index, live, both, term):
         """As `left_word`, of numbers that this function rounds."""
-        return pair(weight_term(load(low, at, live), term), weight_term(load(high, at, live * both), term))
+        return pair(weight_term(load(low, index, live), term), weight_term(load(high, index, live * both), term))
 
-    @intrinsic
-    def dot_ones(context, total, word):
-        def code(context, builder, sig, args):
-            total, word = args
-            ones = ir.Constant(ir.VectorType(INT32, lanes), [0x3F803F80] * lanes)
-            return pairs.dot(builder, builder.bitcast(word, ones.type), ones, total)
+    @instruction(V.llvm, V.llvm)
+    def dot_ones(builder, total, word):
+        ones = constants(INT32, [0x3F803F80] * lanes)
+        return pairs.dot(builder, builder.bitcast(word, ones.type), ones, total)
 
-        return V(V, V), code
-
-    @inline
     def add_word(total, word, term):
         """The total of a unit, with both numbers of a word; with one term the low part is missing."""
         return total if term == 1 else dot_ones(total, word)
 
-    @intrinsic
-    def store_rounded(context, address, at, live, vector):
+    @instruction(INT64, INT64, INT64, V.llvm)
+    def store_rounded(builder, address, index, live, vector):
         """Store the terms of the first `live` numbers."""
+        run = pairs.in_a_run(builder, vector)
+        place, size, count = terms_at(builder, address, index, live, run.type)
+        store_first(builder, place, size, count, run)
 
-        def code(context, builder, sig, args):
-            address, at, live, vector = args
-            place = builder.add(address, builder.mul(at, INT64(2 * terms)))
-            store_first(builder, pairs.in_a_run(builder, vector), place, builder.mul(live, INT64(terms)))
-            return context.get_dummy_value()
-
-        return types.void(types.int64, types.int64, types.int64, V), code
-
-    @inline
     def round_units(rows, pitch, width, count, first, last, to):
         """Round columns of rows that are `pitch` bytes apart to contiguous rows of bfloat16."""
         for row in range(count):
             for unit in range(first, last, 2 * lanes):
                 put_rounded(to + (row * width + unit) * 2, rows + row * pitch + unit * 4, last - unit)
 
-    @inline
     def round_row(source, width, to):
         """Round a row of numbers, and pad it with zeros to whole vectors."""
-        for at in range(0, width, 2 * lanes):
-            fill_rounded(to + at * 2 * terms, source + at * 4, width - at)
+        for unit in range(0, width, 2 * lanes):
+            fill_rounded(to + unit * 2 * terms, source + unit * 4, width - unit)
 
-    @inline
     def round_rows(rounded, table, first, last, column, width, to):
         """Round columns of rows. Write the addresses of the rounded rows to the table `rounded`."""
         pitch = (width + 2 * lanes - 1) // (2 * lanes) * lanes * 4 * terms
@@ -297,26 +273,3 @@ def _functions(pairs: Pairs) -> dict[str, Any]:
         round_units,
     )
     return {"PER_WORD": 2, "TERMS": terms} | {f.__name__: f for f in every}
-
-
-def _first(builder: ir.IRBuilder, count: int, live: ir.Value) -> ir.Value:
-    each = ir.Constant(ir.VectorType(INT32, count), list(range(count)))
-    return builder.icmp_signed("<", each, splat(builder, builder.trunc(live, INT32), count))
-
-
-def load_first(builder: ir.IRBuilder, count: int, address: ir.Value, live: ir.Value) -> ir.Value:
-    """Load the first `live` 16-bit numbers from memory. The others are zero."""
-    kind, mask = ir.VectorType(INT16, count), _first(builder, count, live)
-    function = ir.FunctionType(kind, [kind.as_pointer(), INT32, mask.type, kind])
-    load = cgutils.get_or_insert_function(builder.module, function, f"llvm.masked.load.v{count}i16.p0")
-    place = builder.inttoptr(address, kind.as_pointer())
-    return builder.call(load, [place, INT32(2), mask, ir.Constant(kind, [0] * count)])
-
-
-def store_first(builder: ir.IRBuilder, numbers: ir.Value, address: ir.Value, live: ir.Value) -> None:
-    """Store the first `live` 16-bit numbers to memory."""
-    kind, count = numbers.type, numbers.type.count
-    mask = _first(builder, count, live)
-    function = ir.FunctionType(ir.VoidType(), [kind, kind.as_pointer(), INT32, mask.type])
-    store = cgutils.get_or_insert_function(builder.module, function, f"llvm.masked.store.v{count}i16.p0")
-    builder.call(store, [numbers, builder.inttoptr(address, kind.as_pointer()), INT32(2), mask])

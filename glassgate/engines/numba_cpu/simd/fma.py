@@ -3,16 +3,13 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import numba
 from llvmlite import ir
-from numba.core import cgutils
 
 from glassgate.engines.numba_cpu.processor import Processor
+from glassgate.engines.numba_cpu.simd.instructions import splat
 from glassgate.engines.numba_cpu.simd.microkernel import register_blocked
 from glassgate.engines.numba_cpu.simd.transpose import transpose
-from glassgate.engines.numba_cpu.simd.vector import VectorType, memory, splat
-
-inline: Any = numba.njit(forceinline=True, error_model="numpy")
+from glassgate.engines.numba_cpu.simd.vector import Lanes, VectorType, memory
 
 
 class FMA:
@@ -35,12 +32,10 @@ class FMA:
         """`Method.functions`."""
         load = memory(self._bits, self._lanes).load
 
-        @inline
         def left_word(low, high, at, live, both, term):
             """The numbers of a row. The second row and the term are not used."""
             return load(low, at, live)
 
-        @inline
         def add_word(total, word, term):
             """Add a word to the total of a unit."""
             return total + word
@@ -74,33 +69,26 @@ class Numbers(NamedTuple):
 
     def left(self, builder: ir.IRBuilder, address: ir.Value, alone: bool) -> ir.Value:
         """`Words.left`."""
-        return splat(builder, builder.load(address), self.V.llvm.count)
+        return splat(builder, builder.load(address), self.V.lanes)
 
     def dot(self, builder: ir.IRBuilder, x: ir.Value, weight: ir.Value, total: ir.Value) -> ir.Value:
         """`Words.dot`."""
-        kind = ir.FunctionType(self.V.llvm, [self.V.llvm] * 3)
-        bits = 32 if self.V.element == ir.FloatType() else 64
-        fma = cgutils.get_or_insert_function(builder.module, kind, f"llvm.fmuladd.v{self.V.llvm.count}f{bits}")
-        return builder.call(fma, [x, weight, total])
+        return Lanes(builder, x).fma(Lanes(builder, weight), Lanes(builder, total)).value
 
 
-@inline
 def fill_registers(packed, blocks, most, rows):
     """Do nothing, because vectors need no padding after the last word."""
 
 
-@inline
 def turn_registers(packed, blocks, most, rows):
     """Do nothing, because vectors read words without conversion."""
 
 
-@inline
 def place_of_word(block, unit, most):
     """The offset, in words, of a unit's first word. A block has space for `most` words."""
     return block * most + unit - block
 
 
-@inline
 def whole_sum(depth):
     """The padded length of packed sums, in numbers."""
     return depth

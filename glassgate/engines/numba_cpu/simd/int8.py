@@ -9,23 +9,29 @@ Not measured on a processor that has VNNI: tests run its layout with other instr
 
 from typing import Any
 
-import numba
-import numba.extending
 from llvmlite import ir
-from numba import types
-from numba.core import cgutils
 
 from glassgate.engines.numba_cpu.processor import HEADER, OFFSET, SHIFTED, Processor
 from glassgate.engines.numba_cpu.simd.blocking import blocking
 from glassgate.engines.numba_cpu.simd.fma import FMA
-from glassgate.engines.numba_cpu.simd.microkernel import by_shape, tile_of
-from glassgate.engines.numba_cpu.simd.vector import INT32, INT64, VectorType, memory, splat
+from glassgate.engines.numba_cpu.simd.instructions import (
+    BOOLEAN,
+    FLOAT,
+    INT8,
+    INT16,
+    INT32,
+    INT64,
+    Instruction,
+    at,
+    call,
+    constants,
+    instruction,
+    splat,
+)
+from glassgate.engines.numba_cpu.simd.microkernel import by_shape, shared
+from glassgate.engines.numba_cpu.simd.vector import Lanes, VectorType, memory
 from glassgate.engines.plan import LARGEST
 
-intrinsic: Any = numba.extending.intrinsic
-inline: Any = numba.njit(forceinline=True, error_model="numpy")
-
-INT8, INT16 = ir.IntType(8), ir.IntType(16)
 SMALLEST = 1e-30
 """A row whose largest absolute value is at most this is rounded to zero."""
 
@@ -36,7 +42,7 @@ class Integers:
     def __init__(self, processor: Processor) -> None:
         self._processor = processor
 
-    def microkernel(self, sums: int, long: bool = False, strided: bool = False) -> Any:
+    def microkernel(self, sums: int, long: bool = False, strided: bool = False) -> Instruction:
         """`Method.microkernel`; `strided` is not supported."""
         V, blocks_that_fit = VectorType(32, self._processor.lanes(32)), blocking(sums, self._processor)
 
@@ -53,72 +59,48 @@ class Integers:
 def _rounding(processor: Processor) -> dict[str, Any]:
     """The functions that quantise the rows of left operands, by name."""
     lanes, shifted, whole = processor.lanes(32), processor.integers in SHIFTED, processor.width
-    V, load, _, fill, _, _, put_total = memory(32, lanes)
+    V, (load, _, fill, _, _, put_total) = VectorType(32, lanes), memory(32, lanes)
 
-    @intrinsic
-    def larger(context, most, vector):
-        def code(context, builder, sig, args):
-            most, vector = args
-            kind = ir.FunctionType(V.llvm, [V.llvm])
-            name = f"llvm.fabs.v{lanes}f32"
-            size = builder.call(cgutils.get_or_insert_function(builder.module, kind, name), [vector])
-            return builder.select(builder.fcmp_ordered(">", size, most), size, most)
+    @instruction(V.llvm, V.llvm)
+    def larger(builder, most, vector):
+        size = Lanes(builder, vector).call("llvm.fabs").value
+        return builder.select(builder.fcmp_ordered(">", size, most), size, most)
 
-        return V(V, V), code
+    @instruction(V.llvm)
+    def largest_lane(builder, vector):
+        return call(builder, f"llvm.vector.reduce.fmax.v{lanes}f32", FLOAT, vector)
 
-    @intrinsic
-    def largest_lane(context, vector):
-        def code(context, builder, sig, args):
-            kind = ir.FunctionType(ir.FloatType(), [V.llvm])
-            name = f"llvm.vector.reduce.fmax.v{lanes}f32"
-            return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), list(args))
+    @instruction(INT64, FLOAT)
+    def put_number(builder, address, value):
+        builder.store(value, at(builder, address, FLOAT))
 
-        return types.float32(V), code
+    @instruction(INT64)
+    def get_number(builder, address):
+        return builder.load(at(builder, address, FLOAT))
 
-    @intrinsic
-    def put_number(context, address, value):
-        def code(context, builder, sig, args):
-            builder.store(args[1], builder.inttoptr(args[0], ir.FloatType().as_pointer()))
-            return context.get_dummy_value()
-
-        return types.void(types.int64, types.float32), code
-
-    @intrinsic
-    def get_number(context, address):
-        return types.float32(types.int64), lambda c, b, s, a: b.load(b.inttoptr(a[0], ir.FloatType().as_pointer()))
-
-    @intrinsic
-    def put_integers(context, address, vector):
+    @instruction(INT64, V.llvm)
+    def put_integers(builder, address, vector):
         """Store the nearest integers, with ties to even."""
+        near = builder.fptosi(Lanes(builder, vector).call("llvm.rint").value, ir.VectorType(INT32, lanes))
+        if shifted:
+            near = builder.add(near, constants(INT32, [OFFSET] * lanes))
+        small = builder.trunc(near, ir.VectorType(INT8, lanes))
+        builder.store(small, at(builder, address, small.type)).align = 1
 
-        def code(context, builder, sig, args):
-            kind = ir.FunctionType(V.llvm, [V.llvm])
-            even = cgutils.get_or_insert_function(builder.module, kind, f"llvm.rint.v{lanes}f32")
-            near = builder.fptosi(builder.call(even, [args[1]]), ir.VectorType(INT32, lanes))
-            if shifted:
-                near = builder.add(near, ir.Constant(near.type, [OFFSET] * lanes))
-            small = builder.trunc(near, ir.VectorType(INT8, lanes))
-            builder.store(small, builder.inttoptr(args[0], small.type.as_pointer())).align = 1
-            return context.get_dummy_value()
-
-        return types.void(types.int64, V), code
-
-    @inline
     def round_row(source, width, to):
         """Quantise a row of numbers with its own scale. NaN and infinity make all products of the row NaN."""
         most, faults = fill(0.0), fill(0.0)
-        for at in range(0, width, lanes):
-            numbers = load(source, at, width - at)
+        for unit in range(0, width, lanes):
+            numbers = load(source, unit, width - unit)
             most = larger(most, numbers)
             faults = faults + numbers * 0.0
         put_total(to, faults)
         largest = largest_lane(most)
         put_number(to, largest / LARGEST + get_number(to))
         factor = fill(LARGEST / largest if largest > SMALLEST else 0.0)
-        for at in range(0, width, lanes):
-            put_integers(to + HEADER + at, load(source, at, width - at) * factor)
+        for unit in range(0, width, lanes):
+            put_integers(to + HEADER + unit, load(source, unit, width - unit) * factor)
 
-    @inline
     def round_rows(rounded, table, first, last, column, width, to):
         """Quantise columns of rows. Write the addresses of the quantised rows to the table `rounded`."""
         pitch = HEADER + (width + whole - 1) // whole * whole
@@ -131,12 +113,12 @@ def _rounding(processor: Processor) -> dict[str, Any]:
 
 def _tile_function(module: ir.Module, V: VectorType, rows: int, blocks: int, vectors: int, how: str) -> ir.Function:
     """The LLVM function for one block shape. The first use adds it to the module."""
-    function, is_new = tile_of(module, f"integer_tile_{rows}x{blocks}x{vectors}_{V.name}")
+    function, is_new = shared(module, f"integer_tile_{rows}x{blocks}x{vectors}_{V}", 6)
     if not is_new:
         return function
     left, first, packed, pitch, depth, out = function.args
     entry, loop, done = (function.append_basic_block(n) for n in ("entry", "k", "done"))
-    lanes = V.llvm.count
+    lanes = V.lanes
     integers = ir.VectorType(INT32, lanes)
     columns = [(p, v) for p in range(blocks) for v in range(vectors)]
 
@@ -165,7 +147,7 @@ def _tile_function(module: ir.Module, V: VectorType, rows: int, blocks: int, vec
     sums = {key: b.phi(integers) for key in initial}
     held = []
     for r in range(rows):
-        word = b.load(b.inttoptr(b.add(lefts[r], b.mul(k, INT64(4))), INT32.as_pointer()))
+        word = b.load(at(b, b.add(lefts[r], b.mul(k, INT64(4))), INT32))
         word.align = 1
         held.append(splat(b, word, lanes))
     step = b.mul(k, a_word)
@@ -186,12 +168,12 @@ def _tile_function(module: ir.Module, V: VectorType, rows: int, blocks: int, vec
     for key, phi in totals.items():
         phi.add_incoming(initial[key], entry)
         phi.add_incoming(new[key], loop)
-    scales = [splat(b, b.load(b.inttoptr(head, ir.FloatType().as_pointer())), lanes) for head in heads]
+    scales = [splat(b, b.load(at(b, head, FLOAT)), lanes) for head in heads]
     for (r, c), total in totals.items():
         of_units = of_column(starts[c[0]], c[1], vectors, V.llvm)
         value = b.fmul(b.fmul(b.sitofp(total, V.llvm), scales[r]), of_units)
-        at = b.add(out, INT64(4 * lanes * ((r * blocks + c[0]) * vectors + c[1])))
-        b.store(value, b.inttoptr(at, V.llvm.as_pointer())).align = 4
+        place = b.add(out, INT64(4 * lanes * ((r * blocks + c[0]) * vectors + c[1])))
+        b.store(value, at(b, place, V.llvm)).align = 4
     b.ret_void()
     return function
 
@@ -202,17 +184,12 @@ def _dot(b: ir.IRBuilder, how: str, x: ir.Value, weights: ir.Value, total: ir.Va
     size, kind = 4 * lanes, total.type
     small, half = ir.VectorType(INT8, size), ir.VectorType(INT16, size // 2)
 
-    def call(name: str, result: ir.Type, *arguments: ir.Value) -> ir.Value:
-        signature = ir.FunctionType(result, [argument.type for argument in arguments])
-        return b.call(cgutils.get_or_insert_function(b.module, signature, name), arguments)
-
     if how == "vnni":
-        return call(f"llvm.x86.avx512.vpdpbusd.{32 * lanes}", kind, total, x, weights)
+        return call(b, f"llvm.x86.avx512.vpdpbusd.{32 * lanes}", kind, total, x, weights)
     if how == "madd":
         # Only one factor may be signed. It gets the sign of the other one.
         x, weights = b.bitcast(x, small), b.bitcast(weights, small)
-        flag = ir.IntType(1)
-        size_of_x = call(f"llvm.abs.v{size}i8", small, x, flag(0))
+        size_of_x = call(b, f"llvm.abs.v{size}i8", small, x, BOOLEAN(0))
         names = {
             16: ("llvm.x86.ssse3.psign.b.128", "llvm.x86.ssse3.pmadd.ub.sw.128", "llvm.x86.sse2.pmadd.wd"),
             32: ("llvm.x86.avx2.psign.b", "llvm.x86.avx2.pmadd.ub.sw", "llvm.x86.avx2.pmadd.wd"),
@@ -220,14 +197,14 @@ def _dot(b: ir.IRBuilder, how: str, x: ir.Value, weights: ir.Value, total: ir.Va
         }
         sign, bytes_to_halves, halves_to_words = names[size]
         if sign:
-            signed = call(sign, small, weights, x)
+            signed = call(b, sign, small, weights, x)
         else:
-            zero = ir.Constant(small, [0] * size)
+            zero = constants(INT8, [0] * size)
             signed = b.select(b.icmp_signed("<", x, zero), b.sub(zero, weights), weights)
-        pairs = call(bytes_to_halves, half, size_of_x, signed)
-        return b.add(total, call(halves_to_words, kind, pairs, ir.Constant(half, [1] * (size // 2))))
+        pairs = call(b, bytes_to_halves, half, size_of_x, signed)
+        return b.add(total, call(b, halves_to_words, kind, pairs, constants(INT16, [1] * (size // 2))))
     for byte in range(4):
-        up, down = (ir.Constant(kind, [n] * lanes) for n in (24 - 8 * byte, 24))
+        up, down = (constants(INT32, [n] * lanes) for n in (24 - 8 * byte, 24))
         right = b.ashr(b.shl(weights, up), down)
         # In the layout of VNNI, rows are shifted and unsigned.
         number = (b.lshr if how == "emulated" else b.ashr)(b.shl(x, up), down)

@@ -3,19 +3,16 @@
 import math
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any
 
 import llvmlite.binding as llvm
 import numpy as np
 from llvmlite import ir
-from numba.core import cgutils
 
-from glassgate.engines.numba_cpu.simd.vector import Lanes, MaskType, VectorType, define
+from glassgate.engines.numba_cpu.simd.instructions import INT16, INT32, call
+from glassgate.engines.numba_cpu.simd.vector import Function, Lanes
 
-FUNCTIONS: dict[str, Any] = {}
+FUNCTIONS: dict[str, Function] = {}
 """The functions by the name that kernels import."""
-
-
 LARGEST_REST = 0.3467
 """ln 2 / 2: the largest remainder of an argument of exp."""
 TANH_UPPER = 0.999999985, 0.134004544, 0.00351872942, 2.09935921e-05, 1.38972992e-08
@@ -23,15 +20,10 @@ TANH_LOWER = 1.0, 0.467337746, 0.0259648385, 0.000332362407, 7.99639113e-07
 """Polynomials in x^2 whose quotient is tanh(x) / x, within 2e-8 up to |x| = 8.7, where tanh(x) rounds to 1."""
 
 
-def _kernel_function(*arguments: Any) -> Callable[[Callable[..., Lanes]], Callable[..., Lanes]]:
+def _kernel_function(code: Callable[..., Lanes]) -> Callable[..., Lanes]:
     """Register a function that builds expressions, so that kernels can call it by its name."""
-
-    def register(code: Callable[..., Lanes]) -> Callable[..., Lanes]:
-        FUNCTIONS[code.__name__] = code
-        define(code, code, *arguments)
-        return code
-
-    return register
+    FUNCTIONS[code.__name__] = Function(code)
+    return code
 
 
 @cache
@@ -108,7 +100,7 @@ def _range(x: Lanes) -> tuple[float, float]:
     return (-86.9, 88.72283) if x.bits == 32 else (-707.7, 709.782712893384)
 
 
-@_kernel_function(VectorType)
+@_kernel_function
 def exp(x: Lanes) -> Lanes:
     """e^x."""
     low, high = _range(x)
@@ -118,7 +110,7 @@ def exp(x: Lanes) -> Lanes:
     return x.compare(low, "<").where(x.like(0.0), value)
 
 
-@_kernel_function(VectorType)
+@_kernel_function
 def expm1(x: Lanes) -> Lanes:
     """e^x - 1, accurate near zero."""
     _, high = _range(x)
@@ -143,12 +135,11 @@ def _quotient(a: Lanes | float, b: Lanes) -> Lanes:
 
 def _reciprocal_guess(b: Lanes) -> Lanes:
     """1 / b to 14 bits."""
-    kind = ir.FunctionType(b.type, [b.type, b.type, ir.IntType(16)])
-    function = cgutils.get_or_insert_function(b.builder.module, kind, "llvm.x86.avx512.rcp14.ps.512")
-    return Lanes(b.builder, b.builder.call(function, [b.value, b.like(0.0).value, ir.IntType(16)(-1)]))
+    operands = b.value, b.like(0.0).value, INT16(-1)
+    return Lanes(b.builder, call(b.builder, "llvm.x86.avx512.rcp14.ps.512", b.type, *operands))
 
 
-@_kernel_function(VectorType)
+@_kernel_function
 def sigmoid(x: Lanes) -> Lanes:
     """1 / (1 + e^-x)."""
     limit, degree = (87.0, 6) if x.bits == 32 else (708.0, 12)
@@ -156,7 +147,7 @@ def sigmoid(x: Lanes) -> Lanes:
     return _quotient(1.0, polynomial(r, _of_exp, LARGEST_REST, degree).fma(scale, 1.0))
 
 
-@_kernel_function(VectorType)
+@_kernel_function
 def tanh(x: Lanes) -> Lanes:
     """A quotient of polynomials in 32 bits, through e^2x - 1 in 64 bits: both are accurate near zero."""
     if x.bits == 64:
@@ -167,25 +158,25 @@ def tanh(x: Lanes) -> Lanes:
     return _clamped(_quotient(x * horner(square, TANH_UPPER), horner(square, TANH_LOWER)), -1.0, 1.0)
 
 
-@_kernel_function(VectorType)
+@_kernel_function
 def sqrt(x: Lanes) -> Lanes:
     """The square root."""
     return x.call("llvm.sqrt")
 
 
-@_kernel_function(VectorType)
+@_kernel_function
 def rsqrt(x: Lanes) -> Lanes:
     """1 / sqrt(x)."""
     return 1.0 / sqrt(x)
 
 
-@_kernel_function(VectorType)
+@_kernel_function
 def absolute(x: Lanes) -> Lanes:
     """|x|."""
     return x.call("llvm.fabs")
 
 
-@_kernel_function(VectorType)
+@_kernel_function
 def sign(x: Lanes) -> Lanes:
     """-1, 0 or 1; 0 for NaN, as torch has it."""
     return x.compare(0.0, ">").where(x.like(1.0), x.compare(0.0, "<").where(x.like(-1.0), 0.0))
@@ -196,7 +187,7 @@ def _rounding(name: str, instruction: str) -> None:
         return x.call(instruction)
 
     code.__name__ = name
-    _kernel_function(VectorType)(code)
+    _kernel_function(code)
 
 
 for _name, _instruction in (
@@ -208,21 +199,21 @@ for _name, _instruction in (
     _rounding(_name, _instruction)
 
 
-@_kernel_function(VectorType, VectorType)
+@_kernel_function
 def minimum(a: Lanes, b: Lanes) -> Lanes:
     """The smaller one; NaN if either is."""
     smaller = a.compare(b, "<").where(a, b)
     return a.compare(a, "!=").where(a, smaller)
 
 
-@_kernel_function(VectorType, VectorType)
+@_kernel_function
 def maximum(a: Lanes, b: Lanes) -> Lanes:
     """The larger one; NaN if either is."""
     larger = a.compare(b, ">").where(a, b)
     return a.compare(a, "!=").where(a, larger)
 
 
-@_kernel_function(MaskType, VectorType, VectorType)
+@_kernel_function
 def where(mask: Lanes, a: Lanes, b: Lanes) -> Lanes:
     """`a` where the mask is true, `b` where not."""
     return mask.where(a, b)
@@ -232,7 +223,7 @@ def _log_series(k: int) -> float:
     return 2.0 / (2 * k + 3)
 
 
-@_kernel_function(VectorType)
+@_kernel_function
 def log(x: Lanes) -> Lanes:
     """The natural logarithm, by 2 atanh((m - 1) / (m + 1)) of the mantissa m."""
     mantissa, bias, degree = (23, 127, 3) if x.bits == 32 else (52, 1023, 8)
@@ -260,7 +251,7 @@ def _to_float(integers: Lanes, like: Lanes) -> Lanes:
     return Lanes(like.builder, like.builder.sitofp(integers.value, like.type))
 
 
-@_kernel_function(VectorType)
+@_kernel_function
 def log1p(x: Lanes) -> Lanes:
     """log(1 + x), accurate near zero: the rounding error of 1 + x is corrected."""
     grown = x + 1.0
@@ -271,23 +262,22 @@ def log1p(x: Lanes) -> Lanes:
     return grown.compare(1.0, "==").where(x, value)
 
 
-def _one_by_one(name: str, library: str, arguments: int = 1) -> None:
+def _one_by_one(name: str, library: str) -> None:
     """A function of the C library, called for each lane. It is slow, but rare in cells."""
 
     def code(*vectors: Lanes) -> Lanes:
         x = vectors[0]
-        builder, kind = x.builder, ir.FunctionType(x.type.element, [x.type.element] * arguments)
-        function = cgutils.get_or_insert_function(builder.module, kind, library + ("f" if x.bits == 32 else ""))
+        builder, function = x.builder, library + ("f" if x.bits == 32 else "")
         value = ir.Constant(x.type, ir.Undefined)
-        for lane in map(ir.IntType(32), range(x.type.count)):
+        for lane in map(INT32, range(x.type.count)):
             numbers = [builder.extract_element(v.value, lane) for v in vectors]
-            value = builder.insert_element(value, builder.call(function, numbers), lane)
+            value = builder.insert_element(value, call(builder, function, x.type.element, *numbers), lane)
         return Lanes(builder, value)
 
     code.__name__ = name
-    _kernel_function(*[VectorType] * arguments)(code)
+    _kernel_function(code)
 
 
 for _name in ("sin", "cos", "tan", "atan", "erf"):
     _one_by_one(_name, _name)
-_one_by_one("power", "pow", 2)
+_one_by_one("power", "pow")

@@ -5,7 +5,7 @@
 - `tiles.py`: pairs of rounded numbers, on the tile registers of AMX.
 - `int8.py`: 8-bit integers.
 
-The sizes of tiles are in `blocking.py` and `processor.py`, because they are needed before Numba is loaded.
+The sizes of tiles are in `blocking.py` and `processor.py`, because plans need them without compiling a kernel.
 """
 
 from typing import Any, Protocol

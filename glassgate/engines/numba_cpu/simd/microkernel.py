@@ -7,12 +7,11 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
 
 from glassgate.engines.numba_cpu.processor import Processor
 from glassgate.engines.numba_cpu.simd.blocking import blocking
-from glassgate.engines.numba_cpu.simd.vector import INT64, VectorType
+from glassgate.engines.numba_cpu.simd.instructions import BOOLEAN, INT64, WORDS, Instruction, instruction
+from glassgate.engines.numba_cpu.simd.vector import VectorType
 
 
 class Words(Protocol):
@@ -39,7 +38,9 @@ class Words(Protocol):
         """`total` plus the products of the words in each lane."""
 
 
-def register_blocked(V: VectorType, words: Words, processor: Processor, vectors: int, long: bool, strided: bool) -> Any:
+def register_blocked(
+    V: VectorType, words: Words, processor: Processor, vectors: int, long: bool, strided: bool
+) -> Instruction:
     """`Method.microkernel` on vector registers, for `vectors` sums per unit."""
     blocks_that_fit = blocking(vectors, processor)
 
@@ -49,7 +50,7 @@ def register_blocked(V: VectorType, words: Words, processor: Processor, vectors:
     return by_shape(tile, blocks_that_fit.long_shapes if long else blocks_that_fit.shapes)
 
 
-def by_shape(tile: Callable[[ir.Module, int, int], ir.Function], shapes: Sequence[tuple[int, int]]) -> Any:
+def by_shape(tile: Callable[[ir.Module, int, int], ir.Function], shapes: Sequence[tuple[int, int]]) -> Instruction:
     """The product that calls a function for the number of rows and of blocks.
 
     Args:
@@ -57,35 +58,31 @@ def by_shape(tile: Callable[[ir.Module, int, int], ir.Function], shapes: Sequenc
         shapes: rows and blocks.
     """
 
-    @intrinsic
-    def product(context, left, rank, first, packed, pitch, depth, out, rows, blocks):
-        def code(context, builder, sig, args):
-            left, rank, first, packed, pitch, depth, out, rows, blocks = args
-            left = builder.ptrtoint(builder.gep(left, [rank]), INT64)
-            shape = builder.add(builder.mul(rows, INT64(16)), blocks)
-            done = builder.append_basic_block("tiled")
-            switch = builder.switch(shape, done)
-            for r, p in shapes:
-                case = builder.append_basic_block(f"tile_{r}x{p}")
-                switch.add_case(INT64(16 * r + p), case)
-                builder.position_at_end(case)
-                builder.call(tile(builder.module, r, p), [left, first, packed, pitch, depth, out])
-                builder.branch(done)
-            builder.position_at_end(done)
-            return context.get_dummy_value()
-
-        return types.void(types.CPointer(types.int64), *[types.int64] * 8), code
+    @instruction(WORDS, *[INT64] * 8)
+    def product(builder, left, rank, first, packed, pitch, depth, out, rows, blocks):
+        left = builder.ptrtoint(builder.gep(left, [rank]), INT64)
+        shape = builder.add(builder.mul(rows, INT64(16)), blocks)
+        done = builder.append_basic_block("tiled")
+        switch = builder.switch(shape, done)
+        for r, p in shapes:
+            case = builder.append_basic_block(f"tile_{r}x{p}")
+            switch.add_case(INT64(16 * r + p), case)
+            builder.position_at_end(case)
+            builder.call(tile(builder.module, r, p), [left, first, packed, pitch, depth, out])
+            builder.branch(done)
+        builder.position_at_end(done)
 
     return product
 
 
-def tile_of(module: ir.Module, name: str) -> tuple[ir.Function, bool]:
-    """A function of that name for one shape, and whether it is new and still without code."""
+def shared(module: ir.Module, name: str, arguments: int) -> tuple[ir.Function, bool]:
+    """A function of that name and of integers, and whether it is new and still without code."""
     if name in module.globals:
         return module.globals[name], False
-    function = ir.Function(module, ir.FunctionType(ir.VoidType(), [INT64] * 6), name)
+    function = ir.Function(module, ir.FunctionType(ir.VoidType(), [INT64] * arguments), name)
     function.linkage = "internal"
     function.attributes.add("noinline")
+    function.attributes.add("nounwind")
     return function, True
 
 
@@ -93,13 +90,12 @@ def _tile_function(
     module: ir.Module, V: VectorType, words: Words, rows: int, blocks: int, vectors: int, strided: bool
 ) -> ir.Function:
     """The LLVM function for one block shape. The first use adds it to the module."""
-    function, is_new = tile_of(module, f"{'strided_' * strided}tile_{rows}x{blocks}x{vectors}_{V.name}")
+    function, is_new = shared(module, f"{'strided_' * strided}tile_{rows}x{blocks}x{vectors}_{V}", 6)
     if not is_new:
         return function
     left, first, packed, pitch, depth, out = function.args
     entry, loop, done = (function.append_basic_block(n) for n in ("entry", "k", "done"))
     element_pointer, vector_pointer = V.element.as_pointer(), V.llvm.as_pointer()
-    align = 4 if V.element == ir.FloatType() else 8
 
     b = ir.IRBuilder(entry)
     addresses = b.inttoptr(left, INT64.as_pointer())
@@ -112,9 +108,9 @@ def _tile_function(
     b.cbranch(b.icmp_signed(">", count, INT64(0)), loop, done)
 
     def weight_at(step: ir.Value, p: int, v: int) -> ir.Value:
-        at = b.gep(starts[p], [b.add(step, INT64(v * V.llvm.count))])
+        at = b.gep(starts[p], [b.add(step, INT64(v * V.lanes))])
         loaded = b.load(b.bitcast(at, words.weights.as_pointer()))
-        loaded.align = align
+        loaded.align = V.size
         return loaded
 
     def left_at(k: ir.Value, row: int, alone: bool) -> ir.Value:
@@ -127,7 +123,7 @@ def _tile_function(
         Only the smaller of the two sets of operands, rows or columns, is held in registers. The others are loaded one
         at a time. If all were held, processors with 16 registers would have to store a sum in memory at every step.
         """
-        step = b.mul(k, INT64(vectors * V.llvm.count))
+        step = b.mul(k, INT64(vectors * V.lanes))
         new: dict[Any, ir.Value] = {}
         if rows < len(columns):
             held = [left_at(k, r, alone) for r in range(rows)]
@@ -149,19 +145,18 @@ def _tile_function(
     b.cbranch(b.icmp_signed("<", k_next, count), loop, done)
     k.add_incoming(INT64(0), entry)
     k.add_incoming(k_next, loop)
-    zero = ir.Constant(V.llvm, [0.0] * V.llvm.count)
     for key, phi in sums.items():
-        phi.add_incoming(zero, entry)
+        phi.add_incoming(V.zero, entry)
         phi.add_incoming(new[key], loop)
 
     b.position_at_end(done)
     results = {key: b.phi(V.llvm) for key in sums}
     for key, phi in results.items():
-        phi.add_incoming(zero, entry)
+        phi.add_incoming(V.zero, entry)
         phi.add_incoming(new[key], loop)
     if words.numbers > 1 and not strided:
         last, stored = function.append_basic_block("last"), function.append_basic_block("stored")
-        b.cbranch(b.trunc(depth, ir.IntType(1)), last, stored)
+        b.cbranch(b.trunc(depth, BOOLEAN), last, stored)
         b.position_at_end(last)
         with_last = plus_products(count, results, alone=True)
         b.branch(stored)
@@ -171,7 +166,7 @@ def _tile_function(
             phi.add_incoming(before[key], done)
             phi.add_incoming(with_last[key], last)
     for i, phi in enumerate(results.values()):
-        at = b.gep(b.inttoptr(out, element_pointer), [INT64(i * V.llvm.count)])
-        b.store(phi, b.bitcast(at, vector_pointer)).align = align
+        at = b.gep(b.inttoptr(out, element_pointer), [INT64(i * V.lanes)])
+        b.store(phi, b.bitcast(at, vector_pointer)).align = V.size
     b.ret_void()
     return function

@@ -6,27 +6,23 @@ has 16 rows, each with pairs of numbers for a vector of columns.
 Not measured on a processor that has AMX: tests run these kernels on the interpreter of `interpreter.py`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-import numba
-import numba.extending
 from llvmlite import binding as llvm
 from llvmlite import ir
-from numba import types
-from numba.core import cgutils
 
 from glassgate.engines.numba_cpu.simd import interpreter
 from glassgate.engines.numba_cpu.simd.addresses import memory, words
-from glassgate.engines.numba_cpu.simd.bfloat16 import AVX512BF16, INT16, load_first
+from glassgate.engines.numba_cpu.simd.bfloat16 import AVX512BF16
 from glassgate.engines.numba_cpu.simd.blocking import SIDE
+from glassgate.engines.numba_cpu.simd.instructions import INT8, INT16, INT32, INT64, WORDS, Instruction, at, instruction
+from glassgate.engines.numba_cpu.simd.microkernel import shared
+from glassgate.engines.numba_cpu.simd.translate import inlined
 from glassgate.engines.numba_cpu.simd.transpose import transposed
-from glassgate.engines.numba_cpu.simd.vector import INT32, INT64
+from glassgate.engines.numba_cpu.simd.vector import load_first
 
-intrinsic: Any = numba.extending.intrinsic
-inline: Any = numba.njit(forceinline=True, error_model="numpy")
-INT8 = ir.IntType(8)
 DEPTH, SIZE = 2 * SIDE, 64 * SIDE
 """The number of bfloat16 numbers in a row of a register, and the size of a register in bytes."""
 SHAPES = ((1, 1), (1, 2), (1, 3), (1, 4), (2, 1), (2, 2))
@@ -43,13 +39,13 @@ class Build:
     processors it uses registers that have not been configured.
     """
 
-    def __init__(self, context: Any, builder: ir.IRBuilder, tiles: str, state: ir.Value) -> None:
-        self._context, self.builder, self._tiles, self._state = context, builder, tiles, state
+    def __init__(self, builder: ir.IRBuilder, tiles: str, state: ir.Value) -> None:
+        self.builder, self._tiles, self._state = builder, tiles, state
 
     def _do(self, name: str, numbers: Sequence[int], *where: ir.Value) -> None:
         if self._tiles == "emulated":
             values = [self._state, *where, *map(INT64, numbers)]
-            interpreter.call(self._context, self.builder, name, values)
+            interpreter.append(self.builder, name, values)
             return
         place = ("", "($0)", "($0,$1,1)")[len(where)]
         registers = [f"%tmm{number}" for number in reversed(numbers)]
@@ -93,52 +89,36 @@ def _state(builder: ir.IRBuilder, tiles: str) -> ir.Value:
             place = builder.alloca(ir.ArrayType(INT8, size))
             place.align = 64
             function.tiles = builder.ptrtoint(place, INT64)
-            for at in (0, STATE)[: 1 + (tiles == "emulated")]:
-                builder.store(INT64(0), builder.inttoptr(builder.add(function.tiles, INT64(at)), INT64.as_pointer()))
+            for offset in (0, STATE)[: 1 + (tiles == "emulated")]:
+                builder.store(INT64(0), at(builder, builder.add(function.tiles, INT64(offset)), INT64))
     return function.tiles
 
 
-def _configure(tiles: str) -> Any:
+def _configure(tiles: str) -> Instruction:
     """A function that configures all registers with the sizes in a state."""
 
-    @intrinsic
-    def configure(context, state):
-        def code(context, builder, sig, args):
-            Build(context, builder, tiles, args[0]).configure(builder.add(args[0], INT64(64)))
-            return context.get_dummy_value()
-
-        return types.void(types.int64), code
+    @instruction(INT64)
+    def configure(builder, state):
+        Build(builder, tiles, state).configure(builder.add(state, INT64(64)))
 
     return configure
 
 
-@intrinsic
-def copy_first(context, to, source, live):
+@instruction(INT64, INT64, INT64)
+def copy_first(builder, to, source, live):
     """Copy the first `live` numbers of a row of a register, padded with zeros."""
-
-    def code(context, builder, sig, args):
-        to, source, live = args
-        kind = ir.VectorType(INT16, DEPTH)
-        place = builder.inttoptr(to, kind.as_pointer())
-        builder.store(load_first(builder, DEPTH, source, live), place).align = 2
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.int64, types.int64), code
+    kind = ir.VectorType(INT16, DEPTH)
+    builder.store(load_first(builder, at(builder, source, kind), 2, live), at(builder, to, kind)).align = 2
 
 
-@intrinsic
-def turn(context, address):
+@instruction(INT64)
+def turn(builder, address):
     """Transpose the 32-bit words of a register in memory."""
-
-    def code(context, builder, sig, args):
-        kind = ir.VectorType(INT32, SIDE)
-        places = [builder.inttoptr(builder.add(args[0], INT64(64 * k)), kind.as_pointer()) for k in range(SIDE)]
-        rows = [builder.load(place, align=4) for place in places]
-        for place, row in zip(places, transposed(builder, rows, SIDE), strict=True):
-            builder.store(row, place, align=4)
-        return context.get_dummy_value()
-
-    return types.void(types.int64), code
+    kind = ir.VectorType(INT32, SIDE)
+    places = [at(builder, builder.add(address, INT64(64 * k)), kind) for k in range(SIDE)]
+    rows = [builder.load(place, align=4) for place in places]
+    for place, row in zip(places, transposed(builder, rows, SIDE), strict=True):
+        builder.store(row, place, align=4)
 
 
 class AMX(AVX512BF16):
@@ -152,16 +132,9 @@ class AMX(AVX512BF16):
         tiles = self._processor.tiles
         body = _product(sums, tiles, strided, self._processor.terms)
 
-        @intrinsic
-        def product(context, left, rank, first, packed, pitch, depth, out, rows, blocks):
-            kinds = types.CPointer(types.int64), *[types.int64] * 8
-
-            def code(context, builder, sig, args):
-                state = _state(builder, tiles)
-                context.compile_internal(builder, body, types.void(types.int64, *kinds), [state, *args])
-                return context.get_dummy_value()
-
-            return types.void(*kinds), code
+        @instruction(WORDS, *[INT64] * 8)
+        def product(builder, *operands):
+            inlined(builder, body, _state(builder, tiles), *operands)
 
         return product
 
@@ -169,23 +142,18 @@ class AMX(AVX512BF16):
         """`Method.functions`."""
         tiles = self._processor.tiles
 
-        @intrinsic
-        def release_registers(context):
-            def code(context, builder, sig, args):
-                Build(context, builder, tiles, _state(builder, tiles)).release()
-                return context.get_dummy_value()
-
-            return types.void(), code
+        @instruction()
+        def release_registers(builder):
+            Build(builder, tiles, _state(builder, tiles)).release()
 
         layout = whole_sum, place_of_word, rows_of_tile, fill_registers, turn_registers, release_registers
         return super().functions() | {"transpose": self.transpose(whole=True)} | {f.__name__: f for f in layout}
 
 
 @cache
-def _product(vectors: int, tiles: str, strided: bool, terms: int) -> Callable[..., None]:
+def _product(vectors: int, tiles: str, strided: bool, terms: int) -> Any:
     configure, multiply, cut_rows = _configure(tiles), _multiply(vectors, tiles), memory(2 * SIZE)
 
-    @inline
     def set_sizes(state, rows):
         """Configure registers 0, 1 and 4 with up to 16 rows, 2, 3 and 5 with the next rows, 6 and 7 with 16."""
         sizes = words(state)
@@ -196,8 +164,7 @@ def _product(vectors: int, tiles: str, strided: bool, terms: int) -> Callable[..
             sizes[14] = upper * 0x0000000100000101 + lower * 0x0000010001010000 + 0x1010000000000000
             configure(state)
 
-    @inline
-    def at(packed, pitch, column):
+    def weights_of(packed, pitch, column):
         """The address of the weights of a vector of columns."""
         return packed + column // vectors * pitch * 4 + column % vectors * 64
 
@@ -220,8 +187,8 @@ def _product(vectors: int, tiles: str, strided: bool, terms: int) -> Callable[..
         columns, done = blocks * vectors, 0
         while done < columns:
             wide = min(columns - done, 4 // high)
-            a, b = at(packed, pitch, done), at(packed, pitch, done + 1)
-            c, d = at(packed, pitch, done + 2), at(packed, pitch, done + 3)
+            a, b = weights_of(packed, pitch, done), weights_of(packed, pitch, done + 1)
+            c, d = weights_of(packed, pitch, done + 2), weights_of(packed, pitch, done + 3)
             to, out_pitch = out + done * 64, columns * 64
             multiply(state, high, wide, upper, lower, row_pitch, step, steps, rest, a, b, c, d, to, out_pitch)
             done += wide
@@ -229,35 +196,27 @@ def _product(vectors: int, tiles: str, strided: bool, terms: int) -> Callable[..
     return product
 
 
-def _multiply(vectors: int, tiles: str) -> Any:
+def _multiply(vectors: int, tiles: str) -> Instruction:
     """A function that multiplies `high` registers of rows by `wide` registers of columns, for all shapes."""
 
-    @intrinsic
-    def multiply(
-        context, state, high, wide, upper, lower, pitch, step, steps, rest, w_0, w_1, w_2, w_3, out, out_pitch
-    ):
-        def code(context, builder, sig, args):
-            state, high, wide, *others = args
-            done = builder.append_basic_block("multiplied")
-            switch = builder.switch(builder.add(builder.mul(high, INT64(8)), wide), done)
-            for rows, columns in SHAPES:
-                case = builder.append_basic_block(f"registers_{rows}x{columns}")
-                switch.add_case(INT64(8 * rows + columns), case)
-                builder.position_at_end(case)
-                kind = ir.FunctionType(ir.VoidType(), [INT64] * (1 + len(others)))
-                function = ir.Function(builder.module, kind, f"registers_{rows}x{columns}")
-                function.linkage = "internal"
-                function.attributes.add("noinline")
+    @instruction(*[INT64] * 15)
+    def multiply(builder, state, high, wide, *others):
+        done = builder.append_basic_block("multiplied")
+        switch = builder.switch(builder.add(builder.mul(high, INT64(8)), wide), done)
+        for rows, columns in SHAPES:
+            case = builder.append_basic_block(f"registers_{rows}x{columns}")
+            switch.add_case(INT64(8 * rows + columns), case)
+            builder.position_at_end(case)
+            name = f"registers_{rows}x{columns}x{vectors}"
+            function, is_new = shared(builder.module, name, 1 + len(others))
+            if is_new:
                 inside = ir.IRBuilder(function.append_basic_block())
-                build = Build(context, inside, tiles, function.args[0])
+                build = Build(inside, tiles, function.args[0])
                 _multiply_registers(build, rows, columns, vectors, function.args[1:])
                 inside.ret_void()
-                builder.call(function, [state, *others])
-                builder.branch(done)
-            builder.position_at_end(done)
-            return context.get_dummy_value()
-
-        return types.void(*[types.int64] * 15), code
+            builder.call(function, [state, *others])
+            builder.branch(done)
+        builder.position_at_end(done)
 
     return multiply
 
@@ -267,9 +226,9 @@ def _multiply_registers(build: Build, rows: int, columns: int, vectors: int, arg
     b, (upper, lower, pitch, step, steps, rest, *weights, out, out_pitch) = build.builder, args
     sums = [(r, c, 2 * r + c) for c in range(columns) for r in range(rows)]
 
-    def add(at: Sequence[ir.Value], pitch: ir.Value, k: ir.Value) -> None:
+    def add(rows_at: Sequence[ir.Value], pitch: ir.Value, k: ir.Value) -> None:
         for r in range(rows):
-            build.load(4 + r, at[r], pitch)
+            build.load(4 + r, rows_at[r], pitch)
         down = b.mul(k, INT64(vectors * SIZE))
         for r, c, number in sums:
             if r == 0:
@@ -278,9 +237,17 @@ def _multiply_registers(build: Build, rows: int, columns: int, vectors: int, arg
 
     for _, _, number in sums:
         build.zero(number)
-    with cgutils.for_range(b, steps) as loop:
-        along = b.mul(loop.index, step)
-        add([b.add(upper, along), b.add(lower, along)], pitch, loop.index)
+    before, loop, done = b.block, b.append_basic_block("loop"), b.append_basic_block("done")
+    b.cbranch(b.icmp_signed(">", steps, INT64(0)), loop, done)
+    b.position_at_end(loop)
+    k = b.phi(INT64)
+    along = b.mul(k, step)
+    add([b.add(upper, along), b.add(lower, along)], pitch, k)
+    k.add_incoming(INT64(0), before)
+    k_next = b.add(k, INT64(1))
+    k.add_incoming(k_next, b.block)
+    b.cbranch(b.icmp_signed("<", k_next, steps), loop, done)
+    b.position_at_end(done)
     with b.if_then(b.icmp_signed("!=", rest, INT64(0))):
         add([rest, b.add(rest, INT64(SIZE))], INT64(64), steps)
     for r, c, number in sums:
@@ -288,25 +255,21 @@ def _multiply_registers(build: Build, rows: int, columns: int, vectors: int, arg
         build.store(number, b.add(out, down), out_pitch)
 
 
-@inline
 def whole_sum(depth):
     """The padded length of packed columns in numbers: whole rows of registers."""
     return (depth + 31) // 32 * 32
 
 
-@inline
 def place_of_word(block, unit, most):
     """The offset, in words, of a unit's first pair in a row of a register. A block has space for `most` pairs."""
     return block * most + (unit - block) * 16
 
 
-@inline
 def rows_of_tile(rows, most_rows):
     """The number of rows of the next tile, for products of many rows."""
     return min(rows, most_rows)
 
 
-@inline
 def fill_registers(packed, blocks, most, rows):
     """Pad the pairs of `rows` rows with zeros to the end of a register. A block has space for `most` pairs."""
     for block in range(blocks):
@@ -314,7 +277,6 @@ def fill_registers(packed, blocks, most, rows):
             copy_first(packed + (block * most + pair) * 64, packed, 0)
 
 
-@inline
 def turn_registers(packed, blocks, most, rows):
     """Transpose pairs of rows to the rows of registers, block by block."""
     fill_registers(packed, blocks, most, rows)

@@ -2,13 +2,11 @@
 
 from collections.abc import Callable
 from itertools import chain
-from typing import Any
 
 from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
 
-from glassgate.engines.numba_cpu.simd.vector import INT64, VectorType, masked_load, masked_store, shuffled, two_at
+from glassgate.engines.numba_cpu.simd.instructions import INT64, Instruction, instruction, shuffled
+from glassgate.engines.numba_cpu.simd.vector import VectorType, masked_load, masked_store, two_at
 
 
 def transpose(
@@ -17,7 +15,7 @@ def transpose(
     paired: Callable[[ir.IRBuilder, ir.Value, ir.Value], ir.Value] | None = None,
     terms: int = 1,
     whole: bool = False,
-) -> Any:
+) -> Instruction:
     """A function that transposes a square of numbers.
 
     Args:
@@ -34,37 +32,32 @@ def transpose(
     """
     V = VectorType(bits, lanes)
 
-    @intrinsic
-    def function(context, source, pitch, rows, columns, out, out_pitch):
-        def code(context, builder, sig, args):
-            source, pitch, rows, columns, out, out_pitch = args
-            zero = INT64(0)
-            vectors = []
-            for row in range(lanes):
-                live = builder.select(builder.icmp_signed("<", INT64(row), rows), columns, zero)
-                at = builder.add(source, builder.mul(pitch, INT64(row)))
-                if paired is None:
-                    vectors.append(masked_load(builder, V, at, zero, live))
-                else:
-                    vectors.append(paired(builder, *two_at(builder, V, at, live)))
-            numbers = builder.mul(columns, INT64(terms))
-            squares = zip(*[cut(builder, vector, V) for vector in vectors], strict=True)
-            for row, vector in enumerate(chain(*[transposed(builder, [*square], lanes) for square in squares])):
-                number = INT64(row if paired is None else 2 * row)
-                live = INT64(lanes)
-                if not whole:
-                    live = builder.select(builder.icmp_signed("<", number, numbers), live, zero)
-                masked_store(builder, V, builder.add(out, builder.mul(out_pitch, INT64(row))), zero, live, vector)
-            return context.get_dummy_value()
-
-        return types.void(*[types.int64] * 6), code
+    @instruction(*[INT64] * 6)
+    def function(builder, source, pitch, rows, columns, out, out_pitch):
+        zero = INT64(0)
+        vectors = []
+        for row in range(lanes):
+            live = builder.select(builder.icmp_signed("<", INT64(row), rows), columns, zero)
+            at = builder.add(source, builder.mul(pitch, INT64(row)))
+            if paired is None:
+                vectors.append(masked_load(builder, V, at, zero, live))
+            else:
+                vectors.append(paired(builder, *two_at(builder, V, at, live)))
+        numbers = builder.mul(columns, INT64(terms))
+        squares = zip(*[cut(builder, vector, V) for vector in vectors], strict=True)
+        for row, vector in enumerate(chain(*[transposed(builder, [*square], lanes) for square in squares])):
+            number = INT64(row if paired is None else 2 * row)
+            live = INT64(lanes)
+            if not whole:
+                live = builder.select(builder.icmp_signed("<", number, numbers), live, zero)
+            masked_store(builder, V, builder.add(out, builder.mul(out_pitch, INT64(row))), zero, live, vector)
 
     return function
 
 
 def cut(builder: ir.IRBuilder, long: ir.Value, V: VectorType) -> list[ir.Value]:
     """Cut a long vector into vectors of the type `V`."""
-    lanes, firsts = V.llvm.count, range(0, long.type.count, V.llvm.count)
+    lanes, firsts = V.lanes, range(0, long.type.count, V.lanes)
     return [builder.bitcast(shuffled(builder, long, long, range(at, at + lanes)), V.llvm) for at in firsts]
 
 

@@ -1,45 +1,58 @@
-"""A SIMD vector as a Numba type: its operators, memory access and masks, and the expressions that build LLVM code.
+"""SIMD vectors: their types, operators, memory access and masks, and the expressions that build LLVM code.
 
-`mathematics.py` defines its functions, `microkernel.py` the matrix products.
+`mathematics.py` defines their functions, `microkernel.py` the matrix products.
 """
 
-import operator
 from collections.abc import Callable, Sequence
-from functools import cache, partial
+from functools import cache
 from typing import Any, NamedTuple
 
 from llvmlite import ir
-from numba import types
-from numba.core import cgutils
-from numba.core.imputils import lower_builtin, lower_cast
-from numba.core.typing.templates import AbstractTemplate, builtin_registry, signature
-from numba.extending import intrinsic, models, register_model
 
-INT32, INT64 = ir.IntType(32), ir.IntType(64)
+from glassgate.engines.numba_cpu.simd.instructions import (
+    DOUBLE,
+    FLOAT,
+    INT32,
+    INT64,
+    Instruction,
+    Operand,
+    at,
+    call,
+    cast,
+    constants,
+    instruction,
+    splat,
+)
 
 
-class VectorType(types.Type):
+class VectorType(NamedTuple):
     """A vector of `lanes` numbers of 32 or 64 bits."""
 
-    def __init__(self, bits: int, lanes: int) -> None:
-        super().__init__(f"float{bits}x{lanes}")
-        self.element = ir.FloatType() if bits == 32 else ir.DoubleType()
-        self.llvm = ir.VectorType(self.element, lanes)
+    bits: int
+    lanes: int
 
+    @property
+    def element(self) -> ir.Type:
+        """The LLVM type of a number."""
+        return FLOAT if self.bits == 32 else DOUBLE
 
-class MaskType(types.Type):
-    """A vector of `lanes` booleans: the result of comparing two vectors."""
+    @property
+    def llvm(self) -> ir.Type:
+        """The LLVM type of the vector."""
+        return ir.VectorType(self.element, self.lanes)
 
-    def __init__(self, lanes: int) -> None:
-        super().__init__(f"maskx{lanes}")
-        self.llvm = ir.VectorType(ir.IntType(1), lanes)
+    @property
+    def size(self) -> int:
+        """The size of a number in bytes."""
+        return self.bits // 8
 
+    @property
+    def zero(self) -> ir.Value:
+        """A vector of zeros."""
+        return constants(self.element, [0.0] * self.lanes)
 
-@register_model(VectorType)
-@register_model(MaskType)
-class _Model(models.PrimitiveModel):
-    def __init__(self, manager: Any, kind: Any) -> None:
-        super().__init__(manager, kind, kind.llvm)
+    def __str__(self) -> str:
+        return f"float{self.bits}x{self.lanes}"
 
 
 class Lanes:
@@ -51,26 +64,18 @@ class Lanes:
     @property
     def bits(self) -> int:
         """The number of bits of one number: 32 or 64."""
-        return 32 if self.type.element == ir.FloatType() else 64
+        return 32 if self.type.element == FLOAT else 64
 
     def like(self, other: "Lanes | float | int") -> "Lanes":
         """Return a vector with the number in every lane. A vector is returned unchanged."""
         if isinstance(other, Lanes):
             return other
-        return Lanes(self.builder, ir.Constant(self.type, [other] * self.type.count))
+        return Lanes(self.builder, cast(self.builder, other, self.type))
 
     def call(self, name: str, *others: "Lanes | float") -> "Lanes":
         """Call an LLVM intrinsic for vectors of this type."""
         values = [self.value, *(self.like(x).value for x in others)]
-        return Lanes(self.builder, self._intrinsic(name, values))
-
-    def _intrinsic(self, name: str, values: list[ir.Value]) -> ir.Value:
-        kind = ir.FunctionType(self.type, [v.type for v in values])
-        return self.builder.call(cgutils.get_or_insert_function(self.builder.module, kind, name + self.suffix), values)
-
-    @property
-    def suffix(self) -> str:
-        return f".v{self.type.count}f{self.bits}"
+        return Lanes(self.builder, call(self.builder, f"{name}.v{self.type.count}f{self.bits}", self.type, *values))
 
     def _binary(self, instruction: str, a: Any, b: Any, **options: Any) -> "Lanes":
         a, b = self.like(a), self.like(b)
@@ -98,6 +103,15 @@ class Lanes:
 
     def __neg__(self) -> "Lanes":
         return Lanes(self.builder, self.builder.fneg(self.value))
+
+    def __and__(self, x: Any) -> "Lanes":
+        return self.integer(x, "and_")
+
+    def __or__(self, x: Any) -> "Lanes":
+        return self.integer(x, "or_")
+
+    def __invert__(self) -> "Lanes":
+        return self.integer(1, "xor")
 
     def compare(self, x: Any, sign: str) -> "Lanes":
         """Compare with a vector or a number; return a mask. With NaN only `!=` is true."""
@@ -127,131 +141,96 @@ class Lanes:
         return Lanes(self.builder, self.builder.bitcast(self.value, like.type))
 
 
-def splat(builder: ir.IRBuilder, scalar: ir.Value, lanes: int) -> ir.Value:
-    """A vector with a number in every lane."""
-    kind = ir.VectorType(scalar.type, lanes)
-    first_lane = builder.insert_element(ir.Constant(kind, ir.Undefined), scalar, ir.IntType(32)(0))
-    return shuffled(builder, first_lane, first_lane, [0] * lanes)
+class Function(NamedTuple):
+    """A function of vectors and masks that kernels call. Numbers fill all lanes."""
+
+    code: Callable[..., Lanes]
+
+    def append(self, builder: ir.IRBuilder, operands: Sequence[Operand]) -> ir.Value:
+        """Append the code for these operands, of which one at least is a vector."""
+        kind = next(
+            x.type
+            for x in operands
+            if isinstance(x, ir.Value) and isinstance(x.type, ir.VectorType) and x.type.element in (FLOAT, DOUBLE)
+        )
+        values = [
+            x if isinstance(x, ir.Value) and isinstance(x.type, ir.VectorType) else cast(builder, x, kind)
+            for x in operands
+        ]
+        return self.code(*[Lanes(builder, value) for value in values]).value
 
 
-Code = Callable[..., Lanes]
+def _pointer(builder: ir.IRBuilder, V: VectorType, address: ir.Value, index: ir.Value) -> ir.Value:
+    return builder.bitcast(builder.gep(at(builder, address, V.element), [index]), V.llvm.as_pointer())
 
 
-def define(function: Any, code: Code, *arguments: type[types.Type], result: type[types.Type] = VectorType) -> None:
-    """Registers a function of vectors and masks, built by `code`, with Numba. A scalar argument fills all lanes."""
-
-    class Template(AbstractTemplate):
-        key = function
-
-        def generic(self, args: Any, kws: Any) -> Any:
-            like = next((a for a in args if isinstance(a, VectorType)), None) or next(iter(args), None)
-            if len(args) != len(arguments) or not isinstance(like, VectorType | MaskType):
-                return None
-            for arg, wanted in zip(args, arguments, strict=True):
-                if not isinstance(arg, wanted if wanted is MaskType else wanted | types.Number):
-                    return None
-            argument_types = [a if isinstance(a, MaskType) else like for a in args]
-            return signature(like if isinstance(like, result) else MaskType(like.llvm.count), *argument_types)
-
-    def lower(context: Any, builder: ir.IRBuilder, sig: Any, args: Any) -> ir.Value:
-        return code(*(Lanes(builder, a) for a in args)).value
-
-    builtin_registry.register_global(function, types.Function(Template))
-    lower_builtin(function, *arguments)(lower)
-
-
-@lower_cast(types.Number, VectorType)
-def _number_to_lanes(context: Any, builder: ir.IRBuilder, number: Any, kind: Any, value: ir.Value) -> ir.Value:
-    scalar = types.float32 if kind.element == ir.FloatType() else types.float64
-    return splat(builder, context.cast(builder, value, number, scalar), kind.llvm.count)
-
-
-for _operator in (operator.add, operator.sub, operator.mul, operator.truediv):
-    define(_operator, _operator, VectorType, VectorType)
-define(operator.neg, operator.neg, VectorType)
-for _operator, _sign in (
-    (operator.lt, "<"),
-    (operator.le, "<="),
-    (operator.gt, ">"),
-    (operator.ge, ">="),
-    (operator.eq, "=="),
-    (operator.ne, "!="),
-):
-    define(_operator, partial(Lanes.compare, sign=_sign), VectorType, VectorType, result=MaskType)
-for _operator, _instruction in ((operator.and_, "and_"), (operator.or_, "or_")):
-    define(_operator, partial(Lanes.integer, instruction=_instruction), MaskType, MaskType, result=MaskType)
-define(operator.invert, lambda m: m.integer(1, "xor"), MaskType, result=MaskType)
-
-
-def _pointer(builder: ir.IRBuilder, V: VectorType, address: ir.Value, at: ir.Value) -> ir.Value:
-    first = builder.inttoptr(address, V.element.as_pointer())
-    return builder.bitcast(builder.gep(first, [at]), V.llvm.as_pointer())
-
-
-def _mask_of_first(builder: ir.IRBuilder, V: VectorType, live: ir.Value) -> ir.Value:
+def mask_of_first(builder: ir.IRBuilder, lanes: int, live: ir.Value) -> ir.Value:
     """The mask of the first `live` lanes."""
-    lanes = V.llvm.count
-    numbers = ir.Constant(ir.VectorType(INT32, lanes), list(range(lanes)))
-    return builder.icmp_signed("<", numbers, splat(builder, builder.trunc(live, INT32), lanes))
+    return builder.icmp_signed("<", constants(INT32, range(lanes)), splat(builder, builder.trunc(live, INT32), lanes))
 
 
-def _masked(builder: ir.IRBuilder, V: VectorType, name: str, result: ir.Type, *args: ir.Value) -> ir.Value:
-    kind = ir.FunctionType(result, [a.type for a in args])
-    name = f"llvm.masked.{name}.v{V.llvm.count}f{32 if V.element == ir.FloatType() else 64}.p0"
-    return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), args)
+def load_first(builder: ir.IRBuilder, pointer: ir.Value, size: int, live: ir.Value) -> ir.Value:
+    """Read the first `live` numbers of a vector from memory. The others are zero.
+
+    Args:
+        builder: appends the code.
+        pointer: the pointer to the vector.
+        size: the size of a number in bytes.
+        live: the number of numbers.
+    """
+    kind = pointer.type.pointee
+    zero, mask = constants(kind.element, [0] * kind.count), mask_of_first(builder, kind.count, live)
+    return call(builder, f"llvm.masked.load.{_suffix(kind, size)}", kind, pointer, INT32(size), mask, zero)
 
 
-def _alignment(V: VectorType) -> ir.Value:
-    return INT32(4 if V.element == ir.FloatType() else 8)
+def store_first(builder: ir.IRBuilder, pointer: ir.Value, size: int, live: ir.Value, vector: ir.Value) -> None:
+    """Write the first `live` numbers of a vector to memory; the arguments are those of `load_first`."""
+    kind, mask = vector.type, mask_of_first(builder, vector.type.count, live)
+    call(builder, f"llvm.masked.store.{_suffix(kind, size)}", ir.VoidType(), vector, pointer, INT32(size), mask)
 
 
-def masked_load(builder: ir.IRBuilder, V: VectorType, address: ir.Value, at: ir.Value, live: ir.Value) -> ir.Value:
+def _suffix(kind: ir.Type, size: int) -> str:
+    return f"v{kind.count}{'i' if isinstance(kind.element, ir.IntType) else 'f'}{8 * size}.p0"
+
+
+def masked_load(builder: ir.IRBuilder, V: VectorType, address: ir.Value, index: ir.Value, live: ir.Value) -> ir.Value:
     """Read the first `live` lanes from memory; the others are zero."""
-    zero = ir.Constant(V.llvm, [0.0] * V.llvm.count)
-    pointer, mask = _pointer(builder, V, address, at), _mask_of_first(builder, V, live)
-    return _masked(builder, V, "load", V.llvm, pointer, _alignment(V), mask, zero)
+    return load_first(builder, _pointer(builder, V, address, index), V.size, live)
+
+
+def masked_store(
+    builder: ir.IRBuilder, V: VectorType, address: ir.Value, index: ir.Value, live: ir.Value, vector: ir.Value
+) -> None:
+    """Write the first `live` lanes to memory."""
+    store_first(builder, _pointer(builder, V, address, index), V.size, live, vector)
 
 
 def two_at(builder: ir.IRBuilder, V: VectorType, address: ir.Value, live: ir.Value) -> tuple[ir.Value, ir.Value]:
     """Read the first `live` numbers from memory into two vectors, padded with zeros."""
-    lanes = INT64(V.llvm.count)
+    lanes = INT64(V.lanes)
     first = masked_load(builder, V, address, INT64(0), live)
     return first, masked_load(builder, V, address, lanes, builder.sub(live, lanes))
 
 
-def shuffled(builder: ir.IRBuilder, first: ir.Value, then: ir.Value, places: Sequence[int]) -> ir.Value:
-    """The lanes at these positions of two concatenated vectors."""
-    return builder.shuffle_vector(first, then, ir.Constant(ir.VectorType(INT32, len(places)), [*places]))
-
-
-def masked_store(
-    builder: ir.IRBuilder, V: VectorType, address: ir.Value, at: ir.Value, live: ir.Value, vector: ir.Value
-) -> None:
-    """Write the first `live` lanes to memory."""
-    pointer, mask = _pointer(builder, V, address, at), _mask_of_first(builder, V, live)
-    _masked(builder, V, "store", ir.VoidType(), vector, pointer, _alignment(V), mask)
-
-
 def _is_whole(builder: ir.IRBuilder, V: VectorType, live: ir.Value) -> ir.Value:
     """Whether all lanes are valid. A processor forwards a store to a load only if neither is masked."""
-    return builder.icmp_signed(">=", live, INT64(V.llvm.count))
+    return builder.icmp_signed(">=", live, INT64(V.lanes))
 
 
 class Memory(NamedTuple):
     """How a kernel reads and writes vectors of one type. `address` is that of an array, `at` an index into it."""
 
-    type: VectorType
-    load: Any
+    load: Instruction
     """load(address, at, live): reads the first `live` lanes; the others are zero."""
-    store: Any
+    store: Instruction
     """store(address, at, live, vector): writes the first `live` lanes."""
-    fill: Any
+    fill: Instruction
     """fill(number): a vector with the number in every lane."""
-    number: Any
+    number: Instruction
     """number(address): reads one number."""
-    keep: Any
+    keep: Instruction
     """keep(vector, live): the vector with zeros after the first `live` lanes."""
-    put_total: Any
+    put_total: Instruction
     """put_total(address, vector): writes the sum of the lanes as one number."""
 
 
@@ -259,66 +238,44 @@ class Memory(NamedTuple):
 def memory(bits: int, lanes: int) -> Memory:
     """The functions that read and write vectors of one type."""
     V = VectorType(bits, lanes)
-    scalar = types.float32 if bits == 32 else types.float64
 
-    @intrinsic
-    def load(context, address, at, live):
-        def code(context, builder, sig, args):
-            address, at, live = args
-            with builder.if_else(_is_whole(builder, V, live)) as (whole, part):
-                with whole:
-                    whole_vector = builder.load(_pointer(builder, V, address, at), align=_alignment(V).constant)
-                    after_whole = builder.block
-                with part:
-                    partial_vector, after_part = masked_load(builder, V, address, at, live), builder.block
-            merged = builder.phi(V.llvm)
-            merged.add_incoming(whole_vector, after_whole)
-            merged.add_incoming(partial_vector, after_part)
-            return merged
+    @instruction(INT64, INT64, INT64)
+    def load(builder, address, index, live):
+        with builder.if_else(_is_whole(builder, V, live)) as (whole, part):
+            with whole:
+                whole_vector = builder.load(_pointer(builder, V, address, index), align=V.size)
+                after_whole = builder.block
+            with part:
+                partial_vector, after_part = masked_load(builder, V, address, index, live), builder.block
+        merged = builder.phi(V.llvm)
+        merged.add_incoming(whole_vector, after_whole)
+        merged.add_incoming(partial_vector, after_part)
+        return merged
 
-        return V(types.int64, types.int64, types.int64), code
+    @instruction(INT64, INT64, INT64, V.llvm)
+    def store(builder, address, index, live, vector):
+        with builder.if_else(_is_whole(builder, V, live)) as (whole, part):
+            with whole:
+                builder.store(vector, _pointer(builder, V, address, index)).align = V.size
+            with part:
+                masked_store(builder, V, address, index, live, vector)
 
-    @intrinsic
-    def store(context, address, at, live, vector):
-        def code(context, builder, sig, args):
-            address, at, live, vector = args
-            with builder.if_else(_is_whole(builder, V, live)) as (whole, part):
-                with whole:
-                    builder.store(vector, _pointer(builder, V, address, at)).align = _alignment(V).constant
-                with part:
-                    masked_store(builder, V, address, at, live, vector)
-            return context.get_dummy_value()
+    @instruction(V.element)
+    def fill(builder, number):
+        return cast(builder, number, V.llvm)
 
-        return types.void(types.int64, types.int64, types.int64, V), code
+    @instruction(INT64)
+    def number(builder, address):
+        return builder.load(at(builder, address, V.element))
 
-    @intrinsic
-    def fill(context, number):
-        return V(scalar), lambda context, builder, sig, args: splat(builder, args[0], lanes)
+    @instruction(V.llvm, INT64)
+    def keep(builder, vector, live):
+        return builder.select(mask_of_first(builder, lanes, live), vector, V.zero)
 
-    @intrinsic
-    def number(context, address):
-        def code(context, builder, sig, args):
-            return builder.load(builder.inttoptr(args[0], V.element.as_pointer()))
+    @instruction(INT64, V.llvm)
+    def put_total(builder, address, vector):
+        name = f"llvm.vector.reduce.fadd.v{lanes}f{bits}"
+        total = call(builder, name, V.element, V.element(-0.0), vector, fastmath=["reassoc"])
+        builder.store(total, at(builder, address, V.element))
 
-        return scalar(types.int64), code
-
-    @intrinsic
-    def keep(context, vector, live):
-        def code(context, builder, sig, args):
-            return builder.select(_mask_of_first(builder, V, args[1]), args[0], ir.Constant(V.llvm, [0.0] * lanes))
-
-        return V(V, types.int64), code
-
-    @intrinsic
-    def put_total(context, address, vector):
-        def code(context, builder, sig, args):
-            kind = ir.FunctionType(V.element, [V.element, V.llvm])
-            name = f"llvm.vector.reduce.fadd.v{lanes}f{bits}"
-            add = cgutils.get_or_insert_function(builder.module, kind, name)
-            sum_of_lanes = builder.call(add, [V.element(-0.0), args[1]], fastmath=["reassoc"])
-            builder.store(sum_of_lanes, builder.inttoptr(args[0], V.element.as_pointer()))
-            return context.get_dummy_value()
-
-        return types.void(types.int64, V), code
-
-    return Memory(V, load, store, fill, number, keep, put_total)
+    return Memory(load, store, fill, number, keep, put_total)
