@@ -397,31 +397,38 @@ class _Translation:
             first = self._joined(decides, lambda: any_of, partial(self._condition, expression), BOOLEAN)
         return first
 
-    def _choice(self, test: Operand, a: ast.expr, b: ast.expr) -> Operand:
+    def _choice(self, test: Operand, a: ast.expr, b: ast.expr) -> Any:
         if not isinstance(test, ir.Value):
             return self._value(a if test else b)
         return self._joined(test, lambda: self._value(a), lambda: self._value(b))
 
     def _joined(
         self, test: ir.Value, a: Callable[[], Operand], b: Callable[[], Operand], kind: ir.Type | None = None
-    ) -> ir.Value:
-        """One of two values. Only the code of this one runs."""
+    ) -> Any:
+        """One of two values, or of two tuples of values. Only the code of this one runs."""
         builder = self._builder
         then, other, after = (builder.append_basic_block(name) for name in ("then", "else", "after"))
         builder.cbranch(test, then, other)
-        found: list[tuple[Operand, ir.Block]] = []
+        found: list[tuple[Any, ir.Block]] = []
         for block, value in ((then, a), (other, b)):
             builder.position_at_end(block)
             found.append((value(), builder.block))
+            builder.branch(after)
+        if isinstance(found[0][0], tuple):
+            rows = [[(x, block) for x in values] for values, block in found]
+            return tuple([self._phi(after, pair, kind) for pair in zip(*rows, strict=True)])
+        return self._phi(after, found, kind)
+
+    def _phi(self, after: ir.Block, found: Sequence[tuple[Operand, ir.Block]], kind: ir.Type | None) -> ir.Value:
+        """The value of the block from which control came to the block `after`."""
         kind = kind or next((x.type for x, _ in found if isinstance(x, ir.Value)), None)
         kind = kind or self._common(*[x for x, _ in found])
         incoming = []
         for x, block in found:
-            builder.position_at_end(block)
-            incoming.append((cast(builder, x, kind), block))
-            builder.branch(after)
-        builder.position_at_end(after)
-        result = builder.phi(kind)
+            self._builder.position_before(block.terminator)
+            incoming.append((cast(self._builder, x, kind), block))
+        self._builder.position_at_end(after)
+        result = self._builder.phi(kind)
         for x, block in incoming:
             result.add_incoming(x, block)
         return result
