@@ -296,11 +296,11 @@ class _Translation:
                 return self._name(name)
             case ast.Tuple(parts):
                 return tuple([self._value(part) for part in parts])
-            case ast.BinOp(a, operation, b):
+            case ast.BinOp(a, operation, b) if type(operation) in BINARY:
                 return self._binary(operation, self._value(a), self._value(b))
-            case ast.UnaryOp(operation, a):
+            case ast.UnaryOp(operation, a) if type(operation) in UNARY:
                 return self._unary(operation, a)
-            case ast.Compare(a, [operation], [b]):
+            case ast.Compare(a, [operation], [b]) if type(operation) in COMPARISONS:
                 return self._compare(operation, self._value(a), self._value(b))
             case ast.BoolOp(operation, [first, *others]):
                 return self._either(isinstance(operation, ast.Or), self._condition(first), others)
@@ -352,7 +352,7 @@ class _Translation:
         return builder.sub(builder.sdiv(a, divisor), builder.zext(inexact, INT64))
 
     def _vectors(self, *operands: Operand) -> list[Lanes]:
-        """The operands of an operation of vectors or masks; none if there is no vector."""
+        """The operands of an operation of vectors or masks; an empty list for numbers."""
         kinds = [x.type for x in operands if isinstance(x, ir.Value) and isinstance(x.type, ir.VectorType)]
         return [Lanes(self._builder, cast(self._builder, x, kinds[0])) for x in operands] if kinds else []
 
