@@ -79,13 +79,13 @@ def inlined(builder: ir.IRBuilder, function: FunctionType, *values: Operand) -> 
 
 def call_function(builder: ir.IRBuilder, function: FunctionType, *values: ir.Value) -> None:
     """Append a call of a Python function without a result. Its code is added to the module once."""
-    found = builder.module.globals.get(function.__name__)
-    if found is None:
+    code = builder.module.globals.get(function.__name__)
+    if code is None:
         kinds = [value.type for value in values]
-        found = _define(builder.module, function.__name__, _parsed(function.__code__), _Names(function), kinds)
-        found.linkage = "internal"
-        found.attributes.add("noinline")
-    builder.call(found, values)
+        code = _define(builder.module, function.__name__, _parsed(function.__code__), _Names(function), kinds)
+        code.linkage = "internal"
+        code.attributes.add("noinline")
+    builder.call(code, values)
 
 
 def _define(
@@ -323,8 +323,8 @@ class _Translation:
         if isinstance(array, tuple):
             assert isinstance(index, int)
             return array[index]
-        found = self._builder.load(self._element(array, index))
-        return self._integer(found) if isinstance(found.type, ir.IntType) else found
+        element = self._builder.load(self._element(array, index))
+        return self._integer(element) if isinstance(element.type, ir.IntType) else element
 
     def _binary(self, operation: ast.operator, a: Operand, b: Operand) -> Operand:
         builder, kind = self._builder, type(operation)
@@ -409,22 +409,22 @@ class _Translation:
         builder = self._builder
         then, other, after = (builder.append_basic_block(name) for name in ("then", "else", "after"))
         builder.cbranch(test, then, other)
-        found: list[tuple[Any, ir.Block]] = []
+        branches: list[tuple[Any, ir.Block]] = []
         for block, value in ((then, a), (other, b)):
             builder.position_at_end(block)
-            found.append((value(), builder.block))
+            branches.append((value(), builder.block))
             builder.branch(after)
-        if isinstance(found[0][0], tuple):
-            rows = [[(x, block) for x in values] for values, block in found]
+        if isinstance(branches[0][0], tuple):
+            rows = [[(x, block) for x in values] for values, block in branches]
             return tuple([self._phi(after, pair, kind) for pair in zip(*rows, strict=True)])
-        return self._phi(after, found, kind)
+        return self._phi(after, branches, kind)
 
-    def _phi(self, after: ir.Block, found: Sequence[tuple[Operand, ir.Block]], kind: ir.Type | None) -> ir.Value:
+    def _phi(self, after: ir.Block, branches: Sequence[tuple[Operand, ir.Block]], kind: ir.Type | None) -> ir.Value:
         """The value of the block from which control came to the block `after`."""
-        kind = kind or next((x.type for x, _ in found if isinstance(x, ir.Value)), None)
-        kind = kind or self._common(*[x for x, _ in found])
+        kind = kind or next((x.type for x, _ in branches if isinstance(x, ir.Value)), None)
+        kind = kind or self._common(*[x for x, _ in branches])
         incoming = []
-        for x, block in found:
+        for x, block in branches:
             self._builder.position_before(block.terminator)
             incoming.append((cast(self._builder, x, kind), block))
         self._builder.position_at_end(after)
