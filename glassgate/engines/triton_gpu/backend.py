@@ -40,9 +40,10 @@ class GPU:
         text = lacking(device, rocm, INSTALLED, capability)
         if text is None and steps.data.dtype not in DTYPES:
             text = f"Triton kernels compute in float32, bfloat16 or float16, and the input is {steps.data.dtype}"
-        largest = max((v.numel() for direction in directions for v in direction.weights.values()), default=0)
-        if text is None and largest > MOST_ELEMENTS:
-            text = f"Triton kernels index weights with 32 bits, up to {MOST_ELEMENTS} elements, and one has {largest}"
+        for direction in directions:
+            for v in direction.weights.values():
+                if text is None and v.numel() > MOST_ELEMENTS:
+                    text = f"Triton kernels index weights with 32 bits, and a weight has {v.numel()} elements"
         return None if text is None else Reason(text)
 
     def compile(self, plans: tuple[Plan, ...]) -> "Layer":
