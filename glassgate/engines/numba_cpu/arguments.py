@@ -122,8 +122,8 @@ FIRST, LAST = number("first"), number("last")
 """The range of sequences: the last two arguments of every cell's kernel."""
 ROWS, SEQUENCES = number("rows"), number("sequences")
 """The number of rows of all steps, and of the largest step."""
-PACKED_INPUT, INPUT_BLOCK_PITCH = number("weights_ih"), number("block_pitch_ih")
-"""The packed weights of the input, and the distance between their blocks in numbers."""
+INPUT_BLOCK_PITCH = number("block_pitch_ih")
+"""The distance between the blocks of the packed weights of the input, in numbers."""
 ROUNDED_OUTPUT = number("output_rounded")
 """The address of the bfloat16 output; 0 without one."""
 ROUNDED_INPUT = number("data_rounded")

@@ -191,8 +191,9 @@ class Equations:
     def _input_product(self, half: Place) -> str:
         """The expression of an input half: the input's columns times packed weights."""
         data = self._address(self.program.buffers[Kind.DATA])
-        weights, pitch = self.argument(args.PACKED_INPUT), self.argument(args.INPUT_BLOCK_PITCH)
-        at = self.names.machine(("at", args.PACKED_INPUT), f"{args.PACKED_INPUT.label}_at")
+        packed = args.of_product("weights_ih", 0)
+        weights, pitch = self.argument(packed), self.argument(args.INPUT_BLOCK_PITCH)
+        at = self.names.machine(("at", packed), f"{packed.label}_at")
         line = f"{at} = {weights} + _unit // _LANES * {pitch} * _BYTES"
         if line not in self.reads:
             self.reads.insert(0, line)

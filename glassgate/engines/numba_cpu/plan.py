@@ -18,6 +18,7 @@ from glassgate.engines.numba_cpu.gemm.products import RowVectors, multiply, roun
 from glassgate.engines.numba_cpu.kernel import kernel_of
 from glassgate.engines.numba_cpu.loops.buffers import Buffer, Kind, Rows
 from glassgate.engines.numba_cpu.loops.program import Multiply, bias_buffer, noise_buffer, weight_buffer
+from glassgate.engines.numba_cpu.loops.schedule import MOST_GATES
 from glassgate.engines.numba_cpu.loops.sums import neighbours
 from glassgate.engines.numba_cpu.processor import Processor, host
 from glassgate.engines.numba_cpu.simd.blocking import size_of_sums
@@ -227,12 +228,12 @@ class KernelPlan:
         self.by_row[to] = rounded_rows.pitch
         return [task], rounded_rows
 
-    def input_weights(self, transposed: bool) -> Packed:
-        """The packed input weights of the gates whose input half is used."""
-        chosen, sizes = _numbers(self.cell.gates, self.trace.ih), self.sizes
+    def input_weights(self, transposed: bool, part: int = 0, gates: slice = slice(None)) -> Packed:
+        """The packed input weights of the gates whose input half is used, or of some of them, packed as this part."""
+        chosen, sizes = _numbers(self.cell.gates, self.trace.ih[gates]), self.sizes
         n = len(self.cell.gates)
         matrix = Matrix(address(weight_buffer(self.cell, "weight_ih")), n, n * sizes.H, sizes.D, sizes.bits)
-        return self._pack(args.PACKED_INPUT, matrix, chosen, 1, transposed, sizes.terms_of_input)
+        return self._pack(args.of_product("weights_ih", part), matrix, chosen, 1, transposed, sizes.terms_of_input)
 
     def _matrix_of(self, of: Multiply) -> tuple[Matrix, Sequence[int], int, bool]:
         cell, (_, _, H, P, bits, *_), product = self.cell, self.sizes, of.product
@@ -277,14 +278,18 @@ class Forward(KernelPlan):
         self._chunk = 0
         if trace.ih and not sizes.narrow:
             halves = self.buffers[Kind.INPUT]
-            data, out = self.rows(self.buffers[Kind.DATA]), self.rows(halves, columns=1)
-            tasks, data = self.factors(data, args.ROUNDED_INPUT)
-            weights = self.input_weights(transposed=False)
+            tasks, data = self.factors(self.rows(self.buffers[Kind.DATA]), args.ROUNDED_INPUT)
             self.before[0] += tasks
-            self.before.append([multiply(data, weights, len(trace.ih), out, args.ROWS, bits)])
+            self.before.append([])
+            packed = 0
+            for part, first in enumerate(range(0, len(trace.ih), MOST_GATES)):
+                gates = slice(first, min(first + MOST_GATES, len(trace.ih)))
+                weights, out = self.input_weights(False, part, gates), self.rows(halves, first, 1)
+                self.before[-1].append(multiply(data, weights, gates.stop - first, out, args.ROWS, bits))
+                packed += weights.size
             if not save:
                 self.by_row[address(halves)] = self._pitch(halves)
-            self._chunk = self.rows_of_chunk(weights)
+            self._chunk = self.rows_of_chunk(packed)
         final = self._of_states(Kind.FINAL)
         given_states = self.states[self.whole_states]
         if rounded:
@@ -321,9 +326,13 @@ class Forward(KernelPlan):
     def rows_at_once(self, rows: int, threads: int) -> int:
         return rows if threads > 1 or not self._chunk else min(rows, max(self._chunk, self.sizes.N))
 
-    def rows_of_chunk(self, weights: Packed) -> int:
-        """The number of input rows that are multiplied at once, so that the result stays in the cache."""
-        return max(ENOUGH_BYTES, weights.size) // self._pitch(self.buffers[Kind.INPUT])
+    def rows_of_chunk(self, weights: int) -> int:
+        """The number of input rows that are multiplied at once, so that the result stays in the cache.
+
+        Args:
+            weights: the size of the packed input weights in bytes.
+        """
+        return max(ENOUGH_BYTES, weights) // self._pitch(self.buffers[Kind.INPUT])
 
     def _sum_biases(self) -> None:
         """Sum the biases that the kernel adds: `b_ih + b_hh` if it sums both halves, otherwise each one separately."""

@@ -13,6 +13,8 @@ from glassgate.engines.symbolic.trace import Trace
 PRODUCTS = ("hh", "sum", "hr", "hh_t", "hr_t")
 LEAVES = ("ih", "state", "parameter", "saved", "noise", "size", "constant")
 """The leaves, which all stages can read."""
+MOST_GATES = 4
+"""The most gates of a product. Sums of more gates leave registers for one row only, if a processor has 16 of them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,7 +166,7 @@ class Schedule(list[Stage]):
         elif node.op in ("hh", "sum", "hr"):
             stage, left = self._at(node), node.args[-1]
             for k, product in enumerate(stage.products):
-                if product.op == "hh" and product.left is left:
+                if product.op == "hh" and product.left is left and len(product.gates) < MOST_GATES:
                     gates, results = (*product.gates, node.args[0]), (*product.results, node)
                     stage.products[k] = Product("hh", gates, left, product.key, results)
                     return
