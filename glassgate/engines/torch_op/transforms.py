@@ -24,6 +24,7 @@ from glassgate.engines.plan import Plan, by_direction, count_of_results, operand
 from glassgate.engines.registry import BACKENDS
 from glassgate.engines.symbolic.tangent import is_tangent
 from glassgate.engines.torch_op.by_group import weight_gradients
+from glassgate.engines.torch_op.function import FlatFunction
 from glassgate.engines.torch_op.operators import readable_gradients
 from glassgate.engines.torch_op.tangents import tangent_call, values_and_tangents
 from glassgate.engines.torch_op.vmap_batch import Batch
@@ -145,7 +146,7 @@ def _interned_call(backend: str, plans: tuple[Plan, ...], save: bool) -> StaticC
     return StaticCall(backend, plans, save)
 
 
-class LayerTransform(torch.autograd.Function):
+class LayerTransform(FlatFunction):
     """A call of a layer. It returns the states and final states of each direction, then the saved tensors."""
 
     @staticmethod
@@ -215,7 +216,7 @@ class Request:
         return [is_weight for is_weight, need in zip(self.call.is_weight, self.needed, strict=True) if need]
 
 
-class LayerGradients(torch.autograd.Function):
+class LayerGradients(FlatFunction):
     """The needed gradients of a call, from its tensors, the tensors that it saved, and the gradients of its results."""
 
     @staticmethod
@@ -368,5 +369,5 @@ def _with_tangents(
         ]
     else:
         inside = _static_call(call.backend, directions, call.save)
-        results = LayerTransform.apply(inside, *inside.by_step(steps, operands_of(directions)))
+        results = [*LayerTransform.apply(inside, *inside.by_step(steps, operands_of(directions)))]
     return values_and_tangents(results, call.plans)
