@@ -92,11 +92,13 @@ class Guard:
             rows: Sequence[int] = (),
             packed: Sequence[Tensor] | None = None,
             executable: executable.Executable | None = None,
+            copies: object = None,
         ) -> None:
-            copies = [*map(self.copy, tensors)]
-            run(own, layout, None if resets is None else self.copy(resets), copies, rows, packed, executable)
+            guarded_tensors = [*map(self.copy, tensors)]
+            guarded_resets = None if resets is None else self.copy(resets)
+            run(own, layout, guarded_resets, guarded_tensors, rows, packed, executable, copies)
             self.passes += 1
-            for tensor, copy in zip(tensors, copies, strict=True):
+            for tensor, copy in zip(tensors, guarded_tensors, strict=True):
                 if tensor.numel():  # without a new version, which autograd would notice
                     ctypes.memmove(tensor.data_ptr(), copy.data_ptr(), tensor.nbytes)
             self.memory.free()
