@@ -16,7 +16,7 @@ from torch import Tensor
 
 import glassgate as gg
 from glassgate.engines import processors
-from glassgate.engines.numba_cpu import executable, packed, partition, passes
+from glassgate.engines.numba_cpu import executable, packed, partition, passes, ragged
 from glassgate.engines.numba_cpu.launch import Launch
 from glassgate.engines.numba_cpu.loops.batch import BatchLayout
 from glassgate.engines.numba_cpu.pool import threads
@@ -83,6 +83,8 @@ class Guard:
 
     def __enter__(self) -> "Guard":
         run, rows_of = passes.Pass.run, passes._Gradients.rows
+        d_rows: dict[tuple[int, int], Tensor] = {}
+        """The guarded gradients of states, which are arguments of a pass by their address."""
 
         def guarded(
             own: passes.Pass,
@@ -92,19 +94,27 @@ class Guard:
             rows: Sequence[int] = (),
             packed: Sequence[Tensor] | None = None,
             executable: executable.Executable | None = None,
-            copies: object = None,
+            copies: ragged.Copies | None = None,
         ) -> None:
-            guarded_tensors = [*map(self.copy, tensors)]
+            every = {(v.data_ptr(), v.nbytes): v for v in (*tensors, *(copies.tensors if copies else ())) if v.numel()}
+            inside = {key: d_rows[key] if key in d_rows else self.copy(v) for key, v in every.items()}
+
+            def there(given: Sequence[Tensor]) -> list[Tensor]:
+                return [inside.get((v.data_ptr(), v.nbytes), v) for v in given]
+
+            moved = copies and copies._replace(tensors=there(copies.tensors))
             guarded_resets = None if resets is None else self.copy(resets)
-            run(own, layout, guarded_resets, guarded_tensors, rows, packed, executable, copies)
+            run(own, layout, guarded_resets, there(tensors), rows, packed, executable, moved)
             self.passes += 1
-            for tensor, copy in zip(tensors, guarded_tensors, strict=True):
-                if tensor.numel():  # without a new version, which autograd would notice
-                    ctypes.memmove(tensor.data_ptr(), copy.data_ptr(), tensor.nbytes)
+            for key, tensor in every.items():  # without a new version, which autograd would notice
+                ctypes.memmove(tensor.data_ptr(), inside[key].data_ptr(), tensor.nbytes)
+            d_rows.clear()
             self.memory.free()
 
         def guarded_rows(own: passes._Gradients, d_states: Sequence[Tensor | None], rows: int) -> list[int]:
-            return rows_of(own, [d if d is None else self.copy(d.contiguous()) for d in d_states], rows)
+            given = [d if d is None else d.contiguous() for d in d_states]
+            d_rows.update({(d.data_ptr(), d.nbytes): self.copy(d) for d in given if d is not None})
+            return rows_of(own, [d if d is None else d_rows[d.data_ptr(), d.nbytes] for d in given], rows)
 
         self._patch.setattr(passes.Pass, "run", guarded)
         self._patch.setattr(passes._Gradients, "rows", guarded_rows)
