@@ -20,7 +20,7 @@ from tests.words import count, is_hard, messages, of_module, of_page, sentences
 ROOT = Path(__file__).parents[1]
 README, CHINESE = ROOT / "README.md", ROOT / "README.zh-CN.md"
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
-LIBRARIES = ("torch", "numba", "llvmlite", "torchmetrics", "safetensors", "matplotlib", "tensorboard", "rich", "yaml")
+LIBRARIES = ("torch", "llvmlite", "torchmetrics", "safetensors", "matplotlib", "tensorboard", "rich", "yaml")
 
 
 def blocks(page: Path, language: str) -> list[str]:

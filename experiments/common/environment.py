@@ -16,7 +16,7 @@ from glassgate.engines.numba_cpu.amx import explained
 ROOT = Path(__file__).parents[2]
 """The folder of the project."""
 
-PACKAGES = ("torch", "numba", "llvmlite", "numpy", "onnxruntime", "openvino", "jax")
+PACKAGES = ("torch", "llvmlite", "numpy", "onnxruntime", "openvino", "jax")
 ABOVE = ("tasks", "cli")
 """Packages that no benchmark depends on."""
 
