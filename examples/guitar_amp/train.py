@@ -42,10 +42,10 @@ def amplifier(dry: np.ndarray) -> np.ndarray:
     return (0.6 * wet).astype(np.float32)
 
 
-def error(found: Tensor, expected: Tensor) -> Tensor:
+def error(output: Tensor, expected: Tensor) -> Tensor:
     """Return the energy of the error as a fraction of the energy of the signal."""
-    found, expected = found[:, WARM_UP:], expected[:, WARM_UP:]
-    return ((found - expected) ** 2).mean() / (expected**2).mean()
+    output, expected = output[:, WARM_UP:], expected[:, WARM_UP:]
+    return ((output - expected) ** 2).mean() / (expected**2).mean()
 
 
 def excerpts(seconds: float, seed: int, length: int) -> tuple[Tensor, Tensor]:

@@ -65,11 +65,11 @@ def theirs(name: str) -> Callable[[np.ndarray], np.ndarray]:
     rate = np.array(vad.RATE)
 
     def run(frames: np.ndarray) -> np.ndarray:
-        state, found = np.zeros((2, 1, 128), np.float32), []
+        state, probabilities = np.zeros((2, 1, 128), np.float32), []
         for frame in frames:
             probability, state = session.run(None, {"input": frame, "state": state, "sr": rate})
-            found.append(probability[0, 0])
-        return np.array(found)
+            probabilities.append(probability[0, 0])
+        return np.array(probabilities)
 
     return run
 
@@ -90,11 +90,11 @@ def exported(model: vad.Vad, path: Path) -> Callable[[np.ndarray], np.ndarray]:
 
     def run(frames: np.ndarray) -> np.ndarray:
         h, c = np.zeros((2, 1, 1, 128), np.float32)
-        found = []
+        probabilities = []
         for frame in frames:
             probability, h, c = session.run(None, {"frames": frame[None], "h_0": h, "c_0": c})
-            found.append(probability[0, 0])
-        return np.array(found)
+            probabilities.append(probability[0, 0])
+        return np.array(probabilities)
 
     return run
 
@@ -113,9 +113,9 @@ def compiled(model: vad.Vad, folder: Path) -> Callable[[np.ndarray], np.ndarray]
     def run(frames: np.ndarray) -> np.ndarray:
         frames = np.ascontiguousarray(frames)
         library.vad_init(state)
-        found = [library.vad_step(state, frame.ctypes.data) for frame in frames]
+        probabilities = [library.vad_step(state, frame.ctypes.data) for frame in frames]
         assert len(memory)  # it must outlive the calls
-        return np.array(found)
+        return np.array(probabilities)
 
     return run
 
@@ -154,8 +154,8 @@ def main() -> None:
         "rebuilt, all frames at once": lambda _: at_once(model, frames),
     }
     each = frames.numpy()
-    found = {name: run(each) for name, run in programs.items()}
-    truth = next(iter(found.values()))
+    outputs = {name: run(each) for name, run in programs.items()}
+    truth = next(iter(outputs.values()))
     minutes = len(frames) * vad.FRAME / vad.RATE / 60
     print(f"{len(frames)} frames, {minutes:.1f} minutes, speech in {np.mean(truth > 0.5):.0%}")
     times: dict[str, list[float]] = {name: [] for name in programs}
@@ -164,7 +164,7 @@ def main() -> None:
             before = time.process_time()
             run(each)
             times[name].append((time.process_time() - before) / len(frames) * 1e6)
-    for name, values in found.items():
+    for name, values in outputs.items():
         print(f"{name}: {np.median(times[name]):.1f} us per frame, difference {np.abs(values - truth).max():.2g}")
 
 

@@ -71,12 +71,12 @@ def packaged(name: str) -> Path:
         FileNotFoundError: the package is not installed, or lacks the file.
     """
     try:
-        found = [path for path in files("silero-vad") or () if path.name == name]
+        paths = [path for path in files("silero-vad") or () if path.name == name]
     except PackageNotFoundError:
-        found = []
-    if not found:
+        paths = []
+    if not paths:
         raise FileNotFoundError(f"expected {name} of the package silero-vad; pip install --no-deps 'silero-vad==6.2.3'")
-    return Path(str(found[0].locate()))
+    return Path(str(paths[0].locate()))
 
 
 def load() -> Vad:

@@ -53,15 +53,15 @@ def separate(layer: Recurrent, inputs: Tensor) -> list[SeparateLayer]:
     stack.batch_first = False
     data = [check_inputs("separate", stack, inputs)]
     _, _, states = stack(*data, return_states=True)
-    found = []
+    layers = []
     for depth in range(stack.num_layers):
         parts = [part for part in stack._parts if part.layer == depth]
         for part in parts:
             below = data[part.direction % len(data)]
-            found.append(SeparateLayer(part.label, _alone(stack, part), below.flip(0) if part.direction else below))
+            layers.append(SeparateLayer(part.label, _alone(stack, part), below.flip(0) if part.direction else below))
         outputs = [states[f"{part.label}.{stack.cell.state[0]}"] for part in parts]
         data = merge(stack.merge, outputs, data if stack.residual and depth else ())
-    return found
+    return layers
 
 
 def _alone(stack: Recurrent, part: Part) -> Recurrent:

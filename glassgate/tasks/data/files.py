@@ -45,7 +45,7 @@ class Identity(NamedTuple):
 
 
 def local(path: str | Path) -> Path:
-    """Return a regular file: the path itself, or a copy of standard input or of a pipe.
+    """Return the path of a regular file: the path itself, or that of a copy of standard input or of a pipe.
 
     The copy is made once per process, so data from a pipe can be read several times.
 
