@@ -186,6 +186,7 @@ def plot(contents: list[Content], path: Path) -> None:
         left.set_title(title, loc="left", fontsize=10)
         if right.lines:
             right.set_xscale("log")
+            right.xaxis.set_minor_formatter(NullFormatter())
             right.set_title("error against float64", loc="left", fontsize=10)
         else:
             right.set_axis_off()
