@@ -130,7 +130,7 @@ def test_compressed_in_other_encodings_and_excel(tmp_path: Path) -> None:
         archive.writestr("one.csv", text)
         archive.writestr("two.csv", text)
     with pytest.raises(
-        DataError, match=r"b\.csv\.zip: expected an archive of one file, got 2: one\.csv, two\.csv; unpack"
+        DataError, match=r"b\.csv\.zip: expected an archive of one file, got 2: one\.csv, two\.csv; extract"
     ):
         read((tmp_path / "b.zip").rename(tmp_path / "b.csv.zip"))
 
