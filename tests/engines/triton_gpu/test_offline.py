@@ -60,10 +60,14 @@ def test_the_version_before_compiles_the_kernels():
         assert row[9] in ("", "0"), row
 
 
+MISSING = {"MinGRU", "LayerNormGRU", "LayerNormLSTM"}
+"""The cells that the page does not have yet; docs/gpu.md names them."""
+
+
 @pytest.mark.parametrize("name", PAGES)
 def test_kernels_fit_and_weights_stay_on_the_chip(name):
     rows = page(name)
-    assert {row[2] for row in rows} <= {*CELLS}
+    assert {row[2] for row in rows} == {*CELLS} - MISSING
     for row in rows:
         chips, cell, _, kernel, registers, spilled, shared, _, weights, barriers = row[1:]
         assert max(numbers(registers)) <= 255
