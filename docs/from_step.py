@@ -14,19 +14,19 @@ import torch
 
 import glassgate as gg
 from glassgate.engines.contract import Direction
+from glassgate.engines.llvm_cpu import arguments as args
+from glassgate.engines.llvm_cpu.backward import Backward, Wanted
+from glassgate.engines.llvm_cpu.costs import COSTS
+from glassgate.engines.llvm_cpu.kernel import printed
+from glassgate.engines.llvm_cpu.loops.batch import batch_layout
+from glassgate.engines.llvm_cpu.loops.listing import listing
+from glassgate.engines.llvm_cpu.loops.program import Before, buffers_of, lower
+from glassgate.engines.llvm_cpu.loops.sums import WeightGradient, weight_gradients
+from glassgate.engines.llvm_cpu.plan import Forward, KernelPlan
 from glassgate.engines.lowering.backward import backward_pass
 from glassgate.engines.lowering.forward import Form, forward_pass
 from glassgate.engines.lowering.printer import printed as listed
 from glassgate.engines.meaning import current_equations
-from glassgate.engines.numba_cpu import arguments as args
-from glassgate.engines.numba_cpu.backward import Backward, Wanted
-from glassgate.engines.numba_cpu.costs import COSTS
-from glassgate.engines.numba_cpu.kernel import printed
-from glassgate.engines.numba_cpu.loops.batch import batch_layout
-from glassgate.engines.numba_cpu.loops.listing import listing
-from glassgate.engines.numba_cpu.loops.program import Before, buffers_of, lower
-from glassgate.engines.numba_cpu.loops.sums import WeightGradient, weight_gradients
-from glassgate.engines.numba_cpu.plan import Forward, KernelPlan
 from glassgate.engines.plan import plan_of
 from glassgate.engines.symbolic.trace import trace
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).parents[1]
 
-_INSIDE = ("engines/symbolic", "engines/numba_cpu", "engines/plan.py", "engines/torch_op", "engines/lowering")
+_INSIDE = ("engines/symbolic", "engines/llvm_cpu", "engines/plan.py", "engines/torch_op", "engines/lowering")
 """Where errors are reasons: engines hand them to `gg.explain` and to the warning about the reference, tested there."""
 
 

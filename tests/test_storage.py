@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from glassgate.engines.numba_cpu import cache
+from glassgate.engines.llvm_cpu import cache
 from glassgate.storage import cache_folder, read_trusted
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from glassgate.claims.machine import processor
-from glassgate.engines.numba_cpu.amx import explained
+from glassgate.engines.llvm_cpu.amx import explained
 
 ROOT = Path(__file__).parents[2]
 """The folder of the project."""

@@ -1,7 +1,7 @@
 """The backends by name."""
 
 from glassgate.engines.backend import Backend
-from glassgate.engines.numba_cpu.backend import CPU
+from glassgate.engines.llvm_cpu.backend import CPU
 from glassgate.engines.triton_gpu.backend import GPU
 
 BACKENDS: dict[str, Backend] = {"cpu": CPU(), "triton": GPU()}

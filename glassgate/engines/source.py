@@ -1,8 +1,8 @@
 """The text of the kernels that are generated for a cell."""
 
 from glassgate.cell import Cell
+from glassgate.engines.llvm_cpu.costs import COSTS
 from glassgate.engines.meaning import current_equations
-from glassgate.engines.numba_cpu.costs import COSTS
 from glassgate.engines.symbolic.trace import differentiated
 from glassgate.shapes import check_choice
 
@@ -33,7 +33,7 @@ def source(cell: Cell, engine: str = "cpu", *, projected: bool = False) -> str:
         from glassgate.engines.triton_gpu.layer import source_of
 
         return source_of(current_equations(cell, projected))
-    from glassgate.engines.numba_cpu.kernel import printed
+    from glassgate.engines.llvm_cpu.kernel import printed
 
     traced = differentiated(current_equations(cell, projected), COSTS)
     return "\n\n".join(printed(cell, traced, is_backward).text for is_backward in (False, True))

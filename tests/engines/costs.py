@@ -1,6 +1,6 @@
 """Costs of backends that there are not, at the ends of what costs can say."""
 
-from glassgate.engines.numba_cpu.costs import COSTS as OF_CPU
+from glassgate.engines.llvm_cpu.costs import COSTS as OF_CPU
 from glassgate.engines.symbolic.costs import Costs
 
 FREE_MEMORY = Costs({}, other=1, read=0, carry=0, keep=0)

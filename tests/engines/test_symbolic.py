@@ -13,7 +13,7 @@ from torch.nn import functional as F
 import glassgate as gg
 from glassgate import cells
 from glassgate.cell import Cell, Noise, Parameter
-from glassgate.engines.numba_cpu.costs import COSTS
+from glassgate.engines.llvm_cpu.costs import COSTS
 from glassgate.engines.reference import advance, recur
 from glassgate.engines.symbolic.graph import Node, NotTraceable
 from glassgate.engines.symbolic.operations import OPERATIONS

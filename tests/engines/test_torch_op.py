@@ -18,9 +18,9 @@ import glassgate as gg
 from glassgate.engines import reference
 from glassgate.engines.contract import Direction, Steps
 from glassgate.engines.kernels import Kernels
-from glassgate.engines.numba_cpu import partition, passes
-from glassgate.engines.numba_cpu.executable import Executable
-from glassgate.engines.numba_cpu.pool import threads
+from glassgate.engines.llvm_cpu import partition, passes
+from glassgate.engines.llvm_cpu.executable import Executable
+from glassgate.engines.llvm_cpu.pool import threads
 from glassgate.engines.plan import Plan, split, text_for, without_final
 from glassgate.engines.registry import BACKENDS
 from glassgate.engines.torch_op import operators

@@ -14,7 +14,7 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence
 from torch.utils.checkpoint import checkpoint
 
 import glassgate as gg
-from glassgate.engines.numba_cpu import workspace
+from glassgate.engines.llvm_cpu import workspace
 from glassgate.layers import repeated
 from tests.compare import noise as noise64
 

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 
 import glassgate as gg
-from glassgate.engines.numba_cpu.processor import host, pretend
+from glassgate.engines.llvm_cpu.processor import host, pretend
 from tests.compare import noise
 
 CELLS = {

@@ -256,7 +256,7 @@ def test_a_saved_session_gives_the_same_bits(tmp_path):
 
 
 def test_another_processor_packs_again(tmp_path):
-    from glassgate.engines.numba_cpu.processor import Processor, host, pretend
+    from glassgate.engines.llvm_cpu.processor import Processor, host, pretend
 
     session, x = gg.freeze(made("lstm")), noise(5, 4, 3, 5).float()
     session.save(tmp_path / "lstm.safetensors")

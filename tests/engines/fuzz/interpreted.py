@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from glassgate.engines.numba_cpu import compile as compiling
-from glassgate.engines.numba_cpu import kernel, namespace
-from glassgate.engines.numba_cpu.processor import Processor, pretend
+from glassgate.engines.llvm_cpu import compile as compiling
+from glassgate.engines.llvm_cpu import kernel, namespace
+from glassgate.engines.llvm_cpu.processor import Processor, pretend
 
 SMALL = Processor(32, 16)
 """Its vectors are short, so that small layers have full ones, cut ones and several."""

@@ -1,0 +1,102 @@
+"""Selects the method of multiplication: AMX if the processor has it, the system permits it and a trial succeeded."""
+
+import ctypes
+import multiprocessing.spawn
+import os
+import platform
+import signal
+import subprocess
+import sys
+from functools import cache
+
+import llvmlite.binding as llvm
+
+from glassgate.engines.llvm_cpu.cache import MachineCode, path_of, read, write
+from glassgate.engines.llvm_cpu.processor import FEW_ROWS, Processor, host, with_integers
+from glassgate.engines.plan import INTEGERS
+
+TRIAL = "glassgate.engines.llvm_cpu.trial"
+"""The module of the trial. It runs in a separate process, which an illegal instruction may end."""
+PATIENCE = 300
+"""The time limit of the trial in seconds. It usually takes a few seconds."""
+
+
+def multiplier(terms: int) -> Processor:
+    """The processor with the method of multiplication for these terms, see `Sizes.terms`."""
+    if terms == 0:
+        return host().full_precision
+    if terms == INTEGERS:
+        return with_integers(host()) if not host().integers else host()
+    processor = host()._replace(terms=terms)
+    if processor.tiles or processor.bfloat16 != "avx512bf16" or obstacle() is not None:
+        return processor
+    return with_amx(processor)
+
+
+def with_amx(processor: Processor) -> Processor:
+    """The same processor, with tile registers."""
+    return processor._replace(tiles="amx")
+
+
+def is_faster(terms: int, rows: int) -> bool:
+    """Whether `terms` matrix products in bfloat16 are faster than one in float32, for this number of rows."""
+    processor = multiplier(terms).of_rows(rows)
+    return bool(processor.bfloat16 if terms == 1 else processor.tiles)
+
+
+def explained(terms: int = 1, rows: int = 1) -> str:
+    """How `terms` matrix products in bfloat16, which replace one in float32, are computed for this number of rows."""
+    processor, three = multiplier(terms), terms > 1
+    if not is_faster(terms, rows):
+        limit = f"more than {FEW_ROWS} sequences" if processor.tiles else f"AMX-BF16 ({obstacle()})"
+        return "none, computed in float32" + (f'; "high" needs {limit}' if three else "")
+    if processor.tiles:
+        return "by AMX-BF16" + (", three instead of one in float32" if three else "")
+    return f"by AVX512-BF16; not by AMX-BF16: {obstacle()}"
+
+
+@cache
+def obstacle() -> str | None:
+    """Why tile registers are not used in this process; None if they are."""
+    features = llvm.get_host_cpu_features()
+    if not (features.get("amx-tile") and features.get("amx-bf16")):
+        return "this processor does not have it"
+    most = os.environ.get("ONEDNN_MAX_CPU_ISA", "")
+    if most.upper() not in ("", "ALL", "DEFAULT") and "AMX" not in most.upper():
+        return f"ONEDNN_MAX_CPU_ISA is {most}"
+    if not permitted():
+        return "the operating system does not permit its registers in this process"
+    path = path_of(TRIAL, platform.release())
+    known = read(path)
+    if known is None:
+        fault, lasts = tried()
+        known = MachineCode(TRIAL, fault.encode())
+        if lasts:
+            write(path, known)
+    return known.code.decode() or None
+
+
+def permitted() -> bool:
+    """Request permission from Linux to use the registers in this process and its threads. Needed once per process."""
+    if sys.platform != "linux" or platform.machine() != "x86_64":
+        return False
+    arch_prctl, request, tile_data = 158, 0x1023, 18
+    syscall = ctypes.CDLL(None).syscall
+    return bool(syscall(arch_prctl, request, tile_data) == 0)
+
+
+def tried() -> tuple[str, bool]:
+    """Run the trial of tile registers. Return the fault, or an empty string, and whether the result is permanent."""
+    if getattr(sys, "frozen", False):
+        return "a frozen program cannot try it", False
+    paths = {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    command = [os.fsdecode(multiprocessing.spawn.get_executable() or ""), "-P", "-m", TRIAL]
+    try:
+        done = subprocess.run(command, env=os.environ | paths, capture_output=True, text=True, timeout=PATIENCE)
+    except (OSError, subprocess.TimeoutExpired) as fault:
+        return f"it could not be tried ({type(fault).__name__})", False
+    if done.returncode < 0:
+        return f"a trial of it was ended by {signal.Signals(-done.returncode).name}", True
+    if done.returncode > 0:
+        return f"a trial of it failed: {(done.stderr.strip().splitlines() or ['?'])[-1]}", True
+    return "", True

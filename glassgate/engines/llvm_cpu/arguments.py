@@ -1,0 +1,132 @@
+"""The arguments of a kernel: 64-bit integers, each an object with a name for printed text."""
+
+from dataclasses import dataclass
+from enum import Enum, auto
+from functools import cache
+
+from glassgate.engines.llvm_cpu.loops.buffers import Buffer, Kind
+
+
+class Role(Enum):
+    """The property of a buffer that an argument passes."""
+
+    ADDRESS = auto()
+    """Its address."""
+    PITCH = auto()
+    """The distance between its rows in bytes."""
+    STARTS = auto()
+    """The address of a table with the index of its first row at each step."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Argument:
+    """One integer that a call passes to kernels. There is one object per argument.
+
+    Attributes:
+        label: the name of the argument in printed text, unless another argument has the same label.
+        table: whether it is the address of a table of integers.
+        role, buffer: the buffer that the argument belongs to, and the property of it, if any.
+    """
+
+    label: str
+    table: bool = False
+    role: Role | None = None
+    buffer: Buffer | None = None
+
+
+@cache
+def number(label: str) -> Argument:
+    """An argument that does not belong to a buffer."""
+    return Argument(label)
+
+
+@cache
+def table(label: str) -> Argument:
+    """The address of a table of integers."""
+    return Argument(label, table=True)
+
+
+@cache
+def address(buffer: Buffer) -> Argument:
+    """The address of a buffer."""
+    return Argument(f"{buffer.label}_rows", role=Role.ADDRESS, buffer=buffer)
+
+
+@cache
+def pitch(buffer: Buffer) -> Argument:
+    """The distance between the rows of a buffer in bytes."""
+    return Argument(f"{buffer.label}_pitch", role=Role.PITCH, buffer=buffer)
+
+
+@cache
+def starts(buffer: Buffer) -> Argument:
+    """The table with the index of a buffer's first row at each step."""
+    return Argument(f"{buffer.label}_starts", table=True, role=Role.STARTS, buffer=buffer)
+
+
+@cache
+def before(state: str) -> Argument:
+    """The table with the addresses of the rows of a state before the step."""
+    return Argument(f"{state}_before", table=True)
+
+
+@cache
+def row_addresses(buffer: Buffer) -> Argument:
+    """The table with the addresses of all rows of a buffer."""
+    return Argument(f"{buffer.label}_each", table=True)
+
+
+@cache
+def of_product(what: str, k: int) -> Argument:
+    """An argument of the k-th matrix product of a kernel: packed weights, the sums of a tile, the operand's rows."""
+    return Argument(f"{what}_{k}", table=what == "left")
+
+
+@cache
+def of_row_sum(what: str, k: int) -> Argument:
+    """An argument of the k-th row sum of a kernel: a vector of partial sums for each row, or the totals."""
+    return Argument(f"{what}_{k}")
+
+
+@cache
+def width(axis: str) -> Argument:
+    """The width of a value, in numbers."""
+    return Argument(axis)
+
+
+@cache
+def axis_pitch(axis: str) -> Argument:
+    """The distance between the rows of a value in bytes."""
+    return Argument(f"{axis}_pitch")
+
+
+@cache
+def units(axis: str) -> tuple[Argument, Argument]:
+    """The range of units of an axis that a thread computes."""
+    return Argument(f"{axis}_first"), Argument(f"{axis}_last")
+
+
+@cache
+def head(axis: str) -> tuple[Argument, Argument]:
+    """The number of units of a head, and the number of vectors that they fill."""
+    return Argument(f"{axis}_of_head"), Argument(f"{axis}_blocks_of_head")
+
+
+STEPS, ORIGIN, TURN = number("steps"), number("origin"), number("turn")
+"""The number of steps, the index of the first one, and the direction of time, 1 or -1."""
+SIZES, STARTS = table("sizes"), table("starts")
+"""The number of rows of each step, and the index of the first one."""
+RESETS, SAVE = number("resets"), number("save")
+BARRIER, PARTIES = number("barrier"), number("parties")
+FIRST, LAST = number("first"), number("last")
+"""The range of sequences: the last two arguments of every cell's kernel."""
+ROWS, SEQUENCES = number("rows"), number("sequences")
+"""The number of rows of all steps, and of the largest step."""
+INPUT_BLOCK_PITCH = number("block_pitch_ih")
+"""The distance between the blocks of the packed weights of the input, in numbers."""
+ROUNDED_OUTPUT = number("output_rounded")
+"""The address of the bfloat16 output; 0 without one."""
+ROUNDED_INPUT = number("data_rounded")
+"""The input, rounded to bfloat16."""
+ROUNDED = Kind.D_PRE, Kind.D_PROJECTED
+"""Buffers that several products read. If products round to bfloat16, these buffers contain rounded numbers."""

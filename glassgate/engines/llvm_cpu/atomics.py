@@ -1,0 +1,97 @@
+"""Atomic memory operations for kernels, with which threads pass work to each other and synchronise."""
+
+from typing import Any
+
+from llvmlite import ir
+
+from glassgate.engines.llvm_cpu.simd.instructions import INT8, INT32, INT64, at, call, instruction
+
+POINTER = INT8.as_pointer()
+
+
+@instruction(INT64)
+def arrive(builder, counter):
+    """Add one to a counter. Threads that read the counter then see everything written before (release)."""
+    builder.atomic_rmw("add", at(builder, counter, INT64), INT64(1), "acq_rel")
+
+
+@instruction(INT64)
+def take(builder, counter):
+    """As `arrive`, and return the previous value."""
+    return builder.atomic_rmw("add", at(builder, counter, INT64), INT64(1), "acq_rel")
+
+
+@instruction(INT64)
+def look(builder, address):
+    """Read a word that another thread writes. Everything that this thread wrote before is then visible (acquire)."""
+    return builder.load_atomic(at(builder, address, INT64), "acquire", 8)
+
+
+@instruction(INT64, INT64, INT64)
+def swap(builder, address, old, new):
+    """Replace the word by `new` if it is `old`. Return whether it was."""
+    exchanged = builder.cmpxchg(at(builder, address, INT64), old, new, "acq_rel", "acquire")
+    return builder.extract_value(exchanged, 1)
+
+
+@instruction()
+def yield_core(builder):
+    """Yield the core to another thread."""
+    call(builder, "sched_yield", INT32)
+
+
+@instruction(INT64, INT64)
+def perform(builder, function, argument):
+    """Call a kernel at an address with its only argument."""
+    builder.call(at(builder, function, ir.FunctionType(ir.VoidType(), [INT64])), [argument])
+
+
+@instruction(INT64)
+def team_size(builder, function):
+    """Call `omp_get_num_threads` of OpenMP, which is at the address `function`."""
+    return builder.sext(builder.call(at(builder, function, ir.FunctionType(INT32, [])), []), INT64)
+
+
+@instruction(INT64, INT64, INT64)
+def in_parallel(builder, parallel, table, threads):
+    """Start a team of OpenMP threads. Each one calls a kernel with the address of a table.
+
+    Args:
+        builder: appends the code.
+        parallel: the address of `GOMP_parallel`.
+        table: the address of the table. Its first word is the address of the kernel.
+        threads: the number of threads.
+    """
+    member = ir.Function(builder.module, ir.FunctionType(ir.VoidType(), [POINTER]), "glassgate.member")
+    member.linkage = "internal"
+    inside = ir.IRBuilder(member.append_basic_block())
+    address = inside.ptrtoint(member.args[0], INT64)
+    perform.code(inside, inside.load(at(inside, address, INT64)), address)
+    inside.ret_void()
+    kind = ir.FunctionType(ir.VoidType(), [member.type, POINTER, INT32, INT32])
+    team = [member, at(builder, table, INT8), builder.trunc(threads, INT32), INT32(0)]
+    builder.call(at(builder, parallel, kind), team)
+
+
+PATIENCE = 100_000
+"""The number of polls before a thread yields its core, about 0.2 ms. Threads that each have a core wait for less."""
+
+
+def wait(barrier, parties, times):
+    """Wait until all threads have arrived for the `times`-th time. The second word of the barrier counts long waits."""
+    if parties > 1:
+        arrive(barrier)
+        polls = 0
+        while look(barrier) < parties * times:
+            polls += 1
+            if polls == PATIENCE:
+                arrive(barrier + 8)
+            if polls >= PATIENCE:
+                yield_core()
+    return times + 1
+
+
+FUNCTIONS: dict[str, Any] = {
+    f.__name__: f for f in (arrive, take, look, swap, yield_core, perform, team_size, in_parallel, wait)
+}
+"""The names that a kernel imports."""

@@ -1,0 +1,72 @@
+"""The CPU backend. It imports llvmlite with the first kernel."""
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import torch
+
+from glassgate.cell import Weights
+from glassgate.engines.backend import Frozen
+from glassgate.engines.contract import Direction, Reason, Steps, result_type
+from glassgate.engines.llvm_cpu.costs import COSTS
+from glassgate.engines.memory import COMPUTED_IN
+from glassgate.engines.plan import Plan, operands_of
+
+if TYPE_CHECKING:
+    from glassgate.engines.llvm_cpu.layer import Layer
+
+
+class CPU:
+    """`Backend` for the CPU: fused loops, compiled by LLVM."""
+
+    costs = COSTS
+
+    def why_not(self, steps: Steps, directions: Sequence[Direction]) -> Reason | None:
+        """Why the CPU cannot run a call; None if it can."""
+        if steps.data.device.type != "cpu":
+            return Reason(f"kernels run on the CPU, and the input is on {steps.data.device}")
+        if steps.data.dtype not in COMPUTED_IN:
+            return Reason(f"kernels compute in floating point, and the input is {steps.data.dtype}")
+        return None
+
+    def compile(self, plans: tuple[Plan, ...]) -> "Layer":
+        """The kernels of a layer. They are compiled at their first use."""
+        return _layer(plans)
+
+    def saved_type(self, buffer: str, dtype: torch.dtype) -> torch.dtype:
+        """The dtype in which kernels compute."""
+        return COMPUTED_IN[dtype]
+
+    def explain(self, steps: Steps, directions: Sequence[Direction]) -> str | None:
+        """The instructions for products in bfloat16, if the call requests them."""
+        from glassgate.engines.llvm_cpu.amx import explained
+        from glassgate.engines.llvm_cpu.layer import terms_requested
+
+        terms = terms_requested(result_type(steps.data.dtype), operands_of(list(directions)))
+        return f"products in bfloat16: {explained(terms, len(directions[0].initial[0]))}" if terms else None
+
+    def freeze(self, directions: Sequence[Direction], precision: str, scales: Sequence[Weights]) -> "Frozen | Reason":
+        """`Freezer.freeze`."""
+        from glassgate.engines.llvm_cpu.amx import is_faster
+        from glassgate.engines.llvm_cpu.packed import PackedLayer
+
+        if precision == "bfloat16" and not is_faster(1, rows=1):
+            return Reason(
+                "precision='bfloat16' needs a processor with AVX512-BF16 or AMX-BF16, and this one has neither; "
+                "use precision='float32' or 'int8'"
+            )
+        layer = PackedLayer(directions, precision, scales)
+        if precision == "int8" and not all([direction.multiplies for direction in layer.directions]):
+            return Reason(
+                "precision='int8' needs a cell with matrix products, and the equations of this one have none; "
+                "use precision='float32'"
+            )
+        return layer
+
+
+@lru_cache(1024)
+def _layer(plans: tuple[Plan, ...]) -> "Layer":
+    from glassgate.engines.llvm_cpu.layer import Layer
+
+    return Layer(plans)

@@ -1,0 +1,121 @@
+"""Compiles the text of a kernel to machine code, unless the cache has it."""
+
+import ctypes
+import gc
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import cache
+
+import llvmlite.binding as llvm
+from llvmlite import ir
+
+from glassgate.engines.llvm_cpu.cache import MachineCode, path_of, read, write
+from glassgate.engines.llvm_cpu.processor import Processor
+
+KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_int64)
+
+
+class Function:
+    """The machine code of a kernel. `run` takes the address of its arguments."""
+
+    def __init__(self, address: int, name: str) -> None:
+        self.address, self.name = address, name
+        self.run: Callable[[int], None] = KERNEL(address)
+
+    def __call__(self, arguments: int) -> None:
+        self.run(arguments)
+
+
+_engines: list[llvm.ExecutionEngine] = []
+"""The owners of all machine code, which is freed with its owner."""
+
+
+@cache
+def compiled(text: str, name: str, bits: int, processor: Processor) -> Function:
+    """Compile the text of a kernel, or read its machine code from the cache."""
+    path = path_of(text, name, bits, processor)
+    code = read(path)
+    if code is None:
+        with _collecting_no_garbage():
+            code = _translate(text, name, bits, processor)
+        write(path, code)
+    return load(code, name)
+
+
+@contextmanager
+def _collecting_no_garbage() -> Iterator[None]:
+    """Garbage collection would take a part of the compile time and find almost nothing to free."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
+
+
+def _translate(text: str, name: str, bits: int, processor: Processor) -> MachineCode:
+    from glassgate.engines.llvm_cpu.namespace import names
+    from glassgate.engines.llvm_cpu.simd.translate import translated
+
+    if processor.tiles and "microkernel" in text:
+        # A thread without contents in its tile registers is quicker to be switched.
+        text += "    _release_registers()\n"
+    return machine_code(translated(text, name, names(text, bits, processor)))
+
+
+def machine_code(module: ir.Module) -> MachineCode:
+    """The machine code of a module for this processor. Its function has the name of the module."""
+    target = target_machine()
+    # The loader stores the addresses of external functions after the data. Without data it has no memory for them.
+    ir.GlobalVariable(module, ir.IntType(64), f"{module.name}.data").linkage = "common"
+    module.globals[f"{module.name}.data"].initializer = ir.IntType(64)(0)
+    module.triple, module.data_layout = target.triple, str(target.target_data)
+    parsed = llvm.parse_assembly(str(module))
+    parsed.verify()
+    options = llvm.create_pipeline_tuning_options(speed_level=3)
+    options.loop_vectorization = options.slp_vectorization = True
+    passes = llvm.create_pass_builder(target, options)
+    passes.getModulePassManager().run(parsed, passes)
+    return MachineCode(module.name, target.emit_object(parsed))
+
+
+@cache
+def target_machine(name: str = "", features: str = "") -> llvm.TargetMachine:
+    """A processor, by default this one, with constants at a short distance from the code.
+
+    Args:
+        name: the name of the processor for LLVM.
+        features: its instruction sets, e.g. "+avx2,+fma".
+    """
+    machine()
+    name, features = name or llvm.get_host_cpu_name(), features or llvm.get_host_cpu_features().flatten()
+    target = llvm.Target.from_default_triple()
+    return target.create_target_machine(name, features, opt=3, reloc="pic", codemodel="small")
+
+
+@cache
+def machine() -> llvm.TargetMachine:
+    """The target machine that the loader of machine code takes."""
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    return llvm.Target.from_default_triple().create_target_machine()
+
+
+def load(kernel: MachineCode, name: str) -> Function:
+    """Load a kernel where Ctrl-C cannot interrupt it: LLVM ends the process if partly loaded code is deleted."""
+    if threading.current_thread() is not threading.main_thread():
+        return _loaded(kernel, name)
+    with ThreadPoolExecutor(1) as elsewhere:  # Python raises KeyboardInterrupt in the main thread only
+        return elsewhere.submit(_loaded, kernel, name).result()
+
+
+def _loaded(kernel: MachineCode, name: str) -> Function:
+    # llvmlite's own memory manager places constants next to the code.
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine(), use_lmm=True)
+    engine.add_object_file(llvm.ObjectFileRef.from_data(kernel.code))
+    engine.finalize_object()
+    _engines.append(engine)
+    return Function(engine.get_function_address(kernel.symbol), name)

@@ -1,0 +1,304 @@
+"""Prints a lowered program as the readable text of one kernel; `namespace.py` defines the functions that it calls."""
+
+from typing import NamedTuple
+
+from glassgate.engines.llvm_cpu import arguments as args
+from glassgate.engines.llvm_cpu.arguments import Argument
+from glassgate.engines.llvm_cpu.equations import Equations, broken, input_columns, partial_sums, sums_at
+from glassgate.engines.llvm_cpu.loops.buffers import Buffer, Kind, Place, Rows
+from glassgate.engines.llvm_cpu.loops.program import Before, Multiply, Phase, Program, SumIntoRow
+from glassgate.engines.llvm_cpu.names import Names
+
+
+class Kernel(NamedTuple):
+    """A printed kernel.
+
+    Attributes:
+        text: the Python source of a function. Its only argument is the address of the arguments below.
+        arguments: the 64-bit integers at that address, in order; the last two are FIRST and LAST.
+    """
+
+    text: str
+    arguments: tuple[Argument, ...]
+
+
+def emit(program: Program, title: str, rounds: bool = False, rounds_output: bool = False, inputs: int = 0) -> Kernel:
+    """The text of the forward or the backward kernel.
+
+    Args:
+        program: the lowered program.
+        title: the docstring of the kernel.
+        rounds: whether the left operands of matrix products are rounded to bfloat16.
+        rounds_output: whether the output can be rounded too.
+        inputs: the columns of the input, if the kernel computes its product. Such a kernel keeps no values for a
+            backward pass. 0 if it reads a product that was computed before.
+    """
+    return _Emitter(program, rounds, rounds_output, inputs).kernel(title)
+
+
+class _Emitter:
+    def __init__(self, program: Program, rounds: bool, rounds_output: bool, inputs: int) -> None:
+        self.program, self.rounds, self.rounds_output, self.inputs = program, rounds, rounds_output, inputs
+        self.names = Names()
+        self.lines: list[tuple[int, str]] = []
+        self.arguments: dict[Argument, str] = {}
+        self.fetched: set[Buffer] = set()
+        """Buffers whose rows an earlier phase of the step has read."""
+        self.depth = 1
+
+    def kernel(self, title: str) -> Kernel:
+        """Print the loop over time, then the first lines of the function, which unpack the arguments."""
+        name = "backward" if self.program.backward else "forward"
+        for argument in (args.STEPS, args.ORIGIN, args.TURN, args.SIZES, args.STARTS):
+            self.argument(argument)
+        self.line("for _step in range(_steps):")
+        self.depth += 1
+        self._step()
+        barriers = False
+        for phases in self.program.passes:
+            if phases[0].products:
+                self._phase_of_products(phases[0])
+            else:
+                self._row_by_row(phases)
+            if phases[-1].barrier:
+                barriers = True
+                self.line(f"_waits = _wait({self.argument(args.BARRIER)}, {self.argument(args.PARTIES)}, _waits)")
+        if self.rounds_output and not self.program.backward:
+            self._round_output()
+        for argument in (args.FIRST, args.LAST):
+            self.argument(argument)
+        preamble = [(0, f'"""{title}"""'), (0, ""), (0, f"def {name}(_address):"), (1, "_job = _words(_address)")]
+        for k, (argument, name_in_kernel) in enumerate(self.arguments.items()):
+            preamble.append((1, f"{name_in_kernel} = {f'_words(_job[{k}])' if argument.table else f'_job[{k}]'}"))
+        if barriers:
+            preamble.append((1, "_waits = 1"))
+        text = "\n".join("    " * depth + line for depth, line in [*preamble, *self.lines]) + "\n"
+        return Kernel(text, tuple(self.arguments))
+
+    def line(self, text: str, deeper: int = 0) -> None:
+        """Append a line to the kernel."""
+        self.lines.append((self.depth + deeper if text else 0, text))
+
+    def argument(self, argument: Argument) -> str:
+        """Add an argument to those of the kernel, unless it is there already, and return its name."""
+        if argument not in self.arguments:
+            temporary = self.program.temporaries.get(argument.buffer) if argument.buffer else None
+            label = f"{self.names.value(temporary.node)}_rows" if temporary else argument.label
+            self.arguments[argument] = self.names.machine(argument, label)
+        return self.arguments[argument]
+
+    def _equations(self, phase: Phase) -> Equations:
+        return Equations(self.program, phase, self.names, self.argument, self.rounds, self.inputs)
+
+    def _step(self) -> None:
+        """Prints the part that all rows of a step have in common."""
+        self.line("_t = _origin + _step * _turn")
+        self.line("_first_row, _end = _starts[_t], min(_last, _sizes[_t])")
+        if self.program.states:
+            self.line(f"_previous = _t {'+' if self.program.backward else '-'} _turn")
+        for state in self.program.states:
+            rows = self.program.buffers.of_state(Kind.STATE, state)
+            to, at = self.argument(args.before(state)), map(self.argument, (args.address(rows), args.pitch(rows)))
+            first = [args.address(self.program.buffers.of_state(kind, state)) for kind in (Kind.INITIAL, Kind.RESTART)]
+            self.line("_locate(")
+            self.line(f"{to}, _first, _end, _first_row, {self.argument(args.RESETS)}, {', '.join(at)},", 1)
+            starts, addresses = self.argument(args.starts(rows)), ", ".join(map(self.argument, first))
+            self.line(f"{starts}[_previous], _sizes[_previous], {addresses},", 1)
+            self.line(")")
+
+    def _round_output(self) -> None:
+        """Prints the conversion of the step's output to bfloat16."""
+        state = next(iter(self.program.buffers.states))
+        rows, to = self.program.buffers.of_state(Kind.STATE, state), self.argument(args.ROUNDED_OUTPUT)
+        base, pitch = self.argument(args.address(rows)), self.argument(args.pitch(rows))
+        width, (first, last) = self.argument(args.width(rows.axis)), map(self.argument, args.units(rows.axis))
+        self.line(f"if {to} != 0:")
+        self.line(f"_from = {base} + ({self.argument(args.starts(rows))}[_t] + _first) * {pitch}", 1)
+        self.line(f"_to = {to} + (_first_row + _first) * {width} * 2", 1)
+        self.line(f"_round_units(_from, {pitch}, {width}, _end - _first, {first}, {last}, _to)", 1)
+
+    def _row_by_row(self, phases: tuple[Phase, ...]) -> None:
+        """Prints phases one after the other for each row, so that their common values stay in the cache."""
+        printed: set[str] = set()
+        self.line("for _n in range(_first, _end):")
+        self.depth += 1
+        for phase in phases:
+            body = self._equations(phase)
+            self._lines([line for line in body.row if line not in printed])
+            printed |= set(body.row)
+            row_names = {}
+            for buffer, columns in body.columns.items():
+                if buffer not in self.fetched:
+                    address, pitch = self.argument(args.address(buffer)), self.argument(args.pitch(buffer))
+                    name = self.names.machine(("ahead", buffer), f"{buffer.label}_ahead")
+                    self.line(f"{name} = {address} + (_starts[_t + _turn] + _n) * {pitch}")
+                    row_names[name] = pitch, columns
+            sums = {term: self.names.machine(("sum", term.number), f"sum_{term.number}") for term in phase.sums}
+            self._lines([f"{name} = _fill(0.0)" for name in sums.values()])
+            first, last = map(self.argument, args.units(phase.axis))
+            width = self.argument(args.width(phase.axis))
+            self.line(f"for _unit in range({first}, {last}, _LANES):")
+            self.line(f"_live = {width} - _unit", 1)
+            self.depth += 1
+            for name, (pitch, columns) in row_names.items():
+                H = self.argument(args.width("H"))
+                self.line(f"_fetch({name} + _unit * _BYTES, {pitch}, 1, {columns}, {H} * _BYTES, _LANES * _BYTES)")
+            self.fetched |= set(body.columns)
+            self._lines(body.units)
+            self.depth -= 1
+            self._store_totals(sums)
+        self.depth -= 1
+
+    def _phase_of_products(self, phase: Phase) -> None:
+        places = {term: f"{partial_sums(term.number, self.argument)}, 0, _LANES" for term in phase.sums}
+        if places:
+            self.line("for _n in range(_first, _end):")
+        for place in places.values():
+            self.line(f"_store({place}, _fill(0.0))", 1)
+        self._product_loops(phase, self._equations(phase))
+        if places:
+            self.line("for _n in range(_first, _end):")
+            self.depth += 1
+            self._store_totals({term: f"_load({place})" for term, place in places.items()})
+            self.depth -= 1
+
+    def _lines(self, lines: list[str]) -> None:
+        for line in lines:
+            for part in broken(line):
+                self.line(part)
+
+    def _product_loops(self, phase: Phase, body: Equations) -> None:
+        heads = phase.products[0].heads
+        self.fetched |= set(body.columns)
+        for multiply in phase.products:
+            self._operand_addresses(multiply)
+        most = max(len(multiply.product.results) for multiply in phase.products)
+        room = "1" if heads > 1 else f"_ROOM_{most}"
+        self.line(f"_tile_rows, _tile_blocks = _shape_of_tiles(_end - _first, _MOST_ROWS_{most}, {room})")
+        if heads > 1:
+            size, blocks = map(self.argument, args.head(phase.axis))
+            self.line("_first_block, _done = 0, 0")
+            self.line(f"_blocks = {heads} * {blocks}")
+        else:
+            first, last = map(self.argument, args.units(phase.axis))
+            self.line(f"_first_block, _done = {first} // _LANES, 0")
+            self.line(f"_blocks = ({last} + _LANES - 1) // _LANES - _first_block")
+        self.line("while _done < _blocks:")
+        self.depth += 1
+        self.line("while _done + _tile_blocks > _blocks:")
+        self.line("_tile_blocks //= 2", 1)
+        # Alternate the direction: the weights that the previous step read last are read first, still in the cache.
+        self.line("_block = _first_block + (_done if _step % 2 == 0 else _blocks - _done - _tile_blocks)")
+        self.line("_tile_start = _first")
+        self.line("while _tile_start < _end:")
+        self.depth += 1
+        self.line("_rows = min(_tile_rows, _end - _tile_start)")
+        columns = {buffer: 1 for buffer in body.columns if buffer.kind is Kind.NOISE}
+        if from_input := input_columns(phase):
+            columns |= {buffer: from_input for buffer in body.columns if buffer.kind is Kind.INPUT}
+        for buffer, count in columns.items():
+            self._prefetch(buffer, count)
+        for multiply in phase.products:
+            self._multiply_tile(multiply, phase.axis)
+        self.line("for _tile_row in range(_rows):")
+        self.depth += 1
+        self.line("_n = _tile_start + _tile_row")
+        self._lines(body.row)
+        self.line("for _tile_block in range(_tile_blocks):")
+        self.depth += 1
+        if phase.sums:
+            # Alternate within a tile, too: the order of a sum must not depend on the width of tiles.
+            self.line("_tile_block = _tile_block if _step % 2 == 0 else _tile_blocks - 1 - _tile_block")
+        if heads > 1:
+            self.line(f"_unit = _block // {blocks} * {size} + _block % {blocks} * _LANES")
+            self.line(f"_live = {size} - _block % {blocks} * _LANES")
+        else:
+            self.line("_unit = (_block + _tile_block) * _LANES")
+            self.line(f"_live = {self.argument(args.width(phase.axis))} - _unit")
+        for multiply in phase.products:
+            size = f"{len(multiply.product.results)} * _LANES * _BYTES"
+            sums = self.argument(args.of_product("sums", multiply.number))
+            self.line(
+                f"{sums_at(multiply.number, self.names)} = {sums} + (_tile_row * _tile_blocks + _tile_block) * {size}"
+            )
+        self._lines(body.units)
+        self.depth -= 2
+        self.line("_tile_start += _rows")
+        self.depth -= 1
+        self.line("_done += _tile_blocks")
+        self.depth -= 1
+
+    def _prefetch(self, buffer: Buffer, columns: int) -> None:
+        """Prefetch the parts of a buffer's rows that a tile reads."""
+        address, pitch = self.argument(args.address(buffer)), self.argument(args.pitch(buffer))
+        H = self.argument(args.width("H"))
+        self.line(f"_ahead = {address} + (_first_row + _tile_start) * {pitch} + _block * _LANES * _BYTES")
+        self.line(f"_fetch(_ahead, {pitch}, _rows, {columns}, {H} * _BYTES, _tile_blocks * _LANES * _BYTES)")
+
+    def _operand_table(self, multiply: Multiply) -> str:
+        """The name of the table with the addresses of the rows of a product's left operand."""
+        if isinstance(multiply.left.rows, Before) and not self.rounds:
+            return self.argument(args.before(multiply.left.rows.state))
+        return self.argument(args.of_product("left", multiply.number))
+
+    def _operand_addresses(self, multiply: Multiply) -> None:
+        """Prints the calculation of the addresses of the rows of a product's left operand."""
+        if isinstance(multiply.left.rows, Before):
+            if self.rounds:
+                self._round_operand(multiply, self.argument(args.before(multiply.left.rows.state)))
+            return
+        rows, buffer = self._operand_table(multiply), multiply.left.rows.buffer
+        base = self.argument(args.address(buffer))
+        if buffer.kind.rows is Rows.STEP:
+            starts = self.argument(args.starts(buffer)) if buffer.kind is Kind.STATE else "_starts"
+            pitch = self.argument(args.pitch(buffer))
+            self.line(f"_point({rows}, _first, _end, {base} + {starts}[_t] * {pitch}, {pitch})")
+        else:
+            self.line(f"_point({rows}, _first, _end, {base}, {self.argument(args.axis_pitch(buffer.axis))})")
+        if self._is_rounded(multiply):
+            self._round_operand(multiply, rows)
+
+    def _is_rounded(self, multiply: Multiply) -> bool:
+        """Whether a product's left operand is rounded first."""
+        rows = multiply.left.rows
+        return self.rounds and (isinstance(rows, Before) or rows.buffer.kind not in args.ROUNDED)
+
+    def _round_operand(self, multiply: Multiply, rows: str) -> None:
+        """Prints the conversion of a product's left operand to bfloat16, in separate memory."""
+        column, width = self._operand_columns(multiply)
+        to = self.argument(args.of_product("rounded", multiply.number))
+        self.line(f"_round_rows({self._operand_table(multiply)}, {rows}, _first, _end, {column}, {width}, {to})")
+
+    def _operand_columns(self, multiply: Multiply) -> tuple[str, str]:
+        """The offset of a product's left operand in its row, and its width."""
+        left, width = multiply.left, self.argument(args.width(multiply.left.axis))
+        column = left.rows.column if isinstance(left.rows, Place) else 0
+        depth = f"{left.columns} * {width}" if left.columns > 1 else width
+        return f"{column} * {width}" if column else "0", depth
+
+    def _multiply_tile(self, multiply: Multiply, axis: str) -> None:
+        k, heads = multiply.number, multiply.heads
+        first, depth = self._operand_columns(multiply)
+        if self._is_rounded(multiply):
+            first = "0"
+        if heads > 1:
+            blocks, size = self.argument(args.head(axis)[1]), self.argument(args.head(multiply.left.axis)[0])
+            first, depth = f"{first} + _block // {blocks} * {size}", size
+        of_matrix = (args.of_product(what, k) for what in ("weights", "block_pitch", "gates", "sums"))
+        weights, pitch, gates, sums = map(self.argument, of_matrix)
+        n, rows = len(multiply.product.results), self._operand_table(multiply)
+        self.line(f"_weights = {weights} + _block * {pitch} * _BYTES")
+        operands = f"{rows}, _tile_start, {first}, _weights, {pitch}, {gates}, {depth}, {sums}"
+        self.line(f"_microkernel_{n}({operands}, _rows, _tile_blocks)")
+
+    def _store_totals(self, partial: dict[SumIntoRow, str]) -> None:
+        """Prints the totals of a row's sums over its units."""
+        for term, sum_ in partial.items():
+            total = self.argument(args.of_row_sum("total", term.number))
+            self.line(f"_put_total({total} + _n * _BYTES, {sum_})")
+        kept = [(term.kept, sum_) for term, sum_ in partial.items() if term.kept is not None and not self.inputs]
+        if kept:
+            self.line(f"if {self.argument(args.SAVE)}:")
+        for (buffer, column), sum_ in kept:
+            base, pitch = self.argument(args.address(buffer)), self.argument(args.pitch(buffer))
+            self.line(f"_put_total({base} + (_first_row + _n) * {pitch} + {column} * _BYTES, {sum_})", 1)

@@ -1,0 +1,101 @@
+"""Machine code as a Python builtin function with one argument, which is faster to call than through ctypes."""
+
+import ctypes
+import platform
+from array import array
+from collections.abc import Callable, Sequence
+from functools import cache
+
+import llvmlite.binding as llvm
+from llvmlite import ir
+
+from glassgate.engines.llvm_cpu.compile import machine
+from glassgate.engines.llvm_cpu.launch import Launch
+from glassgate.engines.llvm_cpu.native import native
+
+_POINTER, _INT64 = ir.IntType(8).as_pointer(), ir.IntType(64)
+_METH_O = 0x0008
+
+
+ENTER = '''
+def enter(number, function, arguments, count, *places):
+    """A launch, after a number is written to some addresses."""
+    for k in range(count):
+        words(places[k])[0] = number
+    perform(function, arguments)
+'''
+
+
+class Entry:
+    """A launch whose calls differ in one number. Only one thread at a time may call it.
+
+    Args:
+        launch: machine code and its arguments.
+        places: the indices of the arguments that are equal to this number.
+
+    Attributes:
+        call: writes its argument, an integer, to these places, and runs the launch without the GIL. It is valid as
+            long as this object exists.
+    """
+
+    def __init__(self, launch: Launch, places: Sequence[int]) -> None:
+        start = launch.arguments.buffer_info()[0]
+        job = array("q", [0, launch.function.address, start, len(places), *[start + 8 * place for place in places]])
+        self._alive, self._launch = launch, Launch(native(ENTER), job)
+        self.call: Callable[[int], None] = self._by_ctypes
+        if platform.python_implementation() == "CPython":
+            at = job.buffer_info()[0]
+            self._code = array("q", [self._launch.function.address, at])
+            make = ctypes.pythonapi.PyCFunction_NewEx
+            make.restype, make.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p]
+            self.call = make(_method(), self._code.buffer_info()[0], None)
+
+    def _by_ctypes(self, number: int) -> None:
+        self._launch.arguments[0] = number
+        self._launch()
+
+
+class _Method(ctypes.Structure):
+    """CPython's `PyMethodDef`."""
+
+    _fields_ = [("name", ctypes.c_char_p), ("code", ctypes.c_void_p), ("flags", ctypes.c_int), ("doc", ctypes.c_char_p)]
+
+
+_alive: list[object] = []
+"""The compiled function and its `PyMethodDef`, to which builtin functions point."""
+
+
+@cache
+def _method() -> int:
+    """The address of the `PyMethodDef` of builtins. Their `self` points to two addresses: code and arguments."""
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(str(_module())), machine())
+    engine.finalize_object()
+    code = engine.get_function_address("entry")
+    method = _Method(b"run", code, _METH_O, b"Runs a step on the memory at an address.")
+    _alive.extend((engine, method))
+    return ctypes.addressof(method)
+
+
+def _module() -> ir.Module:
+    """The LLVM code of `PyObject *entry(PyObject *self, PyObject *number)`."""
+    module = ir.Module("glassgate.entry")
+    entry = ir.Function(module, ir.FunctionType(_POINTER, [_POINTER, _POINTER]), "entry")
+    builder = ir.IRBuilder(entry.append_basic_block())
+
+    def python(name: str, result: ir.Type, *arguments: ir.Value) -> ir.Value:
+        address = ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value
+        kind = ir.FunctionType(result, [argument.type for argument in arguments])
+        return builder.call(builder.inttoptr(_INT64(address), kind.as_pointer()), arguments)
+
+    job = builder.bitcast(python("PyLong_AsVoidPtr", _POINTER, entry.args[0]), _INT64.as_pointer())
+    number = python("PyLong_AsLongLong", _INT64, entry.args[1])
+    code, arguments = (builder.load(builder.gep(job, [_INT64(k)])) for k in range(2))
+    builder.store(number, builder.inttoptr(arguments, _INT64.as_pointer()))
+    kind = ir.FunctionType(ir.VoidType(), [_INT64])
+    state = python("PyEval_SaveThread", _POINTER)
+    builder.call(builder.inttoptr(code, kind.as_pointer()), [arguments])
+    python("PyEval_RestoreThread", ir.VoidType(), state)
+    none = builder.inttoptr(_INT64(id(None)), _POINTER)
+    python("Py_IncRef", ir.VoidType(), none)
+    builder.ret(none)
+    return module

@@ -1,0 +1,194 @@
+"""GEMMs over whole sequences, before and after the loop. Threads divide them.
+
+Each element of a result is summed by one thread in a fixed order, so results do not depend on the number of threads.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from glassgate.engines.llvm_cpu.amx import multiplier
+from glassgate.engines.llvm_cpu.gemm.pack import Packed
+from glassgate.engines.llvm_cpu.native import native
+from glassgate.engines.llvm_cpu.simd.blocking import LONG_BLOCKS, blocking, rows_at_once, size_of_sums
+from glassgate.engines.llvm_cpu.tasks import Operand, ParallelTask
+
+MULTIPLY = '''
+def multiply_{SUMS}(A, lda, K, B, block_pitch, gates, N, C, ldc, added, first, last):
+    """C[row] = A[row] @ B, or with `added` C[row] += A[row] @ B, for the rows from `first` to `last`.
+
+    B has N units of {SUMS} columns each. lda and ldc are in bytes, block_pitch is in numbers.
+    """
+    sums, pointers = memory_{TILE}(), words(memory_{POINTERS}())
+    blocks = (N + LANES - 1) // LANES
+    for start in range(first, last, {ROWS}):
+        count = min({ROWS}, last - start)
+        point(pointers, 0, count, A + start * lda, lda)
+        block = 0
+        while block < blocks:
+            wide, rank = blocks_of_tile(blocks - block, MOST_ROWS_{SUMS}, ROOM_{SUMS}), 0
+            while rank < count:
+                rows = rows_of_tile(count - rank, MOST_ROWS_{SUMS})
+                at = B + block * block_pitch * BYTES
+                long_microkernel_{SUMS}(pointers, rank, 0, at, block_pitch, gates, K, sums, rows, wide)
+                for near in range(rows):
+                    C_row = C + (start + rank + near) * ldc
+                    for k in range(wide):
+                        unit = (block + k) * LANES
+                        live = N - unit
+                        sums_at = sums + (near * wide + k) * {SUMS} * LANES * BYTES
+                        for gate in range({SUMS}):
+                            value = load(sums_at, gate * LANES, LANES)
+                            if added:
+                                value = value + load(C_row, gate * N + unit, live)
+                            store(C_row, gate * N + unit, live, value)
+                rank += rows
+            block += wide
+'''
+
+OUTER = '''
+def outer(A, lda, K, B: words, shift, N, C, ldc, total, also, added, first, last):
+    """C[unit] = sum over K rows of A[row, unit] * B[row] for the units from `first` to `last`.
+
+    With `added` the sum is added to C. B is a table of the addresses of rows of N numbers. Each row begins `shift`
+    bytes after its address. lda and ldc are in bytes. If `total` and `also` are not 0, the sum of A is stored there.
+    """
+    most = {ROWS} // PER_WORD * TERMS
+    lefts, packed, sums, pointers = memory_{LEFTS}(), memory_{PACKED}(), memory_{TILE}(), words(memory_{POINTERS}())
+    for start in range(0, K, {ROWS}):
+        count, before = min({ROWS}, K - start), added or start > 0
+        depth = (count + PER_WORD - 1) // PER_WORD * PER_WORD
+        A_row = A + start * lda
+        for near in range(first, last, {UNITS}):
+            units = min({UNITS}, last - near)
+            for unit in range(0, units, LANES):
+                live, even, odd = units - unit, fill(0.0), fill(0.0)
+                for row in range(0, count, PER_WORD):
+                    then = min(row + PER_WORD, count) - 1
+                    both = row + PER_WORD == then + 1
+                    for term in range(TERMS):
+                        word = left_word(A_row + row * lda, A_row + then * lda, near + unit, live, both, term)
+                        store(lefts, unit * most + (row // PER_WORD * TERMS + term) * LANES, LANES, word)
+                        even, odd = odd, add_word(even, word, term)
+                for to in (total, also):
+                    if to != 0:
+                        value = even + odd
+                        if before:
+                            value = value + load(to, near + unit, live)
+                        store(to, near + unit, live, value)
+            turn_registers(lefts, (units + LANES - 1) // LANES, most, depth * TERMS)
+            column, fetched = 0, 0
+            while column < N:
+                wide = blocks_of_tile((N - column + LANES - 1) // LANES, MOST_ROWS_1, ROOM_1)
+                for row in range(0, count, PER_WORD):
+                    then = min(row + PER_WORD, count) - 1
+                    both = row + PER_WORD == then + 1
+                    low, high = B[start + row] + shift, B[start + then] + shift
+                    for k in range(wide):
+                        at = column + k * LANES
+                        for term in range(TERMS):
+                            word = right_word(low, high, at, N - at, both, term)
+                            store(packed, (k * most + row // PER_WORD * TERMS + term) * LANES, LANES, word)
+                fill_registers(packed, wide, most, depth * TERMS)
+                unit = 0
+                while unit < units:
+                    tall = rows_of_tile(units - unit, MOST_ROWS_1)
+                    for k in range(tall):
+                        block = (unit + k) // LANES * LANES
+                        pointers[k] = lefts + place_of_word(block, unit + k, most) * BYTES
+                    C_row = C + (near + unit) * ldc
+                    if before:
+                        fetch(C_row + column * BYTES, ldc, tall, 1, 0, wide * LANES * BYTES)
+                    if fetched < count:
+                        ahead = A_row + ({ROWS} + fetched) * lda + near * BYTES // PER_WORD * TERMS
+                        fetch(ahead, lda, tall, 1, 0, units * BYTES // PER_WORD * TERMS)
+                        fetched += tall
+                    strided_microkernel(pointers, 0, LANES, packed, most * LANES, depth, sums, tall, wide)
+                    for row in range(tall):
+                        for k in range(wide):
+                            at = column + k * LANES
+                            value = load(sums, (row * wide + k) * LANES, LANES)
+                            if before:
+                                value = value + load(C_row, at, N - at)
+                            store(C_row, at, N - at, value)
+                        C_row += ldc
+                    unit += tall
+                column += wide * LANES
+'''
+
+SUMMED_AT_ONCE, UNITS_AT_ONCE = 256, 192
+"""The number of rows that `outer` sums at a time, and the number of units whose gradients it packs for that."""
+
+
+class RowVectors(NamedTuple):
+    """Row vectors in memory: the address of the first, the pitch in bytes, and the width in numbers."""
+
+    start: Operand
+    pitch: int
+    width: int
+
+
+def multiply(
+    left: RowVectors, by: Packed, sums: int, out: RowVectors, rows: Operand, bits: int, added: bool = False
+) -> ParallelTask:
+    """The task that multiplies rows by a packed matrix, with `sums` per unit. It stores or adds the result to `out`.
+
+    For a matrix in bfloat16 the rows must be in bfloat16, too; see `rounded`.
+    """
+    weights = by.start, by.pitch, by.gates, out.width
+    operands = (left.start, left.pitch, left.width, *weights, out.start, out.pitch, int(added))
+    processor = multiplier(by.terms)
+    at_once = rows_at_once(processor)
+    values = {"SUMS": sums, "TILE": size_of_sums(sums, processor), "ROWS": at_once, "POINTERS": 8 * at_once}
+    function = native(MULTIPLY, bits, by.terms, **values)
+    return ParallelTask(function, operands, rows)
+
+
+def outer(
+    d: RowVectors,
+    rows: Operand,
+    rights: tuple[Operand, int],
+    out: RowVectors,
+    totals: Sequence[Operand],
+    bits: int,
+    added: bool = False,
+    terms: int = 0,
+) -> ParallelTask:
+    """The task of a weight gradient GEMM: the sum over rows of the outer products of `d` and other row vectors.
+
+    Args:
+        d: the gradients, one row vector per row. Each of its numbers belongs to a row of `out`.
+        rows: the number of rows.
+        rights: the table of the addresses of the other row vectors, and their offset in bytes.
+        out: the result; its width is 0 if it is not needed.
+        totals: at most two addresses to which the sum of `d` over the rows is stored.
+        added: whether the result is added to `out`.
+        terms: see `Sizes.terms`. For products in bfloat16, `d` is already rounded.
+    """
+    total, also = (*totals, 0, 0)[:2]
+    operands = (d.start, d.pitch, rows, *rights, out.width, out.start, out.pitch, total, also, int(added))
+    processor = multiplier(terms)
+    row = SUMMED_AT_ONCE * (2 * terms or bits // 8)
+    values = {
+        "ROWS": SUMMED_AT_ONCE,
+        "UNITS": UNITS_AT_ONCE,
+        "LEFTS": row * UNITS_AT_ONCE,
+        "PACKED": row * LONG_BLOCKS * processor.lanes(bits),
+        "TILE": size_of_sums(1, processor),
+        "POINTERS": 8 * blocking(1, processor).most_rows,
+    }
+    return ParallelTask(native(OUTER, bits, terms, **values), operands, d.width)
+
+
+ROUND = '''
+def rounded(A, lda, K, out, out_pitch, first, last):
+    """Round rows of K numbers to bfloat16. Each row is padded with zeros to whole vectors."""
+    for row in range(first, last):
+        round_row(A + row * lda, K, out + row * out_pitch)
+'''
+
+
+def rounded(rows: RowVectors, to: Operand, count: Operand, terms: int) -> tuple[ParallelTask, RowVectors]:
+    """The task that rounds rows to bfloat16, and the rounded rows; for `terms` see `Sizes.terms`."""
+    pitch = multiplier(terms).rounded_pitch(rows.width)
+    task = ParallelTask(native(ROUND, 32, terms), (rows.start, rows.pitch, rows.width, to, pitch), count)
+    return task, RowVectors(to, pitch, rows.width)

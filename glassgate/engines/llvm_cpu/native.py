@@ -1,0 +1,49 @@
+"""Kernels that do not depend on the cell: the machine code of a fixed text for this processor."""
+
+from functools import cache, lru_cache
+
+from glassgate.engines.llvm_cpu.amx import multiplier
+from glassgate.engines.llvm_cpu.compile import Function, compiled
+from glassgate.engines.llvm_cpu.processor import Processor
+
+
+def native(text: str, bits: int = 64, terms: int = 0, **values: int) -> Function:
+    """The machine code of a text with one function. Its parameters are the fields of a record, see `with_fields`.
+
+    Args:
+        text: of the function. `{NAME}` is replaced by a value.
+        bits: of a number.
+        terms: the method of multiplication, see `Sizes.terms`.
+        values: by name.
+    """
+    return _native(text, bits, tuple(values.items()), multiplier(terms))
+
+
+@cache
+def _native(text: str, bits: int, values: tuple[tuple[str, int], ...], processor: Processor) -> Function:
+    for name, value in values:
+        text = text.replace(f"{{{name}}}", str(value))
+    text = with_fields(text)
+    return compiled(text, text.split("(")[0].removeprefix("\ndef "), bits, processor)
+
+
+@lru_cache(64)
+def with_fields(text: str) -> str:
+    """The text of a function of a record's address, whose parameters become the words of the record.
+
+    A parameter `x` is a word, `x: words` the words at the address in it, and `*x`, the last one, the words from there
+    on. A function of one parameter stays as it is: that is the address.
+    """
+    head, rest = text.split("):\n", 1)
+    name, _, parameters = head.partition("(")
+    if "," not in parameters:
+        return text
+    lines = ["job = words(address)"]
+    for k, parameter in enumerate(parameters.split(", ")):
+        field, _, kind = parameter.partition(": ")
+        if field.startswith("*"):
+            lines.append(f"{field[1:]} = words(address + {8 * k})")
+        else:
+            lines.append(f"{field} = {f'{kind}(job[{k}])' if kind else f'job[{k}]'}")
+    description, quotes, body = rest.partition('"""\n') if rest.startswith('    """') else ("", "", rest)
+    return f"{name}(address):\n{description}{quotes}" + "".join(f"    {line}\n" for line in lines) + body

@@ -1,0 +1,271 @@
+"""Layers whose weights are packed once, for calls with whole sequences, for recordings, and for single steps."""
+
+import threading
+from collections.abc import Sequence
+from itertools import islice
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from glassgate.cell import Weights
+from glassgate.engines.backend import Native
+from glassgate.engines.contract import Direction, Recording, Result, Steps
+from glassgate.engines.llvm_cpu import rows
+from glassgate.engines.llvm_cpu.costs import COSTS
+from glassgate.engines.llvm_cpu.entry import Entry
+from glassgate.engines.llvm_cpu.executable import Bound, Repeated
+from glassgate.engines.llvm_cpu.launch import Launch, in_turn
+from glassgate.engines.llvm_cpu.loops.batch import BatchLayout, batch_layout
+from glassgate.engines.llvm_cpu.partition import Partition, is_small
+from glassgate.engines.llvm_cpu.passes import ForwardPass, forward_pass
+from glassgate.engines.llvm_cpu.processor import host
+from glassgate.engines.llvm_cpu.workspace import aligned
+from glassgate.engines.memory import computable, empty, first_rows
+from glassgate.engines.plan import INTEGERS, Plan, Sizes, plan_of
+
+ALONE = Partition(1, (1,))
+MOST_INPUTS = 4
+"""Up to this input size, each step computes its own input product, without a GEMM before the loop."""
+
+
+class PackedDirection:
+    """One direction of a layer. Its weights are packed at the first call and shared by all threads.
+
+    Args:
+        direction: the cell and its contiguous weights, all of one floating-point dtype. They are not copied.
+        terms: the precision of the matrix products in the loop, see `Sizes.terms`.
+        input_terms: the precision of the input product.
+        scales: the scales (rows,) of each quantised matrix, by name.
+    """
+
+    def __init__(
+        self, direction: Direction, terms: int, input_terms: int | None = None, scales: Weights | None = None
+    ) -> None:
+        self._direction, self._terms, self._input_terms, self._scales = direction, terms, input_terms, scales or {}
+        self._lock = threading.Lock()
+        self._packed: dict[object, list[Tensor]] = {}
+
+    @property
+    def weights(self) -> list[Tensor]:
+        """The parameters in the order of the plan."""
+        return list(self._direction.weights.values())
+
+    def plan(self, restarts: bool = False, record: bool = False) -> Plan:
+        """The plan of calls.
+
+        Args:
+            restarts: whether resets have separate initial states.
+            record: whether the call also returns the gates.
+        """
+        states = self._direction.initial
+        return plan_of(self._direction._replace(restart=states if restarts else ()), COSTS, record)
+
+    def sizes(self, N: int) -> Sizes:
+        """The sizes of calls with N sequences."""
+        weights = self._direction.weights
+        matrix, bits = weights["weight_ih"], 64 if self.dtype is torch.float64 else 32
+        H = matrix.shape[0] // len(self._direction.cell.gates)
+        P, D = weights["weight_hr"].shape[0] if "weight_hr" in weights else H, matrix.shape[1]
+        sizes = Sizes(N, D, H, P, bits, self._terms, self._input_terms)
+        narrow = 0 < D <= MOST_INPUTS and self._direction.cell.heads == 1 and not sizes.terms_of_input
+        return sizes._replace(narrow=narrow)
+
+    def packed(self, plan: Plan, N: int) -> list[Tensor]:
+        """The packed weights for calls of this plan with N sequences."""
+        run = self.forward(plan, N)
+        kernel = run.kernels[0]
+        key = kernel.processor, plan.record
+        with self._lock:
+            if key not in self._packed:
+                executable = run.executable(batch_layout(None, N, N), ALONE)
+                (memory,) = executable.pack([0, 0, *map(Tensor.data_ptr, self.weights)])
+                for matrix in kernel.quantised:
+                    at = aligned(memory.data_ptr()) + executable.place(matrix.to)
+                    matrix.write(at, self._direction.weights[matrix.name], self._scales[matrix.name])
+                self._packed[key] = [memory]
+            return self._packed[key]
+
+    @property
+    def multiplies(self) -> bool:
+        """Whether the cell has matrix products."""
+        trace = self.plan().trace
+        return bool(trace.ih or trace.hh_only or trace.shared or "weight_hr" in self._direction.weights)
+
+    def forward(self, plan: Plan, N: int, all_states: bool = False) -> ForwardPass:
+        """The forward pass of this direction only."""
+        return _forward([plan], [self.sizes(N)], self.dtype, all_states)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of the input, the output and the states."""
+        return torch.float64 if torch.float64 in {v.dtype for v in self.weights} else torch.float32
+
+
+class PackedLayer:
+    """A layer of one or two directions. It implements `Frozen` for the CPU.
+
+    Args:
+        directions: the cell and the contiguous weights of each direction.
+        precision: one of `frozen.PRECISIONS`.
+        scales: for int8, the scales of each direction's quantised matrices.
+    """
+
+    def __init__(self, directions: Sequence[Direction], precision: str, scales: Sequence[Weights]) -> None:
+        terms = int(precision == "bfloat16")
+        if precision != "int8":
+            self.directions = [PackedDirection(direction, terms) for direction in directions]
+            return
+        self.directions = []
+        for direction, own in zip(directions, scales, strict=True):
+            of_input = INTEGERS * ("weight_ih" in own)
+            of_loop = INTEGERS * bool(own.keys() - {"weight_ih"})
+            self.directions.append(PackedDirection(direction, of_loop, of_input, own))
+
+    def run(
+        self,
+        steps: Sequence[Steps],
+        initial: Sequence[tuple[Tensor, ...]],
+        restart: Sequence[tuple[Tensor, ...]] | None = None,
+        all_states: bool = False,
+        recordings: Sequence[Recording] | None = None,
+    ) -> list[Result]:
+        """See `Frozen.run`."""
+        return run(steps, self.directions, initial, restart, all_states, recordings)
+
+    def passes(self, steps: int, N: int) -> "list[PackedPass | Repeated]":
+        """See `Frozen.passes`."""
+        return [PackedPass.of(direction, steps, N) for direction in self.directions]
+
+    def stepper(self, layers: "Sequence[PackedLayer]", initial: Sequence[tuple[Tensor, ...]], residual: bool) -> "Step":
+        """See `Frozen.stepper`."""
+        return Step([layer.directions[0] for layer in layers], initial, residual)
+
+
+def _forward(plans: Sequence[Plan], sizes: Sequence[Sizes], dtype: torch.dtype, all_states: bool) -> ForwardPass:
+    return forward_pass(tuple(plans), tuple(sizes), dtype, all_states, False, (False,) * len(plans), host())
+
+
+def run(
+    steps: Sequence[Steps],
+    directions: Sequence[PackedDirection],
+    initial: Sequence[tuple[Tensor, ...]],
+    restart: Sequence[tuple[Tensor, ...]] | None = None,
+    all_states: bool = False,
+    recordings: Sequence[Recording] | None = None,
+) -> list[Result]:
+    """Run one layer.
+
+    Args:
+        steps: the input of each direction, in the dtype of the weights. All have the same lengths and resets.
+        directions: one or two directions.
+        initial: the initial states of each direction, (N, W) each.
+        restart: the states of each direction after a reset (default: `initial`).
+        all_states: whether to return all states at every step. Otherwise only the output is returned.
+        recordings: one per direction. The call stores the gates in them.
+    """
+    if len(directions) == 2 and steps[0].data is not steps[1].data:
+        every = [
+            run(steps[k], directions[k], initial[k], restart and restart[k], all_states, recordings and recordings[k])
+            for k in (slice(0, 1), slice(1, 2))
+        ]
+        return [result for results in every for result in results]
+    (S, _), N = steps[0].data.shape, len(initial[0][0])
+    layout = batch_layout(steps[0].batch_sizes, S, N)
+    plans = [direction.plan(restart is not None, recordings is not None) for direction in directions]
+    dtype = steps[0].data.dtype
+    tensors = [*computable([first_rows(steps[0].data, layout.rows)], dtype)]
+    for k, direction in enumerate(directions):
+        tensors += [*direction.weights, *computable([*initial[k], *(restart[k] if restart else ())], dtype)]
+    whole = _forward(plans, [direction.sizes(N) for direction in directions], dtype, all_states)
+    packed = [direction.packed(plan, N)[0] for plan, direction in zip(plans, directions, strict=True)]
+    produced = iter(whole.results(layout, tensors, steps[0].resets, whole.memory(S), S, packed))
+    results = []
+    for k, (states, final, _, shown) in enumerate(whole.counts):
+        results.append(Result(tuple(islice(produced, states)), tuple(islice(produced, final))))
+        if recordings:
+            recordings[k].values = dict(zip(plans[k].trace.recorded, islice(produced, shown), strict=True))
+    return results
+
+
+class PackedPass:
+    """The forward pass of one direction for N sequences of equal length. Calls pass the addresses of tensors."""
+
+    def __init__(self, direction: PackedDirection, steps: int, N: int) -> None:
+        plan = direction.plan()
+        self._pass, self._layout = direction.forward(plan, N), batch_layout(None, steps * N, N)
+        self._packed, self._alive = direction.packed(plan, N), direction.weights
+        self._weights = [*map(Tensor.data_ptr, self._alive)]
+
+    @staticmethod
+    def of(direction: PackedDirection, steps: int, N: int) -> "PackedPass | Repeated":
+        """Create the pass. If one thread always runs it, it is a `Repeated`, which takes less time per call."""
+        packed_pass = PackedPass(direction, steps, N)
+        if not is_small(packed_pass._pass.kernels, packed_pass._layout):
+            return packed_pass
+        executable = packed_pass._pass.executable(packed_pass._layout, ALONE)
+        return executable.repeated(
+            packed_pass._layout, [0, 0, *packed_pass._weights], packed_pass._packed, packed_pass._alive
+        )
+
+    def run(self, data: int, others: Sequence[int]) -> None:
+        """See `backend.PackedPass.run`."""
+        executable = self._pass.executable(self._layout)
+        executable.run(self._layout, [0, data, *self._weights, *others], self._packed)
+
+
+class Step:
+    """Runs steps of a stack of layers in a single native call. The final states overwrite the initial states.
+
+    Args:
+        directions: one per layer.
+        initial: the states of each layer before the first step, (N, W) each.
+        residual: whether the input of a layer, except the first, is added to its output if their widths are equal.
+
+    Attributes:
+        states: the states of each layer after the last step, (N, W) each. Writing to them changes the next step.
+    """
+
+    def __init__(
+        self, directions: Sequence[PackedDirection], initial: Sequence[Sequence[Tensor]], residual: bool
+    ) -> None:
+        self.states, self._directions, self._residual = initial, directions, residual
+        self._one = self.native(1)
+
+    def native(self, steps: int) -> Native:
+        """See `Stepper.native`."""
+        N, dtype = len(self.states[0][0]), self._directions[0].dtype
+        layout, alive, launches = batch_layout(None, steps * N, N), list[Any](), list[Launch]()
+        x = empty((0,), dtype)
+        for k, direction in enumerate(self._directions):
+            bound, output = _bound(direction, layout, x, self.states[k])
+            if k == 0:
+                first = bound.places
+            launches.append(bound.launch)
+            below, x = x, output
+            if self._residual and k > 0 and below.shape == x.shape:
+                x = empty(output.shape, dtype)
+                added = x.data_ptr(), output.data_ptr(), below.data_ptr(), x.numel(), 8 * x.element_size()
+                launches.append(rows.add(*added).all({}))
+            alive += [direction, bound, output, x]
+        whole = in_turn(launches)
+        before = len(whole.arguments) - sum(len(launch.arguments) for launch in launches) if len(launches) > 1 else 0
+        entry = Entry(whole, [before + place for place in first])
+        return Native(entry.call, x.view(steps, N, -1), (entry, layout, *alive))
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Run one step on x (N, D), contiguous, and return the output (N, W), which the next step overwrites."""
+        self._one.call(x.data_ptr())
+        return self._one.output[0]
+
+
+def _bound(
+    direction: PackedDirection, layout: BatchLayout, x: Tensor, states: Sequence[Tensor]
+) -> tuple[Bound, Tensor]:
+    """The pass of a layer on x, and its output. If x is empty, `places` are the arguments equal to the address of x."""
+    plan, N = direction.plan(), layout.N
+    whole, packed = direction.forward(plan, N), direction.packed(plan, N)
+    output = empty((layout.rows, whole.sizes[0].P), direction.dtype)
+    addresses = [0, x.data_ptr(), *map(Tensor.data_ptr, (*direction.weights, *states, output, *states))]
+    free = None if x.numel() else 1
+    return whole.executable(layout, ALONE).bound(layout, addresses, packed, free), output

@@ -1,0 +1,400 @@
+"""The forward and backward passes of a layer for fixed sizes: they allocate results and return all gradients.
+
+`executable.py` runs them; `layer.py` calls them for whole layers.
+"""
+
+from collections.abc import Sequence
+from functools import lru_cache
+from itertools import count
+from operator import ge
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from glassgate.engines import products
+from glassgate.engines.llvm_cpu.arguments import RESETS, Argument, address, pitch
+from glassgate.engines.llvm_cpu.backward import Backward, Wanted, backward_plan
+from glassgate.engines.llvm_cpu.executable import MOST_LAYOUTS, Addresses, Executable
+from glassgate.engines.llvm_cpu.loops.batch import BatchLayout
+from glassgate.engines.llvm_cpu.partition import Partition, partition
+from glassgate.engines.llvm_cpu.plan import KernelPlan, forward_plan
+from glassgate.engines.llvm_cpu.processor import Processor
+from glassgate.engines.llvm_cpu.ragged import Copies
+from glassgate.engines.memory import empty, empty_rows
+from glassgate.engines.plan import Plan, Sizes
+
+Shape = tuple[int, ...]
+Memory = tuple[Shape, torch.dtype]
+"""The shape and the dtype of a tensor."""
+LOW = 2**32
+"""Tensors without memory have addresses below this. Valid addresses are rarely below it."""
+
+
+class Pass:
+    """A pass over all directions of a layer. Subclasses define its tensors and results.
+
+    Args:
+        kernels: one per direction.
+        shared: for each direction, the arguments for tensors that all directions share. They follow that of resets.
+        groups: the arguments for other tensors of each direction. A call passes the tensors group by group.
+        rows: for each direction, the arguments for the address and the pitch of tensors that need not be contiguous.
+    """
+
+    def __init__(
+        self,
+        kernels: Sequence[KernelPlan],
+        shared: Sequence[Sequence[Argument]],
+        *groups: Sequence[Sequence[Argument]],
+        rows: Sequence[Sequence[Argument]] = (),
+    ) -> None:
+        self.kernels, self._executables = kernels, dict[Partition, Executable]()
+        self._least: dict[int, list[int]] = {}
+        self._extents = [*map(kernels[0].extent, shared[0])]
+        self._extents += [k.extent(a) for group in groups for k, own in zip(kernels, group, strict=True) for a in own]
+        self._addresses: list[Addresses] = [dict(zip((RESETS, *own), count(), strict=False)) for own in shared]
+        indices = count(1 + len(shared[0]))
+        for group in (*groups, rows):
+            for d, arguments in enumerate(group):
+                self._addresses[d] = {**self._addresses[d], **dict(zip(arguments, indices, strict=False))}
+
+    def executable(self, layout: BatchLayout, parts: Partition | None = None) -> Executable:
+        """The executable for a division among threads. The default is `partition` for this layout."""
+        parts = parts or partition(self.kernels, layout)
+        executable = self._executables.get(parts)
+        if executable is None:
+            executable = self._executables[parts] = Executable(self.kernels, parts, self._addresses)
+        return executable
+
+    def run(
+        self,
+        layout: BatchLayout,
+        resets: Tensor | None,
+        tensors: Sequence[Tensor],
+        rows: Sequence[int] = (),
+        packed: Sequence[Tensor] | None = None,
+        executable: Executable | None = None,
+        copies: Copies | None = None,
+    ) -> None:
+        """Run the pass.
+
+        Args:
+            layout: the rows of each step.
+            resets: (rows,) bool.
+            tensors: the tensors of `shared`, then those of `groups`.
+            rows: the address and the pitch in bytes of each tensor of `rows`.
+            packed: the weights of each direction, if they are packed.
+            executable: an executable of this pass. The default is that of `executable(layout)`.
+            copies: the copies before and after the pass, if there are any.
+        """
+        least = self._least.get(layout.rows) or self._count(layout.rows)
+        assert all(map(ge, map(Tensor.numel, tensors), least)), "tensors have as many numbers as kernels expect"
+        every = tensors if copies is None else (*tensors, *copies.tensors)
+        addresses = [*map(Tensor.data_ptr, every)]
+        if min(addresses) < LOW:
+            check_storage(every)
+        addresses[len(tensors) : len(tensors)] = rows
+        addresses.insert(0, 0 if resets is None else resets.data_ptr())
+        (executable or self.executable(layout)).run(layout, addresses, packed, copies and copies.plan)
+
+    def _count(self, rows: int) -> list[int]:
+        """The smallest number of elements of each tensor in a call with this number of rows."""
+        least = [fixed + by_row * rows for fixed, by_row in self._extents]
+        if len(self._least) >= MOST_LAYOUTS:
+            self._least.clear()
+        self._least[rows] = least
+        return least
+
+
+def check_storage(tensors: Sequence[Tensor]) -> None:
+    """Raise an error if the memory of a tensor was freed, which kernels cannot detect."""
+    for tensor in tensors:
+        if tensor.numel() and tensor.untyped_storage().nbytes() < tensor.nbytes:
+            raise RuntimeError(
+                f"a tensor of shape {tuple(tensor.shape)} has no memory: its storage was freed "
+                "(`untyped_storage().resize_(0)`, as sharded training does between uses); restore it before the call"
+            )
+
+
+class ForwardPass(Pass):
+    """A forward pass.
+
+    Args:
+        plans, sizes: the plan and the sizes of each direction.
+        result: the dtype of the output and the final states.
+        all_states: whether all states are stored at every step. Otherwise only the output is.
+        save: whether a backward pass follows.
+        few_rows: for each direction, whether weights are read unpacked.
+        processor: the processor to generate kernels for.
+
+    Attributes:
+        counts: for each direction, the number of results that are states at every step, final states, values kept for
+            the backward pass, and recorded values.
+    """
+
+    def __init__(
+        self,
+        plans: Sequence[Plan],
+        sizes: Sequence[Sizes],
+        result: torch.dtype,
+        all_states: bool,
+        save: bool,
+        few_rows: Sequence[bool],
+        processor: Processor,
+    ) -> None:
+        self.plans, self.sizes = plans, sizes
+        inside = torch.float64 if sizes[0].bits == 64 else torch.float32
+        rounded = sizes[0].terms > 0 and result is torch.bfloat16
+        kernels = [
+            forward_plan(plan, own, save, all_states, rounded, few, processor)
+            for plan, own, few in zip(plans, sizes, few_rows, strict=True)
+        ]
+        shared = [kernel.inputs[:1] for kernel in kernels]
+        operands, written = [k.inputs[1:] for k in kernels], [[*k.written, *k.recorded] for k in kernels]
+        super().__init__(kernels, shared, operands, written)
+        self.counts: list[tuple[int, int, int, int]] = []
+        self._results: list[tuple[bool, int, torch.dtype]] = []
+        for plan, own in zip(plans, sizes, strict=True):
+            widths = list(plan.state_widths(own).values())
+            states = widths if all_states else widths[:1]
+            kept = list(plan.kept(own).values()) if save else []
+            shown = [own.H] * len(plan.trace.recorded)
+            self.counts.append((len(states), len(widths), len(kept), len(shown)))
+            self._results += [(True, n, result if rounded and k == 0 else inside) for k, n in enumerate(states)]
+            self._results += [(False, n, inside) for n in widths] + [(True, n, inside) for n in (*kept, *shown)]
+
+    def memory(self, S: int) -> list[Memory]:
+        """The shape and dtype of the results of all directions, for a call with S rows including padding."""
+        N = self.sizes[0].N
+        return [((S if by_row else N, width), dtype) for by_row, width, dtype in self._results]
+
+    def results(
+        self,
+        layout: BatchLayout,
+        tensors: Sequence[Tensor],
+        resets: Tensor | None,
+        memory: Sequence[Memory],
+        S: int,
+        packed: Sequence[Tensor] | None = None,
+    ) -> list[Tensor]:
+        """Run the pass.
+
+        Args:
+            layout: the rows of each step.
+            tensors: the input and all tensors of the directions, contiguous.
+            resets: (rows,) bool.
+            memory: the shape and dtype of each result.
+            S: the number of rows of results. The rows after those of the layout become zero.
+            packed: the weights of each direction, if they are packed.
+        """
+        written = [empty(shape, dtype) for shape, dtype in memory]
+        if layout.rows < S:
+            for tensor, (by_row, _, _) in zip(written, self._results, strict=True):
+                if by_row:
+                    tensor[layout.rows :].zero_()
+        self.run(layout, resets, (*tensors, *written), packed=packed)
+        return written
+
+
+class BackwardPass(Pass):
+    """A backward pass. It computes the gradients of all tensors that the forward pass read, except noise.
+
+    Args:
+        plans, sizes: the plan and the sizes of each direction.
+        wanted: the parameters of each direction whose gradients are computed.
+        needs_d_data: whether the gradient of the input is computed.
+        processor: the processor to generate kernels for.
+    """
+
+    def __init__(
+        self,
+        plans: Sequence[Plan],
+        sizes: Sequence[Sizes],
+        wanted: Sequence[tuple[str, ...]],
+        needs_d_data: bool,
+        processor: Processor,
+    ) -> None:
+        self.plans, self.sizes, self.needs_d_data = plans, sizes, needs_d_data
+        kernels = [
+            backward_plan(plan, own, Wanted(names, needs_d_data, added=d > 0), processor)
+            for d, (plan, own, names) in enumerate(zip(plans, sizes, wanted, strict=True))
+        ]
+        super().__init__(
+            kernels,
+            [[kernel.inputs[0], *([kernel.d_data] if needs_d_data else [])] for kernel in kernels],
+            [kernel.inputs[1:] for kernel in kernels],
+            [kernel.states for kernel in kernels],
+            [kernel.kept for kernel in kernels],
+            [[*kernel.written, *kernel.recorded] for kernel in kernels],
+            rows=[[argument for d in kernel.d_states for argument in (address(d), pitch(d))] for kernel in kernels],
+        )
+        self._gradients = [*map(_Gradients, kernels)]
+
+    def gradients(
+        self,
+        layout: BatchLayout,
+        tensors: Sequence[Tensor],
+        saved: Sequence[Tensor],
+        resets: Tensor | None,
+        d_states: Sequence[Sequence[Tensor | None]],
+        d_final: Sequence[Sequence[Tensor | None]],
+        d_data: Tensor | None,
+        S: int,
+        executable: Executable | None = None,
+        copies: Copies | None = None,
+    ) -> tuple[list[Tensor | None], list[dict[str, Tensor]]]:
+        """Compute the gradients of all tensors of the directions (None for tensors without one) and of recordings.
+
+        Args:
+            layout, tensors, resets: those of the forward pass; the input is the first tensor.
+            saved: the states of all directions at every step, then the values that all of them kept.
+            d_states, d_final: for each direction, the gradients of its states at every step, contiguous or (S, W) with
+                rows at equal distances, and of its final states; None for zero.
+            d_data: the memory for the gradient of the input, if it is computed.
+            S: the number of rows of a recording. The rows after those of the layout become zero.
+            executable, copies: as in `run`. With copies, `d_final` is complete, and the pass overwrites it.
+        """
+        written: list[Tensor] = []
+        rows: list[int] = []
+        buffers, shown, at = [], [], 1
+        for d, gradients in enumerate(self._gradients):
+            own = tensors[at : at + gradients.operand_count]
+            memory = gradients.memory(own, d_final[d], layout, resets is not None, copies is not None)
+            recorded = gradients.recorded(S, layout, tensors[0])
+            written += [*memory.written, *recorded.values()]
+            rows += gradients.rows(d_states[d], layout.rows)
+            buffers.append(memory)
+            shown.append(recorded)
+            at += gradients.operand_count
+        shared = tensors[:1] if d_data is None else (tensors[0], d_data)
+        self.run(layout, resets, (*shared, *tensors[1:], *saved, *written), rows, None, executable, copies)
+        every = zip(self._gradients, buffers, strict=True)
+        return [d for gradients, memory in every for d in gradients.by_tensor(memory)], shown
+
+
+class _Memory(NamedTuple):
+    """The memory of the gradients of one direction in one call.
+
+    Attributes:
+        weights: the gradients of parameters by name.
+        initial: the gradients of the initial states.
+        restart: the gradients of the states after a reset; `initial` without resets.
+        parameter: the gradients of the parameters that the cell defines, per sequence.
+    """
+
+    weights: dict[str, Tensor]
+    initial: list[Tensor]
+    restart: list[Tensor]
+    parameter: Tensor
+
+    @property
+    def written(self) -> list[Tensor]:
+        """All tensors, in the order of `Backward.written`."""
+        return [*self.weights.values(), *self.initial, *self.restart, self.parameter]
+
+
+class _Gradients:
+    """The gradients of the operands of one direction: their memory and their order.
+
+    Args:
+        kernel: the backward pass of the direction.
+
+    Attributes:
+        operand_count: the number of tensors of the direction, see `Plan.operand_count`.
+    """
+
+    def __init__(self, kernel: Backward) -> None:
+        plan, cell = kernel.plan, kernel.plan.cell
+        self._kernel, self.operand_count = kernel, plan.operand_count
+        self._weights = [
+            (k, name, torch.empty_like if name in kernel.fully_written else torch.zeros_like)
+            for k, name in enumerate(plan.weights)
+            if name in kernel.d_weights
+        ]
+        self._initial = slice(len(plan.weights), len(plan.weights) + len(cell.state))
+        self._widths = [buffer.width(kernel.sizes) for buffer in kernel.d_states]
+        self._pitches = [width * kernel.sizes.bytes for width in self._widths]
+        self._zeros, self._no_parameter = (kernel.zeros.data_ptr(), 0), kernel.zeros[0]
+        columns = plan.trace.gradients["d_parameter"]
+        self._parameter = (kernel.sizes.N, columns * kernel.sizes.H) if columns else None
+        self._own = bool(cell.parameters)
+        self._noise = [None] * len(plan.noise)
+
+    def memory(
+        self, own: Sequence[Tensor], d_final: Sequence[Tensor | None], layout: BatchLayout, resets: bool, copied: bool
+    ) -> _Memory:
+        """Allocate the gradients of a call.
+
+        Args:
+            own: the direction's tensors.
+            d_final: the gradients of the final states; None for zero.
+            layout: the rows of each step.
+            resets: whether the call has resets.
+            copied: whether `d_final` has copies of the gradients, which the pass may overwrite.
+        """
+        initial = own[self._initial]
+        # The pass updates the gradients of states in place, from the final states to the initial states.
+        carried = [
+            torch.zeros_like(v) if d is None else d if copied else d.clone(memory_format=torch.contiguous_format)
+            for v, d in zip(initial, d_final, strict=True)
+        ]
+        restart = [torch.zeros_like(v) for v in initial] if resets else carried
+        weights = {name: make(own[k]) if layout.rows else torch.zeros_like(own[k]) for k, name, make in self._weights}
+        parameter = self._no_parameter if self._parameter is None else initial[0].new_zeros(self._parameter)
+        return _Memory(weights, carried, restart, parameter)
+
+    def recorded(self, S: int, layout: BatchLayout, like: Tensor) -> dict[str, Tensor]:
+        """Allocate the gradients of a recording."""
+        if not self._kernel.d_recorded:
+            return {}
+        return {name: empty_rows(S, width, layout.rows, like) for name, width in self._kernel.d_recorded.items()}
+
+    def rows(self, d_states: Sequence[Tensor | None], rows: int) -> list[int]:
+        """The address and the pitch of each state's gradient at every step."""
+        numbers: list[int] = []
+        for width, distance, d in zip(self._widths, self._pitches, d_states, strict=True):
+            if d is None:
+                numbers += self._zeros
+                continue
+            assert d.shape[-1] == width, "the gradient of a state is as wide as the state"
+            assert d.numel() >= width * rows, "the gradient of a state has all rows"
+            numbers += d.data_ptr(), distance if d.is_contiguous() else d.stride(-2) * d.element_size()
+        return numbers
+
+    def by_tensor(self, memory: _Memory) -> list[Tensor | None]:
+        """The gradient of each tensor; None for a tensor without one."""
+        kernel, plan = self._kernel, self._kernel.plan
+        d, states, restart, parameter = memory
+        if self._own:
+            d = d | products.custom_parameter_gradients(plan, kernel.sizes.H, d, parameter)
+        if plan.restarts:
+            states = states + (restart if restart is not states else [torch.zeros_like(v) for v in states])
+        elif restart is not states:
+            states = [a.add_(b) for a, b in zip(states, restart, strict=True)]
+        return [*map(d.get, plan.weights), *states, *self._noise]
+
+
+@lru_cache(1024)
+def forward_pass(
+    plans: tuple[Plan, ...],
+    sizes: tuple[Sizes, ...],
+    result: torch.dtype,
+    all_states: bool,
+    save: bool,
+    few_rows: tuple[bool, ...],
+    processor: Processor,
+) -> ForwardPass:
+    """The forward pass of calls with these properties."""
+    return ForwardPass(plans, sizes, result, all_states, save, few_rows, processor)
+
+
+@lru_cache(1024)
+def backward_pass(
+    plans: tuple[Plan, ...],
+    sizes: tuple[Sizes, ...],
+    wanted: tuple[tuple[str, ...], ...],
+    needs_d_data: bool,
+    processor: Processor,
+) -> BackwardPass:
+    """The backward pass of calls with these properties."""
+    return BackwardPass(plans, sizes, wanted, needs_d_data, processor)

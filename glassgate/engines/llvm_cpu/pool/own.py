@@ -1,0 +1,129 @@
+"""The threads of this package. They sleep between calls and are created again after a fork.
+
+After a job, a thread polls for its next job before it sleeps, so that consecutive calls find it awake. If the caller
+finishes its own job before a thread has begun another, the caller runs that job itself. Under CPU contention no caller
+waits for a thread that waits for a processor.
+"""
+
+import ctypes
+import os
+import threading
+from array import array
+from collections.abc import Sequence
+from contextlib import suppress
+from queue import SimpleQueue
+
+from glassgate.engines.llvm_cpu.launch import Launch
+from glassgate.engines.llvm_cpu.native import native
+
+WAITING, GIVEN, TAKEN, ASLEEP = range(4)
+"""Values of the first integer of a mailbox. The others are the address of a function and its argument."""
+
+SERVE = f'''
+def serve(mailbox):
+    """Run the launches that arrive in the mailbox, until none has arrived for a while."""
+    polls = 0
+    while True:
+        if swap(mailbox, {GIVEN}, {TAKEN}):
+            perform(words(mailbox)[1], words(mailbox)[2])
+            swap(mailbox, {TAKEN}, {WAITING})
+            polls = 0
+        polls += 1
+        if polls > 1500:
+            if swap(mailbox, {WAITING}, {ASLEEP}):
+                return
+            polls = 0
+        yield_core()
+'''
+
+GIVE = f'''
+def give(mailbox):
+    """Put a launch into a mailbox, and set the mailbox's fourth integer to 1 if its thread sleeps."""
+    words(mailbox)[3] = 0
+    if not swap(mailbox, {WAITING}, {GIVEN}):
+        words(mailbox)[3] = 1
+        swap(mailbox, {ASLEEP}, {GIVEN})
+'''
+
+FINISH = f'''
+def finish(mailbox):
+    """Wait for the job of the mailbox. If no thread has begun it, run it here and set the fourth integer to 1."""
+    words(mailbox)[3] = 0
+    if swap(mailbox, {GIVEN}, {TAKEN}):
+        perform(words(mailbox)[1], words(mailbox)[2])
+        words(mailbox)[3] = 1
+        swap(mailbox, {TAKEN}, {WAITING})
+    while look(mailbox) == {TAKEN}:
+        yield_core()
+'''
+
+
+class _Worker:
+    """A thread and the mailbox for its launches."""
+
+    def __init__(self) -> None:
+        self._mailbox = array("q", [ASLEEP, 0, 0, 0])
+        self.mailbox = self._mailbox.buffer_info()[0]
+        self._avoided_processor = -1
+        self._bell: SimpleQueue[None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._work, name="glassgate", daemon=True)
+        self._thread.start()
+
+    def give(self, job: Launch) -> None:
+        """Start the job on the thread, on another processor than that of the caller."""
+        if _processor is not None and (current := _processor()) != self._avoided_processor:
+            self._avoid(current)
+        self._mailbox[1], self._mailbox[2] = job.function.address, job.arguments.buffer_info()[0]
+        native(GIVE)(self.mailbox)
+        if self._mailbox[3]:
+            self._bell.put(None)
+
+    def _avoid(self, processor: int) -> None:
+        """Exclude a processor from the affinity of the thread.
+
+        Some systems wake a thread on the processor of its waker, and leave both there while other processors are idle.
+        """
+        self._avoided_processor = processor
+        with suppress(OSError):  # where a sandbox forbids it
+            others = os.sched_getaffinity(0) - {processor}
+            if others and self._thread.native_id:
+                os.sched_setaffinity(self._thread.native_id, others)
+
+    def finish(self) -> None:
+        """Return when the job is done."""
+        native(FINISH)(self.mailbox)
+
+    def _work(self) -> None:
+        serve = native(SERVE)
+        while True:
+            self._bell.get()
+            serve(self.mailbox)
+
+
+_processor = getattr(ctypes.CDLL(None), "sched_getcpu", None) if hasattr(os, "sched_setaffinity") else None
+"""The number of the caller's processor, if the system reports it."""
+_idle: list[_Worker] = []
+
+
+def run(jobs: Sequence[Launch]) -> None:
+    """Run each job on a thread, the first one on that of the caller. Return when all are done."""
+    workers = [_borrow() for _ in jobs[1:]]
+    try:
+        for worker, job in zip(workers, jobs[1:], strict=True):
+            worker.give(job)
+        jobs[0]()
+    finally:  # an interrupt must not free memory that others still use
+        for worker in workers:
+            worker.finish()
+        _idle.extend(workers)
+
+
+def _borrow() -> _Worker:
+    try:
+        return _idle.pop()
+    except IndexError:
+        return _Worker()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_idle.clear)

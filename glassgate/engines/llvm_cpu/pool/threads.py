@@ -1,0 +1,17 @@
+"""Selects the thread pool for launches: that of torch, or that of this package under CPU contention."""
+
+from collections.abc import Sequence
+
+from glassgate.engines import processors
+from glassgate.engines.llvm_cpu.launch import Launch
+from glassgate.engines.llvm_cpu.pool import openmp, own
+
+
+def run(launches: Sequence[Launch]) -> None:
+    """Run each launch on a thread, the first one on that of the caller. Return when all are done."""
+    if len(launches) == 1:
+        launches[0]()
+    elif processors.contention or (late := openmp.run(launches)) is None:
+        own.run(launches)
+    else:
+        processors.contention.note(late)

@@ -1,0 +1,182 @@
+"""Sequences of different lengths: conversion to the rows of kernels, sorted by length and without padding, and back."""
+
+from array import array
+from collections.abc import Sequence
+from functools import lru_cache
+from itertools import accumulate
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from glassgate.engines.backend import Packed
+from glassgate.engines.llvm_cpu.launch import Launch
+from glassgate.engines.llvm_cpu.loops.batch import BatchLayout
+from glassgate.engines.llvm_cpu.native import native
+from glassgate.engines.llvm_cpu.tasks import Part
+
+SORT = '''
+def sort(N, L, sizes_at, starts_at):
+    """Sort sequences by decreasing length: write the sequence at each rank, and the count and start of each step.
+
+    The arguments are those of `gather`. The lengths are stored after the order.
+    """
+    sizes, starts = words(sizes_at - 8), words(starts_at - 8)
+    order, lengths, rows = words(starts_at + 8 * (L + 1)), words(starts_at + 8 * (L + 1 + N)), 0
+    for t in range(L + 2):
+        sizes[t] = 0
+    for n in range(N):
+        sizes[lengths[n]] += 1
+    for t in range(L, -1, -1):
+        count, sizes[t + 1], starts[t] = sizes[t], rows, rows
+        rows += count
+    for n in range(N):
+        order[starts[lengths[n]]] = n
+        starts[lengths[n]] += 1
+    sizes[0], rows = 0, 0
+    for t in range(L + 2):
+        starts[t] = rows
+        rows += sizes[t]
+'''
+
+GATHER = '''
+def gather(N, L, sizes: words, starts_at, tensors, by_step, *widths):
+    """Copy padded tensors, `by_step` of them (L, N, W) and the others (N, W), to rows in the order of ranks.
+
+    The padding is not copied. After the widths follow the addresses of the padded tensors, then those of the rows. The
+    order of the sequences is stored after the starts.
+    """
+    starts, order = words(starts_at), words(starts_at + 8 * (L + 1))
+    for k in range(tensors):
+        padded, flat, pitch = widths[tensors + k], widths[2 * tensors + k], widths[k] * BYTES
+        for t in range(L if k < by_step else 1):
+            count, first = (sizes[t], starts[t]) if k < by_step else (N, 0)
+            for rank in range(count):
+                source, to = padded + (t * N + order[rank]) * pitch, flat + (first + rank) * pitch
+                for unit in range(0, widths[k], LANES):
+                    store(to, unit, widths[k] - unit, load(source, unit, widths[k] - unit))
+'''
+
+SCATTER = '''
+def scatter(N, L, sizes: words, starts_at, tensors, by_step, *widths):
+    """The inverse of `gather`; the padding becomes zero."""
+    starts, order = words(starts_at), words(starts_at + 8 * (L + 1))
+    for k in range(tensors):
+        padded, flat, pitch = widths[tensors + k], widths[2 * tensors + k], widths[k] * BYTES
+        for t in range(L if k < by_step else 1):
+            count, first = (sizes[t], starts[t]) if k < by_step else (N, 0)
+            for rank in range(N):
+                to, source = padded + (t * N + order[rank]) * pitch, flat + (first + rank) * pitch
+                for unit in range(0, widths[k], LANES):
+                    value = fill(0.0)
+                    if rank < count:
+                        value = load(source, unit, widths[k] - unit)
+                    store(to, unit, widths[k] - unit, value)
+'''
+
+
+class Ragged(NamedTuple):
+    """The layout of sequences of different lengths. In its memory, the sequence at each rank follows the layout.
+
+    The lengths of padded sequences follow. The forward pass sorts them.
+    """
+
+    layout: BatchLayout
+    packed: bool = False
+    """Whether input and output are packed rows."""
+
+    @property
+    def order(self) -> Tensor:
+        """(N,) the index of the sequence at each rank."""
+        return self.layout.memory[2 * self.layout.steps + 4 :][: self.layout.N]
+
+    @property
+    def batch_sizes(self) -> Tensor:
+        """(L,) the rows of each step."""
+        return self.layout.sizes[1:-1]
+
+    @property
+    def places(self) -> Tensor | None:
+        """(rows,) the index of each row in the padded, time-major input; None if input and output are packed rows."""
+        if self.packed:
+            return None
+        layout = self.layout
+        alive = torch.arange(layout.N, device="cpu") < layout.sizes[1:-1, None]
+        return (torch.arange(layout.steps, device="cpu")[:, None] * layout.N + self.order)[alive]
+
+
+def ragged(lengths: Sequence[int], L: int) -> Ragged:
+    """The layout of sequences of these lengths, from 0 to L, before they are sorted."""
+    N = len(lengths)
+    memory = torch.frombuffer(_zeros(2 * (L + 2) + N) + array("q", lengths), dtype=torch.int64)
+    return Ragged(BatchLayout(memory, sum(lengths), L, N, False))
+
+
+@lru_cache(64)
+def _zeros(count: int) -> "array[int]":
+    return array("q", bytes(8 * count))
+
+
+def sort(ragged: Ragged) -> None:
+    """Sort the sequences before the pass that sorts them."""
+    layout = ragged.layout
+    arguments = array("q", (layout.N, layout.steps, *layout.addresses))
+    native(SORT).run(arguments.buffer_info()[0])
+
+
+def packed(lengths: Packed) -> Ragged:
+    """The layout of packed sequences."""
+    sizes, order = lengths
+    numbers = array("q", (0, *sizes, 0, 0, *accumulate(sizes, initial=0), *order))
+    memory = torch.frombuffer(numbers, dtype=torch.int64)
+    return Ragged(BatchLayout(memory, sum(sizes), len(sizes), len(order), False), True)
+
+
+class CopyPlan(NamedTuple):
+    """The copies between the padded form and the rows of kernels, before and after a pass.
+
+    Attributes:
+        gathered, scattered: the widths of the tensors' rows, before and after the pass.
+        gathered_by_step, scattered_by_step: the number of these tensors with a row per step, (L, N, W). The other
+            tensors, (N, W), follow them.
+        sorts: whether the sequences are sorted before the pass.
+    """
+
+    gathered: tuple[int, ...]
+    gathered_by_step: int
+    scattered: tuple[int, ...]
+    scattered_by_step: int
+    sorts: bool = False
+
+    def parts(self, N: int, bits: int, layout: Sequence[int], end: int) -> tuple[list[Part], list[Part]]:
+        """The parts of a launch before and after the pass.
+
+        Args:
+            N: the number of sequences.
+            bits: the size of a number.
+            layout: the indices of three numbers of a call: the steps, and the addresses of the sizes and the starts.
+            end: the index after the addresses of the tensors.
+        """
+
+        def part(text: str, widths: Sequence[int], by_step: int, end: int) -> Part:
+            count = 2 * len(widths)
+            arguments = array("q", (N, 0, 0, 0, len(widths), by_step, *widths, *[0] * count))
+            added = [*enumerate(layout, 1), *enumerate(range(end - count, end), 6 + len(widths))]
+            return Part(Launch(native(text, bits), arguments), added)
+
+        sort = [part(SORT, (), 0, end)] if self.sorts else []
+        gather = part(GATHER, self.gathered, self.gathered_by_step, end - 2 * len(self.scattered))
+        return [*sort, gather], [part(SCATTER, self.scattered, self.scattered_by_step, end)]
+
+
+class Copies(NamedTuple):
+    """The copies of a call, around a pass over sequences of different lengths or packed sequences.
+
+    Attributes:
+        plan: the widths of the tensors.
+        tensors: the padded tensors before the pass, their rows, the padded tensors after the pass, and their rows; all
+            contiguous. Their addresses are the last ones of a call.
+    """
+
+    plan: CopyPlan
+    tensors: Sequence[Tensor]

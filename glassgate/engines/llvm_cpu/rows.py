@@ -1,0 +1,68 @@
+"""Small tasks around the GEMMs: tables of addresses of rows, final states, sums of biases."""
+
+from glassgate.engines.llvm_cpu import arguments as args
+from glassgate.engines.llvm_cpu.arguments import Argument
+from glassgate.engines.llvm_cpu.gemm.products import RowVectors
+from glassgate.engines.llvm_cpu.native import native
+from glassgate.engines.llvm_cpu.tasks import Operand, ParallelTask
+
+ROWS = '''
+def rows(table: words, start, pitch, first, last):
+    """The addresses of the rows of a buffer."""
+    point(table, first, last, start, pitch)
+'''
+
+BEFORE = '''
+def before(table, turn, sizes: words, starts: words, resets, state, pitch, initial, restart, first, last):
+    """The addresses of the state before each row of the steps from `first` to `last`."""
+    for t in range(first, last):
+        here, there = words(table + starts[t] * 8), t + turn
+        locate(here, 0, sizes[t], starts[t], resets, state, pitch, starts[there], sizes[there], initial, restart)
+'''
+
+LAST = '''
+def last(out, pitch, width, state, initial, sizes: words, starts: words, steps, reverse, first, end):
+    """The state after the last step of each sequence from `first` to `end`; the initial state of an empty sequence."""
+    t = steps - 1
+    for rank in range(first, end):
+        while t >= 0 and sizes[t] <= rank:
+            t -= 1
+        row = initial + rank * pitch
+        if t >= 0:
+            row = state + (starts[0 if reverse else t] + rank) * pitch
+        for unit in range(0, width, LANES):
+            store(out + rank * pitch, unit, width - unit, load(row, unit, width - unit))
+'''
+
+ADD = '''
+def add(C, A, B, first, last):
+    """C = A + B for the numbers from `first` to `last`."""
+    for unit in range(first, last, LANES):
+        live = last - unit
+        store(C, unit, live, load(A, unit, live) + load(B, unit, live))
+'''
+
+
+def rows_of(to: Argument, buffer: RowVectors, rows: Operand) -> ParallelTask:
+    """The task that fills a table with the addresses of rows."""
+    return ParallelTask(native(ROWS), (to, buffer.start, buffer.pitch), rows, light=True)
+
+
+def rows_before(to: Argument, state: RowVectors, initial: Operand, restart: Operand, reverse: bool) -> ParallelTask:
+    """The task that fills a table with the addresses of the state before each row of all steps."""
+    turn = 1 if reverse else -1
+    operands = (to, turn, args.SIZES, args.STARTS, args.RESETS, state.start, state.pitch, initial, restart)
+    return ParallelTask(native(BEFORE), operands, args.STEPS, light=True)
+
+
+def last(
+    out: Operand, state: RowVectors, initial: Operand, starts: Operand, N: int, reverse: bool, bits: int
+) -> ParallelTask:
+    """The task that fills `out` with the state after the last step of each of N sequences."""
+    where = (out, state.pitch, state.width, state.start, initial)
+    return ParallelTask(native(LAST, bits), (*where, args.SIZES, starts, args.STEPS, int(reverse)), N, light=True)
+
+
+def add(out: Operand, a: Operand, b: Operand, width: int, bits: int) -> ParallelTask:
+    """The sum of two vectors."""
+    return ParallelTask(native(ADD, bits), (out, a, b), width, light=True)

@@ -1,0 +1,172 @@
+"""The register-blocked matrix product on vectors: a few rows times packed blocks of columns, summed in registers.
+
+A word is the operand of one instruction along the summed axis: one number, or a pair of rounded ones.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from llvmlite import ir
+
+from glassgate.engines.llvm_cpu.processor import Processor
+from glassgate.engines.llvm_cpu.simd.blocking import blocking
+from glassgate.engines.llvm_cpu.simd.instructions import BOOLEAN, INT64, WORDS, Instruction, instruction
+from glassgate.engines.llvm_cpu.simd.vector import VectorType
+
+
+class Words(Protocol):
+    """The words of a method."""
+
+    @property
+    def numbers(self) -> int:
+        """The numbers of a word."""
+
+    @property
+    def weights(self) -> ir.Type:
+        """The type of a vector of words."""
+
+    def pointer(self, strided: bool) -> ir.Type:
+        """The type of the address of a row: of its numbers or, if strided, of its words."""
+
+    def words_of(self, builder: ir.IRBuilder, depth: ir.Value, strided: bool) -> ir.Value:
+        """The number of words of so many numbers; without a last number that is alone, unless strided."""
+
+    def left(self, builder: ir.IRBuilder, address: ir.Value, alone: bool) -> ir.Value:
+        """The word at an address in every lane; or the number there, padded with zero."""
+
+    def dot(self, builder: ir.IRBuilder, x: ir.Value, weight: ir.Value, total: ir.Value) -> ir.Value:
+        """`total` plus the products of the words in each lane."""
+
+
+def register_blocked(
+    V: VectorType, words: Words, processor: Processor, vectors: int, long: bool, strided: bool
+) -> Instruction:
+    """`Method.microkernel` on vector registers, for `vectors` sums per unit."""
+    blocks_that_fit = blocking(vectors, processor)
+
+    def tile(module: ir.Module, rows: int, blocks: int) -> ir.Function:
+        return _tile_function(module, V, words, rows, blocks, vectors, strided)
+
+    return by_shape(tile, blocks_that_fit.long_shapes if long else blocks_that_fit.shapes)
+
+
+def by_shape(tile: Callable[[ir.Module, int, int], ir.Function], shapes: Sequence[tuple[int, int]]) -> Instruction:
+    """The product that calls a function for the number of rows and of blocks.
+
+    Args:
+        tile: adds the function of a shape to a module, unless it is there.
+        shapes: rows and blocks.
+    """
+
+    @instruction(WORDS, *[INT64] * 8)
+    def product(builder, left, rank, first, packed, pitch, depth, out, rows, blocks):
+        left = builder.ptrtoint(builder.gep(left, [rank]), INT64)
+        shape = builder.add(builder.mul(rows, INT64(16)), blocks)
+        done = builder.append_basic_block("tiled")
+        switch = builder.switch(shape, done)
+        for r, p in shapes:
+            case = builder.append_basic_block(f"tile_{r}x{p}")
+            switch.add_case(INT64(16 * r + p), case)
+            builder.position_at_end(case)
+            builder.call(tile(builder.module, r, p), [left, first, packed, pitch, depth, out])
+            builder.branch(done)
+        builder.position_at_end(done)
+
+    return product
+
+
+def shared(module: ir.Module, name: str, arguments: int) -> tuple[ir.Function, bool]:
+    """A function of that name and of integers, and whether it is new and still without code."""
+    if name in module.globals:
+        return module.globals[name], False
+    function = ir.Function(module, ir.FunctionType(ir.VoidType(), [INT64] * arguments), name)
+    function.linkage = "internal"
+    function.attributes.add("noinline")
+    function.attributes.add("nounwind")
+    return function, True
+
+
+def _tile_function(
+    module: ir.Module, V: VectorType, words: Words, rows: int, blocks: int, vectors: int, strided: bool
+) -> ir.Function:
+    """The LLVM function for one block shape. The first use adds it to the module."""
+    function, is_new = shared(module, f"{'strided_' * strided}tile_{rows}x{blocks}x{vectors}_{V}", 6)
+    if not is_new:
+        return function
+    left, first, packed, pitch, depth, out = function.args
+    entry, loop, done = (function.append_basic_block(n) for n in ("entry", "k", "done"))
+    element_pointer, vector_pointer = V.element.as_pointer(), V.llvm.as_pointer()
+
+    b = ir.IRBuilder(entry)
+    addresses = b.inttoptr(left, INT64.as_pointer())
+    lefts = [b.inttoptr(b.load(b.gep(addresses, [INT64(r)])), words.pointer(strided)) for r in range(rows)]
+    if not strided:
+        lefts = [b.gep(left, [first]) for left in lefts]
+    starts = [b.gep(b.inttoptr(packed, element_pointer), [b.mul(pitch, INT64(p))]) for p in range(blocks)]
+    columns = [(p, v) for p in range(blocks) for v in range(vectors)]
+    count = words.words_of(b, depth, strided)
+    b.cbranch(b.icmp_signed(">", count, INT64(0)), loop, done)
+
+    def weight_at(step: ir.Value, p: int, v: int) -> ir.Value:
+        at = b.gep(starts[p], [b.add(step, INT64(v * V.lanes))])
+        loaded = b.load(b.bitcast(at, words.weights.as_pointer()))
+        loaded.align = V.size
+        return loaded
+
+    def left_at(k: ir.Value, row: int, alone: bool) -> ir.Value:
+        at = b.mul(k, first if strided else INT64(words.numbers))
+        return words.left(b, b.gep(lefts[row], [at]), alone)
+
+    def plus_products(k: ir.Value, sums: dict[Any, ir.Value], alone: bool = False) -> dict[Any, ir.Value]:
+        """The sums plus the products of word k.
+
+        Only the smaller of the two sets of operands, rows or columns, is held in registers. The others are loaded one
+        at a time. If all were held, processors with 16 registers would have to store a sum in memory at every step.
+        """
+        step = b.mul(k, INT64(vectors * V.lanes))
+        new: dict[Any, ir.Value] = {}
+        if rows < len(columns):
+            held = [left_at(k, r, alone) for r in range(rows)]
+            for c in columns:
+                read = weight_at(step, *c)
+                new |= {(r, c): words.dot(b, held[r], read, sums[r, c]) for r in range(rows)}
+            return new
+        weights = {c: weight_at(step, *c) for c in columns}
+        for r in range(rows):
+            x = left_at(k, r, alone)
+            new |= {(r, c): words.dot(b, x, weights[c], sums[r, c]) for c in columns}
+        return new
+
+    b.position_at_end(loop)
+    k = b.phi(INT64)
+    sums = {(r, c): b.phi(V.llvm) for r in range(rows) for c in columns}
+    new = plus_products(k, sums)
+    k_next = b.add(k, INT64(1))
+    b.cbranch(b.icmp_signed("<", k_next, count), loop, done)
+    k.add_incoming(INT64(0), entry)
+    k.add_incoming(k_next, loop)
+    for key, phi in sums.items():
+        phi.add_incoming(V.zero, entry)
+        phi.add_incoming(new[key], loop)
+
+    b.position_at_end(done)
+    results = {key: b.phi(V.llvm) for key in sums}
+    for key, phi in results.items():
+        phi.add_incoming(V.zero, entry)
+        phi.add_incoming(new[key], loop)
+    if words.numbers > 1 and not strided:
+        last, stored = function.append_basic_block("last"), function.append_basic_block("stored")
+        b.cbranch(b.trunc(depth, BOOLEAN), last, stored)
+        b.position_at_end(last)
+        with_last = plus_products(count, results, alone=True)
+        b.branch(stored)
+        b.position_at_end(stored)
+        before, results = results, {key: b.phi(V.llvm) for key in results}
+        for key, phi in results.items():
+            phi.add_incoming(before[key], done)
+            phi.add_incoming(with_last[key], last)
+    for i, phi in enumerate(results.values()):
+        at = b.gep(b.inttoptr(out, element_pointer), [INT64(i * V.lanes)])
+        b.store(phi, b.bitcast(at, vector_pointer)).align = V.size
+    b.ret_void()
+    return function

@@ -1,0 +1,453 @@
+"""Translates kernels to LLVM code: a small subset of Python, in which each variable has one type.
+
+A kernel is a function of one address. Its values are 64-bit integers, arrays, booleans, floating-point numbers, vectors
+and masks. Its statements are assignments, `if`, `while`, `for` over a range or a tuple, `return` and calls. A call of a
+Python function is replaced by the translation of its body. Instructions append their own code. Numbers and branches
+that are known when the kernel is compiled cost nothing.
+"""
+
+import ast
+import builtins
+import inspect
+import operator
+import textwrap
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache, partial
+from types import CodeType, FunctionType
+from typing import Any
+
+from llvmlite import ir
+
+from glassgate.engines.llvm_cpu.simd.instructions import BOOLEAN, DOUBLE, INT64, Operand, cast, is_float
+from glassgate.engines.llvm_cpu.simd.vector import Lanes
+
+BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+    ast.LShift: operator.lshift,
+    ast.RShift: operator.rshift,
+    ast.BitAnd: operator.and_,
+    ast.BitOr: operator.or_,
+}
+ON_INTEGERS = {
+    ast.Add: "add",
+    ast.Sub: "sub",
+    ast.Mult: "mul",
+    ast.LShift: "shl",
+    ast.RShift: "ashr",
+    ast.BitAnd: "and_",
+    ast.BitOr: "or_",
+}
+ON_FLOATS = {ast.Add: "fadd", ast.Sub: "fsub", ast.Mult: "fmul", ast.Div: "fdiv"}
+UNARY: dict[type[ast.unaryop], Callable[[Any], Any]] = {
+    ast.USub: operator.neg,
+    ast.Not: operator.not_,
+    ast.Invert: operator.invert,
+}
+COMPARISONS: dict[type[ast.cmpop], tuple[str, Callable[[Any, Any], bool]]] = {
+    ast.Lt: ("<", operator.lt),
+    ast.LtE: ("<=", operator.le),
+    ast.Gt: (">", operator.gt),
+    ast.GtE: (">=", operator.ge),
+    ast.Eq: ("==", operator.eq),
+    ast.NotEq: ("!=", operator.ne),
+}
+
+
+def translated(text: str, name: str, names: Mapping[str, Any]) -> ir.Module:
+    """The LLVM code of a kernel: a function of the same name.
+
+    Args:
+        text: a function of one address.
+        name: the name of the function.
+        names: the functions and numbers that the text uses.
+    """
+    module = ir.Module(name)
+    (definition,) = (part for part in ast.parse(text).body if isinstance(part, ast.FunctionDef))
+    _define(module, name, definition, names, [INT64])
+    return module
+
+
+def inlined(builder: ir.IRBuilder, function: FunctionType, *values: Operand) -> Any:
+    """Append the code of a Python function, and return its result."""
+    return _Translation(builder, _parsed(function.__code__), _Names(function), values).run()
+
+
+def call_function(builder: ir.IRBuilder, function: FunctionType, *values: ir.Value) -> None:
+    """Append a call of a Python function without a result. Its code is added to the module once."""
+    code = builder.module.globals.get(function.__name__)
+    if code is None:
+        kinds = [value.type for value in values]
+        code = _define(builder.module, function.__name__, _parsed(function.__code__), _Names(function), kinds)
+        code.linkage = "internal"
+        code.attributes.add("noinline")
+    builder.call(code, values)
+
+
+def _define(
+    module: ir.Module, name: str, definition: ast.FunctionDef, names: Mapping[str, Any], kinds: Sequence[ir.Type]
+) -> ir.Function:
+    function = ir.Function(module, ir.FunctionType(ir.VoidType(), kinds), name)
+    function.attributes.add("nounwind")
+    builder = ir.IRBuilder(function.append_basic_block("entry"))
+    builder.position_at_end(function.append_basic_block("begin"))
+    _Translation(builder, definition, names, function.args).run()
+    builder.ret_void()
+    with builder.goto_block(function.entry_basic_block):
+        builder.branch(function.basic_blocks[1])
+    return function
+
+
+@cache
+def _parsed(code: CodeType) -> ast.FunctionDef:
+    (definition,) = ast.parse(textwrap.dedent(inspect.getsource(code))).body
+    assert isinstance(definition, ast.FunctionDef)
+    return definition
+
+
+class _Names(Mapping[str, Any]):
+    """The names that a Python function reads: those of its closure, of its module, and builtin ones."""
+
+    def __init__(self, function: FunctionType) -> None:
+        cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+        self._closure, self._module = dict(cells), function.__globals__
+
+    def __getitem__(self, name: str) -> Any:
+        return self._closure[name].cell_contents if name in self._closure else self._module[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter({*self._closure, *self._module})
+
+    def __len__(self) -> int:
+        return len({*self._closure, *self._module})
+
+
+class _Translation:
+    """The translation of one function at one place.
+
+    Args:
+        builder: appends the code.
+        definition: the function.
+        names: the names that it reads.
+        arguments: the values of its parameters.
+    """
+
+    def __init__(
+        self,
+        builder: ir.IRBuilder,
+        definition: ast.FunctionDef,
+        names: Mapping[str, Any],
+        arguments: Sequence[Operand],
+    ) -> None:
+        self._builder, self._definition, self._names = builder, definition, names
+        self._variables: dict[str, ir.Value] = {}
+        parameters = [parameter.arg for parameter in definition.args.args]
+        self._fixed = dict(zip(parameters, arguments, strict=True))
+        """The parameters that are not assigned to."""
+        nodes = [*ast.walk(definition)]
+        for name in {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}:
+            if name in self._fixed:
+                self._store(name, self._fixed.pop(name))
+        *_, last = definition.body
+        self._returns = [node for node in nodes if isinstance(node, ast.Return) and node is not last]
+        self._end: ir.Block | None = None
+
+    def run(self) -> Any:
+        """Translate the function, and return its result: a value, a tuple of values, or None."""
+        *body, last = self._definition.body
+        if self._returns:
+            self._end = self._builder.append_basic_block("returned")
+        self._statements(body if isinstance(last, ast.Return) else [*body, last])
+        result = None
+        if isinstance(last, ast.Return) and last.value is not None and not self._builder.block.is_terminated:
+            result = self._value(last.value)
+            assert not self._returns, "a function with a result returns at its end"
+        if self._end is not None:
+            self._branch(self._end)
+            self._builder.position_at_end(self._end)
+        return result
+
+    def _statements(self, statements: Sequence[ast.stmt]) -> None:
+        for statement in statements:
+            if self._builder.block.is_terminated:
+                return
+            self._statement(statement)
+
+    def _statement(self, statement: ast.stmt) -> None:
+        match statement:
+            case ast.Expr(ast.Constant()):
+                pass
+            case ast.Expr(value):
+                self._value(value)
+            case ast.Assign([target], value):
+                self._assign(target, self._value(value))
+            case ast.AugAssign(target, operation, value):
+                self._assign(target, self._binary(operation, self._value(target), self._value(value)))
+            case ast.If(test, body, orelse):
+                self._if(self._condition(test), body, orelse)
+            case ast.While(test, body, []):
+                self._while(lambda: self._condition(test), lambda: self._statements(body))
+            case ast.For(ast.Name(name), ast.Call(ast.Name("range"), bounds), body, []):
+                self._for(name, [self._value(bound) for bound in bounds], body)
+            case ast.For(ast.Name(name), ast.Tuple(parts), body, []):
+                for part in parts:
+                    self._store(name, self._value(part))
+                    self._statements(body)
+            case ast.Return(None) if self._end is not None:
+                self._branch(self._end)
+            case _:
+                raise _unsupported(statement)
+
+    def _branch(self, to: ir.Block) -> None:
+        if not self._builder.block.is_terminated:
+            self._builder.branch(to)
+
+    def _if(self, test: Operand, body: Sequence[ast.stmt], orelse: Sequence[ast.stmt]) -> None:
+        if not isinstance(test, ir.Value):
+            self._statements(body if test else orelse)
+            return
+        builder = self._builder
+        then, other, after = (builder.append_basic_block(name) for name in ("then", "else", "after"))
+        builder.cbranch(test, then, other)
+        for block, statements in ((then, body), (other, orelse)):
+            builder.position_at_end(block)
+            self._statements(statements)
+            self._branch(after)
+        builder.position_at_end(after)
+
+    def _while(self, condition: Callable[[], Operand], body: Callable[[], None]) -> None:
+        builder = self._builder
+        head, inside, after = (builder.append_basic_block(name) for name in ("while", "do", "done"))
+        builder.branch(head)
+        builder.position_at_end(head)
+        builder.cbranch(cast(builder, condition(), BOOLEAN), inside, after)
+        builder.position_at_end(inside)
+        body()
+        self._branch(head)
+        builder.position_at_end(after)
+
+    def _for(self, name: str, bounds: Sequence[Operand], body: Sequence[ast.stmt]) -> None:
+        builder = self._builder
+        start, stop, step = (0, *bounds, 1) if len(bounds) == 1 else (*bounds, 1)[:3]
+        # A step that is not a constant is positive.
+        sign = ">" if isinstance(step, int) and step < 0 else "<"
+        stop, step, counter = self._integer(stop), self._integer(step), self._place(INT64)
+        builder.store(self._integer(start), counter)
+
+        def condition() -> ir.Value:
+            return builder.icmp_signed(sign, builder.load(counter), stop)
+
+        def run() -> None:
+            self._store(name, builder.load(counter))
+            self._statements(body)
+            if not builder.block.is_terminated:
+                builder.store(builder.add(builder.load(counter), step, flags=["nsw"]), counter)
+
+        self._while(condition, run)
+
+    def _place(self, kind: ir.Type) -> ir.Value:
+        """Memory for a variable."""
+        with self._builder.goto_block(self._builder.function.entry_basic_block):
+            return self._builder.alloca(kind)
+
+    def _store(self, name: str, value: Operand) -> None:
+        builder = self._builder
+        if name not in self._variables:
+            if not isinstance(value, ir.Value):
+                value = cast(builder, value, DOUBLE if isinstance(value, float) else INT64)
+            self._variables[name] = self._place(value.type)
+        place = self._variables[name]
+        builder.store(cast(builder, value, place.type.pointee), place)
+
+    def _assign(self, target: ast.expr, value: Any) -> None:
+        match target:
+            case ast.Name(name):
+                self._store(name, value)
+            case ast.Tuple(targets):
+                for each, part in zip(targets, value, strict=True):
+                    self._assign(each, part)
+            case ast.Subscript(array, index):
+                place = self._element(self._value(array), self._value(index))
+                self._builder.store(cast(self._builder, value, place.type.pointee), place)
+            case _:
+                raise _unsupported(target)
+
+    def _element(self, array: ir.Value, index: Operand) -> ir.Value:
+        return self._builder.gep(array, [self._integer(index)])
+
+    def _integer(self, x: Operand) -> ir.Value:
+        return cast(self._builder, x, INT64)
+
+    def _condition(self, test: ast.expr) -> Operand:
+        value = self._value(test)
+        if not isinstance(value, ir.Value) or value.type == BOOLEAN:
+            return value
+        return self._builder.icmp_signed("!=", value, value.type(0))
+
+    def _value(self, expression: ast.expr) -> Any:
+        match expression:
+            case ast.Constant(value):
+                return value
+            case ast.Name(name):
+                return self._name(name)
+            case ast.Tuple(parts):
+                return tuple([self._value(part) for part in parts])
+            case ast.BinOp(a, operation, b) if type(operation) in BINARY:
+                return self._binary(operation, self._value(a), self._value(b))
+            case ast.UnaryOp(operation, a) if type(operation) in UNARY:
+                return self._unary(operation, a)
+            case ast.Compare(a, [operation], [b]) if type(operation) in COMPARISONS:
+                return self._compare(operation, self._value(a), self._value(b))
+            case ast.BoolOp(operation, [first, *others]):
+                return self._either(isinstance(operation, ast.Or), self._condition(first), others)
+            case ast.IfExp(test, a, b):
+                return self._choice(self._condition(test), a, b)
+            case ast.Subscript(array, index):
+                return self._subscript(self._value(array), self._value(index))
+            case ast.Call(function, arguments, []):
+                return self._call(self._value(function), [self._value(argument) for argument in arguments])
+        raise _unsupported(expression)
+
+    def _name(self, name: str) -> Any:
+        if name in self._fixed:
+            return self._fixed[name]
+        if name in self._variables:
+            return self._builder.load(self._variables[name])
+        return self._names[name] if name in self._names else getattr(builtins, name)
+
+    def _subscript(self, array: Any, index: Operand) -> Operand:
+        if isinstance(array, tuple):
+            assert isinstance(index, int)
+            return array[index]
+        element = self._builder.load(self._element(array, index))
+        return self._integer(element) if isinstance(element.type, ir.IntType) else element
+
+    def _binary(self, operation: ast.operator, a: Operand, b: Operand) -> Operand:
+        builder, kind = self._builder, type(operation)
+        if not (isinstance(a, ir.Value) or isinstance(b, ir.Value)):
+            return BINARY[kind](a, b)
+        if vectors := self._vectors(a, b):
+            return BINARY[kind](*vectors).value
+        if is_float(common := self._common(a, b)) or kind is ast.Div:
+            common = common if is_float(common) else DOUBLE
+            return getattr(builder, ON_FLOATS[kind])(cast(builder, a, common), cast(builder, b, common))
+        if kind in (ast.FloorDiv, ast.Mod):
+            return self._divided(kind is ast.Mod, self._integer(a), b)
+        return getattr(builder, ON_INTEGERS[kind])(self._integer(a), self._integer(b))
+
+    def _divided(self, remainder: bool, a: ir.Value, b: Operand) -> ir.Value:
+        """The quotient, rounded down, or the remainder, which has the sign of the divisor."""
+        builder, divisor = self._builder, self._integer(b)
+        if isinstance(b, int) and b > 0 and b & (b - 1) == 0:
+            return builder.and_(a, INT64(b - 1)) if remainder else builder.ashr(a, INT64(b.bit_length() - 1))
+        rest = builder.srem(a, divisor)
+        differ = builder.icmp_signed("<", builder.xor(rest, divisor), INT64(0))
+        inexact = builder.and_(differ, builder.icmp_signed("!=", rest, INT64(0)))
+        if remainder:
+            return builder.select(inexact, builder.add(rest, divisor), rest)
+        return builder.sub(builder.sdiv(a, divisor), builder.zext(inexact, INT64))
+
+    def _vectors(self, *operands: Operand) -> list[Lanes]:
+        """The operands of an operation of vectors or masks; an empty list for numbers."""
+        kinds = [x.type for x in operands if isinstance(x, ir.Value) and isinstance(x.type, ir.VectorType)]
+        return [Lanes(self._builder, cast(self._builder, x, kinds[0])) for x in operands] if kinds else []
+
+    @staticmethod
+    def _common(*operands: Operand) -> ir.Type:
+        """The type to which numbers are converted: that of a floating-point number, if there is one."""
+        floats = [x.type for x in operands if isinstance(x, ir.Value) and is_float(x.type)]
+        return floats[0] if floats else DOUBLE if any(isinstance(x, float) for x in operands) else INT64
+
+    def _unary(self, operation: ast.unaryop, expression: ast.expr) -> Operand:
+        builder = self._builder
+        if isinstance(operation, ast.Not):
+            test = self._condition(expression)
+            return builder.not_(test) if isinstance(test, ir.Value) else not test
+        x = self._value(expression)
+        if not isinstance(x, ir.Value):
+            return UNARY[type(operation)](x)
+        if isinstance(x.type, ir.VectorType):
+            return UNARY[type(operation)](Lanes(builder, x)).value
+        return builder.fneg(x) if is_float(x.type) else builder.neg(x)
+
+    def _compare(self, operation: ast.cmpop, a: Operand, b: Operand) -> Operand:
+        builder, (sign, compare) = self._builder, COMPARISONS[type(operation)]
+        if not (isinstance(a, ir.Value) or isinstance(b, ir.Value)):
+            return compare(a, b)
+        if vectors := self._vectors(a, b):
+            return vectors[0].compare(vectors[1], sign).value
+        kind = BOOLEAN if all(isinstance(x, ir.Value) and x.type == BOOLEAN for x in (a, b)) else self._common(a, b)
+        a, b = cast(builder, a, kind), cast(builder, b, kind)
+        if not is_float(kind):
+            return builder.icmp_signed(sign, a, b)
+        return (builder.fcmp_unordered if sign == "!=" else builder.fcmp_ordered)(sign, a, b)
+
+    def _either(self, any_of: bool, first: Operand, others: Sequence[ast.expr]) -> Operand:
+        """`or`, or `and`: later conditions are computed only if earlier ones do not decide."""
+        if not isinstance(first, ir.Value):
+            if bool(first) is any_of or not others:
+                return any_of
+            return self._either(any_of, self._condition(others[0]), others[1:])
+        for expression in others:
+            decides = first if any_of else self._builder.not_(first)
+            first = self._joined(decides, lambda: any_of, partial(self._condition, expression), BOOLEAN)
+        return first
+
+    def _choice(self, test: Operand, a: ast.expr, b: ast.expr) -> Any:
+        if not isinstance(test, ir.Value):
+            return self._value(a if test else b)
+        return self._joined(test, lambda: self._value(a), lambda: self._value(b))
+
+    def _joined(
+        self, test: ir.Value, a: Callable[[], Operand], b: Callable[[], Operand], kind: ir.Type | None = None
+    ) -> Any:
+        """One of two values, or of two tuples of values. Only the code of this one runs."""
+        builder = self._builder
+        then, other, after = (builder.append_basic_block(name) for name in ("then", "else", "after"))
+        builder.cbranch(test, then, other)
+        branches: list[tuple[Any, ir.Block]] = []
+        for block, value in ((then, a), (other, b)):
+            builder.position_at_end(block)
+            branches.append((value(), builder.block))
+            builder.branch(after)
+        if isinstance(branches[0][0], tuple):
+            rows = [[(x, block) for x in values] for values, block in branches]
+            return tuple([self._phi(after, pair, kind) for pair in zip(*rows, strict=True)])
+        return self._phi(after, branches, kind)
+
+    def _phi(self, after: ir.Block, branches: Sequence[tuple[Operand, ir.Block]], kind: ir.Type | None) -> ir.Value:
+        """The value of the block from which control came to the block `after`."""
+        kind = kind or next((x.type for x, _ in branches if isinstance(x, ir.Value)), None)
+        kind = kind or self._common(*[x for x, _ in branches])
+        incoming = []
+        for x, block in branches:
+            self._builder.position_before(block.terminator)
+            incoming.append((cast(self._builder, x, kind), block))
+        self._builder.position_at_end(after)
+        result = self._builder.phi(kind)
+        for x, block in incoming:
+            result.add_incoming(x, block)
+        return result
+
+    def _call(self, function: Any, arguments: list[Operand]) -> Any:
+        builder = self._builder
+        if hasattr(function, "append"):
+            return function.append(builder, arguments)
+        if isinstance(function, FunctionType):
+            return inlined(builder, function, *arguments)
+        if function is float and isinstance(arguments[0], str):
+            return float(arguments[0])
+        if function in (min, max):
+            if not any(isinstance(x, ir.Value) for x in arguments):
+                return function(arguments)
+            a, b = map(self._integer, arguments)
+            return builder.select(builder.icmp_signed("<" if function is min else ">", a, b), a, b)
+        raise TypeError(f"kernels cannot call {function!r}")
+
+
+def _unsupported(node: ast.AST) -> TypeError:
+    return TypeError(f"kernels cannot contain `{ast.unparse(node)}`")

@@ -1,0 +1,281 @@
+"""SIMD vectors: their types, operators, memory access and masks, and the expressions that build LLVM code.
+
+`mathematics.py` defines their functions, `microkernel.py` the matrix products.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any, NamedTuple
+
+from llvmlite import ir
+
+from glassgate.engines.llvm_cpu.simd.instructions import (
+    DOUBLE,
+    FLOAT,
+    INT32,
+    INT64,
+    Instruction,
+    Operand,
+    at,
+    call,
+    cast,
+    constants,
+    instruction,
+    splat,
+)
+
+
+class VectorType(NamedTuple):
+    """A vector of `lanes` numbers of 32 or 64 bits."""
+
+    bits: int
+    lanes: int
+
+    @property
+    def element(self) -> ir.Type:
+        """The LLVM type of a number."""
+        return FLOAT if self.bits == 32 else DOUBLE
+
+    @property
+    def llvm(self) -> ir.Type:
+        """The LLVM type of the vector."""
+        return ir.VectorType(self.element, self.lanes)
+
+    @property
+    def size(self) -> int:
+        """The size of a number in bytes."""
+        return self.bits // 8
+
+    @property
+    def zero(self) -> ir.Value:
+        """A vector of zeros."""
+        return constants(self.element, [0.0] * self.lanes)
+
+    def __str__(self) -> str:
+        return f"float{self.bits}x{self.lanes}"
+
+
+class Lanes:
+    """An LLVM vector while code is being built: `a * b + 1.0` appends the instructions that compute it."""
+
+    def __init__(self, builder: ir.IRBuilder, value: ir.Value) -> None:
+        self.builder, self.value, self.type = builder, value, value.type
+
+    @property
+    def bits(self) -> int:
+        """The number of bits of one number: 32 or 64."""
+        return 32 if self.type.element == FLOAT else 64
+
+    def like(self, other: "Lanes | float | int") -> "Lanes":
+        """Return a vector with the number in every lane. A vector is returned unchanged."""
+        if isinstance(other, Lanes):
+            return other
+        return Lanes(self.builder, cast(self.builder, other, self.type))
+
+    def call(self, name: str, *others: "Lanes | float") -> "Lanes":
+        """Call an LLVM intrinsic for vectors of this type."""
+        values = [self.value, *(self.like(x).value for x in others)]
+        return Lanes(self.builder, call(self.builder, f"{name}.v{self.type.count}f{self.bits}", self.type, *values))
+
+    def _binary(self, instruction: str, a: Any, b: Any, **options: Any) -> "Lanes":
+        a, b = self.like(a), self.like(b)
+        return Lanes(self.builder, getattr(self.builder, instruction)(a.value, b.value, **options))
+
+    def __add__(self, x: Any) -> "Lanes":
+        return self._binary("fadd", self, x, flags=["contract"])
+
+    def __sub__(self, x: Any) -> "Lanes":
+        return self._binary("fsub", self, x, flags=["contract"])
+
+    def __rsub__(self, x: Any) -> "Lanes":
+        return self._binary("fsub", x, self, flags=["contract"])
+
+    def __mul__(self, x: Any) -> "Lanes":
+        return self._binary("fmul", self, x, flags=["contract"])
+
+    def __truediv__(self, x: Any) -> "Lanes":
+        return self._binary("fdiv", self, x)
+
+    def __rtruediv__(self, x: Any) -> "Lanes":
+        return self._binary("fdiv", x, self)
+
+    __radd__, __rmul__ = __add__, __mul__
+
+    def __neg__(self) -> "Lanes":
+        return Lanes(self.builder, self.builder.fneg(self.value))
+
+    def __and__(self, x: Any) -> "Lanes":
+        return self.integer(x, "and_")
+
+    def __or__(self, x: Any) -> "Lanes":
+        return self.integer(x, "or_")
+
+    def __invert__(self) -> "Lanes":
+        return self.integer(1, "xor")
+
+    def compare(self, x: Any, sign: str) -> "Lanes":
+        """Compare with a vector or a number; return a mask. With NaN only `!=` is true."""
+        build = self.builder.fcmp_unordered if sign == "!=" else self.builder.fcmp_ordered
+        return Lanes(self.builder, build(sign, self.value, self.like(x).value))
+
+    def where(self, a: "Lanes", b: "Lanes | float") -> "Lanes":
+        """`a` where the mask is true, `b` elsewhere."""
+        return Lanes(self.builder, self.builder.select(self.value, a.value, a.like(b).value))
+
+    def fma(self, factor: Any, term: Any) -> "Lanes":
+        """`self * factor + term`, rounded once where the processor can."""
+        return self.call("llvm.fmuladd", factor, term)
+
+    def as_bits(self) -> "Lanes":
+        """The same bits, as integers."""
+        return Lanes(
+            self.builder, self.builder.bitcast(self.value, ir.VectorType(ir.IntType(self.bits), self.type.count))
+        )
+
+    def integer(self, x: "Lanes | int", instruction: str) -> "Lanes":
+        """Append an instruction of integers or masks: add, sub, shl, lshr, ashr, and_, or_, xor."""
+        return self._binary(instruction, self, x)
+
+    def as_float(self, like: "Lanes") -> "Lanes":
+        """The bits of these integers, as floating-point numbers of the type of `like`."""
+        return Lanes(self.builder, self.builder.bitcast(self.value, like.type))
+
+
+class Function(NamedTuple):
+    """A function of vectors and masks that kernels call. Numbers fill all lanes."""
+
+    code: Callable[..., Lanes]
+
+    def append(self, builder: ir.IRBuilder, operands: Sequence[Operand]) -> ir.Value:
+        """Append the code for these operands, of which one at least is a vector."""
+        kind = next(
+            x.type
+            for x in operands
+            if isinstance(x, ir.Value) and isinstance(x.type, ir.VectorType) and x.type.element in (FLOAT, DOUBLE)
+        )
+        values = [
+            x if isinstance(x, ir.Value) and isinstance(x.type, ir.VectorType) else cast(builder, x, kind)
+            for x in operands
+        ]
+        return self.code(*[Lanes(builder, value) for value in values]).value
+
+
+def _pointer(builder: ir.IRBuilder, V: VectorType, address: ir.Value, index: ir.Value) -> ir.Value:
+    return builder.bitcast(builder.gep(at(builder, address, V.element), [index]), V.llvm.as_pointer())
+
+
+def mask_of_first(builder: ir.IRBuilder, lanes: int, live: ir.Value) -> ir.Value:
+    """The mask of the first `live` lanes."""
+    return builder.icmp_signed("<", constants(INT32, range(lanes)), splat(builder, builder.trunc(live, INT32), lanes))
+
+
+def load_first(builder: ir.IRBuilder, pointer: ir.Value, size: int, live: ir.Value) -> ir.Value:
+    """Read the first `live` numbers of a vector from memory. The others are zero.
+
+    Args:
+        builder: appends the code.
+        pointer: the pointer to the vector.
+        size: the size of a number in bytes.
+        live: the number of numbers.
+    """
+    kind = pointer.type.pointee
+    zero, mask = constants(kind.element, [0] * kind.count), mask_of_first(builder, kind.count, live)
+    return call(builder, f"llvm.masked.load.{_suffix(kind, size)}", kind, pointer, INT32(size), mask, zero)
+
+
+def store_first(builder: ir.IRBuilder, pointer: ir.Value, size: int, live: ir.Value, vector: ir.Value) -> None:
+    """Write the first `live` numbers of a vector to memory; the arguments are those of `load_first`."""
+    kind, mask = vector.type, mask_of_first(builder, vector.type.count, live)
+    call(builder, f"llvm.masked.store.{_suffix(kind, size)}", ir.VoidType(), vector, pointer, INT32(size), mask)
+
+
+def _suffix(kind: ir.Type, size: int) -> str:
+    return f"v{kind.count}{'i' if isinstance(kind.element, ir.IntType) else 'f'}{8 * size}.p0"
+
+
+def masked_load(builder: ir.IRBuilder, V: VectorType, address: ir.Value, index: ir.Value, live: ir.Value) -> ir.Value:
+    """Read the first `live` lanes from memory; the others are zero."""
+    return load_first(builder, _pointer(builder, V, address, index), V.size, live)
+
+
+def masked_store(
+    builder: ir.IRBuilder, V: VectorType, address: ir.Value, index: ir.Value, live: ir.Value, vector: ir.Value
+) -> None:
+    """Write the first `live` lanes to memory."""
+    store_first(builder, _pointer(builder, V, address, index), V.size, live, vector)
+
+
+def two_at(builder: ir.IRBuilder, V: VectorType, address: ir.Value, live: ir.Value) -> tuple[ir.Value, ir.Value]:
+    """Read the first `live` numbers from memory into two vectors, padded with zeros."""
+    lanes = INT64(V.lanes)
+    first = masked_load(builder, V, address, INT64(0), live)
+    return first, masked_load(builder, V, address, lanes, builder.sub(live, lanes))
+
+
+def _is_whole(builder: ir.IRBuilder, V: VectorType, live: ir.Value) -> ir.Value:
+    """Whether all lanes are valid. A processor forwards a store to a load only if neither is masked."""
+    return builder.icmp_signed(">=", live, INT64(V.lanes))
+
+
+class Memory(NamedTuple):
+    """How a kernel reads and writes vectors of one type. `address` is that of an array, `at` an index into it."""
+
+    load: Instruction
+    """load(address, at, live): reads the first `live` lanes; the others are zero."""
+    store: Instruction
+    """store(address, at, live, vector): writes the first `live` lanes."""
+    fill: Instruction
+    """fill(number): a vector with the number in every lane."""
+    number: Instruction
+    """number(address): reads one number."""
+    keep: Instruction
+    """keep(vector, live): the vector with zeros after the first `live` lanes."""
+    put_total: Instruction
+    """put_total(address, vector): writes the sum of the lanes as one number."""
+
+
+@cache
+def memory(bits: int, lanes: int) -> Memory:
+    """The functions that read and write vectors of one type."""
+    V = VectorType(bits, lanes)
+
+    @instruction(INT64, INT64, INT64)
+    def load(builder, address, index, live):
+        with builder.if_else(_is_whole(builder, V, live)) as (whole, part):
+            with whole:
+                whole_vector = builder.load(_pointer(builder, V, address, index), align=V.size)
+                after_whole = builder.block
+            with part:
+                partial_vector, after_part = masked_load(builder, V, address, index, live), builder.block
+        merged = builder.phi(V.llvm)
+        merged.add_incoming(whole_vector, after_whole)
+        merged.add_incoming(partial_vector, after_part)
+        return merged
+
+    @instruction(INT64, INT64, INT64, V.llvm)
+    def store(builder, address, index, live, vector):
+        with builder.if_else(_is_whole(builder, V, live)) as (whole, part):
+            with whole:
+                builder.store(vector, _pointer(builder, V, address, index)).align = V.size
+            with part:
+                masked_store(builder, V, address, index, live, vector)
+
+    @instruction(V.element)
+    def fill(builder, number):
+        return cast(builder, number, V.llvm)
+
+    @instruction(INT64)
+    def number(builder, address):
+        return builder.load(at(builder, address, V.element))
+
+    @instruction(V.llvm, INT64)
+    def keep(builder, vector, live):
+        return builder.select(mask_of_first(builder, lanes, live), vector, V.zero)
+
+    @instruction(INT64, V.llvm)
+    def put_total(builder, address, vector):
+        name = f"llvm.vector.reduce.fadd.v{lanes}f{bits}"
+        total = call(builder, name, V.element, V.element(-0.0), vector, fastmath=["reassoc"])
+        builder.store(total, at(builder, address, V.element))
+
+    return Memory(load, store, fill, number, keep, put_total)

@@ -1,0 +1,119 @@
+"""Tasks that threads share: machine code with arguments, of which the last two are the bounds of a thread's part."""
+
+from array import array
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from glassgate.engines.llvm_cpu.arguments import Argument
+from glassgate.engines.llvm_cpu.compile import Function
+from glassgate.engines.llvm_cpu.launch import Launch, in_turn
+from glassgate.engines.llvm_cpu.native import native
+
+Bindings = dict[Argument, int]
+"""Values of arguments: addresses, sizes, pitches."""
+Operand = Argument | int | tuple[Argument, int]
+"""An argument of a task: a name with a value that the call sets, a constant, or a pair whose sum is the argument."""
+Numbers = Mapping[Argument, tuple[int, ...]]
+"""For each argument to which a call adds some of its numbers: the indices of these numbers."""
+Bounds = Mapping[Argument, Sequence[int]]
+"""For each size that differs between calls, the indices of the numbers of the call that are the bounds of the parts.
+
+Item k > 0 is the start of part k and the end of part k - 1. The first part starts at 0."""
+
+
+class Part(NamedTuple):
+    """A launch to whose arguments each call adds some of its numbers.
+
+    Attributes:
+        launch: the launch with the constant part of its arguments.
+        added: pairs of the position of an argument and the index of the number that is added to it.
+    """
+
+    launch: Launch
+    added: Sequence[tuple[int, int]]
+
+
+def joined(parts: Sequence[Part]) -> Part:
+    """One part that runs several parts one after the other."""
+    if len(parts) == 1:
+        return parts[0]
+    launch = in_turn([part.launch for part in parts])
+    at, added = len(launch.arguments) - sum(len(part.launch.arguments) for part in parts), []
+    for part in parts:
+        added += [(at + slot, number) for slot, number in part.added]
+        at += len(part.launch.arguments)
+    return Part(launch, added)
+
+
+COMPLETED = '''
+def completed(function, arguments_at, count, numbers_at, *pairs):
+    """A launch whose arguments are completed first: each pair (argument, number) adds a number to an argument."""
+    arguments, numbers = words(address + arguments_at), words(address + numbers_at)
+    for k in range(0, 2 * count, 2):
+        arguments[pairs[k]] += numbers[pairs[k + 1]]
+    perform(function, address + arguments_at)
+'''
+
+
+def template(part: Part) -> Launch:
+    """A launch of a part; each call appends its numbers to the arguments."""
+    head = [part.launch.function.address, 8 * (4 + 2 * len(part.added)), len(part.added)]
+    head.append(head[1] + 8 * len(part.launch.arguments))
+    for pair in part.added:
+        head += pair
+    return Launch(native(COMPLETED), array("q", head) + part.launch.arguments)
+
+
+class ParallelTask:
+    """A task that threads can share.
+
+    Args:
+        function: the machine code.
+        operands: the arguments before the bounds of a thread's part.
+        size: the number of items that threads share.
+        light: whether the whole task takes less time than waking a second thread.
+
+    Attributes:
+        launch: the machine code with its constant arguments.
+        bound: the position and the name of each other argument.
+        share: the position of the pair of bounds, the name of the size, and a constant that is added to the size.
+    """
+
+    def __init__(self, function: Function, operands: Sequence[Operand], size: Operand, light: bool = False) -> None:
+        self.operands, self.light = operands, light
+        pairs = [_name_and_constant(operand) for operand in (*operands, 0, 0)]
+        self.launch = Launch(function, array("q", [number for _, number in pairs]))
+        self.bound = [(slot, argument) for slot, (argument, _) in enumerate(pairs) if argument is not None]
+        self.share = len(operands), *_name_and_constant(size)
+
+    def all(self, bindings: Bindings) -> Launch:
+        """The launch of the whole task. Every argument must have a value."""
+        return self.part(bindings).launch
+
+    def part(
+        self, known: Bindings, numbers: Numbers | None = None, bounds: Bounds | None = None, k: int = 0, parts: int = 1
+    ) -> Part:
+        """Part `k` of `parts` parts of about equal size.
+
+        Args:
+            known: the value of each argument, or the term of it that is the same in all calls.
+            numbers, bounds: the terms that differ between calls.
+            k, parts: the index of the part, and the number of parts.
+        """
+        numbers, bounds, arguments = numbers or {}, bounds or {}, self.launch.arguments[:]
+        added = [(slot, number) for slot, argument in self.bound for number in numbers.get(argument, ())]
+        for slot, argument in self.bound:
+            arguments[slot] += known[argument]
+        slot, count, size = self.share
+        if count is not None and count in bounds:
+            added += [(slot + end, bounds[count][k + end]) for end in (0, 1) if k + end]
+        else:
+            size += known[count] if count is not None else 0
+            arguments[slot], arguments[slot + 1] = size * k // parts, size * (k + 1) // parts
+        return Part(Launch(self.launch.function, arguments), added)
+
+
+def _name_and_constant(operand: Operand) -> tuple[Argument | None, int]:
+    if isinstance(operand, tuple):
+        return operand
+    return (None, operand) if isinstance(operand, int) else (operand, 0)

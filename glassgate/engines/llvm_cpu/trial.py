@@ -1,0 +1,84 @@
+"""A trial of the AMX instructions: small products on tile registers, compared with those of torch.
+
+`amx.py` runs this module in a separate process. If a product is wrong, the process ends with a message. If an
+instruction is illegal, the operating system ends the process.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from glassgate.engines.llvm_cpu.amx import permitted, with_amx
+from glassgate.engines.llvm_cpu.arguments import Argument, number
+from glassgate.engines.llvm_cpu.gemm.pack import Matrix, pack
+from glassgate.engines.llvm_cpu.gemm.products import RowVectors, multiply, outer, rounded
+from glassgate.engines.llvm_cpu.processor import host, pretend
+from glassgate.engines.llvm_cpu.rows import rows_of
+from glassgate.engines.llvm_cpu.tasks import ParallelTask
+
+ROWS, COLUMNS, UNITS, GATES = 37, 70, 21, 3
+"""Not multiples of the sizes of tile registers, so that all shapes and remainders of products are tested."""
+ERROR = 1e-5
+"""The tolerance for sums in float32 compared with float64, relative to the largest value."""
+
+
+def faults() -> list[str]:
+    """The names and errors of wrong products."""
+    generator = torch.Generator().manual_seed(0)
+
+    def numbers(*shape: int) -> Tensor:
+        return torch.randn(shape, generator=generator)
+
+    x, weight, d = numbers(ROWS, COLUMNS), numbers(GATES * UNITS, COLUMNS), numbers(ROWS, GATES * UNITS)
+    matrix = Matrix(number("weight"), GATES, GATES * UNITS, COLUMNS, 32)
+    ahead = pack(number("ahead"), matrix, range(GATES), 1, columns_too=False, terms=1)
+    back = pack(number("back"), matrix, range(GATES), 1, columns_too=True, terms=1)
+    round_x, x_16 = rounded(_rows("x", x), number("x_16"), ROWS, terms=1)
+    round_d, d_16 = rounded(_rows("d", d), number("d_16"), ROWS, terms=1)
+    results = {"input": x.new_empty(ROWS, GATES * UNITS), "gradient": torch.empty_like(x), "weights": weight.clone()}
+    total = x.new_empty(GATES * UNITS)
+    out = [_rows(name, result) for name, result in results.items()]
+    _run(
+        [
+            *ahead.tasks,
+            *back.tasks,
+            round_x,
+            round_d,
+            rows_of(number("table"), _rows("x", x), ROWS),
+            multiply(x_16, ahead, GATES, out[0]._replace(width=UNITS), ROWS, 32),
+            multiply(d_16, back, 1, out[1], ROWS, 32),
+            outer(d_16, ROWS, (number("table"), 0), out[2], [number("total")], 32, terms=1),
+        ],
+        x=x,
+        weight=weight,
+        d=d,
+        ahead=torch.empty(ahead.size, dtype=torch.uint8),
+        back=torch.empty(back.size, dtype=torch.uint8),
+        x_16=torch.empty(ROWS * x_16.pitch, dtype=torch.uint8),
+        d_16=torch.empty(ROWS * d_16.pitch, dtype=torch.uint8),
+        table=torch.empty(ROWS, dtype=torch.int64),
+        total=total,
+        **results,
+    )
+    x, weight, d = (v.bfloat16().double() for v in (x, weight, d))
+    expected = {"input": x @ weight.t(), "gradient": d @ weight, "weights": d.t() @ x}
+    errors = {name: float((results[name] - true).abs().max() / true.abs().max()) for name, true in expected.items()}
+    return [f"product of {name}: error {error:.1g}" for name, error in errors.items() if not error < ERROR]
+
+
+def _rows(name: str, matrix: Tensor) -> RowVectors:
+    return RowVectors(number(name), matrix.stride(0) * matrix.element_size(), matrix.shape[1])
+
+
+def _run(tasks: Sequence[ParallelTask], **memory: Tensor) -> None:
+    bindings: dict[Argument, int] = {number(name): tensor.data_ptr() for name, tensor in memory.items()}
+    for task in tasks:
+        task.all(bindings)()
+
+
+if __name__ == "__main__":
+    permitted()
+    with pretend(with_amx(host())):
+        if errors := faults():
+            raise SystemExit("; ".join(errors))

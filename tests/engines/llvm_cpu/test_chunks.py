@@ -1,0 +1,41 @@
+"""Where one thread multiplies the input a few steps ahead of the loop, numbers are those of all steps at once."""
+
+import pytest
+import torch
+from torch.nn.utils.rnn import pack_padded_sequence
+
+import glassgate as gg
+from glassgate.engines.llvm_cpu import plan
+from tests.compare import noise
+
+
+@pytest.fixture
+def one_thread():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def results(layer, autocast):
+    """Of a training call with lengths, an empty sequence among them, and resets; then of one without gradients."""
+    x = noise(1, 9, 4, 5).float().requires_grad_()
+    packed = pack_padded_sequence(x[:, :3], torch.tensor([4, 9, 1]), enforce_sorted=False)
+    resets = noise(2, 9, 4) > 1
+    with gg.engine("cpu"), torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+        trained = [layer(packed)[0].data, *layer(x, resets=resets)[1]]
+        with torch.no_grad():
+            found = [*trained, layer(packed)[0].data, layer(x, resets=resets)[0]]
+    return [*found, *torch.autograd.grad(sum(v.float().sin().sum() for v in trained), [x, *layer.parameters()])]
+
+
+@pytest.mark.parametrize("autocast", [False, True])
+def test_steps_in_chunks(one_thread, monkeypatch, autocast):
+    layer, found = gg.LSTM(5, 6, bidirectional=True), []
+    for rows in (10**6, 1, 5):
+        plan.forward_plan.cache_clear()
+        monkeypatch.setattr(plan.Forward, "rows_of_chunk", lambda own, weights, rows=rows: rows)
+        found.append(results(layer, autocast))
+    plan.forward_plan.cache_clear()
+    for other in found[1:]:
+        assert all(torch.equal(a, b) for a, b in zip(found[0], other, strict=True))

@@ -1,0 +1,65 @@
+"""The backend's costs decide which values are kept and which are recomputed; the results are the same."""
+
+import torch
+
+import glassgate as gg
+from glassgate.engines.llvm_cpu.loops.program import lower
+from glassgate.engines.registry import BACKENDS
+from glassgate.engines.symbolic.trace import trace
+from tests.compare import noise
+from tests.engines.costs import EVERY, FREE_MEMORY, FREE_OPERATIONS, OF_CPU
+from tests.engines.fuzz.interpreted import interpreted
+
+
+class Own(gg.Cell):
+    """Functions of functions, a mean over units, a product that another one goes into."""
+
+    gates = ("r", "n")
+    state = ("h", "c")
+
+    def step(self, a, s):
+        r = torch.sigmoid(a.r)
+        n = torch.tanh(a.ih.n + a.hh(r * s.h).n)
+        c = r * s.c + torch.exp(-n.abs()) * (n - n.mean(-1, keepdim=True))
+        return torch.sin(2 * c * r), c
+
+
+def kept(cell, costs):
+    """What training keeps, by column: the author's name for it, or the operation."""
+    return {key: node.name or node.op for key, node in trace(cell, costs).saved.items()}
+
+
+def test_costs_decide_what_is_kept():
+    gates = {("ih", k): gate for k, gate in enumerate("ifgo")}
+    assert kept(gg.cells.LSTM(), OF_CPU) == gates
+    assert kept(gg.cells.LSTM(), FREE_OPERATIONS) == {key: f"{gate}_pre" for key, gate in gates.items()}
+    assert kept(gg.cells.LSTM(), FREE_MEMORY) == gates | {("kept", 0): "tanh"}
+
+
+def test_costs_decide_what_a_stage_computes_again():
+    stored = [
+        len(lower(Own(), trace(Own(), costs), backward=True).temporaries) for costs in (FREE_MEMORY, FREE_OPERATIONS)
+    ]
+    assert stored[0] > stored[1]
+
+
+def test_whatever_they_decide_is_right(monkeypatch):
+    x, resets = noise(9, 5, 2, 3).requires_grad_(), noise(8, 5, 2) > 0.5
+    for cell in (gg.cells.LSTM(), Own()):
+        layer = gg.Recurrent(cell, 3, 6, bidirectional=True, dtype=torch.float64)
+        for k, weight in enumerate(layer.parameters()):
+            weight.data = noise(k, *weight.shape)
+
+        def results(layer=layer):
+            output, _ = layer(x, resets=resets)
+            return [output, *torch.autograd.grad(output.sin().sum(), [x, *layer.parameters()])]
+
+        with gg.engine("reference"):
+            truth = results()
+        texts = set()
+        for costs in EVERY.values():
+            monkeypatch.setattr(BACKENDS["cpu"], "costs", costs)
+            with gg.engine("cpu"), interpreted() as interpreter:
+                torch.testing.assert_close(results(), truth, rtol=1e-12, atol=1e-12)
+            texts.add("".join(interpreter.texts))
+        assert len(texts) == len(EVERY)

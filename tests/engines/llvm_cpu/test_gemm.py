@@ -1,0 +1,167 @@
+"""Products of whole sequences, against torch's in float64."""
+
+import pytest
+import torch
+
+from glassgate.engines.llvm_cpu.arguments import SIZES as STEP_SIZES
+from glassgate.engines.llvm_cpu.arguments import STARTS, STEPS, number
+from glassgate.engines.llvm_cpu.gemm import products
+from glassgate.engines.llvm_cpu.gemm.pack import Matrix, pack, unpacked
+from glassgate.engines.llvm_cpu.gemm.products import RowVectors
+from glassgate.engines.llvm_cpu.loops.batch import batch_layout
+from glassgate.engines.llvm_cpu.processor import Processor, host, pretend
+from glassgate.engines.llvm_cpu.rows import last, rows_of
+from tests.compare import noise
+from tests.engines.llvm_cpu.test_bfloat16 import TILES
+
+PROCESSORS = [p for p in (Processor(16, 16), Processor(32, 16), Processor(64, 32)) if p.width <= host().width]
+ROUNDING = [Processor(32, 16, "emulated"), TILES, *([host()] if host().bfloat16 else [])]
+SIZES = [(1, 1, 1), (7, 3, 5), (50, 16, 16), (300, 37, 65)]
+"""Rows, columns of the input, units; none and all of them whole vectors."""
+GATES = (2, 0, 1)
+
+
+def bound(**tensors):
+    """Where tensors are, by name."""
+    return {number(name): tensor.data_ptr() for name, tensor in tensors.items()}
+
+
+def done(tasks, parts, known):
+    for task in tasks:
+        for k in range(parts):
+            task.part(known, k=k, parts=parts).launch()
+
+
+def stored(name, matrix):
+    return RowVectors(number(name), matrix.stride(0) * matrix.element_size(), matrix.shape[1])
+
+
+def memory(packed):
+    return torch.empty(packed.size, dtype=torch.uint8)
+
+
+def table(n):
+    return torch.zeros(n, dtype=torch.int64)
+
+
+def selected(matrix, gates=GATES):
+    return matrix.unflatten(0, (len(gates), -1))[list(gates)].flatten(0, 1)
+
+
+def close(ours, wanted):
+    torch.testing.assert_close(ours.double(), wanted.double(), rtol=0, atol=1e-5 * max(1.0, wanted.abs().max().item()))
+
+
+def product(a, b, terms):
+    """That of the matrices, or of rounded ones, or three of those and of what rounding leaves, rounded; in float64."""
+    high, low = zip(*[(v.bfloat16().double(), (v - v.bfloat16()).bfloat16().double()) for v in (a, b)], strict=True)
+    if terms == 0:
+        return a.double() @ b.double()
+    return high[0] @ high[1] + (high[0] @ low[1] + low[0] @ high[1] if terms == 3 else 0)
+
+
+def check_products(processor, rows, columns, units, dtype, terms=0):
+    """Each product of whole sequences; with `terms` as products of rounded numbers."""
+    x, weight, d = (
+        noise(k, *shape).to(dtype)
+        for k, shape in enumerate([(rows, columns), (3 * units, columns), (rows, 3 * units + 5)])
+    )
+    d = d[:, : 3 * units]
+    out, d_x = x.new_empty(rows, 3 * units), noise(3, rows, columns).to(dtype)
+    before = d_x.clone()
+    outer, total, also = x.new_empty(3 * units, columns), x.new_empty(3 * units), x.new_empty(3 * units)
+    bits = x.element_size() * 8
+    matrix = Matrix(number("weight"), 3, 3 * units, columns, bits)
+    with pretend(processor):
+        ahead = pack(number("ahead"), matrix, GATES, 1, columns_too=False, terms=terms)
+        back = pack(number("back"), matrix, GATES, 1, columns_too=True, terms=terms)
+        places = {"ahead": memory(ahead), "back": memory(back), "table": table(len(x))}
+        places |= {"x_16": torch.empty(len(x), 4 * columns + 64), "d_16": torch.empty(len(x), 12 * units + 64)}
+        known = bound(x=x, weight=weight, d=d, out=out, d_x=d_x, outer=outer, total=total, also=also, **places)
+        done([*ahead.tasks, *back.tasks, rows_of(number("table"), stored("x", x), len(x))], 2, known)
+        x_rows, d_rows = stored("x", x), stored("d", d)
+        if terms:
+            round_x, x_rows = products.rounded(x_rows, number("x_16"), len(x), terms)
+            round_d, d_rows = products.rounded(d_rows, number("d_16"), len(x), terms)
+            done([round_x, round_d], 2, known)
+        a_gate, right = RowVectors(number("out"), out.stride(0) * bits // 8, units), (number("table"), 0)
+        done([products.multiply(x_rows, ahead, 3, a_gate, len(x), bits)], 2, known)
+        done([products.multiply(d_rows, back, 1, stored("d_x", d_x), len(x), bits, added=True)], 2, known)
+        sums = stored("outer", outer), [number("total"), number("also")], bits
+        done([products.outer(d_rows, len(x), right, *sums, terms=terms)], 2, known)
+    chosen = selected(weight)
+    close(total, product(torch.ones(1, rows), d, terms)[0])
+    assert torch.equal(total, also)
+    close(out, product(x, chosen.t(), terms))
+    close(d_x, before.double() + product(d, chosen, terms))
+    close(outer, product(d.t(), x, terms))
+
+
+@pytest.mark.parametrize("processor", PROCESSORS, ids=str)
+@pytest.mark.parametrize(("rows", "columns", "units"), SIZES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_products(processor, rows, columns, units, dtype):
+    check_products(processor, rows, columns, units, dtype)
+
+
+@pytest.mark.parametrize(("processor", "terms"), [*((p, 1) for p in ROUNDING), (TILES, 3)], ids=str)
+@pytest.mark.parametrize(("rows", "columns", "units"), SIZES)
+def test_products_of_rounded_numbers(processor, terms, rows, columns, units):
+    check_products(processor, rows, columns, units, torch.float32, terms)
+
+
+@pytest.mark.parametrize("processor", PROCESSORS, ids=str)
+@pytest.mark.parametrize("rows", [1, 2, 3, 7, 13])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_products_with_unpacked_weights(processor, rows, dtype):
+    for columns, units in ((1, 16), (16, 32), (37, 64)):
+        x, weight = noise(0, rows, columns).to(dtype), noise(1, 3 * units, columns).to(dtype)
+        outs, bits = x.new_empty(2, rows, 3 * units), 8 * x.element_size()
+        matrix = Matrix(number("weight"), 3, 3 * units, columns, bits)
+        with pretend(processor):
+            a_gate = RowVectors(number("out"), 3 * units * bits // 8, units)
+            product = products.multiply(stored("x", x), unpacked(matrix, GATES), 3, a_gate, rows, bits)
+            for parts, out in zip((1, min(rows, 3)), outs, strict=True):
+                done([product], parts, bound(x=x, weight=weight, out=out))
+        close(outs[0], x.double() @ selected(weight).double().t())
+        assert torch.equal(*outs)
+
+
+def test_weights_whose_units_fill_no_vectors_are_packed():
+    assert unpacked(Matrix(number("weight"), 3, 3 * 5, 4, 32), GATES) is None
+
+
+@pytest.mark.parametrize("parts", [2, 3, 5])
+def test_bits_do_not_depend_on_how_tasks_are_shared(parts):
+    x, d = noise(0, 300, 37).float(), noise(1, 300, 50).float()
+    results = []
+    for k in (1, parts):
+        outer, total, places = torch.empty(50, 37), torch.empty(50), table(300)
+        known = bound(x=x, d=d, table=places, outer=outer, total=total)
+        done([rows_of(number("table"), stored("x", x), 300)], 1, known)
+        done(
+            [products.outer(stored("d", d), 300, (number("table"), 0), stored("outer", outer), [number("total")], 32)],
+            k,
+            known,
+        )
+        results.append((outer, total))
+    assert all(map(torch.equal, *results))
+
+
+def test_a_sum_of_no_rows_alone_is_asked_for_nothing():
+    total = torch.full((4,), 7.0)
+    known = bound(total=total)
+    done([products.outer(RowVectors(0, 16, 4), 0, (0, 0), RowVectors(0, 0, 0), [number("total")], 32)], 1, known)
+    assert total.tolist() == [7.0] * 4
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_the_last_state_is_that_of_each_sequence(reverse):
+    time = batch_layout(torch.tensor([3, 2, 2]), 7, 4)
+    state, initial, out = noise(0, 7, 5).float(), noise(1, 4, 5).float(), torch.empty(4, 5)
+    known = bound(state=state, initial=initial, out=out)
+    known |= {STEP_SIZES: time.sizes[1:].data_ptr(), STARTS: time.starts[1:].data_ptr(), STEPS: 3}
+    task = last(number("out"), stored("state", state), number("initial"), STARTS, 4, reverse, 32)
+    done([task], 2, known)
+    places = [0, 1, 2] if reverse else [5, 6, 2]
+    assert torch.equal(out, torch.stack([*state[places], initial[3]]))

@@ -1,0 +1,144 @@
+"""Whatever an author calls his gates, states, parameters and variables, the kernel is the same but for those names."""
+
+import ast
+import builtins
+import keyword
+from unittest.mock import patch
+
+import torch
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+import glassgate as gg
+from glassgate.engines.llvm_cpu import equations
+from glassgate.engines.llvm_cpu.costs import COSTS
+from glassgate.engines.llvm_cpu.kernel import printed
+from glassgate.engines.llvm_cpu.simd.mathematics import FUNCTIONS
+from glassgate.engines.symbolic.trace import trace
+from tests.compare import noise
+
+STEP = """
+def step(self, a, s, p):
+    {l0} = torch.exp(-torch.sigmoid(a.{g0} + p.{p0}.{g0} * p.{p1}))
+    {l1} = torch.tanh(a.ih.{g1} + a.hh({l0} * s.{s0}).{g1} * p.{p0}.{g1}) + s.{s1}.mean(-1, keepdim=True)
+    {l2} = torch.where({l1} > 0, {l1}, {l0} * s.{s2})
+    return (1 - {l0}) * {l1} + {l0} * s.{s0}, {l1} - s.{s1}, {l2}
+"""
+GATES, STATES, PARAMETERS, LOCALS = ("g0", "g1"), ("s0", "s1", "s2"), ("p0", "p1"), ("l0", "l1", "l2")
+PLAIN = {name: f"plain_{name}" for name in (*GATES, *STATES, *PARAMETERS, *LOCALS)}
+AFFIXES = ("", "d_", "_prev", "_next", "_0", "_rows", "_at", "_pitch", "_pre", "_ih", "_before", "_", "__")
+
+
+def cell(called):
+    """A cell with every kind of buffer, its names chosen."""
+    scope = {"torch": torch}
+    exec(STEP.format(**called), scope)
+    parameters = {called["p0"]: gg.Parameter(1.0, per_gate=True), called["p1"]: gg.Parameter(0.5)}
+    own = {"gates": tuple(called[g] for g in GATES), "state": tuple(called[s] for s in STATES), "step": scope["step"]}
+    return type("Called", (gg.Cell,), own | {"parameters": parameters})()
+
+
+def kernels(cell):
+    traced = trace(cell, COSTS)
+    with patch.object(equations, "LONGEST", 10**6):  # a value of a long expression has a name of its own
+        return [printed(cell, traced, is_backward).text for is_backward in (False, True)]
+
+
+def written(kernel):
+    """The names that a kernel assigns."""
+    return {node.id for node in ast.walk(kernel) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+
+
+def check_equal_but_for_names(text, other):
+    """The kernels have the same form: variables correspond one to one, and they call the same functions."""
+    kernel, plain = ast.parse(text), ast.parse(other)
+    own, wanted = written(kernel), written(plain)
+    there, back = {}, {}
+    pairs = zip(ast.walk(kernel), ast.walk(plain), strict=True)
+    for node, like in pairs:
+        assert type(node) is type(like)
+        if isinstance(node, ast.Name):
+            assert (node.id in own) == (like.id in wanted)
+            if node.id in own:
+                assert there.setdefault(node.id, like.id) == like.id
+                assert back.setdefault(like.id, node.id) == node.id
+            else:
+                assert node.id == like.id
+        if isinstance(node, ast.Constant):
+            assert node.value == like.value or isinstance(node.value, str)
+
+
+PLAIN_KERNELS = kernels(cell(PLAIN))
+INSIDE = {node.id for text in PLAIN_KERNELS for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name)}
+HOSTILE = sorted(
+    {name for inside in INSIDE for name in (inside, inside.strip("_"), inside.replace("plain_s0", "h").strip("_"))}
+    | {*dir(builtins), *keyword.softkwlist, *FUNCTIONS, *dir(torch.nn.functional), "LANES", "H", "P", "ñ", "门"}
+)
+OF_PYTHON = {*keyword.kwlist, "torch", "self", "a", "s", "p", "ih", "hh", "noise", "update"}
+"""What an author's own code would break on."""
+HOSTILE = [n for n in HOSTILE if n.isidentifier() and n not in OF_PYTHON and not n.startswith("__")]
+NAMES = st.tuples(st.sampled_from(HOSTILE), st.sampled_from(AFFIXES)).map(
+    lambda pair: pair[1] + pair[0] if pair[1].startswith("d_") else pair[0] + pair[1]
+)
+"""Names as a kernel has them, with whatever a machine might add to a name."""
+
+
+@given(st.lists(NAMES.filter(lambda name: name not in OF_PYTHON), min_size=10, max_size=10, unique=True))
+@settings(max_examples=30, phases=[Phase.generate])
+def test_names_change_nothing_but_names(names):
+    called = dict(zip(PLAIN, names, strict=True))
+    for text, plain in zip(kernels(cell(called)), PLAIN_KERNELS, strict=True):
+        check_equal_but_for_names(text, plain)
+
+
+def test_an_author_s_names_are_kept_and_the_machine_s_begin_with_an_underscore():
+    kernel = kernels(cell(PLAIN | {"l0": "load", "l1": "h_at", "l2": "tanh"}))[0]
+    own = {name for name in written(ast.parse(kernel)) if not name.startswith("_")}
+    assert {"load", "h_at", "tanh_"} <= own
+    called = {node.id for node in ast.walk(ast.parse(kernel)) if isinstance(node, ast.Name)} - written(
+        ast.parse(kernel)
+    )
+    assert {name for name in called if not name.startswith("_")} <= {*FUNCTIONS, "range", "min"}
+
+
+class Hostile(gg.Cell):
+    """Once each a wrong result, an abort or a compiler's error: these names together."""
+
+    gates = ("i", "n", "range")
+    state = ("h", "d_h", "row", "left", "last", "unit", "h_prev")
+    parameters = {"gain": gg.Parameter(1.0, per_gate=True), "gain_i": gg.Parameter(0.5)}
+
+    def step(self, a, s, p):
+        first = torch.sigmoid(a.i * p.gain.i + s.d_h * p.gain_i)
+        exp = torch.exp(-first) * s.h_prev
+        print = torch.tanh(a.n + a.hh(first * s.h).range)
+        weights = print - print.mean(-1, keepdim=True)
+        α = torch.sigmoid(a.ih.range) * s.last
+        return (1 - first) * weights + first * s.h, exp, weights + 0.5 * s.row, first * s.left, α, -s.unit, s.h
+
+
+def both(layer, x, **more):
+    """Values and gradients, by the kernels and by the reference."""
+    found = []
+    for engine in ("cpu", "reference"):
+        with gg.engine(engine):
+            output, state = layer(x, **more)
+            state = state if isinstance(state, tuple) else (state,)
+            loss = output.sin().sum() + sum((k + 1) * v.cos().sum() for k, v in enumerate(state))
+            leaves = [v for v in (x, *layer.parameters()) if v.requires_grad]
+            d = torch.autograd.grad(loss + 0.0 * x.sum(), leaves, allow_unused=True, materialize_grads=True)
+        found.append([output, *state, *d])
+    return found
+
+
+def check_same(layer, **more):
+    for parameter in layer.parameters():
+        torch.nn.init.normal_(parameter, std=0.5)
+    x = noise(1, 7, 3, layer.input_size).requires_grad_()
+    for ours, wanted in zip(*both(layer, x, **more), strict=True):
+        torch.testing.assert_close(ours, wanted, rtol=0, atol=1e-12 * max(1.0, wanted.abs().max().item()))
+
+
+def test_hostile_names_compute_the_same():
+    layer = gg.Recurrent(Hostile(), 5, 6, dtype=torch.float64)
+    check_same(layer, resets=noise(2, 7, 3) > 0.5)
