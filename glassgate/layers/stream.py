@@ -134,8 +134,24 @@ class Stream:
 
         Args:
             rows: (N,) bool, or the indices of the rows. The default is all rows.
+
+        Raises:
+            ShapeError: a mask does not have N elements.
+            IndexError: an index is outside the batch.
         """
-        index = slice(None) if rows is None else torch.as_tensor(rows, device=self._device)
+        index = slice(None) if rows is None else self._checked(rows)
         for states, initial in zip(self._step.states, self._initial, strict=True):
             for state, value in zip(states, initial, strict=True):
                 state[index] = value[index]
+
+    def _checked(self, rows: Tensor | Sequence[int]) -> Tensor:
+        """A mask or indices of sequences as a tensor. Indices on a GPU are not checked: that would wait for it."""
+        N = self.batch_size
+        index = rows if isinstance(rows, Tensor) else torch.tensor(rows, dtype=None if len(rows) else torch.int64)
+        if index.dtype is torch.bool:
+            check_shape("Stream.reset", "rows", index, "(N,)", (N,))
+        elif index.is_floating_point() or index.is_complex():
+            raise TypeError(f"Stream.reset: rows must be bool or integers, got {index.dtype}")
+        elif index.is_cpu and bool(((index < -N) | (index >= N)).any()):
+            raise IndexError(f"Stream.reset: rows must be indices from 0 to {N - 1}, got {index.tolist()}")
+        return index.to(self._device)

@@ -49,6 +49,26 @@ def test_reset_rows_start_anew(rows):
     torch.testing.assert_close(torch.stack(steps), layer(x, resets=resets)[0], atol=1e-12, rtol=0)
 
 
+@pytest.mark.parametrize(
+    ("rows", "error", "message"),
+    [
+        ([0, 4], IndexError, r"Stream.reset: rows must be indices from 0 to 3, got \[0, 4\]"),
+        ([True, False], gg.ShapeError, r"Stream.reset: rows must be \(N,\) = \(4,\), got \(2,\)"),
+        (torch.tensor([0.5]), TypeError, "Stream.reset: rows must be bool or integers, got torch.float32"),
+    ],
+)
+def test_reset_names_the_rows_that_do_not_exist(rows, error, message):
+    with pytest.raises(error, match=message):
+        gg.LSTM(5, 7).stream(4).reset(rows)
+
+
+def test_reset_of_no_rows_changes_no_state():
+    stream = gg.LSTM(5, 7).stream(4)
+    before = stream.step(torch.randn(4, 5)).clone()
+    stream.reset([])
+    assert bool((stream.states[0][0] == before).all())
+
+
 def test_later_training_does_not_move_a_stream():
     layer, x = gg.GRU(3, 4), torch.randn(6, 2, 3)
     expected = layer(x)[0].detach()
