@@ -18,7 +18,7 @@ from glassgate.engines.contract import is_plain
 if TYPE_CHECKING:
     from glassgate.layers.stack import Recurrent
 
-REASON = "torch is faster for one row with gradients: it does not pack the weights for the backward pass"
+REASON = "torch is faster for one step of one sequence with gradients, because it does not pack the weights"
 
 Run = Callable[..., Sequence[Tensor]]
 """Takes the input, and the parameters and states in order. Returns the output and the final states."""
