@@ -174,5 +174,6 @@ def grid(phases: Phases, sizes: Mapping[str, int], dtype: torch.dtype, chip: Chi
             products = rows * size / dtype.itemsize / costs.PRODUCTS
             barriers = (len(phases.all) - 1) * costs.BARRIER
             time = barriers + products + costs.POINTWISE + start_time(2, size, sizes, chip)
-            return Selected("grid", time, Blocks(rows, units, columns, warps_of(rows, units)), chunks)
+            warps = warps_of(rows, units) if heads == 1 else 8  # with heads, fewer warps spill
+            return Selected("grid", time, Blocks(rows, units, columns, warps), chunks)
     return None

@@ -46,9 +46,7 @@ def test_the_table_is_current_for_one_cell():
 
 @pytest.mark.gpu
 def test_the_table_is_current():
-    rows = page()
-    kernels = {tuple(row[:5]) for row in rows}
-    assert rows == [row for row in compiled(*dict.fromkeys(row[2] for row in rows)) if tuple(row[:5]) in kernels]
+    assert page() == compiled(*CELLS)
 
 
 @pytest.mark.gpu
@@ -60,19 +58,19 @@ def test_the_version_before_compiles_the_kernels():
         assert row[9] in ("", "0"), row
 
 
-MISSING = {"MinGRU", "LayerNormGRU", "LayerNormLSTM"}
-"""The cells that the page does not have yet; docs/gpu.md names them."""
+SPILLED = {("LayerNormLSTM", "C backward"): 20, ("LayerNormLSTM", "C backward_in_graph"): 20}
+"""The most bytes that a kernel spills; docs/gpu.md names the kernels."""
 
 
 @pytest.mark.parametrize("name", PAGES)
 def test_kernels_fit_and_weights_stay_on_the_chip(name):
     rows = page(name)
-    assert {row[2] for row in rows} == {*CELLS} - MISSING
+    assert {row[2] for row in rows} == {*CELLS}
     for row in rows:
         chips, cell, _, kernel, registers, spilled, shared, _, weights, barriers = row[1:]
         assert max(numbers(registers)) <= 255
         assert max(numbers(shared)) <= (163 if "sm_80" in chips else 227) * 1024
-        assert max(numbers(spilled)) == 0, (cell, kernel)
+        assert max(numbers(spilled)) <= SPILLED.get((cell, kernel), 0), (cell, kernel)
         assert weights in ("", "0")
         assert barriers in {"A": ("0",), "B": ("1", "2"), "C": ("",)}[kernel[0]]
 
