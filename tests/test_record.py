@@ -260,3 +260,22 @@ def test_what_is_compiled_runs_as_it_is_written_while_it_is_recorded_or_edited()
     for inside, done in ((recorded, "recorded"), (edited, "edited")):
         with pytest.raises(RuntimeError, match=f"nothing can be {done} inside of a compiled function"):
             torch.compile(inside, backend="eager")(x)
+
+
+@pytest.mark.parametrize("engine", ["cpu", "reference"])
+@pytest.mark.parametrize("lengths", [None, [4, L, 1]])
+def test_reads_are_the_steps_whose_output_has_a_gradient(engine, lengths):
+    layer, x = gg.LSTM(D, H, bidirectional=True), torch.randn(L, N, D)
+    for _ in range(3):  # the later calls are prepared
+        with gg.engine(engine), gg.record(layer) as tape:
+            output, (h_n, _) = layer(x, lengths=lengths)
+        output[2, 1, :H].sum().backward(retain_graph=True)
+        expected = torch.zeros(L, N, dtype=torch.bool)
+        assert not tape.read("layer0.reverse").any()
+        expected[2, 1] = True
+        assert tape.read("layer0.forward").equal(expected)
+        torch.autograd.grad(h_n[0, 0].sum(), layer.weight_ih_l0, create_graph=True)
+        expected[3 if lengths else L - 1, 0] = True
+        assert tape.read("layer0.forward").equal(expected)
+        h_n[1, 2].sum().backward()
+        assert tape.read("layer0.reverse").nonzero().tolist() == [[0, 2]]

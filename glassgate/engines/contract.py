@@ -1,5 +1,6 @@
 """The arguments and results of every engine. A call computes the one or two directions of one layer."""
 
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -55,10 +56,13 @@ class Recording:
         values: (S, H) by gate.
         grad: (S, H_out or H_cell) by gate or state. It accumulates over backward passes, like a parameter's `grad`.
         skips_input: whether the backward pass skips the gradient of the input.
+        received: a function that each backward pass calls with the gradients of the output and of the final states,
+            (S, W) and (N, W) in any shape; None for zero.
     """
 
     def __init__(self) -> None:
         self.skips_input = False
+        self.received: Callable[[Sequence[Tensor | None]], None] | None = None
         self.values: dict[str, Tensor] = {}
         self.grad: dict[str, Tensor] = {}
 

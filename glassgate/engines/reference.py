@@ -82,7 +82,23 @@ def _run(steps: Steps, direction: Direction, recording: Recording | None) -> Res
         state = tuple(new if n == N else torch.cat([new, v[n:]]) for new, v in zip(new_states[t], state, strict=True))
     padding = tuple(v.new_zeros(rows - sum(sizes), v.shape[1]) for v in initial)
     states = tuple(torch.cat(by_step) for by_step in zip(*new_states, padding, strict=True))
-    return Result(states, tuple(v.clone() for v in state))
+    result = Result(states, tuple(v.clone() for v in state))
+    if recording is not None:
+        _report(recording, result)
+    return result
+
+
+def _report(recording: Recording, result: Result) -> None:
+    """Pass the gradients of the output and of the final states to a recording."""
+    outputs = result.states[0], *result.final
+
+    def receive(k: int, d: Tensor | None) -> None:
+        if recording.received is not None:
+            recording.received([d if each == k else None for each in range(len(outputs))])
+
+    for k, value in enumerate(outputs):
+        if value.requires_grad:
+            value.register_hook(partial(receive, k))
 
 
 class Stepper:

@@ -1,6 +1,6 @@
 """The recorded gates and states of a module's recurrent layers in a call, and their gradients, by name."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import NamedTuple, TypeVar
@@ -8,7 +8,6 @@ from typing import NamedTuple, TypeVar
 import torch
 from torch import Tensor, nn
 
-from glassgate.engines.contract import Result
 from glassgate.glass.uncompiled import uncompiled
 from glassgate.layers.observed import Observed
 from glassgate.layers.stack import Recurrent
@@ -71,7 +70,7 @@ class _StepsWithGradient:
     """The steps at which a direction's output receives a gradient from the loss or from the layer above.
 
     A backward pass only stores gradients. They are examined later, when the next gradients arrive or the mask is read,
-    because this would slow down training steps. The hooks of a call refer to this object, which refers neither to the
+    because this would slow down training steps. The autograd graph refers to this object, which refers neither to the
     call nor to its recording. Such a cycle would keep the memory of every recorded step until Python collects garbage.
 
     Args:
@@ -84,11 +83,13 @@ class _StepsWithGradient:
         self._mask: Tensor | None = None
         self._pending: dict[int, Tensor] = {}
 
-    def watch(self, result: Result) -> None:
-        """Store the gradients of the output and of the final states in each backward pass."""
-        for k, value in enumerate((result.states[0], *result.final)):
-            if value.requires_grad:
-                value.register_hook(partial(self._arrive, k))
+    def receive(self, gradients: Sequence[Tensor | None]) -> None:
+        """Store the gradients of the output and of the final states, or some of them, from one backward pass."""
+        for k, grad in enumerate(gradients):
+            if grad is not None:
+                if k in self._pending:
+                    self.mask()
+                self._pending[k] = grad.detach()
 
     def mask(self) -> Tensor:
         """The steps (L, N) of all backward passes so far."""
@@ -104,13 +105,6 @@ class _StepsWithGradient:
                 last = (self._inside.mask().cpu().sum(0) - 1).clamp(min=0) * (not self._reverse)
                 self._mask[last, torch.arange(len(last))] |= layout.to_rows(rows)[:, 0].cpu() > 0
         return self._mask
-
-    def _arrive(self, k: int, grad: Tensor | None) -> None:
-        """Store the gradient of the output (k = 0) or of a final state from outside the direction."""
-        if grad is not None:
-            if k in self._pending:
-                self.mask()
-            self._pending[k] = grad.detach()
 
 
 class Recorded(Values):
@@ -137,11 +131,11 @@ class Recorded(Values):
         self._calls[name], self._known = call, {}
         self._values.clear()
         self._reads.pop(name, None)
-        if any([result.states[0].requires_grad for result in call.in_graph]):
+        if call.source.requires_grad:
             inside = _Inside.of(call)
             self._reads[name] = [_StepsWithGradient(inside, part.direction == 1) for part in call.layer._parts]
-            for reads, result in zip(self._reads[name], call.in_graph, strict=True):
-                reads.watch(result)
+            for reads, recording in zip(self._reads[name], call.recordings, strict=True):
+                recording.received = reads.receive
 
     def _directions(self) -> Iterator[tuple[str, Observed, int]]:
         """The label of each direction, such as "layer0.forward", its call, and its index in the layer."""

@@ -3,10 +3,10 @@
 `executable.py` runs them; `layer.py` calls them for whole layers.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from itertools import count
-from operator import ge
+from operator import call, ge
 from typing import NamedTuple
 
 import torch
@@ -21,7 +21,7 @@ from glassgate.engines.llvm_cpu.partition import Partition, partition
 from glassgate.engines.llvm_cpu.plan import KernelPlan, forward_plan
 from glassgate.engines.llvm_cpu.processor import Processor
 from glassgate.engines.llvm_cpu.ragged import Copies
-from glassgate.engines.memory import empty, empty_rows
+from glassgate.engines.memory import allocator, empty, empty_rows
 from glassgate.engines.plan import Plan, Sizes
 
 Shape = tuple[int, ...]
@@ -345,9 +345,10 @@ class _Gradients:
 
     def recorded(self, S: int, layout: BatchLayout, like: Tensor) -> dict[str, Tensor]:
         """Allocate the gradients of a recording."""
-        if not self._kernel.d_recorded:
-            return {}
-        return {name: empty_rows(S, width, layout.rows, like) for name, width in self._kernel.d_recorded.items()}
+        if layout.rows < S:
+            return {name: empty_rows(S, width, layout.rows, like) for name, width in self._kernel.d_recorded.items()}
+        allocators = _allocators(S, tuple(self._kernel.d_recorded.values()), like.dtype)
+        return dict(zip(self._kernel.d_recorded, map(call, allocators), strict=True))
 
     def rows(self, d_states: Sequence[Tensor | None], rows: int) -> list[int]:
         """The address and the pitch of each state's gradient at every step."""
@@ -372,6 +373,12 @@ class _Gradients:
         elif restart is not states:
             states = [a.add_(b) for a, b in zip(states, restart, strict=True)]
         return [*map(d.get, plan.weights), *states, *self._noise]
+
+
+@lru_cache(MOST_LAYOUTS)
+def _allocators(rows: int, widths: tuple[int, ...], dtype: torch.dtype) -> list[Callable[[], Tensor]]:
+    """Functions that allocate tensors of these widths."""
+    return [allocator((rows, width), dtype) for width in widths]
 
 
 @lru_cache(1024)

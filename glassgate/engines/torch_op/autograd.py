@@ -1,6 +1,6 @@
 """The kernels of a layer in autograd: functions for eager calls, and the gradients of the operators."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -15,6 +15,9 @@ from glassgate.engines.registry import BACKENDS
 from glassgate.engines.symbolic.tangent import is_tangent
 from glassgate.engines.torch_op.operators import plans_from, readable_gradients, text_of
 from glassgate.engines.torch_op.tangents import tangent_call, values_and_tangents
+
+Gradients = tuple[Sequence[Tensor | None], Sequence[Tensor | None]]
+"""The gradients of the states of a direction at every step, and of its final states; None for zero."""
 
 
 class LayerFunction(torch.autograd.Function):
@@ -40,6 +43,8 @@ class LayerFunction(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *d_results: Tensor | None) -> tuple[Tensor | None, ...]:
         _check_gradients(d_results)
+        if ctx.recordings:
+            _report(ctx.recordings, _interleaved(ctx.compiled.plans, d_results))
         if torch.is_grad_enabled():
             text = text_of(ctx.backend, [plan.text for plan in ctx.compiled.plans])
             d_data, d_operands = _by_operator(*_saved(ctx), text, d_results, ctx.needs_input_grad[6])
@@ -92,6 +97,8 @@ class PreparedFunction(torch.autograd.Function):
         tensors = saved[:n]
         inside, saved = (tensors, saved[n:]) if lengths is None else (saved[n : 2 * n], saved[2 * n :])
         needed = ctx.needs_input_grad[2:]
+        if recordings:
+            _report(recordings, _prepared(passes, d_visible))
         if torch.is_grad_enabled():
             return None, None, *_prepared_by_operator(ctx.call, tensors, resets, saved, d_visible, needed[0])
         needed = _needed(needed, recordings)
@@ -119,10 +126,9 @@ def _prepared_by_operator(
     d_flat = [
         None if d is None else _selected(d, rows.get(0) if k < passes.count else order) for k, d in enumerate(d_visible)
     ]
-    d_results, d_states, d_final = list[Tensor | None](), iter(d_flat[: passes.count]), iter(d_flat[passes.count :])
-    for plan, count in zip(passes.plans, passes.states, strict=True):
-        states = len(plan.equations.state)
-        d_results += [*islice(d_states, count), *[None] * (states - count), *islice(d_final, states)]
+    d_results = list[Tensor | None]()
+    for plan, (d_states, d_final) in zip(passes.plans, _prepared(passes, d_flat), strict=True):
+        d_results += [*d_states, *[None] * (len(plan.equations.state) - len(d_states)), *d_final]
     text = text_of(backend, [plan.text for plan in passes.plans])
     saved = [_as_rows(v)[: len(data)] for v in saved]
     d_data, d_operands = _by_operator(steps, operands, saved, text, d_results, needs_d_data)
@@ -130,6 +136,27 @@ def _prepared_by_operator(
         None if d is None else _unselected(d, v, rows.get(k))
         for k, (d, v) in enumerate(zip((d_data, *d_operands), tensors, strict=True))
     ]
+
+
+def _interleaved(plans: Sequence[Plan], d_results: Sequence[Tensor | None]) -> Iterator[Gradients]:
+    """The gradients of each direction's states and final states in a call of `LayerFunction`."""
+    d = iter(d_results)
+    for count in [len(plan.equations.state) for plan in plans]:
+        yield [*islice(d, count)], [*islice(d, count)]
+
+
+def _prepared(passes: PreparedPasses, d_visible: Sequence[Tensor | None]) -> Iterator[Gradients]:
+    """The gradients of each direction's visible states and final states in a prepared call."""
+    d_states, d_final = iter(d_visible[: passes.count]), iter(d_visible[passes.count :])
+    for plan, count in zip(passes.plans, passes.states, strict=True):
+        yield [*islice(d_states, count)], [*islice(d_final, len(plan.equations.state))]
+
+
+def _report(recordings: Sequence[Recording], gradients: Iterator[Gradients]) -> None:
+    """Pass the gradients of the output and of the final states of each direction to its recording."""
+    for recording, (d_states, d_final) in zip(recordings, gradients, strict=True):
+        if recording.received is not None:
+            recording.received((d_states[0], *d_final))
 
 
 def _needed(needed: tuple[bool, ...], recordings: Sequence[Recording] | None) -> tuple[bool, ...]:
