@@ -48,7 +48,7 @@ def exchanges(text: str, kind: str) -> Iterator[Exchange]:
 
 def on_the_page() -> list[Exchange]:
     """All exchanges of the page in order."""
-    return [each for found in _BLOCK.finditer(PAGE.read_text("utf-8")) for each in exchanges(found[2], found[1])]
+    return [each for block in _BLOCK.finditer(PAGE.read_text("utf-8")) for each in exchanges(block[2], block[1])]
 
 
 class Reader:
@@ -88,9 +88,9 @@ class Reader:
                 status = main(words)
             except SystemExit as end:
                 status = int(end.code or 0)
-        found = re.findall(r"^glassgate.*", err.getvalue(), re.MULTILINE | re.DOTALL) or [""]
+        match = re.findall(r"^glassgate.*", err.getvalue(), re.MULTILINE | re.DOTALL) or [""]
         warned = re.findall(r"^warning: .*", out.getvalue() + err.getvalue(), re.MULTILINE)
-        return found[0] if status else " ".join(warned * (words[0] != "train"))
+        return match[0] if status else " ".join(warned * (words[0] != "train"))
 
 
 def written(exchange: Exchange, answer: str) -> str:
@@ -104,9 +104,9 @@ def main() -> None:
     reader = Reader()
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
 
-        def block(found: re.Match[str]) -> str:
-            kind, lines = found[1], []
-            for each in exchanges(found[2], kind):
+        def block(match: re.Match[str]) -> str:
+            kind, lines = match[1], []
+            for each in exchanges(match[2], kind):
                 lines.append(written(each, reader.answer(each)))
                 if "-v" in sys.argv:
                     print(lines[-1], flush=True)

@@ -82,15 +82,15 @@ class TestTexts(NamedTuple):
 
 def read_by_tests() -> TestTexts:
     """Every text in the tests."""
-    found, plain = set(), []
+    patterns, plain = set(), []
     for path in sorted((ROOT / "tests").rglob("*.py")):
         if path.name == "test_messages.py":  # it lists the messages that no test reads
             continue
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 plain.append(" ".join(re.sub(r"\\(.)", r"\1", node.value).split()))
-                found |= {words(part) for part in re.split(r"\.\*|\\d\+?|[|()\[\]]", node.value)}
-    return TestTexts({text for text in found if len(text) >= 15}, "\n".join(plain))
+                patterns |= {words(part) for part in re.split(r"\.\*|\\d\+?|[|()\[\]]", node.value)}
+    return TestTexts({text for text in patterns if len(text) >= 15}, "\n".join(plain))
 
 
 def words(text: str) -> str:

@@ -231,6 +231,6 @@ def test_the_gpu_benchmarks_run_in_the_interpreter(tmp_path):
     environment = {**os.environ, "TRITON_INTERPRET": "1"}
     command = [sys.executable, "-m", "benchmarks", "gpu", "--quick", "--out", str(tmp_path)]
     subprocess.run(command, cwd=ROOT, env=environment, check=True, capture_output=True)
-    found = json.loads((tmp_path / "gpu.json").read_text())
-    assert {*gpu.PARTS} <= found.keys()
-    assert all(row["output"] < 1e-2 for row in found["errors"])
+    results = json.loads((tmp_path / "gpu.json").read_text())
+    assert {*gpu.PARTS} <= results.keys()
+    assert all(row["output"] < 1e-2 for row in results["errors"])

@@ -202,8 +202,8 @@ def test_few_sentences_are_hard_to_read() -> None:
         "messages": count(text for source in ROOT.glob("glassgate/**/*.py") for text in messages(source)),
     }
     for name, bound in HARD_TO_READ.items():
-        found = counts[name]
-        assert found.fraction <= bound, f"{name}: {found.fraction:.2%}\n" + "\n".join(found.hard)
+        counted = counts[name]
+        assert counted.fraction <= bound, f"{name}: {counted.fraction:.2%}\n" + "\n".join(counted.hard)
 
 
 @pytest.mark.parametrize(

@@ -73,6 +73,6 @@ def test_each_input_is_answered_as_the_page_says(tmp_path: Path, monkeypatch: py
 def test_no_message_is_without_an_input_that_raises_it() -> None:
     page, texts = " ".join(PAGE.read_text("utf-8").split()), read_by_tests()
     excused = [text for each in NOT_MADE.values() for text in each]
-    found = [site for site in sites() if not (site.pattern.search(page) or read_in(site, texts))]
-    untested = [site for site in found if not any(text in part for part in site.parts for text in excused)]
+    unread = [site for site in sites() if not (site.pattern.search(page) or read_in(site, texts))]
+    untested = [site for site in unread if not any(text in part for part in site.parts for text in excused)]
     assert not untested, f"add inputs to tests/messages.md: {untested}"

@@ -16,8 +16,10 @@ ROOT = Path(__file__).parents[1]
 def constant(name: str) -> dict:
     """A constant of the site's hooks, which need MkDocs to be imported."""
     module = ast.parse((ROOT / "docs/site/pages.py").read_text("utf-8"))
-    found = next(each for each in module.body if isinstance(each, ast.Assign) and ast.unparse(each.targets[0]) == name)
-    return ast.literal_eval(found.value)
+    assignment = next(
+        each for each in module.body if isinstance(each, ast.Assign) and ast.unparse(each.targets[0]) == name
+    )
+    return ast.literal_eval(assignment.value)
 
 
 def test_the_reference_has_each_public_name_once() -> None:

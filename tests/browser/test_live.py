@@ -43,7 +43,7 @@ _TYPE = """(line) => Array.from({ length: 40 }, (_, k) => {
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Task[Any, Any, Any], Excerpt, Path]]:
     """For each task a small run, its input and its page; the page of a cell."""
-    folder, found = tmp_path_factory.mktemp("live"), {}
+    folder, pages_by_name = tmp_path_factory.mktemp("live"), {}
     torch.manual_seed(1)
     for name in RUNS:
         with gg.engine("reference"):
@@ -51,8 +51,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Task[Any, 
             shown = excerpts(task)
             path = folder / f"{name}.html"
             path.write_text(page(study(task, shown, name), live=live(task, shown, Path("runs/small"))), "utf-8")
-        found[name] = task, shown[0], path
-    return found
+        pages_by_name[name] = task, shown[0], path
+    return pages_by_name
 
 
 @pytest.fixture
@@ -142,10 +142,10 @@ def assert_accessible(tab: Any, size: str) -> None:
     assert tab.evaluate("document.documentElement.scrollWidth") <= WIDTHS[size][0]
     assert AXE.exists(), "these tests need axe-core: make browser"
     tab.evaluate(AXE.read_text("utf-8"))
-    found = tab.evaluate("axe.run()")["violations"]
+    violations = tab.evaluate("axe.run()")["violations"]
     serious = [
         (each["id"], [node["html"][:160] for node in each["nodes"]][:3])
-        for each in found
+        for each in violations
         if each["impact"] in ("serious", "critical")
     ]
     assert not serious

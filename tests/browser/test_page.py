@@ -44,7 +44,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """A page of each kind: tasks on texts and series, translation, a forecast, recordings, a cell of a user's own."""
     folder = tmp_path_factory.mktemp("pages")
     small = {"hidden_size": 6, "embedding_size": 5, "epochs": 1, "threads": 1}
-    found = {}
+    paths = {}
     for name, text, more in (
         ("tagging", "play it now stop it", {}),
         ("classification", "good day", {"cell": "gru", "num_layers": 2}),
@@ -54,25 +54,25 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         kind = task_class(name)
         task = kind(kind.options_type.from_mapping(small | more))
         task.fit(SPLITS[name])
-        found[name] = folder / f"{name}.html"
+        paths[name] = folder / f"{name}.html"
         shown = given(task, text) if name != "translation" else [Excerpt(Pair(text, "two one"), 0, 2)]
-        found[name].write_text(page(study(task, shown, name)), encoding="utf-8")
+        paths[name].write_text(page(study(task, shown, name)), encoding="utf-8")
         if name == "tagging":
-            found["pair"] = folder / "pair.html"
+            paths["pair"] = folder / "pair.html"
             both = [study(task, shown, run) for run in ("first", "second")]
-            found["pair"].write_text(page(*both), encoding="utf-8")
+            paths["pair"].write_text(page(*both), encoding="utf-8")
     kind = task_class("forecasting")
     task = kind(kind.options_type.from_mapping(small | {"horizon": 4, "look_back": 12, "model": "recursive"}))
     task.fit()
-    found["forecasting"] = folder / "forecasting.html"
-    found["forecasting"].write_text(page(study(task, own(task, Progress()), "forecasting")), encoding="utf-8")
+    paths["forecasting"] = folder / "forecasting.html"
+    paths["forecasting"].write_text(page(study(task, own(task, Progress()), "forecasting")), encoding="utf-8")
     kind = task_class("classification")
     task = kind(kind.options_type.from_mapping(small))
     waves = [np.sin(np.arange(30)[:, None] * [speed, 2 * speed]).astype(np.float32) for speed in (0.2, 0.5)]
     rows = [Labelled(wave, name) for wave, name in zip(waves, ("slow", "fast"), strict=True)] * 4
     task.fit(Split(rows, rows[:2]))
-    found["series"] = folder / "series.html"
-    found["series"].write_text(
+    paths["series"] = folder / "series.html"
+    paths["series"].write_text(
         page(study(task, [Excerpt(each, 0, 30) for each in rows[:2]], "waves")), encoding="utf-8"
     )
     for name, layer in (
@@ -83,9 +83,9 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         with gg.record(layer) as tape:
             output, _ = layer(torch.randn(30, 1, 3))
         output[-1].sum().backward()
-        found[name] = folder / f"{name}.html"
-        tape.report(found[name])
-    return found
+        paths[name] = folder / f"{name}.html"
+        tape.report(paths[name])
+    return paths
 
 
 @pytest.fixture(scope="module")
@@ -195,9 +195,9 @@ def test_the_text_is_shaded_by_relevance_with_its_sum(browse: Any) -> None:
     stands_at(tab, "step 2 of 5")
     said = tab.locator(".passages .legend").inner_text().replace("−", "-")
     words = r"relevance to the log odds of \S+ over \S+: (\S+) = (\S+) from the steps, (\S+) from biases"
-    found = re.search(words, said)
-    assert found is not None, said
-    score, steps, biases = map(float, found.groups())
+    sentence = re.search(words, said)
+    assert sentence is not None, said
+    score, steps, biases = map(float, sentence.groups())
     assert score == pytest.approx(steps + biases, abs=0.011)
     shades = tab.locator(".passage .u").evaluate_all("e => e.map(x => x.className.match(/[pn][0-9]+/)[0])")
     assert {"p10", "n10"} & set(shades)
@@ -267,9 +267,9 @@ def test_the_theme_changes(browse: Any) -> None:
 
 def test_a_plot_is_saved_as_svg(browse: Any, tmp_path: Path) -> None:
     tab = browse("normalised")
-    with tab.expect_download() as found:
+    with tab.expect_download() as download:
         tab.locator("#memory .save").first.click(force=True)
-    found.value.save_as(tmp_path / "plot.svg")
+    download.value.save_as(tmp_path / "plot.svg")
     text = (tmp_path / "plot.svg").read_text("utf-8")
     assert text.startswith("<svg")
     assert 'stroke="rgb(' in text
@@ -301,10 +301,10 @@ def assert_no_serious_fault(tab: Any) -> None:
     """Axe finds no serious fault."""
     assert AXE.exists(), "these tests need axe-core: make browser"
     tab.evaluate(AXE.read_text("utf-8"))
-    found = tab.evaluate("axe.run()")["violations"]
+    violations = tab.evaluate("axe.run()")["violations"]
     serious = [
         (each["id"], [node["html"][:120] for node in each["nodes"]][:4])
-        for each in found
+        for each in violations
         if each["impact"] in ("serious", "critical")
     ]
     assert not serious

@@ -25,7 +25,7 @@ def test_cells_have_as_many_units_as_the_parameters_allow():
 def test_the_flow_of_gradients_is_what_autograd_gives_through_a_loop():
     torch.manual_seed(0)
     network = Network(gg.cells.LSTM(), PROBLEMS["adding"], 5)
-    found = flow(network, "adding", 12, seed=1)
+    measured_norms = flow(network, "adding", 12, seed=1)
     batch = PROBLEMS["adding"].make(13, 32, torch.Generator().manual_seed(1))
     theirs = torch.nn.LSTMCell(2, 5)
     theirs.load_state_dict({name.removesuffix("_l0"): value for name, value in network.layer.state_dict().items()})
@@ -48,10 +48,10 @@ def test_the_flow_of_gradients_is_what_autograd_gives_through_a_loop():
                 (torch.stack(forgets[length - k :] or [torch.ones(5)]).prod(0) * cells[-1].grad[0]).norm().item()
                 for k in range(13)
             ]
-    assert found["h"] == pytest.approx(norms.tolist(), rel=1e-4)
-    assert len(first_own_path) == len(found["own_path"])
-    assert found["own_path"][0] == pytest.approx(found["c"][0], rel=1e-6)
-    assert all(a > b for a, b in zip(found["own_path"], found["own_path"][1:], strict=False))
+    assert measured_norms["h"] == pytest.approx(norms.tolist(), rel=1e-4)
+    assert len(first_own_path) == len(measured_norms["own_path"])
+    assert measured_norms["own_path"][0] == pytest.approx(measured_norms["c"][0], rel=1e-6)
+    assert all(a > b for a, b in zip(measured_norms["own_path"], measured_norms["own_path"][1:], strict=False))
 
 
 def test_a_training_that_answers_rightly_is_solved(monkeypatch):
@@ -77,9 +77,9 @@ def test_the_exponent_of_a_slow_cell_is_the_logarithm_of_what_it_keeps():
         for weight in network.layer.parameters():
             weight.zero_()
         network.layer.bias_ih_l0[:4] = 3.0  # f = sigmoid(3) at every step
-    found = exponent(network, "adding", 30, seed=0)
-    assert found["exponent"] == pytest.approx(torch.sigmoid(torch.tensor(3.0)).log().item(), abs=1e-6)
-    assert found["low"] == pytest.approx(found["high"], abs=1e-6)
+    measured = exponent(network, "adding", 30, seed=0)
+    assert measured["exponent"] == pytest.approx(torch.sigmoid(torch.tensor(3.0)).log().item(), abs=1e-6)
+    assert measured["low"] == pytest.approx(measured["high"], abs=1e-6)
 
 
 def test_a_training_that_stands_still_is_given_up(monkeypatch):

@@ -18,7 +18,7 @@ def _examples(count=40, length=120):
 
 
 @pytest.fixture(scope="module")
-def found():
+def results():
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     with pytest.MonkeyPatch.context() as patch:
@@ -29,22 +29,22 @@ def found():
     torch.set_num_threads(threads)
 
 
-def test_a_label_that_lies_ahead_is_found_by_who_reads_backward(found):
-    right = {row["reads"]: row["accuracy"][0] for row in found["taggers"]}
+def test_a_label_that_lies_ahead_is_found_by_who_reads_backward(results):
+    right = {row["reads"]: row["accuracy"][0] for row in results["taggers"]}
     assert right["forward"] < 0.4
     assert right["backward"] > 0.95
     assert right["both"] > 0.95
 
 
-def test_nobody_looks_where_they_do_not_read(found):
-    reach = {row["reads"]: row["sensitivity"] for row in found["taggers"]}
+def test_nobody_looks_where_they_do_not_read(results):
+    reach = {row["reads"]: row["sensitivity"] for row in results["taggers"]}
     assert max(reach["forward"][REACH + 1 :]) == 0.0
     assert max(reach["backward"][:REACH]) == 0.0
     assert reach["both"][REACH + 1] > 0.3
 
 
-def test_a_language_model_of_two_directions_reads_the_answer(found):
-    forward, both = found["language_models"]
+def test_a_language_model_of_two_directions_reads_the_answer(results):
+    forward, both = results["language_models"]
     assert both["loss"][-1] < 0.1 * forward["loss"][-1]
     assert both["sensitivity"][REACH + 1] > 0.3
     assert max(forward["sensitivity"][REACH + 1 :]) == 0.0

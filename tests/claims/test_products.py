@@ -15,8 +15,8 @@ def test_all_variants_compute_the_same_and_gradients_too():
     for name, variant in products.VARIANTS.items():
         output = variant(x, layer)
         assert torch.allclose(output, expected, atol=1e-12), name
-        found = torch.autograd.grad(output.square().sum(), layer.weight_hh_l0)[0]
-        assert torch.allclose(found, gradient, atol=1e-11), name
+        gradient_of_variant = torch.autograd.grad(output.square().sum(), layer.weight_hh_l0)[0]
+        assert torch.allclose(gradient_of_variant, gradient, atol=1e-11), name
 
 
 def test_the_ladder_is_measured_and_drawn(tmp_path, monkeypatch):

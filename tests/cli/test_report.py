@@ -35,9 +35,9 @@ TEXTS = {
 def content(page: Path) -> tuple[str, dict[str, Any]]:
     """A page and the numbers in it."""
     text = page.read_text("utf-8")
-    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)
-    assert found is not None
-    return text, json.loads(found[1])
+    script = re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)
+    assert script is not None
+    return text, json.loads(script[1])
 
 
 @pytest.fixture(scope="module")
@@ -104,10 +104,10 @@ def test_attention_is_that_of_the_network(runs: Path, tmp_path: Path) -> None:
     assert main(["report", str(runs / "translation"), TEXTS["translation"], "-o", str(page)]) == 0
     _, data = content(page)
     task: Any = task_class("translation").load(runs / "translation")
-    found = array(data["connections"][0]["attention"]).reshape(data["connections"][0]["shape"])
+    weights_of_page = array(data["connections"][0]["attention"]).reshape(data["connections"][0]["shape"])
     example = questions_of(task).example(TEXTS["translation"])
-    np.testing.assert_allclose(found, task.attend(example).weights, atol=1e-5)
-    np.testing.assert_allclose(found.sum(1), 1, atol=1e-5)
+    np.testing.assert_allclose(weights_of_page, task.attend(example).weights, atol=1e-5)
+    np.testing.assert_allclose(weights_of_page.sum(1), 1, atol=1e-5)
     network, fields = task.network, task.encode(example)
     source, target = (torch.from_numpy(fields[side])[None] for side in ("source", "target"))
     with torch.no_grad():
@@ -115,7 +115,7 @@ def test_attention_is_that_of_the_network(runs: Path, tmp_path: Path) -> None:
         before = torch.nn.functional.pad(target, (1, -1))
         query, _ = network.decoder.layer(network.decoder.embedding(before), state)
         weights = (query[0] @ memory.keys[0].T).softmax(-1)
-    np.testing.assert_allclose(found, weights, atol=1e-5)
+    np.testing.assert_allclose(weights_of_page, weights, atol=1e-5)
 
 
 def test_strips_in_a_terminal(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -119,14 +119,14 @@ def test_which_unit_follows_what(made: Made) -> None:
     assert {row[0] for row in made.data["follows"]} <= marks.keys()
     assert made.data["follows"][-1][0] == "position in the sequence"
     for mark, direction, unit, state, correlation in made.data["follows"]:
-        found = {
+        correlations = {
             (label, k): abs(np.corrcoef(torch.stack(of["c"]).detach()[:, k].double(), marks[mark])[0, 1])
             for label, of in every.items()
             for k in range(H)
         }
         assert state == "c"
-        assert correlation == pytest.approx(found[direction, unit], abs=1e-5)
-        assert correlation == pytest.approx(max(found.values()), abs=1e-5)
+        assert correlation == pytest.approx(correlations[direction, unit], abs=1e-5)
+        assert correlation == pytest.approx(max(correlations.values()), abs=1e-5)
 
 
 def test_answers_connectivity_and_gradient_flow(made: Made) -> None:

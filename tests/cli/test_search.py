@@ -26,14 +26,14 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_search_finds_the_same_words_in_the_data(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     capsys.readouterr()
     assert main(["search", str(run), "--sequence", "3", "--steps", "2", "--units", "0,3,5", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert (found["state"], found["units"]) == ("layer0.forward.h", [0, 3, 5])
+    result = json.loads(capsys.readouterr().out)
+    assert (result["state"], result["units"]) == ("layer0.forward.h", [0, 3, 5])
     dev = sentences(20, seed=1)
-    assert found["matches"][0]["distance"] < 0.02
-    assert found["matches"][0]["text"] == [dev[2].units[1]]
-    for match in found["matches"]:
+    assert result["matches"][0]["distance"] < 0.02
+    assert result["matches"][0]["text"] == [dev[2].units[1]]
+    for match in result["matches"]:
         assert match["text"] == list(dev[match["sequence"]].units[match["start"] : match["stop"]])
-    assert [match["distance"] for match in found["matches"]] == sorted(m["distance"] for m in found["matches"])
+    assert [match["distance"] for match in result["matches"]] == sorted(m["distance"] for m in result["matches"])
     text = " ".join(dev[2].units)
     assert main(["search", str(run), text, "--steps", "2", "--units", "0,3,5", "--json"]) == 0
     again = json.loads(capsys.readouterr().out)["matches"]

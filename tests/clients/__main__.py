@@ -35,8 +35,8 @@ def row(program: Program, rounds: int) -> str:
 
 def processor() -> str:
     """The name of this machine's processor."""
-    found = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
-    return found[1] if found else platform.machine()
+    model = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
+    return model[1] if model else platform.machine()
 
 
 def main(rounds: int) -> None:
@@ -57,7 +57,7 @@ def main(rounds: int) -> None:
         "",
     ]
     text = PAGE.read_text("utf-8")
-    PAGE.write_text(TABLE.sub(lambda found: found[1] + "\n".join(lines) + found[2], text), "utf-8")
+    PAGE.write_text(TABLE.sub(lambda match: match[1] + "\n".join(lines) + match[2], text), "utf-8")
 
 
 if __name__ == "__main__":

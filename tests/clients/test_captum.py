@@ -116,5 +116,5 @@ def test_relevance_equals_captum_s(kind):
         "gradient": InputXGradient(ours.of_vectors).attribute(x.clone().requires_grad_(), target=2).detach(),
     }
     for method, features in wanted.items():
-        found = gg.dynamics.relevance(ours, words, 2, method=method, points=16)
-        assert torch.allclose(found.features, features, rtol=0, atol=1e-12 * features.abs().max()), method
+        relevance = gg.dynamics.relevance(ours, words, 2, method=method, points=16)
+        assert torch.allclose(relevance.features, features, rtol=0, atol=1e-12 * features.abs().max()), method

@@ -15,18 +15,18 @@ def test_points_of_independent_units_are_known(tmp_path: Path) -> None:
     """h = tanh(2 h) has the roots 0 and +-0.9575 in each unit."""
     layer = gg.RNN(1, 2, bias=False).double()
     layer.weight_hh_l0.data.copy_(2.0 * torch.eye(2))
-    found = gg.dynamics.fixed_points(layer, torch.zeros(1), noise(1, 300, 2))
+    fixed = gg.dynamics.fixed_points(layer, torch.zeros(1), noise(1, 300, 2))
     root = 0.9575040240772687
     want = torch.cartesian_prod(*[torch.tensor([-root, 0.0, root], dtype=torch.float64)] * 2)
-    assert len(found) == 9
-    assert (found.speeds.diff() >= 0).all()  # slowest first
-    assert (torch.cdist(want, found.states).amin(1) < 1e-9).all()
-    assert int(found.stable.sum()) == 4
-    assert sorted(found.unstable_directions.tolist()) == [0, 0, 0, 0, 1, 1, 1, 1, 2]
-    slopes = 2 * (1 - found.states.square())
-    assert torch.allclose(found.eigenvalues.abs(), slopes.sort(1, descending=True).values, rtol=0, atol=1e-9)
-    assert torch.allclose(found.time_constants, 1 / found.eigenvalues.abs().log().abs())
-    found.plot(gg.dynamics.trajectory(layer, noise(2, 20, 3, 1)).states, tmp_path / "points.svg")
+    assert len(fixed) == 9
+    assert (fixed.speeds.diff() >= 0).all()  # slowest first
+    assert (torch.cdist(want, fixed.states).amin(1) < 1e-9).all()
+    assert int(fixed.stable.sum()) == 4
+    assert sorted(fixed.unstable_directions.tolist()) == [0, 0, 0, 0, 1, 1, 1, 1, 2]
+    slopes = 2 * (1 - fixed.states.square())
+    assert torch.allclose(fixed.eigenvalues.abs(), slopes.sort(1, descending=True).values, rtol=0, atol=1e-9)
+    assert torch.allclose(fixed.time_constants, 1 / fixed.eigenvalues.abs().log().abs())
+    fixed.plot(gg.dynamics.trajectory(layer, noise(2, 20, 3, 1)).states, tmp_path / "points.svg")
     drawn = (tmp_path / "points.svg").read_text()
     assert "stable (4)" in drawn
     assert "unstable (5)" in drawn
@@ -74,9 +74,9 @@ def test_three_bit_flip_flop_has_eight_stable_corners_with_saddles_between() -> 
     visited = gg.dynamics.trajectory(layer, task(0)[0][:, :12]).states[1:].flatten(0, 1)
     pairs = torch.randperm(len(visited), generator=torch.Generator().manual_seed(2))
     starts = torch.cat([visited, (visited + visited[pairs]) / 2])  # saddles are half-way between corners
-    found = gg.dynamics.fixed_points(layer, torch.zeros(3), starts)
-    bits = readout(found.states.float()).detach()
-    corners, saddles = bits[found.stable], bits[found.unstable_directions == 1]
+    fixed = gg.dynamics.fixed_points(layer, torch.zeros(3), starts)
+    bits = readout(fixed.states.float()).detach()
+    corners, saddles = bits[fixed.stable], bits[fixed.unstable_directions == 1]
     assert len(corners) == len(corners.sign().unique(dim=0)) == 8
     assert (corners.abs() > 0.5).all()
     assert len(saddles) == 12  # one for each edge of the cube: two bits hold, one is undecided
@@ -90,14 +90,14 @@ def test_integrator_has_a_line_of_slow_points() -> None:
     layer, readout = gg.RNN(1, 16), nn.Linear(16, 1)
     assert learn(layer, readout, lambda _: (inputs, inputs.cumsum(0)), 600, 0.005) < 0.01
     visited = gg.dynamics.trajectory(layer, inputs[:, :8]).states[10:].flatten(0, 1)
-    found = gg.dynamics.fixed_points(layer, torch.zeros(1), visited, slow=1e-4)
-    points = torch.cat([found.states, found.slow.states])
+    fixed = gg.dynamics.fixed_points(layer, torch.zeros(1), visited, slow=1e-4)
+    points = torch.cat([fixed.states, fixed.slow.states])
     values = readout(points.float()).detach().flatten()
     assert values.max() - values.min() > 1.0
     centred = points - points.mean(0)
     singular = torch.linalg.svdvals(centred)
     assert singular[0] > 4 * singular[1]  # a line
-    eigenvalues = torch.cat([found.eigenvalues, found.slow.eigenvalues]).abs()
+    eigenvalues = torch.cat([fixed.eigenvalues, fixed.slow.eigenvalues]).abs()
     assert ((eigenvalues[:, 0] - 1).abs() < 0.1).all()  # along it nothing moves
     assert (eigenvalues[:, 1] < 0.9).all()  # towards it everything does
 
@@ -105,12 +105,12 @@ def test_integrator_has_a_line_of_slow_points() -> None:
 def test_a_deep_lstm_and_repeatable_results() -> None:
     torch.manual_seed(0)
     layer = gg.LSTM(2, 5, num_layers=2)
-    found = gg.dynamics.fixed_points(layer, torch.zeros(2), noise(1, 20, 20))
-    assert len(found) == 1
-    assert found.stable.all()
-    assert found.speeds.max() < 1e-20
+    fixed = gg.dynamics.fixed_points(layer, torch.zeros(2), noise(1, 20, 20))
+    assert len(fixed) == 1
+    assert fixed.stable.all()
+    assert fixed.speeds.max() < 1e-20
     _, (h, c) = layer(torch.zeros(400, 1, 2))
-    assert torch.allclose(found.states[0], torch.cat([h[0], c[0], h[1], c[1]], 1)[0].double(), atol=1e-5)
+    assert torch.allclose(fixed.states[0], torch.cat([h[0], c[0], h[1], c[1]], 1)[0].double(), atol=1e-5)
 
 
 def test_two_directions_are_refused() -> None:

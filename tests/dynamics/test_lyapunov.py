@@ -29,9 +29,9 @@ class Linear(gg.Cell):
 def test_logistic_map() -> None:
     layer = gg.Recurrent(Logistic(), 1, 1)
     starts = torch.rand(8, 1, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    found = gg.dynamics.lyapunov(layer, torch.zeros(4000, 8, 1), hx=starts, warm_up=100)
-    assert abs(found.exponents[0] - math.log(2)) < 2e-3
-    low, high = found.interval[0]
+    spectrum = gg.dynamics.lyapunov(layer, torch.zeros(4000, 8, 1), hx=starts, warm_up=100)
+    assert abs(spectrum.exponents[0] - math.log(2)) < 2e-3
+    low, high = spectrum.interval[0]
     assert low < math.log(2) < high
 
 
@@ -39,9 +39,9 @@ def test_a_linear_network_has_the_logarithms_of_its_eigenvalues() -> None:
     layer = gg.Recurrent(Linear(), 2, 3, bias=False).double()
     basis, values = noise(1, 3, 3), torch.tensor([1.1, 0.6, 0.3], dtype=torch.float64)
     layer.weight_hh_l0.data.copy_(basis @ torch.diag(values) @ torch.linalg.inv(basis))
-    found = gg.dynamics.lyapunov(layer, torch.zeros(1500, 1, 2), k=3, warm_up=500)
-    assert torch.allclose(found.exponents, values.log(), rtol=0, atol=1e-9)
-    assert found.interval.isnan().all()
+    spectrum = gg.dynamics.lyapunov(layer, torch.zeros(1500, 1, 2), k=3, warm_up=500)
+    assert torch.allclose(spectrum.exponents, values.log(), rtol=0, atol=1e-9)
+    assert spectrum.interval.isnan().all()
 
 
 def test_warm_up_is_left_out_and_batch_first_changes_nothing() -> None:

@@ -50,12 +50,12 @@ def test_tokens_and_biases_add_up_to_the_score(name: str) -> None:
     model = reader(getattr(gg.cells, name)(), num_layers=2, proj_size=PROJECTED.get(name, 0))
     scores = model.eval()(TOKENS)[:, 1]
     with gg.engine("reference"):
-        found = gg.dynamics.relevance(model, TOKENS, 1)
-    assert torch.allclose(found.scores, scores, rtol=0, atol=1e-12)
-    assert abs(found.unexplained) <= 1e-5 * scores.abs().sum()
-    assert found.tokens.shape == TOKENS.shape
-    assert torch.allclose(found.tokens, found.features.sum(-1))
-    assert found.tokens.abs().max() > 1e-6
+        relevance = gg.dynamics.relevance(model, TOKENS, 1)
+    assert torch.allclose(relevance.scores, scores, rtol=0, atol=1e-12)
+    assert abs(relevance.unexplained) <= 1e-5 * scores.abs().sum()
+    assert relevance.tokens.shape == TOKENS.shape
+    assert torch.allclose(relevance.tokens, relevance.features.sum(-1))
+    assert relevance.tokens.abs().max() > 1e-6
 
 
 def by_hand(model: Reader, tokens: Tensor, target: int) -> Tensor:
@@ -72,15 +72,15 @@ def by_hand(model: Reader, tokens: Tensor, target: int) -> Tensor:
         h, c = o * torch.tanh(new), new
     z = model.linear(h)[target]
     r_h = h * model.linear.weight[target] / z * z  # the share of each unit in the score
-    r_c, found = torch.zeros(H).double(), []
+    r_c, relevances = torch.zeros(H).double(), []
     for xt, h_before, c_before, i, f, g_in, new in reversed(steps):
         r_c = r_c + r_h  # o is a gate, and tanh passes relevance on
         r_g = i * torch.tanh(g_in) / new * r_c
         r_c = f * c_before / new * r_c
         rows = slice(2 * H, 3 * H)
-        found.append((xt * w_ih[rows] / g_in[:, None] * r_g[:, None]).sum(0).sum())
+        relevances.append((xt * w_ih[rows] / g_in[:, None] * r_g[:, None]).sum(0).sum())
         r_h = (h_before * w_hh[rows] / g_in[:, None] * r_g[:, None]).sum(0)
-    return torch.stack(found[::-1])
+    return torch.stack(relevances[::-1])
 
 
 class Attentive(nn.Module):
@@ -101,18 +101,18 @@ def test_an_attention_and_a_tanh_around_the_layers_conserve_relevance() -> None:
     torch.manual_seed(0)
     model, series = Attentive().double(), noise(1, 6, 2, E)
     with gg.engine("reference"):
-        scores, found = model(series)[:, 1], gg.dynamics.relevance(model, series, 1)
-    assert torch.allclose(found.scores, scores, rtol=0, atol=1e-12)
-    assert abs(found.unexplained) < 1e-10
-    assert found.tokens.abs().max() > 1e-3
+        scores, relevance = model(series)[:, 1], gg.dynamics.relevance(model, series, 1)
+    assert torch.allclose(relevance.scores, scores, rtol=0, atol=1e-12)
+    assert abs(relevance.unexplained) < 1e-10
+    assert relevance.tokens.abs().max() > 1e-3
     assert not model.layer._edits
 
 
 def test_an_lstm_follows_the_published_rules() -> None:
     model = reader(gg.cells.LSTM())
-    found = gg.dynamics.relevance(model, TOKENS, 2)
+    relevance = gg.dynamics.relevance(model, TOKENS, 2)
     truth = torch.stack([by_hand(model.eval(), tokens, 2) for tokens in TOKENS.T], 1)
-    assert torch.allclose(found.tokens, truth.detach(), rtol=1e-9, atol=1e-12)
+    assert torch.allclose(relevance.tokens, truth.detach(), rtol=1e-9, atol=1e-12)
 
 
 def by_program(model: Reader, tokens: Tensor, phrase: Tensor, target: int) -> tuple[Tensor, Tensor]:
@@ -150,14 +150,14 @@ def by_program(model: Reader, tokens: Tensor, phrase: Tensor, target: int) -> tu
 
 def test_contextual_decomposition_follows_the_published_program() -> None:
     model = reader(gg.cells.LSTM()).eval()
-    found = gg.dynamics.relevance(model, TOKENS, 2, method="contextual")
+    relevance = gg.dynamics.relevance(model, TOKENS, 2, method="contextual")
     phrase = torch.tensor([[False, True], [True, True], [True, False], [False, False], [False, True]])
     of_phrase = gg.dynamics.contribution(model, TOKENS, 2, phrase)
     for row in range(2):
         for k in range(len(TOKENS)):
             rel, irrel = by_program(model, TOKENS[:, row], torch.arange(len(TOKENS)) == k, 2)
-            assert torch.allclose(found.tokens[k, row], rel, rtol=0, atol=1e-12)
-            assert torch.allclose(rel + irrel + model.linear.bias[2], found.scores[row], rtol=0, atol=1e-12)
+            assert torch.allclose(relevance.tokens[k, row], rel, rtol=0, atol=1e-12)
+            assert torch.allclose(rel + irrel + model.linear.bias[2], relevance.scores[row], rtol=0, atol=1e-12)
         rel, _ = by_program(model, TOKENS[:, row], phrase[:, row], 2)
         assert torch.allclose(of_phrase[row], rel, rtol=0, atol=1e-12)
 
@@ -192,17 +192,17 @@ def test_both_directions_lengths_and_other_methods() -> None:
     model.linear(model.layer(embedded)[0].mean(0))[:, 0].sum().backward()
     assert torch.allclose(gradient.features, embedded.detach() * embedded.grad)
     ragged = reader(gg.cells.LSTM())
-    found = gg.dynamics.relevance(ragged, TOKENS, 1, lengths=torch.tensor([5, 3]))
-    assert (found.tokens[3:, 1] == 0).all()
-    assert (found.tokens[:, 0] != 0).all()
+    relevance = gg.dynamics.relevance(ragged, TOKENS, 1, lengths=torch.tensor([5, 3]))
+    assert (relevance.tokens[3:, 1] == 0).all()
+    assert (relevance.tokens[:, 0] != 0).all()
 
 
 def test_a_series_of_numbers_and_one_step_of_the_output() -> None:
     layer, series = gg.LSTM(2, 3).double(), noise(1, 6, 2, 2)
-    found = gg.dynamics.relevance(layer, series, lambda result: result[0][3].sum(-1))
-    assert found.features.shape == series.shape
-    assert (found.tokens[4:] == 0).all()
-    assert abs(found.unexplained) < 1e-9
+    relevance = gg.dynamics.relevance(layer, series, lambda result: result[0][3].sum(-1))
+    assert relevance.features.shape == series.shape
+    assert (relevance.tokens[4:] == 0).all()
+    assert abs(relevance.unexplained) < 1e-9
 
 
 def test_the_token_that_decides_has_the_most_relevance() -> None:
@@ -220,8 +220,8 @@ def test_the_token_that_decides_has_the_most_relevance() -> None:
     place = torch.randint(10, (20,))
     tokens[place, torch.arange(20)] = 7
     for method in ("lrp", "integrated"):
-        found = gg.dynamics.relevance(model, tokens, lambda scores: scores[:, 1] - scores[:, 0], method=method)
-        assert (found.tokens.argmax(0) == place).double().mean() >= 0.9, method
+        relevance = gg.dynamics.relevance(model, tokens, lambda scores: scores[:, 1] - scores[:, 0], method=method)
+        assert (relevance.tokens.argmax(0) == place).double().mean() >= 0.9, method
 
 
 def test_the_model_is_left_as_it_was_and_faults_are_named() -> None:

@@ -28,10 +28,10 @@ def test_a_search_equals_an_exhaustive_one() -> None:
         for k, values in enumerate(sequences)
         for t in range(len(values) - 4)
     )
-    found = gg.dynamics.search(index, NAME, pattern, units, matches=4, apart=1)
-    assert [(m.sequence, m.start, m.stop) for m in found] == [(k, t, t + 5) for _, k, t in expected[:4]]
-    assert [m.distance for m in found] == pytest.approx([d for d, *_ in expected[:4]], abs=0.02)
-    assert [m.closer for m in found] == pytest.approx([n / len(expected) for n in (1, 2, 3, 4)])
+    best_matches = gg.dynamics.search(index, NAME, pattern, units, matches=4, apart=1)
+    assert [(m.sequence, m.start, m.stop) for m in best_matches] == [(k, t, t + 5) for _, k, t in expected[:4]]
+    assert [m.distance for m in best_matches] == pytest.approx([d for d, *_ in expected[:4]], abs=0.02)
+    assert [m.closer for m in best_matches] == pytest.approx([n / len(expected) for n in (1, 2, 3, 4)])
     every = gg.dynamics.search(index, NAME, pattern, units, matches=99)
     starts = sorted((m.sequence, m.start) for m in every)
     assert all(b[0] != a[0] or b[1] - a[1] >= 5 for a, b in pairwise(starts))
@@ -49,9 +49,9 @@ def test_planted_patterns_are_found_in_a_file_and_units_are_chosen(tmp_path: Pat
     assert read.text(0, 48, 99) == ["é", "é"]
     assert (read.values(NAME, 1) - sequences[1]).abs().max() < 0.05
     assert sorted(read.active(NAME, sequences[0], 10, 14)) == [2, 3]
-    found = gg.dynamics.search(read, NAME, sequences[0][10:14], [2, 3], matches=2)
-    assert {(m.sequence, m.start) for m in found} == {(0, 10), (1, 30)}
-    assert all(m.distance < 0.05 for m in found)
+    best_matches = gg.dynamics.search(read, NAME, sequences[0][10:14], [2, 3], matches=2)
+    assert {(m.sequence, m.start) for m in best_matches} == {(0, 10), (1, 30)}
+    assert all(m.distance < 0.05 for m in best_matches)
 
 
 def test_faults_are_named(tmp_path: Path) -> None:

@@ -33,10 +33,10 @@ def check(stack: gg.Recurrent, inputs: torch.Tensor) -> None:
     with gg.engine("reference"):
         *_, states = stack(inputs.transpose(0, 1) if stack.batch_first else inputs, return_states=True)
         for label, layer, own in gg.dynamics.separate(stack, inputs):
-            wanted, found = states[f"{label}.{stack.cell.state[0]}"], layer(own)[0]
+            wanted, own_output = states[f"{label}.{stack.cell.state[0]}"], layer(own)[0]
             wanted = wanted.transpose(0, 1) if stack.batch_first else wanted
-            found = found.flip(0) if label.endswith("reverse") else found
-            assert torch.allclose(found, wanted, rtol=0, atol=1e-12), label
+            own_output = own_output.flip(0) if label.endswith("reverse") else own_output
+            assert torch.allclose(own_output, wanted, rtol=0, atol=1e-12), label
             assert (layer.num_directions, layer.num_layers, layer.training) == (1, 1, False)
 
 

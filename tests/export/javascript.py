@@ -13,10 +13,10 @@ from glassgate.export.javascript import Script, Weights, runtime
 
 def node() -> str:
     """The program; a test that needs it is skipped without it."""
-    found = shutil.which("node")
-    if found is None:
+    path = shutil.which("node")
+    if path is None:
         pytest.skip("node is not installed")
-    return found
+    return path
 
 
 def run_in_node(folder: Path, scripts: list[Script], weights: Weights, calls: list[dict[str, Any]]) -> list[Any]:
@@ -49,5 +49,5 @@ def run_in_node(folder: Path, scripts: list[Script], weights: Weights, calls: li
     path.write_text(program, encoding="utf-8")
     done = subprocess.run([node(), str(path)], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr[-2000:]
-    found: list[Any] = json.loads(done.stdout)
-    return found
+    results: list[Any] = json.loads(done.stdout)
+    return results

@@ -75,8 +75,8 @@ def test_neural_amp_modeler_reads_and_writes_the_same_files(tmp_path: Path) -> N
     read = models.init_from_nam(written).eval()
     torch.testing.assert_close(ours(x[None])[..., 0], read(x[None, :, 0]), rtol=0, atol=1e-6)
     content = json.loads(gg.to_nam(amp(), tmp_path / "ours.nam").read_text())
-    found = models.init_from_nam(content).eval()(x[None, :, 0])
-    torch.testing.assert_close(found, amp()(x[None])[..., 0], rtol=0, atol=1e-6)
+    output_of_nam = models.init_from_nam(content).eval()(x[None, :, 0])
+    torch.testing.assert_close(output_of_nam, amp()(x[None])[..., 0], rtol=0, atol=1e-6)
 
 
 MODELS = {
@@ -125,8 +125,8 @@ def test_rtneural_itself_computes_the_same(name: str, tmp_path: Path) -> None:
     assert build.returncode == 0
     rows = "\n".join(f"{a!r} {b!r}" for a, b in x.tolist())
     done = subprocess.run(["./reader"], cwd=tmp_path, input=rows, capture_output=True, text=True, check=True)
-    found = torch.tensor([float(line) for line in done.stdout.split()])
-    torch.testing.assert_close(found, model(x[:, None])[:, 0, 0], rtol=0, atol=1e-5)
+    output_of_rtneural = torch.tensor([float(line) for line in done.stdout.split()])
+    torch.testing.assert_close(output_of_rtneural, model(x[:, None])[:, 0, 0], rtol=0, atol=1e-5)
 
 
 def test_errors(tmp_path: Path) -> None:

@@ -129,10 +129,10 @@ def test_every_network(build: str, tmp_path: Path) -> None:
     place, wrong = 0, []
     for name, network in networks.items():
         expected = network.expected.numpy()
-        found = np.frombuffer(output.stdout, expected.dtype, expected.size, place).reshape(expected.shape)
+        array = np.frombuffer(output.stdout, expected.dtype, expected.size, place).reshape(expected.shape)
         place += expected.nbytes
         largest = max(1.0, float(np.abs(expected).max()))
-        off = float(np.abs(found - expected).max())
+        off = float(np.abs(array - expected).max())
         if not off <= (1e-12 if network.double else 1e-6) * largest:
             wrong.append(f"{name}: off by {off:.2g}")
     assert place == len(output.stdout)

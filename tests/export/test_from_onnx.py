@@ -16,10 +16,10 @@ from tests.export.cases import drawn, layer_of_cell
 @pytest.mark.parametrize("name", ["RNN", "RNN with relu", "GRU", "GRUv1", "LSTM", "PeepholeLSTM", "CIFG"])
 def test_what_was_exported_comes_back(name: str, tmp_path: Path) -> None:
     layer = layer_of_cell(name, bidirectional=True)
-    (found,) = gg.from_onnx(gg.to_onnx(layer, tmp_path / "model.onnx")).values()
+    (imported,) = gg.from_onnx(gg.to_onnx(layer, tmp_path / "model.onnx")).values()
     x = torch.randn(4, 2, layer.input_size)
     with torch.no_grad():
-        torch.testing.assert_close(found(x)[0], layer(x)[0], rtol=0, atol=1e-6)
+        torch.testing.assert_close(imported(x)[0], layer(x)[0], rtol=0, atol=1e-6)
 
 
 def test_sizes_and_depth_come_back(tmp_path: Path) -> None:

@@ -72,15 +72,15 @@ def test_it_agrees_with_the_layer(layers: list[gg.Recurrent], tmp_path: Path) ->
                     output, _ = layer(x)
             calls.append({"layer": number, "x": x.flatten().tolist(), "count": length, "edits": given})
             expected.append((output if isinstance(output, tuple) else (output,), dict(tape)))
-    for found, call, (outputs, tape) in zip(
+    for result, call, (outputs, tape) in zip(
         run_in_node(tmp_path, scripts, weights, calls), calls, expected, strict=True
     ):
         cell = type(layers[call["layer"]].cell).__name__
-        for got, output in zip(found["outputs"], outputs, strict=True):
+        for got, output in zip(result["outputs"], outputs, strict=True):
             torch.testing.assert_close(torch.tensor(got), output.flatten(), atol=1e-4, rtol=1e-4, msg=cell)
         for name, recorded in tape.items():
             label, _, short = name.rpartition(".")
-            got = torch.tensor(found["values"][label][short])
+            got = torch.tensor(result["values"][label][short])
             torch.testing.assert_close(got, recorded.flatten(), atol=1e-4, rtol=1e-4, msg=f"{cell} {name}")
 
 

@@ -52,11 +52,11 @@ def test_results_equal_the_layer_on_ragged_input(path: Path) -> None:
     model = Session(gg.to_onnx(layer, path))
     x, h, c = torch.randn(RAGGED.L, RAGGED.N, RAGGED.H_in), *torch.randn(2, 4, RAGGED.N, RAGGED.H_cell)
     lengths = torch.tensor(RAGGED.lengths)
-    found = model(input=x, lengths=lengths, h_0=h, c_0=c)
+    results = model(input=x, lengths=lengths, h_0=h, c_0=c)
     with torch.no_grad():
         output, (h_n, c_n) = layer(x, (h, c), lengths=lengths)
     for name, value in (("output", output), ("h_n", h_n), ("c_n", c_n)):
-        torch.testing.assert_close(found[name], value, rtol=0, atol=1e-5)
+        torch.testing.assert_close(results[name], value, rtol=0, atol=1e-5)
 
 
 def test_a_step_model_runs_a_stream(path: Path) -> None:
@@ -65,9 +65,9 @@ def test_a_step_model_runs_a_stream(path: Path) -> None:
     x = torch.randn(7, 2, 3)
     state, outputs = torch.zeros(2, 2, 5), []
     for x_t in x:
-        found = model(input=x_t, h_0=state)
-        state = found["h_n"]
-        outputs.append(found["output"])
+        results = model(input=x_t, h_0=state)
+        state = results["h_n"]
+        outputs.append(results["output"])
     torch.testing.assert_close(torch.stack(outputs), layer(x)[0], rtol=0, atol=1e-5)
 
 

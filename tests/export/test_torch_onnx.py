@@ -59,8 +59,8 @@ def test_a_model_with_lengths(kind: Any, options: dict[str, Any], tmp_path: Path
         tokens, lengths = torch.randint(0, 11, (N_, L_)), torch.randint(0, L_, (N_,))
         with torch.no_grad():
             output, final = model(tokens, lengths)
-        found = list(session(**dict(zip(names, (tokens, lengths), strict=True))).values())
-        for value, expected in zip(found, (output, *(final if isinstance(final, tuple) else (final,))), strict=True):
+        results = list(session(**dict(zip(names, (tokens, lengths), strict=True))).values())
+        for value, expected in zip(results, (output, *(final if isinstance(final, tuple) else (final,))), strict=True):
             torch.testing.assert_close(value, expected, rtol=0, atol=1e-5)
 
 
@@ -69,10 +69,10 @@ def test_a_model_without_operators_in_openvino(tmp_path: Path) -> None:
     model = Tagger(drawn(gg.GRU(4, 5, batch_first=True, bidirectional=True))).eval()
     given = torch.randint(0, 11, (3, 7)), torch.tensor([7, 0, 4])
     path = gg.to_onnx(model, tmp_path / "model.onnx", given, operators=False)
-    found = core().compile_model(path, "CPU")([value.numpy() for value in given])
+    results = core().compile_model(path, "CPU")([value.numpy() for value in given])
     with torch.no_grad():
         output, _ = model(*given)
-    torch.testing.assert_close(torch.from_numpy(found[0]), output, rtol=0, atol=1e-5)
+    torch.testing.assert_close(torch.from_numpy(results[0]), output, rtol=0, atol=1e-5)
 
 
 def test_a_model_that_cannot_be_exported_gets_one_sentence(tmp_path: Path) -> None:

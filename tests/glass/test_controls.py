@@ -111,7 +111,7 @@ def headlines(make: Callable[[str, int], Study], count: int) -> list[tuple[str, 
     """The structural findings of a number of networks, alternating between tasks."""
     tasks = list(TASKS)
     made = ((tasks[number % len(tasks)], 1 + number) for number in range(count))
-    return [(*each, found.sentence) for each in made for found in structural(make(*each))]
+    return [(*each, finding.sentence) for each in made for finding in structural(make(*each))]
 
 
 def unread_direction(layer: gg.LSTM, head: torch.nn.Linear) -> str:
@@ -163,21 +163,21 @@ def planted(plant: Any, seed: int) -> tuple[str, list[str]]:
 
 @pytest.mark.parametrize("plant", PLANTED)
 def test_planted_structure_is_found(plant: Any) -> None:
-    sentence, found = planted(plant, 0)
-    assert any(each.startswith(sentence) for each in found), found
+    sentence, sentences = planted(plant, 0)
+    assert any(each.startswith(sentence) for each in sentences), sentences
 
 
 @pytest.mark.matrix
 @pytest.mark.parametrize("plant", PLANTED)
 def test_planted_structure_is_found_in_nineteen_of_twenty_networks(plant: Any) -> None:
-    found = [planted(plant, seed) for seed in range(20)]
-    assert sum(any(each.startswith(sentence) for each in said) for sentence, said in found) >= 19
+    networks = [planted(plant, seed) for seed in range(20)]
+    assert sum(any(each.startswith(sentence) for each in said) for sentence, said in networks) >= 19
 
 
 @pytest.mark.matrix
 def test_overfitting_is_found_in_nineteen_of_twenty_trainings(tmp_path: Path) -> None:
     """Networks that memorise 32 sentences with random labels."""
-    found = 0
+    detections = 0
     for seed in range(20):
         kind = task_class("classification")
         options = {"hidden_size": 32, "epochs": 30, "threads": 1, "seed": seed, "dropout": 0.0, "learning_rate": 0.02}
@@ -185,5 +185,5 @@ def test_overfitting_is_found_in_nineteen_of_twenty_trainings(tmp_path: Path) ->
         data, folder = split("classification", seed), tmp_path / str(seed)
         task.fit(data, run=folder)
         made = study(task, [Excerpt(each, 0, STEPS) for each in data.dev], "", folder)
-        found += any(each.rule == "overfitting" for each in findings(made))
-    assert found >= 19
+        detections += any(each.rule == "overfitting" for each in findings(made))
+    assert detections >= 19

@@ -140,11 +140,11 @@ def test_an_lstm_looks_as_in_the_tutorials(drawn):
 
 def test_a_cell_of_ones_own_shows_its_functions_by_name():
     read = flow(Own())
-    found = {item.name: item for item in read.items if item.name}
-    assert found["g"].lines == ("squashed",)
+    by_name = {item.name: item for item in read.items if item.name}
+    assert by_name["g"].lines == ("squashed",)
     before = "(W_ih[f] x + b_ih[f] + W_hh[f] h_prev + b_hh[f]) * gain_f + c_prev * bias"
-    assert found["f"].equation == f"f = sigmoid({before})"
-    assert found["c"].lines == ("clamp -3, 3",)
+    assert by_name["f"].equation == f"f = sigmoid({before})"
+    assert by_name["c"].lines == ("clamp -3, 3",)
     assert "mean" in str(gg.draw(Own()))
 
     class Sorts(gg.Cell):

@@ -289,14 +289,14 @@ def test_ablation_tells_what_is_used_from_what_is_not():
         return (output[..., :2] - x[..., :2]).square().mean()
 
     with gg.engine("reference"):
-        found = gg.ablate(layer, batches, loss, groups=2)
+        changes = gg.ablate(layer, batches, loss, groups=2)
         assert layer.training
         names = {
             f"layer0.{way}{part}" for way in ("forward", "reverse") for part in (".r", ".z", ".n", "", "[0:2]", "[2:4]")
         }
-        assert set(found) == names | {"layer0"}
-        assert all(found[name] == 0 for name in names if name.startswith("layer0.reverse"))
-        assert found["layer0"] == found["layer0.forward"] == pytest.approx(found["layer0.forward[0:2]"]) != 0
+        assert set(changes) == names | {"layer0"}
+        assert all(changes[name] == 0 for name in names if name.startswith("layer0.reverse"))
+        assert changes["layer0"] == changes["layer0.forward"] == pytest.approx(changes["layer0.forward[0:2]"]) != 0
         by_hand, states = 0.0, [layer(x, lengths=lengths)[0].detach() for x, lengths in batches]
         real = torch.arange(L)[:, None] < LENGTHS
         mean = torch.cat([output[real] for output in states]).mean(0)
@@ -305,9 +305,9 @@ def test_ablation_tells_what_is_used_from_what_is_not():
             by_hand += float(
                 (held[..., :2] - x[..., :2]).square().mean() - (output[..., :2] - x[..., :2]).square().mean()
             )
-        assert found["layer0.forward"] == pytest.approx(by_hand / 2, abs=1e-6)
+        assert changes["layer0.forward"] == pytest.approx(by_hand / 2, abs=1e-6)
         late = gg.ablate(layer, batches, loss, groups=[[0, 3]], steps=[-1])
     assert "layer0.forward[0, 3]" in late
-    assert abs(late["layer0.forward"]) < abs(found["layer0.forward"])
-    assert "loss" in repr(found)
-    assert "<td><code>layer0.forward</code></td>" in found._repr_html_()
+    assert abs(late["layer0.forward"]) < abs(changes["layer0.forward"])
+    assert "loss" in repr(changes)
+    assert "<td><code>layer0.forward</code></td>" in changes._repr_html_()

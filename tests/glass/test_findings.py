@@ -88,8 +88,8 @@ def twins(layer: gg.LSTM) -> None:
 def test_planted_structure_is_found(change: Callable[[gg.LSTM], None], sentence: str, fault: bool) -> None:
     made = study(change)
     assert sentence in said(made)
-    (found,) = [each for each in findings(made) if sentence in each.sentence.replace(NARROW, " ")]
-    assert found.fault == fault
+    (finding,) = [each for each in findings(made) if sentence in each.sentence.replace(NARROW, " ")]
+    assert finding.fault == fault
 
 
 @pytest.mark.parametrize(("equal", "is_finding"), [(None, True), (20, False)])
@@ -238,8 +238,8 @@ def caused(causes: list[Cause], lapses: list[Lapse] = []) -> Study:  # noqa: B00
 
 def test_causes_are_compared_with_targets_in_another_order() -> None:
     strong, weak = Cause("layer0.forward", 0.4, 7.25, 0.3, 0.5), Cause("layer0.reverse", 0.2, 0.0, 0.15, 0.25)
-    found = said(caused([Cause("layer0.forward.f", 0.9, 9, 0.8, 1.0), strong, weak]))
-    assert found.splitlines() == [
+    text = said(caused([Cause("layer0.forward.f", 0.9, 9, 0.8, 1.0), strong, weak]))
+    assert text.splitlines() == [
         "Holding layer0.forward at its mean costs 7.2 points of accuracy.",
         "Holding layer0.reverse at its mean costs 0.2 nats per answer.",
     ]
@@ -251,16 +251,16 @@ def test_causes_are_compared_with_targets_in_another_order() -> None:
 
 
 def test_the_stretch_that_matters_most() -> None:
-    def found(lapses: list[Lapse], answers: int = 10) -> str:
+    def sentence_on(lapses: list[Lapse], answers: int = 10) -> str:
         made = caused([], lapses)
         made.passages[0].answers = [PassageAnswer(step, [("1.0", None)], None) for step in range(answers)]
         return said(made)
 
     lapses = [Lapse(0, k, k + 10, 0.05, 0, 0.0, 0.1) for k in range(0, 60, 10)]
-    assert found(lapses) == ""
+    assert sentence_on(lapses) == ""
     lapses[2] = Lapse(0, 20, 30, 0.7, 12, 0.6, 0.8)
-    assert found(lapses) == "Steps 21 to 30 matter most: 12.0 points of accuracy."
-    assert found(lapses, answers=1) == ""  # a single answer shows no spread
+    assert sentence_on(lapses) == "Steps 21 to 30 matter most: 12.0 points of accuracy."
+    assert sentence_on(lapses, answers=1) == ""  # a single answer shows no spread
 
 
 def test_a_direction_that_the_answers_do_not_read() -> None:

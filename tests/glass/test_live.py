@@ -93,8 +93,8 @@ def test_the_page_of_the_documentation_is_current_and_gives_the_numbers_of_pytho
     done = subprocess.run([node(), str(tmp_path / "program.js")], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr[-2000:]
     numbers = np.frombuffer(base64.b64decode(data["weights"]["base64"]), "<f4")
-    for cell, described, found in zip(cells, data["cells"], json.loads(done.stdout), strict=True):
-        for size, values in zip(described["sizes"], found, strict=True):
+    for cell, described, results in zip(cells, data["cells"], json.loads(done.stdout), strict=True):
+        for size, values in zip(described["sizes"], results, strict=True):
             (direction,) = size["levels"][0]["directions"]
             layer = layer_of(cell, direction, numbers)
             with gg.engine("reference"), torch.no_grad(), gg.record(layer) as tape:

@@ -40,10 +40,10 @@ def test_saturation_counts_steps_inside_sequences():
     tape, _ = recorded(layer, torch.randn(L, N, D), lengths=LENGTHS)
     for name, low in (("f", 0.1), ("i", 0.1), ("g", -0.9)):
         values = torch.cat([tape[f"layer0.forward.{name}"][:length, n] for n, length in enumerate(LENGTHS)])
-        found = tape.saturation()[f"layer0.forward.{name}"]
-        assert found.low.tolist() == pytest.approx([float((v < low).sum()) / len(v) for v in values.T])
-        assert found.high.tolist() == pytest.approx([float((v > 0.9).sum()) / len(v) for v in values.T])
-    assert found.high.max() > 0.1
+        fractions = tape.saturation()[f"layer0.forward.{name}"]
+        assert fractions.low.tolist() == pytest.approx([float((v < low).sum()) / len(v) for v in values.T])
+        assert fractions.high.tolist() == pytest.approx([float((v > 0.9).sum()) / len(v) for v in values.T])
+    assert fractions.high.max() > 0.1
 
 
 @pytest.mark.parametrize(
@@ -58,9 +58,9 @@ def test_saturation_counts_steps_inside_sequences():
 )
 def test_half_life_is_that_of_the_forget_gate(make, state, gate):
     tape, _ = recorded(make(), torch.randn(L, N, D), lengths=LENGTHS)
-    found = tape.half_life()
-    assert {name.rsplit(".", 1)[1] for name in found} == {state}
-    for name, value in found.items():
+    half_lives = tape.half_life()
+    assert {name.rsplit(".", 1)[1] for name in half_lives} == {state}
+    for name, value in half_lives.items():
         label = name.rsplit(".", 1)[0]
         f = torch.cat([tape[f"{label}.{gate}"][:length, n] for n, length in enumerate(LENGTHS)])
         torch.testing.assert_close(value, math.log(0.5) / f.double().log().mean(0), rtol=1e-5, atol=1e-6)
@@ -73,28 +73,28 @@ def test_what_a_step_leaves_equals_autograd_unit_by_unit(make):
     x = torch.randn(L, 1, D, dtype=torch.float64)
     tape, output = recorded(layer, x)
     (label, call, number), *_ = tape.parts()
-    found = retentions(call, number)["h"]
-    assert found.direct == (not isinstance(layer, gg.RNN))
+    retention = retentions(call, number)["h"]
+    assert retention.direct == (not isinstance(layer, gg.RNN))
     for t in (1, 4):
         before = output[t - 1].detach()
-        if found.direct:
+        if retention.direct:
             gate = "z" if isinstance(layer, gg.GRU) else "f"
             expected = tape[f"{label}.{gate}"][t, 0]
         else:
             jacobian = torch.autograd.functional.jacobian(lambda h, t=t: layer(x[t : t + 1], h[None])[0][0], before)
             expected = jacobian[0, :, 0].diagonal()
-        torch.testing.assert_close(found.by_step[t, 0], expected, rtol=1e-9, atol=1e-9)
+        torch.testing.assert_close(retention.by_step[t, 0], expected, rtol=1e-9, atol=1e-9)
 
 
 def test_memory_is_the_product_of_what_each_step_leaves():
     tape, _ = recorded(gg.LSTM(D, H), torch.randn(L, N, D), lengths=LENGTHS)
-    found = tape.memory(3)["layer0.forward.c"]
+    memory = tape.memory(3)["layer0.forward.c"]
     f = tape["layer0.forward.f"].double()
-    assert found.steps.tolist() == [0, 1, 2, 3]
+    assert memory.steps.tolist() == [0, 1, 2, 3]
     for k in (1, 2, 3):
         left = [f[t : t + k, n].prod(0) for n, length in enumerate(LENGTHS) for t in range(int(length) - k + 1)]
         every = torch.cat(left)
-        for value, level in ((found.median, 0.5), (found.low, 0.1), (found.high, 0.9)):
+        for value, level in ((memory.median, 0.5), (memory.low, 0.1), (memory.high, 0.9)):
             assert float(value[k]) == pytest.approx(float(every.quantile(level)), rel=1e-6)
 
 
@@ -105,12 +105,12 @@ def test_connectivity_and_flow_equal_plain_autograd(engine):
     with gg.engine(engine):
         tape, output = recorded(layer, x, lengths=LENGTHS)
         targets = torch.stack([output[3, 0, 0], output[1, 1].sum()])
-        found, flow = tape.connectivity(targets), tape.gradient_flow(targets)
+        connectivity, flow = tape.connectivity(targets), tape.gradient_flow(targets)
     for row, pick in enumerate((lambda out: out[3, 0, 0], lambda out: out[1, 1].sum())):
         leaf = x.clone().requires_grad_()
         alone, plain = recorded(layer, leaf, lengths=LENGTHS)
         pick(plain).backward()
-        torch.testing.assert_close(found[row], (leaf.grad * leaf).sum(-1).detach(), atol=1e-6, rtol=1e-5)
+        torch.testing.assert_close(connectivity[row], (leaf.grad * leaf).sum(-1).detach(), atol=1e-6, rtol=1e-5)
         assert flow.keys() == {name for name in alone.grad if name.endswith(("h", "c"))}
         for name, norms in flow.items():
             torch.testing.assert_close(norms[row], alone.grad[name].norm(dim=-1), atol=1e-6, rtol=1e-5)

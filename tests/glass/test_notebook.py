@@ -27,9 +27,9 @@ def test_a_page_of_a_users_own_cell(tmp_path: Path) -> None:
     assert "return f * s.h + (1 - f) * torch.tanh(a.n)" in text
     assert 'class="gg-diagram"' in text
     assert "Gradient flow" in text
-    found = re.search(r'id="data">(.*?)</script>', text, re.DOTALL)
-    assert found is not None
-    data = json.loads(found[1])
+    script = re.search(r'id="data">(.*?)</script>', text, re.DOTALL)
+    assert script is not None
+    data = json.loads(script[1])
     values = array(data["parts"][2]["values"]["f"]).reshape(13, 5)
     expected = torch.cat([tape["layer1.forward.f"][:9, 0], tape["layer1.forward.f"][:4, 1]])
     np.testing.assert_allclose(values, expected, atol=1e-6)

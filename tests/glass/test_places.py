@@ -29,7 +29,7 @@ console.log(JSON.stringify({ units, found: nearestPlaces(source, pattern([1, 4, 
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def result(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The results of the script, with the index of the same sequences and a sequence with marked steps."""
     sequences = [noise(k, length, 6).float() for k, length in enumerate(LENGTHS)]
     marked = noise(9, 30, 6).float()
@@ -50,22 +50,22 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return {"index": index, "marked": marked, **json.loads(done.stdout)}
 
 
-def test_it_finds_the_places_of_the_command(found: dict[str, Any]) -> None:
+def test_it_finds_the_places_of_the_command(result: dict[str, Any]) -> None:
     """The index has 8 bits and the page 4, so places with nearly equal distances may be in another order."""
-    truth = gg.dynamics.search(found["index"], NAME, found["marked"][10:14], [1, 4, 5], matches=6)
-    here = found["found"]
+    truth = gg.dynamics.search(result["index"], NAME, result["marked"][10:14], [1, 4, 5], matches=6)
+    here = result["found"]
     assert [each["distance"] for each in here] == pytest.approx([each.distance for each in truth], abs=0.05)
     assert {(each["sequence"], each["start"]) for each in here[:3]} <= {(m.sequence, m.start) for m in truth}
     assert [each["closer"] for each in here] == pytest.approx([each.closer for each in truth], abs=0.03)
     starts = np.array([[each["sequence"], each["start"]] for each in here])
     assert all(s + 4 <= LENGTHS[k] for k, s in starts)
     # Windows over the marked steps are left out where these are among the places.
-    assert all(each["sequence"] > 0 for each in found["own"])
+    assert all(each["sequence"] > 0 for each in result["own"])
 
 
-def test_it_chooses_the_units_of_the_command(found: dict[str, Any]) -> None:
-    assert sorted(found["units"]) == sorted(found["index"].active(NAME, found["marked"], 10, 14))
-    assert {2, 3} <= set(found["units"])
+def test_it_chooses_the_units_of_the_command(result: dict[str, Any]) -> None:
+    assert sorted(result["units"]) == sorted(result["index"].active(NAME, result["marked"], 10, 14))
+    assert {2, 3} <= set(result["units"])
 
 
 def test_states_have_4_bits() -> None:

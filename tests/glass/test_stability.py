@@ -42,9 +42,9 @@ def study(layer: gg.Recurrent, plant: Callable[[gg.Recurrent], None] = lambda la
 
 
 def measured(tape: Recorded) -> list[Direction]:
-    found = directions(tape, "encoder", brief=True)
-    assert add_dynamics(found, tape, "encoder") == ""
-    return found
+    parts = directions(tape, "encoder", brief=True)
+    assert add_dynamics(parts, tape, "encoder") == ""
+    return parts
 
 
 def said(made: Study) -> list[str]:
@@ -111,10 +111,10 @@ def test_reasons_for_no_dynamics() -> None:
 def reason(layer: gg.Recurrent, length: int) -> str:
     with gg.engine("reference"), gg.record(torch.nn.ModuleDict({"encoder": layer})) as tape:
         layer(noise(1, length, 2, 3).float())
-    found = directions(tape, "encoder", brief=True)
-    why = add_dynamics(found, tape, "encoder")
-    assert found[0].dynamics is None
-    assert stability(Study("", "", [Passage([""] * length)] * 2, found)).body == ""
+    parts = directions(tape, "encoder", brief=True)
+    why = add_dynamics(parts, tape, "encoder")
+    assert parts[0].dynamics is None
+    assert stability(Study("", "", [Passage([""] * length)] * 2, parts)).body == ""
     return why
 
 
@@ -127,8 +127,8 @@ def test_windows_of_ragged_sequences_leave_out_padding() -> None:
             steps[length:, row] = padding
         with gg.engine("reference"), gg.record(torch.nn.ModuleDict({"encoder": layer})) as tape:
             layer(steps, lengths=lengths)
-        (found,) = measured(tape)
-        return torch.as_tensor(found.dynamics.survival)
+        (part,) = measured(tape)
+        return torch.as_tensor(part.dynamics.survival)
 
     assert survival(0.0).shape == (10, 6)
     assert torch.equal(survival(0.0), survival(100.0))

@@ -37,9 +37,9 @@ def test_a_step_is_torchs_step_bit_for_bit_and_says_so(kind, options):
         assert choice.reasons["cpu"] == one_row.REASON
         expected = _call(theirs, x, given)
         for _ in range(3):
-            found = _call(ours, x, given)
-            assert all(map(torch.equal, expected, found))
-    for values in (expected, found):
+            results = _call(ours, x, given)
+            assert all(map(torch.equal, expected, results))
+    for values in (expected, results):
         sum(v.square().sum() for v in values).backward()
     for one, other in zip(theirs.parameters(), ours.parameters(), strict=True):
         assert torch.allclose(one.grad, other.grad, rtol=1e-4, atol=1e-5)

@@ -15,14 +15,14 @@ def test_gradients_of_each_sequence(batch_first: bool) -> None:
     layer = gg.LSTM(3, 4, batch_first=batch_first, dtype=torch.float64)
     x, d = torch.randn(2, 5, 6, 4, dtype=torch.float64).unbind()
     x = x[..., :3]
-    found = per_sample_gradients(layer, [x], d)
-    assert found.keys() == {*layer.parameters()}
+    gradients = per_sample_gradients(layer, [x], d)
+    assert gradients.keys() == {*layer.parameters()}
     for k in range(5):
         row = x[k : k + 1] if batch_first else x[k : k + 1].transpose(0, 1)
         output = layer(row)[0]
-        own = torch.autograd.grad(output, list(found), (d[k : k + 1] if batch_first else d[k, :, None]))
-        for weight, wanted in zip(found, own, strict=True):
-            torch.testing.assert_close(found[weight][k], wanted, rtol=1e-10, atol=1e-12)
+        own = torch.autograd.grad(output, list(gradients), (d[k : k + 1] if batch_first else d[k, :, None]))
+        for weight, wanted in zip(gradients, own, strict=True):
+            torch.testing.assert_close(gradients[weight][k], wanted, rtol=1e-10, atol=1e-12)
 
 
 def test_random_layers_are_refused() -> None:
@@ -42,5 +42,5 @@ def test_opacus_computes_the_gradients_of_separate_passes() -> None:
     samples = {name: weight.grad_sample for name, weight in model[0].named_parameters()}
     for k in range(5):
         own = torch.autograd.grad(model[0](x[k : k + 1])[0].sum(), [*model[0].parameters()])
-        for found, wanted in zip(samples.values(), own, strict=True):
-            torch.testing.assert_close(found[k], wanted, rtol=1e-5, atol=1e-6)
+        for sample, wanted in zip(samples.values(), own, strict=True):
+            torch.testing.assert_close(sample[k], wanted, rtol=1e-5, atol=1e-6)

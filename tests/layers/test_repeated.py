@@ -31,14 +31,14 @@ def flat(result):
 def call(layer, x, hx=None, learns=True, **more):
     torch.manual_seed(0)
     with torch.set_grad_enabled(learns):
-        found = flat(layer(x, hx, **more))
+        results = flat(layer(x, hx, **more))
         if learns:
-            loss = sum((v.sin() * (k + 1)).sum() for k, v in enumerate(found))
+            loss = sum((v.sin() * (k + 1)).sum() for k, v in enumerate(results))
             states = [v for v in (hx, more.get("restart")) if v is not None]
             states = [v for state in states for v in (state if isinstance(state, tuple) else [state])]
             leaves = [v for v in (x, *states, *layer.parameters()) if v.requires_grad]
-            found += torch.autograd.grad(loss, leaves)
-    return [v.detach().clone() for v in found]
+            results += torch.autograd.grad(loss, leaves)
+    return [v.detach().clone() for v in results]
 
 
 def prepared(layer):
@@ -46,9 +46,9 @@ def prepared(layer):
     return [] if known is None else [c for c in known.calls.values() if c is not None]
 
 
-def same(found, expected):
-    assert len(found) == len(expected)
-    for one, other in zip(found, expected, strict=True):
+def same(results, expected):
+    assert len(results) == len(expected)
+    for one, other in zip(results, expected, strict=True):
         assert torch.equal(one, other)
 
 
@@ -151,7 +151,7 @@ def test_prepared_calls_under_autocast_give_the_same_bits(name, result):
     mask = noise(9, 15, 3) > 1
     for data in (x, x.detach().to(result).requires_grad_()):
         for hx, resets in ((None, None), (initial, None), (initial, mask)):
-            layer._repeated, found = repeated.Repeated(), []
+            layer._repeated, results = repeated.Repeated(), []
             for _ in range(4):
                 with torch.autocast("cpu", torch.bfloat16 if kept is torch.float64 else result):
                     values = flat(layer(data, hx, resets=resets))
@@ -161,11 +161,11 @@ def test_prepared_calls_under_autocast_give_the_same_bits(name, result):
                 dd = torch.autograd.grad(second, [data, *leaves], allow_unused=True)
                 assert {v.dtype for v in values} == {result}
                 assert all(v is None or v.dtype is of.dtype for v, of in zip(d, [data, *leaves], strict=True))
-                found.append([[v.detach() for v in each if v is not None] for each in ((*values, *d), dd)])
+                results.append([[v.detach() for v in each if v is not None] for each in ((*values, *d), dd)])
             assert len(prepared(layer)) == 1
-            for again, second in found[1:]:
-                same(again, found[0][0])
-                for one, other in zip(second, found[0][1], strict=True):  # by the reference, of data rounded or not
+            for again, second in results[1:]:
+                same(again, results[0][0])
+                for one, other in zip(second, results[0][1], strict=True):  # by the reference, of data rounded or not
                     torch.testing.assert_close(one, other, rtol=0.02, atol=0.02 * float(other.abs().max()))
 
 
@@ -194,18 +194,18 @@ def test_whatever_changes_between_two_calls_counts():
     }
     layer.eval()
     for _ in range(3):
-        found = call(layer, x, learns=False)
+        results = call(layer, x, learns=False)
     assert prepared(layer)
     for name, change in changes.items():
-        before = found
+        before = results
         change()
         for _ in range(3):
-            found = call(layer, x, learns=False)
+            results = call(layer, x, learns=False)
             with gg.engine("reference"), torch.no_grad():
                 expected = flat(layer(x))
-            for one, other in zip(found, expected, strict=True):
+            for one, other in zip(results, expected, strict=True):
                 torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
-        assert (name == "another cell") == torch.equal(before[0], found[0]), name
+        assert (name == "another cell") == torch.equal(before[0], results[0]), name
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -273,10 +273,10 @@ def test_edits_are_prepared_with_their_numbers():
         with gg.engine("reference"):
             expected = call(layer, x)
         for _ in range(3):
-            found = call(layer, x)
-            same(found, first)
+            results = call(layer, x)
+            same(results, first)
         assert prepared(layer)
-        for one, other in zip(found, expected, strict=True):
+        for one, other in zip(results, expected, strict=True):
             torch.testing.assert_close(one, other)
     for _ in range(3):
         same(call(layer, x), plain)
@@ -329,10 +329,10 @@ def test_prepared_calls_that_show_every_state_and_gate_give_the_same_bits(name):
         values = [*flat((output, final)), *every.values()]
         loss = sum((v.sin() * (k + 1)).sum() for k, v in enumerate(values))
         leaves = [x, *(v for v in (hx if isinstance(hx, tuple) else [hx]) if v is not None), *layer.parameters()]
-        found = [*values, *torch.autograd.grad(loss, leaves), *tape.values(), *tape.grad.values()]
+        results = [*values, *torch.autograd.grad(loss, leaves), *tape.values(), *tape.grad.values()]
         reads = [tape.read(label) for label, _, _ in tape.parts()]
         assert all(each.any() for each in reads)
-        return [v.detach().clone() for v in (*found, *reads)]
+        return [v.detach().clone() for v in (*results, *reads)]
 
     for state, more in ((None, {}), (hx, {}), (hx, {"resets": mask}), (None, {"resets": mask, "restart": hx})):
         before = len(prepared(layer))
@@ -409,16 +409,17 @@ def test_a_copy_remembers_nothing_and_threads_share_what_is_remembered():
     for other in (copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))):
         assert not prepared(other)
         same(call(other, x, learns=False), expected)
-    found = []
+    results = []
     threads = [
-        threading.Thread(target=lambda: found.extend(call(layer, x, learns=False) for _ in range(50))) for _ in range(4)
+        threading.Thread(target=lambda: results.extend(call(layer, x, learns=False) for _ in range(50)))
+        for _ in range(4)
     ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(found) == 200
-    for each in found:
+    assert len(results) == 200
+    for each in results:
         same(each, expected)
 
 
@@ -449,8 +450,8 @@ def test_prepared_calls_with_lengths(name, lengths):
                 expected = call(layer, x, states, learns, lengths=lengths)
             for _ in range(3):
                 before = len(prepared(layer))
-                for found, other in zip(call(layer, x, states, learns, lengths=lengths), expected, strict=True):
-                    torch.testing.assert_close(found, other, rtol=1e-4, atol=1e-5)
+                for result, other in zip(call(layer, x, states, learns, lengths=lengths), expected, strict=True):
+                    torch.testing.assert_close(result, other, rtol=1e-4, atol=1e-5)
             assert len(prepared(layer)) == before > 0
     with pytest.raises(gg.ShapeError, match="lengths must be between 0 and L = 9"):
         layer(x, lengths=[1, 2, 10, 3])
@@ -467,9 +468,9 @@ def test_gradients_of_gradients_with_lengths():
     with gg.engine("reference"):
         expected = second()
     for _ in range(3):
-        found = second()
+        results = second()
     assert prepared(layer)
-    for ours, theirs in zip(found, expected, strict=True):
+    for ours, theirs in zip(results, expected, strict=True):
         torch.testing.assert_close(ours, theirs)
 
 
@@ -512,12 +513,12 @@ def packed_call(layer, x, hx, lengths, learns):
     with torch.set_grad_enabled(learns):
         output, final = layer(packed, hx)
         assert torch.equal(output.batch_sizes, packed.batch_sizes)
-        found = [output.data, *(final if isinstance(final, tuple) else (final,))]
+        results = [output.data, *(final if isinstance(final, tuple) else (final,))]
         if learns:
-            loss = sum((v.sin() * (k + 1)).sum() for k, v in enumerate(found))
+            loss = sum((v.sin() * (k + 1)).sum() for k, v in enumerate(results))
             states = [] if hx is None else [*hx] if isinstance(hx, tuple) else [hx]
-            found += torch.autograd.grad(loss, [v for v in (x, *states, *layer.parameters()) if v.requires_grad])
-    return [v.detach().clone() for v in found]
+            results += torch.autograd.grad(loss, [v for v in (x, *states, *layer.parameters()) if v.requires_grad])
+    return [v.detach().clone() for v in results]
 
 
 @pytest.mark.parametrize("name", PACKED)
@@ -537,14 +538,14 @@ def test_packed_sequences_are_prepared_for_any_number_of_steps(name, learns):
             for _ in range(2):
                 same(packed_call(layer, x, hx, lengths, learns), expected)
             other = noise(5, 5, 4, 6).to(dtype).requires_grad_(learns)  # a batch of another length, the same signature
-            found = packed_call(layer, other, hx, [5, 5, 3, 2], learns)
+            results = packed_call(layer, other, hx, [5, 5, 3, 2], learns)
             assert len(prepared(layer)) == 1
             with gg.engine("reference"):
-                near(found, packed_call(layer, other, hx, [5, 5, 3, 2], learns))
+                near(results, packed_call(layer, other, hx, [5, 5, 3, 2], learns))
 
 
-def near(found, expected):
-    for one, other in zip(found, expected, strict=True):
+def near(results, expected):
+    for one, other in zip(results, expected, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
 
 

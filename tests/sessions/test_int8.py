@@ -102,12 +102,12 @@ def test_matrices_can_stay_in_float32():
 
 def test_compare_prints_gates_and_states(capsys):
     model, x = nn.Sequential(made("lstm")), noise(1, 6, 2, 20).float()
-    found = gg.freeze(model, "int8").compare(x)
-    names = [row.name for row in found.rows]
+    comparison = gg.freeze(model, "int8").compare(x)
+    names = [row.name for row in comparison.rows]
     assert len(names) == 4 * 6
     assert names[:5] == [f"0.layer0.forward.{gate}" for gate in "ifgoh"]
-    assert all(0 < row.relative < 0.05 and 0 < row.largest < 0.1 for row in found.rows)
-    assert capsys.readouterr().out == f"{found}\n"
+    assert all(0 < row.relative < 0.05 and 0 < row.largest < 0.1 for row in comparison.rows)
+    assert capsys.readouterr().out == f"{comparison}\n"
     assert all(row.largest == 0 for row in gg.freeze(model).compare(x).rows)
 
 

@@ -45,19 +45,19 @@ def made(kind: str, scale: float = 1.0, **options) -> gg.Recurrent:
 
 def flat(result) -> dict[str, Tensor]:
     """All tensors of a call's result."""
-    found: dict[str, Tensor] = {}
+    tensors: dict[str, Tensor] = {}
 
     def take(value, name):
         if isinstance(value, Tensor):
-            found[name] = value.detach()
+            tensors[name] = value.detach()
         elif isinstance(value, dict):
-            found.update({k: v.detach() for k, v in value.items()})
+            tensors.update({k: v.detach() for k, v in value.items()})
         else:
             for k, each in enumerate(value):
                 take(each, f"{name}.{k}")
 
     take(result, "result")
-    return found
+    return tensors
 
 
 @pytest.mark.parametrize("kind", LAYERS)

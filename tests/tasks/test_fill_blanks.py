@@ -130,12 +130,13 @@ def test_predicts_lines_and_texts(filler: FillBlanks) -> None:
 
 def test_scores_by_hand(filler: FillBlanks) -> None:
     text = "salt and pepper, bread"
-    found = filler.predict([Text(text)])[0]
+    candidates = filler.predict([Text(text)])[0]
     chances = [
-        {each.text: each.probability for each in place}.get(unit, 0) for place, unit in zip(found, text, strict=True)
+        {each.text: each.probability for each in place}.get(unit, 0)
+        for place, unit in zip(candidates, text, strict=True)
     ]
     assert filler.evaluate([Text(text)])["nats"] == pytest.approx(-np.log(chances).mean(), rel=1e-3)
-    hits = [place[0].text == unit for place, unit in zip(found, text, strict=True)]
+    hits = [place[0].text == unit for place, unit in zip(candidates, text, strict=True)]
     assert filler.evaluate([Text(text)])["accuracy"] == pytest.approx(np.mean(hits))
 
 

@@ -134,10 +134,10 @@ def test_what_segments_share_is_computed_once(cell: str, monkeypatch: pytest.Mon
     ours.double()
     monkeypatch.setattr(networks, "_CHUNK", 3 * 3 * 10)  # three rows of three segments of ten units
     with gg.engine("reference"), FlopCounterMode(display=False) as shared:
-        found = measured()
+        counts = measured()
     monkeypatch.setattr(ours, "_in_chunks", ours._one_by_one)
     with gg.engine("reference"), FlopCounterMode(display=False) as alone:
-        torch.testing.assert_close(found, measured(), rtol=1e-9, atol=1e-11)
+        torch.testing.assert_close(counts, measured(), rtol=1e-9, atol=1e-11)
     assert shared.get_total_flops() < alone.get_total_flops()
 
 

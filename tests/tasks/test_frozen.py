@@ -59,9 +59,9 @@ def test_every_method_of_inference_uses_a_session(
 ) -> None:
     task, examples = trained(name, **options), SPLITS[name].train
     encoded, frozen = task.encoded(examples), task.frozen()
-    found = [each for output, *_ in frozen.outputs(encoded) for each in tensors(output)]
+    outputs = [each for output, *_ in frozen.outputs(encoded) for each in tensors(output)]
     wanted = [each for output, *_ in task.outputs(encoded) for each in tensors(output)]
-    for value, truth in zip(found, wanted, strict=True):
+    for value, truth in zip(outputs, wanted, strict=True):
         torch.testing.assert_close(value, truth, rtol=1e-6, atol=1e-6)
     assert frozen.frozen() is frozen
     assert task.network is not frozen.network

@@ -68,18 +68,18 @@ def classification(task: Any, folder: Path, examples: Sequence[Any], load: Runti
     model = load(folder / "model.onnx")
     for example in examples:
         units = task.encode(example)["units"]
-        found = model(units=units[None], lengths=np.array([len(units)]))
+        outputs = model(units=units[None], lengths=np.array([len(units)]))
         (answer,) = task.predict([example])
-        np.testing.assert_allclose(found[0][0], list(answer.probabilities.values()), atol=1e-5)
-        np.testing.assert_allclose(found[1][0], answer.attention, atol=1e-5)
+        np.testing.assert_allclose(outputs[0][0], list(answer.probabilities.values()), atol=1e-5)
+        np.testing.assert_allclose(outputs[1][0], answer.attention, atol=1e-5)
 
 
 def regression(task: Any, folder: Path, examples: Sequence[Any], load: Runtime) -> None:
     model = load(folder / "model.onnx")
     for example in examples:
         given = {"series": example.content[None].astype(np.float32), "lengths": np.array([len(example.content)])}
-        (found,) = model(**given)
-        np.testing.assert_allclose(found[0], task.predict([example])[0], rtol=1e-4, atol=1e-5)
+        (numbers,) = model(**given)
+        np.testing.assert_allclose(numbers[0], task.predict([example])[0], rtol=1e-4, atol=1e-5)
 
 
 def language_model(task: Any, folder: Path, examples: Sequence[Any], load: Runtime) -> None:
@@ -101,8 +101,8 @@ def fill_blanks(task: Any, folder: Path, examples: Sequence[Any], load: Runtime)
     after = known.encode(text[3:])
     beside = {}
     if layer.bidirectional:
-        (found,) = load(folder / "model-after.onnx")(units=after[None], lengths=np.array([len(after)]))
-        beside = {"after": found}
+        (state_after,) = load(folder / "model-after.onnx")(units=after[None], lengths=np.array([len(after)]))
+        beside = {"after": state_after}
     before = load(folder / ("model-before.onnx" if layer.bidirectional else "model.onnx"))
     units, length, states, total = np.zeros((1, 1), np.int64), np.array([0]), zeros(task, layer), 0.0
     for left, number in zip((2, 1), known.encode(best.text), strict=True):
@@ -146,9 +146,9 @@ def translation(task: Any, folder: Path, examples: Sequence[Any], load: Runtime)
             written.append(symbols[before - FIRST])
             states = fed_back(layer, rest[:count])
             look = dict(zip(look, rest[count:], strict=True))
-        (found,) = task.predict([example])[0]
-        assert found.text == task.joined(written, 1)
-        np.testing.assert_allclose(np.exp(total), found.probability, rtol=1e-3)
+        (hypothesis,) = task.predict([example])[0]
+        assert hypothesis.text == task.joined(written, 1)
+        np.testing.assert_allclose(np.exp(total), hypothesis.probability, rtol=1e-3)
 
 
 def forecasting(task: Any, folder: Path, examples: Sequence[Any], load: Runtime) -> None:

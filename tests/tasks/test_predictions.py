@@ -22,11 +22,11 @@ TINY = {"hidden_size": 4, "embedding_size": 4, "epochs": 1, "threads": 1}
 def located(record: Any) -> list[dict[str, Any]]:
     """Every object with offsets in a record."""
     if isinstance(record, list):
-        return [found for each in record for found in located(each)]
+        return [each_located for each in record for each_located in located(each)]
     if not isinstance(record, dict):
         return []
     own = [record] if "start" in record else []
-    return own + [found for each in record.values() for found in located(each)]
+    return own + [each_located for each in record.values() for each_located in located(each)]
 
 
 @pytest.mark.parametrize("name", TASKS)

@@ -140,11 +140,11 @@ def printed(task: Task[Any, Any, Any], file: Path, folder: Path, *flags: str, **
     return expected, done.stdout.decode()
 
 
-def check(expected: str, found: str) -> None:
+def check(expected: str, printed: str) -> None:
     """Compare texts, whose numbers may differ in their last digit."""
     number = re.compile(r"-?\d+\.\d+(?:e-?\d+)?")
-    assert number.sub("0", found) == number.sub("0", expected)
-    for ours, theirs in zip(number.findall(found), number.findall(expected), strict=True):
+    assert number.sub("0", printed) == number.sub("0", expected)
+    for ours, theirs in zip(number.findall(printed), number.findall(expected), strict=True):
         assert float(ours) == pytest.approx(float(theirs), rel=2e-4, abs=2e-4)
 
 

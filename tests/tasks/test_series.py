@@ -46,9 +46,9 @@ def test_all_forms_of_a_table_hold_the_same_series(
     monkeypatch.setattr(mapped, "LARGE", 10 if large else 2**26)
     monkeypatch.setenv("GLASSGATE_CACHE", str(tmp_path / "cache"))
     (tmp_path / "cache").mkdir()
-    found = read_series(csv(tmp_path / "wide.csv", wide()))
-    assert content(found)[1] == ("b", "2024-02-28T00:00:00.000000", "1 hour", [10.5 * k for k in range(30)])
-    assert bool(found[0].on_disk) == large
+    series = read_series(csv(tmp_path / "wide.csv", wide()))
+    assert content(series)[1] == ("b", "2024-02-28T00:00:00.000000", "1 hour", [10.5 * k for k in range(30)])
+    assert bool(series[0].on_disk) == large
     parquet.write_table(pa.table(long()), tmp_path / "long.parquet")
     others: list[Any] = [
         csv(tmp_path / "long.csv", long()),
@@ -58,7 +58,7 @@ def test_all_forms_of_a_table_hold_the_same_series(
         pa.table(wide()),
     ]
     for each in others:
-        assert content(read_series(each)) == content(found), each
+        assert content(read_series(each)) == content(series), each
     part = read_series(others[0])[1].part(20, 25)
     assert str(part.start) == "2024-02-28T20:00:00.000000"
     assert part.values[:].tolist() == [210.0, 220.5, 231.0, 241.5, 252.0]
@@ -68,17 +68,17 @@ def test_frames_of_pandas() -> None:
     pandas = pytest.importorskip("pandas")
     times = pandas.date_range("2024-01-31", periods=30, freq="ME")
     frame = pandas.DataFrame({"unique_id": "shop", "ds": times, "y": range(30)})
-    (found,) = read_series(frame)
-    assert (found.name, str(found.frequency), found.frequency.season) == ("shop", "1 month", 12)
-    assert found.times(29, 32).astype("datetime64[D]").astype(str).tolist() == [
+    (series,) = read_series(frame)
+    assert (series.name, str(series.frequency), series.frequency.season) == ("shop", "1 month", 12)
+    assert series.times(29, 32).astype("datetime64[D]").astype(str).tolist() == [
         "2026-06-30",
         "2026-07-31",
         "2026-08-31",
     ]
     indexed = frame.set_index("ds")[["y"]]
     for each in (indexed, indexed.to_period("M").rename_axis("ds")):
-        assert read_series(each)[0].values[:].tolist() == found.values[:].tolist()
-    assert content(read_series(frame.set_index(["unique_id", "ds"]))) == content([found])
+        assert read_series(each)[0].values[:].tolist() == series.values[:].tolist()
+    assert content(read_series(frame.set_index(["unique_id", "ds"]))) == content([series])
     (numbered,) = read_series(frame[["y"]].set_axis(pandas.RangeIndex(100, 160, 2)))
     assert numbered.times(29, 32).tolist() == [158, 160, 162]
 
@@ -96,9 +96,9 @@ def test_frames_of_pandas() -> None:
     ],
 )  # fmt: skip
 def test_frequencies_are_found_out(stamps: list[str], said: str, after: str, tmp_path: Path) -> None:
-    (found,) = read_series(csv(tmp_path / "a.csv", {"time": stamps, "value": [1, 2, 4, 8]}))
-    assert str(found.frequency) == said
-    assert found.frequency.text(found.times(4, 5)[0]) == after
+    (series,) = read_series(csv(tmp_path / "a.csv", {"time": stamps, "value": [1, 2, 4, 8]}))
+    assert str(series.frequency) == said
+    assert series.frequency.text(series.times(4, 5)[0]) == after
 
 
 def broken(path: Path, line: int, text: str) -> Path:
@@ -154,18 +154,18 @@ def test_gaps_take_the_value_before_and_never_one_that_comes_later(tmp_path: Pat
     columns["a"] = ["", 1, "", 3, 4, 5, "", ""]
     for name in columns:
         del columns[name][4]
-    found = read_series(csv(tmp_path / "a.csv", columns), Schema(missing="last"))
-    assert found[0].values[:].tolist() == [1, 1, 3, 3, 5]
-    assert str(found[0].start) == "2024-02-28T01:00:00.000000"
-    assert found[1].values[:].tolist() == [0, 10.5, 21, 31.5, 31.5, 52.5, 63, 73.5]
+    series = read_series(csv(tmp_path / "a.csv", columns), Schema(missing="last"))
+    assert series[0].values[:].tolist() == [1, 1, 3, 3, 5]
+    assert str(series[0].start) == "2024-02-28T01:00:00.000000"
+    assert series[1].values[:].tolist() == [0, 10.5, 21, 31.5, 31.5, 52.5, 63, 73.5]
 
 
 def test_covariates_ahead_are_in_rows_without_a_target(tmp_path: Path) -> None:
     columns = wide(10) | {"holiday": [0] * 9 + [1], "town": ["Ulm"] * 10}
     columns["a"][7:] = ["", "", ""]
     layout = Schema(("a",), known=("holiday",), static=("town",))
-    (found,) = read_series(csv(tmp_path / "a.csv", columns), layout)
-    assert (len(found), found.ahead, found.static) == (7, 3, ("Ulm",))
-    assert found.known[0][:].tolist() == [0.0] * 9 + [1.0]
-    assert found.part(2, 7).ahead == 3
-    assert np.isnan(found.values[:]).sum() == 0
+    (series,) = read_series(csv(tmp_path / "a.csv", columns), layout)
+    assert (len(series), series.ahead, series.static) == (7, 3, ("Ulm",))
+    assert series.known[0][:].tolist() == [0.0] * 9 + [1.0]
+    assert series.part(2, 7).ahead == 3
+    assert np.isnan(series.values[:]).sum() == 0

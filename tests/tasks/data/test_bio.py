@@ -14,16 +14,16 @@ LABELS = ["B-PER", "O", "I-PER", "B-LOC", "I-LOC"]
 
 def entities(labels: list[str]) -> set[tuple[int, int, str]]:
     """First unit, last unit and type, by conlleval's rules for the start and the end of a chunk, in its own words."""
-    found, start, before = set(), 0, "O"
+    spans, start, before = set(), 0, "O"
     for place, label in enumerate([*labels, "O"]):
         ends = before[0] in "BI" and (label[0] in "BO" or before[1:] != label[1:])
         starts = label[0] == "B" or (label[0] == "I" and (before == "O" or before[1:] != label[1:]))
         if ends:
-            found.add((start, place - 1, before[2:]))
+            spans.add((start, place - 1, before[2:]))
         if starts:
             start = place
         before = label
-    return found
+    return spans
 
 
 def scored(pairs: list[tuple[list[str], list[str]]]) -> dict[str, float]:
@@ -58,11 +58,11 @@ def scored(pairs: list[tuple[list[str], list[str]]]) -> dict[str, float]:
     ],
 )
 def test_counts_of_conlleval(said: str, right: str, counts: tuple[int, int, int]) -> None:
-    hits, found, wanted = counts
+    hits, predicted, wanted = counts
     assert scored([(said.split(), right.split())]) == {
-        "precision": hits / found if found else 0,
+        "precision": hits / predicted if predicted else 0,
         "recall": hits / wanted if wanted else 0,
-        "f1": 2 * hits / (found + wanted) if found + wanted else 0,
+        "f1": 2 * hits / (predicted + wanted) if predicted + wanted else 0,
     }
 
 
@@ -72,8 +72,8 @@ def test_random_paths() -> None:
     pairs = [(said, every[place]) for said, place in zip(every, order, strict=True) if len(said) == len(every[place])]
     assert len(pairs) > 50
     hits = sum(len(entities(said) & entities(right)) for said, right in pairs)
-    found, wanted = (sum(len(entities(pair[side])) for pair in pairs) for side in (0, 1))
-    expected = {"precision": hits / found, "recall": hits / wanted, "f1": 2 * hits / (found + wanted)}
+    predicted, wanted = (sum(len(entities(pair[side])) for pair in pairs) for side in (0, 1))
+    expected = {"precision": hits / predicted, "recall": hits / wanted, "f1": 2 * hits / (predicted + wanted)}
     assert scored(pairs) == pytest.approx(expected)
 
 

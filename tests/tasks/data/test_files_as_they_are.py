@@ -42,10 +42,10 @@ def read(task: str, path: Path, **options: Any) -> tuple[list[Any], str]:
 
 
 def texts(path: Path, **options: Any) -> tuple[list[tuple[str, str]], str]:
-    found, said = read("classification", path, unit="token", **options)
+    examples, said = read("classification", path, unit="token", **options)
     both = [
         (" ".join(each.content) if not isinstance(each.content, str) else each.content.strip(), each.label)
-        for each in found
+        for each in examples
     ]
     return both, said
 
@@ -64,8 +64,8 @@ def texts(path: Path, **options: Any) -> tuple[list[tuple[str, str]], str]:
 def test_encodings(text: str, encoding: str, reported: str, tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes(text.encode(encoding))
-    found, said = read("language-model", path)
-    assert "".join(found[0].units) == text
+    examples, said = read("language-model", path)
+    assert "".join(examples[0].units) == text
     assert said == f"{path}: text, encoding {reported}"
 
 
@@ -101,8 +101,8 @@ def write(folder: Path, kind: str) -> Path:
 @pytest.mark.parametrize("kind", ["json", "xlsx", "folder", "fasttext.txt", "csv.zip", "tsv"])
 def test_texts_and_labels(kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = write(tmp_path, kind)
-    found, said = texts(path)
-    assert sorted(found) == sorted(ROWS)
+    examples, said = texts(path)
+    assert sorted(examples) == sorted(ROWS)
     assert said.endswith("; 4 texts, 2 labels")
     assert detect_task(str(path)) == "classification"
     assert main(["look", str(path)]) == 0
@@ -129,8 +129,8 @@ def test_missing_texts_are_dropped_and_counted(tmp_path: Path) -> None:
         DataError, match=r"a\.csv:3: the text is empty; remove the row, give it a text, or choose --miss"
     ):
         texts(path)
-    found, said = texts(path, missing="drop")
-    assert found == [("fine", "good"), ("foul", "bad")]
+    examples, said = texts(path, missing="drop")
+    assert examples == [("fine", "good"), ("foul", "bad")]
     assert said.endswith("2 rows without text or label dropped")
     (tmp_path / "a.jsonl").write_text('{"text": null, "label": "a"}\n{"text": "x", "label": "b"}\n')
     assert texts(tmp_path / "a.jsonl", missing="drop")[0] == [("x", "b")]
@@ -150,8 +150,8 @@ def test_tokens_in_excel_and_in_a_json_array(tmp_path: Path) -> None:
     rows = [{"tokens": ["EU", "runs"], "tags": ["B-ORG", "O"]}, {"tokens": ["no"], "tags": ["O"]}]
     (tmp_path / "a.json").write_text(json.dumps(rows))
     for name in ("a.xlsx", "a.json"):
-        found, _ = read("tagging", tmp_path / name)
-        assert [list(zip(each.units, each.labels, strict=True)) for each in found] == [
+        examples, _ = read("tagging", tmp_path / name)
+        assert [list(zip(each.units, each.labels, strict=True)) for each in examples] == [
             [("EU", "B-ORG"), ("runs", "O")],
             [("no", "O")],
         ]
@@ -168,8 +168,8 @@ def test_notes_without_an_option(tmp_path: Path, capsys: pytest.CaptureFixture[s
     np.savez(tmp_path / "a.npz", train=roll)
     (tmp_path / "a.json").write_text(json.dumps({"train": [[[60], [62, 64]]]}))
     for name in ("a.mat", "a.npy", "a.npz", "a.json"):
-        (found,), _ = read("language-model", tmp_path / name)
-        assert found.steps.shape[1] == 88
+        (examples,), _ = read("language-model", tmp_path / name)
+        assert examples.steps.shape[1] == 88
         assert main(["look", str(tmp_path / name)]) == 0
         assert "88 keys" in capsys.readouterr().out
 
@@ -216,8 +216,8 @@ def test_empty_files_of_a_folder(tmp_path: Path) -> None:
     (folder / "good" / "empty.txt").touch()
     with pytest.raises(DataError, match=r"empty\.txt: the text is empty; remove the file, or choose --missing drop"):
         texts(folder)
-    found, said = texts(folder, missing="drop")
-    assert sorted(found) == sorted(ROWS)
+    examples, said = texts(folder, missing="drop")
+    assert sorted(examples) == sorted(ROWS)
     assert said.endswith("1 row without text or label dropped")
 
 

@@ -31,8 +31,8 @@ class Notes(Progress):
 
 def read(path: Path, **schema: str) -> tuple[Series, str]:
     notes = Notes()
-    (found,) = read_series(path, Schema(**schema), notes)  # type: ignore[arg-type]
-    return found, notes.said[-1]
+    (series,) = read_series(path, Schema(**schema), notes)  # type: ignore[arg-type]
+    return series, notes.said[-1]
 
 
 def table(form: str = "%Y-%m-%d", separator: str = ",", number: str = "{:.1f}") -> str:
@@ -51,15 +51,15 @@ def test_dates_in_any_order(form: str, tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     separator = ";" if "," in form else ","
     path.write_text(table(form, separator))
-    found, _ = read(path)
-    assert (str(found.start)[:10], str(found.frequency), found.values[:].tolist()) == ("2024-01-01", "1 day", VALUES)
+    series, _ = read(path)
+    assert (str(series.start)[:10], str(series.frequency), series.values[:].tolist()) == ("2024-01-01", "1 day", VALUES)
 
 
 def test_dates_that_only_regularity_resolves(tmp_path: Path) -> None:
     months = [f"01/{month:02}/{year}" for year in (2022, 2023) for month in range(1, 13)]
     (tmp_path / "a.csv").write_text("day,load\n" + "".join(f"{each},{k}\n" for k, each in enumerate(months)))
-    found, said = read(tmp_path / "a.csv")
-    assert str(found.frequency) == "1 month"
+    series, said = read(tmp_path / "a.csv")
+    assert str(series.frequency) == "1 month"
     assert "time stamps read as %d/%m/%Y, in which they are regular" in said
 
 
@@ -88,8 +88,8 @@ def test_ambiguous_dates_are_asked_for(tmp_path: Path) -> None:
 def test_decimal_marks(separator: str, numbers: list[str], values: list[float], comma: bool, tmp_path: Path) -> None:
     rows = "".join(f"{day}{separator}{number}\n" for day, number in zip(DAYS, numbers, strict=False))
     (tmp_path / "a.csv").write_text(f"day{separator}load\n{rows}")
-    found, said = read(tmp_path / "a.csv")
-    assert found.values[:].tolist() == values
+    series, said = read(tmp_path / "a.csv")
+    assert series.values[:].tolist() == values
     assert ("decimal commas" in said) is comma
 
 
@@ -108,8 +108,8 @@ def test_an_ambiguous_number_is_asked_for(tmp_path: Path) -> None:
 def test_newest_first(tmp_path: Path) -> None:
     head, *rows = table().splitlines()
     (tmp_path / "a.csv").write_text("\n".join([head, *reversed(rows), ""]))
-    found, said = read(tmp_path / "a.csv")
-    assert found.values[:].tolist() == VALUES
+    series, said = read(tmp_path / "a.csv")
+    assert series.values[:].tolist() == VALUES
     assert "rows with the newest first, sorted by time" in said
 
 
@@ -122,8 +122,8 @@ def test_compressed_in_other_encodings_and_excel(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_bytes(text.encode("cp1252"))
     pd.read_csv(io.StringIO(text), parse_dates=["Tag"]).to_excel(tmp_path / "a.xlsx", index=False)
     for name in ("a.csv.zip", "a.csv.gz", "a.csv.zst", "a.csv", "a.xlsx"):
-        found, said = read(tmp_path / name)
-        assert (found.name, found.values[:].tolist()) == ("Größe", VALUES), name
+        series, said = read(tmp_path / name)
+        assert (series.name, series.values[:].tolist()) == ("Größe", VALUES), name
         assert ("encoding cp1252" in said) is (name == "a.csv")
         assert ("sheet 'Sheet1'" in said) is (name == "a.xlsx")
     with zipfile.ZipFile(tmp_path / "b.zip", "w") as archive:
@@ -137,8 +137,8 @@ def test_compressed_in_other_encodings_and_excel(tmp_path: Path) -> None:
 
 def test_a_month_is_in_its_place_after_a_gap() -> None:
     stamps = pd.to_datetime(["2024-01-31", "2024-02-29", "2024-04-30"])
-    (found,) = read_series(pd.DataFrame({"ds": stamps, "y": [1.0, 2.0, 4.0]}), Schema(missing="last"))
-    assert np.asarray(found.values[:]).tolist() == [1, 2, 2, 4]
+    (series,) = read_series(pd.DataFrame({"ds": stamps, "y": [1.0, 2.0, 4.0]}), Schema(missing="last"))
+    assert np.asarray(series.values[:]).tolist() == [1, 2, 2, 4]
 
 
 def test_messages_about_files_that_are_no_tables(tmp_path: Path) -> None:

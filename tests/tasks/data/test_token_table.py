@@ -26,7 +26,7 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "tokens.csv"
 
 
-def found(path: Path, column: str | None = None) -> list[tuple[tuple[str, ...], tuple[str, ...]]]:
+def tokens_and_labels(path: Path, column: str | None = None) -> list[tuple[tuple[str, ...], tuple[str, ...]]]:
     """Units and labels of each sentence."""
     sentences = read_tokens(path, detect_token_table(path, column))
     return [(tuple(each.units), tuple(each.labels or ())) for each in sentences]
@@ -38,8 +38,8 @@ TAGS = [("O", "O", "B-geo", "O", "O"), ("B-geo", "I-geo")]
 
 def test_the_form_of_kaggle(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file.write_text(KAGGLE)
-    assert found(file) == list(zip(WORDS, TAGS, strict=True))
-    assert found(file, "POS")[1] == (("Hyde", "Park"), ("NNP", "NNP"))
+    assert tokens_and_labels(file) == list(zip(WORDS, TAGS, strict=True))
+    assert tokens_and_labels(file, "POS")[1] == (("Hyde", "Park"), ("NNP", "NNP"))
     assert main(["look", str(file), "--examples", "1"]) == 0
     out = capsys.readouterr().out
     assert "words in column 'Word', labels in 'Tag' (IOB2), sentences by 'Sentence #', separated by commas" in out
@@ -50,13 +50,13 @@ def test_the_form_of_kaggle(file: Path, capsys: pytest.CaptureFixture[str]) -> N
 def test_as_excel_writes_it_with_the_sentence_in_each_row_and_other_marks(file: Path) -> None:
     rows = ["sep=;", "token;sentence_id;ner", *("a;1;I-X", "b;1;I-X", "c;2;O", "d;2;I-X")]
     file.write_bytes("\r\n".join([*rows, ""]).encode("utf-8-sig"))
-    assert found(file) == [(("a", "b"), ("B-X", "I-X")), (("c", "d"), ("O", "B-X"))]
+    assert tokens_and_labels(file) == [(("a", "b"), ("B-X", "I-X")), (("c", "d"), ("O", "B-X"))]
     assert "IOB1, converted to IOB2" in detect_token_table(file).description()
 
 
 def test_empty_rows_between_sentences(file: Path) -> None:
     file.write_text("token,tag\nHe,A\nran,B\n\nShe,A\n,\n,\nIt,A\n")
-    assert [units for units, _ in found(file)] == [("He", "ran"), ("She",), ("It",)]
+    assert [units for units, _ in tokens_and_labels(file)] == [("He", "ran"), ("She",), ("It",)]
 
 
 def test_a_table_of_texts_is_none_of_tokens(file: Path) -> None:
@@ -85,7 +85,7 @@ def test_a_table_of_texts_is_none_of_tokens(file: Path) -> None:
 def test_tables_that_cannot_be_read(file: Path, text: str, said: str) -> None:
     file.write_text(text)
     with pytest.raises(DataError, match=said):
-        found(file)
+        tokens_and_labels(file)
 
 
 @pytest.mark.parametrize("task", ["language-model", "fill-blanks"])

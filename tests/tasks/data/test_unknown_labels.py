@@ -28,11 +28,11 @@ SAID = (
 
 def f1_by_hand(said: Sequence[str], right: Sequence[str]) -> float:
     pairs = list(zip(said, right, strict=True))
-    found = []
+    scores = []
     for label in {*said, *right}:
         hits = sum(one == other == label for one, other in pairs)
-        found.append(2 * hits / (said.count(label) + right.count(label)))
-    return sum(found) / len(found)
+        scores.append(2 * hits / (said.count(label) + right.count(label)))
+    return sum(scores) / len(scores)
 
 
 def test_a_training_goes_on_and_says_so() -> None:
@@ -114,6 +114,6 @@ def test_scores_per_label_are_those_of_torchmetrics() -> None:
     assert sorted(rows) == list("abcdefg")  # the others neither occur nor were predicted
     assert [each["support"] for each in rows.values()] == sorted(supports[:7].tolist(), reverse=True)
     for place, name in enumerate("abcdefg"):
-        found = [float(metric.compute()[place]) for metric in theirs]
-        assert [rows[name][key] for key in ("precision", "recall", "f1")] == pytest.approx(found)
+        scores = [float(metric.compute()[place]) for metric in theirs]
+        assert [rows[name][key] for key in ("precision", "recall", "f1")] == pytest.approx(scores)
         assert rows[name]["support"] == supports[place]

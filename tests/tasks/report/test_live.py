@@ -48,8 +48,8 @@ def read_in_node(
     (folder / "program.js").write_text(program, encoding="utf-8")
     done = subprocess.run([node(), str(folder / "program.js")], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr[-3000:]
-    found: list[Any] = json.loads(done.stdout)
-    return found
+    results: list[Any] = json.loads(done.stdout)
+    return results
 
 
 def page_input(task: Any, excerpt: Excerpt, folder: Path) -> Any:
@@ -68,20 +68,20 @@ def test_it_agrees_with_the_task(name: str, tmp_path: Path) -> None:
         random = np.random.default_rng(0)
         inputs = [(page_input(task, excerpt, tmp_path), excerpt), *random_inputs(task, excerpt, random, 4)]
         cases = [(*each, *edits) for each in inputs for edits in (({}, []), random_edits(task, random))]
-        found = read_in_node(task, excerpt, [[given, edits] for given, _, _, edits in cases], tmp_path)
-        for got, (given, shown, edits, _) in zip(found, cases, strict=True):
+        results = read_in_node(task, excerpt, [[given, edits] for given, _, _, edits in cases], tmp_path)
+        for got, (given, shown, edits, _) in zip(results, cases, strict=True):
             agrees(task, shown, edits, got, given)
 
 
-def agrees(task: Any, excerpt: Excerpt, edits: dict[str, Any], found: dict[str, Any], given: Any) -> None:
+def agrees(task: Any, excerpt: Excerpt, edits: dict[str, Any], result: dict[str, Any], given: Any) -> None:
     """The answers of a page against those of Python."""
     target = None
     if task.name == "translation":
-        target = translation(task, found["chosen"])
+        target = translation(task, result["chosen"])
         with gg.edit(task.network, edits) if edits else nullcontext():
             assert target == task.predict([excerpt.example])[0][0].text, given
     expected = answers(task, excerpt, edits, target)
-    got = found["chances"] or found["numbers"]
+    got = result["chances"] or result["numbers"]
     if task.name == "language-model":
         got = got[: len(expected)]
     if target is not None:
@@ -139,17 +139,17 @@ def test_the_python_code_of_a_page_gives_its_answers(name: str, tmp_path: Path) 
                 "text": random_text(task, random),
             }
             edits.append(patch)
-        (found,) = read_in_node(task, excerpt, [[given, edits]], run, calls_of=_PYTHON)
+        (result,) = read_in_node(task, excerpt, [[given, edits]], run, calls_of=_PYTHON)
         printed: list[Any] = []
-        exec(found["code"], {"print": printed.append})
+        exec(result["code"], {"print": printed.append})
     (answers,) = printed
-    if "numbers" in found:
+    if "numbers" in result:
         numbers = [float(each.best[0].name) for each in answers]
-        torch.testing.assert_close(torch.tensor(numbers), torch.tensor(found["numbers"]), atol=1e-3, rtol=1e-4)
+        torch.testing.assert_close(torch.tensor(numbers), torch.tensor(result["numbers"]), atol=1e-3, rtol=1e-4)
         return
     best = [each.best[0].probability for each in answers]
     torch.testing.assert_close(
-        torch.tensor(best), torch.tensor([max(each) for each in found["chances"]]), atol=1e-4, rtol=1e-4
+        torch.tensor(best), torch.tensor([max(each) for each in result["chances"]]), atol=1e-4, rtol=1e-4
     )
 
 
@@ -174,8 +174,8 @@ def test_unknown_symbols_are_listed(tmp_path: Path) -> None:
     with gg.engine("reference"):
         task = trained("language-model")
         excerpt = excerpts(task)[0]
-    (found,) = read_in_node(task, excerpt, [["tick Žuž tock", []]], tmp_path)
-    assert found["unknown"] == ["Ž", "u", "ž"]
+    (result,) = read_in_node(task, excerpt, [["tick Žuž tock", []]], tmp_path)
+    assert result["unknown"] == ["Ž", "u", "ž"]
 
 
 def test_a_cell_that_cannot_be_expressed_is_named(tmp_path: Path) -> None:

@@ -43,9 +43,9 @@ def test_a_text_becomes_steps() -> None:
 
 def test_answers_name_prediction_and_target() -> None:
     logs = torch.tensor([[[0.7, 0.2, 0.1]], [[0.1, 0.1, 0.8]]]).log()
-    found = seen(logs, ["x", "y", "z"], torch.tensor([[1], [2]]), [None])
-    (answer,) = found.answers
+    questions = seen(logs, ["x", "y", "z"], torch.tensor([[1], [2]]), [None])
+    (answer,) = questions.answers
     assert [choice.name for choice in answer.best] == ["x", "y", "z"]
     assert answer.target is not None
     assert (answer.target.name, round(answer.target.probability or 0, 3)) == ("y", 0.2)
-    torch.testing.assert_close(found.evidence.exp(), torch.tensor([[0.2], [0.8]]))
+    torch.testing.assert_close(questions.evidence.exp(), torch.tensor([[0.2], [0.8]]))

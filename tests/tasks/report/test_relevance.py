@@ -53,15 +53,15 @@ def read(name: str) -> tuple[Questions[Any], Batch, Tensor, Relevances]:
 
 @pytest.mark.parametrize("name", ["tagging", "classification", "translation", "regression of series", "fill-blanks"])
 def test_it_is_that_of_one_answer_at_a_time(name: str) -> None:
-    questions, batch, vectors, found = read(name)
+    questions, batch, vectors, relevance = read(name)
     model = Reader(questions, batch)
     with gg.engine("reference"):
-        every = [gg.dynamics.relevance(model, vectors, (k,)) for k in found.targets]
+        every = [gg.dynamics.relevance(model, vectors, (k,)) for k in relevance.targets]
     # The reader of characters comes before these vectors, so that its biases are part of them.
-    np.testing.assert_allclose(found.matrix, [each.tokens[0] for each in every], atol=1e-6)
-    np.testing.assert_allclose(found.biases, [each.biases for each in every], atol=1e-6)
-    np.testing.assert_allclose(found.scores, [each.scores.item() for each in every], atol=1e-6)
-    assert np.abs(found.matrix).max() > 1e-3
+    np.testing.assert_allclose(relevance.matrix, [each.tokens[0] for each in every], atol=1e-6)
+    np.testing.assert_allclose(relevance.biases, [each.biases for each in every], atol=1e-6)
+    np.testing.assert_allclose(relevance.scores, [each.scores.item() for each in every], atol=1e-6)
+    assert np.abs(relevance.matrix).max() > 1e-3
     if name == "fill-blanks":
         # The rest of the score is the relevance of the vector of the blank's length.
         left = questions.task.network.left.weight
@@ -69,19 +69,19 @@ def test_it_is_that_of_one_answer_at_a_time(name: str) -> None:
             scores = model(vectors)[0]
             d_left = [torch.autograd.grad(score, left, retain_graph=True)[0][1] for score in scores]
         rest = torch.stack(d_left) @ left[1].detach()
-        assert np.abs(found.rest).max() > 1e-2
-        np.testing.assert_allclose(found.rest, rest, atol=1e-6)
+        assert np.abs(relevance.rest).max() > 1e-2
+        np.testing.assert_allclose(relevance.rest, rest, atol=1e-6)
     else:
-        assert np.abs(found.rest).max() < 1e-5
+        assert np.abs(relevance.rest).max() < 1e-5
 
 
 def test_the_score_is_the_log_odds_of_the_shown_probabilities() -> None:
-    questions, batch, _, found = read("tagging")
+    questions, batch, _, relevance = read("tagging")
     said = questions.answers(questions.run(questions.task.network, batch), batch)
     odds = [np.log((each.best[0].probability or 0) / (each.best[1].probability or 1)) for each in said.answers]
-    np.testing.assert_allclose(found.scores, odds, atol=1e-5)
-    assert (found.scores >= 0).all()
-    assert found.name.format("A", "B") == "log odds of A over B"
+    np.testing.assert_allclose(relevance.scores, odds, atol=1e-5)
+    assert (relevance.scores >= 0).all()
+    assert relevance.name.format("A", "B") == "log odds of A over B"
 
 
 def test_a_page_has_its_sums_exactly_and_its_parts_in_8_bits() -> None:

@@ -61,10 +61,10 @@ def test_gradients() -> None:
 @pytest.mark.parametrize("scale", [1.0, 20.0])
 def test_best_paths_by_every_path(scale: float) -> None:
     crf, scores, _ = chain(scale=scale)
-    found = best_paths(scores, LENGTHS, crf.start, crf.transitions, crf.end)
+    paths = best_paths(scores, LENGTHS, crf.start, crf.transitions, crf.end)
     for row, length in enumerate(LENGTHS.tolist()):
         best = max(product(range(3), repeat=length), key=lambda path: score(crf, scores[row], path).item())
-        assert found[row].tolist() == [*best, *[0] * (4 - length)]
+        assert paths[row].tolist() == [*best, *[0] * (4 - length)]
 
 
 def test_marginals_by_every_path() -> None:
@@ -74,14 +74,14 @@ def test_marginals_by_every_path() -> None:
     transitions[0, 1] = -math.inf
     with torch.no_grad():
         crf.transitions.copy_(transitions)
-        found = marginals(scores, LENGTHS, crf.start, transitions, crf.end)
+        probabilities = marginals(scores, LENGTHS, crf.start, transitions, crf.end)
         for row, length in enumerate(LENGTHS.tolist()):
             paths = list(product(range(3), repeat=length))
             chances = torch.stack([score(crf, scores[row], path) for path in paths]).softmax(0)
             expected = torch.zeros(4, 3, dtype=torch.float64)
             for path, chance in zip(paths, chances, strict=True):
                 expected[range(length), list(path)] += chance
-            torch.testing.assert_close(found[row], expected)
+            torch.testing.assert_close(probabilities[row], expected)
 
 
 def test_forbidden_paths_are_not_taken() -> None:

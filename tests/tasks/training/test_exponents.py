@@ -74,8 +74,8 @@ def test_they_depend_on_the_longest_sequences_only() -> None:
     with exponents.inputs():
         layer(rows, lengths=torch.tensor([30, 7, 25]))
         layer(rows[:, :9])
-    found = exponents.values()["lyapunov/layer0.forward"]
+    exponent = exponents.values()["lyapunov/layer0.forward"]
     alone = gg.GRU(3, 4)
     alone.load_state_dict(layer.state_dict())
     steps = rows[[0, 2], :25].transpose(0, 1)
-    assert found == pytest.approx(float(gg.dynamics.lyapunov(alone, steps, warm_up=5).exponents[0]), abs=1e-9)
+    assert exponent == pytest.approx(float(gg.dynamics.lyapunov(alone, steps, warm_up=5).exponents[0]), abs=1e-9)

@@ -51,9 +51,9 @@ def test_a_much_too_high_rate_is_reported_after_the_first_epoch() -> None:
 
 
 def test_a_rate_of_zero() -> None:
-    found = warnings(replace(OPTIONS, learning_rate=0.0))
-    assert {epoch for epoch, _ in found} == {3}
-    assert any("the loss does not fall" in sentence for _, sentence in found)
+    by_epoch = warnings(replace(OPTIONS, learning_rate=0.0))
+    assert {epoch for epoch, _ in by_epoch} == {3}
+    assert any("the loss does not fall" in sentence for _, sentence in by_epoch)
 
 
 def test_labels_that_do_not_depend_on_tokens() -> None:
@@ -64,23 +64,24 @@ def test_labels_that_do_not_depend_on_tokens() -> None:
     )
     mixed = [replace(each, labels=["DET" if n % 3 else "NOUN" for n, _ in enumerate(each.units)]) for each in dev]
     flat = [replace(each, labels=["DET" if k % 5 else "NOUN"] * len(each.units)) for k, each in enumerate(train)]
-    found = warnings(OPTIONS, flat, mixed)
-    assert any("is no better than always giving the commonest answer" in sentence for _, sentence in found)
+    by_epoch = warnings(OPTIONS, flat, mixed)
+    assert any("is no better than always giving the commonest answer" in sentence for _, sentence in by_epoch)
 
 
 def test_a_vocabulary_without_the_words_of_the_dev_data() -> None:
     other = [replace(each, units=[f"{unit}x" for unit in each.units]) for each in DEV]
-    found = warnings(OPTIONS, TRAIN, other)
+    by_epoch = warnings(OPTIONS, TRAIN, other)
     assert any(
-        epoch == 1 and "100% of the tokens of the dev data are not in the vocabulary" in each for epoch, each in found
+        epoch == 1 and "100% of the tokens of the dev data are not in the vocabulary" in each
+        for epoch, each in by_epoch
     )
 
 
 def test_labels_without_examples_in_the_dev_data() -> None:
     one = [Tagged(["the", "cat"], ["DET", "NOUN"]), Tagged(["the"], ["DET"])]
     more = [*TRAIN, Tagged(["why", "so", "oh"], ["ADV", "PART", "INTJ"])]
-    found = warnings(OPTIONS, more, one)
-    assert any(epoch == 1 and "has no example of" in each and "ADV" in each for epoch, each in found)
+    by_epoch = warnings(OPTIONS, more, one)
+    assert any(epoch == 1 and "has no example of" in each and "ADV" in each for epoch, each in by_epoch)
 
 
 @pytest.mark.parametrize(
@@ -102,9 +103,9 @@ def test_labels_without_examples_in_the_dev_data() -> None:
 )
 def test_each_rule_alone(changed: dict[str, object], name: str | None) -> None:
     measurements = replace(HEALTHY, **changed)  # type: ignore[arg-type]
-    found = [rule for rule in RULES if rule.holds(measurements)]
-    assert [rule.name for rule in found] == ([name] if name else [])
-    for rule in found:
+    rules = [rule for rule in RULES if rule.holds(measurements)]
+    assert [rule.name for rule in rules] == ([name] if name else [])
+    for rule in rules:
         assert len(rule.sentence(measurements)) > 60
 
 

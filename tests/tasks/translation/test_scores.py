@@ -17,13 +17,13 @@ def sentences(count: int, seed: int) -> list[str]:
 
 
 def test_error_rates_equal_those_of_torchmetrics() -> None:
-    found, right = sentences(20, 1), sentences(20, 2)
+    predicted, right = sentences(20, 1), sentences(20, 2)
     metric = TranslationScores("13a")
-    metric.update(found, right)
+    metric.update(predicted, right)
     scores = metric.compute()
-    assert scores["word_error_rate"] == pytest.approx(word_error_rate(found, right))
-    assert scores["character_error_rate"] == pytest.approx(char_error_rate(found, right))
-    assert scores["exact_match"] == sum(a == b for a, b in zip(found, right, strict=True)) / 20
+    assert scores["word_error_rate"] == pytest.approx(word_error_rate(predicted, right))
+    assert scores["character_error_rate"] == pytest.approx(char_error_rate(predicted, right))
+    assert scores["exact_match"] == sum(a == b for a, b in zip(predicted, right, strict=True)) / 20
 
 
 def test_edits_of_empty_sequences() -> None:

@@ -38,7 +38,9 @@ def sources(rows: int) -> tuple[Tensor, Tensor]:
     return source * (torch.arange(5) < lengths[:, None]), lengths
 
 
-def found(model: Translator, source: Tensor, lengths: Tensor, limits: list[int], how: Search) -> list[list[Hypothesis]]:
+def search_each(
+    model: Translator, source: Tensor, lengths: Tensor, limits: list[int], how: Search
+) -> list[list[Hypothesis]]:
     with torch.inference_mode():
         return search(model.decoder, *model.encode(source, lengths), limits, how)
 
@@ -57,7 +59,7 @@ def test_a_beam_of_all_finds_what_exhaustive_search_finds(given: dict[str, objec
     model, limit, penalty = network(given), 4, 0.7
     source, lengths = sources(2)
     how = Search(beam=40, length_penalty=penalty)
-    lists = found(model, source, lengths, [limit, limit], how)
+    lists = search_each(model, source, lengths, [limit, limit], how)
     every = [units for length in range(limit) for units in itertools.product((3, 4), repeat=length)]
     for row, length, best in zip(source, lengths, lists, strict=True):
         scores = {
@@ -73,7 +75,7 @@ def test_a_beam_of_one_takes_the_likeliest_unit(given: dict[str, object]) -> Non
     model = network(given, units=9)
     source, lengths = sources(6)
     limits = [4, 9, 3, 1, 7, 12]
-    for row, best in enumerate(found(model, source, lengths, limits, Search(beam=1, length_penalty=1.0))):
+    for row, best in enumerate(search_each(model, source, lengths, limits, Search(beam=1, length_penalty=1.0))):
         units: list[int] = []
         while len(units) < limits[row] - 1:
             target = torch.tensor([[*units, PADDING]])
@@ -95,14 +97,14 @@ def test_neither_company_nor_engine_nor_plain_layers_change_what_is_found(given:
     model, how = network(given, units=12), Search(beam=3, length_penalty=0.6)
     source, lengths = sources(8)
     limits = [3 + row for row in range(8)]
-    together = found(model, source, lengths, limits, how)
+    together = search_each(model, source, lengths, limits, how)
     alone = [
-        found(model, source[row : row + 1, : lengths[row]], lengths[row : row + 1], limits[row : row + 1], how)[0]
+        search_each(model, source[row : row + 1, : lengths[row]], lengths[row : row + 1], limits[row : row + 1], how)[0]
         for row in range(8)
     ]
     with gg.engine("reference"):
-        reference = found(model, source, lengths, limits, how)
-    plain = found(with_plain_layers(model).eval(), source, lengths, limits, how)
+        reference = search_each(model, source, lengths, limits, how)
+    plain = search_each(with_plain_layers(model).eval(), source, lengths, limits, how)
     for other in (alone, reference, plain):
         assert [[each.units for each in best] for best in other] == [[each.units for each in best] for best in together]
         for one, another in zip(together, other, strict=True):
@@ -114,7 +116,10 @@ def test_the_benchmark_compares_with_the_same_model(wide_output: bool) -> None:
     model = network({"wide_output": wide_output, "num_layers": 2})
     source, lengths = sources(6)
     limits, how = [2, 3, 4, 5, 4, 3], Search(beam=3)
-    ours, plain = found(model, source, lengths, limits, how), Plain(model).eval().search(source, lengths, limits, how)
+    ours, plain = (
+        search_each(model, source, lengths, limits, how),
+        Plain(model).eval().search(source, lengths, limits, how),
+    )
     for one, other in zip(ours, plain, strict=True):
         assert [each.units for each in one] == [each.units for each in other]
         assert [each.score for each in one] == pytest.approx([each.score for each in other], rel=1e-4)

@@ -72,11 +72,11 @@ def test_a_run_shows_its_translations_and_where_it_looked(trained: tuple[Transla
 def test_n_best_come_in_order_and_greedy_is_one(trained: tuple[Translation, Path]) -> None:
     task, _ = trained
     task.search = Search(beam=4)
-    for found in task.predict(SPLIT.test[:20]):
-        assert len(found) == 4
-        assert sorted(found, key=lambda each: -each.score) == found
+    for hypotheses in task.predict(SPLIT.test[:20]):
+        assert len(hypotheses) == 4
+        assert sorted(hypotheses, key=lambda each: -each.score) == hypotheses
     task.search = Search(beam=1)
-    assert all(len(found) == 1 for found in task.predict(SPLIT.test[:20]))
+    assert all(len(hypotheses) == 1 for hypotheses in task.predict(SPLIT.test[:20]))
 
 
 TINY = OPTIONS | {"hidden_size": 6, "embedding_size": 4, "epochs": 2, "batch_size": 8, "save_every": 0.0}

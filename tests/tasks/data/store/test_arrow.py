@@ -77,12 +77,12 @@ def test_numbers_are_those_of_memory(path: Path, monkeypatch: pytest.MonkeyPatch
 def test_numbers_are_in_a_memory_map(path: Path) -> None:
     (example,) = text.read_text(path, "character", "file")
     assert isinstance(example.units, mapped.Units)
-    found = example.units.numbers(3, 9)
-    assert found.dtype == np.uint8
-    assert not found.flags.writeable
-    assert not found.flags.owndata
+    numbers = example.units.numbers(3, 9)
+    assert numbers.dtype == np.uint8
+    assert not numbers.flags.writeable
+    assert not numbers.flags.owndata
     (file,) = cached()
-    address = found.__array_interface__["data"][0]
+    address = numbers.__array_interface__["data"][0]
     maps = [line.split() for line in Path("/proc/self/maps").read_text().splitlines() if line.endswith(file.name)]
     ranges = [[int(end, 16) for end in words[0].split("-")] for words in maps]
     assert any(start <= address < stop for start, stop in ranges)

@@ -42,9 +42,9 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
 def crew(size: int, work: Callable[..., None], *arguments: Any, patience: float = 300) -> list[int]:
     """Let so many processes do some work together and return their exit codes."""
     context = forked()
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port = found.getsockname()[1]
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
     shared = {"WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
     places = [shared | {"RANK": rank, "LOCAL_RANK": rank} for rank in range(size)]
     processes = [context.Process(target=_member, args=(place, work, *arguments)) for place in places]
