@@ -112,7 +112,7 @@ class Bench:
     ) -> Figures:
         """Our times, and those of another layer of the same size."""
         with gg.engine("triton"):
-            found = {"kernel": gg.explain(layer, x, **options).more, "ours": self.times(layer, x, dtype, **options)}
+            found = {"kernel": gg.explain(layer, x, **options).detail, "ours": self.times(layer, x, dtype, **options)}
         # On CPUs, oneDNN lacks an LSTM in float16.
         if other is None or (self.device == "cpu" and dtype == torch.float16):
             return found

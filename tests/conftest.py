@@ -46,7 +46,7 @@ def _unwritten_memory_is_nan() -> Iterator[None]:
 def _same_start(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     # So that as many threads run on any machine, whatever else it does.
     monkeypatch.setattr(processors, "available", lambda: 64)
-    monkeypatch.setattr(processors, "TIME_SLICE", 0)
+    monkeypatch.setattr(processors, "TIME_SLICE_WORK", 0)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     torch.manual_seed(0)

@@ -168,7 +168,7 @@ class Compiled(Protocol):
             needed: for each operand, whether its gradient is needed; None for all.
         """
 
-    def prepared(
+    def prepare(
         self,
         operands: Sequence[Tensor],
         steps: Steps,
@@ -252,7 +252,7 @@ class Freezer(Protocol):
         """A layer with fixed weights, or why the backend does not support this precision.
 
         Args:
-            directions, precision, scales: as in `frozen.frozen`.
+            directions, precision, scales: as in `frozen.freeze`.
         """
 
 

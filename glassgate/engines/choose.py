@@ -41,7 +41,7 @@ def engines() -> dict[str, Engine]:
     return backends | {"torch": stock, "reference": reference}
 
 
-def order(steps: Steps, directions: list[Direction]) -> list[str]:
+def preferred_engines(steps: Steps, directions: list[Direction]) -> list[str]:
     """The names of the engines in the order in which "auto" tries them for a call.
 
     On a CUDA GPU, torch's engine comes first if cuDNN has a persistent kernel for the call.
@@ -98,11 +98,11 @@ def requested() -> str:
     return _requested.name
 
 
-def setting() -> tuple[object, ...]:
-    """The global settings that select the computation of a call: named engine, autocast, precision and threads."""
+def global_setting() -> tuple[object, ...]:
+    """The named engine, autocast, precision and threads. A prepared call is valid only while they are unchanged."""
     cast = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None
     precision = torch._C._get_fp32_precision_getter("mkldnn", "rnn"), torch.get_float32_matmul_precision()
-    return _requested.name, cast, *precision, *processors.setting()
+    return _requested.name, cast, *precision, *processors.thread_setting()
 
 
 class EngineError(RuntimeError):
@@ -110,17 +110,18 @@ class EngineError(RuntimeError):
 
 
 class Choice(NamedTuple):
-    """The engine that runs a call, and for each engine the reason why it cannot (None if it can)."""
+    """The engine that runs a call, with reasons against the others."""
 
     engine: str
     reasons: dict[str, str | None]
-    more: str | None = None
-    """An additional line from the backend, for example the instructions that multiply bfloat16 numbers."""
+    """For each engine the reason why it cannot run the call; None if it can."""
+    detail: str | None = None
+    """A detail of the implementation on this engine, for example the instructions that multiply bfloat16 numbers."""
 
     def __str__(self) -> str:
         lines = [f"{self.engine} runs this call"]
-        if self.more is not None:
-            lines.append(f"  {self.more}")
+        if self.detail is not None:
+            lines.append(f"  {self.detail}")
         for name, reason in self.reasons.items():
             if name != self.engine:
                 lines.append(f"  {name}: {reason or 'could run this call, but another engine is preferred'}")
@@ -144,7 +145,7 @@ def run(
         raise EngineError("torch.jit.trace does not support these layers; use torch.export.export")
     record = recordings is not None
     options = {"recordings": recordings} if record else {}
-    for name in order(steps, directions) if _requested.name == "auto" else (_requested.name,):
+    for name in preferred_engines(steps, directions) if _requested.name == "auto" else (_requested.name,):
         reason = _why_not(name, steps, directions, all_states, record)
         if reason is None:
             if record and name == "reference":
@@ -169,7 +170,10 @@ def not_scriptable(layer: torch.nn.Module) -> NoReturn:
 
 
 def _with_equations(direction: Direction) -> Direction:
-    """The direction with its cell as traced equations, which list the values that every engine records."""
+    """The direction with the traced equations as its cell.
+
+    The equations determine which values are recorded, so that the reference engine records the same ones as kernels.
+    """
     projected = "weight_hr" in direction.weights
     if untraceable(direction.cell, projected):
         return direction
@@ -184,13 +188,13 @@ def _why_not(name: str, steps: Steps, directions: list[Direction], all_states: b
     return engines()[name].why_not(steps, directions, all_states)
 
 
-def prepared(
+def prepare(
     steps: Steps,
     directions: list[Direction],
     signature: Signature,
     draws: Sequence[Callable[[], dict[str, Tensor]]],
 ) -> Prepared | None:
-    """Prepare calls of one layer with the signature of this call; None if no backend runs the call.
+    """Do the work that all calls with this signature have in common; None if no backend runs the call.
 
     Args:
         steps, directions: the call; its sequences have the same length.
@@ -198,12 +202,12 @@ def prepared(
         draws: for each direction a function that draws its noise.
     """
     kernels = kernels_for(steps, directions)
-    return None if kernels is None else kernels.prepared(steps, directions, signature, draws)
+    return None if kernels is None else kernels.prepare(steps, directions, signature, draws)
 
 
 def kernels_for(steps: Steps, directions: list[Direction]) -> Kernels | None:
     """The generated kernels that run a call; None if torch's or the reference engine runs it."""
-    for name in order(steps, directions) if _requested.name == "auto" else (_requested.name,):
+    for name in preferred_engines(steps, directions) if _requested.name == "auto" else (_requested.name,):
         if name in BACKENDS and Kernels(name).why_not(steps, directions) is None:
             return Kernels(name)
         if name == "torch" and stock.why_not(steps, directions) is None:
@@ -216,7 +220,11 @@ def choose(steps: Steps, directions: list[Direction]) -> Choice:
     by_name = {name: _why_not(name, steps, directions, False, False) for name in engines()}
     reasons = {name: None if reason is None else reason.text for name, reason in by_name.items()}
     requested = _requested.name
-    name = requested if requested != "auto" else next(n for n in order(steps, directions) if reasons[n] is None)
+    name = (
+        requested
+        if requested != "auto"
+        else next(n for n in preferred_engines(steps, directions) if reasons[n] is None)
+    )
     return Choice(name, reasons, BACKENDS[name].explain(steps, directions) if name in BACKENDS else None)
 
 

@@ -1,4 +1,4 @@
-"""Layers with fixed weights, packed once for the kernels or copied for the reference engine."""
+"""Layers with fixed weights, which kernels pack once. If no kernel can run a layer, the reference engine runs it."""
 
 from collections.abc import Callable, Sequence
 
@@ -19,23 +19,26 @@ PRECISIONS = ("float32", "float64", "bfloat16", "int8")
 """The types in which weights are stored and multiplied."""
 MATRICES = ("weight_ih", "weight_hh", "weight_hr")
 """The parameters that int8 quantises."""
+LOOP_MATRICES = {"weight_hh", "weight_hr"}
+"""Those that the loop over time multiplies."""
 FEW_COLUMNS = 16
-"""Input matrices with fewer columns stay in float32: integers would cost accuracy and save almost no time."""
+"""Input matrices with fewer columns stay in float32: int8 would cost accuracy and save almost no time."""
 
 
-def quantised(weights: Weights, keep: Callable[[str], bool]) -> tuple[Weights, Weights]:
+def quantised(weights: Weights, stays_float: Callable[[str], bool]) -> tuple[Weights, Weights]:
     """The parameters of a direction with quantised matrices (int8), and the scales (rows,) of these matrices by name.
 
     Args:
         weights: the parameters in float32.
-        keep: whether a matrix stays in float32. If it does for one of `weight_hh` and `weight_hr`, both stay.
+        stays_float: returns whether a matrix stays in float32, by its name. `weight_hh` and `weight_hr` are quantised
+            only together, because the loop over time multiplies both in the same precision.
     """
-    chosen = [name for name in MATRICES if name in weights and not keep(name)]
-    if weights["weight_ih"].shape[1] < FEW_COLUMNS or "weight_ih" not in chosen:
-        chosen = [name for name in chosen if name != "weight_ih"]
-    if any(name in weights and name not in chosen for name in MATRICES[1:]):
-        chosen = [name for name in chosen if name == "weight_ih"]
-    matrices = {name: quantise(weights[name]) for name in chosen}
+    chosen = {name for name in MATRICES if name in weights and not stays_float(name)}
+    if weights["weight_ih"].shape[1] < FEW_COLUMNS:
+        chosen.discard("weight_ih")
+    if not chosen.issuperset(LOOP_MATRICES & weights.keys()):
+        chosen -= LOOP_MATRICES
+    matrices = {name: quantise(weights[name]) for name in MATRICES if name in chosen}
     integers = {name: v for name, (v, _) in matrices.items()}
     return weights | integers, {name: scale for name, (_, scale) in matrices.items()}
 
@@ -51,12 +54,12 @@ def quantise(matrix: Tensor) -> tuple[Tensor, Tensor]:
     return (matrix.nan_to_num() * factor[:, None]).round().clamp(-LARGEST, LARGEST).to(torch.int8), scale
 
 
-def frozen(directions: Sequence[Direction], precision: str, scales: Sequence[Weights] = ()) -> Frozen:
+def freeze(directions: Sequence[Direction], precision: str, scales: Sequence[Weights] = ()) -> Frozen:
     """A layer with fixed weights on the engine that the user named, or on the first that supports it.
 
     Args:
-        directions: cells and contiguous weights in float32 or float64, which the result keeps; `initial` gives the
-            widths of the states.
+        directions: cells, and contiguous weights in float32 or float64 that nothing else changes. Of `initial` only
+            the widths are used.
         precision: one of `PRECISIONS`.
         scales: for int8, the scales of each direction's quantised matrices.
 
@@ -76,9 +79,9 @@ def frozen(directions: Sequence[Direction], precision: str, scales: Sequence[Wei
             if isinstance(layer, Reason):
                 raise EngineError(f"freeze: {layer.text}")
             return layer
-        reasons[name] = f"the {name.upper()} engine's kernels: {reason.text}"
+        reasons[name] = f"the kernels of engine {name!r}: {reason.text}"
     if requested not in ("auto", "reference"):
-        reason_of_named = reasons.get(requested, "it does not keep packed weights")
+        reason_of_named = reasons.get(requested, "it cannot run one step at a time on packed weights")
         raise EngineError(
             f"freeze: engine {requested!r} cannot run sessions and streams: {reason_of_named}; create them outside of "
             f"`with gg.engine({requested!r})`"

@@ -54,11 +54,11 @@ class Kernels(NamedTuple):
                 kind = type(tensor)
                 if kind not in PLAIN and kind.__torch_dispatch__ is not Tensor.__torch_dispatch__:
                     return Reason(f"kernels read memory, and a {kind.__name__} overrides torch's operations")
-        checked = None
+        previous = None
         for direction in directions:
-            if direction.cell is not checked:
-                checked = direction.cell
-                reason = untraceable(checked, "weight_hr" in direction.weights)
+            if direction.cell is not previous:  # both directions usually have the same cell
+                previous = direction.cell
+                reason = untraceable(previous, "weight_hr" in direction.weights)
                 if reason is not None:
                     return Reason(reason, of_cell=True)
         return None
@@ -82,9 +82,12 @@ class Kernels(NamedTuple):
         dtype = result_type(data.dtype, data.device.type)
         save = torch.is_grad_enabled() and (data.requires_grad or any(v.requires_grad for v in operands))
         compiling = torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() > 0
-        # The second condition holds in frames that torch.compile runs eagerly, for example after a graph break.
+        # With a callback, torch.compile runs this frame eagerly, for example after a graph break.
         if record and (compiling or callable(torch._C._dynamo.eval_frame.get_eval_frame_callback())):
-            raise RuntimeError("record: a compiled graph does not record gates; call torch.compile before gg.record")
+            raise RuntimeError(
+                "record: torch.compile was called inside the block of gg.record, and a compiled graph does not record "
+                "gates; call torch.compile before the block"
+            )
         if compiling:
             text = text_of(self.name, [text_for(directions, record)])
             flat = torch.ops.glassgate.layer(data, sizes, resets, operands, text, all_states, save, dtype)
@@ -115,17 +118,17 @@ class Kernels(NamedTuple):
             results.append(Result(states if all_states else states[:1], tuple(islice(remaining, count))))
         return results
 
-    def prepared(
+    def prepare(
         self,
         steps: Steps,
         directions: list[Direction],
         signature: Signature,
         draws: Sequence[Callable[[], dict[str, Tensor]]],
     ) -> "Prepared | None":
-        """Prepare calls with this signature, see `choose.prepared`; None if the backend does not prepare calls."""
+        """Prepare calls with this signature, see `choose.prepare`; None if the backend does not prepare calls."""
         dtype = result_type(steps.data.dtype, steps.data.device.type)
         compiled = self.compiled(directions, signature.record)
-        passes = compiled.prepared(operands_of(directions), steps, dtype, signature)
+        passes = compiled.prepare(operands_of(directions), steps, dtype, signature)
         return None if passes is None else Prepared(passes, self.name, directions, signature.save, draws)
 
 
@@ -135,7 +138,7 @@ class Prepared:
     Args:
         passes: the passes of the layer for this signature.
         backend: the name of the backend.
-        directions: those of one call. Noise that `draws` does not draw again is the same in every call.
+        directions: those of one call. Every call uses their noise, except the noise that `draws` draws for each call.
         save: whether a backward pass follows.
         draws: for each direction a function that draws its noise.
     """
@@ -154,17 +157,21 @@ class Prepared:
         cells = directions if any([d.cell is not directions[0].cell for d in directions]) else directions[:1]
         self._cells = [(d.cell, "weight_hr" in d.weights, meaning_of(d.cell)) for d in cells]
 
-    def holds(self) -> bool:
-        """Whether the equations of the cells are still the same."""
+    def is_valid(self) -> bool:
+        """Whether the cells still have the equations for which the calls were prepared."""
         for cell, _, meaning in self._cells:
-            if type(cell) is not meaning.type or not meaning.watch.holds():
-                return self._holds_again()
+            if type(cell) is not meaning.type or not meaning.watch.is_unchanged():
+                return self._has_same_equations()
         return True
 
-    def _holds_again(self) -> bool:
-        """Whether cells whose attributes have changed still have the same equations."""
+    def _has_same_equations(self) -> bool:
+        """Whether cells whose attributes have changed still have the equations of the plans.
+
+        False until a call on the general path has traced them again.
+        """
         self._cells = [(cell, projected, meaning_of(cell)) for cell, projected, _ in self._cells]
         retraced = [meaning.traced.get(projected) for _, projected, meaning in self._cells]
+        # If all directions have the same cell, `_cells` contains only the first.
         return all([equations is plan.equations for equations, plan in zip(retraced, self.passes.plans, strict=False)])
 
     def run(
@@ -175,7 +182,7 @@ class Prepared:
         lengths: Sequence[int] | Packed | None = None,
         recordings: Sequence[Recording] | None = None,
     ) -> Sequence[Tensor]:
-        """The visible states and the final states of all directions.
+        """The visible states of all directions, see `PreparedPasses`, and then the final states.
 
         Args:
             data: the input, contiguous.

@@ -36,9 +36,9 @@ class Meaning:
         self.watch = Watch(cell)
         self.traced: dict[bool, Equations | str] = {}
 
-    def holds(self, cell: Cell) -> bool:
+    def is_valid_for(self, cell: Cell) -> bool:
         """Whether these are still the equations of the cell."""
-        return self.cell() is cell and type(cell) is self.type and self.watch.holds()
+        return self.cell() is cell and type(cell) is self.type and self.watch.is_unchanged()
 
     def equations(self, projected: bool) -> Equations | str:
         """The equations of one step, or the reason why no kernel can express them.
@@ -99,7 +99,7 @@ def _forget(key: int, _: Any) -> None:
 def meaning_of(cell: Cell) -> Meaning:
     """The current equations of a cell, from the cache if they are still valid."""
     known = _known.get(id(cell))
-    if known is None or not known.holds(cell):
+    if known is None or not known.is_valid_for(cell):
         known = _known[id(cell)] = Meaning(cell)
     return known
 

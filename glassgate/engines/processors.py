@@ -9,12 +9,12 @@ from time import monotonic
 
 import torch
 
-READ_EVERY = 1.0
-"""The interval in seconds at which the limits are read again."""
+LIMIT_SECONDS = 1.0
+"""The time for which the limits of the control groups are cached."""
 CONTENTION_SECONDS = (0.1, 8.0)
 """The shortest and the longest time for which contention is assumed after threads have waited for each other."""
-TIME_SLICE = 100_000_000
-"""The number of multiplications in a scheduler time slice, a few milliseconds."""
+TIME_SLICE_WORK = 100_000_000
+"""The number of multiplications that a thread computes in a scheduler time slice, a few milliseconds."""
 
 
 def threads() -> int:
@@ -39,17 +39,17 @@ def threads_for(work: int, grain: int) -> int:
     """
     if work <= grain:
         return 1
-    return min(threads(), -(-work // (max(grain, TIME_SLICE) if contention else grain)))
+    return min(threads(), -(-work // (max(grain, TIME_SLICE_WORK) if contention else grain)))
 
 
-def setting() -> tuple[int, bool]:
-    """The settings that `threads_for` depends on."""
-    return threads(), contention.until > monotonic()
+def thread_setting() -> tuple[int, bool]:
+    """The state on which the results of `threads_for` depend. A prepared call is valid only while it is unchanged."""
+    return threads(), monotonic() < contention.until  # as in `Contention.__bool__`, without a function call
 
 
 def available() -> int:
     """The number of processors that the caller may use, by its affinity and the limits of its control groups."""
-    return min(_allowed(), _limit.known if monotonic() < _limit.until else _limit.processors())
+    return min(_affinity(), _limit.processors())
 
 
 class Contention:
@@ -79,15 +79,15 @@ class Limit:
     """
 
     def __init__(self, process: Path = Path("/proc/self")) -> None:
-        self._process, self.until, self.known = process, 0.0, 0
+        self._process, self._expiry, self._cached = process, 0.0, 0
 
     def processors(self) -> int:
         """The smallest limit as a number of processors, rounded, at least 1. Without limits it is `os.cpu_count()`."""
         now = monotonic()
-        if now >= self.until:
+        if now >= self._expiry:
             smallest = min(self._limits(), default=os.cpu_count() or 1)
-            self.known, self.until = max(1, int(smallest + 0.5)), now + READ_EVERY
-        return self.known
+            self._cached, self._expiry = max(1, int(smallest + 0.5)), now + LIMIT_SECONDS
+        return self._cached
 
     def _limits(self) -> Iterator[float]:
         """The limit of each group that contains the process, in seconds of processor time per second."""
@@ -105,13 +105,14 @@ class Limit:
         memberships = [line.split(":", 2) for line in self._lines("cgroup")]
         paths = {name: path for _, names, path in memberships for name in names.split(",")}
         for line in self._lines("mountinfo"):
+            # A line contains "... ROOT MOUNT_POINT ... - TYPE SOURCE OPTIONS"; ROOT is the mounted group.
             mount, _, filesystem = line.partition(" - ")
-            (_, _, _, root, top, *_), (kind, *_, options) = mount.split(), filesystem.split()
+            (_, _, _, root, mount_point, *_), (kind, *_, options) = mount.split(), filesystem.split()
             version = {"cgroup2": 2, "cgroup": 1}.get(kind)
             if version == 2 or (version == 1 and "cpu" in options.split(",")):
                 path = Path(paths.get("" if version == 2 else "cpu", root))
                 inside = path.relative_to(root) if path.is_relative_to(root) and ".." not in path.parts else Path()
-                yield from ((top / group, version) for group in (inside, *inside.parents))
+                yield from ((mount_point / group, version) for group in (inside, *inside.parents))
 
     def _lines(self, name: str) -> list[str]:
         with suppress(OSError):
@@ -119,10 +120,11 @@ class Limit:
         return []
 
 
-def _affinity() -> Callable[[], int]:
-    """A function that counts the processors that the caller may run on.
+def _affinity_counter() -> Callable[[], int]:
+    """A function that counts the processors in the affinity of the caller.
 
-    The count of OpenMP is correct even if OpenMP has bound the caller to one processor (OMP_PROC_BIND).
+    OpenMP's own count is preferred, because it is correct even if OpenMP has bound the caller to one processor
+    (OMP_PROC_BIND).
     """
     if os.name == "posix":
         with suppress(AttributeError):
@@ -133,6 +135,6 @@ def _affinity() -> Callable[[], int]:
     return lambda: os.cpu_count() or 1
 
 
-_allowed = _affinity()
+_affinity = _affinity_counter()
 _limit = Limit()
 contention = Contention()

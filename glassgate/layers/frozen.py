@@ -11,7 +11,7 @@ from torch.nn.utils.rnn import PackedSequence
 from glassgate.cell import Cell, Weights
 from glassgate.engines.backend import Frozen, PackedPass, Stepper
 from glassgate.engines.contract import Direction, Recording, Result, Steps, is_eager
-from glassgate.engines.frozen import MATRICES, frozen, quantised, stepper
+from glassgate.engines.frozen import MATRICES, freeze, quantised, stepper
 from glassgate.engines.meaning import current_equations, untraceable
 from glassgate.engines.memory import COMPUTED_IN, allocator
 from glassgate.engines.symbolic.graph_cell import GraphCell
@@ -63,7 +63,7 @@ class FrozenLayer(nn.Module):
         ]
         D = spec.num_directions
         self._layers: list[Frozen] = [
-            frozen(directions[k : k + D], precision, self.scales[k : k + D]) for k in range(0, len(directions), D)
+            freeze(directions[k : k + D], precision, self.scales[k : k + D]) for k in range(0, len(directions), D)
         ]
         self._prepared: dict[Any, _PreparedCall | None] = {}
         self.training = False

@@ -90,15 +90,15 @@ class Repeated:
         learns = torch.is_grad_enabled() and (recorded or any(map(_requires_grad, (*tensors, *known.weights))))
         observed, ragged = (return_states, recorded), bool(counts)
         numbers = len(states), len(restart_states), len(mask)
-        key = (*map(_metadata, tensors), *numbers, ragged, learns, observed, layer.training, choose.setting())
+        key = (*map(_metadata, tensors), *numbers, ragged, learns, observed, layer.training, choose.global_setting())
         if isinstance(counts, Packed):
             # Only the order of magnitude of the number of rows matters: very different sizes use different kernels.
             key = (data.shape[1:], len(data).bit_length(), len(counts.order), *_metadata(data)[1:], *key[1:])
         call = known.calls.get(key)
         if call is None:
             arguments = _Arguments(input, states, restart_states, mask, hx, restart, learns, ragged, *observed)
-            call = known.prepared(layer, key, arguments)
-        if call is None or not call.holds():
+            call = known.prepare(layer, key, arguments)
+        if call is None or not call.is_valid():
             return None
         run: Any = call
         if profiler._is_profiler_enabled:  # torch.compile does not reach this line, so it adds no guard
@@ -164,7 +164,7 @@ class _Call(NamedTuple):
     run: Callable[[Tensor, Sequence[Tensor], Tensor | None, Sequence[int] | Packed | None], Sequence[Tensor]]
     """Takes the input, the parameters and states in order, the mask of resets, and the lengths of the sequences if they
     differ. Returns the output and the final states. All tensors are contiguous."""
-    holds: Callable[[], bool]
+    is_valid: Callable[[], bool]
     """Returns whether the cell still has the same equations."""
     default_states: tuple[Tensor, ...]
     """The initial states if none are given: zeros."""
@@ -198,7 +198,7 @@ class _ObservedCall(NamedTuple):
     """A prepared call that returns every state at every step, or that is recorded."""
 
     stack: PreparedStack
-    holds: Callable[[], bool]
+    is_valid: Callable[[], bool]
     """Returns whether the cells still have the same equations."""
     layout: Layout
     """The layout of the input; all sequences have the same length."""
@@ -262,7 +262,7 @@ class _LayerCalls:
         self._seen: set[Any] = set()
         self.calls: dict[Any, _Call | _ObservedCall | None] = {}
 
-    def prepared(self, layer: "Recurrent", key: Any, arguments: _Arguments) -> _Call | _ObservedCall | None:
+    def prepare(self, layer: "Recurrent", key: Any, arguments: _Arguments) -> _Call | _ObservedCall | None:
         """Prepare the call of a signature when it occurs again. None at its first call, or if it cannot be prepared."""
         if key not in self._seen:
             if len(self._seen) > 16 * _MAX_SIGNATURES:
@@ -335,7 +335,7 @@ def _prepared(layer: "Recurrent", arguments: _Arguments) -> _Call | _ObservedCal
             if layer._edits is not None:
                 direction = layer._edits.applied(part, direction, layout)
             ready.append(direction)
-        call = choose.prepared(own_steps, ready, signature, draws)
+        call = choose.prepare(own_steps, ready, signature, draws)
         if call is None:
             return None
         layers.append(call)
@@ -346,9 +346,9 @@ def _prepared(layer: "Recurrent", arguments: _Arguments) -> _Call | _ObservedCal
     visible = len(shapes) if shown else 1
     stack = PreparedStack(layers, layer.num_directions, len(layer._parts[0].names), len(shapes), visible)
     if shown:
-        return _ObservedCall(stack, layers[0].holds, layout, default_states, transposed, recorded, learns)
+        return _ObservedCall(stack, layers[0].is_valid, layout, default_states, transposed, recorded, learns)
     run = stack.run if stacked else layers[0].run
-    return _Call(run, layers[0].holds, default_states, transposed, dtype if casts else None)
+    return _Call(run, layers[0].is_valid, default_states, transposed, dtype if casts else None)
 
 
 def _needs_general_path(layer: "Recurrent", arguments: _Arguments, cell: Cell, dtype: torch.dtype) -> bool:

@@ -54,15 +54,15 @@ class Layer(NamedTuple):
         behind: list[Tensor] = []
         for k, (plan, own) in enumerate(by_direction(self.plans, operands)):
             call = Call(plan, steps, own)
-            found = evaluate(forward_pass(plan.equations, plan.trace, call.form(save)), call.inputs(), call.extents)
+            outputs = evaluate(forward_pass(plan.equations, plan.trace, call.form(save)), call.inputs(), call.extents)
             names = plan.equations.state if all_states or save else plan.equations.state[:1]
-            every = [call.rows(found[Port(Role.STATES, name)]) for name in names]
+            every = [call.rows(outputs[Port(Role.STATES, name)]) for name in names]
             # States that only the backward pass reads stay in the type of the computation.
             results += [v.to(dtype) if n == 0 or all_states else v for n, v in enumerate(every)]
-            results += [found[Port(Role.FINAL, name)].to(dtype, copy=True) for name in plan.equations.state]
-            behind += call.packed(found) if save else []
+            results += [outputs[Port(Role.FINAL, name)].to(dtype, copy=True) for name in plan.equations.state]
+            behind += call.packed(outputs) if save else []
             if recordings:
-                recordings[k].values = {g: call.rows(found[Port(Role.GATE, g)]) for g in plan.trace.recorded}
+                recordings[k].values = {g: call.rows(outputs[Port(Role.GATE, g)]) for g in plan.trace.recorded}
         return [*results, *behind]
 
     def backward(
@@ -90,15 +90,15 @@ class Layer(NamedTuple):
                 inputs[Port(Role.D_STATES, name)] = call.padded(d_every)
                 inputs[Port(Role.D_FINAL, name)] = call.cast(torch.zeros_like(state) if d_final is None else d_final)
             at += 2 * len(names)
-            found = evaluate(backward_pass(plan.equations, plan.trace, call.form(False)), inputs, call.extents)
-            d_data += call.rows(found[Port(Role.D_DATA)])
-            d_operands += call.gradients(found)
+            outputs = evaluate(backward_pass(plan.equations, plan.trace, call.form(False)), inputs, call.extents)
+            d_data += call.rows(outputs[Port(Role.D_DATA)])
+            d_operands += call.gradients(outputs)
             if recordings:
-                shown = [port for port in found if port.role in (Role.D_GATE, Role.D_NEW)]
-                recordings[k].add({port.name: call.rows(found[port]) for port in shown})
+                shown = [port for port in outputs if port.role in (Role.D_GATE, Role.D_NEW)]
+                recordings[k].add({port.name: call.rows(outputs[port]) for port in shown})
         return [d_data if needs_d_data else None, *d_operands]
 
-    def prepared(self, *signature: object) -> None:
+    def prepare(self, *signature: object) -> None:
         """The evaluator has no faster way for repeated calls."""
 
 
@@ -124,23 +124,23 @@ class Call:
     def inputs(self) -> dict[Port, Tensor]:
         plan, names = self.plan, self.plan.equations.state
         n = len(plan.weights)
-        found = {Port(Role.WEIGHT, name): v for name, v in zip(plan.weights, self.own, strict=False)}
-        found |= {Port(Role.INITIAL, name): v for name, v in zip(names, self.own[n:], strict=False)}
-        found |= {Port(Role.RESTART, name): v for name, v in zip(names, self.own[n + len(names) :], strict=False)}
+        inputs = {Port(Role.WEIGHT, name): v for name, v in zip(plan.weights, self.own, strict=False)}
+        inputs |= {Port(Role.INITIAL, name): v for name, v in zip(names, self.own[n:], strict=False)}
+        inputs |= {Port(Role.RESTART, name): v for name, v in zip(names, self.own[n + len(names) :], strict=False)}
         for name, v in zip(plan.noise, self.own[n + plan.states :], strict=True):
-            found[Port(Role.NOISE, name)] = self.padded(v) if plan.equations.noise[name].per_step else v
-        found = {port: self.cast(v) for port, v in found.items()} | {Port(Role.DATA): self.padded(self.steps.data)}
+            inputs[Port(Role.NOISE, name)] = self.padded(v) if plan.equations.noise[name].per_step else v
+        inputs = {port: self.cast(v) for port, v in inputs.items()} | {Port(Role.DATA): self.padded(self.steps.data)}
         if self.steps.resets is not None:
-            found[Port(Role.RESETS)] = self.padded(self.steps.resets[:, None])
-        return found | {Port(Role.LENGTHS): self.active.sum(0)}
+            inputs[Port(Role.RESETS)] = self.padded(self.steps.resets[:, None])
+        return inputs | {Port(Role.LENGTHS): self.active.sum(0)}
 
-    def gradients(self, found: Mapping[Port, Tensor]) -> list[Tensor | None]:
+    def gradients(self, outputs: Mapping[Port, Tensor]) -> list[Tensor | None]:
         plan, names = self.plan, self.plan.equations.state
         ports = [Port(Role.D_WEIGHT, name) for name in plan.weights]
         ports += [Port(Role.D_INITIAL, name) for name in names]
         ports += [Port(Role.D_RESTART, name) for name in names] if plan.restarts else []
         d = [
-            found[port].reshape(v.shape).to(v.dtype, copy=True) if port in found else torch.zeros_like(v)
+            outputs[port].reshape(v.shape).to(v.dtype, copy=True) if port in outputs else torch.zeros_like(v)
             for port, v in zip(ports, self.own, strict=False)
         ]
         return [*d, *[None] * len(plan.noise)]
@@ -159,23 +159,23 @@ class Call:
         rows = v[self.active]
         return torch.cat([rows, rows.new_zeros(len(self.steps.data) - len(rows), v.shape[-1])]).to(self.dtype)
 
-    def packed(self, found: Mapping[Port, Tensor]) -> list[Tensor]:
+    def packed(self, outputs: Mapping[Port, Tensor]) -> list[Tensor]:
         """The kept values in the buffers of `Plan.kept`, side by side."""
         buffers = []
         for name, width in self.plan.kept(self.sizes).items():
             buffers.append(self.steps.data.new_zeros(len(self.steps.data), width, dtype=self.dtype))
             for k in self._columns(name):
-                rows = self.rows(found[Port(Role.KEPT, f"{name}{k}")])
+                rows = self.rows(outputs[Port(Role.KEPT, f"{name}{k}")])
                 buffers[-1][:, k * rows.shape[1] : (k + 1) * rows.shape[1]] = rows
         return buffers
 
     def unpacked(self, buffers: Sequence[Tensor]) -> dict[Port, Tensor]:
-        found = {}
+        values = {}
         for name, buffer in zip(self.plan.kept(self.sizes), buffers, strict=True):
             width = {"row": 1, "hr": self.sizes.P}.get(name, self.sizes.H)
             for k in self._columns(name):
-                found[Port(Role.KEPT, f"{name}{k}")] = self.padded(buffer[:, k * width : (k + 1) * width])
-        return found
+                values[Port(Role.KEPT, f"{name}{k}")] = self.padded(buffer[:, k * width : (k + 1) * width])
+        return values
 
     def _columns(self, name: str) -> list[int]:
         return [key[1] for key in self.plan.trace.saved if key[0] == name]

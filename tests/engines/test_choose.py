@@ -8,7 +8,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 import glassgate as gg
 from glassgate.engines import stock
-from glassgate.engines.choose import engines, order
+from glassgate.engines.choose import engines, preferred_engines
 from glassgate.engines.contract import Direction, Steps
 
 X = torch.randn(5, 2, 3)
@@ -126,4 +126,4 @@ def test_auto_on_a_gpu_starts_with_cudnn_where_it_is_persistent():
 def order_of(layer, data):
     weights = {name.removesuffix("_l0"): v for name, v in layer.named_parameters()}
     initial = tuple(torch.zeros(2, layer.hidden_size) for _ in layer.cell.state)
-    return order(Steps(data, None, None), [Direction(layer.cell, weights, initial, False)])
+    return preferred_engines(Steps(data, None, None), [Direction(layer.cell, weights, initial, False)])

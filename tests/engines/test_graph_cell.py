@@ -47,8 +47,8 @@ def test_equations_stay_the_same_as_text_and_run_as_a_cell(name):
         def run(layer, x=x):
             with gg.engine("reference"):
                 output, _, states = layer(x, return_states=True)
-            found = {"output": output, **{k: v for k, v in states.items() if v.requires_grad}}
-            return measure(found, dict(layer.named_parameters()))
+            outputs = {"output": output, **{k: v for k, v in states.items() if v.requires_grad}}
+            return measure(outputs, dict(layer.named_parameters()))
 
         check(run(other), run(layer))
 

@@ -198,7 +198,7 @@ def test_the_check_costs_microseconds():
     for cell in (cells.LSTM(), cells.GRU(), cells.LayerNormLSTM(), Noisy(cells.LSTM(), {"h": 0.3}, 0.2, "state")):
         meaning = meaning_of(cell)
         # Measured 0.6 to 1.1 us, 4.1 with noise; the bound leaves room for other processes on the cores.
-        assert min(timeit.repeat(lambda m=meaning, c=cell: m.holds(c), number=200, repeat=20)) / 200 < 20e-6
+        assert min(timeit.repeat(lambda m=meaning, c=cell: m.is_valid_for(c), number=200, repeat=20)) / 200 < 20e-6
 
 
 class Doubled(torch.autograd.Function):

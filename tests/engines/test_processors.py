@@ -62,12 +62,12 @@ def test_no_limit(process, without):
 
 
 def test_a_limit_is_read_again_each_second(process, monkeypatch):
-    now, found = [100.0], processors.Limit(process)
+    now, limits = [100.0], processors.Limit(process)
     monkeypatch.setattr(processors, "monotonic", lambda: now[0])
     for quota, seconds, most in ((300_000, 0.0, 3), (200_000, 0.9, 3), (200_000, 0.2, 2)):
         limit(process / "cgroup2,rw" / "a", quota)
         now[0] += seconds
-        assert found.processors() == most
+        assert limits.processors() == most
 
 
 @pytest.mark.parametrize(("available", "of_torch", "threads"), [(1, 4, 1), (3, 4, 3), (8, 4, 4), (8, 1, 1)])
@@ -92,14 +92,14 @@ def test_no_more_threads_than_torch_has_or_than_there_are_processors(monkeypatch
 )
 def test_each_thread_has_enough_to_do(monkeypatch, work, each, usually, contended):
     """More, where it may have to wait while another process has its processor."""
-    monkeypatch.setattr(processors, "TIME_SLICE", 10)
+    monkeypatch.setattr(processors, "TIME_SLICE_WORK", 10)
     monkeypatch.setattr(processors, "contention", processors.Contention())
     torch.set_num_threads(4)
     for now, threads in ((False, usually), (True, contended)):
         if now:
             processors.contention.note(True)
         assert processors.threads_for(work, each) == threads
-        assert processors.setting() == (4, now)
+        assert processors.thread_setting() == (4, now)
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="a system that pins no process")
@@ -116,7 +116,7 @@ def test_a_thread_that_is_pinned_while_it_runs():
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="a system that pins no process")
 def test_a_process_whose_threads_openmp_has_bound():
     """Then each runs on one processor, and they have all of them."""
-    code = "from glassgate.engines import processors; print(processors._allowed())"
+    code = "from glassgate.engines import processors; print(processors._affinity())"
     done = subprocess.run(
         [sys.executable, "-c", code], env=os.environ | {"OMP_PROC_BIND": "true"}, capture_output=True, check=True
     )

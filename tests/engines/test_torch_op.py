@@ -257,9 +257,9 @@ def test_second_derivatives_of_parameters_that_need_them(options):
         return torch.autograd.grad(sum(v.square().sum() for v in first), leaves)
 
     with gg.engine("cpu"):
-        found = second()
+        by_kernels = second()
     with gg.engine("reference"):
-        torch.testing.assert_close(found, second(), rtol=0, atol=10 * EXACT)
+        torch.testing.assert_close(by_kernels, second(), rtol=0, atol=10 * EXACT)
 
 
 def test_a_second_derivative_runs_each_pass_once(monkeypatch):
@@ -324,8 +324,8 @@ def test_what_needs_no_gradient_is_not_computed(monkeypatch):
         for name, leaf in leaves.items():
             leaf.requires_grad_(name == wanted)
         layer._repeated = Repeated()
-        found = measure(call(layer, x), {wanted: leaves[wanted]})
-        torch.testing.assert_close(found[f"grad {wanted}"], every[f"grad {wanted}"], rtol=0, atol=0)
+        measured = measure(call(layer, x), {wanted: leaves[wanted]})
+        torch.testing.assert_close(measured[f"grad {wanted}"], every[f"grad {wanted}"], rtol=0, atol=0)
         products[wanted] = tasks[-1]
     # Of the halves of a GRU's recurrent weights, r and z on the one hand and n on the other, each is a product.
     halves = {"weight_ih": 1, "bias_ih": 1, "weight_hh": 2, "bias_hh": 2}

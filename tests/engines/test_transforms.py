@@ -64,11 +64,11 @@ def compare(problem: Problem, name: str) -> None:
     if name == "hessian":
         problem.resets = problem.resets[:2]
     with gg.engine("cpu"):
-        found = tree_leaves(CALLS[name](problem))
+        by_kernels = tree_leaves(CALLS[name](problem))
     with gg.engine("reference"):
         wanted = tree_leaves(CALLS[name](problem))
-    assert len(found) == len(wanted)
-    for v, truth in zip(found, wanted, strict=True):
+    assert len(by_kernels) == len(wanted)
+    for v, truth in zip(by_kernels, wanted, strict=True):
         torch.testing.assert_close(v, truth, rtol=0, atol=10 * EXACT * max(1.0, truth.abs().max().item()))
 
 
@@ -91,10 +91,10 @@ def test_parameters_that_need_gradients() -> None:
     problem = Problem(CELLS["LSTM"])
     leaves = {name: v.requires_grad_() for name, v in problem.w.items()}
     with gg.engine("cpu"):
-        found = torch.autograd.grad(problem.squares(leaves), list(leaves.values()))
+        by_kernels = torch.autograd.grad(problem.squares(leaves), list(leaves.values()))
     with gg.engine("reference"):
         wanted = torch.autograd.grad(problem.squares(leaves), list(leaves.values()))
-    torch.testing.assert_close(found, wanted, rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(by_kernels, wanted, rtol=1e-10, atol=1e-10)
 
 
 def test_forward_mode_without_torch_func() -> None:
@@ -102,9 +102,9 @@ def test_forward_mode_without_torch_func() -> None:
     x, move = problem.x, noise(70, 5, 4, 3)
     with gg.engine("cpu"), torch.autograd.forward_ad.dual_level():
         output, _ = problem.layer(torch.autograd.forward_ad.make_dual(x, move))
-        found = torch.autograd.forward_ad.unpack_dual(output).tangent
+        by_kernels = torch.autograd.forward_ad.unpack_dual(output).tangent
     near = [problem.layer(x + step * move)[0] for step in (1e-6, -1e-6)]
-    torch.testing.assert_close(found, (near[0] - near[1]) / 2e-6, rtol=1e-6, atol=1e-7)
+    torch.testing.assert_close(by_kernels, (near[0] - near[1]) / 2e-6, rtol=1e-6, atol=1e-7)
 
 
 @pytest.mark.parametrize(

@@ -86,10 +86,10 @@ class Layer(NamedTuple):
             for v, of in zip((d_data, *gradients), (steps.data, *operands), strict=True)
         ]
 
-    def prepared(
+    def prepare(
         self, operands: Sequence[Tensor], steps: Steps, dtype: torch.dtype, signature: Signature
     ) -> PreparedPasses:
-        """`Compiled.prepared`."""
+        """`Compiled.prepare`."""
         data = steps.data
         inside = data.new_empty(0, data.shape[1], dtype=COMPUTED_IN[data.dtype])
         sizes = self._sizes(operands, inside, dtype)

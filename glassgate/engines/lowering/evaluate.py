@@ -1,4 +1,4 @@
-"""Runs a pass in plain torch, line by line. This defines all operations; tests compare every lowering with it."""
+"""Runs a pass in plain torch, line by line. This is the specification of the operations: tests check backends by it."""
 
 from collections.abc import Iterable, Mapping
 from math import prod
@@ -36,7 +36,7 @@ def evaluate(program: Pass, inputs: Mapping[Port, Tensor], sizes: Mapping[str, i
     Args:
         program: a valid pass.
         inputs: a tensor for each input, of any shape, with its elements in row-major order.
-        sizes: the extents of axes that determine all others, e.g. `{"T": 5, "N": 3, "D": 4, "H": 8}`.
+        sizes: the extents of some axes, from which those of all others follow, e.g. `{"T": 5, "N": 3, "D": 4, "H": 8}`.
 
     Returns:
         A tensor for each output, with the axes of its type.
@@ -45,30 +45,37 @@ def evaluate(program: Pass, inputs: Mapping[Port, Tensor], sizes: Mapping[str, i
 
 
 class Evaluator:
-    """Runs one pass. A backend that compiles only the loop overrides `loop`, and `axes_of` for another memory layout.
+    """Runs one pass.
+
+    A backend that compiles only the loop overrides `loop`. If its tensors have another order of axes, it also
+    overrides `axes_of`.
 
     Args:
         program, sizes: as in `evaluate`.
+
+    Attributes:
+        values: the tensor of each value that has been computed.
+        scalar: a number with the dtype and the device of the inputs.
     """
 
     def __init__(self, program: Pass, sizes: Mapping[str, int]) -> None:
         self.program, self.axes = program, program.axes
         base = _base(self.axes, sizes)
         self.sizes = {name: self.axes.extent(name, base) for name in self.axes}
-        self.found: dict[Value, Tensor] = {}
-        self.like = torch.zeros(())
+        self.values: dict[Value, Tensor] = {}
+        self.scalar = torch.zeros(())
 
     def run(self, inputs: Mapping[Port, Tensor]) -> dict[Port, Tensor]:
         """Run the pass and return its outputs by port."""
         program = self.program
         for port, value in program.inputs.items():
-            self.found[value] = inputs[port].reshape(self.shape(value.type))
+            self.values[value] = inputs[port].reshape(self.shape(value.type))
             if value.type.dtype == "float":
-                self.like = inputs[port].new_zeros(())
+                self.scalar = inputs[port].new_zeros(())
         self.lines(program.before)
         self.loop()
         self.lines(program.after)
-        return {port: self.found[value] for port, value in program.outputs.items()}
+        return {port: self.values[value] for port, value in program.outputs.items()}
 
     def axes_of(self, of_type: Type) -> tuple[str, ...]:
         """The axes of tensors of a type, in the order of their dimensions."""
@@ -83,43 +90,44 @@ class Evaluator:
         return self.axes_of(x.type).index(axis)
 
     def aligned(self, x: Value, to: Type) -> Tensor:
-        """The tensor of a value, with extent 1 along the axes that only the other type has."""
-        return _aligned(self.found[x], self.axes_of(x.type), self.axes_of(to))
+        """The tensor of a value, with an axis of extent 1 inserted for each axis of `to` that the value lacks."""
+        return _aligned(self.values[x], self.axes_of(x.type), self.axes_of(to))
 
     def lines(self, lines: Iterable[Line]) -> None:
         """Compute lines in order."""
         for line in lines:
-            self.found[line.result] = self.result(line.operation, line.result.type)
+            self.values[line.result] = self.result(line.operation, line.result.type)
 
     def loop(self) -> None:
         """Run all steps, and store the loop's results."""
-        loop, found = self.program.loop, self.found
+        loop, tensors = self.program.loop, self.values
         steps = self.sizes[loop.axis]
         written: list[list[Tensor]] = [[] for _ in loop.writes]
         for carry in loop.carries:
-            found[carry.before] = found[carry.initial]
+            tensors[carry.before] = tensors[carry.initial]
         for t in reversed(range(steps)) if loop.reverse else range(steps):
             for read in loop.reads:
-                found[read.at] = found[read.sequence].select(read.sequence.type.axes.index(loop.axis), t)
+                tensors[read.at] = tensors[read.sequence].select(read.sequence.type.axes.index(loop.axis), t)
             self.lines(loop.body)
-            active = None if loop.lengths is None else found[loop.lengths] > t
+            active = None if loop.lengths is None else tensors[loop.lengths] > t
             for write, values in zip(loop.writes, written, strict=True):
-                value = found[write.value]
-                values.append(self.chosen(active, value, torch.zeros_like(value), write.value.type))
+                value = tensors[write.value]
+                values.append(self.where_active(active, value, torch.zeros_like(value), write.value.type))
             following = [
-                self.chosen(active, found[carry.next], found[carry.before], carry.next.type) for carry in loop.carries
+                self.where_active(active, tensors[carry.next], tensors[carry.before], carry.next.type)
+                for carry in loop.carries
             ]
             for carry, value in zip(loop.carries, following, strict=True):
-                found[carry.before] = value
+                tensors[carry.before] = value
         for carry in loop.carries:
-            found[carry.final] = found[carry.before]
+            tensors[carry.final] = tensors[carry.before]
         for write, values in zip(loop.writes, written, strict=True):
             axis, kind = write.sequence.type.axes.index(loop.axis), write.sequence.type.dtype
-            empty = self.like.new_zeros(self.shape(write.sequence.type), dtype=torch.bool if kind == "bool" else None)
-            found[write.sequence] = torch.stack(values[::-1] if loop.reverse else values, axis) if values else empty
+            empty = self.scalar.new_zeros(self.shape(write.sequence.type), dtype=torch.bool if kind == "bool" else None)
+            tensors[write.sequence] = torch.stack(values[::-1] if loop.reverse else values, axis) if values else empty
 
-    def chosen(self, active: Tensor | None, yes: Tensor, no: Tensor, of_type: Type) -> Tensor:
-        """`yes` in the rows that take part in the step, `no` in all others."""
+    def where_active(self, active: Tensor | None, yes: Tensor, no: Tensor, of_type: Type) -> Tensor:
+        """`yes` in the rows whose sequences contain the current step, `no` in all others."""
         if active is None:
             return yes
         lengths = self.program.loop.lengths
@@ -128,28 +136,28 @@ class Evaluator:
 
     def result(self, operation: Operation, of_type: Type) -> Tensor:
         """The value of one operation."""
-        found = self.found
+        tensors = self.values
         match operation:
             case Elementwise(op, args):
                 values = [self.aligned(v, of_type) if isinstance(v, Value) else float(v) for v in args]
-                return torch.broadcast_to(computed(op, tuple(values), self.like.dtype), self.shape(of_type))
+                return torch.broadcast_to(computed(op, tuple(values), self.scalar.dtype), self.shape(of_type))
             case Contract(a, b, _):
                 return self.contracted(a, b, of_type)
             case Sum(x, over):
-                return found[x].sum([self.dimension(x, axis) for axis in over])
+                return tensors[x].sum([self.dimension(x, axis) for axis in over])
             case Constant(number):
-                return self.like.new_full((), number)
+                return self.scalar.new_full((), number)
             case Size(axis):
-                return self.like.new_full((), self.sizes[axis])
+                return self.scalar.new_full((), self.sizes[axis])
             case Block(x, axis, index):
-                return found[x].select(self.dimension(x, axis), index)
+                return tensors[x].select(self.dimension(x, axis), index)
             case Take(x, axis, indices, _):
                 k = self.dimension(x, axis)
-                return torch.cat([found[x].narrow(k, first, count) for first, count in _runs(indices)], k)
+                return torch.cat([tensors[x].narrow(k, first, count) for first, count in _runs(indices)], k)
             case Stack(parts, axis):
-                return torch.stack([found[v] for v in parts], self.axes_of(of_type).index(axis))
+                return torch.stack([tensors[v] for v in parts], self.axes_of(of_type).index(axis))
             case Reshape(x, _):
-                return found[x].reshape(self.shape(of_type))
+                return tensors[x].reshape(self.shape(of_type))
             case Broadcast(x, _):
                 return torch.broadcast_to(self.aligned(x, of_type), self.shape(of_type))
             case Shift():
@@ -161,12 +169,12 @@ class Evaluator:
         names = [self.axes_of(part) for part in (a.type, b.type, of_type)]
         letter = dict(zip(dict.fromkeys(axis for axes in names for axis in axes), ascii_letters, strict=False))
         a_in, b_in, out = ("".join(letter[axis] for axis in axes) for axes in names)
-        return torch.einsum(f"{a_in},{b_in}->{out}", self.found[a], self.found[b])
+        return torch.einsum(f"{a_in},{b_in}->{out}", self.values[a], self.values[b])
 
     def shifted(self, shift: Shift) -> Tensor:
         """A sequence delayed by one step."""
         axis, steps = shift.x.type.axes.index(shift.axis), self.sizes[shift.axis]
-        x, first = self.found[shift.x], self.found[shift.first].unsqueeze(axis)
+        x, first = self.values[shift.x], self.values[shift.first].unsqueeze(axis)
         if not steps:
             return x
         if not shift.reverse:
@@ -175,12 +183,17 @@ class Evaluator:
         if shift.lengths is None:
             return moved
         rows = shift.lengths.type.axes
-        last = torch.arange(steps, device=x.device)[:, None] + 1 >= self.found[shift.lengths]
+        last = torch.arange(steps, device=x.device)[:, None] + 1 >= self.values[shift.lengths]
         return torch.where(_aligned(last, (shift.axis, *rows), shift.x.type.axes), first, moved)
 
 
 def _base(axes: Axes, sizes: Mapping[str, int]) -> dict[str, int]:
-    """The extents of the base axes, from those of axes that have a single base axis as a factor."""
+    """The extents of the base axes.
+
+    Args:
+        axes: the axes of a pass.
+        sizes: the extents of axes that are a number times one base axis.
+    """
     base: dict[str, int] = {}
     for name, extent in sizes.items():
         if name in axes:
@@ -191,7 +204,7 @@ def _base(axes: Axes, sizes: Mapping[str, int]) -> dict[str, int]:
 
 
 def _aligned(x: Tensor, axes: tuple[str, ...], to: tuple[str, ...]) -> Tensor:
-    """The tensor with an axis of extent 1 inserted for each axis that only `to` has."""
+    """The tensor with an axis of extent 1 inserted for each axis of `to` that is not among its own axes."""
     for k, axis in enumerate(to):
         if axis not in axes:
             x = x.unsqueeze(k)

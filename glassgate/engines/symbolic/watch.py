@@ -81,7 +81,7 @@ class Watch:
         self._single = tuple(zip(*single, strict=True)) or ((), (), ())
         self._sized, self._lengths = [sized for sized, _, _ in self._sizes], [size for _, size, _ in self._sizes]
 
-    def holds(self) -> bool:
+    def is_unchanged(self) -> bool:
         """Whether all values are unchanged."""
         for get, keys, values in self._many:
             if not all(map(is_, map(get, keys), values)):

@@ -54,9 +54,9 @@ def _by_example(function: type[FlatFunction], interpreter: Any, args: tuple[Any,
         if all(dim is None for dim in dims):
             return function.apply(*values)
         info = VmapInfo(interpreter.batch_size(), interpreter.randomness())
-        found, found_dims = function.vmap(info, dims, *values)
+        results, result_dims = function.vmap(info, dims, *values)
     return tuple(
-        [v if dim is None else _add_batch_dim(v, dim, level) for v, dim in zip(found, found_dims, strict=True)]
+        [v if dim is None else _add_batch_dim(v, dim, level) for v, dim in zip(results, result_dims, strict=True)]
     )
 
 
@@ -69,8 +69,8 @@ def _of_one_level(function: type[FlatFunction]) -> Any:
         level = interpreter.level()
         inside = [_unwrap_for_grad(v, level) if isinstance(v, Tensor) else v for v in args]
         with torch.enable_grad(), _set_fwd_grad_enabled(True), interpreter.lower():
-            found = function.apply(*inside)
-        return tuple([_wrap_for_grad(v, level) for v in found])
+            results = function.apply(*inside)
+        return tuple([_wrap_for_grad(v, level) for v in results])
 
     rules = {
         "forward": staticmethod(forward),

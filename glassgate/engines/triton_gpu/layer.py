@@ -110,7 +110,7 @@ class Layer(NamedTuple):
             recording.add({port.name: v for port, v in gradients.items()})
         return [calls[0].padded(sum(d_data[1:], d_data[0])).to(steps.data.dtype) if needs_d_data else None, *d_operands]
 
-    def prepared(self, *signature: object) -> None:
+    def prepare(self, *signature: object) -> None:
         """Repeated calls take the same path."""
 
 

@@ -53,27 +53,27 @@ class Run(Evaluator):
         """The lines before the loop, and memory for its outputs."""
         for port, value in self.program.inputs.items():
             if port in inputs:
-                self.found[value] = inputs[port].reshape(self.shape(value.type))
-        self.like = torch.zeros((), device=self.rows.device)
+                self.values[value] = inputs[port].reshape(self.shape(value.type))
+        self.scalar = torch.zeros((), device=self.rows.device)
         self.lines(self.program.before)
         for read in self.program.loop.reads:
-            found = self.found[read.sequence]
-            self.found[read.sequence] = found if found[:1].is_contiguous() else found.contiguous()
+            found = self.values[read.sequence]
+            self.values[read.sequence] = found if found[:1].is_contiguous() else found.contiguous()
         for write in self.program.loop.writes:
             into, form = self.into.get(write.sequence), self.shape(write.sequence.type)
             if into is None:
-                self.found[write.sequence] = self.like.new_empty(form, dtype=self.dtype)
+                self.values[write.sequence] = self.scalar.new_empty(form, dtype=self.dtype)
             else:
-                self.found[write.sequence] = into.unflatten(1, form[1:]) if len(form) > 1 else into
+                self.values[write.sequence] = into.unflatten(1, form[1:]) if len(form) > 1 else into
 
     def end(self) -> dict[Port, Tensor]:
         """The outputs that are wanted, by port."""
         for carry in self.program.loop.carries:
             buffer = self.buffers.get(Pointer("carry", carry.before, f"{carry.before.name}_carry"))
-            final = self.found[carry.initial] if buffer is None else buffer[self.rows.T % 2]
-            self.found[carry.final] = final.float().view(self.shape(carry.final.type))
+            final = self.values[carry.initial] if buffer is None else buffer[self.rows.T % 2]
+            self.values[carry.final] = final.float().view(self.shape(carry.final.type))
         self.lines(_needed(self.program, self.wanted))
-        return {port: self.found[value] for port, value in self.program.outputs.items() if port in self.wanted}
+        return {port: self.values[value] for port, value in self.program.outputs.items() if port in self.wanted}
 
     def axes_of(self, of_type: Type) -> tuple[str, ...]:
         """The dimensions of tensors of a type: the steps and sequences of a sequence are its rows."""
@@ -91,7 +91,7 @@ class Run(Evaluator):
 
     def aligned(self, x: Value, to: Type) -> Tensor:
         """A value with extent 1 along the axes of another type that it lacks."""
-        found, axes, of_result = self.found[x], self.axes_of(x.type), self.axes_of(to)
+        found, axes, of_result = self.values[x], self.axes_of(x.type), self.axes_of(to)
         if "rows" in of_result and "N" in axes:
             found, axes = self.rows.per_row(found), ("rows", *axes[1:])
         for k, axis in enumerate(of_result):
@@ -103,24 +103,24 @@ class Run(Evaluator):
         """The value of one operation. Sums are float32; an elementwise result has the type of its sequence."""
         if isinstance(operation, Sum):
             dimensions = {self.dimension(operation.x, axis) for axis in operation.over}
-            return self.found[operation.x].sum([*dimensions], dtype=torch.float32)
+            return self.values[operation.x].sum([*dimensions], dtype=torch.float32)
         found = super().result(operation, of_type)
         if isinstance(operation, Elementwise) and "T" in of_type.axes:
             floats = [v for v in operands(operation) if "T" in v.type.axes and v.type.dtype == "float"]
-            return found.to(self.found[floats[0]].dtype) if floats else found
+            return found.to(self.values[floats[0]].dtype) if floats else found
         return found
 
     def contracted(self, a: Value, b: Value, of_type: Type) -> Tensor:
         """A matrix product in the type of products. Gradients of weights are float32."""
         for value in (a, b):
-            self.found[value] = self.found[value].to(self.dtype)
+            self.values[value] = self.values[value].to(self.dtype)
         found = super().contracted(a, b, of_type)
         return found if "T" in of_type.axes else found.float()
 
     def shifted(self, shift: Shift) -> Tensor:
         """A sequence one step later."""
-        x = self.found[shift.x]
-        return self.rows.shifted(x, self.found[shift.first].to(x.dtype), shift.reverse)
+        x = self.values[shift.x]
+        return self.rows.shifted(x, self.values[shift.first].to(x.dtype), shift.reverse)
 
     def tensors(self, kernel: Kernel) -> list[Tensor]:
         """The tensors of a kernel's pointers."""
@@ -130,19 +130,19 @@ class Run(Evaluator):
         """The tensor of one pointer."""
         value = pointer.value
         if pointer.kind == "sequence":
-            found = self.found[value]
+            found = self.values[value]
             return found.view(torch.uint8) if found.dtype == torch.bool else found
         if pointer.kind == "weight":
-            return self.found[value].to(self.dtype).contiguous()
+            return self.values[value].to(self.dtype).contiguous()
         if pointer.kind == "given":
-            return self.found[value].contiguous()
+            return self.values[value].contiguous()
         if pointer not in self.buffers:
             dtype = self.dtype if pointer.kind == "shared" else torch.float32
             shape = self.shape(value.type)
-            self.buffers[pointer] = self.like.new_empty((2, *shape), dtype=dtype)
+            self.buffers[pointer] = self.scalar.new_empty((2, *shape), dtype=dtype)
             if pointer.kind == "carry":
                 carry = self.phases.carries[value]
-                self.buffers[pointer][0] = self.found[carry.initial]
+                self.buffers[pointer][0] = self.values[carry.initial]
         return self.buffers[pointer]
 
 

@@ -77,14 +77,14 @@ class Written:
 @st.composite
 def names(draw: st.DrawFn, count: int) -> list[str]:
     """Different names, near to each other more often than not."""
-    found: list[str] = []
-    while len(found) < count:
-        base = draw(st.sampled_from(found) if found and draw(st.booleans()) else _pool())
+    chosen: list[str] = []
+    while len(chosen) < count:
+        base = draw(st.sampled_from(chosen) if chosen and draw(st.booleans()) else _pool())
         name = draw(st.sampled_from(AFFIXES)).format(base) if draw(st.integers(0, 2)) else base
         name = unicodedata.normalize("NFKC", name)
-        if name.isidentifier() and name not in {*found, *TAKEN} and not name.startswith("__") and len(name) < 40:
-            found.append(name)
-    return found
+        if name.isidentifier() and name not in {*chosen, *TAKEN} and not name.startswith("__") and len(name) < 40:
+            chosen.append(name)
+    return chosen
 
 
 @cache

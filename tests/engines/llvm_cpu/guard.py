@@ -140,14 +140,14 @@ def results(layer: gg.Recurrent, N: int, train: bool, record: bool, **more: obje
     x = noise(1, 7, N, layer.input_size).to(layer.weight_ih_l0.dtype).requires_grad_(train)
     shown = gg.record(layer) if record else nullcontext()
     with gg.engine("cpu"), torch.set_grad_enabled(train), shown as tape:
-        found = flat(layer(x, **more))
+        results = flat(layer(x, **more))
         if train:
-            loss = sum(v.sin().sum() for v in found)
+            loss = sum(v.sin().sum() for v in results)
             leaves = [x, *layer.parameters()]
-            found += torch.autograd.grad(loss, leaves, allow_unused=True, materialize_grads=True)
+            results += torch.autograd.grad(loss, leaves, allow_unused=True, materialize_grads=True)
     if record:
-        found += [*tape.values(), *tape.grad.values()]
-    return [v.detach() for v in found]
+        results += [*tape.values(), *tape.grad.values()]
+    return [v.detach() for v in results]
 
 
 def stream(layer: gg.Recurrent, memory: Guarded) -> list[Tensor]:
@@ -187,8 +187,8 @@ def check(layer: gg.Recurrent, recorded: bool) -> None:
                 guard.memory.free()
 
 
-def same(found: list[Tensor], expected: list[Tensor]) -> None:
-    for ours, other in zip(found, expected, strict=True):
+def same(results: list[Tensor], expected: list[Tensor]) -> None:
+    for ours, other in zip(results, expected, strict=True):
         torch.testing.assert_close(ours, other, rtol=0, atol=0)
 
 

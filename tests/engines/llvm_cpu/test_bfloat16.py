@@ -110,26 +110,26 @@ def test_lstm(processor):
 
 @pytest.mark.parametrize("processor", [*PROCESSORS.values(), IN_MATRIX], ids=[*PROCESSORS, "emulated tiles"])
 def test_torch_s_switches_for_float32(processor):
-    case, found, again = Lstm(), {}, {}
+    case, first, again = Lstm(), {}, {}
     meant = {"ieee": "highest", "tf32": "high", "bf16": "medium"}
     for matrix in ("highest", "high", "medium"):
         for layer in ("none", *meant):
             with pretend(processor), switched(matrix, layer), gg.engine("cpu"):
-                found[matrix, layer] = case.ours(False)
+                first[matrix, layer] = case.ours(False)
                 # Repeated calls use the executable for the current switches.
                 again[matrix, layer] = [case.layer(case.x)[0] for _ in range(3)]
-    for (matrix, layer), values in found.items():
+    for (matrix, layer), values in first.items():
         same = meant.get(layer, matrix), "none"
         assert {v.dtype for v in values} == {torch.float32}
-        assert all(map(torch.equal, values, found[same])), (matrix, layer)
+        assert all(map(torch.equal, values, first[same])), (matrix, layer)
         assert all(torch.equal(v, again[same][0]) for v in again[matrix, layer]), (matrix, layer)
-    no_worse(found["medium", "none"], *case.loop())
-    for results in (found, again):
+    no_worse(first["medium", "none"], *case.loop())
+    for results in (first, again):
         highest, high, medium = (results[matrix, "none"][0] for matrix in ("highest", "high", "medium"))
         assert torch.equal(medium, highest) != bool(processor.bfloat16)
         assert torch.equal(high, highest) != bool(processor.tiles)
     if processor.tiles:
-        no_worse(found["high", "none"], *case.loop(), times=1 / 200)
+        no_worse(first["high", "none"], *case.loop(), times=1 / 200)
 
 
 CELLS = {
@@ -164,21 +164,21 @@ def test_any_cell(name, way):
 def test_explain_says_by_which_instructions():
     layer, x = gg.LSTM(3, 4), torch.randn(5, 2, 3)
     with gg.engine("cpu"), pretend(TILES):
-        assert gg.explain(layer, x).more is None
+        assert gg.explain(layer, x).detail is None
         with torch.autocast("cpu", torch.bfloat16):
             assert "  products in bfloat16: by AMX-BF16\n" in f"{gg.explain(layer, x)}\n"
         with torch.autocast("cpu", torch.bfloat16), gg.engine("torch"):
-            assert gg.explain(layer, x).more is None
+            assert gg.explain(layer, x).detail is None
         with switched("high"):
             assert (
-                gg.explain(layer, torch.randn(5, 3, 3)).more
+                gg.explain(layer, torch.randn(5, 3, 3)).detail
                 == "products in bfloat16: by AMX-BF16, three instead of one in float32"
             )
             assert (
-                gg.explain(layer, x).more
+                gg.explain(layer, x).detail
                 == 'products in bfloat16: none, computed in float32; "high" needs more than 2 sequences'
             )
             with pretend(host().full_precision):
-                assert 'computed in float32; "high" needs AMX-BF16 (' in gg.explain(layer, x).more
+                assert 'computed in float32; "high" needs AMX-BF16 (' in gg.explain(layer, x).detail
         with torch.autocast("cpu", torch.bfloat16), pretend(host().full_precision):
-            assert gg.explain(layer, x).more == "products in bfloat16: none, computed in float32"
+            assert gg.explain(layer, x).detail == "products in bfloat16: none, computed in float32"

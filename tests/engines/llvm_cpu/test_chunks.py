@@ -25,17 +25,17 @@ def results(layer, autocast):
     with gg.engine("cpu"), torch.autocast("cpu", torch.bfloat16, enabled=autocast):
         trained = [layer(packed)[0].data, *layer(x, resets=resets)[1]]
         with torch.no_grad():
-            found = [*trained, layer(packed)[0].data, layer(x, resets=resets)[0]]
-    return [*found, *torch.autograd.grad(sum(v.float().sin().sum() for v in trained), [x, *layer.parameters()])]
+            values = [*trained, layer(packed)[0].data, layer(x, resets=resets)[0]]
+    return [*values, *torch.autograd.grad(sum(v.float().sin().sum() for v in trained), [x, *layer.parameters()])]
 
 
 @pytest.mark.parametrize("autocast", [False, True])
 def test_steps_in_chunks(one_thread, monkeypatch, autocast):
-    layer, found = gg.LSTM(5, 6, bidirectional=True), []
+    layer, by_chunk = gg.LSTM(5, 6, bidirectional=True), []
     for rows in (10**6, 1, 5):
         plan.forward_plan.cache_clear()
         monkeypatch.setattr(plan.Forward, "rows_of_chunk", lambda own, weights, rows=rows: rows)
-        found.append(results(layer, autocast))
+        by_chunk.append(results(layer, autocast))
     plan.forward_plan.cache_clear()
-    for other in found[1:]:
-        assert all(torch.equal(a, b) for a, b in zip(found[0], other, strict=True))
+    for other in by_chunk[1:]:
+        assert all(torch.equal(a, b) for a, b in zip(by_chunk[0], other, strict=True))

@@ -119,7 +119,7 @@ class Hostile(gg.Cell):
 
 def both(layer, x, **more):
     """Values and gradients, by the kernels and by the reference."""
-    found = []
+    by_engine = []
     for engine in ("cpu", "reference"):
         with gg.engine(engine):
             output, state = layer(x, **more)
@@ -127,8 +127,8 @@ def both(layer, x, **more):
             loss = output.sin().sum() + sum((k + 1) * v.cos().sum() for k, v in enumerate(state))
             leaves = [v for v in (x, *layer.parameters()) if v.requires_grad]
             d = torch.autograd.grad(loss + 0.0 * x.sum(), leaves, allow_unused=True, materialize_grads=True)
-        found.append([output, *state, *d])
-    return found
+        by_engine.append([output, *state, *d])
+    return by_engine
 
 
 def check_same(layer, **more):

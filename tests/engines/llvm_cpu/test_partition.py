@@ -42,7 +42,7 @@ def test_bits_do_not_depend_on_how_many_threads_share_the_rows(monkeypatch, leng
     """Not even sums over a row do: their terms are in four vectors, more or fewer of which are in one tile."""
     layer, x = gg.Recurrent(gg.cells.LayerNormLSTM(), 3, 64), noise(1, 9, 5, 3).float().requires_grad_()
     monkeypatch.setattr(partition, "FEW_OPERATIONS", 1)
-    before, found, at_once, run = torch.get_num_threads(), [], [], threads.run
+    before, results, at_once, run = torch.get_num_threads(), [], [], threads.run
     monkeypatch.setattr(threads, "run", lambda launches: (at_once.append(len(launches)), run(launches)))
     try:
         for count in (1, 2):
@@ -53,7 +53,7 @@ def test_bits_do_not_depend_on_how_many_threads_share_the_rows(monkeypatch, leng
                     output, (h, c) = layer(x, lengths=lengths)
             d = torch.autograd.grad(output.sin().sum() + h.sum() + c.sum(), [x, *layer.parameters()])
             assert max(at_once, default=1) == count
-            found.append([output, h, c, *d])
+            results.append([output, h, c, *d])
     finally:
         torch.set_num_threads(before)
-    assert all(map(torch.equal, *found))
+    assert all(map(torch.equal, *results))

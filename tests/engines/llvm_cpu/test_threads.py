@@ -134,7 +134,7 @@ import torch
 import glassgate as gg
 from glassgate.engines import processors
 
-processors.available, processors.TIME_SLICE = lambda: 7, 0
+processors.available, processors.TIME_SLICE_WORK = lambda: 7, 0
 
 def results(layer, x, threads):
     torch.set_num_threads(threads)
@@ -144,8 +144,8 @@ def results(layer, x, threads):
 
 for N in (1, 9):  # threads share units and wait for each other at every step, or share rows
     layer, x = gg.LSTM(256, 256), torch.randn(20, N, 256, requires_grad=True)
-    for expected, found in zip(results(layer, x, 1), results(layer, x, 7), strict=True):
-        assert torch.equal(expected, found)
+    for one, seven in zip(results(layer, x, 1), results(layer, x, 7), strict=True):
+        assert torch.equal(one, seven)
 """
 
 

@@ -195,9 +195,11 @@ def test_a_layer_s_kernels_for_a_processor_with_amx(tmp_path):
     """Compiled for one, trained and in inference, and not run: each sets sizes in one place and ends without any."""
     code = f"import sys; from tests.engines.llvm_cpu.test_tiles import translate; translate({str(tmp_path)!r})"
     subprocess.run([sys.executable, "-c", code], check=True, cwd=Path.cwd())
-    found = {path.stem: [text.split()[0] for _, text in disassembled(path)] for path in tmp_path.glob("*.o")}
-    assert {"forward", "backward", "multiply_4", "multiply_1", "outer"} <= found.keys()
-    for name, instructions in found.items():
+    instructions_by_kernel = {
+        path.stem: [text.split()[0] for _, text in disassembled(path)] for path in tmp_path.glob("*.o")
+    }
+    assert {"forward", "backward", "multiply_4", "multiply_1", "outer"} <= instructions_by_kernel.keys()
+    for name, instructions in instructions_by_kernel.items():
         multiplies = name in ("forward", "backward", "outer") or name.startswith("multiply")
         assert (instructions.count("ldtilecfg"), instructions.count("tilerelease")) == (multiplies, multiplies)
         assert ("tdpbf16ps" in instructions) == multiplies
@@ -228,7 +230,7 @@ def trapped(library, features):
     trap.install.restype = ctypes.POINTER(ctypes.c_long)
     done = trap.install()
     layer, x = gg.LSTM(70, 100, bidirectional=True), torch.randn(6, 33, 70)
-    found, counts = [], []
+    by_processor, counts = [], []
     for processor in (amx.with_amx(TILES), TILES):
         results = []
         with pretend(processor), gg.engine("cpu"):
@@ -237,9 +239,9 @@ def trapped(library, features):
                 with asked:
                     output, _ = layer(x)
                     results += [output, *torch.autograd.grad(output.float().square().sum(), list(layer.parameters()))]
-        found.append(results)
+        by_processor.append(results)
         counts.append(done[:6])
-    assert all(map(torch.equal, *found))
+    assert all(map(torch.equal, *by_processor))
     assert min(counts[0]) > 0
     assert counts[0] == counts[1], "the interpreter uses none of them"
 
@@ -254,9 +256,9 @@ def translate(folder):
             self.run = lambda arguments: None
 
     def translated(text, name, bits, processor, _translate=compiling._translate):
-        found = _translate(text, name, bits, processor)
-        Path(folder, f"{name}.o").write_bytes(found.code)
-        return found
+        compiled = _translate(text, name, bits, processor)
+        Path(folder, f"{name}.o").write_bytes(compiled.code)
+        return compiled
 
     compiling.target_machine = partial(compiling.target_machine, *SAPPHIRE_RAPIDS)
     compiling._translate, compiling.read = translated, lambda path: None

@@ -44,7 +44,7 @@ def test_a_state_of_another_width_takes_one_declaration() -> None:
     x, h, s, lengths = noise(8, T, N, D), noise(9, N, H), noise(10, N, 2 * H), torch.tensor([5, 0, 3])
     inputs = {weight(name): v for name, v in w.items()}
     inputs |= {Port(Role.DATA): x, Port(Role.INITIAL, "h"): h, Port(Role.INITIAL, "s"): s, Port(Role.LENGTHS): lengths}
-    found = evaluate(fast_and_slow(), inputs, {"T": T, "N": N, "D": D, "H": H})
+    outputs = evaluate(fast_and_slow(), inputs, {"T": T, "N": N, "D": D, "H": H})
     every = []
     for t in range(T):
         active = (lengths > t)[:, None]
@@ -52,7 +52,7 @@ def test_a_state_of_another_width_takes_one_declaration() -> None:
         h, s = torch.where(active, new, h), torch.where(active, 0.9 * s + 0.1 * torch.tanh(new @ w["W_f"].T), s)
         every.append(new * active)
     truth = {"states h": torch.stack(every), "final state h": h, "final state s": s}
-    check({str(port): v for port, v in found.items()}, truth)
+    check({str(port): v for port, v in outputs.items()}, truth)
 
 
 GATES = {"q": ("K", "A", "D"), "k": ("K", "A", "D"), "v": ("K", "B", "D"), "i": ("K", "D"), "f": ("K", "D")}
@@ -162,12 +162,12 @@ def test_states_with_two_axes_and_their_gradients() -> None:
     outputs = by_autograd(leaves[Port(Role.DATA)], w, *(leaves[Port(Role.INITIAL, s)] for s in STATES))
     truth = measure(outputs, {str(port): v for port, v in leaves.items()})
     with torch.no_grad():
-        found = evaluate(MatrixLSTM(backward=False).forward(), leaves, extents)
+        forward = evaluate(MatrixLSTM(backward=False).forward(), leaves, extents)
         d = [noise(k, *v.shape) for k, v in enumerate(outputs.values())]
         ports = Port(Role.D_STATES, "h"), Port(Role.D_FINAL, "C"), Port(Role.D_FINAL, "n")
-        given = leaves | found | dict(zip(ports, d, strict=True))
+        given = leaves | forward | dict(zip(ports, d, strict=True))
         gradients = evaluate(MatrixLSTM(backward=True).backward(), given, extents)
-    got = {str(port): v for port, v in found.items() if str(port) in outputs}
+    got = {str(port): v for port, v in forward.items() if str(port) in outputs}
     of = {Role.DATA: Role.D_DATA, Role.WEIGHT: Role.D_WEIGHT, Role.INITIAL: Role.D_INITIAL}
     got |= {f"grad {port}": gradients[Port(of[port.role], port.name)] for port in leaves}
     check(got, truth)

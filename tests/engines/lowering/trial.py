@@ -90,13 +90,13 @@ class Trial:
         cell = equations_of(self.cell, bool(self.shape.H_out))
         traced = differentiated(cell, self.costs)
         values = self.inputs()
-        found = evaluate(forward_pass(cell, traced, replace(self.form, save=True)), values, self.sizes)
+        forward = evaluate(forward_pass(cell, traced, replace(self.form, save=True)), values, self.sizes)
         outputs = {}
         for name in cell.state:
-            outputs |= {port: found[port] for port in (Port(Role.STATES, name), Port(Role.FINAL, name))}
+            outputs |= {port: forward[port] for port in (Port(Role.STATES, name), Port(Role.FINAL, name))}
         of = {Role.STATES: Role.D_STATES, Role.FINAL: Role.D_FINAL}
         d = {Port(of[p.role], p.name): noise(self.seed + k, *v.shape) for k, (p, v) in enumerate(outputs.items())}
-        gradients = evaluate(backward_pass(cell, traced, self.form), values | found | d, self.sizes)
+        gradients = evaluate(backward_pass(cell, traced, self.form), values | forward | d, self.sizes)
         results = {str(port): v for port, v in outputs.items()}
         return results | {
             f"grad {p}": gradients[Port(D_OF[p.role], p.name)].reshape_as(v) for p, v in self.leaves.items()
