@@ -33,9 +33,9 @@ values, and an option overrides them:
 |---|---|---|---|
 {rule}
 
-An example is one row of a batch: a sequence, a piece of a long one, a chunk of a text (50 tokens) or a window of a
-series. `--lr-find` searches for the learning rate instead of using the default. It trains 100 steps with an increasing
-rate and draws the loss by rate to `learning_rate.svg` in the run folder.
+An example is one row of a batch: a sequence, a piece of a long one, a chunk of a text (50 tokens) or of music (about 50
+steps), or a window of a series. `--lr-find` searches for the learning rate instead of using the default. It trains 100
+steps with an increasing rate and draws the loss by rate to `learning_rate.svg` in the run folder.
 
 With dev data and without `--epochs`, the number of epochs in the table is the minimum, the *planned* epochs. Halfway
 through them, the learning rate stays constant while the dev score improves: another epoch follows at the same rate if

@@ -218,6 +218,18 @@ def test_music() -> None:
         model.generate("60")
 
 
+def test_chunks_of_music_continue_from_the_carried_state() -> None:
+    """Without updates, the loss of pieces of different lengths is the same in chunks as in whole sequences."""
+    random = np.random.default_rng(0)
+    pieces = [Roll(random.integers(0, 2, (length, 88), np.uint8)) for length in (33, 30, 21, 4, 2)]
+    losses = []
+    for chunk in (7, 100):
+        options = {"unit": "notes", "epochs": 1, "batch_size": 3, "learning_rate": 0.0, "chunk": chunk}
+        model = LanguageModel(LanguageModelOptions.from_mapping(QUICK | options))
+        losses.append(model.fit(Split(pieces))["history"][0]["loss"])
+    assert losses[0] == pytest.approx(losses[1], rel=1e-6)
+
+
 def test_music_by_hand() -> None:
     """The loss of a step is the sum over 88 notes."""
     model = trained(Split([Roll(np.zeros((5, 88), np.uint8))]), unit="notes", epochs=1)

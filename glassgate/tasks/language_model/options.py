@@ -31,7 +31,10 @@ class LanguageModelOptions(TextOptions):
     bidirectional: bool = option(False, "not available: a language model reads in one direction")
     tied: bool = option(False, "share the weights of embedding and output")
     chunk: int = option(
-        50, "tokens per chunk; the state is carried to the next chunk, the gradient is not", group="training", least=1
+        50,
+        "tokens or steps of music per chunk; the state is carried to the next chunk, the gradient is not",
+        group="training",
+        least=1,
     )
 
     def __post_init__(self) -> None:

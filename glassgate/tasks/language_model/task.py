@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from glassgate.tasks.data import records, texts
 from glassgate.tasks.data.batches import Batch, Encoded
-from glassgate.tasks.data.batching import Batching, StreamBatching
+from glassgate.tasks.data.batching import Batching, ChunkBatching, StreamBatching
 from glassgate.tasks.data.music import KEYS, LOWEST, Roll, is_music, read_rolls
 from glassgate.tasks.data.texts import Text
 from glassgate.tasks.data.vocabulary import FIRST, PADDING, UNKNOWN
@@ -93,8 +93,10 @@ class LanguageModel(Task[LanguageModelOptions, Text | Roll, list[float]]):
         return Split(*texts.hold_out(cast(Sequence[Text], examples), fraction))
 
     def batching(self) -> Batching:
-        """Batch files as streams whose state is carried from chunk to chunk; batch lines and music by sequence."""
-        if self.options.sequence == "file" and self.options.unit != NOTES:
+        """Batch files as streams, pieces of music as sequences of similar length, both chunk by chunk; lines whole."""
+        if self.options.unit == NOTES:
+            return ChunkBatching(self.options, self.options.chunk)
+        if self.options.sequence == "file":
             return StreamBatching(self.options, self.options.chunk)
         return Batching(self.options)
 

@@ -32,7 +32,7 @@ def by_size(examples: int, batch_size: int = 0, epochs: int = 0) -> BySize:
     is between 10 and 60.
 
     Args:
-        examples: the number of sequences, pieces of long sequences, chunks of a text, or windows of a series
+        examples: the number of sequences, pieces of long sequences, chunks of text or music, or windows of a series
         batch_size, epochs: values to keep; 0 to choose by size
 
     Example:

@@ -8,6 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from glassgate.tasks.data.batches import Loader, Piece, Streams, evaluation_batches, padding, training_batches
+from glassgate.tasks.data.batching import ChunkBatching, Chunks
+from glassgate.tasks.options import Options
 
 LENGTHS = st.lists(st.integers(1, 40), min_size=1, max_size=6)
 
@@ -38,6 +40,28 @@ def test_rows_of_a_stream_go_on(lengths: list[int], rows: int, longest: int, fir
             assert other.continues == (len(other) > 0 and one.index == other.index and one.stop == other.start)
     for row in range(rows):
         assert sum(len(batch[row]) for batch in batches) <= height
+
+
+@given(LENGTHS, st.integers(1, 5), st.integers(1, 9))
+def test_rows_of_chunks_continue_in_the_next_batch(lengths: list[int], rows: int, chunk: int) -> None:
+    cuts = training_batches(lengths, rows, 0, seed=1, epoch=0)
+    batches, groups = list(Chunks(cuts, chunk)), list(cuts)
+    assert len(batches) == len(Chunks(cuts, chunk))
+    assert covered(batches) == covered(groups)
+    assert sum(not any(piece.continues for piece in batch) for batch in batches) == len(groups)
+    for before, after in pairwise(batches):
+        assert any(map(len, after))
+        if after[-1].continues:
+            for one, other in zip(before, after, strict=True):
+                assert other.continues == (len(other) > 0)
+                assert not len(other) or (one.index == other.index and one.stop == other.start)
+
+
+def test_chunks_have_nearly_equal_sizes() -> None:
+    batching, lengths = ChunkBatching(Options(batch_size=1), 50), [1, 60, 74, 76, 254]
+    sizes = {tuple(len(piece) for (piece,) in batching.training([length], 0)) for length in lengths}
+    assert sizes == {(1,), (60,), (74,), (38, 38), (51, 51, 51, 51, 50)}
+    assert batching.examples(lengths) == 1 + 1 + 1 + 2 + 5
 
 
 @pytest.mark.parametrize("longest", [1, 7, 100])

@@ -5,14 +5,19 @@ from collections import Counter
 import pytest
 
 from glassgate.tasks.data.batches import Batches
-from glassgate.tasks.data.batching import Batching, StreamBatching
+from glassgate.tasks.data.batching import Batching, ChunkBatching, StreamBatching
 from glassgate.tasks.forecasting.options import ForecastingOptions
 from glassgate.tasks.forecasting.windows import WindowBatching
 from glassgate.tasks.options import Options
 
 LENGTHS = [7, 23, 1, 12]
 SMALL = Options(batch_size=3)
-WAYS = {"whole": Batching(SMALL), "pieces": Batching(SMALL, 5, evaluated=4), "streams": StreamBatching(SMALL, 5)}
+WAYS = {
+    "whole": Batching(SMALL),
+    "pieces": Batching(SMALL, 5, evaluated=4),
+    "chunks": ChunkBatching(SMALL, 5),
+    "streams": StreamBatching(SMALL, 5),
+}
 
 
 def units(batches: Batches) -> Counter[tuple[int, int]]:

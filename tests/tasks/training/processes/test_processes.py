@@ -9,6 +9,7 @@ import torch
 
 from glassgate.tasks import TASKS
 from glassgate.tasks.data.batches import Batches, Shard, Streams, evaluation_batches, training_batches
+from glassgate.tasks.data.batching import Chunks
 from glassgate.tasks.runs import CHECKPOINT, METRICS
 from tests.tasks.training.processes import crew
 from tests.tasks.training.processes.crew import VARIANTS, broken, fail, fit, resume
@@ -24,7 +25,12 @@ def equal(one: Path, other: Path, tolerance: float = 1e-9) -> None:
 
 @pytest.mark.parametrize(
     "batches",
-    [training_batches([3, 5, 9, 1, 7], 3, 4, 1, 0), evaluation_batches([3, 5, 2, 2], 3), Streams([40, 7], 3, 5, 2)],
+    [
+        training_batches([3, 5, 9, 1, 7], 3, 4, 1, 0),
+        evaluation_batches([3, 5, 2, 2], 3),
+        Streams([40, 7], 3, 5, 2),
+        Chunks(training_batches([3, 5, 9, 1, 7], 3, 0, 1, 0), 4),
+    ],
 )
 @pytest.mark.parametrize("size", [2, 3])
 def test_each_row_is_one_process_s_and_stays_there(batches: Batches, size: int) -> None:
