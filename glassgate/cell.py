@@ -32,10 +32,11 @@ class Named:
         return iter(self.__dict__.values())
 
 
-class RecurrentHalf:
-    """The recurrent half of the pre-activations: `hh.n` for the state, `hh(r * s.h).n` for another vector.
+class RecurrentTerm:
+    """The recurrent term of the pre-activations, W_hh h + b_hh.
 
-    `hh * mask` multiplies each vector by a mask before the matrix product.
+    `hh.n` is the term of gate n for the state, and `hh(r * s.h).n` that for another vector. `hh * mask` multiplies each
+    vector by a mask before the matrix product.
     """
 
     # The two underscores prevent a clash with the name of a gate.
@@ -45,8 +46,8 @@ class RecurrentHalf:
     def __call__(self, u: Any) -> Named:
         return self.__product(u)
 
-    def __mul__(self, mask: Any) -> "RecurrentHalf":
-        return RecurrentHalf(lambda u: self(u * mask), self.__h)
+    def __mul__(self, mask: Any) -> "RecurrentTerm":
+        return RecurrentTerm(lambda u: self(u * mask), self.__h)
 
     def __getattr__(self, gate: str) -> Any:
         if gate.startswith("__"):
@@ -65,12 +66,12 @@ class PreActivations:
     state: it returns `g`, after recurrent dropout if the layer applies dropout to the update.
     """
 
-    hh: RecurrentHalf
+    hh: RecurrentTerm
 
     def __init__(
         self,
         ih: Named,
-        hh: RecurrentHalf | None,
+        hh: RecurrentTerm | None,
         noise: Named | None = None,
         update: Callable[[Any], Any] | None = None,
     ) -> None:

@@ -16,7 +16,7 @@ STEPS, ROWS, INPUTS, UNITS = 5, 3, 4, 6
 ROUNDING = torch.finfo(torch.float32).eps / 2
 """The largest relative rounding error of float32."""
 MAX_ERROR_RATIO = 10
-"""A step loses digits if its error is more than this multiple of the error from rounding its inputs. No built-in cell
+"""A step loses accuracy if its error is more than this multiple of the error from rounding its inputs. No built-in cell
 exceeds 2.
 """
 SHIFTS_AND_SCALES = (
@@ -33,25 +33,25 @@ class Finding:
     """The result of one check.
 
     Attributes:
-        what: the checked property of the cell.
-        holds: whether the cell has the property.
-        meaning: the cause and the remedy if it does not.
-        warning: whether the cell is correct even without the property.
+        claim: the statement about the cell that was checked, for example "gradients equal finite differences".
+        holds: whether the claim is true.
+        explanation: the cause and the remedy if it does not.
+        warning: whether the cell is correct even if the claim does not hold.
     """
 
-    what: str
+    claim: str
     holds: bool
-    meaning: str = ""
+    explanation: str = ""
     warning: bool = False
 
     def __str__(self) -> str:
         mark = "ok  " if self.holds else "WARN" if self.warning else "FAIL"
-        return f"{mark} {self.what}{'' if self.holds else f': {self.meaning}'}"
+        return f"{mark} {self.claim}{'' if self.holds else f': {self.explanation}'}"
 
 
 @dataclass
 class Report:
-    """The findings of `check`. It is true if all findings except warnings hold. Print it to read the findings."""
+    """The findings of `check`. A report is true if all claims hold, apart from those that only cause a warning."""
 
     cell: Cell
     findings: list[Finding] = field(default_factory=list)
@@ -69,17 +69,21 @@ class Report:
 
 
 def check(cell: Cell, seed: int = 0) -> Report:
-    """Verifies a cell on small random sequences in float64: shapes, rows, gradients, engines against the reference.
+    """Verifies a cell on small random sequences in float64.
 
-    It warns if a step loses digits in float32 on shifted or scaled inputs. An example is a variance computed from
-    squares.
+    The checks are, in this order: the shapes of the states, the independence of the rows of a batch, finite outputs for
+    large inputs, gradients compared with finite differences, accuracy in float32, and the results of the CPU engine
+    compared with those of the reference engine. The first check that fails is the last one.
+
+    If a step loses accuracy in float32 on shifted or scaled inputs, the report has a warning. An example is a variance
+    computed from squares.
 
     Args:
         cell: the cell.
         seed: the seed of the random sequences.
 
     Returns:
-        a report that is true if all findings except warnings hold. Print it to read the findings.
+        the report. Print it to read the findings; `bool(report)` is true if the cell is correct.
 
     Example:
         >>> import glassgate as gg
@@ -89,7 +93,7 @@ def check(cell: Cell, seed: int = 0) -> Report:
     report = Report(cell)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        for verify in (_runs, _rows_are_independent, _large_inputs, _gradients, _digits, _engines):
+        for verify in (_shapes, _rows_are_independent, _large_inputs, _gradients, _float32_accuracy, _engines):
             report.findings += verify(cell)
             if not report:
                 break
@@ -97,22 +101,22 @@ def check(cell: Cell, seed: int = 0) -> Report:
 
 
 def _layer(cell: Cell) -> tuple[Recurrent, Tensor]:
-    """A small layer of the cell in two directions, without its noise, and an input for it."""
+    """A small bidirectional layer of the cell in eval mode, so without noise, and an input for it."""
     layer = Recurrent(cell, INPUTS, UNITS * cell.heads, bidirectional=True, dtype=torch.float64)
     return layer.eval(), torch.randn(STEPS, ROWS, INPUTS, dtype=torch.float64)
 
 
-def _runs(cell: Cell) -> list[Finding]:
-    what = f"step takes its gates {cell.gates} and states {cell.state}, and returns the new states"
+def _shapes(cell: Cell) -> list[Finding]:
+    claim = f"step takes its gates {cell.gates} and states {cell.state}, and returns the new states"
     try:
         layer, x = _layer(cell)
         with engine("reference"):
             _, _, states = layer(x, return_states=True)
     except (AttributeError, TypeError, ValueError, RuntimeError) as error:
-        return [Finding(what, False, f"it raised {type(error).__name__}: {error}")]
+        return [Finding(claim, False, f"it raised {type(error).__name__}: {error}")]
     expected = (STEPS, ROWS, UNITS * cell.heads)
     wrong = [f"{name} is {tuple(v.shape)}" for name, v in states.items() if tuple(v.shape) != expected]
-    return [Finding(what, not wrong, f"every state must have the shape {expected}, but {', '.join(wrong)}")]
+    return [Finding(claim, not wrong, f"every state must have the shape {expected}, but {', '.join(wrong)}")]
 
 
 def _rows_are_independent(cell: Cell) -> list[Finding]:
@@ -120,10 +124,10 @@ def _rows_are_independent(cell: Cell) -> list[Finding]:
     with engine("reference"), torch.no_grad():
         separate = torch.cat([layer(x[:, n : n + 1])[0] for n in range(ROWS)], 1)
         holds = torch.allclose(layer(x)[0], separate, atol=1e-9)
-    meaning = (
+    explanation = (
         "the result of a sequence depends on the other sequences of the batch; reduce only over the last dimension"
     )
-    return [Finding("the rows of a batch are independent", holds, meaning)]
+    return [Finding("the rows of a batch are independent", holds, explanation)]
 
 
 def _gradients(cell: Cell) -> list[Finding]:
@@ -134,27 +138,32 @@ def _gradients(cell: Cell) -> list[Finding]:
     def outputs(x: Tensor, *values: Tensor) -> Tensor:
         return torch.func.functional_call(layer, dict(zip(names, values, strict=True)), (x,))[0]
 
-    what = "gradients equal finite differences"
+    claim = "gradients equal finite differences"
     try:
         with engine("reference"):
             torch.autograd.gradcheck(outputs, inputs, fast_mode=True)
     except RuntimeError as error:
-        meaning = "a function in step has a wrong derivative, or a jump or kink at the tested point: "
-        return [Finding(what, False, meaning + str(error).strip().splitlines()[0])]
-    return [Finding(what, True)]
+        explanation = "a function in step has a wrong derivative, or is not differentiable at the tested point: "
+        return [Finding(claim, False, explanation + str(error).strip().splitlines()[0])]
+    return [Finding(claim, True)]
 
 
 def _large_inputs(cell: Cell) -> list[Finding]:
     layer, x = _layer(cell)
     with engine("reference"), torch.no_grad():
         finite = bool(layer(100 * x)[0].isfinite().all())
-    meaning = "pre-activations of several hundred give nan or infinity; subtract a running maximum before exp, or clamp"
-    return [Finding("large inputs give finite outputs", finite, meaning)]
+    explanation = (
+        "pre-activations of several hundred give nan or infinity; subtract a running maximum before exp, or clamp"
+    )
+    return [Finding("large inputs give finite outputs", finite, explanation)]
 
 
-def _digits(cell: Cell) -> list[Finding]:
-    """Compares the error in float32 with the unavoidable error from rounding the inputs of each step."""
-    what = "float32 keeps the digits of shifted and scaled inputs"
+def _float32_accuracy(cell: Cell) -> list[Finding]:
+    """Compares the error in float32 with the unavoidable error from rounding the inputs of each step.
+
+    Cells that draw random numbers are not checked: `_states` would run them without their noise factors.
+    """
+    claim = "float32 is accurate on shifted and scaled inputs"
     if cell.noise:
         return []
     ratios = []
@@ -165,27 +174,28 @@ def _digits(cell: Cell) -> list[Finding]:
         x, initial = torch.randn(STEPS, 2 * ROWS, INPUTS) * scale, torch.randn(2 * ROWS, UNITS * cell.heads) / 2
         exact = {name: v.double() for name, v in weights.items()}, x.double(), initial.double()
         truth = _states(cell, *exact)
-        unavoidable = [_states(cell, *exact, _perturbed) for _ in range(5)]
+        rounded_inputs = [_states(cell, *exact, _perturbed) for _ in range(5)]
         try:
             computed = _states(cell, weights, x, initial)
         except RuntimeError as error:
             return [Finding("runs in float32", False, f"it raised {type(error).__name__}: {error}")]
-        for name, value, ours, *others in zip(cell.state, truth, computed, *unavoidable, strict=True):
-            largest = float(value.abs().max())
+        for name, true_state, in_float32, *perturbed in zip(cell.state, truth, computed, *rounded_inputs, strict=True):
+            largest = float(true_state.abs().max())
             if COMPARED_RANGE[0] < largest < COMPARED_RANGE[1]:
-                off = _error_of_median_row(ours - value)
-                times = off / (max(_error_of_median_row(other - value) for other in others) + ROUNDING * largest)
-                where = f"biases of {bias}" if bias else f"inputs of about {scale:g}"
+                rounding_error = _error_of_median_row(in_float32 - true_state)
+                unavoidable = max(_error_of_median_row(state - true_state) for state in perturbed) + ROUNDING * largest
+                inputs = f"biases of {bias}" if bias else f"inputs of about {scale:g}"
+                relative = f"{rounding_error / largest:.0e} of its largest value"
                 ratios.append(
-                    (times, f"with {where}, state {name!r} has an error of {off / largest:.0e} of its largest value")
+                    (rounding_error / unavoidable, f"with {inputs}, state {name!r} has an error of {relative}")
                 )
-    times, where = max(ratios, default=(0.0, ""))
+    ratio, worst_case = max(ratios, default=(0.0, ""))
     remedy = (
         "subtract the mean before you square, and prefer expm1, log1p, softplus and logsigmoid to a difference or a "
         "logarithm of nearly equal numbers"
     )
-    meaning = f"{where}, {times:.0f} times the error from rounding its inputs; {remedy}"
-    return [Finding(what, times <= MAX_ERROR_RATIO, meaning, warning=True)]
+    explanation = f"{worst_case}, {ratio:.0f} times the error from rounding its inputs; {remedy}"
+    return [Finding(claim, ratio <= MAX_ERROR_RATIO, explanation, warning=True)]
 
 
 def _states(
@@ -207,36 +217,36 @@ def _states(
 
 
 def _perturbed(v: Tensor) -> Tensor:
-    """Each number moved up or down at random, by at most the rounding error of float32."""
+    """Each number, moved up or down at random by the largest rounding error of float32."""
     return v * (1 + ROUNDING * (2 * torch.randint(2, v.shape, dtype=v.dtype) - 1))
 
 
 def _error_of_median_row(error: Tensor) -> float:
-    """The median over rows of the largest error. It ignores the few rows in which rounding flips a comparison."""
+    """The median over rows of the largest error. A few rows in which rounding flips a comparison do not change it."""
     return float(error.abs().amax(1).nan_to_num(torch.inf).median())
 
 
 def _engines(cell: Cell) -> list[Finding]:
-    """Compares the CPU engine with the reference on ragged sequences with resets: outputs and gradients."""
+    """Compares outputs and gradients of the CPU engine with the reference, on unequal sequences with resets."""
     layer, x = _layer(cell)
     resets = torch.rand(STEPS, ROWS) < 0.3
     lengths = torch.tensor([STEPS, 1, STEPS - 1])
     steps, _, initial, _ = layer._arrange(x, lengths=lengths, resets=resets)
-    reason = choose(steps, layer._calls(initial)[0]).reasons.get("cpu", "no kernels here")
+    reason = choose(steps, layer._calls(initial)[0]).reasons.get("cpu", "the CPU engine does not run on this device")
     if reason is not None:
         return [Finding(f"runs only on the reference engine: {reason}", True)]
 
     def results(name: str) -> list[Tensor]:
         with engine(name):
             output, hx = layer(x, lengths=lengths, resets=resets)
-        total = (output * weight).sum() + sum((h * h).sum() for h in (hx if isinstance(hx, tuple) else (hx,)))
-        weights = list(layer.parameters())
-        if not total.requires_grad:  # the step reads no value with a gradient
-            return [output.detach(), *map(torch.zeros_like, weights)]
-        return [output.detach(), *torch.autograd.grad(total, weights, materialize_grads=True)]
+        loss = (output * coefficients).sum() + sum((h * h).sum() for h in (hx if isinstance(hx, tuple) else (hx,)))
+        parameters = list(layer.parameters())
+        if not loss.requires_grad:  # the step reads no value with a gradient
+            return [output.detach(), *map(torch.zeros_like, parameters)]
+        return [output.detach(), *torch.autograd.grad(loss, parameters, materialize_grads=True)]
 
-    weight = torch.randn(STEPS, ROWS, 2 * UNITS * cell.heads, dtype=torch.float64)
+    coefficients = torch.randn(STEPS, ROWS, 2 * UNITS * cell.heads, dtype=torch.float64)
     pairs = zip(results("cpu"), results("reference"), strict=True)
     worst = max(float((a - b).abs().max() / b.abs().max().clamp_min(1e-30)) for a, b in pairs)
-    meaning = f"they differ by {worst:.1e} of the largest value; this is a bug in glassgate, please report the cell"
-    return [Finding("outputs and gradients of the cpu engine equal the reference's", worst < 1e-8, meaning)]
+    explanation = f"they differ by {worst:.1e} of the largest value; this is a bug in glassgate, please report the cell"
+    return [Finding("outputs and gradients of the cpu engine equal the reference's", worst < 1e-8, explanation)]

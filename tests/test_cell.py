@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import glassgate as gg
-from glassgate.cell import Named, PreActivations, RecurrentHalf
+from glassgate.cell import Named, PreActivations, RecurrentTerm
 from tests.compare import check, noise
 
 
@@ -18,7 +18,7 @@ def test_named_values():
 
 
 def test_pre_activations_by_halves():
-    a = PreActivations(Named(("i", "n"), (1, 2)), RecurrentHalf(lambda u: Named(("i", "n"), (10 * u, 100 * u)), 3))
+    a = PreActivations(Named(("i", "n"), (1, 2)), RecurrentTerm(lambda u: Named(("i", "n"), (10 * u, 100 * u)), 3))
     assert (a.ih.n, a.hh.n, a.n, a.i, a.hh(7).i) == (2, 300, 302, 31, 70)
     assert a.update("g") == "g"
     with pytest.raises(AttributeError, match="'q' is not defined here, only i, n"):
@@ -27,7 +27,7 @@ def test_pre_activations_by_halves():
 
 def test_product_is_computed_once_and_only_if_read():
     calls = []
-    a = PreActivations(Named("in", (1, 2)), RecurrentHalf(lambda u: calls.append(u) or Named("in", (u, u)), 5))
+    a = PreActivations(Named("in", (1, 2)), RecurrentTerm(lambda u: calls.append(u) or Named("in", (u, u)), 5))
     assert a.ih.i == 1
     assert not calls
     assert a.i + a.n == 13

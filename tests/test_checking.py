@@ -130,28 +130,28 @@ def test_faults_are_named(cell, words):
     assert words in str(report)
 
 
-def test_lost_digits_are_a_warning():
+def test_lost_accuracy_is_a_warning():
     report = gg.check(OfSquares())
     assert report
     (warning,) = report.warnings
     pattern = (
         r"with biases of -?1000, state 'h' has an error of .* times the error from rounding its inputs; subtract the"
     )
-    assert re.search(pattern, warning.meaning)
-    assert "\n  WARN float32 keeps the digits" in str(report)
+    assert re.search(pattern, warning.explanation)
+    assert "\n  WARN float32 is accurate on" in str(report)
 
 
 @pytest.mark.parametrize(
     "cell", [*(getattr(gg.cells, name)() for name in gg.cells.__all__), Centred(), Steps()], ids=repr
 )
-def test_no_digits_are_lost(cell):
-    (finding,) = checking._digits(cell)
-    assert finding.holds, finding.meaning
+def test_built_in_cells_are_accurate_in_float32(cell):
+    (finding,) = checking._float32_accuracy(cell)
+    assert finding.holds, finding.explanation
 
 
-def test_digits_of_small_inputs():
-    (finding,) = checking._digits(Differences())
-    assert re.search(r"with inputs of about 0.0*1, state .h. has an error of", finding.meaning)
+def test_accuracy_on_small_inputs():
+    (finding,) = checking._float32_accuracy(Differences())
+    assert re.search(r"with inputs of about 0.0*1, state .h. has an error of", finding.explanation)
     assert not finding.holds
 
 

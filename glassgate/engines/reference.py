@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
-from glassgate.cell import Cell, Named, PreActivations, RecurrentHalf, Weights, trace_locals
+from glassgate.cell import Cell, Named, PreActivations, RecurrentTerm, Weights, trace_locals
 from glassgate.engines.contract import Direction, Reason, Recording, Result, Steps
 
 
@@ -38,7 +38,7 @@ def run(
 
 
 def _cast(steps: Steps, directions: list[Direction], dtype: torch.dtype) -> tuple[Steps, list[Direction]]:
-    """Cast all float32 tensors of a call to the autocast dtype. The layers of torch.nn do the same."""
+    """Cast all float32 tensors of a call to the autocast dtype, as the layers of torch.nn do."""
 
     def cast(v: Tensor) -> Tensor:
         return v.to(dtype) if v.dtype == torch.float32 else v
@@ -55,33 +55,37 @@ def _cast(steps: Steps, directions: list[Direction], dtype: torch.dtype) -> tupl
 
 
 def _run(steps: Steps, direction: Direction, recording: Recording | None) -> Result:
+    """Run one direction. The data has one row per step and sequence; rows after the last step are padding."""
     cell, weights, initial, reverse, noise, restart = direction
     rows, N, units = steps.data.shape[0], initial[0].shape[0], weights["weight_ih"].shape[0] // len(cell.gates)
-    sizes = [N] * (rows // max(N, 1)) if steps.batch_sizes is None else steps.batch_sizes.tolist()
-    sizes = sizes or [0]  # one step without rows, so that the results of an empty batch are part of the autograd graph
-    padded = [*sizes, rows - sum(sizes)]
-    ih = linear(steps.data, weights["weight_ih"], weights.get("bias_ih")).split(padded)
-    resets = None if steps.resets is None else steps.resets[:, None].split(padded)
-    by_step = {name: v.split(padded) if cell.noise[name].per_step else [v] * len(padded) for name, v in noise.items()}
-    state, new_states = initial, [initial] * len(sizes)
-    for t in reversed(range(len(sizes))) if reverse else range(len(sizes)):
-        n = sizes[t]
-        before = tuple(v[:n] for v in state)
+    batch_sizes = [N] * (rows // max(N, 1)) if steps.batch_sizes is None else steps.batch_sizes.tolist()
+    batch_sizes = batch_sizes or [0]  # one step without rows: the results of an empty batch are in the autograd graph
+    padding = rows - sum(batch_sizes)
+    parts = [*batch_sizes, padding]
+    ih = linear(steps.data, weights["weight_ih"], weights.get("bias_ih")).split(parts)
+    resets = None if steps.resets is None else steps.resets[:, None].split(parts)
+    noise_by_step = {
+        name: v.split(parts) if cell.noise[name].per_step else [v] * len(parts) for name, v in noise.items()
+    }
+    state, new_states = initial, [initial] * len(batch_sizes)
+    for t in reversed(range(len(batch_sizes))) if reverse else range(len(batch_sizes)):
+        n = batch_sizes[t]
+        previous = tuple(v[:n] for v in state)
         if resets is not None:
-            before = tuple(
-                torch.where(resets[t], v_0[:n], v) for v_0, v in zip(restart or initial, before, strict=True)
+            previous = tuple(
+                torch.where(resets[t], v_0[:n], v) for v_0, v in zip(restart or initial, previous, strict=True)
             )
-        factors = {name: v[t][:n] for name, v in by_step.items()}
+        factors = {name: v[t][:n] for name, v in noise_by_step.items()}
         if recording is None:
-            new_states[t] = advance(cell, weights, ih[t], before, factors)
+            new_states[t] = advance(cell, weights, ih[t], previous, factors)
         else:
-            first = sum(sizes[:t])
+            first = sum(batch_sizes[:t])
             with _recorded(recording, cell, rows, units, slice(first, first + n)) as store:
-                new_states[t] = advance(cell, weights, ih[t], before, factors)
+                new_states[t] = advance(cell, weights, ih[t], previous, factors)
                 store(new_states[t])
         state = tuple(new if n == N else torch.cat([new, v[n:]]) for new, v in zip(new_states[t], state, strict=True))
-    padding = tuple(v.new_zeros(rows - sum(sizes), v.shape[1]) for v in initial)
-    states = tuple(torch.cat(by_step) for by_step in zip(*new_states, padding, strict=True))
+    zeros = tuple(v.new_zeros(padding, v.shape[1]) for v in initial)
+    states = tuple(torch.cat(of_steps) for of_steps in zip(*new_states, zeros, strict=True))
     result = Result(states, tuple(v.clone() for v in state))
     if recording is not None:
         _report(recording, result)
@@ -113,7 +117,7 @@ class Stepper:
         self.states: Sequence[Tensor] = tuple(v.clone() for v in direction.initial)
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Run one step: from the input (N, H_in) to the output (N, W)."""
+        """Run one step: from the input (N, H_in) to the output (N, H_out)."""
         ih = linear(x, self._weights["weight_ih"], self._weights.get("bias_ih"))
         self.states = advance(self._cell, self._weights, ih, tuple(self.states))
         return self.states[0]
@@ -121,11 +125,19 @@ class Stepper:
 
 @contextmanager
 def _recorded(
-    recording: Recording, cell: Cell, rows: int, units: int, at: slice
+    recording: Recording, cell: Cell, rows: int, units: int, rows_of_step: slice
 ) -> Iterator[Callable[[tuple[Tensor, ...]], None]]:
     """Record a step's gates under the author's names and, in the backward pass, the gradients of gates and states.
 
-    Yields a function that takes the new states and stores everything in the recording.
+    Args:
+        recording: receives the values and gradients.
+        cell: the cell.
+        rows: the number of rows of all steps.
+        units: the number of units.
+        rows_of_step: the rows of this step.
+
+    Yields:
+        a function that takes the new states and stores everything in the recording.
     """
     gates: dict[str, Tensor] = {}
 
@@ -135,10 +147,10 @@ def _recorded(
 
     def store(states: tuple[Tensor, ...]) -> None:
         # Only a value with one number per row and unit can be the value of a gate.
-        shape = at.stop - at.start, units
+        shape = rows_of_step.stop - rows_of_step.start, units
         of_gates = {name: gates[name] for name in cell.gates if name in gates and gates[name].shape == shape}
         for name, value in of_gates.items():
-            recording.values.setdefault(name, value.new_zeros(rows, units))[at] = value.detach()
+            recording.values.setdefault(name, value.new_zeros(rows, units))[rows_of_step] = value.detach()
         recorded = of_gates | dict(zip(cell.state, states, strict=True))
         widths = {name: v.shape[1] for name, v in recorded.items()}
         for name, value in recorded.items():
@@ -150,7 +162,7 @@ def _recorded(
             return
         if not recording.grad:
             recording.grad = {name: d.new_zeros(rows, width) for name, width in widths.items()}
-        recording.grad[name][at] += d.detach()
+        recording.grad[name][rows_of_step] += d.detach()
 
     with trace_locals(note_gate):
         yield store
@@ -174,8 +186,8 @@ def advance(
         ih: the input's part of the pre-activations, ([N,] gates * H_cell).
         state: the states before the step.
         noise: random factors by name.
-        detach_recurrent: whether to block gradients through the recurrent matrix products. Only the path on which the
-            step reads the states directly then remains.
+        detach_recurrent: whether to block gradients through the recurrent matrix products. Gradients then flow only
+            where the step reads a state directly, such as f * c in an LSTM.
     """
 
     def by_gate(v: Tensor) -> Named:
@@ -193,7 +205,7 @@ def advance(
         cell.parameters,
         (by_gate(weights[name]) if spec.per_gate else weights[name] for name, spec in cell.parameters.items()),
     )
-    hh = RecurrentHalf(product, state[0]) if cell.recurrent else None
+    hh = RecurrentTerm(product, state[0]) if cell.recurrent else None
     noise = noise or {}
     a = PreActivations(by_gate(ih), hh, Named(noise, noise.values()))
     if ih.shape[:-1] != state[0].shape[:-1]:

@@ -25,7 +25,7 @@ class Call:
         initial: the initial states, (N, W) each.
         lengths: (N,) int32; None if every sequence has L steps.
         resets: (L, N) bool; None without resets.
-        single: whether L is 1.
+        single: whether there is only one step (L = 1), which needs no loop.
     """
 
     x: ir.Value
@@ -45,10 +45,10 @@ class Sizes:
     dtype: ir.DataType
 
 
-def direction(
+def emit_direction(
     op: Operators, equations: Equations, weights: Mapping[str, ir.Value], sizes: Sizes, reverse: bool, call: Call
 ) -> tuple[ir.Value, list[ir.Value]]:
-    """One direction of one layer.
+    """Emit the nodes of one direction of one layer: an ONNX operator where one fits, otherwise a `Scan`.
 
     Args:
         op: collects the nodes.
@@ -79,26 +79,26 @@ def _scan(
     program = lowered(equations, form)
     optional = {Port(Role.DATA): call.x, Port(Role.LENGTHS): call.lengths, Port(Role.RESETS): call.resets}
     inputs = {port: value for port, value in optional.items() if value is not None}
-    base = extents(equations, sizes.hidden, sizes.output, sizes.input)
+    axis_sizes = extents(equations, sizes.hidden, sizes.output, sizes.input)
     for name, value in weights.items():
         port = Port(Role.WEIGHT, name)
         axes = program.inputs[port].type.axes
-        shape = [program.axes.extent(axis, base) for axis in axes]
+        shape = [program.axes.extent(axis, axis_sizes) for axis in axes]
         inputs[port] = value if len(axes) == 1 else op("Reshape", value, op.constant(shape))
     inputs |= {Port(Role.INITIAL, name): v for name, v in zip(equations.state, call.initial, strict=True)}
-    outputs = PassEmitter(op, program, base, sizes.dtype, call.single).run(inputs)
+    outputs = PassEmitter(op, program, axis_sizes, sizes.dtype, call.single).run(inputs)
     final = [outputs[Port(Role.FINAL, name)] for name in equations.state]
     return outputs[Port(Role.STATES, equations.state[0])], final
 
 
-def stack(
+def emit_levels(
     op: Operators, levels: Sequence[Level], call: Call, states: Mapping[str, Sequence[ir.Value]]
 ) -> tuple[list[ir.Value], dict[str, list[ir.Value]]]:
-    """All levels of a layer.
+    """Emit the nodes of a whole layer, level by level.
 
     Args:
         op: collects the nodes.
-        levels: the levels of the layer.
+        levels: the `num_layers` levels of the layer, each with its directions.
         call: the inputs of the layer, without initial states.
         states: the initial states, by the label of each direction.
 
@@ -108,7 +108,7 @@ def stack(
     data: list[ir.Value] = [call.x]
     final = {}
     for level in levels:
-        below, outputs = data, []
+        level_inputs, outputs = data, []
         for k, spec in enumerate(level.directions):
             dtype = ir.tensor(spec.weights["weight_ih"].numpy()).dtype
             weights = {
@@ -118,12 +118,12 @@ def stack(
             inputs = replace(call, x=data[min(k, len(data) - 1)], initial=states[spec.label])
             sizes = Sizes(spec.input_size, spec.hidden_size, spec.output_size, dtype)
             op.scope = f"{spec.label}."
-            output, final[spec.label] = direction(op, spec.equations, weights, sizes, spec.reverse, inputs)
+            output, final[spec.label] = emit_direction(op, spec.equations, weights, sizes, spec.reverse, inputs)
             op.scope = ""
             outputs.append(output)
         data = _merge(op, level.merge, outputs)
         data = [
-            op("Add", value, below[min(k, len(below) - 1)]) if level.residual[k] else value
+            op("Add", value, level_inputs[min(k, len(level_inputs) - 1)]) if level.residual[k] else value
             for k, value in enumerate(data)
         ]
     return data, final

@@ -216,7 +216,7 @@ class _Model:
         from onnx_ir.passes.common import RemoveUnusedNodesPass
         from onnxscript.optimizer import fold_constants_ir
 
-        from glassgate.export.onnx_layer import Call, stack
+        from glassgate.export.onnx_layer import Call, emit_levels
 
         op, layer = self.op, self.layer
         batch_first = layer.batch_first and not self.step
@@ -230,7 +230,7 @@ class _Model:
             resets = self.input("resets", ir.DataType.BOOL, [f"{axis}_or_1" for axis in steps], np.array([[False]]))
             resets = op("Expand", resets, op("Shape", x, start=0, end=2))
             resets = op("Transpose", resets, perm=[1, 0]) if batch_first else resets
-        outputs, final = stack(op, self.levels, Call(data, (), length, resets, self.step), self.states())
+        outputs, final = emit_levels(op, self.levels, Call(data, (), length, resets, self.step), self.states())
         results: list[ir.Value] = []
         for value, name in zip(outputs, ("output", "output_reverse"), strict=False):
             width = self.levels[-1].widths[len(results)]

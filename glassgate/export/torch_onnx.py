@@ -33,7 +33,10 @@ def layer(
     save: bool,
     dtype: object,
 ) -> "list[ir.Value]":
-    """Add the ONNX nodes of the operator `glassgate::layer`; return its results in the order of its schema."""
+    """Add the ONNX nodes of the operator `glassgate::layer`; return its results in the order of its schema.
+
+    The names of the parameters are those of the schema, `engines.torch_op.schema`.
+    """
     from onnxscript import evaluator
 
     from glassgate.export.onnx_ops import Operators
@@ -41,28 +44,29 @@ def layer(
     if all_states:
         raise ExportError("torch.onnx.export: return_states=True cannot be exported; read the output and final states")
     op = Operators(f"glassgate{next(_calls)}.")
-    results = _results(op, data, batch_sizes, resets, given, plans, save)
+    results = _emit_layer(op, data, batch_sizes, resets, given, plans, save)
     recorder: Any = evaluator.default()
     recorder.nodes.extend(op.nodes)
     return results
 
 
-def _results(
+def _emit_layer(
     op: "Operators",
     data: "ir.Value",
     batch_sizes: "ir.Value | None",
     resets: "ir.Value | None",
-    given: Sequence[Any],
+    tensors_of_all: Sequence[Any],
     plans: str,
     save: bool,
 ) -> "list[ir.Value]":
+    """Emit each direction of a layer; `plans` and `tensors_of_all` contain its directions one after the other."""
     from glassgate.engines.plan import by_direction
     from glassgate.engines.torch_op.operators import plans_from
-    from glassgate.export.onnx_layer import Call, Sizes, direction
+    from glassgate.export.onnx_layer import Call, Sizes, emit_direction
 
     results: list[ir.Value] = []
-    parts: Any = by_direction(plans_from(plans), given)
-    for plan, tensors in parts:
+    directions: Any = by_direction(plans_from(plans), tensors_of_all)
+    for plan, tensors in directions:
         weights = dict(zip(plan.weights, tensors, strict=False))
         initial = list(tensors[len(weights) : len(weights) + len(plan.equations.state)])
         if plan.restarts or plan.noise:
@@ -70,12 +74,12 @@ def _results(
         rows = _Rows(op, data, batch_sizes, initial[0])
         gates = len(plan.equations.gates)
         shape = weights["weight_ih"].shape
-        out = weights["weight_hr"].shape[0] if "weight_hr" in weights else shape[0] // gates
+        output_size = weights["weight_hr"].shape[0] if "weight_hr" in weights else shape[0] // gates
         assert data.dtype is not None
-        sizes = Sizes(shape[1], shape[0] // gates, out, data.dtype)
+        sizes = Sizes(shape[1], shape[0] // gates, output_size, data.dtype)
         call = Call(rows.padded(data), initial, rows.lengths, rows.padded(resets) if resets is not None else None)
-        output, final = direction(op, plan.equations, weights, sizes, plan.reverse, call)
-        results.append(rows.flat(output, out))
+        output, final = emit_direction(op, plan.equations, weights, sizes, plan.reverse, call)
+        results.append(rows.flat(output, output_size))
         # With `save`, the operator also returns the other states at every step, for the backward pass. An exported
         # model has no backward pass, so it returns copies of the output instead.
         results += [op("Identity", results[-1]) for _ in initial[1:]] if save else []
@@ -101,12 +105,12 @@ class _Rows:
         if batch_sizes is not None:
             self.S = op("Shape", data, start=0, end=1)
             self.L = op("Shape", batch_sizes, start=0, end=1)
-            rank = op("Range", op.constant(_ZERO), op.squeeze(self.N), op.constant(_ONE))
-            first = op("CumSum", batch_sizes, op.constant(_ZERO), exclusive=1)
-            active = op("Less", op.unsqueeze(rank, 0), op.unsqueeze(batch_sizes, 1))
-            place = op("Add", op.unsqueeze(first, 1), op.unsqueeze(rank, 0))
-            self.place = op("Where", active, place, self.S)  # padding goes to an extra last row
-            steps = op("Cast", active, to=ir.DataType.INT32)
+            sequence = op("Range", op.constant(_ZERO), op.squeeze(self.N), op.constant(_ONE))
+            first_row = op("CumSum", batch_sizes, op.constant(_ZERO), exclusive=1)
+            is_valid = op("Less", op.unsqueeze(sequence, 0), op.unsqueeze(batch_sizes, 1))
+            row = op("Add", op.unsqueeze(first_row, 1), op.unsqueeze(sequence, 0))
+            self.row = op("Where", is_valid, row, self.S)  # (L, N); the row of padding is an extra last one
+            steps = op("Cast", is_valid, to=ir.DataType.INT32)
             self.lengths = op("ReduceSum", steps, op.constant([0]), keepdims=0)
 
     def padded(self, flat: "ir.Value") -> "ir.Value":
@@ -114,7 +118,7 @@ class _Rows:
         op = self.op
         if self.packed:
             last = op("Sub", self.S, op.constant([1]))
-            return op("Gather", flat, op("Min", self.place, last), axis=0)
+            return op("Gather", flat, op("Min", self.row, last), axis=0)
         trailing = [op("Shape", flat, start=1)]
         return op("Reshape", flat, op.concat([op.constant([-1]), self.N, *trailing], 0))
 
@@ -125,5 +129,5 @@ class _Rows:
             return op("Reshape", padded, op.constant([-1, width]))
         rows = op("Add", self.S, op.constant([1]))
         zeros = op("Expand", op("CastLike", op.constant([0]), padded), op.concat([rows, op.constant([width])], 0))
-        placed = op("ScatterND", zeros, op.unsqueeze(self.place, 2), padded)
+        placed = op("ScatterND", zeros, op.unsqueeze(self.row, 2), padded)
         return op("Slice", placed, op.constant([0]), self.S, op.constant([0]))

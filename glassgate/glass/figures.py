@@ -23,12 +23,13 @@ class Figure(NamedTuple):
     Attributes:
         svg: the picture
         caption: the sentence beneath it
-        unit: the measure of the selected unit at the end of the caption, and its gate or state
+        measure: a measure and its gate or state, for example ("saturation", "f"). The page adds the value of the
+            selected unit to the caption
     """
 
     svg: str
     caption: str
-    unit: tuple[str, str] | None = None
+    measure: tuple[str, str] | None = None
 
 
 def saturation(direction: Direction) -> list[Figure]:

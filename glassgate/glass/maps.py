@@ -5,7 +5,7 @@ from html import escape
 import numpy as np
 
 from glassgate.glass import figures
-from glassgate.glass.blocks import Section, by_part, left_ruler, ramp, ruler
+from glassgate.glass.elements import Section, colour_scale, for_each_direction, row_ruler, step_ruler
 from glassgate.glass.figures import by_likeness, count
 from glassgate.glass.png import Scale, heat_map
 from glassgate.glass.study import Direction, Study
@@ -21,21 +21,21 @@ def connectivity(study: Study) -> Section:
         passage = study.passages[place]
         sentence = f"{count(len(passage.answers), 'answer', 'answers')} over {len(passage.steps)} steps. "
         peak = np.maximum(np.abs(each.matrix).max(1, keepdims=True), 1e-12)
-        legend = ramp("against", "for", "signed")
+        legend = colour_scale("against", "for", "signed")
         blocks.append(_matrix(study, place, each.matrix / peak, "signed", legend, sentence + _reach_back(study, place)))
         if each.attention is not None:
             has_attention = True
             most = passage.steps[int(each.attention.sum(0).argmax())]
             sentence = f"The attention of the answers; {figures.quoted(most)} has the largest total weight."
-            legend = ramp("0", "1, attention", "gate")
+            legend = colour_scale("0", "1, attention", "gate")
             blocks.append(_matrix(study, place, each.attention, "gate", legend, sentence))
-    lede = (
+    intro = (
         "The contribution of each step to each answer: gradient times input, divided by the largest contribution to "
         "that answer. A narrow diagonal means that only neighbouring steps contribute. After Madsen 2019 in Distill."
     )
-    lede += " The second picture shows the attention of the network." if has_attention else ""
+    intro += " The second picture shows the attention of the network." if has_attention else ""
     body = f'<div class="row matrices">{"".join(blocks)}</div>' if blocks else ""
-    return Section("connectivity", "Connectivity", lede, body)
+    return Section("connectivity", "Connectivity", intro, body)
 
 
 def _matrix(study: Study, place: int, matrix: np.ndarray, scale: Scale, legend: str, sentence: str) -> str:
@@ -46,9 +46,9 @@ def _matrix(study: Study, place: int, matrix: np.ndarray, scale: Scale, legend: 
     rows = [answer + 1 if step is None else step + 1 for answer, step in zip(targets, at, strict=True)]
     return (
         f'<figure class="heat matrix {kind}" data-passage="{place}" data-scale="{scale}"><p class="legend">{legend}</p>'
-        f"{left_ruler(rows) if below else ''}"
+        f"{row_ruler(rows) if below else ''}"
         f'<div class="pane"><img alt="{escape(sentence)}" src="{heat_map(matrix, scale)}"></div>'
-        f'{ruler(len(passage.steps))}<p class="axes">{below}across: the step that was read</p>'
+        f'{step_ruler(len(passage.steps))}<p class="axes">{below}across: the step that was read</p>'
         f"<figcaption>{escape(sentence)} <output></output></figcaption></figure>"
     )
 
@@ -92,17 +92,18 @@ def gates(study: Study) -> Section:
             parts.append(
                 f'<figure class="heat time {_height(values.shape[1])}" data-name="{escape(name)}"><figcaption>'
                 f"<b>{escape(name)}</b> <span>{_kind(kind)}: {numbers}; <output></output></span>"
-                f'{ramp(low, high, "gate" if gate else "signed")}</figcaption><div class="pane"><img src="{picture}" '
+                f"{colour_scale(low, high, 'gate' if gate else 'signed')}</figcaption>"
+                f'<div class="pane"><img src="{picture}" '
                 f'alt="{escape(name)}, {_kind(kind)}, {values.shape[1]} units over {len(values)} steps: {numbers}.">'
                 "</div></figure>"
             )
-        return "".join(parts) + ruler(study.starts[-1], study.starts)
+        return "".join(parts) + step_ruler(study.starts[-1], study.starts)
 
-    lede = (
+    intro = (
         "Time runs to the right, and each row is a unit. Similar units are adjacent, in the same order in all panels. "
         "Click a row to select its unit."
     )
-    return Section("gates", "Gates by time", lede, by_part(study, plots, "stack"))
+    return Section("gates", "Gates by time", intro, for_each_direction(study, plots, "stack"))
 
 
 def _kind(kind: str) -> str:

@@ -115,8 +115,8 @@ def _contents(entries: Sequence[tuple[str, str]]) -> str:
     return "".join(f'<li><a href="#{name}">{escape(title)}</a></li>' for name, title in entries)
 
 
-def _section(name: str, title: str, lede: str, body: str) -> str:
+def _section(name: str, title: str, intro: str, body: str) -> str:
     return (
         f'<section id="{name}" aria-labelledby="{name}-title"><h2 id="{name}-title">{escape(title)}</h2>'
-        f'<p class="lede">{lede}</p>{body}</section>\n'
+        f'<p class="lede">{intro}</p>{body}</section>\n'
     )

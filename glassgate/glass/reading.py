@@ -5,7 +5,7 @@ from html import escape
 import numpy as np
 
 from glassgate.glass import figures
-from glassgate.glass.blocks import Section, figure, ramp
+from glassgate.glass.elements import Section, colour_scale, figure_element
 from glassgate.glass.figures import percent
 from glassgate.glass.followers import follows
 from glassgate.glass.study import Passage, PassageAnswer, Study
@@ -38,11 +38,11 @@ def text(study: Study) -> Section:
     wrong = any(each.wrong for passage in study.passages for each in passage.answers)
     sets = any(each.agreement is not None for passage in study.passages for each in passage.answers)
     marked = "Sets with an F1 score below one half" if sets else "Wrong answers"
-    lede = "The input of each step, shaded by one unit."
-    lede += f' {marked} are <i class="u w">underlined</i>.' if wrong else ""
+    intro = "The input of each step, shaded by one unit."
+    intro += f' {marked} are <i class="u w">underlined</i>.' if wrong else ""
     words = f'<b data-id="shading">{escape(name)} of unit {unit} of {escape(direction.label)}</b>'
     words += f'<span data-id="why">{what}</span>'
-    colours = ramp(number(float(f"{-scale:.2g}")), number(float(f"{scale:.2g}")), "signed", "scale")
+    colours = colour_scale(number(float(f"{-scale:.2g}")), number(float(f"{scale:.2g}")), "signed", "scale")
     legend = f'<p class="legend"><span>{words}</span> {colours}</p>'
     rows = "".join(
         f'<tr><td>{escape(each.label)}</td><td>{escape(each.direction)}</td><td class="num">'
@@ -63,7 +63,7 @@ def text(study: Study) -> Section:
     average = f'<p class="source">{escape(_average(study))}</p>' if _average(study) else ""
     side = f'<div class="aside">{table}{_mistakes(study)}</div>' if table or wrong else ""
     body = f'<div class="reading"><div class="passages">{average}{legend}{"".join(blocks)}</div>{side}</div>'
-    return Section("text", title, lede, body)
+    return Section("text", title, intro, body)
 
 
 def _are_characters(study: Study) -> tuple[bool, bool]:
@@ -144,7 +144,7 @@ def _passage(study: Study, place: int, start: int, values: np.ndarray, alike: tu
     drawn = figures.series(study, place, start)
     if drawn is not None:
         ahead = max([0.0, *(each.place - len(passage.steps) for each in passage.ahead)])
-        content = f'{figure(drawn)}<div class="strip">{"".join(parts)}{"<i></i>" * round(ahead)}</div>'
+        content = f'{figure_element(drawn)}<div class="strip">{"".join(parts)}{"<i></i>" * round(ahead)}</div>'
     else:
         kind = "letters" if letters else "words"
         content = f'<div class="{kind}" dir="auto">{("" if letters else " ").join(parts)}</div>'

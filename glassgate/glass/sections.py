@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 from html import escape
 
 from glassgate.glass import figures
-from glassgate.glass.blocks import Section, by_part, figure
 from glassgate.glass.effects.answers import answers
+from glassgate.glass.elements import Section, figure_element, for_each_direction
 from glassgate.glass.findings import RULES, Finding, findings
 from glassgate.glass.maps import connectivity, gates
 from glassgate.glass.reading import text
@@ -69,11 +69,11 @@ def _findings(study: Study) -> Section:
             f"<p>Nothing stands out: {len(RULES)} rules were checked, and no effect is larger than in a model without "
             "structure.</p>"
         )
-    lede = (
+    intro = (
         "Effects that exceed a null model, for example the same network with fresh weights. Each finding links to its "
         "plot."
     )
-    return Section("findings", "Findings", lede, body)
+    return Section("findings", "Findings", intro, body)
 
 
 def _finding(finding: Finding) -> str:
@@ -86,36 +86,37 @@ def _finding(finding: Finding) -> str:
 
 
 def _saturation(study: Study) -> Section:
-    body = by_part(study, lambda each: "".join(map(figure, figures.saturation(each))), "row")
-    lede = (
+    body = for_each_direction(study, lambda each: "".join(map(figure_element, figures.saturation(each))), "row")
+    intro = (
         "Each dot is a unit; the selected one is orange. Its position shows how often its gate is closed (to the "
         "right) and open (upward). Units at the upper left pass everything, units at the lower right pass nothing, and "
         "units at the lower left are in between. After Karpathy, Johnson and Fei-Fei 2015."
     )
-    return Section("saturation", "Saturation", lede, body)
+    return Section("saturation", "Saturation", intro, body)
 
 
 def _memory(study: Study) -> Section:
     def plots(each: Direction) -> str:
         return "".join(
-            figure(figures.half_lives(each, state)) + figure(figures.memory(each, state)) for state in each.half_life
+            figure_element(figures.half_lives(each, state)) + figure_element(figures.memory(each, state))
+            for state in each.half_life
         )
 
-    lede = (
+    intro = (
         "The half-life of each unit is the number of steps after which half of its state remains. It is measured along "
         "the state's own path from step to step: in an LSTM, through the forget gate."
     )
     if any(not direct for each in study.directions for _, direct in each.left.values()):
-        lede = (
+        intro = (
             "The half-life of each unit is the number of steps after which half of its state remains. In this cell no "
             "path leads from a state directly to its next value, so the diagonal of the Jacobian is used."
         )
-    return Section("memory", "Memory", lede, by_part(study, plots, "row"))
+    return Section("memory", "Memory", intro, for_each_direction(study, plots, "row"))
 
 
 def _flow(study: Study) -> Section:
     def plots(each: Direction) -> str:
-        return "".join(figure(figures.flow(each, state)) for state in each.flow)
+        return "".join(figure_element(figures.flow(each, state)) for state in each.flow)
 
     lines = [("flow", "trained: median and 10 to 90 % over answers")]
     if any(flow.initial is not None for each in study.directions for flow in each.flow.values()):
@@ -123,14 +124,14 @@ def _flow(study: Study) -> Section:
     if any(flow.own_path is not None for each in study.directions for flow in each.flow.values()):
         lines.append(("way", "only the state's own path"))
     key = '<p class="key">' + " ".join(f'<span><i class="{kind}"></i>{words}</span>' for kind, words in lines) + "</p>"
-    body = by_part(study, plots, "row")
-    lede = f"How much {escape(study.evidence)} depends on the state k steps earlier: the norm of the gradient."
+    body = for_each_direction(study, plots, "row")
+    intro = f"How much {escape(study.evidence)} depends on the state k steps earlier: the norm of the gradient."
     if len(lines) > 2:
-        lede += (
+        intro += (
             " The dashed line is the gradient through the state's own path only. Where it is above the solid line, the "
             "paths through gates and recurrent weights reduce the gradient. Where it is below, they increase it."
         )
-    return Section("flow", "Gradient flow", lede, body and key + body)
+    return Section("flow", "Gradient flow", intro, body and key + body)
 
 
 def _causes(study: Study) -> Section:
@@ -151,13 +152,13 @@ def _causes(study: Study) -> Section:
         f'<th class="num">{escape(study.unit)}</th>{points}<th></th></tr></thead><tbody>{rows}</tbody></table>'
         f"{more}</div>"
     )
-    windows = "".join(map(figure, figures.lapses(study)))
-    lede = (
+    windows = "".join(map(figure_element, figures.lapses(study)))
+    intro = (
         "The increase of the loss when a gate, a state, a group of units, a direction or a layer is held at its mean, "
         "and when all states are held for some steps. It shows the parts on which the answers depend; other parts may "
         "only correlate with the answers."
     )
-    return Section("causes", "Causes", lede, f'<div class="row causes">{parts}{windows}</div>' if rows else "")
+    return Section("causes", "Causes", intro, f'<div class="row causes">{parts}{windows}</div>' if rows else "")
 
 
 def _held(name: str) -> str:
@@ -183,33 +184,33 @@ def _search(study: Study) -> Section:
         '<output aria-live="polite"></output><ol></ol><p class="source" data-id="places-note"></p></div>'
         '<noscript><p class="source">The search needs JavaScript.</p></noscript>'
     )
-    lede = (
+    intro = (
         "Mark steps: select text, drag over a picture, or hold Shift with the left and right arrow keys. The list "
         "shows other places at which the outputs of the same units are closest. Without named units these are the "
         "units that are active at all marked steps: more than one standard deviation from their mean. The distance is "
         "the root mean square difference, in standard deviations of each unit. After Strobelt et al. 2018."
     )
     if places is None:
-        lede += " The places are those of this page. With an index of the run's data, made by <code>glassgate search"
-        lede += "</code>, they are those of the data."
+        intro += " The places are those of this page. With an index of the run's data, made by <code>glassgate search"
+        intro += "</code>, they are those of the data."
     else:
-        lede += f" The places are {places.steps:,} of {places.whole:,} steps of the {escape(places.data)} data."
-    return Section("search", "Search", lede, body)
+        intro += f" The places are {places.steps:,} of {places.whole:,} steps of the {escape(places.data)} data."
+    return Section("search", "Search", intro, body)
 
 
 def _training(study: Study) -> Section:
-    body = "".join(map(figure, figures.training(study)))
+    body = "".join(map(figure_element, figures.training(study)))
     scores = study.metrics.get("dev") or study.metrics.get("test") or {}
     scores_text = ", ".join(f"{name.replace('_', ' ')} {value:.4g}" for name, value in scores.items())
     where = "dev data" if study.metrics.get("dev") else "test data"
-    lede = f"The run scored {escape(scores_text)} on its {where}." if scores_text else "The course of the training."
+    intro = f"The run scored {escape(scores_text)} on its {where}." if scores_text else "The course of the training."
     if not body and study.training:
         last = {name: value for name, value in study.training[-1].items() if name != "step"}
         rows = "".join(
             f"<tr><th>{escape(name.replace('_', ' '))}</th><td>{value:.4g}</td></tr>" for name, value in last.items()
         )
         body = f'<table class="cost"><tbody>{rows}</tbody></table>'
-    return Section("training", "Training", lede, f'<div class="row">{body}</div>' if body or scores_text else "")
+    return Section("training", "Training", intro, f'<div class="row">{body}</div>' if body or scores_text else "")
 
 
 def _cost(study: Study) -> Section:

@@ -5,9 +5,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from glassgate.glass.blocks import Section, by_part, figure
 from glassgate.glass.dynamics import Dynamics, Points
 from glassgate.glass.effects.dynamics import exponent_interval, time_constant
+from glassgate.glass.elements import Section, figure_element, for_each_direction
 from glassgate.glass.figures import Figure, count, percent, steps
 from glassgate.glass.findings import RULES, significant
 from glassgate.glass.gradients import GONE, reach
@@ -33,22 +33,22 @@ def stability(study: Study) -> Section:
             else "No measure exceeds its threshold over the untrained networks."
         )
         table = f'<div class="scroll" tabindex="0">{_table(each.dynamics, untrained)}</div>'
-        plots = figure(_survival(each.dynamics, untrained)) + _points(each.dynamics)
+        plots = figure_element(_survival(each.dynamics, untrained)) + _points(each.dynamics)
         return f'<div class="measures">{table}<p class="source">{verdict}</p></div>{plots}'
 
     key = (
         '<p class="key"><span><i class="flow"></i>trained: median and 10 to 90 % over windows</span> '
         '<span><i class="before"></i>untrained networks</span></p>'
     )
-    lede = (
+    intro = (
         "Each layer and direction as a dynamical system along windows of its own inputs, compared with the same "
         "network with fresh weights. The plot shows the part of a small random change of the state that is left after "
         "k steps, and the largest Lyapunov exponent is its growth per step in the second half. At a fixed point the "
         "state does not change while the input is constant, here the mean input. After Sussillo and Barak 2013 and "
         "Vogt et al. 2020."
     )
-    body = by_part(study, block, "row dynamics")
-    return Section("dynamics", "Dynamics", lede, body and key + body)
+    body = for_each_direction(study, block, "row dynamics")
+    return Section("dynamics", "Dynamics", intro, body and key + body)
 
 
 def _untrained(study: Study, label: str) -> list[Dynamics]:
@@ -159,7 +159,7 @@ def _points(trained: Dynamics) -> str:
             f'<p class="source">The page has no fixed points of {trained.size} state variables, because their search '
             "takes longer than the rest of the page; <code>gg.dynamics.fixed_points</code> finds them.</p>"
         )
-    return figure(_plane(trained.points))
+    return figure_element(_plane(trained.points))
 
 
 def _plane(points: Points) -> Figure:

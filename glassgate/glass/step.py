@@ -5,8 +5,8 @@ import re
 from html import escape
 
 from glassgate.engines.symbolic.graph import NotTraceable
-from glassgate.glass.blocks import Section
 from glassgate.glass.diagrams.draw import diagram
+from glassgate.glass.elements import Section
 from glassgate.glass.study import Study
 from glassgate.layers.stack import Recurrent
 
@@ -52,8 +52,8 @@ def cell(study: Study) -> Section:
             f"{rows}</tbody></table><figcaption>The source of one step of {escape(kind.__name__)}. Every engine and "
             "every measure on this page is derived from it.</figcaption></figure>"
         )
-    lede = "One step: its diagram and its equations, with the value on each wire for the selected unit at the cursor."
-    return Section("cell", "The cell", lede, "".join(parts))
+    intro = "One step: its diagram and its equations, with the value on each wire for the selected unit at the cursor."
+    return Section("cell", "The cell", intro, "".join(parts))
 
 
 def _wide(drawn: str) -> str:

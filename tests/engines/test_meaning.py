@@ -367,7 +367,7 @@ def test_equations_that_look_dangerous_are_right():
     current_equations(cell)
     report = gg.check(cell)
     assert report, report
-    assert any("cpu engine equal" in finding.what for finding in report.findings)
+    assert any("cpu engine equal" in finding.claim for finding in report.findings)
 
 
 def test_a_long_chain_of_operations_is_no_recursion():

@@ -9,7 +9,7 @@ from inspect import CO_VARARGS
 from types import FrameType
 from typing import Any
 
-from glassgate.cell import Cell, Named, PreActivations, RecurrentHalf, trace_locals
+from glassgate.cell import Cell, Named, PreActivations, RecurrentTerm, trace_locals
 from glassgate.engines.symbolic.equations import Equations
 from glassgate.engines.symbolic.graph import Call, Node, NotTraceable, checked, ordered, tracing
 from glassgate.engines.symbolic.purity import Impure, refuse_impure
@@ -112,7 +112,7 @@ def as_written(
     state = [Node("state", (name,), axis, f"{name}_prev") for name, axis in axes.items()]
     ih = Named(cell.gates, [Node("ih", (gate,), "H", f"{gate}_ih") for gate in cell.gates])
     noise = [Node("noise", (name,), axes.get(noise.state or "", "H"), name) for name, noise in cell.noise.items()]
-    a = PreActivations(ih, RecurrentHalf(product, state[0]) if cell.recurrent else None, Named(cell.noise, noise))
+    a = PreActivations(ih, RecurrentTerm(product, state[0]) if cell.recurrent else None, Named(cell.noise, noise))
     p = Named(cell.parameters, map(parameter, cell.parameters))
     gates: dict[str, Node] = {}
 

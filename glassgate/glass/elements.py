@@ -1,0 +1,99 @@
+"""HTML elements that the sections of a report consist of."""
+
+from collections.abc import Callable, Iterator, Sequence
+from html import escape
+from typing import NamedTuple
+
+from glassgate.glass.figures import Figure
+from glassgate.glass.study import Direction, Study
+from glassgate.glass.svg import nice
+
+
+class Section(NamedTuple):
+    """A section of a page.
+
+    Attributes:
+        name: its id, which links to the section contain
+        title: its heading
+        intro: the introductory sentences below the heading, as HTML
+        body: its content as HTML; empty if the study has no data for it
+    """
+
+    name: str
+    title: str
+    intro: str
+    body: str
+
+
+def for_each_direction(study: Study, content_of: Callable[[Direction], str], css_class: str) -> str:
+    """Return one block for each direction of each layer. The script of the page shows only the selected block.
+
+    Args:
+        study: the study with the directions
+        content_of: returns the content of a direction's block as HTML; empty to leave the block out
+        css_class: the class of the element around the content
+    """
+
+    def blocks() -> Iterator[str]:
+        for each in study.directions:
+            content = content_of(each)
+            if content:
+                title = f"<h3>{escape(each.label)}</h3>" if len(study.directions) > 1 else ""
+                name = escape(each.label)
+                yield f'<div class="part" data-part="{name}">{title}<div class="{css_class}">{content}</div></div>'
+
+    return "".join(blocks())
+
+
+def figure_element(figure: Figure) -> str:
+    """Return a plot with its caption. The page's script fills the output element, if the plot has a measure."""
+    measure, gate_or_state = figure.measure or ("", "")
+    output = f' <output data-measure="{measure}" data-of="{escape(gate_or_state)}"></output>' if measure else ""
+    return f"<figure>{figure.svg}<figcaption>{escape(figure.caption)}{output}</figcaption></figure>"
+
+
+def colour_scale(low: str, high: str, kind: str, name: str = "") -> str:
+    """Return a legend of colours.
+
+    Args:
+        low, high: the labels of its ends
+        kind: "gate" for the colours of values from 0 to 1, "signed" for those of negative and positive values
+        name: the name by which the page's script changes the labels, if it does
+    """
+    data_id = f' data-id="{name}"' if name else ""
+    return f'<span class="scale {kind}"{data_id}><span>{escape(low)}</span><i></i><span>{escape(high)}</span></span>'
+
+
+def step_ruler(length: int, starts: Sequence[int] = ()) -> str:
+    """Return the axis below a picture of `length` steps.
+
+    Its ticks are step numbers. If the picture contains several sequences, they are the starts of these sequences.
+
+    Args:
+        length: the number of steps
+        starts: the first step of each sequence, and the end of the last one
+    """
+    ticks = [(step, f"{step:g}") for step in nice(0, length, 10) if step == int(step)]
+    if len(starts) > 2:
+        ticks = [(start, f"sequence {k + 1}" if len(starts) < 8 else str(k + 1)) for k, start in enumerate(starts[:-1])]
+    elements = "".join(
+        f'<line x1="{100 * step / length:.2f}%" x2="{100 * step / length:.2f}%" y2="4"/>'
+        f'<text x="{100 * step / length:.2f}%" y="15"{_text_anchor(step, length)}>{label}</text>'
+        for step, label in ticks
+    )
+    return f'<svg class="ruler" width="100%" height="18" aria-hidden="true">{elements}</svg>'
+
+
+def _text_anchor(step: float, length: int) -> str:
+    """The alignment of a label at a step: centred, except at the ends, where it would leave the picture."""
+    return "" if step == 0 else ' text-anchor="end"' if step > 0.97 * length else ' text-anchor="middle"'
+
+
+def row_ruler(rows: Sequence[int]) -> str:
+    """Return the axis to the left of a picture, with the numbers of about eight of its rows."""
+    labelled = range(0, len(rows), max(1, len(rows) // 8))
+    elements = "".join(
+        f'<text x="100%" y="{100 * (k + 0.5) / len(rows):.2f}%" dy="4" text-anchor="end">{rows[k]}</text>'
+        for k in labelled
+    )
+    return f'<svg class="ruler left" width="100%" height="100%" aria-hidden="true">{elements}</svg>'
