@@ -59,7 +59,8 @@ class Layout(NamedTuple):
         """Values (L, N, H) of the user's rows as flat rows (S, H): the inverse of `by_step`."""
         if self.packed is not None:
             alive = torch.arange(self.rows) < self.packed.batch_sizes[:, None]
-            return self.to_ranks(values)[alive.to(values.device)]
+            rows = on_device(alive.flatten().nonzero().squeeze(1), values.device)
+            return self.to_ranks(values).flatten(0, 1).index_select(0, rows)
         flat = values.reshape(self.length * self.rows, values.shape[2])
         return flat if self.places is None else flat.index_select(0, self.places)
 

@@ -46,8 +46,8 @@ def allocator(shape: Sequence[int], dtype: torch.dtype) -> Callable[[], Tensor]:
 
 
 def on_device(tensor: Tensor, device: torch.device) -> Tensor:
-    """Move a CPU tensor to another device. A copy to a GPU is asynchronous."""
-    if device.type != "cuda" or torch.compiler.is_compiling():
+    """Move a tensor to another device. A copy from the CPU to a GPU is asynchronous."""
+    if device.type != "cuda" or tensor.device.type != "cpu" or torch.compiler.is_compiling():
         return tensor.to(device)
     return tensor.pin_memory().to(device, non_blocking=True)
 

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from glassgate.cell import Cell, Noise
 from glassgate.engines.contract import Direction
+from glassgate.engines.memory import on_device
 from glassgate.engines.symbolic.equations import Equations
 from glassgate.engines.symbolic.graph import Node, make
 from glassgate.engines.symbolic.graph_cell import GraphCell
@@ -77,9 +78,10 @@ class Edit:
         """
         L, _, H = factor.shape
         steps = positions(f"edit: steps of {name!r}", self.steps, L)
-        units = torch.tensor(positions(f"edit: units of {name!r}", self.units, H), dtype=torch.long)
-        selected = torch.zeros(L, 1, H, dtype=torch.bool, device=factor.device)
-        selected[torch.tensor(steps, dtype=torch.long)[:, None], 0, units] = True
+        indices = torch.tensor(positions(f"edit: units of {name!r}", self.units, H), dtype=torch.long)
+        on_cpu = torch.zeros(L, 1, H, dtype=torch.bool)
+        on_cpu[torch.tensor(steps, dtype=torch.long)[:, None], 0, indices] = True
+        selected, units = (on_device(v, factor.device) for v in (on_cpu, indices))
         if self.kind == "replace":
             return factor, torch.where(selected, self._values(name, factor, steps, rows), put)
         value = factor.new_zeros(H)

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from glassgate.engines.backend import Native
+from glassgate.engines.memory import on_device
 from glassgate.shapes import check_like, check_shape, check_size
 
 if TYPE_CHECKING:
@@ -139,10 +140,15 @@ class Stream:
             ShapeError: a mask does not have N elements.
             IndexError: an index is outside the batch.
         """
-        index = slice(None) if rows is None else self._checked(rows)
+        index = None if rows is None else self._checked(rows)
         for states, initial in zip(self._step.states, self._initial, strict=True):
             for state, value in zip(states, initial, strict=True):
-                state[index] = value[index]
+                if index is None:
+                    state.copy_(value)
+                elif index.dtype is torch.bool:  # indexing with a mask waits for a GPU, which counts the rows
+                    state.copy_(torch.where(index[:, None], value, state))
+                else:
+                    state[index] = value[index]
 
     def _checked(self, rows: Tensor | Sequence[int]) -> Tensor:
         """A mask or indices of sequences as a tensor. Indices on a GPU are not checked: that would wait for it."""
@@ -154,4 +160,4 @@ class Stream:
             raise TypeError(f"Stream.reset: rows must be bool or integers, got {index.dtype}")
         elif index.is_cpu and bool(((index < -N) | (index >= N)).any()):
             raise IndexError(f"Stream.reset: rows must be indices from 0 to {N - 1}, got {index.tolist()}")
-        return index.to(self._device)
+        return on_device(index, self._device)

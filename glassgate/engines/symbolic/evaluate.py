@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from glassgate.engines.symbolic.graph import Node
 from glassgate.engines.symbolic.operations import OPERATIONS
@@ -23,7 +24,7 @@ def evaluate(
     Args:
         nodes: the nodes of a graph, each after its inputs.
         leaf: returns the value of a node that is not an elementwise operation, from the node and its arguments' values.
-        dtype: the dtype of `where` with two numbers; None for torch's default.
+        dtype: the dtype of `where` with two numbers; None for float64.
         transform: maps each node and its value to the value that other nodes read.
     """
     value: dict[Node, Any] = {}
@@ -35,7 +36,9 @@ def evaluate(
 
 def computed(op: str, args: tuple[Any, ...], dtype: torch.dtype | None) -> Any:
     """The result of an elementwise operation on tensors and numbers; `dtype` is that of `where` with two numbers."""
-    if op in _TENSORS_ONLY or (op == "where" and isinstance(args[1], float) and isinstance(args[2], float)):
-        kind = torch.float64 if dtype is None or op != "where" else dtype
-        args = tuple([torch.tensor(arg, dtype=kind) if isinstance(arg, float) else arg for arg in args])
+    if op == "where" and isinstance(args[0], Tensor) and isinstance(args[1], float) and isinstance(args[2], float):
+        mask, *numbers = args  # A tensor on the CPU would be copied to the mask's GPU, and the copy waits for the GPU.
+        args = mask, *[torch.full((), x, dtype=dtype or torch.float64, device=mask.device) for x in numbers]
+    elif op in _TENSORS_ONLY:
+        args = tuple([torch.tensor(arg, dtype=torch.float64) if isinstance(arg, float) else arg for arg in args])
     return OPERATIONS[op].compute(*args)

@@ -24,6 +24,8 @@ MOST_UNITS = 2**18
 
 # The number of batches whose padding is measured.
 _MEASURED = 10_000
+# The fields that the CPU reads.
+_ON_CPU = ("lengths", "characters", "continues", "idle", "whole", "seed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,6 +280,21 @@ def collate(encoded: Sequence[Encoded], pieces: Sequence[Piece], padding: Mappin
     batch["lengths"] = torch.tensor([len(piece) for piece in pieces])
     batch["continues"] = torch.tensor([piece.continues for piece in pieces])
     return batch
+
+
+def to_device(batch: Batch, device: torch.device) -> Batch:
+    """Return a batch on a device, except the fields that the CPU reads.
+
+    Every layer reads `lengths` on the CPU. If they were on a GPU, the call would wait for the GPU.
+    """
+    return {name: tensor if name in _ON_CPU else moved(tensor, device) for name, tensor in batch.items()}
+
+
+def moved(tensor: Tensor, device: torch.device) -> Tensor:
+    """Return a tensor on a device. A copy from the CPU to a GPU is asynchronous."""
+    if device.type == "cuda" and tensor.device.type == "cpu":
+        tensor = tensor.pin_memory()
+    return tensor.to(device, non_blocking=True)
 
 
 def is_idle(batch: Batch) -> bool:

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from glassgate.tasks.data.batches import Batch, draw_for
+from glassgate.tasks.data.batches import Batch, draw_for, moved
 from glassgate.tasks.data.vocabulary import PADDING, UNKNOWN
 from glassgate.tasks.fill_blanks.options import FillBlanksOptions
 from glassgate.tasks.networks.encoder import encoder
@@ -59,7 +59,8 @@ class BlankNetwork(nn.Module):
         forward, backward, _ = self.read(numbers, lengths)
         left = torch.ones_like(numbers)
         if self.training:
-            remaining = lengths[:, None] - torch.arange(numbers.shape[1], device=numbers.device)
+            steps = torch.arange(numbers.shape[1], device=numbers.device)
+            remaining = moved(lengths, numbers.device)[:, None] - steps
             drawn = draw_for(batch, lambda shape: torch.randint(1, self.longest + 1, shape, device=numbers.device))
             left = drawn.minimum(remaining.clamp(min=1))
         before = F.pad(forward, (0, 0, 1, 0))[:, :-1]

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from glassgate.tasks.data.batches import Piece, collate
+from glassgate.tasks.data.batches import Piece, collate, to_device
 from glassgate.tasks.report.answers import Answer
 from glassgate.tasks.report.questions import questions_of
 from glassgate.tasks.report.study import Excerpt, given
@@ -41,5 +41,5 @@ def ask(
     batch = collate([task.encode(excerpt.example)], [Piece(0, excerpt.start, excerpt.stop)], task.padding)
     device = next(task.network.parameters()).device
     with torch.no_grad():
-        output = questions.run(task.network.eval(), {name: tensor.to(device) for name, tensor in batch.items()})
+        output = questions.run(task.network.eval(), to_device(batch, device))
         return questions.answers(output, batch).answers

@@ -12,7 +12,7 @@ import glassgate as gg
 from glassgate.glass.gradients import evenly
 from glassgate.glass.places import BYTES, Places, steps_within
 from glassgate.glass.study import Study
-from glassgate.tasks.data.batches import Piece, collate
+from glassgate.tasks.data.batches import Piece, collate, to_device
 from glassgate.tasks.errors import OptionError
 from glassgate.tasks.progress import Progress
 from glassgate.tasks.report.answers import visible
@@ -158,7 +158,7 @@ def recorded(task: Task[Any, Any, Any], excerpts: Sequence[Excerpt]) -> Iterator
         pieces = [Piece(k, each.start, each.stop) for k, each in enumerate(some)]
         batch = collate([task.encode(each.example) for each in some], pieces, task.padding)
         with torch.no_grad(), gg.record(network, first=True) as tape:
-            questions.run(network, {name: tensor.to(device) for name, tensor in batch.items()})
+            questions.run(network, to_device(batch, device))
         states = {
             f"{label}.{state}": (tape[f"{label}.{state}"], tape.inside(label))
             for label, call, _ in tape.parts()

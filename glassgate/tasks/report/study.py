@@ -17,7 +17,7 @@ from glassgate.glass.figures import count
 from glassgate.glass.gradients import differentiate
 from glassgate.glass.step import diagrams
 from glassgate.glass.study import Direction, Passage, PassageAnswer, Study, directions
-from glassgate.tasks.data.batches import Batch, Encoded, Piece, collate
+from glassgate.tasks.data.batches import Batch, Encoded, Piece, collate, to_device
 from glassgate.tasks.errors import DataError, OptionError
 from glassgate.tasks.progress import Progress
 from glassgate.tasks.report.answers import visible
@@ -189,7 +189,7 @@ def _answers(questions: Questions[Any], example: Any, start: int, stop: int) -> 
     """The answers on an excerpt, with their steps counted from the example's start."""
     task = questions.task
     batch = collate([task.encode(example)], [Piece(0, start, stop)], task.padding)
-    batch = {name: tensor.to(next(task.network.parameters()).device) for name, tensor in batch.items()}
+    batch = to_device(batch, next(task.network.parameters()).device)
     with torch.no_grad():
         seen = questions.answers(questions.run(task.network.eval(), batch), batch)
     answers = [PassageAnswer(*answer) for answer in seen.answers]
@@ -240,7 +240,7 @@ def study(
 
     def batch_of(number: int, copies: int) -> Batch:
         rows = collate([encoded[number]], [pieces[number]] * copies, task.padding)
-        return {name: tensor.to(device) for name, tensor in rows.items()}
+        return to_device(rows, device)
 
     def evidence(network: nn.Module, number: int, copies: int) -> Tensor:
         batch = batch_of(number, copies)
@@ -259,7 +259,7 @@ def study(
             answers = [each._replace(target=None, agreement=None) for each in answers]
         passages.append(_passage(questions, excerpt, answers))
     whole = collate(encoded, [Piece(k, each.start, each.stop) for k, each in enumerate(excerpts)], task.padding)
-    together = {name: tensor.to(device) for name, tensor in whole.items()}
+    together = to_device(whole, device)
     with torch.no_grad(), gg.record(network, first=True) as tape:
         questions.run(network, together)
     parts = directions(tape, LAYER)

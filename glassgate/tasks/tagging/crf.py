@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from glassgate.tasks.data.batches import moved
 from glassgate.tasks.data.bio import may_follow
 from glassgate.tasks.networks.states import step_mask
 
@@ -34,7 +35,7 @@ class CRF(nn.Module):
         """
         with torch.autocast(scores.device.type, enabled=False):
             scores = scores.float() if scores.dtype != torch.float64 else scores
-            lengths = lengths.to(scores.device)
+            lengths = moved(lengths, scores.device)
             return self._log_partition(scores, lengths) - self._path_scores(scores, labels, lengths)
 
     def _path_scores(self, scores: Tensor, labels: Tensor, lengths: Tensor) -> Tensor:

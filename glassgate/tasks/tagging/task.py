@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from glassgate.tasks.data import bio, records
-from glassgate.tasks.data.batches import Batch, Encoded
+from glassgate.tasks.data.batches import Batch, Encoded, moved
 from glassgate.tasks.data.batching import Batching
 from glassgate.tasks.data.columns import Layout
 from glassgate.tasks.data.files import encoding_note
@@ -270,7 +270,7 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
         else:  # paths with unknown labels have no probability
             paths = (labels <= last).all(1)
             nats = self.network.crf(output.labels, labels.clamp(max=last), batch["lengths"])
-            loss = Mean(nats[paths].sum(), batch["lengths"].to(paths.device)[paths].sum())
+            loss = Mean(nats[paths].sum(), moved(batch["lengths"], paths.device)[paths].sum())
         return [loss] if output.intents is None else [loss, _nats(output.intents, batch["intent"])]
 
     def metrics(self) -> "MetricCollection":

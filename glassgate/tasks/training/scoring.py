@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from glassgate.tasks.data.batches import ALL, Batch, Batches, Encoded, Loader, Piece, Shard, is_idle, lengths
+from glassgate.tasks.data.batches import ALL, Batch, Batches, Encoded, Loader, Piece, Shard, is_idle, lengths, to_device
 from glassgate.tasks.definition import Definition
 from glassgate.tasks.training.processes.group import Group
 
@@ -62,7 +62,7 @@ def outputs(
     task.network.eval()
     for pieces, batch in zip(batches, Loader(encoded, batches, task.padding, shard=shard), strict=True):
         if not is_idle(batch):
-            batch = {name: tensor.to(device) for name, tensor in batch.items()}
+            batch = to_device(batch, device)
             yield task.network(batch), batch, shard.of(pieces)
 
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import AdamW
 
-from glassgate.tasks.data.batches import Batch, Batches, Encoded, Loader, is_idle, lengths, padding, sample
+from glassgate.tasks.data.batches import Batch, Batches, Encoded, Loader, is_idle, lengths, padding, sample, to_device
 from glassgate.tasks.loss import Loss, Mean, value
 from glassgate.tasks.training.devices import device_of
 from glassgate.tasks.training.exponents import Exponents
@@ -89,7 +89,7 @@ class Training:
         """The remaining batches of the current epoch, on the device."""
         self.batches = self.order()
         for batch in Loader(self.data, self.batches, self.task.padding, self.batch, self.processes.shard):
-            yield self._to_device(batch)
+            yield to_device(batch, self.device)
 
     def order(self) -> Batches:
         """The batches of the current epoch."""
@@ -142,7 +142,7 @@ class Training:
         for batch in Loader(self.dev, batches, self.task.padding, shard=self.processes.shard):
             if is_idle(batch):
                 continue
-            batch = self._to_device(batch)
+            batch = to_device(batch, self.device)
             with self.exponents.inputs() if self.exponents else nullcontext(), self._autocast():
                 output = self.network(batch)
                 self.metrics.update(**self.task.glance(output, batch))
@@ -155,7 +155,7 @@ class Training:
         """Estimate the duration of the training from the time of one step on a copy of the network."""
         network, batches = deepcopy(self.network).train(), self.order()
         middle = [*islice(batches, len(batches) // 2, len(batches) // 2 + 1)]
-        (batch,) = map(self._to_device, Loader(self.data, middle, self.task.padding))
+        (batch,) = (to_device(each, self.device) for each in Loader(self.data, middle, self.task.padding))
         batch["continues"] = torch.zeros_like(batch["continues"])  # the copy has no states from a previous batch
         optimizer = AdamW(network.parameters())
         with torch.random.fork_rng():
@@ -185,9 +185,6 @@ class Training:
         scores = score(self.task, self.sample, quickly=True, processes=self.processes)
         self.network.train()
         return {name: value for name, value in scores.items() if name == self.task.monitor}
-
-    def _to_device(self, batch: Batch) -> Batch:
-        return {name: tensor.to(self.device, non_blocking=True) for name, tensor in batch.items()}
 
     def _seed(self, batch: Batch) -> None:
         """Set the random state of a step: a function of the seed and the position."""
