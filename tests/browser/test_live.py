@@ -218,7 +218,7 @@ def recorded(tab: Any) -> Iterator[Image.Image]:
     def frame() -> Image.Image:
         tab.evaluate("document.getElementById('live').scrollIntoView()")
         shot = Image.open(io.BytesIO(tab.screenshot())).convert("RGB")
-        return shot.quantize(48, dither=Image.Dither.NONE)
+        return shot.quantize(64, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
 
     for end in range(6, len(_CODE) + 6, 6):
         area.fill(_CODE[:end])
