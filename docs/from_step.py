@@ -15,14 +15,15 @@ import torch
 import glassgate as gg
 from glassgate.engines.contract import Direction
 from glassgate.engines.llvm_cpu import arguments as args
-from glassgate.engines.llvm_cpu.backward import Backward, Wanted
+from glassgate.engines.llvm_cpu.backward import Backward, RequestedGradients
 from glassgate.engines.llvm_cpu.costs import COSTS
+from glassgate.engines.llvm_cpu.forward import Forward
 from glassgate.engines.llvm_cpu.kernel import printed
 from glassgate.engines.llvm_cpu.loops.batch import batch_layout
 from glassgate.engines.llvm_cpu.loops.listing import listing
 from glassgate.engines.llvm_cpu.loops.program import Before, buffers_of, lower
 from glassgate.engines.llvm_cpu.loops.sums import WeightGradient, weight_gradients
-from glassgate.engines.llvm_cpu.plan import Forward, KernelPlan
+from glassgate.engines.llvm_cpu.plan import KernelPlan
 from glassgate.engines.lowering.backward import backward_pass
 from glassgate.engines.lowering.forward import Form, forward_pass
 from glassgate.engines.lowering.printer import printed as listed
@@ -65,8 +66,8 @@ def blocks() -> dict[str, str]:
     direction = _direction(cell)
     plan = plan_of(direction, COSTS)
     sizes = plan.sizes([*direction.weights.values(), *direction.initial], torch.empty(L * N, D))
-    forward = Forward(plan, sizes, save=True, all_states=True, rounded=False, few_rows=False)
-    backward = Backward(plan, sizes, Wanted(plan.weights, data=True, added=False))
+    forward = Forward(plan, sizes, save=True, all_states=True, rounds_output=False, few_rows=False)
+    backward = Backward(plan, sizes, RequestedGradients(plan.weights, data=True, added=False))
     found["bindings"] = _bindings(forward)
     found["launches"] = f"forward\n{_launches(forward)}\n\nbackward\n{_launches(backward)}"
     found["walk"] = _walk()
@@ -91,7 +92,7 @@ def _bindings(kernel: KernelPlan) -> str:
     origin |= dict.fromkeys([*kernel.weights, *kernel.fixed, *kernel.by_row], "the call's workspace")
     origin |= dict.fromkeys(kernel.scratch, "the launch's own workspace")
     time = batch_layout(None, L * N, N)
-    origin |= dict.fromkeys(kernel.every_step, f"the batch layout: {time.starts[1:-1].tolist()}")
+    origin |= dict.fromkeys(kernel.step_starts, f"the batch layout: {time.starts[1:-1].tolist()}")
     origin |= {
         args.SIZES: f"the batch layout: {time.sizes[1:-1].tolist()}",
         args.STEPS: f"the batch layout: {time.steps}",

@@ -361,7 +361,7 @@ def same_bits(layer, x, **options) -> None:
     torch.set_num_threads(2)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(threads, "run", counted)
-        patch.setattr(partition, "FEW_OPERATIONS", 1_000_000)
+        patch.setattr(partition, "MIN_WORK_PER_THREAD", 1_000_000)
         two = run()
     assert launched.count(2) >= 4  # before a loop, in it and after it, forward and back
     for a, b, name in zip(one, two, dict(layer.named_parameters()), strict=True):

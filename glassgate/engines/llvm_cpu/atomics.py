@@ -94,4 +94,4 @@ def wait(barrier, parties, times):
 FUNCTIONS: dict[str, Any] = {
     f.__name__: f for f in (arrive, take, look, swap, yield_core, perform, team_size, in_parallel, wait)
 }
-"""The names that a kernel imports."""
+"""The functions by their names in kernels."""

@@ -1,4 +1,4 @@
-"""The CPU backend. It imports llvmlite with the first kernel."""
+"""The CPU backend. It imports llvmlite only when a kernel is needed, so that `import glassgate` stays fast."""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -35,7 +35,7 @@ class CPU:
         return _layer(plans)
 
     def saved_type(self, buffer: str, dtype: torch.dtype) -> torch.dtype:
-        """The dtype in which kernels compute."""
+        """The dtype in which kernels compute; all buffers have it."""
         return COMPUTED_IN[dtype]
 
     def explain(self, steps: Steps, directions: Sequence[Direction]) -> str | None:
@@ -47,7 +47,7 @@ class CPU:
         return f"products in bfloat16: {explained(terms, len(directions[0].initial[0]))}" if terms else None
 
     def freeze(self, directions: Sequence[Direction], precision: str, scales: Sequence[Weights]) -> "Frozen | Reason":
-        """`Freezer.freeze`."""
+        """See `Freezer.freeze`."""
         from glassgate.engines.llvm_cpu.amx import is_faster
         from glassgate.engines.llvm_cpu.packed import PackedLayer
 

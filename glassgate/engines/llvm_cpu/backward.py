@@ -1,4 +1,4 @@
-"""The backward pass: the loop, then the GEMMs for the gradients of the weights and of the input."""
+"""The plan of a backward pass: the loop, then the GEMMs for the gradients of the weights and of the input."""
 
 from functools import lru_cache
 from typing import NamedTuple
@@ -17,11 +17,13 @@ from glassgate.engines.plan import Plan, Sizes
 from glassgate.engines.products import fully_written
 
 
-class Wanted(NamedTuple):
-    """The requested gradients. The caller allocates their memory, with or without zeros (`Backward.fully_written`)."""
+class RequestedGradients(NamedTuple):
+    """The gradients that a call requests, other than those of states. The caller allocates their memory."""
 
     weights: tuple[str, ...]
+    """The names of the parameters."""
     data: bool
+    """Whether the gradient of the input is requested."""
     added: bool
     """Whether the gradient of the input is added to that of another direction."""
 
@@ -30,25 +32,26 @@ class Backward(KernelPlan):
     """The backward loop, then the GEMMs.
 
     Attributes:
-        wanted: the requested gradients.
+        requested: the requested gradients.
         fully_written: the parameters whose gradient is written for every gate, so that its memory needs no zeros.
-        d_weights: the destination of each parameter's gradient, by name.
-        d_states: the gradients that come from the caller.
-        d_data: the destination of the input's gradient.
-        saved: the tensors of the forward pass that are read.
-        d_recorded: the widths of a recording's gradients, by the names of gates and new states; see also `Trace.rows`.
+        d_weights: the arguments for the gradients of parameters, by name.
+        d_states: the buffers with the gradients of the returned states, which the caller passes.
+        d_data: the argument for the gradient of the input.
+        saved: the arguments for the tensors of the forward pass: states, and values kept for the backward pass.
+        recorded_widths: the widths of the recorded gradients, by the names of gates and new states. With `Trace.rows`,
+            "d_pre" contains the gradients of all pre-activations.
     """
 
-    def __init__(self, plan: Plan, sizes: Sizes, wanted: Wanted) -> None:
-        super().__init__(plan, sizes, True, True, True)
-        self.wanted = wanted
-        self.fully_written = fully_written(plan.cell, plan.trace, wanted.weights)
-        self.d_weights = {name: address(weight_buffer(self.cell, name, Kind.D_WEIGHT)) for name in wanted.weights}
+    def __init__(self, plan: Plan, sizes: Sizes, requested: RequestedGradients) -> None:
+        super().__init__(plan, sizes, backward=True, all_states=True, save=True)
+        self.requested = requested
+        self.fully_written = fully_written(plan.cell, plan.trace, requested.weights)
+        self.d_weights = {name: address(weight_buffer(self.cell, name, Kind.D_WEIGHT)) for name in requested.weights}
         self.d_states = [self.buffers.of_state(Kind.D_STATE, name) for name in self.cell.state]
         stored = [self.buffers.place(key).buffer for key in self.trace.backward.outputs]
-        shown = {buffer.owner: buffer for buffer in stored if buffer.kind in (Kind.D_GATE, Kind.D_NEW)}
-        self.d_recorded = {name: buffer.width(sizes) for name, buffer in shown.items()}
-        self.recorded = [address(buffer) for buffer in shown.values()]
+        recorded = {buffer.owner: buffer for buffer in stored if buffer.kind in (Kind.D_GATE, Kind.D_NEW)}
+        self.recorded_widths = {name: buffer.width(sizes) for name, buffer in recorded.items()}
+        self.recorded = [address(buffer) for buffer in recorded.values()]
         d_initial = [*self._of_states(Kind.D_NEXT), *self._of_states(Kind.D_INITIAL)]
         self.written = [*self.d_weights.values(), *d_initial, address(self.buffers[Kind.D_PARAMETER])]
         self.d_data = address(self.buffers[Kind.D_DATA])
@@ -59,38 +62,42 @@ class Backward(KernelPlan):
                 self.by_row[address(self.buffers[kind])] = self._pitch(self.buffers[kind])
         if self.trace.rows:
             d_pre = address(self.buffers[Kind.D_PRE])
-            self.d_recorded["d_pre"] = self.by_row.pop(d_pre) // sizes.bytes
+            self.recorded_widths["d_pre"] = self.by_row.pop(d_pre) // sizes.bytes
             self.recorded.append(d_pre)
         for gradient in weight_gradients(self.cell, self.trace, self.buffers):
-            self._sum(gradient)
-        if wanted.data:
+            self._add_gemms(gradient)
+        if requested.data:
             weights, data = self.input_weights(transposed=True), self.rows(self.buffers[Kind.D_DATA])
             d = self.rows(self.buffers[Kind.D_PRE], len(self.trace.hh_only))
-            self.after[-1].append(multiply(d, weights, 1, data, args.ROWS, sizes.bits, wanted.added))
-        self.check(*map(address, self.d_states), *self.saved, self.d_data)
+            self.after[-1].append(multiply(d, weights, 1, data, args.ROWS, sizes.bits, requested.added))
+        self.check_arguments(*map(address, self.d_states), *self.saved, self.d_data)
 
-    def _sum(self, gradient: WeightGradient) -> None:
-        """Add the tasks of a weight gradient GEMM, one per head, if the gradient is requested."""
+    def _add_gemms(self, gradient: WeightGradient) -> None:
+        """Add the GEMMs of a weight gradient, one per head, if the gradient is requested."""
         sizes, heads, half = self.sizes, gradient.heads, gradient.half
         weight, biases = f"weight_{half}", [name for name in gradient.biases if name in self.d_weights]
         if not biases and weight not in self.d_weights:
             return
         units = (sizes.P if half == "hr" else sizes.H) // heads
         width = {"ih": sizes.D, "hh": sizes.P // heads, "hr": sizes.H}[half] if weight in self.d_weights else 0
-        table, shift = self._right(gradient.right) if width else (0, 0)
+        table, shift = self._right_operand(gradient.right) if width else (0, 0)
         d = self.rows(gradient.d.buffer, gradient.d.column, gradient.gates)
-        a_head = units * self.bytes(gradient.d.buffer)
+        head_bytes = units * self.element_size(gradient.d.buffer)
         for head in range(heads):
-            to = gradient.gate * units * heads + head * units
-            own = RowVectors(_with_offset(d.start, head * a_head), d.pitch, gradient.gates * units)
-            start: Operand = (self.d_weights[weight], to * width * sizes.bytes) if width else 0
-            totals: list[Operand] = [(self.d_weights[bias], to * sizes.bytes) for bias in biases]
+            first_row = gradient.gate * units * heads + head * units
+            own = RowVectors(_with_offset(d.start, head * head_bytes), d.pitch, gradient.gates * units)
+            start: Operand = (self.d_weights[weight], first_row * width * sizes.bytes) if width else 0
+            totals: list[Operand] = [(self.d_weights[bias], first_row * sizes.bytes) for bias in biases]
             right = table, shift + head * width * sizes.bytes
             out = RowVectors(start, width * sizes.bytes, width)
             self.after[0].append(outer(own, args.ROWS, right, out, totals, sizes.bits, gradient.added, sizes.terms))
 
-    def _right(self, right: Place | Before) -> tuple[Operand, int]:
-        """The table of the addresses of the row vectors that a weight multiplies, and their offset in bytes."""
+    def _right_operand(self, right: Place | Before) -> tuple[Operand, int]:
+        """The right operand of a weight gradient GEMM: a table of row addresses, and an offset in bytes in the rows.
+
+        Args:
+            right: the row vectors that the weight multiplied: columns of a buffer, or a state before each step.
+        """
         if isinstance(right, Before):
             state = self.buffers.of_state(Kind.STATE, right.state)
             table = args.table(f"{right.state}_before_each")
@@ -105,8 +112,8 @@ class Backward(KernelPlan):
         if table not in self.by_row:
             self.by_row[table] = 8
             self.before[0].append(rows.rows_of(table, self.rows(right.buffer), args.ROWS))
-        a_column = right.buffer.width(self.sizes) // right.buffer.columns
-        return table, right.column * a_column * self.sizes.bytes
+        column_width = right.buffer.width(self.sizes) // right.buffer.columns
+        return table, right.column * column_width * self.sizes.bytes
 
 
 def _with_offset(start: Operand, offset: int) -> Operand:
@@ -116,6 +123,6 @@ def _with_offset(start: Operand, offset: int) -> Operand:
 
 
 @lru_cache(1024)
-def backward_plan(plan: Plan, sizes: Sizes, wanted: Wanted, processor: Processor) -> Backward:
-    """The plan of backward passes with these properties."""
-    return Backward(plan, sizes, wanted)
+def backward_plan(plan: Plan, sizes: Sizes, requested: RequestedGradients, processor: Processor) -> Backward:
+    """A cached `Backward`. It depends on `host()`, so `processor` is part of the key."""
+    return Backward(plan, sizes, requested)

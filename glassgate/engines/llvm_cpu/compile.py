@@ -57,13 +57,13 @@ def _collecting_no_garbage() -> Iterator[None]:
 
 
 def _translate(text: str, name: str, bits: int, processor: Processor) -> MachineCode:
-    from glassgate.engines.llvm_cpu.namespace import names
+    from glassgate.engines.llvm_cpu.namespace import namespace_for
     from glassgate.engines.llvm_cpu.simd.translate import translated
 
     if processor.tiles and "microkernel" in text:
         # A thread without contents in its tile registers is quicker to be switched.
         text += "    _release_registers()\n"
-    return machine_code(translated(text, name, names(text, bits, processor)))
+    return machine_code(translated(text, name, namespace_for(text, bits, processor)))
 
 
 def machine_code(module: ir.Module) -> MachineCode:

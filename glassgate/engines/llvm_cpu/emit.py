@@ -84,7 +84,7 @@ class _Emitter:
         if argument not in self.arguments:
             temporary = self.program.temporaries.get(argument.buffer) if argument.buffer else None
             label = f"{self.names.value(temporary.node)}_rows" if temporary else argument.label
-            self.arguments[argument] = self.names.machine(argument, label)
+            self.arguments[argument] = self.names.internal(argument, label)
         return self.arguments[argument]
 
     def _equations(self, phase: Phase) -> Equations:
@@ -100,7 +100,7 @@ class _Emitter:
             rows = self.program.buffers.of_state(Kind.STATE, state)
             to, at = self.argument(args.before(state)), map(self.argument, (args.address(rows), args.pitch(rows)))
             first = [args.address(self.program.buffers.of_state(kind, state)) for kind in (Kind.INITIAL, Kind.RESTART)]
-            self.line("_locate(")
+            self.line("_write_state_addresses(")
             self.line(f"{to}, _first, _end, _first_row, {self.argument(args.RESETS)}, {', '.join(at)},", 1)
             starts, addresses = self.argument(args.starts(rows)), ", ".join(map(self.argument, first))
             self.line(f"{starts}[_previous], _sizes[_previous], {addresses},", 1)
@@ -130,10 +130,10 @@ class _Emitter:
             for buffer, columns in body.columns.items():
                 if buffer not in self.fetched:
                     address, pitch = self.argument(args.address(buffer)), self.argument(args.pitch(buffer))
-                    name = self.names.machine(("ahead", buffer), f"{buffer.label}_ahead")
+                    name = self.names.internal(("ahead", buffer), f"{buffer.label}_ahead")
                     self.line(f"{name} = {address} + (_starts[_t + _turn] + _n) * {pitch}")
                     row_names[name] = pitch, columns
-            sums = {term: self.names.machine(("sum", term.number), f"sum_{term.number}") for term in phase.sums}
+            sums = {term: self.names.internal(("sum", term.number), f"sum_{term.number}") for term in phase.sums}
             self._lines([f"{name} = _fill(0.0)" for name in sums.values()])
             first, last = map(self.argument, args.units(phase.axis))
             width = self.argument(args.width(phase.axis))
@@ -142,7 +142,7 @@ class _Emitter:
             self.depth += 1
             for name, (pitch, columns) in row_names.items():
                 H = self.argument(args.width("H"))
-                self.line(f"_fetch({name} + _unit * _BYTES, {pitch}, 1, {columns}, {H} * _BYTES, _LANES * _BYTES)")
+                self.line(f"_prefetch({name} + _unit * _BYTES, {pitch}, 1, {columns}, {H} * _BYTES, _LANES * _BYTES)")
             self.fetched |= set(body.columns)
             self._lines(body.units)
             self.depth -= 1
@@ -233,7 +233,7 @@ class _Emitter:
         address, pitch = self.argument(args.address(buffer)), self.argument(args.pitch(buffer))
         H = self.argument(args.width("H"))
         self.line(f"_ahead = {address} + (_first_row + _tile_start) * {pitch} + _block * _LANES * _BYTES")
-        self.line(f"_fetch(_ahead, {pitch}, _rows, {columns}, {H} * _BYTES, _tile_blocks * _LANES * _BYTES)")
+        self.line(f"_prefetch(_ahead, {pitch}, _rows, {columns}, {H} * _BYTES, _tile_blocks * _LANES * _BYTES)")
 
     def _operand_table(self, multiply: Multiply) -> str:
         """The name of the table with the addresses of the rows of a product's left operand."""
@@ -252,9 +252,11 @@ class _Emitter:
         if buffer.kind.rows is Rows.STEP:
             starts = self.argument(args.starts(buffer)) if buffer.kind is Kind.STATE else "_starts"
             pitch = self.argument(args.pitch(buffer))
-            self.line(f"_point({rows}, _first, _end, {base} + {starts}[_t] * {pitch}, {pitch})")
+            self.line(f"_write_row_addresses({rows}, _first, _end, {base} + {starts}[_t] * {pitch}, {pitch})")
         else:
-            self.line(f"_point({rows}, _first, _end, {base}, {self.argument(args.axis_pitch(buffer.axis))})")
+            self.line(
+                f"_write_row_addresses({rows}, _first, _end, {base}, {self.argument(args.axis_pitch(buffer.axis))})"
+            )
         if self._is_rounded(multiply):
             self._round_operand(multiply, rows)
 

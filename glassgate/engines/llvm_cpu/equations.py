@@ -22,7 +22,7 @@ from glassgate.engines.llvm_cpu.loops.program import (
     Sums,
     Term,
 )
-from glassgate.engines.llvm_cpu.names import CALLS, Names
+from glassgate.engines.llvm_cpu.names import FUNCTION_NAMES, Names
 from glassgate.engines.symbolic.graph import Node
 
 INFIX = {
@@ -107,7 +107,7 @@ class Equations:
 
     def _at(self, key: object, label: str, where: str) -> str:
         """The name of an address that is computed once per row."""
-        name = self.names.machine(("at", key), f"{label}_at")
+        name = self.names.internal(("at", key), f"{label}_at")
         line = f"{name} = {where}"
         if line not in self.row:
             self.row.append(line)
@@ -193,13 +193,13 @@ class Equations:
         data = self._address(self.program.buffers[Kind.DATA])
         packed = args.of_product("weights_ih", 0)
         weights, pitch = self.argument(packed), self.argument(args.INPUT_BLOCK_PITCH)
-        at = self.names.machine(("at", packed), f"{packed.label}_at")
+        at = self.names.internal(("at", packed), f"{packed.label}_at")
         line = f"{at} = {weights} + _unit // _LANES * {pitch} * _BYTES"
         if line not in self.reads:
             self.reads.insert(0, line)
         products = []
         for k in range(self.inputs):
-            x = self.names.machine(("input", k), f"x_{k}")
+            x = self.names.internal(("input", k), f"x_{k}")
             read = f"{x} = _fill(_number({data}{f' + {k} * _BYTES' if k else ''}))"
             if read not in self.row:
                 self.row.append(read)
@@ -241,7 +241,7 @@ class Equations:
         operands = [self._operand(arg, 0) for arg in node.args]
         if node.op == "where" and not any(isinstance(arg, Node) and arg.op != "size" for arg in node.args[1:]):
             operands[1] = f"_fill({operands[1]})"
-        return f"{CALLS.get(node.op, node.op)}({', '.join(operands)})", ATOM
+        return f"{FUNCTION_NAMES.get(node.op, node.op)}({', '.join(operands)})", ATOM
 
     def _value(self, node: Node) -> str:
         return self.text[node][0]
@@ -268,7 +268,7 @@ class Equations:
 
     def _sum_into_row(self, term: SumIntoRow) -> None:
         value = f"_keep({self._value(term.value)}, _live)"
-        sum_ = self.names.machine(("sum", term.number), f"sum_{term.number}")
+        sum_ = self.names.internal(("sum", term.number), f"sum_{term.number}")
         if self.phase.products:
             at = partial_sums(term.number, self.argument)
             at = f"{self._at(('sum', term.number), f'sum_{term.number}', at)}, 0, _LANES"
@@ -284,7 +284,7 @@ def number(value: float) -> str:
 
 def sums_at(product: int, names: Names) -> str:
     """The name of the address of a product's sums for one row and vector of units."""
-    return names.machine(("sums_at", product), f"sums_at_{product}")
+    return names.internal(("sums_at", product), f"sums_at_{product}")
 
 
 def partial_sums(k: int, argument: Callable[[Argument], str]) -> str:

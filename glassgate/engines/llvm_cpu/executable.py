@@ -1,7 +1,8 @@
 """The executable form of a pass: machine code for all directions of a layer and a number of threads, and its memory.
 
-A call adds the addresses of its tensors and the rows of each step. First calls, repeated calls, ragged batches, resets,
-recordings and streams differ only in these numbers.
+The *numbers* of a call are the addresses of its tensors and the number of rows of each step. The executable adds them
+to the constant arguments of its launches. First calls, repeated calls, ragged batches, resets, recordings and streams
+differ only in their numbers.
 """
 
 from array import array
@@ -19,7 +20,7 @@ from glassgate.engines.llvm_cpu.arguments import Argument
 from glassgate.engines.llvm_cpu.compile import Function
 from glassgate.engines.llvm_cpu.launch import Launch
 from glassgate.engines.llvm_cpu.loops.batch import BatchLayout, batch_layout, double_buffer_starts
-from glassgate.engines.llvm_cpu.partition import Pace, Partition, bounds_of_rows, units_of_part
+from glassgate.engines.llvm_cpu.partition import LoopTimes, Partition, sequence_bounds, units_of_part
 from glassgate.engines.llvm_cpu.plan import KernelPlan
 from glassgate.engines.llvm_cpu.pool import threads
 from glassgate.engines.llvm_cpu.ragged import CopyPlan
@@ -27,18 +28,24 @@ from glassgate.engines.llvm_cpu.tasks import Bindings, Bounds, ParallelTask, Par
 from glassgate.engines.llvm_cpu.workspace import ALIGN, aligned, borrow
 from glassgate.engines.memory import empty
 
-Addresses = Mapping[Argument, int]
+AddressIndices = Mapping[Argument, int]
 """The index of each argument among the addresses of a call."""
 
 DATA = 1
 """The index of the data among the addresses of a call. Resets have index 0."""
 WORKSPACE, BARRIERS, WEIGHTS = range(3)
-"""The indices of the first numbers of a call, which are the addresses of regions. Each direction has its weights."""
+"""The indices of the workspace, the barriers and the weights of direction 0 among the numbers of a call.
+
+The weights of the other directions and then all other numbers follow.
+"""
 BARRIER_BYTES = 16
-MOST_LAYOUTS = 256
-"""The number of batch layouts whose numbers an executable caches."""
-FEW_ROWS = 2**12
-"""Up to this number of padded rows, a ragged batch uses the memory of a padded batch."""
+MAX_LAYOUTS = 256
+"""The maximum number of batch layouts whose numbers an executable caches."""
+PADDED_MEMORY_ROWS = 2**12
+"""Up to this number of padded rows, a ragged batch uses the memory of a padded batch.
+
+It takes more memory than necessary, but its numbers are cached, because they do not depend on the lengths.
+"""
 
 
 class Region:
@@ -58,50 +65,50 @@ class Region:
         return {argument: self.take(size) for argument, size in sizes.items()}
 
 
-class Placed(NamedTuple):
-    """The numbers of one batch layout.
+class PlacedLayout(NamedTuple):
+    """The numbers that a batch layout determines.
 
     Attributes:
-        numbers: the rows of each step, and the offset of each piece of memory whose size depends on them.
+        numbers: the addresses of the tables of rows, and the offset of each buffer whose size depends on the rows.
         size: the size of the workspace in bytes.
-        alive: the owners of the memory that the numbers point to.
+        owners: the objects that keep the memory at these addresses alive.
     """
 
     numbers: "array[int]"
     size: int
-    alive: Sequence[object]
+    owners: Sequence[object]
 
 
-class Bound(NamedTuple):
-    """A pass that has all of its addresses, or all but one.
+class BoundPass(NamedTuple):
+    """A pass on fixed tensors, of which at most one differs between calls. Steps of a stream run such passes.
 
     Attributes:
         launch: the machine code and its arguments.
-        places: the indices of the arguments that must be set to the missing address.
-        alive: the owners of the memory that the arguments point to.
+        variable: the indices of the arguments that each call sets to the address of the tensor that differs.
+        owners: the objects that keep the memory at the addresses alive.
     """
 
     launch: Launch
-    places: Sequence[int]
-    alive: Sequence[object]
+    variable: Sequence[int]
+    owners: Sequence[object]
 
 
-class Repeated:
-    """A pass on one thread whose calls differ in the addresses of the data and of the last tensors.
+class RepeatedPass:
+    """A pass on one thread with fixed weights. Calls differ in the addresses of the data and of the last tensors.
 
     Args:
         function: the machine code.
         numbers: the arguments of the machine code, without the last addresses.
         workspace, data: the indices of these two addresses.
         size: the size of the workspace in bytes.
-        alive: the owners of the memory that the numbers point to.
+        owners: the objects that keep the memory at the other addresses alive.
     """
 
     def __init__(
-        self, function: Function, numbers: "array[int]", workspace: int, data: int, size: int, alive: Sequence[object]
+        self, function: Function, numbers: "array[int]", workspace: int, data: int, size: int, owners: Sequence[object]
     ) -> None:
         self._run, self._numbers, self._workspace, self._data = function.run, numbers, workspace, data
-        self._size, self._alive = size, alive
+        self._size, self._alive = size, owners
 
     def run(self, data: int, others: Sequence[int]) -> None:
         """Run the pass with the addresses of the data and of the last tensors."""
@@ -112,7 +119,7 @@ class Repeated:
 
 
 class Executable:
-    """A pass of a layer's directions on some threads. Its memory has three regions:
+    """A pass of a layer's directions on a number of threads. Its memory has three regions:
 
     - weights: packed matrices and sums of biases. `run` packs them into the workspace, unless `pack` has packed them.
     - workspace: intermediate results of one run; the next run on the same thread overwrites them.
@@ -124,18 +131,18 @@ class Executable:
         addresses: for each direction, the index of each argument among the addresses of a call.
     """
 
-    def __init__(self, plans: Sequence[KernelPlan], partition: Partition, addresses: Sequence[Addresses]) -> None:
+    def __init__(self, plans: Sequence[KernelPlan], partition: Partition, addresses: Sequence[AddressIndices]) -> None:
         self.plans, self.partition = plans, partition
-        self._alone = partition.threads == 1
+        self._one_thread = partition.threads == 1
         self._waiting = [d for d, n in enumerate(partition.sharers) if n > 1 and plans[d].waits]
-        self._pace, self._placed = Pace(), dict[int, Placed]()
-        self._number(addresses)
+        self._loop_times, self._placed = LoopTimes(), dict[int, PlacedLayout]()
+        self._assign_indices(addresses)
         packed = [Region() for _ in plans]
         self._packed_at = [region.take_all(plan.weights) for region, plan in zip(packed, plans, strict=True)]
         self._weights_sizes = [region.end for region in packed]
-        self._end = sum(self._weights_sizes)
-        self._known = [self._constants(d) for d in range(len(plans))]
-        self._loop = [template(part) for d in range(len(plans)) for part in self._loops(d)]
+        self._loop_end = sum(self._weights_sizes)
+        self._loop_constants = [self._constants(d) for d in range(len(plans))]
+        self._loop = [template(part) for d in range(len(plans)) for part in self._loop_parts(d)]
         self._rounds: dict[tuple[bool, CopyPlan | None], list[list[Launch]]] = {}
 
     def pack(self, addresses: Iterable[int]) -> list[Tensor]:
@@ -148,59 +155,64 @@ class Executable:
         """
         memory = [empty([size + ALIGN], torch.uint8) for size in self._weights_sizes]
         starts = [aligned(own.data_ptr()) for own in memory]
-        numbers = array("q", (0, 0, *starts, *[0] * (self._given - WEIGHTS - len(starts)), *addresses))
+        unused = [0] * (self._first_address - WEIGHTS - len(starts))
+        numbers = array("q", (0, 0, *starts, *unused, *addresses))
         packing = [self._part(d, task) for d, plan in enumerate(self.plans) for task in plan.packing]
         if packing:
             function, arguments = template(joined(packing))
             Launch(function, arguments + numbers)()
         return memory
 
-    def place(self, argument: Argument) -> int:
-        """The offset of a packed matrix of the first direction in its memory."""
+    def packed_offset(self, argument: Argument) -> int:
+        """The offset of a packed matrix in the memory of the first direction's weights."""
         return self._packed_at[0][argument]
 
-    def bound(
+    def bound_pass(
         self, layout: BatchLayout, addresses: Iterable[int], packed: Sequence[Tensor], free: int | None
-    ) -> "Bound":
-        """The pass on one thread for calls that differ in at most one address, with a workspace of its own.
+    ) -> "BoundPass":
+        """The pass on one thread for calls that differ in at most one address. Its workspace is not shared.
 
         Args:
             layout, addresses, packed: as in `run`.
-            free: the index of the address that differs. The value at this index is ignored.
+            free: the index of the address that differs, whose value is ignored; None if no address differs.
         """
-        assert self._alone
-        placed = self._place(layout)
+        assert self._one_thread
+        placed = self._placed_layout(layout)
         memory = empty([placed.size + ALIGN], torch.uint8)
         numbers = [aligned(memory.data_ptr()), 0, *[aligned(own.data_ptr()) for own in packed], *placed.numbers]
         numbers += addresses
-        tasks = [(d, task) for d, plan in enumerate(self.plans) for task in (*plan.alone, *chain(*plan.after))]
-        (function, arguments), added = joined([self._part(d, task) for d, task in tasks])
-        places = []
+        parts = [
+            self._part(d, task)
+            for d, plan in enumerate(self.plans)
+            for task in (*plan.one_thread_tasks, *chain(*plan.after))
+        ]
+        (function, arguments), added = joined(parts)
+        variable = []
         for slot, number in added:
-            if free is not None and number == self._given + free:
+            if free is not None and number == self._first_address + free:
                 assert arguments[slot] == 0, "an address without an offset"
-                places.append(slot)
+                variable.append(slot)
             else:
                 arguments[slot] += numbers[number]
-        return Bound(Launch(function, arguments), places, (self, placed, memory, packed))
+        return BoundPass(Launch(function, arguments), variable, (self, placed, memory, packed))
 
-    def repeated(
-        self, layout: BatchLayout, addresses: Sequence[int], packed: Sequence[Tensor], alive: Sequence[Tensor]
-    ) -> "Repeated":
+    def repeated_pass(
+        self, layout: BatchLayout, addresses: Sequence[int], packed: Sequence[Tensor], owners: Sequence[Tensor]
+    ) -> "RepeatedPass":
         """The pass on one thread for calls with the same first addresses, except that of the data.
 
         Args:
             layout, packed: as in `run`.
             addresses: the first addresses of a call. Each call adds the others.
-            alive: the tensors at these addresses.
+            owners: the tensors at these addresses, which the result keeps alive.
         """
-        assert self._alone
-        placed = self._place(layout)
+        assert self._one_thread
+        placed = self._placed_layout(layout)
         ((function, arguments),) = (self._rounds.get((False, None)) or self._launches(False))[0]
         head = array("q", [0, 0, *[aligned(own.data_ptr()) for own in packed], *placed.numbers])
-        data = len(arguments) + len(head) + DATA
+        workspace, data = len(arguments) + WORKSPACE, len(arguments) + len(head) + DATA
         numbers = arguments + head + array("q", addresses)
-        return Repeated(function, numbers, len(arguments) + WORKSPACE, data, placed.size, (self, placed, packed, alive))
+        return RepeatedPass(function, numbers, workspace, data, placed.size, (self, placed, packed, owners))
 
     def run(
         self,
@@ -219,7 +231,7 @@ class Executable:
             copies: the copies before and after the pass, if there are any.
         """
         placed = self._placed.get(layout.steps) if layout.even else None
-        placed = placed or self._place(layout)
+        placed = placed or self._placed_layout(layout)
         start, _memory = borrow(placed.size)
         barriers = torch.zeros(len(self.plans), 2, dtype=torch.int64, device="cpu") if self._waiting else None
         numbers = array("q", (start, 0 if barriers is None else barriers.data_ptr()))
@@ -232,7 +244,7 @@ class Executable:
         numbers += placed.numbers
         numbers.extend(addresses)
         rounds = self._rounds.get((packed is None, copies)) or self._launches(packed is None, copies, len(addresses))
-        if self._alone:
+        if self._one_thread:
             function, arguments = rounds[0][0]
             arguments = arguments + numbers
             function.run(arguments.buffer_info()[0])
@@ -245,17 +257,20 @@ class Executable:
 
     def _note(self, layout: BatchLayout, barriers: Tensor, seconds: float) -> None:
         for d in self._waiting:
-            waited = self._pace.has_waited(self.plans[d], layout, int(barriers[d, 1]), seconds)
-            processors.contention.note(waited)
+            delayed = self._loop_times.is_delayed(self.plans[d], layout, int(barriers[d, 1]), seconds)
+            processors.contention.note(delayed)
 
-    def _number(self, addresses: Sequence[Addresses]) -> None:
-        """Give each number of a call its index: the regions, the layout in the order of `_place`, the addresses."""
-        many, numbers = self.partition.threads, count(WEIGHTS + len(self.plans))
+    def _assign_indices(self, addresses: Sequence[AddressIndices]) -> None:
+        """Assign an index to each number of a call.
+
+        The order is: the regions, the numbers of the layout in the order of `_placed_layout`, the addresses.
+        """
+        threads_count, numbers = self.partition.threads, count(WEIGHTS + len(self.plans))
         steps, rows, sizes, starts = islice(numbers, 4)
         self._layout = steps, sizes, starts
         self._ends: Bounds = {args.STEPS: (0, steps), args.ROWS: (0, rows)}
         self._bounds: dict[Argument, Sequence[int]] = {
-            argument: (0, *islice(numbers, many - 1), end) for argument, (_, end) in self._ends.items()
+            argument: (0, *islice(numbers, threads_count - 1), end) for argument, (_, end) in self._ends.items()
         }
         self._row_parts = min(self.partition.row_parts, max(self.plans[0].sizes.N, 1))
         if self._row_parts > 1:
@@ -263,99 +278,103 @@ class Executable:
         common: dict[Argument, tuple[int, ...]] = {args.STEPS: (steps,), args.ROWS: (rows,), args.SIZES: (sizes,)}
         self._numbers: list[dict[Argument, tuple[int, ...]]] = []
         for d, plan in enumerate(self.plans):
-            own = common | {args.ORIGIN: (next(numbers),)} | dict.fromkeys(plan.every_step, (starts,))
-            if plan.double_buffered:
-                own |= dict.fromkeys(plan.double_buffered, (next(numbers),))
+            own = common | {args.ORIGIN: (next(numbers),)} | dict.fromkeys(plan.step_starts, (starts,))
+            if plan.double_buffer_starts:
+                own |= dict.fromkeys(plan.double_buffer_starts, (next(numbers),))
             own.update({argument: (WORKSPACE, next(numbers)) for argument in plan.by_row})
             own |= dict.fromkeys((*plan.fixed, *plan.scratch), (WORKSPACE,)) | dict.fromkeys(
                 plan.weights, (WEIGHTS + d,)
             )
             self._numbers.append(own)
-        self._given = next(numbers)
+        self._first_address = next(numbers)
         for own, named in zip(self._numbers, addresses, strict=True):
-            own |= {argument: (self._given + k,) for argument, k in named.items()}
+            own |= {argument: (self._first_address + k,) for argument, k in named.items()}
 
-    def _place(self, layout: BatchLayout) -> Placed:
-        """The numbers of a batch layout, in the order of `_number`."""
-        (many, _), steps, rows = self.partition, layout.steps, layout.rows
-        if not layout.even and self._alone and steps * layout.N <= FEW_ROWS:
-            # The numbers differ from those of the padded batch only in the rows. Its memory is large enough.
-            placed = self._placed.get(steps) or self._place(batch_layout(None, steps * layout.N, layout.N))
+    def _placed_layout(self, layout: BatchLayout) -> PlacedLayout:
+        """The numbers of a batch layout, in the order of `_assign_indices`."""
+        (threads_count, _), steps, rows = self.partition, layout.steps, layout.rows
+        if not layout.even and self._one_thread and steps * layout.N <= PADDED_MEMORY_ROWS:
+            # Only the number of rows and the tables of rows differ from those of the padded batch.
+            placed = self._placed.get(steps) or self._placed_layout(batch_layout(None, steps * layout.N, layout.N))
             numbers = placed.numbers[:]
             numbers[1:4] = array("q", (rows, *layout.addresses))
-            return Placed(numbers, placed.size, (layout, placed))
+            return PlacedLayout(numbers, placed.size, (layout, placed))
         numbers = array("q", (steps, rows, *layout.addresses))
-        numbers.extend([of * k // many for of in (steps, rows) for k in range(1, many)])
+        numbers.extend([size * k // threads_count for size in (steps, rows) for k in range(1, threads_count)])
         if self._row_parts > 1:
-            numbers.extend(bounds_of_rows(layout, self._row_parts)[1:])
-        alive, ends, region = list[object]([layout]), list[int](), Region(self._end)
+            numbers.extend(sequence_bounds(layout, self._row_parts)[1:])
+        owners, ends, region = list[object]([layout]), list[int](), Region(self._loop_end)
         for plan in self.plans:
             numbers.append(max(steps - 1, 0) if plan.backwards else 0)
-            if plan.double_buffered:
+            if plan.double_buffer_starts:
                 alternating = double_buffer_starts(steps, layout.N, plan.plan.reverse)
-                alive.append(alternating)
+                owners.append(alternating)
                 numbers.append(alternating.data_ptr() + 8)
-            region = Region(self._end) if self._alone else region
-            at_once = plan.rows_at_once(rows, many)
-            numbers.extend([region.take(size * at_once) for size in plan.by_row.values()])
+            region = Region(self._loop_end) if self._one_thread else region
+            buffered_rows = plan.buffered_rows(rows, threads_count)
+            numbers.extend([region.take(size * buffered_rows) for size in plan.by_row.values()])
             ends.append(region.end)
-        placed = Placed(numbers, max(ends), alive)
+        placed = PlacedLayout(numbers, max(ends), owners)
         if layout.even:
-            if len(self._placed) >= MOST_LAYOUTS:
+            if len(self._placed) >= MAX_LAYOUTS:
                 self._placed.clear()
             self._placed[steps] = placed
         return placed
 
     def _part(self, d: int, task: ParallelTask, k: int = 0, parts: int = 1) -> Part:
         """The k-th part of a task of one direction."""
-        return task.part(self._known[d][0], self._numbers[d], self._bounds if parts > 1 else self._ends, k, parts)
+        bounds = self._bounds if parts > 1 else self._ends
+        return task.part(self._loop_constants[d][0], self._numbers[d], bounds, k, parts)
 
     def _launches(self, packs: bool, copies: CopyPlan | None = None, count: int = 0) -> list[list[Launch]]:
         """The launches of each round, one per thread; `count` is the number of addresses of a call with copies."""
         plans, sizes = self.plans, self.plans[0].sizes
-        around = copies.parts(sizes.N, sizes.bits, self._layout, self._given + count) if copies else ([], [])
+        around = copies.parts(sizes.N, sizes.bits, self._layout, self._first_address + count) if copies else ([], [])
         packing = [plan.packing if packs else [] for plan in plans]
-        if self._alone:
-            tasks = [[*first, *plan.alone, *chain(*plan.after)] for first, plan in zip(packing, plans, strict=True)]
+        if self._one_thread:
+            tasks = [
+                [*first, *plan.one_thread_tasks, *chain(*plan.after)]
+                for first, plan in zip(packing, plans, strict=True)
+            ]
             parts = [self._part(d, task) for d, own in enumerate(tasks) for task in own]
             rounds = [[template(joined([*around[0], *parts, *around[1]]))]]
         else:
             first = [[*own, *plan.before[0]] for own, plan in zip(packing, plans, strict=True)]
             before = [first, *zip(*[plan.before[1:] for plan in plans], strict=True)]
             after = zip(*[plan.after for plan in plans], strict=True)
-            rounds = [*map(self._round, before), self._loop, *map(self._round, after)]
+            rounds = [*map(self._round_launches, before), self._loop, *map(self._round_launches, after)]
             rounds[:0], rounds[len(rounds) :] = ([[template(part)] for part in parts] for parts in around)
         self._rounds[packs, copies] = rounds = [launches for launches in rounds if launches]
         return rounds
 
-    def _round(self, tasks: Sequence[Sequence[ParallelTask]]) -> list[Launch]:
+    def _round_launches(self, tasks: Sequence[Sequence[ParallelTask]]) -> list[Launch]:
         """The launches of a round before or after the loop: one per thread, or a single one if all tasks are light."""
         every = [(d, task) for d, own in enumerate(tasks) for task in own]
         parts = 1 if all([task.light for _, task in every]) else self.partition.threads
         return [template(joined([self._part(d, t, k, parts) for d, t in every])) for k in range(parts)] if every else []
 
     def _constants(self, d: int) -> list[Bindings]:
-        """The constants of each launch of a direction's loop, and of its tasks in the first one."""
+        """The constant arguments of each launch of a direction's loop. Its tasks have those of the first launch."""
         plan, sharers = self.plans[d], self.partition.sharers[d]
-        region = Region(sum(self._weights_sizes) if self._alone else self._end)
+        region = Region(sum(self._weights_sizes) if self._one_thread else self._loop_end)
         constants = (
             plan.bindings | dict.fromkeys(self._numbers[d], 0) | self._packed_at[d] | region.take_all(plan.fixed)
         )
         launches = sharers if sharers > 1 else self._row_parts
-        every = [constants | region.take_all(plan.scratch) for _ in range(launches)]
+        by_launch = [constants | region.take_all(plan.scratch) for _ in range(launches)]
         if sharers > 1:
             shared = region.take_all({argument: plan.scratch[argument] for argument in plan.shared})
-            every = [own | shared | units_of_part(plan, k, sharers) for k, own in enumerate(every)]
+            by_launch = [own | shared | units_of_part(plan, k, sharers) for k, own in enumerate(by_launch)]
         if d in self._waiting:
-            every = [own | {args.BARRIER: BARRIER_BYTES * d, args.PARTIES: sharers} for own in every]
-        self._end = max(self._end, region.end)
-        return every
+            by_launch = [own | {args.BARRIER: BARRIER_BYTES * d, args.PARTIES: sharers} for own in by_launch]
+        self._loop_end = max(self._loop_end, region.end)
+        return by_launch
 
-    def _loops(self, d: int) -> list[Part]:
-        """The launches of a direction's loop."""
-        loop, every, numbers = self.plans[d].loop, self._known[d], self._numbers[d]
+    def _loop_parts(self, d: int) -> list[Part]:
+        """The parts of a direction's loop, one per launch."""
+        loop, constants, numbers = self.plans[d].loop, self._loop_constants[d], self._numbers[d]
         if self.partition.sharers[d] == 1:
             bounds = self._bounds if self._row_parts > 1 else {}
-            return [loop.part(known, numbers, bounds, k, len(every)) for k, known in enumerate(every)]
+            return [loop.part(own, numbers, bounds, k, len(constants)) for k, own in enumerate(constants)]
         barrier = {args.BARRIER: (BARRIERS,)} if d in self._waiting else {}
-        return [loop.part(known, numbers | barrier) for known in every]
+        return [loop.part(own, numbers | barrier) for own in constants]

@@ -10,9 +10,9 @@ from torch import Tensor
 from glassgate.engines.backend import Signature
 from glassgate.engines.contract import Recording, Steps, terms_allowed
 from glassgate.engines.llvm_cpu.amx import is_faster
+from glassgate.engines.llvm_cpu.forward import has_few_rows
 from glassgate.engines.llvm_cpu.loops.batch import BatchLayout, batch_layout
 from glassgate.engines.llvm_cpu.passes import backward_pass, forward_pass
-from glassgate.engines.llvm_cpu.plan import are_few
 from glassgate.engines.llvm_cpu.prepared import PreparedPasses
 from glassgate.engines.llvm_cpu.processor import host
 from glassgate.engines.memory import COMPUTED_IN, computable, empty_rows, first_rows
@@ -37,7 +37,7 @@ class Layer(NamedTuple):
         S = steps.data.shape[0]
         layout, data, computed = self._computable(steps, operands)
         sizes = self._sizes(operands, data, dtype)
-        few = tuple([are_few(layout.rows, own) for own in sizes])
+        few = tuple([has_few_rows(layout.rows, own) for own in sizes])
         run = forward_pass(self.plans, sizes, dtype, all_states or save, save, few, host())
         tensors = iter(run.results(layout, (data, *computed), steps.resets, run.memory(S), S))
         results: list[Tensor] = []

@@ -1,4 +1,4 @@
-"""Names in printed kernels. Values keep the author's names. All other names begin with an underscore."""
+"""The names in the source text of a kernel. Values keep the names that they have in the cell's step."""
 
 import builtins
 import keyword
@@ -7,38 +7,43 @@ from collections.abc import Hashable
 from glassgate.engines.symbolic.graph import Node
 from glassgate.engines.symbolic.operations import OPERATIONS
 
-CALLS = {"abs": "absolute", "round": "round_even", "pow": "power"}
-"""Operations whose function has another name."""
-_NOT_FOR_VALUES = {*keyword.kwlist, *keyword.softkwlist, *dir(builtins), *OPERATIONS, *CALLS.values()}
+FUNCTION_NAMES = {"abs": "absolute", "round": "round_even", "pow": "power"}
+"""The functions that compute some operations, by name. Every other operation has the name of its function."""
+_RESERVED = {*keyword.kwlist, *keyword.softkwlist, *dir(builtins), *OPERATIONS, *FUNCTION_NAMES.values()}
 
 
 class Names:
-    """The names in one kernel. Names of values do not begin with an underscore and all others do, so none collide."""
+    """The names in one kernel. Names of values have no underscore in front, all other names have one: none collide."""
 
     def __init__(self) -> None:
         self._values: dict[Node, str] = {}
-        self._machine: dict[Hashable, str] = {}
+        self._internal: dict[Hashable, str] = {}
         self._taken: set[str] = set()
 
     def value(self, node: Node) -> str:
-        """The author's name for a value, or a number."""
+        """The name of a value: that of the variable in the step, or a name such as `v8` if there is no variable."""
         if node not in self._values:
             name = (node.name or "").lstrip("_")
             if not name.isidentifier():
                 name = f"v{name or len(self._values)}"
-            if name in _NOT_FOR_VALUES:
+            if name in _RESERVED:
                 name += "_"
-            self._values[node] = self._unlike_others(name)
+            self._values[node] = self._unique(name)
         return self._values[node]
 
-    def machine(self, key: Hashable, label: str) -> str:
-        """The name of an argument, an address or another object that is not a value."""
-        if key not in self._machine:
-            self._machine[key] = self._unlike_others(f"_{label}")
-        return self._machine[key]
+    def internal(self, key: Hashable, label: str) -> str:
+        """The name of an argument, an address or another object that is not a value.
 
-    def _unlike_others(self, name: str) -> str:
-        while name in self._taken or name in LOCALS:
+        Args:
+            key: identifies the object.
+            label: the name without the underscore, unless another object has the same label.
+        """
+        if key not in self._internal:
+            self._internal[key] = self._unique(f"_{label}")
+        return self._internal[key]
+
+    def _unique(self, name: str) -> str:
+        while name in self._taken or name in ENGINE_NAMES:
             name += "_"
         self._taken.add(name)
         return name
@@ -49,7 +54,8 @@ _VARIABLES = (
     "tile_blocks tile_row tile_rows tile_start to unit waits weights"
 )
 _FUNCTIONS = (
-    "BYTES LANES fetch fill is_reset keep load locate number point put_total round_rows shape_of_tiles store wait words"
+    "BYTES LANES fill is_reset keep load number prefetch put_total round_rows shape_of_tiles store wait words "
+    "write_row_addresses write_state_addresses"
 )
-LOCALS = frozenset(f"_{name}" for name in (*_VARIABLES.split(), *_FUNCTIONS.split()))
-"""The names of the variables of kernels and of the functions of the namespace."""
+ENGINE_NAMES = frozenset(f"_{name}" for name in (*_VARIABLES.split(), *_FUNCTIONS.split()))
+"""The names that every kernel has: those of its own variables, and those of functions of `namespace.py`."""

@@ -1,4 +1,4 @@
-"""The names that a printed kernel may use."""
+"""The functions and constants that the source text of a kernel may use, by name."""
 
 import re
 from functools import cache
@@ -7,7 +7,7 @@ from typing import Any
 from glassgate.engines.llvm_cpu import atomics, runtime
 from glassgate.engines.llvm_cpu.processor import Processor
 from glassgate.engines.llvm_cpu.simd import mathematics, unpacked
-from glassgate.engines.llvm_cpu.simd.addresses import memory as own_memory
+from glassgate.engines.llvm_cpu.simd.addresses import memory as memory_of_size
 from glassgate.engines.llvm_cpu.simd.bfloat16 import AVX512BF16
 from glassgate.engines.llvm_cpu.simd.blocking import blocking
 from glassgate.engines.llvm_cpu.simd.fma import FMA
@@ -18,7 +18,7 @@ from glassgate.engines.llvm_cpu.simd.vector import memory
 
 
 def method_of(processor: Processor, bits: int) -> Method:
-    """How a processor multiplies numbers of so many bits."""
+    """The multiplication method of a processor for numbers of this size."""
     if processor.tiles:
         return AMX(processor)
     if processor.bfloat16:
@@ -30,15 +30,26 @@ def method_of(processor: Processor, bits: int) -> Method:
 
 @cache
 def _microkernel(processor: Processor, bits: int, sums: int, long: bool) -> Any:
-    """The product with packed or unpacked weights. Kernels share it, so that a process compiles it once."""
+    """The microkernel for packed and unpacked weights. It is cached, because its code is the same in all kernels.
+
+    Args:
+        processor, bits: the processor, and the size of a number.
+        sums, long: as in `Method.microkernel`.
+    """
     packed = method_of(processor, bits).microkernel(sums, long=long)
     return unpacked.microkernel(packed, bits, processor.lanes(bits), sums, processor.rounds)
 
 
-def names(text: str, bits: int, processor: Processor) -> dict[str, Any]:
-    """Everything that the text needs, for vectors of this type: mathematics by torch's names, all else with `_` too.
+def namespace_for(text: str, bits: int, processor: Processor) -> dict[str, Any]:
+    """The functions and constants that a text uses, by name.
 
-    In a cell's kernel only mathematics and the author's values have names without an underscore in front.
+    Mathematical functions have the names of torch. All others have two names, one with an underscore in front. The
+    kernels of cells use the latter, so that the names of their values cannot collide with them.
+
+    Args:
+        text: the source of a kernel.
+        bits: the size of a number in vectors.
+        processor: the processor that runs the kernel.
     """
     lanes, method = processor.lanes(bits), method_of(processor, bits)
     namespace: dict[str, Any] = {"LANES": lanes, "BYTES": bits // 8}
@@ -51,6 +62,6 @@ def names(text: str, bits: int, processor: Processor) -> dict[str, Any]:
         namespace["strided_microkernel"] = method.microkernel(1, long=True, strided=True)
         namespace["MOST_ROWS_1"], namespace["ROOM_1"] = blocking(1, processor)
     for size in {int(n) for n in re.findall(r"\bmemory_(\d+)\(", text)}:
-        namespace[f"memory_{size}"] = own_memory(size)
+        namespace[f"memory_{size}"] = memory_of_size(size)
     namespace |= method.functions()
     return namespace | {f"_{name}": value for name, value in namespace.items()} | mathematics.FUNCTIONS

@@ -14,7 +14,7 @@ from glassgate.engines.contract import Direction, Recording, Result, Steps
 from glassgate.engines.llvm_cpu import rows
 from glassgate.engines.llvm_cpu.costs import COSTS
 from glassgate.engines.llvm_cpu.entry import Entry
-from glassgate.engines.llvm_cpu.executable import Bound, Repeated
+from glassgate.engines.llvm_cpu.executable import BoundPass, RepeatedPass
 from glassgate.engines.llvm_cpu.launch import Launch, in_turn
 from glassgate.engines.llvm_cpu.loops.batch import BatchLayout, batch_layout
 from glassgate.engines.llvm_cpu.partition import Partition, is_small
@@ -81,7 +81,7 @@ class PackedDirection:
                 executable = run.executable(batch_layout(None, N, N), ALONE)
                 (memory,) = executable.pack([0, 0, *map(Tensor.data_ptr, self.weights)])
                 for matrix in kernel.quantised:
-                    at = aligned(memory.data_ptr()) + executable.place(matrix.to)
+                    at = aligned(memory.data_ptr()) + executable.packed_offset(matrix.to)
                     matrix.write(at, self._direction.weights[matrix.name], self._scales[matrix.name])
                 self._packed[key] = [memory]
             return self._packed[key]
@@ -133,7 +133,7 @@ class PackedLayer:
         """See `Frozen.run`."""
         return run(steps, self.directions, initial, restart, all_states, recordings)
 
-    def passes(self, steps: int, N: int) -> "list[PackedPass | Repeated]":
+    def passes(self, steps: int, N: int) -> "list[PackedPass | RepeatedPass]":
         """See `Frozen.passes`."""
         return [PackedPass.of(direction, steps, N) for direction in self.directions]
 
@@ -198,13 +198,13 @@ class PackedPass:
         self._weights = [*map(Tensor.data_ptr, self._alive)]
 
     @staticmethod
-    def of(direction: PackedDirection, steps: int, N: int) -> "PackedPass | Repeated":
-        """Create the pass. If one thread always runs it, it is a `Repeated`, which takes less time per call."""
+    def of(direction: PackedDirection, steps: int, N: int) -> "PackedPass | RepeatedPass":
+        """Create the pass. If one thread always runs it, it is a `RepeatedPass`, which takes less time per call."""
         packed_pass = PackedPass(direction, steps, N)
         if not is_small(packed_pass._pass.kernels, packed_pass._layout):
             return packed_pass
         executable = packed_pass._pass.executable(packed_pass._layout, ALONE)
-        return executable.repeated(
+        return executable.repeated_pass(
             packed_pass._layout, [0, 0, *packed_pass._weights], packed_pass._packed, packed_pass._alive
         )
 
@@ -240,7 +240,7 @@ class Step:
         for k, direction in enumerate(self._directions):
             bound, output = _bound(direction, layout, x, self.states[k])
             if k == 0:
-                first = bound.places
+                first = bound.variable
             launches.append(bound.launch)
             below, x = x, output
             if self._residual and k > 0 and below.shape == x.shape:
@@ -261,11 +261,11 @@ class Step:
 
 def _bound(
     direction: PackedDirection, layout: BatchLayout, x: Tensor, states: Sequence[Tensor]
-) -> tuple[Bound, Tensor]:
-    """The pass of a layer on x, and its output. If x is empty, `places` are the arguments equal to the address of x."""
+) -> tuple[BoundPass, Tensor]:
+    """The pass of a layer on x, and its output. If x is empty, each call sets its address (`BoundPass.variable`)."""
     plan, N = direction.plan(), layout.N
     whole, packed = direction.forward(plan, N), direction.packed(plan, N)
     output = empty((layout.rows, whole.sizes[0].P), direction.dtype)
     addresses = [0, x.data_ptr(), *map(Tensor.data_ptr, (*direction.weights, *states, output, *states))]
     free = None if x.numel() else 1
-    return whole.executable(layout, ALONE).bound(layout, addresses, packed, free), output
+    return whole.executable(layout, ALONE).bound_pass(layout, addresses, packed, free), output

@@ -15,12 +15,18 @@ from glassgate.engines.llvm_cpu.processor import host
 from glassgate.engines.llvm_cpu.simd.blocking import MOST_ROWS
 from glassgate.engines.llvm_cpu.tasks import Bindings
 
-FEW_OPERATIONS = 6_000_000
+MIN_WORK_PER_THREAD = 6_000_000
 """The number of multiplications per thread below which waking another thread costs more than it saves."""
-FEW_A_STEP = 30_000
-"""The number of multiplications per step and thread below which a barrier at every step costs more than it saves."""
-OWN_CACHE = 1_500_000
-"""The size in bytes of weights that stay in the private cache of a core. Threads divide larger weights if possible."""
+MIN_WORK_PER_STEP = 30_000
+"""The number of multiplications per step and thread below which a barrier at every step costs more than it saves.
+
+Threads that divide units need such barriers if a step reads the results of the previous one.
+"""
+PRIVATE_CACHE_BYTES = 1_500_000
+"""The size in bytes of weights that stay in the private cache of a core.
+
+Threads divide larger weights by units if possible, so that the part of each thread stays in its cache.
+"""
 
 
 class Partition(NamedTuple):
@@ -28,8 +34,8 @@ class Partition(NamedTuple):
 
     Attributes:
         threads: the number of threads that share the tasks around the loop.
-        sharers: for each direction, the number of threads that share the units of each row in the loop; 1 if threads
-            divide the rows instead.
+        sharers: for each direction, the number of threads that divide the units of all sequences in the loop; 1 if
+            threads divide the sequences.
     """
 
     threads: int
@@ -37,54 +43,57 @@ class Partition(NamedTuple):
 
     @property
     def row_parts(self) -> int:
-        """The number of parts into which the rows of one direction are divided."""
+        """The number of parts into which the sequences of one direction are divided."""
         return max(1, self.threads // len(self.sharers))
 
 
 def partition(plans: Sequence[KernelPlan], layout: BatchLayout) -> Partition:
     """The division of a pass of these directions."""
     work = layout.rows * sum([plan.work for plan in plans])
-    threads = processors.threads_for(work, FEW_OPERATIONS)
+    threads = processors.threads_for(work, MIN_WORK_PER_THREAD)
     if threads == 1:
-        return alone(len(plans))
+        return one_thread(len(plans))
     parts = max(1, threads // len(plans))
     return Partition(threads, tuple([_sharers(plan, layout, parts) for plan in plans]))
 
 
 def is_small(plans: Sequence[KernelPlan], layout: BatchLayout) -> bool:
     """Whether one thread always runs a pass of these directions."""
-    return layout.rows * sum([plan.work for plan in plans]) <= FEW_OPERATIONS
+    return layout.rows * sum([plan.work for plan in plans]) <= MIN_WORK_PER_THREAD
 
 
 @cache
-def alone(directions: int) -> Partition:
+def one_thread(directions: int) -> Partition:
     """The division of a pass that one thread runs."""
     return Partition(1, (1,) * directions)
 
 
 def _sharers(plan: KernelPlan, layout: BatchLayout, parts: int) -> int:
-    """The number of threads that share the units of each row; 1 if it is faster that threads divide the rows.
+    """The number of threads that divide the units of all sequences; 1 if dividing the sequences is faster.
 
-    If a step reads the results of other threads, the threads wait for each other at every step.
+    Dividing the units is faster in two cases: there are too few sequences to occupy the threads, or the weights are
+    too large for the cache of one core. It needs a barrier at every step if a step reads the results of other threads.
     """
     if parts < 2 or not plan.splits_units or (plan.waits and processors.contention):
         return 1
-    enough = FEW_A_STEP * max(layout.steps, 1) if plan.waits else FEW_OPERATIONS
+    enough = MIN_WORK_PER_STEP * max(layout.steps, 1) if plan.waits else MIN_WORK_PER_THREAD
     sharers = min(parts, layout.rows * plan.work // enough, -(-plan.sizes.H // host().lanes(plan.sizes.bits)))
     if sharers < 2:
         return 1
-    few = 2 * sharers > layout.N and sharers * -(-layout.N // parts) >= layout.N
-    return sharers if few or (plan.packed_bytes > OWN_CACHE and 2 * MOST_ROWS * sharers >= layout.N) else 1
+    # Few sequences cannot be divided evenly. The units are divided if this gives no thread more work.
+    few_sequences = 2 * sharers > layout.N and sharers * -(-layout.N // parts) >= layout.N
+    large_weights = plan.packed_bytes > PRIVATE_CACHE_BYTES and 2 * MOST_ROWS * sharers >= layout.N
+    return sharers if few_sequences or large_weights else 1
 
 
-def bounds_of_rows(layout: BatchLayout, parts: int) -> list[int]:
+def sequence_bounds(layout: BatchLayout, parts: int) -> list[int]:
     """The first sequence of each part, and the end of the last part. All parts have about the same number of rows."""
     N = layout.N
     if layout.even or parts == 1 or N < 2:
         return [N * k // parts for k in range(parts + 1)]
     steps_before = layout.sizes[1:-1, None].clamp(max=torch.arange(N + 1, device="cpu")).sum(0)
-    goals = torch.arange(parts, device="cpu") * layout.rows // parts
-    return [*torch.searchsorted(steps_before, goals).tolist(), N]
+    rows_before = torch.arange(parts, device="cpu") * layout.rows // parts
+    return [*torch.searchsorted(steps_before, rows_before).tolist(), N]
 
 
 def units_of_part(plan: KernelPlan, k: int, parts: int) -> Bindings:
@@ -97,15 +106,28 @@ def units_of_part(plan: KernelPlan, k: int, parts: int) -> Bindings:
     return bindings
 
 
-class Pace:
-    """The best speed of loops with barriers, with which CPU contention is detected."""
+class LoopTimes:
+    """The shortest times of loops with barriers. A loop that takes much longer indicates CPU contention."""
 
     def __init__(self) -> None:
         self._best: WeakKeyDictionary[KernelPlan, tuple[float, float]] = WeakKeyDictionary()
-        """The shortest time in seconds per step and per row. With fewer rows, a step takes less time and a row more."""
+        """The shortest times per step and per row, in seconds.
 
-    def has_waited(self, plan: KernelPlan, layout: BatchLayout, waits: int, seconds: float) -> bool:
-        """Whether a loop took three times its best time, or more than a quarter of its steps had long waits."""
+        Both are necessary, because layouts differ in their rows per step. With more rows, a step takes longer and a row
+        takes less time.
+        """
+
+    def is_delayed(self, plan: KernelPlan, layout: BatchLayout, waits: int, seconds: float) -> bool:
+        """Whether other processes delayed a loop.
+
+        True if it took more than three times its shortest time per step and per row, or if threads waited long at more
+        than a quarter of its steps.
+
+        Args:
+            plan, layout: the loop and its rows.
+            waits: the number of long waits at barriers, see `atomics.wait`.
+            seconds: the duration of the loop.
+        """
         steps = max(layout.steps, 1)
         taken = seconds / steps, seconds / max(layout.rows, 1)
         before = self._best.get(plan, taken)

@@ -14,11 +14,12 @@ from torch import Tensor
 
 from glassgate.engines import products
 from glassgate.engines.llvm_cpu.arguments import RESETS, Argument, address, pitch
-from glassgate.engines.llvm_cpu.backward import Backward, Wanted, backward_plan
-from glassgate.engines.llvm_cpu.executable import MOST_LAYOUTS, Addresses, Executable
+from glassgate.engines.llvm_cpu.backward import Backward, RequestedGradients, backward_plan
+from glassgate.engines.llvm_cpu.executable import MAX_LAYOUTS, AddressIndices, Executable
+from glassgate.engines.llvm_cpu.forward import forward_plan
 from glassgate.engines.llvm_cpu.loops.batch import BatchLayout
 from glassgate.engines.llvm_cpu.partition import Partition, partition
-from glassgate.engines.llvm_cpu.plan import KernelPlan, forward_plan
+from glassgate.engines.llvm_cpu.plan import KernelPlan
 from glassgate.engines.llvm_cpu.processor import Processor
 from glassgate.engines.llvm_cpu.ragged import Copies
 from glassgate.engines.memory import allocator, empty, empty_rows
@@ -26,9 +27,9 @@ from glassgate.engines.plan import Plan, Sizes
 
 Shape = tuple[int, ...]
 Memory = tuple[Shape, torch.dtype]
-"""The shape and the dtype of a tensor."""
-LOW = 2**32
-"""Tensors without memory have addresses below this. Valid addresses are rarely below it."""
+"""The shape and the dtype of a tensor to allocate."""
+LOWEST_ADDRESS = 2**32
+"""An address below this is a reason to check whether a tensor has memory. Most valid addresses are higher."""
 
 
 class Pass:
@@ -36,7 +37,8 @@ class Pass:
 
     Args:
         kernels: one per direction.
-        shared: for each direction, the arguments for tensors that all directions share. They follow that of resets.
+        shared: for each direction, the arguments for tensors that all directions share. In a call, these tensors follow
+            the mask of resets.
         groups: the arguments for other tensors of each direction. A call passes the tensors group by group.
         rows: for each direction, the arguments for the address and the pitch of tensors that need not be contiguous.
     """
@@ -50,9 +52,11 @@ class Pass:
     ) -> None:
         self.kernels, self._executables = kernels, dict[Partition, Executable]()
         self._least: dict[int, list[int]] = {}
-        self._extents = [*map(kernels[0].extent, shared[0])]
-        self._extents += [k.extent(a) for group in groups for k, own in zip(kernels, group, strict=True) for a in own]
-        self._addresses: list[Addresses] = [dict(zip((RESETS, *own), count(), strict=False)) for own in shared]
+        self._extents = [*map(kernels[0].min_elements, shared[0])]
+        self._extents += [
+            k.min_elements(a) for group in groups for k, own in zip(kernels, group, strict=True) for a in own
+        ]
+        self._addresses: list[AddressIndices] = [dict(zip((RESETS, *own), count(), strict=False)) for own in shared]
         indices = count(1 + len(shared[0]))
         for group in (*groups, rows):
             for d, arguments in enumerate(group):
@@ -88,10 +92,10 @@ class Pass:
             copies: the copies before and after the pass, if there are any.
         """
         least = self._least.get(layout.rows) or self._count(layout.rows)
-        assert all(map(ge, map(Tensor.numel, tensors), least)), "tensors have as many numbers as kernels expect"
+        assert all(map(ge, map(Tensor.numel, tensors), least)), "a tensor has fewer elements than kernels access"
         every = tensors if copies is None else (*tensors, *copies.tensors)
         addresses = [*map(Tensor.data_ptr, every)]
-        if min(addresses) < LOW:
+        if min(addresses) < LOWEST_ADDRESS:
             check_storage(every)
         addresses[len(tensors) : len(tensors)] = rows
         addresses.insert(0, 0 if resets is None else resets.data_ptr())
@@ -100,7 +104,7 @@ class Pass:
     def _count(self, rows: int) -> list[int]:
         """The smallest number of elements of each tensor in a call with this number of rows."""
         least = [fixed + by_row * rows for fixed, by_row in self._extents]
-        if len(self._least) >= MOST_LAYOUTS:
+        if len(self._least) >= MAX_LAYOUTS:
             self._least.clear()
         self._least[rows] = least
         return least
@@ -216,7 +220,7 @@ class BackwardPass(Pass):
     ) -> None:
         self.plans, self.sizes, self.needs_d_data = plans, sizes, needs_d_data
         kernels = [
-            backward_plan(plan, own, Wanted(names, needs_d_data, added=d > 0), processor)
+            backward_plan(plan, own, RequestedGradients(names, needs_d_data, added=d > 0), processor)
             for d, (plan, own, names) in enumerate(zip(plans, sizes, wanted, strict=True))
         ]
         super().__init__(
@@ -248,8 +252,9 @@ class BackwardPass(Pass):
         Args:
             layout, tensors, resets: those of the forward pass; the input is the first tensor.
             saved: the states of all directions at every step, then the values that all of them kept.
-            d_states, d_final: for each direction, the gradients of its states at every step, contiguous or (S, W) with
-                rows at equal distances, and of its final states; None for zero.
+            d_states: for each direction, the gradients of its states at every step; None for zero. A gradient is
+                contiguous, or it is (S, W) with rows at equal distances.
+            d_final: for each direction, the gradients of its final states; None for zero.
             d_data: the memory for the gradient of the input, if it is computed.
             S: the number of rows of a recording. The rows after those of the layout become zero.
             executable, copies: as in `run`. With copies, `d_final` is complete, and the pass overwrites it.
@@ -346,9 +351,11 @@ class _Gradients:
     def recorded(self, S: int, layout: BatchLayout, like: Tensor) -> dict[str, Tensor]:
         """Allocate the gradients of a recording."""
         if layout.rows < S:
-            return {name: empty_rows(S, width, layout.rows, like) for name, width in self._kernel.d_recorded.items()}
-        allocators = _allocators(S, tuple(self._kernel.d_recorded.values()), like.dtype)
-        return dict(zip(self._kernel.d_recorded, map(call, allocators), strict=True))
+            return {
+                name: empty_rows(S, width, layout.rows, like) for name, width in self._kernel.recorded_widths.items()
+            }
+        allocators = _allocators(S, tuple(self._kernel.recorded_widths.values()), like.dtype)
+        return dict(zip(self._kernel.recorded_widths, map(call, allocators), strict=True))
 
     def rows(self, d_states: Sequence[Tensor | None], rows: int) -> list[int]:
         """The address and the pitch of each state's gradient at every step."""
@@ -375,7 +382,7 @@ class _Gradients:
         return [*map(d.get, plan.weights), *states, *self._noise]
 
 
-@lru_cache(MOST_LAYOUTS)
+@lru_cache(MAX_LAYOUTS)
 def _allocators(rows: int, widths: tuple[int, ...], dtype: torch.dtype) -> list[Callable[[], Tensor]]:
     """Functions that allocate tensors of these widths."""
     return [allocator((rows, width), dtype) for width in widths]
@@ -391,7 +398,7 @@ def forward_pass(
     few_rows: tuple[bool, ...],
     processor: Processor,
 ) -> ForwardPass:
-    """The forward pass of calls with these properties."""
+    """A cached `ForwardPass`."""
     return ForwardPass(plans, sizes, result, all_states, save, few_rows, processor)
 
 
@@ -403,5 +410,5 @@ def backward_pass(
     needs_d_data: bool,
     processor: Processor,
 ) -> BackwardPass:
-    """The backward pass of calls with these properties."""
+    """A cached `BackwardPass`."""
     return BackwardPass(plans, sizes, wanted, needs_d_data, processor)

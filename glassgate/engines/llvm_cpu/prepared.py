@@ -10,9 +10,9 @@ from torch import Tensor
 from glassgate.engines.backend import Packed, Signature
 from glassgate.engines.contract import Recording
 from glassgate.engines.llvm_cpu.executable import Executable
+from glassgate.engines.llvm_cpu.forward import has_few_rows
 from glassgate.engines.llvm_cpu.loops.batch import batch_layout
 from glassgate.engines.llvm_cpu.passes import BackwardPass, Shape, backward_pass, forward_pass
-from glassgate.engines.llvm_cpu.plan import are_few
 from glassgate.engines.llvm_cpu.processor import host
 from glassgate.engines.llvm_cpu.ragged import Copies, CopyPlan, Ragged, packed, ragged, sort
 from glassgate.engines.memory import allocator, computable, empty
@@ -40,7 +40,7 @@ class PreparedPasses:
         leading_shape, final, save, shared_initial, all_states, _ = signature
         self.plans, self._sizes, rows = plans, sizes, steps * sizes[0].N
         self._layout = batch_layout(None, rows, sizes[0].N)
-        few_rows = tuple([are_few(rows, own) for own in sizes])
+        few_rows = tuple([has_few_rows(rows, own) for own in sizes])
         self._forward = forward_pass(plans, sizes, result, save or all_states, save, few_rows, host())
         self._executable = self._forward.executable(self._layout)
         self._compute_dtype = torch.float64 if sizes[0].bits == 64 else torch.float32

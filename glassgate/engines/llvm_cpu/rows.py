@@ -9,15 +9,16 @@ from glassgate.engines.llvm_cpu.tasks import Operand, ParallelTask
 ROWS = '''
 def rows(table: words, start, pitch, first, last):
     """The addresses of the rows of a buffer."""
-    point(table, first, last, start, pitch)
+    write_row_addresses(table, first, last, start, pitch)
 '''
 
 BEFORE = '''
 def before(table, turn, sizes: words, starts: words, resets, state, pitch, initial, restart, first, last):
     """The addresses of the state before each row of the steps from `first` to `last`."""
     for t in range(first, last):
-        here, there = words(table + starts[t] * 8), t + turn
-        locate(here, 0, sizes[t], starts[t], resets, state, pitch, starts[there], sizes[there], initial, restart)
+        to, start, size, previous = words(table + starts[t] * 8), starts[t], sizes[t], t + turn
+        before, count = starts[previous], sizes[previous]
+        write_state_addresses(to, 0, size, start, resets, state, pitch, before, count, initial, restart)
 '''
 
 LAST = '''

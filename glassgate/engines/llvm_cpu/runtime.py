@@ -1,4 +1,4 @@
-"""Functions that printed kernels call, other than mathematics: addresses of rows, shapes of tiles, prefetching."""
+"""Functions that kernels call, other than mathematics: addresses of rows, sizes of tiles, prefetching."""
 
 from typing import Any
 
@@ -9,15 +9,18 @@ from glassgate.engines.llvm_cpu.simd.instructions import INT8, INT32, INT64, at,
 
 
 def shape_of_tiles(rows, most_rows, room):
-    """The number of rows of a tile, so that all tiles are about equal, and the number of blocks of a tile."""
-    high = max(1, rows)
+    """The number of rows of a tile, and its number of blocks. All tiles have about the same number of rows.
+
+    `most_rows` and `room` are those of `simd.blocking.Blocking`, also in the following functions.
+    """
+    tile_rows = max(1, rows)
     if rows > most_rows:
         tiles = (rows + most_rows - 1) // most_rows
-        high = (rows + tiles - 1) // tiles
-    wide = 8
-    while wide > 1 and high * wide > room:
-        wide //= 2
-    return high, wide
+        tile_rows = (rows + tiles - 1) // tiles
+    tile_blocks = 8
+    while tile_blocks > 1 and tile_rows * tile_blocks > room:
+        tile_blocks //= 2
+    return tile_rows, tile_blocks
 
 
 def rows_of_tile(rows, most_rows):
@@ -27,25 +30,39 @@ def rows_of_tile(rows, most_rows):
 
 def blocks_of_tile(blocks, most_rows, room):
     """The number of blocks of a tile, for products of many rows."""
-    wide = 4
-    while wide > 1 and (most_rows * wide > room or wide > blocks):
-        wide //= 2
-    return wide
+    tile_blocks = 4
+    while tile_blocks > 1 and (most_rows * tile_blocks > room or tile_blocks > blocks):
+        tile_blocks //= 2
+    return tile_blocks
 
 
-def point(pointers, first, last, base, pitch):
-    """Write the addresses of the rows `first` to `last`, which are `pitch` bytes apart."""
+def write_row_addresses(pointers, first, last, base, pitch):
+    """Write the addresses of the rows from `first` to `last` to a table. Rows are `pitch` bytes apart."""
     for rank in range(first, last):
         pointers[rank] = base + rank * pitch
 
 
 def is_reset(resets, row):
-    """Whether the state is reset before this step."""
+    """Whether the state is reset before this row is computed. `resets` is the address of the mask, or 0."""
     return resets != 0 and flags(resets)[row] != 0
 
 
-def locate(pointers, first, last, row, resets, rows, pitch, start, size, initial, restart):
-    """Write the addresses of a state before a step: in the previous step, the initial or the restart state."""
+def write_state_addresses(pointers, first, last, row, resets, rows, pitch, start, size, initial, restart):
+    """Write the addresses of a state before a step to a table, for the sequences from `first` to `last`.
+
+    The address is that of the restart state after a reset, that of the initial state if the sequence has no previous
+    step, and otherwise that of the state after the previous step.
+
+    Args:
+        pointers: the table, with an entry per sequence.
+        first, last: the range of sequences.
+        row: the index of the step's first row in `resets`.
+        resets: the address of the mask of resets, or 0.
+        rows: the address of the states after each step, whose rows are `pitch` bytes apart.
+        pitch: the distance between rows in bytes, also of `initial` and `restart`.
+        start, size: the index of the previous step's first row, and its number of rows.
+        initial, restart: the addresses of the initial and the restart states.
+    """
     for rank in range(first, last):
         if is_reset(resets, row + rank):
             pointers[rank] = restart + rank * pitch
@@ -56,19 +73,34 @@ def locate(pointers, first, last, row, resets, rows, pitch, start, size, initial
 
 
 @instruction(INT64)
-def _prefetch(builder, address):
+def _prefetch_line(builder, address):
     """Prefetch the cache line at an address."""
     call(builder, "llvm.prefetch.p0", ir.VoidType(), at(builder, address, INT8), INT32(0), INT32(3), INT32(1))
 
 
-def fetch(rows, pitch, count, columns, width, size):
-    """Prefetch `size` bytes at the same offset in each column of some rows. Columns are `width` bytes apart."""
+def prefetch(rows, pitch, count, columns, width, size):
+    """Prefetch `size` bytes of each column of some rows.
+
+    Args:
+        rows: the address of the first bytes in the first row.
+        pitch, count: the distance between rows in bytes, and their number.
+        columns, width: the number of columns, and the distance between columns in bytes.
+        size: the number of bytes in each column.
+    """
     for row in range(count):
         for column in range(columns):
             for byte in range(0, size, 64):
-                _prefetch(rows + row * pitch + column * width + byte)
+                _prefetch_line(rows + row * pitch + column * width + byte)
 
 
-_FUNCTIONS = shape_of_tiles, rows_of_tile, blocks_of_tile, point, fetch, locate, is_reset
+_FUNCTIONS = (
+    shape_of_tiles,
+    rows_of_tile,
+    blocks_of_tile,
+    write_row_addresses,
+    write_state_addresses,
+    prefetch,
+    is_reset,
+)
 FUNCTIONS: dict[str, Any] = {"words": words, "flags": flags} | {f.__name__: f for f in _FUNCTIONS}
-"""The names that a kernel imports."""
+"""The functions by their names in kernels."""

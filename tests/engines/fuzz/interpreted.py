@@ -65,12 +65,12 @@ def is_reset(resets: int, row: int) -> bool:
     return resets != 0 and ctypes.c_uint8.from_address(resets + row).value != 0
 
 
-def point(pointers: Any, first: int, last: int, base: int, pitch: int) -> None:
+def write_row_addresses(pointers: Any, first: int, last: int, base: int, pitch: int) -> None:
     for rank in range(first, last):
         pointers[rank] = base + rank * pitch
 
 
-def locate(pointers, first, last, row, resets, rows, pitch, start, size, initial, restart) -> None:
+def write_state_addresses(pointers, first, last, row, resets, rows, pitch, start, size, initial, restart) -> None:
     for rank in range(first, last):
         if is_reset(resets, row + rank):
             pointers[rank] = restart + rank * pitch
@@ -119,11 +119,14 @@ def _namespace(text: str) -> dict[str, Any]:
     names: dict[str, Any] = {
         "LANES": LANES,
         "BYTES": BYTES,
-        **{f.__name__: f for f in (words, load, store, keep, put_total, is_reset, point, locate)},
+        **{
+            f.__name__: f
+            for f in (words, load, store, keep, put_total, is_reset, write_row_addresses, write_state_addresses)
+        },
         "shape_of_tiles": namespace.runtime.shape_of_tiles,
         "fill": lambda number: np.full(LANES, float(number)),
         "number": lambda address: _numbers(address, 0, 1)[0],
-        "fetch": lambda *_: None,
+        "prefetch": lambda *_: None,
         "wait": lambda barrier, parties, waits: waits,
     }
     for sums in {int(n) for n in re.findall(r"microkernel_(\d+)\(", text)}:

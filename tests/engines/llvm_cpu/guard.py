@@ -231,7 +231,7 @@ def shared_among_threads() -> list[int]:
 
     threads.run = counted
     processors.available = lambda: 2
-    partition.FEW_A_STEP = 1
+    partition.MIN_WORK_PER_STEP = 1
     processors.contention.note = lambda waited: None  # type: ignore[method-assign]
     return counts
 
@@ -250,7 +250,7 @@ def main(which: str, products: str) -> None:
             torch.set_num_threads(at_once)
             counts.clear()
             few = 1 if at_once > 1 else 2**60
-            partition.FEW_OPERATIONS = few
+            partition.MIN_WORK_PER_THREAD = few
             check(layer, recorded)
             assert max(counts, default=1) == at_once, counts
             if products not in ("plain", "three"):

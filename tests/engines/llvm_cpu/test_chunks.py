@@ -5,7 +5,7 @@ import torch
 from torch.nn.utils.rnn import pack_padded_sequence
 
 import glassgate as gg
-from glassgate.engines.llvm_cpu import plan
+from glassgate.engines.llvm_cpu import forward
 from tests.compare import noise
 
 
@@ -33,9 +33,9 @@ def results(layer, autocast):
 def test_steps_in_chunks(one_thread, monkeypatch, autocast):
     layer, by_chunk = gg.LSTM(5, 6, bidirectional=True), []
     for rows in (10**6, 1, 5):
-        plan.forward_plan.cache_clear()
-        monkeypatch.setattr(plan.Forward, "rows_of_chunk", lambda own, weights, rows=rows: rows)
+        forward.forward_plan.cache_clear()
+        monkeypatch.setattr(forward.Forward, "rows_of_chunk", lambda own, weights, rows=rows: rows)
         by_chunk.append(results(layer, autocast))
-    plan.forward_plan.cache_clear()
+    forward.forward_plan.cache_clear()
     for other in by_chunk[1:]:
         assert all(torch.equal(a, b) for a, b in zip(by_chunk[0], other, strict=True))

@@ -59,8 +59,8 @@ def step(layer, call):
 def shared(monkeypatch):
     """Threads share the least work; how many launches there were at once."""
     counts, run = [], threads.run
-    monkeypatch.setattr(partition, "FEW_OPERATIONS", 1)
-    monkeypatch.setattr(partition, "FEW_A_STEP", 1)
+    monkeypatch.setattr(partition, "MIN_WORK_PER_THREAD", 1)
+    monkeypatch.setattr(partition, "MIN_WORK_PER_STEP", 1)
     monkeypatch.setattr(processors, "contention", processors.Contention())
     monkeypatch.setattr(processors.contention, "note", lambda waited: None)
     monkeypatch.setattr(threads, "run", lambda launches: (counts.append(len(launches)), run(launches)))

@@ -14,8 +14,8 @@ def test_threads_stop_waiting_for_each_other_for_a_while_where_a_call_takes_thre
     contention, seen = processors.Contention(), []
     monkeypatch.setattr(processors, "contention", contention)
     monkeypatch.setattr(openmp, "_openmp", None)  # whose threads may come late
-    monkeypatch.setattr(partition, "FEW_OPERATIONS", 1)
-    monkeypatch.setattr(partition.Pace, "has_waited", lambda *looked: seen.append(looked))
+    monkeypatch.setattr(partition, "MIN_WORK_PER_THREAD", 1)
+    monkeypatch.setattr(partition.LoopTimes, "is_delayed", lambda *looked: seen.append(looked))
     layer, x, before = gg.GRU(8, 400), noise(1, 9, 1, 8).float(), torch.get_num_threads()
     torch.set_num_threads(2)
     try:
@@ -24,14 +24,14 @@ def test_threads_stop_waiting_for_each_other_for_a_while_where_a_call_takes_thre
             ((_, plan, layout, _, _),) = seen
             monkeypatch.undo()
             monkeypatch.setattr(processors, "contention", contention)
-            pace = partition.Pace()
+            pace = partition.LoopTimes()
             for seconds, rows, waits, waited in ((1.0, 9, 0, False), (2.9, 9, 0, False), (3.1, 36, 0, False)):
-                assert pace.has_waited(plan, layout._replace(rows=rows), waits, seconds) == waited
-            assert pace.has_waited(plan, layout, 0, 3.1)
-            assert pace.has_waited(plan, layout, 9, 1.0)
+                assert pace.is_delayed(plan, layout._replace(rows=rows), waits, seconds) == waited
+            assert pace.is_delayed(plan, layout, 0, 3.1)
+            assert pace.is_delayed(plan, layout, 9, 1.0)
             for until, sharers in ((float("inf"), 1), (0.0, 2)):
                 contention.until = until
-                monkeypatch.setattr(partition, "FEW_OPERATIONS", 1)
+                monkeypatch.setattr(partition, "MIN_WORK_PER_THREAD", 1)
                 assert partition.partition([plan], layout).sharers == (sharers,)
     finally:
         torch.set_num_threads(before)
@@ -41,7 +41,7 @@ def test_threads_stop_waiting_for_each_other_for_a_while_where_a_call_takes_thre
 def test_bits_do_not_depend_on_how_many_threads_share_the_rows(monkeypatch, lengths):
     """Not even sums over a row do: their terms are in four vectors, more or fewer of which are in one tile."""
     layer, x = gg.Recurrent(gg.cells.LayerNormLSTM(), 3, 64), noise(1, 9, 5, 3).float().requires_grad_()
-    monkeypatch.setattr(partition, "FEW_OPERATIONS", 1)
+    monkeypatch.setattr(partition, "MIN_WORK_PER_THREAD", 1)
     before, results, at_once, run = torch.get_num_threads(), [], [], threads.run
     monkeypatch.setattr(threads, "run", lambda launches: (at_once.append(len(launches)), run(launches)))
     try:

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import glassgate as gg
-from glassgate.engines.llvm_cpu import passes, plan
+from glassgate.engines.llvm_cpu import forward, passes
 from glassgate.engines.llvm_cpu.pool import openmp
 from tests.compare import noise
 
@@ -260,7 +260,7 @@ def test_streams_and_sessions_keep_the_memory_that_their_kernels_read():
         expected = module(x)[0]
         session, stream = gg.freeze(module), module.stream(2)
         session(x)
-        for cache in (passes.forward_pass, plan.forward_plan):
+        for cache in (passes.forward_pass, forward.forward_plan):
             cache.cache_clear()
         gc.collect()
         junk = [torch.full((n,), 1e3, dtype=torch.float64) for n in range(1, 99) for _ in range(9)]

@@ -22,7 +22,7 @@ def multiply_{SUMS}(A, lda, K, B, block_pitch, gates, N, C, ldc, added, first, l
     blocks = (N + LANES - 1) // LANES
     for start in range(first, last, {ROWS}):
         count = min({ROWS}, last - start)
-        point(pointers, 0, count, A + start * lda, lda)
+        write_row_addresses(pointers, 0, count, A + start * lda, lda)
         block = 0
         while block < blocks:
             wide, rank = blocks_of_tile(blocks - block, MOST_ROWS_{SUMS}, ROOM_{SUMS}), 0
@@ -97,10 +97,10 @@ def outer(A, lda, K, B: words, shift, N, C, ldc, total, also, added, first, last
                         pointers[k] = lefts + place_of_word(block, unit + k, most) * BYTES
                     C_row = C + (near + unit) * ldc
                     if before:
-                        fetch(C_row + column * BYTES, ldc, tall, 1, 0, wide * LANES * BYTES)
+                        prefetch(C_row + column * BYTES, ldc, tall, 1, 0, wide * LANES * BYTES)
                     if fetched < count:
                         ahead = A_row + ({ROWS} + fetched) * lda + near * BYTES // PER_WORD * TERMS
-                        fetch(ahead, lda, tall, 1, 0, units * BYTES // PER_WORD * TERMS)
+                        prefetch(ahead, lda, tall, 1, 0, units * BYTES // PER_WORD * TERMS)
                         fetched += tall
                     strided_microkernel(pointers, 0, LANES, packed, most * LANES, depth, sums, tall, wide)
                     for row in range(tall):

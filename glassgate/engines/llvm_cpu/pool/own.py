@@ -1,8 +1,8 @@
-"""The threads of this package. They sleep between calls and are created again after a fork.
+"""The package's own thread pool, for calls that do not run on OpenMP's threads; `threads.py` selects one of the two.
 
-After a job, a thread polls for its next job before it sleeps, so that consecutive calls find it awake. If the caller
-finishes its own job before a thread has begun another, the caller runs that job itself. Under CPU contention no caller
-waits for a thread that waits for a processor.
+Threads sleep between calls and are created again after a fork. After a job, a thread polls for the next one before it
+sleeps, so that it is still awake if calls follow each other closely. Under CPU contention a thread may begin its job
+late. A caller that has finished its own job runs such a job itself instead of waiting.
 """
 
 import ctypes
@@ -17,7 +17,10 @@ from glassgate.engines.llvm_cpu.launch import Launch
 from glassgate.engines.llvm_cpu.native import native
 
 WAITING, GIVEN, TAKEN, ASLEEP = range(4)
-"""Values of the first integer of a mailbox. The others are the address of a function and its argument."""
+"""States of a mailbox, which is four integers: the state, the address of a function, the function's argument, and a
+flag with which native code returns one bit to Python."""
+POLLS = 1500
+"""The number of polls before a thread sleeps. It yields its core after each poll."""
 
 SERVE = f'''
 def serve(mailbox):
@@ -29,7 +32,7 @@ def serve(mailbox):
             swap(mailbox, {TAKEN}, {WAITING})
             polls = 0
         polls += 1
-        if polls > 1500:
+        if polls > {POLLS}:
             if swap(mailbox, {WAITING}, {ASLEEP}):
                 return
             polls = 0
@@ -38,7 +41,7 @@ def serve(mailbox):
 
 GIVE = f'''
 def give(mailbox):
-    """Put a launch into a mailbox, and set the mailbox's fourth integer to 1 if its thread sleeps."""
+    """Pass the launch in a mailbox to its thread, and set the flag if the thread sleeps."""
     words(mailbox)[3] = 0
     if not swap(mailbox, {WAITING}, {GIVEN}):
         words(mailbox)[3] = 1
@@ -47,7 +50,7 @@ def give(mailbox):
 
 FINISH = f'''
 def finish(mailbox):
-    """Wait for the job of the mailbox. If no thread has begun it, run it here and set the fourth integer to 1."""
+    """Wait for the job of the mailbox. If no thread has begun it, run it here and set the flag."""
     words(mailbox)[3] = 0
     if swap(mailbox, {GIVEN}, {TAKEN}):
         perform(words(mailbox)[1], words(mailbox)[2])
@@ -65,23 +68,23 @@ class _Worker:
         self._mailbox = array("q", [ASLEEP, 0, 0, 0])
         self.mailbox = self._mailbox.buffer_info()[0]
         self._avoided_processor = -1
-        self._bell: SimpleQueue[None] = SimpleQueue()
+        self._wake_ups: SimpleQueue[None] = SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="glassgate", daemon=True)
         self._thread.start()
 
     def give(self, job: Launch) -> None:
-        """Start the job on the thread, on another processor than that of the caller."""
+        """Start the job on the thread. The thread avoids the processor of the caller."""
         if _processor is not None and (current := _processor()) != self._avoided_processor:
             self._avoid(current)
         self._mailbox[1], self._mailbox[2] = job.function.address, job.arguments.buffer_info()[0]
         native(GIVE)(self.mailbox)
         if self._mailbox[3]:
-            self._bell.put(None)
+            self._wake_ups.put(None)
 
     def _avoid(self, processor: int) -> None:
         """Exclude a processor from the affinity of the thread.
 
-        Some systems wake a thread on the processor of its waker, and leave both there while other processors are idle.
+        Some systems run an awakened thread on the processor of the thread that woke it, although others are idle.
         """
         self._avoided_processor = processor
         with suppress(OSError):  # where a sandbox forbids it
@@ -90,13 +93,13 @@ class _Worker:
                 os.sched_setaffinity(self._thread.native_id, others)
 
     def finish(self) -> None:
-        """Return when the job is done."""
+        """Wait until the job is done."""
         native(FINISH)(self.mailbox)
 
     def _work(self) -> None:
         serve = native(SERVE)
         while True:
-            self._bell.get()
+            self._wake_ups.get()
             serve(self.mailbox)
 
 
@@ -106,7 +109,7 @@ _idle: list[_Worker] = []
 
 
 def run(jobs: Sequence[Launch]) -> None:
-    """Run each job on a thread, the first one on that of the caller. Return when all are done."""
+    """Run the first job on the calling thread and each other job on a thread of the pool. Wait until all are done."""
     workers = [_borrow() for _ in jobs[1:]]
     try:
         for worker, job in zip(workers, jobs[1:], strict=True):

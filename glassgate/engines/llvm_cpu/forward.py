@@ -1,0 +1,152 @@
+"""The plan of a forward pass: the input GEMM, the loop, then the final states."""
+
+from functools import lru_cache
+from itertools import chain
+
+from glassgate.engines.llvm_cpu import arguments as args
+from glassgate.engines.llvm_cpu import rows
+from glassgate.engines.llvm_cpu.arguments import Argument, address, starts
+from glassgate.engines.llvm_cpu.chunks import ENOUGH_BYTES, Chunks
+from glassgate.engines.llvm_cpu.gemm.products import RowVectors, multiply, rounded
+from glassgate.engines.llvm_cpu.loops.buffers import Kind
+from glassgate.engines.llvm_cpu.loops.program import bias_buffer, weight_buffer
+from glassgate.engines.llvm_cpu.loops.schedule import MOST_GATES
+from glassgate.engines.llvm_cpu.loops.sums import neighbours
+from glassgate.engines.llvm_cpu.plan import KernelPlan, gate_indices
+from glassgate.engines.llvm_cpu.processor import Processor
+from glassgate.engines.llvm_cpu.tasks import Operand, ParallelTask
+from glassgate.engines.plan import Plan, Sizes
+
+
+class Forward(KernelPlan):
+    """The forward pass: the input product, then the loop, then the final states.
+
+    Args:
+        plan, sizes, save, all_states, rounds_output, few_rows: as in `KernelPlan`.
+    """
+
+    def __init__(
+        self, plan: Plan, sizes: Sizes, save: bool, all_states: bool, rounds_output: bool, few_rows: bool
+    ) -> None:
+        super().__init__(
+            plan,
+            sizes,
+            backward=False,
+            all_states=all_states,
+            save=save,
+            rounds_output=rounds_output,
+            few_rows=few_rows,
+        )
+        trace, bits = self.trace, sizes.bits
+        self._sum_biases()
+        self._chunk = 0
+        if trace.ih and not sizes.narrow:
+            halves = self.buffers[Kind.INPUT]
+            tasks, data = self._rounded_operand(self.rows(self.buffers[Kind.DATA]), args.ROUNDED_INPUT)
+            self.before[0] += tasks
+            self.before.append([])
+            packed = 0
+            for part, first in enumerate(range(0, len(trace.ih), MOST_GATES)):
+                gates = slice(first, min(first + MOST_GATES, len(trace.ih)))
+                weights, out = self.input_weights(False, part, gates), self.rows(halves, first, 1)
+                self.before[-1].append(multiply(data, weights, gates.stop - first, out, args.ROWS, bits))
+                packed += weights.size
+            if not save:
+                self.by_row[address(halves)] = self._pitch(halves)
+            self._chunk = self.rows_of_chunk(packed)
+        final = self._of_states(Kind.FINAL)
+        given_states = self.states[self.whole_states]
+        if rounds_output:
+            given_states = args.ROUNDED_OUTPUT, *given_states
+        self.written = [*given_states, *final, *(self.kept if save else ())]
+        for state, of in zip(self.states, self._starts, strict=True):
+            if of in self.double_buffer_starts:
+                assert state.buffer is not None
+                self.fixed[state] = 2 * sizes.N * state.buffer.width(sizes) * sizes.bytes
+        of_state = self.buffers.of_state
+        self.after = [
+            [
+                rows.last(
+                    address(of_state(Kind.FINAL, name)),
+                    self.rows(of_state(Kind.STATE, name)),
+                    address(of_state(Kind.INITIAL, name)),
+                    starts(of_state(Kind.STATE, name)),
+                    sizes.N,
+                    plan.reverse,
+                    bits,
+                )
+                for name in self.cell.state
+            ]
+        ]
+        self.check_arguments(*(() if save else self.kept))
+
+    def _rounded_operand(self, rows: RowVectors, to: Argument) -> tuple[list[ParallelTask], RowVectors]:
+        """The task that rounds the left operand of the input GEMM to bfloat16, if the sizes request it; its result."""
+        if not self.sizes.terms_of_input:
+            return [], rows
+        task, rounded_rows = rounded(rows, to, args.ROWS, self.sizes.terms_of_input)
+        self.by_row[to] = rounded_rows.pitch
+        return [task], rounded_rows
+
+    @property
+    def one_thread_tasks(self) -> list[ParallelTask]:
+        if not self._chunk:
+            return super().one_thread_tasks
+        turn = -1 if self.backwards else 1
+        return [Chunks([*chain(*self.before)], self.loop, turn, self._chunk, self.by_row)]
+
+    def buffered_rows(self, rows: int, threads: int) -> int:
+        return rows if threads > 1 or not self._chunk else min(rows, max(self._chunk, self.sizes.N))
+
+    def rows_of_chunk(self, weights: int) -> int:
+        """The number of input rows of a chunk; see `Chunks`. The result of their GEMM stays in the cache.
+
+        Args:
+            weights: the size of the packed input weights in bytes.
+        """
+        return max(ENOUGH_BYTES, weights) // self._pitch(self.buffers[Kind.INPUT])
+
+    def _sum_biases(self) -> None:
+        """Sum the biases that the kernel adds: `b_ih + b_hh` if it sums both halves, otherwise each one separately."""
+        if "bias_ih" not in self.plan.weights:
+            return
+        trace, shared = self.trace, len(self.trace.shared)
+        self._add_bias_sums("ih", 0, trace.ih[:shared], "bias_ih", "bias_hh")
+        self._add_bias_sums("ih", shared, trace.ih[shared:], "bias_ih")
+        self._add_bias_sums("hh", 0, tuple(product.args[0] for product in trace.hh_only), "bias_hh")
+
+    def _add_bias_sums(self, half: str, column: int, gates: tuple[str, ...], bias: str, other: str = "") -> None:
+        """Add the tasks that sum the biases of some gates.
+
+        Args:
+            half: the buffer of the sums, "ih" or "hh".
+            column: the first column of the sums in the buffer.
+            gates: the gates.
+            bias, other: the names of the summed biases; without `other`, `bias` is copied.
+        """
+        H, size, out = self.sizes.H, self.sizes.bytes, address(bias_buffer(half, self.trace))
+        for at, gate, count in neighbours(gate_indices(self.cell.gates, gates)):
+            first: Operand = address(weight_buffer(self.cell, bias)), gate * H * size
+            second: Operand = self.zeros.data_ptr()
+            if other:
+                second = address(weight_buffer(self.cell, other)), gate * H * size
+            self.packing.append(rows.add((out, (column + at) * H * size), first, second, count * H, self.sizes.bits))
+        if gates:
+            self.weights[out] = (column + len(gates)) * H * size
+
+
+UNITS_PER_ROW = 8
+"""Reading unpacked weights costs as much time per row as packing the weights of this number of units."""
+
+
+def has_few_rows(rows: int, sizes: Sizes) -> bool:
+    """Whether a call has so few rows in all steps together that packing the weights costs more time than it saves."""
+    return UNITS_PER_ROW * rows <= sizes.H
+
+
+@lru_cache(1024)
+def forward_plan(
+    plan: Plan, sizes: Sizes, save: bool, all_states: bool, rounds_output: bool, few_rows: bool, processor: Processor
+) -> Forward:
+    """A cached `Forward`. It depends on `host()`, so `processor` is part of the key."""
+    return Forward(plan, sizes, save, all_states, rounds_output, few_rows)
