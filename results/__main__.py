@@ -72,7 +72,7 @@ def run(cases: Sequence[Case], data: Path, store: Store, jobs: int, runs: Path) 
                 work.result()
         except (KeyboardInterrupt, Broken) as error:
             pool.shutdown(wait=False, cancel_futures=True)
-            sys.exit(f"stopped: {error or 'by Ctrl-C'}; run the same command to continue")
+            sys.exit(f"stopped: {str(error) or 'by Ctrl-C'}; run the same command to continue")
 
 
 if __name__ == "__main__":
