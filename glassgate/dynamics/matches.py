@@ -1,4 +1,4 @@
-"""Finds steps of a data set at which units behave as in a given pattern, with an index of all states as in LSTMVis."""
+"""An index of the states of a data set, and a search for steps at which units behave as in a pattern (LSTMVis)."""
 
 import json
 import os
@@ -15,10 +15,13 @@ from torch.nn.functional import conv1d
 
 from glassgate.shapes import ShapeError, check_size
 
-FORMAT = 1
+FORMAT = 2
+"""The version of the file format."""
 _KEY = "glassgate_index"
 _LEVELS = 255
+"""The largest code of a quantised value."""
 _STEPS_AT_ONCE = 2**18
+"""The number of windows whose distances are computed together."""
 ACTIVE = 1.0
 """A unit is active if it differs from its mean by more than this number of standard deviations."""
 _MAX_ACTIVE_UNITS = 8
@@ -30,7 +33,7 @@ class NotAnIndex(ValueError):
 
 
 class Match(NamedTuple):
-    """Steps at which the units behave as in the pattern."""
+    """A window in which the units behave as in the pattern: as many steps of a sequence as the pattern has."""
 
     sequence: int
     """The number of the sequence in the index."""
@@ -41,7 +44,7 @@ class Match(NamedTuple):
     distance: float
     """The root mean square difference from the pattern, in standard deviations of each unit."""
     closer: float
-    """The fraction of all windows of the data set that are at least as close."""
+    """The fraction of all windows of the data set whose distance is at most that of this one."""
 
 
 @dataclass(frozen=True)
@@ -50,11 +53,11 @@ class Index:
 
     Attributes:
         states: uint8 (H, T) by state, for example "layer0.forward.h". T is the length of all sequences together.
-        low, step: (H,) by state; the value of a state is `low + step * states`.
+        low, scale: (H,) by state; the value of a state is `low + scale * states`.
         deviation: (H,) by state: the standard deviation of each unit.
         starts: (K + 1,) int64: the first step of each sequence, and T.
-        letters: uint8, the concatenated texts of all steps in UTF-8.
-        ends: (T,) int64: the end of the text of each step in `letters`.
+        text_bytes: uint8, the concatenated texts of all steps in UTF-8.
+        text_ends: (T,) int64: the end of the text of each step in `text_bytes`.
         about: a description of the data, for example its file and the version of the weights.
 
     Example:
@@ -70,11 +73,11 @@ class Index:
 
     states: Mapping[str, Tensor]
     low: Mapping[str, Tensor]
-    step: Mapping[str, Tensor]
+    scale: Mapping[str, Tensor]
     deviation: Mapping[str, Tensor]
     starts: Tensor
-    letters: Tensor
-    ends: Tensor
+    text_bytes: Tensor
+    text_ends: Tensor
     about: Mapping[str, str] | None = None
 
     @classmethod
@@ -103,23 +106,24 @@ class Index:
         words = [word.encode() for text in texts for word in text] or [b""] * sum(lengths)
         if not lengths or len(words) != sum(lengths):
             raise ValueError(
-                f"Index: expected some steps and a text for each or for none, got {sum(lengths)} steps and "
-                f"{len(words)} texts"
+                f"Index: expected at least one step, and as many texts as steps or no texts, got {sum(lengths)} steps "
+                f"and {len(words)} texts"
             )
-        states, low, step, deviation = {}, {}, {}, {}
+        states, low, scale, deviation = {}, {}, {}, {}
         for name, parts in by_state.items():
             values = torch.cat(parts).T.contiguous()
             low[name], high = (v.float() for v in values.aminmax(dim=1))
-            step[name] = (high - low[name]).clamp_min(1e-6) / _LEVELS
+            scale[name] = (high - low[name]).clamp_min(1e-6) / _LEVELS
             states[name] = torch.empty(values.shape, dtype=torch.uint8)
             deviation[name] = torch.empty_like(low[name])
-            for unit, row in enumerate(values):  # one at a time: all in float32 would take four times the index
-                states[name][unit] = ((row.float() - low[name][unit]) / step[name][unit]).round().to(torch.uint8)
+            # One unit at a time, because all units in float32 would take four times the memory of the index.
+            for unit, row in enumerate(values):
+                states[name][unit] = ((row.float() - low[name][unit]) / scale[name][unit]).round().to(torch.uint8)
                 deviation[name][unit] = row.float().std(correction=0)
         starts = torch.tensor([0, *np.cumsum(lengths)], dtype=torch.int64)
-        letters = torch.tensor(bytearray(b"".join(words)), dtype=torch.uint8)
-        ends = torch.tensor([len(word) for word in words]).cumsum(0)
-        return cls(states, low, step, deviation, starts, letters, ends, about)
+        text_bytes = torch.tensor(bytearray(b"".join(words)), dtype=torch.uint8)
+        text_ends = torch.tensor([len(word) for word in words]).cumsum(0)
+        return cls(states, low, scale, deviation, starts, text_bytes, text_ends, about)
 
     @property
     def steps(self) -> int:
@@ -137,20 +141,21 @@ class Index:
         if not 0 <= sequence < len(self.starts) - 1:
             raise IndexError(f"Index: sequence must be below {len(self.starts) - 1}, got {sequence}")
         start, stop = self.starts[sequence : sequence + 2].tolist()
-        return (self.low[name][:, None] + self.step[name][:, None] * self.states[name][:, start:stop]).T
+        return (self.low[name][:, None] + self.scale[name][:, None] * self.states[name][:, start:stop]).T
 
     def text(self, sequence: int, start: int, stop: int) -> list[str]:
         """The texts of a range of steps of a sequence. Steps outside of the sequence are left out."""
         first, last = self.starts[sequence : sequence + 2].tolist()
         start, stop = max(first, first + start), min(last, first + stop)
-        ends = [int(self.ends[start - 1]) if start else 0, *self.ends[start:stop].tolist()]
-        return [bytes(self.letters[a:b].tolist()).decode() for a, b in pairwise(ends)]
+        ends = [int(self.text_ends[start - 1]) if start else 0, *self.text_ends[start:stop].tolist()]
+        return [bytes(self.text_bytes[a:b].tolist()).decode() for a, b in pairwise(ends)]
 
     def active(self, name: str, values: Tensor, start: int, stop: int) -> list[int]:
-        """The units that are active at every step of a range; first those that are inactive just before and after it.
+        """The units that are active at every step of a range.
 
         A unit is active if it differs from its mean over the data set by more than one standard deviation, in the same
-        direction at all these steps.
+        direction at all these steps. Units that are inactive just before and after the range come first, then those
+        whose smallest difference is largest.
 
         Args:
             name: the name of the state.
@@ -164,12 +169,13 @@ class Index:
         sign = inside.mean(0).sign()
         around = torch.cat([scaled[max(0, start - 1) : start], scaled[stop : stop + 1]]) * sign
         outside = around.amax(0) if len(around) else torch.zeros_like(least)
+        # Differences are far below 1,000 standard deviations, so units that are inactive around the range come first.
         order = ((outside < ACTIVE).float() * 1e3 + least).argsort(descending=True)
         return [unit for unit in order.tolist() if least[unit] > ACTIVE][:_MAX_ACTIVE_UNITS]
 
     def mean(self, name: str) -> Tensor:
         """(H,): the mean of each unit of a state."""
-        return self.low[name] + self.step[name] * torch.stack([row.float().mean() for row in self.states[name]])
+        return self.low[name] + self.scale[name] * torch.stack([row.float().mean() for row in self.states[name]])
 
     def _check(self, name: str) -> None:
         if name not in self.states:
@@ -196,7 +202,7 @@ class Index:
 
     @classmethod
     def open(cls, path: str | Path) -> "Index":
-        """Read an index that `save` wrote. Only the searched units are read from the disk.
+        """Open an index that `save` wrote. The file is mapped into memory, so a search reads only the units it needs.
 
         Raises:
             FileNotFoundError: there is no file.
@@ -216,12 +222,12 @@ class Index:
         def by_name(kind: str) -> dict[str, Tensor]:
             return {name: tensors[f"{kind}:{name}"] for name in content["names"]}
 
-        states, low, step, deviation = (by_name(kind) for kind in _BY_NAME)
-        starts, letters, ends = (tensors[name] for name in _WHOLE)
-        return cls(states, low, step, deviation, starts, letters, ends, content["about"])
+        states, low, scale, deviation = (by_name(kind) for kind in _BY_NAME)
+        starts, text_bytes, text_ends = (tensors[name] for name in _WHOLE)
+        return cls(states, low, scale, deviation, starts, text_bytes, text_ends, content["about"])
 
 
-_BY_NAME, _WHOLE = ("states", "low", "step", "deviation"), ("starts", "letters", "ends")
+_BY_NAME, _WHOLE = ("states", "low", "scale", "deviation"), ("starts", "text_bytes", "text_ends")
 
 
 def search(
@@ -230,8 +236,9 @@ def search(
     """Find the steps of a data set at which some units are closest to a pattern, the closest first.
 
     As in LSTMVis (Strobelt et al. 2018, arXiv:1606.07461), a user marks steps and units, and finds other steps at which
-    the units behave in the same way. The distance of a window is the root mean square difference over its steps and
-    units, in standard deviations of each unit. Matches do not overlap and do not cross the end of a sequence.
+    the units behave in the same way. The search compares the pattern with all windows of L steps. The distance of a
+    window is the root mean square difference over its steps and units, in standard deviations of each unit. Matches do
+    not cross the end of a sequence.
 
     Args:
         index: the index of the data set.
@@ -239,7 +246,8 @@ def search(
         pattern: (L, H), all units at the marked steps.
         units: the units to compare.
         matches: the maximum number of matches.
-        apart: the minimum number of steps between the starts of two matches. The default is L.
+        apart: the minimum number of steps between the starts of two matches. With the default, L, matches do not
+            overlap.
 
     Raises:
         KeyError: the name of the state is unknown.
@@ -259,6 +267,7 @@ def search(
         raise ValueError(f"search: units must be numbers below {H}, at least one, got {list(units)}")
     length, apart = len(pattern), len(pattern) if apart is None else apart
     distances = _distances(index, name, pattern.detach().float().cpu()[:, chosen], chosen)
+    # Each match excludes at most the `apart` windows before it and after it.
     most = min(len(distances), matches * (2 * apart + 1))
     order = distances.topk(most, largest=False)
     hits: list[Match] = []
@@ -281,13 +290,14 @@ def _distances(index: Index, name: str, pattern: Tensor, units: list[int]) -> Te
     length, total = len(pattern), index.steps
     distances = torch.full((total,), torch.inf)
     deviation = index.deviation[name][units].clamp_min(1e-6)
-    step = index.step[name][units] / deviation
-    target = ((pattern - index.low[name][units]) / deviation - _LEVELS / 2 * step).T
+    # Codes are centred at zero. Otherwise the sum of large squares and products below would cancel and lose accuracy.
+    scale = index.scale[name][units] / deviation
+    target = ((pattern - index.low[name][units]) / deviation - _LEVELS / 2 * scale).T
     rows = index.states[name]
     for start in range(0, total - length + 1, _STEPS_AT_ONCE):
         stop = min(total, start + _STEPS_AT_ONCE + length - 1)
         codes = torch.stack([rows[unit, start:stop] for unit in units])
-        values = step[:, None] * (codes - _LEVELS / 2)
+        values = scale[:, None] * (codes - _LEVELS / 2)
         squares = conv1d(values.square().sum(0)[None, None], torch.ones(1, 1, length))[0, 0]
         products = conv1d(values[None], target[None])[0, 0]
         mean = (squares - 2 * products + target.square().sum()).clamp_min(0) / target.numel()

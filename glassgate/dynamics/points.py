@@ -31,7 +31,8 @@ class FixedPoints:
         speeds: (K,): q = |F(s) - s|² / 2, where F is one step.
         jacobians: (K, S, S), the Jacobian of one step at each point.
         labels: the layer and state that each column of S belongs to, for example "layer0.c".
-        slow: the slow points, where q has a minimum above the tolerance of fixed points. Their `slow` is None.
+        slow: the slow points, at which the search ended with q above the tolerance of fixed points. Most of them are
+            near a local minimum of q. Their own `slow` is None.
     """
 
     states: Tensor
@@ -66,7 +67,8 @@ class FixedPoints:
     def plot(self, trajectories: Tensor, path: str | Path) -> None:
         """Draws the points and the visited states, in the plane of the first two principal components of these states.
 
-        A line through each point shows the direction of its slowest or fastest growing eigenvector.
+        A line through each point shows the direction of an eigenvector: the one that shrinks slowest at a stable point,
+        the one that grows fastest at an unstable point.
 
         Args:
             trajectories: (L, N, S) or (L, S): flat states, such as `trajectory(layer, inputs).states`.
@@ -156,26 +158,27 @@ def _speeds(network: Network, states: Tensor, x: Tensor) -> Tensor:
 def _search(network: Network, states: Tensor, x: Tensor, tolerance: float, steps: int) -> Tensor:
     """The ends of the searches from these starts, (K, S) with K <= M.
 
-    A row leaves the search if its q is below the tolerance or no longer falls. A row is dropped if it converges to the
-    same point as another row.
+    A row leaves the search if its q is far below the tolerance or no longer falls. A row is dropped if it converges to
+    the same point as another row.
     """
     states = states.clone()
     speeds = _speeds(network, states, x)
-    damping, lengths = torch.full_like(speeds, 1e-3), torch.full_like(speeds, torch.nan)
+    damping, newton_lengths = torch.full_like(speeds, 1e-3), torch.full_like(speeds, torch.nan)
     dropped = torch.zeros(len(states), dtype=torch.bool)
     active = torch.arange(len(states))
     at_once = max(1, ELEMENTS_AT_ONCE // network.size**2)
     for _ in range(steps):
-        # The search continues far below the tolerance, where only rounding limits it.
+        # One or two Newton steps beyond the tolerance are cheap, and leave only rounding errors.
         active = active[(speeds[active] > tolerance * 1e-4) & (damping[active] < 1e12) & speeds[active].isfinite()]
         if not len(active):
             break
         parts = [_step(network, states[rows], x, speeds[rows], damping[rows]) for rows in active.split(at_once)]
         moved, speeds[active], length, factors = map(torch.cat, zip(*parts, strict=True))
         states[active], damping[active] = moved, damping[active] * factors
-        contraction = length / lengths[active]
-        lengths[active] = length
-        # After quadratic convergence the next step would be shorter by about the square of the contraction.
+        contraction = length / newton_lengths[active]
+        newton_lengths[active] = length
+        # With quadratic convergence, the next step is shorter by about the square of the contraction. The contraction
+        # itself gives a safe bound of the distance to the fixed point.
         duplicates = _duplicates(moved, torch.where(contraction < CONTRACTION, contraction * length, torch.nan))
         dropped[active[duplicates]] = True
         active = active[~duplicates]
@@ -202,11 +205,13 @@ def _step(network: Network, states: Tensor, x: Tensor, q: Tensor, damping: Tenso
 
 
 def _duplicates(states: Tensor, radii: Tensor) -> Tensor:
-    """(B,) bool: the rows that converge to the same point as another row, which is not marked.
+    """(B,) bool: the rows that converge to the same point as another row. One row of each point is not marked.
+
+    Two rows converge to the same point if the balls of their radii overlap.
 
     Args:
         states: (B, S).
-        radii: (B,): the largest distance to the point; NaN if it is unknown.
+        radii: (B,): a bound of the distance between the state and its fixed point; NaN if it is unknown.
     """
     known = radii.isfinite().nonzero().squeeze(1)
     order = known[radii[known].argsort()]
@@ -220,7 +225,11 @@ def _duplicates(states: Tensor, radii: Tensor) -> Tensor:
 def _damped(
     network: Network, states: Tensor, x: Tensor, q: Tensor, residual: Tensor, derivative: Tensor, damping: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The states after a damped step of each row (Levenberg-Marquardt) if q falls, their q, and damping factors."""
+    """Take a damped step in each row in which q falls (Levenberg-Marquardt).
+
+    Returns:
+        The states, their q, and the factor by which the damping of each row changes.
+    """
     normal = derivative.mT @ derivative
     normal.diagonal(dim1=1, dim2=2).add_((damping * normal.diagonal(dim1=1, dim2=2).amax(1))[:, None])
     tried = states + torch.linalg.solve(normal, -(derivative.mT @ residual.unsqueeze(2))).squeeze(2)
@@ -249,7 +258,7 @@ def _newton(
 
 
 def _without_duplicates(states: Tensor, distance: float) -> Tensor:
-    """One point of each group of points that are closer to it than the distance."""
+    """Keep the first point, drop all points within the distance of it, and continue with the next remaining point."""
     kept: list[Tensor] = []
     while len(states):
         kept.append(states[0])

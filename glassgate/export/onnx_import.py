@@ -14,7 +14,7 @@ from glassgate.layers.drop_in import GRU, LSTM, RNN
 from glassgate.layers.stack import Recurrent
 
 _GATES = {"RNN": ("h",), "GRU": ("z", "r", "n"), "LSTM": ("i", "o", "f", "g")}
-"""The gates of the operators in their order, by our names."""
+"""The gates of each ONNX operator, in the order of its weights, by the names that gates have here."""
 _DEFAULT_ACTIVATIONS = {"RNN": ("Tanh",), "GRU": ("Sigmoid", "Tanh"), "LSTM": ("Sigmoid", "Tanh", "Tanh")}
 _ACTIVATIONS = {name: name.lower() for name in ("Sigmoid", "Tanh", "Relu", "Softsign", "Softplus")}
 
@@ -22,8 +22,9 @@ _ACTIVATIONS = {name: name.lower() for name in ("Sigmoid", "Tanh", "Relu", "Soft
 def from_onnx(path: str | os.PathLike[str]) -> dict[str, Recurrent]:
     """Reads the RNN, GRU and LSTM nodes of an ONNX model as layers, for example to inspect a trained model.
 
-    A forward and a reverse node with the same input become one layer with two directions. A single reverse node becomes
-    a layer that takes its input in reverse order.
+    A forward and a reverse node become one layer with two directions if they have the same input and differ only in
+    their weights and sizes. A single reverse node becomes a layer that takes its input in reverse order. Initial states
+    and lengths of a node are not part of a layer: pass them to its calls.
 
     Args:
         path: the path of the model.
@@ -69,60 +70,75 @@ class _Node:
         attributes = {name: attribute.value for name, attribute in node.attributes.items()}
         self.direction = attributes.get("direction", "forward")
         self.batch_first = bool(attributes.get("layout", 0))
-        self.attributes = attributes
+        self._attributes = attributes
         self.weights = [self._constant(node, 1, "W"), self._constant(node, 2, "R")]
         self.bias = self._constant(node, 3, "B", required=False)
         self.peepholes = self._constant(node, 7, "P", required=False) if self.kind == "LSTM" else None
         self.cell = self._cell()
 
-    def _constant(self, node: Any, index: int, letter: str, required: bool = True) -> np.ndarray | None:
+    def _constant(self, node: Any, index: int, input_name: str, required: bool = True) -> np.ndarray | None:
         value = node.inputs[index] if len(node.inputs) > index else None
         if value is None and not required:
             return None
         if value is None or value.const_value is None:
-            raise ExportError(
-                f"from_onnx: node {self.name} ({self.kind}) must have fixed weights, but its input {letter} is computed"
-            )
+            raise ExportError(f"from_onnx: {self} must have fixed weights, but its input {input_name} is computed")
         array: np.ndarray = np.array(value.const_value.numpy())
         return array
 
     def _cell(self) -> Cell:
-        attributes, kind = self.attributes, self.kind
+        attributes, kind = self._attributes, self.kind
         if "clip" in attributes:
-            raise ExportError(f"from_onnx: node {self.name} ({kind}) has clip={attributes['clip']}, which no cell has")
-        count = len(_DEFAULT_ACTIVATIONS[kind])
-        names = tuple(attributes.get("activations") or _DEFAULT_ACTIVATIONS[kind])
-        if names[:count] * (len(names) // count) != names or not set(names) <= _ACTIVATIONS.keys():
+            raise ExportError(f"from_onnx: {self} has clip={attributes['clip']}, which no cell has")
+        default = _DEFAULT_ACTIVATIONS[kind]
+        names = tuple(attributes.get("activations") or default)
+        of_one_direction = names[: len(default)]
+        if not set(names) <= _ACTIVATIONS.keys():
             known = ", ".join(_ACTIVATIONS)
-            raise ExportError(f"from_onnx: node {self.name} ({kind}) has activations {names}; supported are {known}")
-        default = names[:count] == _DEFAULT_ACTIVATIONS[kind]
-        activations = [_ACTIVATIONS[name] for name in names[:count]]
-        before = not attributes.get("linear_before_reset", 0)
-        special = (kind == "GRU" and before) or self.peepholes is not None or attributes.get("input_forget")
+            raise ExportError(f"from_onnx: {self} has activations {names}; supported are {known}")
+        if names not in (of_one_direction, of_one_direction * 2):
+            raise ExportError(
+                f"from_onnx: {self} has activations {names}; expected {len(default)}, the same in both directions"
+            )
+        activations = [_ACTIVATIONS[name] for name in of_one_direction]
+        resets_before_product = kind == "GRU" and not attributes.get("linear_before_reset", 0)
+        couples_gates = bool(attributes.get("input_forget"))
         if kind == "RNN" and activations[0] in ("tanh", "relu"):
             return cells.RNN(activations[0])
-        if not default and (special or kind == "RNN"):
-            raise ExportError(f"from_onnx: node {self.name} ({kind}) has activations {names}, which this cell lacks")
-        if kind == "GRU":
-            if default:
-                return cells.GRUv1() if before else cells.GRU()
+        if of_one_direction == default:
+            if kind == "GRU":
+                return cells.GRUv1() if resets_before_product else cells.GRU()
+            if couples_gates and self.peepholes is not None and self.peepholes.any():
+                raise ExportError(f"from_onnx: {self} has peepholes and coupled gates, which no cell has")
+            if couples_gates:
+                return cells.CIFG()
+            return cells.LSTM() if self.peepholes is None else cells.PeepholeLSTM()
+        if kind == "GRU" and not resets_before_product:
             return cells.ActivatedGRU(*activations)
-        if attributes.get("input_forget"):
-            if self.peepholes is not None and self.peepholes.any():
-                raise ExportError(f"from_onnx: node {self.name} has peepholes and coupled gates, which no cell has")
-            return cells.CIFG()
-        if self.peepholes is not None:
-            return cells.PeepholeLSTM()
-        return cells.LSTM() if default else cells.ActivatedLSTM(*activations)
+        if kind == "LSTM" and self.peepholes is None and not couples_gates:
+            return cells.ActivatedLSTM(*activations)
+        raise ExportError(f"from_onnx: {self} has activations {names}, which no cell with its other attributes has")
+
+    def __str__(self) -> str:
+        return f"node {self.name} ({self.kind})"
+
+    def joins(self, other: "_Node") -> bool:
+        """Whether this node and another one are the two directions of one layer."""
+        return (
+            {self.direction, other.direction} == {"forward", "reverse"}
+            and self.x is other.x
+            and repr(self.cell) == repr(other.cell)
+            and (self.bias is None) == (other.bias is None)
+            and self.batch_first == other.batch_first
+        )
 
     @property
-    def directions(self) -> Iterator[dict[str, torch.Tensor]]:
+    def parameters(self) -> Iterator[dict[str, torch.Tensor]]:
         """The parameters of each direction, by the names of `Cell.shapes`."""
         onnx_gates = _GATES[self.kind]
 
         def by_gate(rows: np.ndarray) -> np.ndarray:
             blocks = dict(zip(onnx_gates, np.split(rows, len(onnx_gates)), strict=True))
-            if isinstance(self.cell, cells.CIFG):  # runtimes compute the forget gate from the input gate
+            if isinstance(self.cell, cells.CIFG):  # ONNX couples f = 1 - sigmoid(i), which is sigmoid(-i)
                 blocks["f"] = -blocks["i"]
             return np.concatenate([blocks[gate] for gate in self.cell.gates])
 
@@ -141,27 +157,23 @@ class _Node:
 
 
 def _layers(nodes: list[_Node]) -> Iterator[tuple[str, Recurrent]]:
-    """The layer of each node. A reverse node is part of the layer of its forward node."""
-    taken: set[int] = set()
-    for node in nodes:
-        if id(node) in taken:
-            continue
-        both = [node]
-        if node.direction == "forward":
-            alike = (
-                other
-                for other in nodes
-                if other.direction == "reverse" and other.x is node.x and type(other.cell) is type(node.cell)
-            )
-            both += [other for other in alike if id(other) not in taken][:1]
-        taken |= {id(each) for each in both}
-        yield node.name, _layer(both)
+    """The layer of each node or pair of nodes, by the name of the (first) node."""
+    remaining = [*nodes]
+    while remaining:
+        node = remaining.pop(0)
+        other = next((other for other in remaining if node.joins(other)), None)
+        if other is None:
+            yield node.name, _layer([node])
+        else:
+            remaining.remove(other)
+            yield node.name, _layer([node, other] if node.direction == "forward" else [other, node])
 
 
 @torch.no_grad()
 def _layer(nodes: list[_Node]) -> Recurrent:
+    """The layer of a node, or of a forward and a reverse node."""
     node = nodes[0]
-    directions = [direction for each in nodes for direction in each.directions]
+    directions = [parameters for each in nodes for parameters in each.parameters]
     sizes = [direction["weight_ih"].shape[0] // len(node.cell.gates) for direction in directions]
     width = directions[0]["weight_ih"].shape[1]
     options: dict[str, Any] = {

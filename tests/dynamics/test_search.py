@@ -64,9 +64,7 @@ def test_faults_are_named(tmp_path: Path) -> None:
         gg.dynamics.search(index, NAME, torch.zeros(2, 6), [6])
     with pytest.raises(IndexError, match="sequence must be below 1, got 1"):
         index.values(NAME, 1)
-    with pytest.raises(
-        ValueError, match="Index: expected some steps and a text for each or for none, got 8 steps and 7 texts"
-    ):
+    with pytest.raises(ValueError, match="as many texts as steps or no texts, got 8 steps and 7 texts"):
         gg.dynamics.Index.of([{NAME: torch.zeros(8, 2)}], [["a"] * 7])
     (tmp_path / "other.safetensors").write_bytes(b"nothing")
     with pytest.raises(ValueError, match=r"other.safetensors: expected an index of states, got a damaged or another"):

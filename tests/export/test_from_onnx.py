@@ -55,6 +55,33 @@ def test_activations_and_batch_first(tmp_path: Path) -> None:
     assert layer.batch_first
 
 
+@pytest.mark.parametrize("difference", ["none", "order", "activations", "bias", "layout"])
+def test_nodes_with_the_same_input_join_if_only_their_weights_differ(difference: str, tmp_path: Path) -> None:
+    """Other nodes stay separate layers: one cell and one set of options must describe both directions of a layer."""
+    nodes, arrays = [], {}
+    for name, direction, value in (("ahead", "forward", 0.5), ("back", "reverse", 0.25)):
+        arrays |= {f"{name}.W": np.full((1, 2, 3), value), f"{name}.R": np.full((1, 2, 2), value)}
+        names, options = ["x", f"{name}.W", f"{name}.R"], {}
+        if difference == "bias" and name == "back":
+            arrays["B"] = np.ones((1, 4))
+            names.append("B")
+        if difference in ("activations", "layout") and name == "back":
+            options = {"activations": ["Relu"]} if difference == "activations" else {"layout": 1}
+        nodes.append(helper.make_node("RNN", names, [name], name=name, direction=direction, hidden_size=2, **options))
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["L", "N", 3])
+    outputs = [helper.make_tensor_value_info(node.name, TensorProto.FLOAT, None) for node in nodes]
+    numbers = [numpy_helper.from_array(value.astype(np.float32), name) for name, value in arrays.items()]
+    graph = helper.make_graph(nodes[::-1] if difference == "order" else nodes, "graph", [x], outputs, numbers)
+    onnx.save(helper.make_model(graph), tmp_path / "m.onnx")
+    layers = gg.from_onnx(tmp_path / "m.onnx")
+    if difference in ("none", "order"):
+        (layer,) = layers.values()
+        assert layer.weight_ih_l0[0, 0].item() == 0.5
+        assert layer.weight_ih_l0_reverse[0, 0].item() == 0.25
+    else:
+        assert [*layers] == ["ahead", "back"]
+
+
 def test_errors(tmp_path: Path) -> None:
     path = tmp_path / "m.onnx"
     with pytest.raises(ExportError, match=r"from_onnx: cannot read .*: No such file"):
@@ -70,7 +97,9 @@ def test_errors(tmp_path: Path) -> None:
         gg.from_onnx(write(path, "RNN", activations=["Affine"]))
     with pytest.raises(ExportError, match="must have fixed weights, but its input W is computed"):
         gg.from_onnx(write(path, fixed=False))
-    with pytest.raises(ExportError, match="node node has peepholes and coupled gates, which no cell has"):
+    with pytest.raises(ExportError, match=r"node node \(LSTM\) has peepholes and coupled gates, which no cell has"):
         gg.from_onnx(write(path, peepholes=True, hidden_size=2, input_forget=1))
-    with pytest.raises(ExportError, match="which this cell lacks"):
+    with pytest.raises(ExportError, match=r"\('Tanh', 'Relu'\); expected 1, the same in both directions"):
+        gg.from_onnx(write(path, "RNN", activations=["Tanh", "Relu"]))
+    with pytest.raises(ExportError, match="which no cell with its other attributes has"):
         gg.from_onnx(write(path, "GRU", activations=["Relu", "Tanh"]))
