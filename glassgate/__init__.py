@@ -1,4 +1,4 @@
-"""Glassgate: recurrent networks for PyTorch that you can see through, at the speed of a black box."""
+"""Glassgate: recurrent layers for PyTorch with readable gates and states, at the speed of fused kernels."""
 
 import sys
 from collections.abc import Sequence
@@ -58,7 +58,8 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-# The module of each public name. A module is imported on first use, so the command line starts without torch.
+# The module that holds each public name; "glassgate" holds the submodules. A module is imported when its name is first
+# used, so the command line starts without torch.
 _MODULES = {
     "GRU": "glassgate.layers.drop_in",
     "LSTM": "glassgate.layers.drop_in",
@@ -123,6 +124,7 @@ if not TYPE_CHECKING:
 
 
 def _html(drawable: object) -> str:
+    """The picture of a cell or layer for notebooks."""
     html: str = import_module("glassgate.glass.diagrams.notebook").html(drawable)
     return html
 
@@ -151,7 +153,8 @@ class _ImportHook(MetaPathFinder):
         return spec
 
 
-# `import glassgate` registers its operators, so that exported programs load and torch's ONNX exporter translates them.
+# When torch is imported, this registers the operators, so that exported programs load. When torch's ONNX exporter is
+# imported, it registers their translation to ONNX.
 for _trigger, _follower in (
     ("torch", "glassgate.engines.torch_op.schema"),
     ("torch.onnx._internal.exporter._torchlib.ops", "glassgate.export.torch_onnx"),

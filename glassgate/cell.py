@@ -58,7 +58,9 @@ class RecurrentTerm:
 
 
 class PreActivations:
-    """The pre-activations that a step reads. For a gate `i` and the rows of the weights of that gate:
+    """The pre-activations that a step reads: the sum of an input half `a.ih` and a recurrent half `a.hh`.
+
+    If W and b are the rows of a gate `i` in the weights and biases, then
 
     a.ih.i = W_ih x + b_ih,  a.hh.i = W_hh h + b_hh,  a.i = a.ih.i + a.hh.i,  a.hh(u).i = W_hh u + b_hh.
 
@@ -85,8 +87,8 @@ class PreActivations:
             raise AttributeError(gate)
         if gate == "hh":
             raise NoSuchName("'hh' is not defined here: with recurrent = False nothing is multiplied by the state")
-        half = getattr(self.ih, gate)
-        return half + getattr(self.hh, gate) if "hh" in self.__dict__ else half
+        input_half = getattr(self.ih, gate)
+        return input_half + getattr(self.hh, gate) if "hh" in self.__dict__ else input_half
 
 
 @contextmanager
@@ -137,15 +139,16 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Noise:
-    """Random factors that a step reads as `a.noise.name`.
+    """Random numbers that a step reads as `a.noise.name`.
 
     Attributes:
         rate: the probability that a unit is selected.
-        keeps: if true, a selected unit has the factor 1 and others 0, for zoneout. If false, a selected unit has the
-            factor 0 and others 1 / (1 - rate), for dropout.
-        per_step: whether factors are drawn again at each step. If false, there is one draw per sequence.
-        state: the factors have the width of this state; None for the hidden size.
-        deviation: if given, the noise has a normal distribution with this standard deviation, and no factors are drawn.
+        keeps: if true, the number is 1 for a selected unit and 0 for others, as in zoneout. If false, it is 0 for a
+            selected unit and 1 / (1 - rate) for others, as in dropout.
+        per_step: whether numbers are drawn again at each step. If false, there is one draw per sequence.
+        state: the numbers have the width of this state; None for the hidden size.
+        deviation: if given, the numbers have a normal distribution with mean 0 and this standard deviation; `rate` and
+            `keeps` are not used.
     """
 
     rate: float = 0.0
@@ -175,7 +178,7 @@ class Cell(Shown):
         state: names of the states; the first is the output.
         parameters: the cell's extra parameters by name.
         recurrent: whether the cell has `weight_hh` (and `bias_hh`).
-        noise: the random factors by name, drawn in training. In eval mode each has its mean. Layers add the factors
+        noise: the random numbers by name, drawn in training. In eval mode each has its mean. Layers add the numbers
             of their regularisers.
         heads: the number of diagonal blocks of `weight_hh`; 1 is a full matrix.
 
@@ -228,11 +231,11 @@ class Cell(Shown):
         return h
 
     def values_by_name(self, variables: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The values to report, by name, when a method of the cell returns with these local variables."""
+        """The values that `trace_locals` reports, by name, when a method of the cell returns with these variables."""
         return variables
 
     def projected(self) -> "Cell":
-        """The cell for a layer with a projection. A cell whose step needs h unprojected returns another cell."""
+        """The cell for a layer with a projection. A cell whose step reads the unprojected h returns another cell."""
         return self
 
     def new_state(
@@ -304,12 +307,14 @@ def check_cell(operation: str, cell: object, widths: Iterable[int] = ()) -> None
     if not isinstance(cell, Cell):
         raise TypeError(f"{operation}: cell must be an instance of glassgate.Cell, got {cell!r}")
     if not cell.gates:
-        raise ValueError(f"cell {type(cell).__name__}: gates must name at least one, got ()")
+        raise ValueError(f"cell {type(cell).__name__}: gates must name at least one gate, got ()")
     _check_parameters(cell)
     _check_step(cell)
     reserved = {"weight_ih", "weight_hh", "bias_ih", "bias_hh", "weight_hr", *(f"{state}_0" for state in cell.state)}
     if taken := sorted(reserved & set(cell.parameters)):
-        raise ValueError(f"cell {type(cell).__name__}: parameters must have other names than {taken}, the layer's own")
+        raise ValueError(
+            f"cell {type(cell).__name__}: parameters must have other names than {taken}, which the layer itself uses"
+        )
     for width in widths:
         if width % cell.heads:
             raise ValueError(f"{operation}: sizes must be multiples of the cell's {cell.heads} heads, got {width}")
@@ -328,7 +333,7 @@ def _check_parameters(cell: Cell) -> None:
         if any(each.requires_grad for each in learned):
             warnings.warn(
                 f"cell {name}: the layer does not train or move the parameters in attribute {attribute!r}; declare "
-                "them in `parameters`, one number per unit, or use rows of the gates' matrices",
+                "vectors in `parameters`, and replace a matrix by an additional gate",
                 stacklevel=4,
             )
 

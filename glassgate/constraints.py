@@ -21,8 +21,8 @@ class Constraint(nn.Module):
     A subclass computes the constrained matrix in `forward`. It may read the shape and the initial weights in `prepare`.
 
     Attributes:
-        elementwise: whether the constraint still holds after a later elementwise constraint, or if the whole matrix is
-            scaled.
+        elementwise: whether the constraint still holds when later constraints change single weights (absolute value,
+            sign, zero) or scale the matrix of a gate. A constraint for which this is false must be the first.
     """
 
     elementwise = True
@@ -216,7 +216,9 @@ class Orthogonal(Constraint):
 
 
 class SpectralRadius(Constraint):
-    """The largest magnitude of an eigenvalue of each gate's matrix is at most a limit; larger ones are scaled down.
+    """The largest magnitude of an eigenvalue of each gate's matrix is at most a limit.
+
+    A matrix with a larger eigenvalue is scaled down.
 
     Args:
         limit: the largest magnitude, above 0.
@@ -251,8 +253,8 @@ def constrain(layer: Recurrent, *constraints: Constraint, weight: str = "weight_
     `SpectralRadius` may follow it. `SpectralRadius` must be the last.
 
     Args:
-        layer: its parameters of that name become parametrized, in place. Create the optimiser afterwards, because the
-            unconstrained parameters are new. The `state_dict` calls them `parametrizations.weight_hh_l0.original`.
+        layer: the matrices given by `weight` become parametrized, in place. Create the optimiser afterwards, because
+            the unconstrained parameters are new. The `state_dict` calls them `parametrizations.weight_hh_l0.original`.
         constraints: objects of `gg.constraints`.
         weight: "weight_hh", "weight_ih" or "weight_hr" in all layers and directions, or a full name like
             "weight_hh_l1_reverse".

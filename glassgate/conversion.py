@@ -19,18 +19,20 @@ NAMESAKES: dict[type[nn.Module], type[nn.Module]] = {
     nn.GRUCell: GRUCell,
     nn.LSTMCell: LSTMCell,
 }
+"""The class of this library for each recurrent class of torch."""
 _TO_TORCH = {ours: theirs for theirs, ours in NAMESAKES.items()}
 _NOT_COPIED = ("_compiled_call_impl",)
 """Attributes that belong to the old layer and are not copied to the new one."""
 _COMMON = ("num_layers", "bias", "batch_first", "dropout", "bidirectional", "proj_size")
+"""The options that the layers of both libraries have, except those of the constructor's first two arguments."""
 
 
 def convert(model: nn.Module, *, verbose: bool = False) -> nn.Module:
     """Replaces every `torch.nn` RNN, GRU, LSTM and their cells in a model by glassgate's, in place.
 
     The parameters are the same objects, so optimizers stay valid. Hooks, buffers, submodules and attributes that were
-    attached to a layer move to the new one. Subclasses and parametrized layers are not replaced. Neither is a layer
-    with an attached attribute whose name the new layer uses itself.
+    attached to a layer move to the new one. Subclasses and parametrized layers are not replaced. A layer is not
+    replaced either if an attribute was attached to it under a name that the new layer itself uses.
 
     Args:
         model: any module. If it is itself such a layer, the new layer is returned.
@@ -157,11 +159,11 @@ def _reason(part: nn.Module) -> str:
     if isinstance(part, Recurrent | RecurrentCell):
         return "already a layer of glassgate"
     if _is_quantised(part):
-        return "a quantised module; convert the model without it, and see gg.freeze for int8"
+        return "a quantised module; convert the model before it is quantised, and see gg.freeze for int8"
     if is_parametrized(part):
         return "its weights are parametrized; see torch.nn.utils.parametrize.remove_parametrizations"
     if type(part) in NAMESAKES:
-        return "an attribute of this object has a name that the new layer uses itself"
+        return "an attribute of this object has a name that the new layer itself uses"
     base = next(kind for kind in type(part).__mro__ if kind in NAMESAKES)
     return f"a subclass of torch.nn.{base.__name__}, whose own code the new layer would not run"
 

@@ -88,14 +88,14 @@ def lstm(
 
     Args:
         input: (L, N, H_in), (N, L, H_in) if batch_first, (L, H_in) unbatched, or a PackedSequence.
-        hx: (h_0, c_0), (N, H_out) and (N, H_cell). The default is zero. The states may have a leading axis of size 1,
-            (1, N, H), as in `torch.nn`. Then the final states have it too.
+        hx: (h_0, c_0) with the shapes (N, H_out) and (N, H_cell). The default is zero. The states may have a leading
+            axis of size 1, (1, N, H), as in `torch.nn`. Then the final states have it too.
         weight_ih: (gates * H_cell, H_in), one block of rows per gate in torch's order.
         weight_hh: (gates * H_cell, H_out).
         bias_ih, bias_hh: (gates * H_cell).
         weight_hr: (H_out, H_cell).
         lengths: (N,) integers from 0 to L.
-        resets: (L, N) mask: the state of the row is set to its initial state before that step.
+        resets: (L, N) mask, true where the states of a sequence are set to its initial states before the step.
 
     Returns:
         output (L, N, H_out) in the layout of the input, and the final states in the layout of hx.

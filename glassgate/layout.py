@@ -15,7 +15,8 @@ from glassgate.shapes import ShapeError, check_like, check_shape
 class Layout(NamedTuple):
     """How a user's batch maps to the flat rows of `Steps`.
 
-    A rank is the position of a sequence in `Steps`; a row is its position in the user's batch.
+    The rank of a sequence is its position among the sequences in `Steps`, where the longest one is first. The row of a
+    sequence is its position in the user's batch. A flat row is one step of one sequence: a row of `Steps.data`.
     """
 
     operation: str
@@ -27,7 +28,7 @@ class Layout(NamedTuple):
     order: Tensor | None = None
     """(N,): the row at each rank; None if ranks equal rows."""
     places: Tensor | None = None
-    """(L * N,): the time-major padded position of each flat row; None if they are equal."""
+    """(L * N,): the index of each flat row in the padded, time-major batch; None if its index is the same there."""
 
     def flatten(self, input: Tensor) -> Tensor:
         """The user's (L, N, *) as flat rows (S, *)."""
@@ -115,7 +116,8 @@ def _packed(operation: str, input: PackedSequence, lengths: object) -> tuple[Lay
     alive, S = sizes.numpy(), input.data.shape[0]
     if alive.sum() != S or (alive[1:] > alive[:-1]).any() or (alive < 1).any():
         raise ShapeError(
-            f"{operation}: batch_sizes of a PackedSequence must never increase and add up to its {S} rows, "
+            f"{operation}: batch_sizes of a PackedSequence must add up to its {S} rows, be at least 1 and "
+            "never increase, "
             f"got {sizes.tolist()}"
         )
     return layout._replace(order=None) if rows == 1 else layout, sizes
@@ -142,7 +144,7 @@ def _padded(
         raise TypeError(f"{operation}: lengths must be integers, got {lengths.dtype}")
     check_shape(operation, "lengths", lengths.view(-1) if unbatched and lengths.dim() == 0 else lengths, "(N,)", (N,))
     if lengths.is_meta:
-        raise ShapeError(f"{operation}: lengths must be numbers on some device, got a tensor on meta, which holds none")
+        raise ShapeError(f"{operation}: lengths must be on a device that stores numbers, got a tensor on meta")
     lengths = lengths.view(-1).to("cpu", torch.int64)
     if torch.onnx.is_in_onnx_export():
         pass  # ONNX has no assertions

@@ -237,7 +237,7 @@ class TestOwn:
         assert torch.equal(layer(x)[0], plain(x)[0])
 
     def test_a_cell_without_gates(self):
-        with pytest.raises(ValueError, match=r"cell None_: gates must name at least one, got \(\)"):
+        with pytest.raises(ValueError, match=r"cell None_: gates must name at least one gate, got \(\)"):
             gg.Recurrent(type("None_", (gg.Cell,), {"step": lambda self, a, s: s.h})(), 2, 4)
 
 

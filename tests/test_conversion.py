@@ -218,8 +218,9 @@ def test_verbose_lists_what_changed_and_what_was_kept_with_the_reason(capsys):
     assert capsys.readouterr().out.splitlines() == [
         "a: torch.nn.LSTM(3, 4, num_layers=2) replaced",
         "own: Own(3, 4) kept: a subclass of torch.nn.LSTM, whose own code the new layer would not run",
-        "taken: torch.nn.GRU(3, 4) kept: an attribute of this object has a name that the new layer uses itself",
-        "quantised: LSTM(3, 4) kept: a quantised module; convert the model without it, and see gg.freeze for int8",
+        "taken: torch.nn.GRU(3, 4) kept: an attribute of this object has a name that the new layer itself uses",
+        "quantised: LSTM(3, 4) kept: a quantised module; convert the model before it is quantised, and see gg.freeze "
+        "for int8",
         "bound: ParametrizedLSTM(3, 4) kept: its weights are parametrized; see "
         "torch.nn.utils.parametrize.remove_parametrizations",
         "ours: GRUCell(3, 4) kept: already a layer of glassgate",

@@ -115,5 +115,5 @@ def test_lengths_are_numbers_wherever_tensors_are_made():
         with torch.device("meta"):
             output, _ = layer(x, lengths=[2, 5])
     torch.testing.assert_close(output, expected)
-    with pytest.raises(gg.ShapeError, match="lengths must be numbers on some device, got a tensor on meta"):
+    with pytest.raises(gg.ShapeError, match="lengths must be on a device that stores numbers, got a tensor on meta"):
         layer(x, lengths=torch.ones(2, dtype=torch.int64, device="meta"))

@@ -25,7 +25,7 @@ class GRU(Cell):
 
 
 class GRUP(Cell):
-    """A GRU with a projection, like LSTMP: the units m are a second state, and h = W_hr m is the output.
+    """A GRU with a projection, like LSTMP: the unprojected units m are a second state, and h = W_hr m is the output.
 
     r = sigmoid(...),  z = sigmoid(...),  n = tanh(W_in x + b_in + r (W_hn h + b_hn)),  m = (1 - z) n + z m
     """
@@ -37,7 +37,7 @@ class GRUP(Cell):
         r, z = sigmoid(a.r), sigmoid(a.z)
         n = tanh(a.ih.n + r * a.hh.n)
         m = (1 - z) * a.update(n) + z * s.m
-        return m, m
+        return m, m  # the layer projects the first one to h
 
 
 class GRUv1(Cell):
@@ -55,7 +55,7 @@ class GRUv1(Cell):
         return (1 - z) * a.update(n) + z * s.h
 
     def projected(self):
-        raise ValueError("GRUv1: the reset gate acts on the units of h, so h cannot be projected; see cells.GRU")
+        raise ValueError("GRUv1: the reset gate acts on the units of h, so h cannot be projected; use cells.GRU")
 
 
 class MGU(Cell):

@@ -12,20 +12,22 @@ def normalised(eps, *values):
     def mean(values):
         return sum(values).mean(-1, keepdim=True) / len(values)
 
-    # Subtracting the rounded mean first keeps digits of the variance when the mean is large. The result does not depend
-    # on the subtracted number, so it needs no gradient.
+    # The mean is subtracted before the variance is computed: if it is large, E[v^2] - E[v]^2 loses digits. Because of
+    # rounding, the remaining mean is not exactly zero. The result does not depend on `shift`, so it needs no gradient.
     shift = mean(values).detach()
     centred = [v - shift for v in values]
-    rest, square = mean(centred), mean([v * v for v in centred])
-    scale = torch.rsqrt(torch.clamp(square - rest * rest, min=0.0) + eps)
-    return [(v - rest) * scale for v in centred]
+    remaining_mean, mean_square = mean(centred), mean([v * v for v in centred])
+    scale = torch.rsqrt(torch.clamp(mean_square - remaining_mean * remaining_mean, min=0.0) + eps)
+    return [(v - remaining_mean) * scale for v in centred]
 
 
 class LayerNormLSTM(Cell):
     """Ba, Kiros and Hinton 2016, arXiv:1607.06450, equations 20 to 22: normalises the terms of x and of h, and c.
 
-    i, f, o = sigmoid(...),  g = tanh(...) of LN(W_ih x + b_ih) + LN(W_hh h + b_hh), each LN over all gates,
-    c = f c + i g,  h = o tanh(LN(c)). `bias=False` gives the equations of the paper, whose b is the shift of LN.
+    a = LN(W_ih x + b_ih) + LN(W_hh h + b_hh), where each LN normalises all gates together,
+    i, f, o = sigmoid(a),  g = tanh(a),  c = f c + i g,  h = o tanh(LN(c))
+
+    Each LN has a gain and a shift. With `bias=False` the shifts take the place of the bias b of the paper.
 
     Args:
         eps: added to the variance.
@@ -60,8 +62,10 @@ class LayerNormLSTM(Cell):
 class LayerNormGRU(Cell):
     """Ba, Kiros and Hinton 2016, arXiv:1607.06450, supplement: normalises the terms of x and of h.
 
-    r, z = sigmoid(LN(...) + LN(...)), each LN over both gates,
-    n = tanh(LN(W_in x + b_in) + r LN(W_hn h + b_hn)),  h = (1 - z) n + z h, z as in `torch.nn.GRU`
+    r, z = sigmoid(LN(W_ih x + b_ih) + LN(W_hh h + b_hh)), where each LN normalises both gates together,
+    n = tanh(LN(W_in x + b_in) + r LN(W_hn h + b_hn)),  h = (1 - z) n + z h
+
+    As in `torch.nn.GRU`, z is the weight of the old state.
 
     Args:
         eps: added to the variance.

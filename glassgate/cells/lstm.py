@@ -27,8 +27,8 @@ class LSTM(Cell):
 class PeepholeLSTM(Cell):
     """Gers, Schraudolph and Schmidhuber 2002: the gates read the cell state, unit by unit.
 
-    i = sigmoid(... + peep_i c'),  f = sigmoid(... + peep_f c'),  o = sigmoid(... + peep_o c), where c' is the cell
-    state before the step and c the one after it; c and h as in the LSTM
+    i = sigmoid(... + peep_i c_prev),  f = sigmoid(... + peep_f c_prev),  g = tanh(...),  c = f c_prev + i g,
+    o = sigmoid(... + peep_o c),  h = o tanh(c)
     """
 
     gates = ("i", "f", "g", "o")

@@ -79,9 +79,9 @@ class Edit:
         L, _, H = factor.shape
         steps = positions(f"edit: steps of {name!r}", self.steps, L)
         indices = torch.tensor(positions(f"edit: units of {name!r}", self.units, H), dtype=torch.long)
-        on_cpu = torch.zeros(L, 1, H, dtype=torch.bool)
-        on_cpu[torch.tensor(steps, dtype=torch.long)[:, None], 0, indices] = True
-        selected, units = (on_device(v, factor.device) for v in (on_cpu, indices))
+        mask = torch.zeros(L, 1, H, dtype=torch.bool)
+        mask[torch.tensor(steps, dtype=torch.long)[:, None], 0, indices] = True
+        selected, units = (on_device(v, factor.device) for v in (mask, indices))
         if self.kind == "replace":
             return factor, torch.where(selected, self._values(name, factor, steps, rows), put)
         value = factor.new_zeros(H)
@@ -118,7 +118,7 @@ def positions(what: str, where: Positions, count: int) -> list[int]:
         if not isinstance(v, int) or isinstance(v, bool):
             raise TypeError(f"{what} must be whole numbers, a slice or a mask, got {v!r}")
         if not -count <= v < count:
-            raise IndexError(f"{what} must be below {count}, got {v}")
+            raise IndexError(f"{what} must be at least {-count} and below {count}, got {v}")
     return [v % count for v in values]
 
 

@@ -26,7 +26,7 @@ from glassgate.shapes import check_like, check_parameters, check_shape
 if TYPE_CHECKING:
     from glassgate.layers.stack import Recurrent
 
-STRUCTURE = (*OPTIONS[:1], *OPTIONS[2:], "num_directions", "output_size")
+STRUCTURE = (*(option for option in OPTIONS if option != "hidden_size"), "num_directions", "output_size")
 """Attributes of `Recurrent` that a frozen layer has too, in addition to `hidden_size`."""
 _MAX_SIGNATURES = 256
 """The maximum number of call signatures that a layer prepares."""
@@ -347,7 +347,7 @@ def freeze_layer(
     """
     if layer._edits is not None:
         raise ValueError(
-            f"{layer._name}: streams and sessions have no edits; leave the `with gg.edit(...)` block first"
+            f"{layer._name}: streams and sessions do not support edits; leave the `with gg.edit(...)` block first"
         )
     originals = layer.checked_weights()
     layer_dtype = originals[0]["weight_ih"].dtype

@@ -94,6 +94,12 @@ def regularised(
 ) -> Cell:
     """Return the cell that a layer uses in training. It is `cell` itself if all rates are zero.
 
+    Args:
+        name: the name of the layer, for error messages.
+        cell: the cell without noise.
+        zoneout: one rate for all states, or the rate of each state, in order or by name.
+        recurrent_dropout, on: as in `Noisy`.
+
     Raises:
         ValueError: a rate outside [0, 1], a state that the cell lacks, or dropout on the state of a
             cell without recurrent weights.
@@ -143,9 +149,9 @@ def draw(cell: Cell, steps: Steps, initial: tuple[Tensor, ...], hidden_size: int
     return factors
 
 
-def variational(steps: Steps, data: Tensor, rows: int, rate: float) -> Tensor:
+def variational(steps: Steps, data: Tensor, sequences: int, rate: float) -> Tensor:
     """Apply dropout to flat rows (S, H), with one mask for all steps of a sequence (Gal and Ghahramani 2016)."""
-    factors = _dropout_factors(data, rows, data.shape[1], rate)
+    factors = _dropout_factors(data, sequences, data.shape[1], rate)
     if steps.batch_sizes is None:
         return (data.view(-1, *factors.shape) * factors).view(data.shape)
     sizes = steps.batch_sizes

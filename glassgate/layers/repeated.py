@@ -1,7 +1,7 @@
-"""Prepared calls: a layer caches the executable for each call signature.
+"""Prepared calls: a layer caches one for each call signature.
 
-The first call with a signature takes the general path. The second call prepares the executable. Later calls look up the
-executable and run it.
+The first call with a signature takes the general path. The second call prepares the passes of the layer and runs them.
+Later calls look up the prepared call and run it.
 """
 
 from collections.abc import Callable, Sequence
@@ -289,7 +289,7 @@ def _kernels_can_read(arguments: _Arguments, dtype: torch.dtype) -> bool:
 
 
 def _layer_calls(layer: "Recurrent") -> _LayerCalls | None:
-    """The parameters of a layer without prepared calls. None if they are not plain CPU tensors of one dtype."""
+    """An empty cache for the parameters of a layer. None if they are not plain CPU tensors of one dtype."""
     names = tuple([name for part in layer._parts for name in part.names.values()])
     present = [weight for name in names if (weight := layer._parameters.get(name)) is not None]
     weights = tuple([weight for weight in present if type(weight) in PLAIN and weight.is_leaf])
@@ -359,7 +359,8 @@ def _needs_general_path(layer: "Recurrent", arguments: _Arguments, cell: Cell, d
     draws_masks = layer.training and (layer.weight_dropout or (layer.dropout and layer.num_layers > 1))
     stacked = len(layer._parts) > 1
     return bool(
-        # Kernels sort only tensors of the dtype that they compute in, and edits have one number per row.
+        # With different lengths, the kernels reorder the rows of input and states in their own dtype, and they cannot
+        # reorder the numbers per row of resets, noise and edits.
         (ragged and (arguments.mask or not computed or cell.noise or layer._edits is not None))
         or (shown and (ragged or not computed))
         or (cell.noise and casts)  # noise must be drawn in the dtype of the user's input

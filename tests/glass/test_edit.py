@@ -232,14 +232,18 @@ ERRORS = {
         r"edit: no gate or state 'layer0.forward.q'; there are layer0\.forward\.i, ",
     ),
     "layer0.forward.f": (1.0, TypeError, r"'layer0.forward.f' must be given gg\.hold, gg\.scale or gg\.replace, got 1"),
-    "layer0.forward.i": (gg.hold(1.0, units=[5]), IndexError, r"units of 'layer0.forward.i' must be below 5, got 5"),
+    "layer0.forward.i": (
+        gg.hold(1.0, units=[5]),
+        IndexError,
+        r"units of 'layer0.forward.i' must be at least -5 and below 5, got 5",
+    ),
     "layer0.forward.g": (gg.hold(torch.ones(3)), gg.ShapeError, r"a number or one for each of 5 units, got \(3,\)"),
     "layer0.forward.h": (gg.replace(torch.ones(6, 3, 4)), gg.ShapeError, r"must be \(L, N, 5\), got \(6, 3, 4\)"),
     "layer0.forward.c": (gg.hold(torch.ones((), requires_grad=True)), ValueError, "constants; pass them detached"),
     "layer0.forward.o": (gg.hold(1.0, units=[0.5]), TypeError, r"must be whole numbers, a slice or a mask, got 0\.5"),
 }
 LATE = [
-    (gg.hold(1.0, steps=6), IndexError, r"steps of 'layer0.forward.f' must be below 6, got 6"),
+    (gg.hold(1.0, steps=6), IndexError, r"steps of 'layer0.forward.f' must be at least -6 and below 6, got 6"),
     (gg.hold(1.0, steps=[True, False]), IndexError, "a mask must have 6 entries, got 2"),
     (gg.replace(torch.ones(6, 2, H)), gg.ShapeError, r"must be \(L, N, H\) = \(6, 3, 5\), got \(6, 2, 5\)"),
     (gg.replace(torch.ones(4, 3, H), steps=4), gg.ShapeError, r"must be \(L, N, H\) = \(6, 3, 5\), got \(4, 3, 5\)"),
@@ -260,7 +264,7 @@ def test_what_does_not_fit_is_refused_in_words():
     with pytest.raises(TypeError, match="replace: values must be a tensor"):
         gg.replace(1.0)
     with (
-        pytest.raises(ValueError, match="streams and sessions have no edits"),
+        pytest.raises(ValueError, match="streams and sessions do not support edits"),
         gg.edit(layer, {"layer0.forward.f": gg.hold(1.0)}),
     ):
         layer.stream()

@@ -306,13 +306,13 @@ OWN_CALLS = {
         LSTM,
         lambda f: f(PackedSequence(torch.zeros(3, 3), torch.tensor([1, 2]))),
         gg.ShapeError,
-        "LSTM: batch_sizes of a PackedSequence must never increase and add up to its 3 rows, got [1, 2]",
+        "LSTM: batch_sizes of a PackedSequence must add up to its 3 rows, be at least 1 and never increase, got [1, 2]",
     ),
     "missing rows": (
         LSTM,
         lambda f: f(PackedSequence(torch.zeros(3, 3), torch.tensor([2, 2]))),
         gg.ShapeError,
-        "LSTM: batch_sizes of a PackedSequence must never increase and add up to its 3 rows, got [2, 2]",
+        "LSTM: batch_sizes of a PackedSequence must add up to its 3 rows, be at least 1 and never increase, got [2, 2]",
     ),
     "packed vectors": (
         LSTM,

@@ -329,7 +329,7 @@ def test_errors():
     layer = gg.LSTM(3, 4)
     with (
         gg.edit(layer, {"layer0.forward.f": gg.hold(1.0)}),
-        pytest.raises(ValueError, match=r"streams and sessions have no edits; leave the `with gg.edit"),
+        pytest.raises(ValueError, match=r"streams and sessions do not support edits; leave the `with gg.edit"),
     ):
         gg.freeze(layer)
     session = gg.freeze(layer)
