@@ -43,7 +43,6 @@ NOT_MADE = {
         "expected a translation to learn from",
         ", row ",
         "expected CSV with a header, got what does not parse",
-        " has so many, got ",
     ],
     "an error of another library, or inside of another message": [
         ": ONNX Runtime returns ",

@@ -7,6 +7,7 @@ import pytest
 
 from glassgate.tasks.classification import Classification, ClassificationOptions
 from glassgate.tasks.data.batches import padding
+from glassgate.tasks.data.formats import detect_format
 from glassgate.tasks.data.tagged import read_columns, read_text
 from glassgate.tasks.data.texts import Text, hold_out
 from glassgate.tasks.fill_blanks import FillBlanks, FillBlanksOptions
@@ -25,8 +26,9 @@ ROOT = Path(_FOLDER or ".")
 def test_little_of_a_batch_is_padding(file: str) -> None:
     """By the default options, sentences are batched with their likes in length."""
     path = ROOT / file
-    words = read_columns(path) if path.is_file() else read_text(path / "seq.in", labelled=False)
-    batches = Tagging(TaggingOptions()).batching().training([len(each.units) for each in words], epoch=0)
+    _, layout = detect_format(path, label_suffix=".labels")
+    words = read_text(path / "seq.in", labelled=False) if layout is None else read_columns(path, layout)
+    batches = Tagging(TaggingOptions(batch_size=32)).batching().training([len(each.units) for each in words], epoch=0)
     assert padding(batches) < 0.1
 
 

@@ -64,8 +64,9 @@ def detect_format(
         named = kind_of(path)
         readable = named != "folder"
     if named in ("columns", "tsv"):
-        layout = detect_layout(path, column, text_column, labelled, "\t" if named == "tsv" else None)
-        return ("conllu" if layout is not None and layout.conllu else named), layout
+        separator = "\t" if named == "tsv" else None
+        columns = detect_layout(path, column, text_column, labelled, separator) or Layout(separator, width=1)
+        return ("conllu" if columns.conllu else named), columns
     has_label_file = str(path) != STDIN and label_suffix is not None and Path(path).with_suffix(label_suffix).exists()
     if readable and named in ("", "text") and not has_label_file:
         layout = detect_layout(path, column, text_column, labelled)

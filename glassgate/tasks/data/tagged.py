@@ -88,33 +88,20 @@ def read_conllu(path: str | Path, column: str = "upos", labelled: bool = True) -
     return _sequences(path, lines(), form=1, label=which if labelled else None)
 
 
-def read_columns(
-    path: str | Path,
-    column: str | None = None,
-    separator: str | None = None,
-    labelled: bool = True,
-    layout: Layout | None = None,
-) -> Iterator[Tagged]:
+def read_columns(path: str | Path, layout: Layout, labelled: bool = True) -> Iterator[Tagged]:
     """Yield the sequences of a file with one token per line and blank lines between sequences.
 
-    Such files are CoNLL and IOB2, and TSV with `separator="\\t"`. A line `# intent = NAME` before a sequence
-    gives its intent.
+    Such files are CoNLL, IOB2 and TSV. A line `# intent = NAME` before a sequence gives its intent.
 
     Args:
-        column: the number of the label column, from 1; the last column if None
-        separator: the separator of the columns; None for any run of blanks
+        layout: the layout that `detect_format` returns
         labelled: whether labels are required; otherwise a single column is enough
-        layout: the layout that `detect_format` returns; overrides `column` and `separator`
 
     Raises:
         DataError: see `read_lines`; a line has more or fewer columns than the first, or too few
-        OptionError: the column is not a number or is out of range
     """
-    if layout is not None:
-        column, separator = None, layout.separator
-    width, names = 0, () if layout is None else layout.names
-    if column is not None and not (column.isdecimal() and int(column) >= 1):
-        raise OptionError(f"--column: expected a number from 1 for this format, got {column!r}")
+    separated = " separated by blanks" if layout.separator is None else " separated by tabs"
+    width, names = 0, layout.names
 
     def lines() -> Iterator[tuple[int, Row]]:
         nonlocal width, names
@@ -125,35 +112,34 @@ def read_columns(
             if intent := _INTENT.fullmatch(text):
                 yield number, intent[1]
                 continue
-            row = text.split(separator)
-            if layout is not None and is_comment(text, len(row), layout.width):
+            row = text.split(layout.separator)
+            if is_comment(text, len(row), layout.width):
                 continue
             if names and tuple(row) == names:
                 names = ()
                 continue
             if not width:
                 width = len(row)
-                _check_width(path, number, width, column, labelled, separator)
+                if labelled and width < 2:
+                    raise DataError(
+                        path,
+                        number,
+                        f"expected at least 2 columns{separated}, a word and its label, got {width}; correct the line, "
+                        "or name another --format",
+                    )
             elif len(row) != width:
                 raise DataError(
                     path,
                     number,
-                    f"expected {width} columns{_separated_by(separator)} as in lines before, got {len(row)}: "
+                    f"expected {width} columns{separated} as in lines before, got {len(row)}: "
                     f"{_shown(text)}; correct the line, or name another --format",
                 )
             yield number, row
 
-    if layout is not None:
-        label = layout.label if labelled else None
-        return _in_iob2(_sequences(path, lines(), layout.unit, label), layout.scheme)
-    place = int(column) - 1 if column is not None else -1
-    return _sequences(path, lines(), form=0, label=place if labelled else None)
-
-
-def _in_iob2(sequences: Iterator[Tagged], scheme: str) -> Iterator[Tagged]:
-    if scheme in ("", "IOB2"):
+    sequences = _sequences(path, lines(), layout.unit, layout.label if labelled else None)
+    if layout.scheme in ("", "IOB2"):
         return sequences
-    return (replace(each, labels=to_iob2(each.labels or (), scheme)) for each in sequences)
+    return (replace(each, labels=to_iob2(each.labels or (), layout.scheme)) for each in sequences)
 
 
 def read_rows(
@@ -321,24 +307,6 @@ def _nonempty(path: str | Path, sequences: Iterator[Tagged]) -> Iterator[Tagged]
         yield sequence
     if empty:
         raise DataError(path, None, "the file holds no sequence, only blank or comment lines; give one with tokens")
-
-
-def _check_width(
-    path: str | Path, number: int, width: int, column: str | None, labelled: bool, separator: str | None
-) -> None:
-    if labelled and width < 2:
-        raise DataError(
-            path,
-            number,
-            f"expected at least 2 columns{_separated_by(separator)}, a word and its label, got {width}; "
-            "correct the line, or name another --format",
-        )
-    if labelled and column is not None and int(column) > width:
-        raise OptionError(f"--column: expected 1 to {width}, as {path}:{number} has so many, got {column}")
-
-
-def _separated_by(separator: str | None) -> str:
-    return " separated by blanks" if separator is None else " separated by tabs"
 
 
 def _shown(text: str) -> str:

@@ -139,7 +139,8 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
         elif format in records.KEYED:
             examples = read_rows(path, options.column, options.text_column, labelled)
         else:
-            examples = read_columns(path, options.column, "\t" if format == "tsv" else None, labelled, layout)
+            assert layout is not None
+            examples = read_columns(path, layout, labelled)
         line_each = format in ("text", "folder", *records.KEYED)
         fields = {"units": SEQUENCE, "intent": SYMBOL, "lines": LINE if line_each else LINES}
         build = partial(Tagged, source=str(sources[0]))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from glassgate.tasks.data import tagged
-from glassgate.tasks.data.formats import format_of
+from glassgate.tasks.data.formats import detect_format, format_of
 from glassgate.tasks.data.tagged import Tagged
 from glassgate.tasks.errors import DataError, OptionError
 from tests.tasks.corpus import sentences, write_conllu
@@ -24,8 +24,16 @@ def read_all(reader: Callable[..., Iterator[Tagged]]) -> Reader:
     return lambda *given, **named: list(reader(*given, **named))
 
 
-read_columns, read_conllu = read_all(tagged.read_columns), read_all(tagged.read_conllu)
-read_folder, read_text = read_all(tagged.read_folder), read_all(tagged.read_text)
+read_conllu, read_folder, read_text = map(read_all, (tagged.read_conllu, tagged.read_folder, tagged.read_text))
+
+
+def read_columns(
+    path: Path, column: str | None = None, separator: str | None = None, labelled: bool = True
+) -> list[Tagged]:
+    suffix = ".labels" if labelled else None
+    _, layout = detect_format(path, "tsv" if separator else "columns", column, label_suffix=suffix)
+    assert layout is not None
+    return list(tagged.read_columns(path, layout, labelled))
 
 
 def write(folder: Path, name: str, text: str | bytes) -> Path:
@@ -99,7 +107,8 @@ def test_columns_without_labels(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("column", "said"), [("last", "a number from 1"), ("0", "from 1"), ("4", "expected 1 to 2, as .*:1 has so many")]
+    ("column", "said"),
+    [("last", "a number from 1"), ("0", "from 1"), ("4", "expected 1 to 2, as .* has so many col")],
 )
 def test_columns_number(tmp_path: Path, column: str, said: str) -> None:
     with pytest.raises(OptionError, match=f"--column: .*{said}"):
