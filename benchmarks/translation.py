@@ -16,8 +16,8 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from experiments.common.summaries import ratios
 from experiments.common.timing import interleaved
-from glassgate.tasks.data.batches import evaluation_batches
 from glassgate.tasks.data.pairs import Pair
+from glassgate.tasks.data.pieces import evaluation_batches
 from glassgate.tasks.data.vocabulary import PADDING, UNKNOWN
 from glassgate.tasks.translation import Search, Translation
 from glassgate.tasks.translation.network import Translator

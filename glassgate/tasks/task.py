@@ -14,15 +14,8 @@ import torch
 import glassgate as gg
 from glassgate.tasks import cells
 from glassgate.tasks.data import records
-from glassgate.tasks.data.batches import (
-    Batch,
-    Batches,
-    Encoded,
-    LazyEncoded,
-    Lengths,
-    Piece,
-    lengths,
-)
+from glassgate.tasks.data.batches import Batch, Encoded, LazyEncoded, lengths
+from glassgate.tasks.data.pieces import Batches, Lengths, Piece
 from glassgate.tasks.data.store.examples import Stored
 from glassgate.tasks.data.unknown_labels import unknown_label_warnings, unknown_labels
 from glassgate.tasks.data.vocabulary import Vocabulary

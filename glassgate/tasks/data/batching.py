@@ -1,16 +1,15 @@
 """Strategies that divide examples into batches for training and evaluation."""
 
-from collections.abc import Iterator
-
 import numpy as np
 
-from glassgate.tasks.data.batches import (
+from glassgate.tasks.data.pieces import (
     MOST_UNITS,
     Batches,
+    Chunks,
     Cuts,
     Lengths,
-    Piece,
     Streams,
+    chunk_sizes,
     evaluation_batches,
     training_batches,
 )
@@ -54,42 +53,6 @@ class Batching:
         return evaluation_batches(lengths, self.rows, self.evaluated, self.most_units)
 
 
-class Chunks:
-    """Batches for truncated backpropagation: each batch of whole sequences becomes several batches of chunks.
-
-    All rows of a batch are divided at the same places into chunks of nearly equal size. Each row continues in the next
-    batch, so a network can carry its state. At the end of shorter sequences, pieces are empty.
-
-    Args:
-        cuts: batches of whole sequences, in ascending order of length within each batch
-        chunk: the number of units of a chunk; each sequence is divided into the number of chunks that comes closest
-
-    Example:
-        >>> for batch in Chunks(training_batches([9, 10], batch_size=2, longest=0, seed=1, epoch=0), chunk=4):
-        ...     print([(piece.start, piece.stop, piece.continues) for piece in batch])
-        [(0, 5, False), (0, 5, False)]
-        [(5, 9, True), (5, 10, True)]
-    """
-
-    def __init__(self, cuts: Cuts, chunk: int):
-        self.cuts = cuts
-        self.longest = cuts.sizes()[cuts.bounds[:, 1] - 1]
-        self.sizes = _chunk_sizes(self.longest, chunk)
-
-    def __len__(self) -> int:
-        return int(np.sum(-(-self.longest // self.sizes)))
-
-    def __iter__(self) -> Iterator[list[Piece]]:
-        for pieces, longest, size in zip(self.cuts, self.longest.tolist(), self.sizes.tolist(), strict=True):
-            for start in range(0, longest, size):
-                yield [self._chunk(piece, start, size) for piece in pieces]
-
-    @staticmethod
-    def _chunk(piece: Piece, start: int, size: int) -> Piece:
-        stop = min(start + size, len(piece))
-        return Piece(piece.index, start, stop, start > 0) if start < stop else Piece(0, 0, 0)
-
-
 class ChunkBatching(Batching):
     """Batches of whole sequences of similar length, which training reads chunk by chunk; see `Chunks`.
 
@@ -106,7 +69,7 @@ class ChunkBatching(Batching):
 
     def examples(self, lengths: Lengths) -> int:
         lengths = np.asarray(lengths)
-        return int(np.sum(-(-lengths // _chunk_sizes(lengths, self.chunk))))
+        return int(np.sum(-(-lengths // chunk_sizes(lengths, self.chunk))))
 
     def training(self, lengths: Lengths, epoch: int) -> Batches:
         return Chunks(training_batches(lengths, self.options.batch_size, 0, self.options.seed, epoch), self.chunk)
@@ -133,9 +96,3 @@ class StreamBatching(Batching):
 
     def evaluation(self, lengths: Lengths) -> Batches:
         return Streams(lengths, min(self.rows, max(1, sum(lengths) // _SHORTEST_COLUMN)), self.chunk)
-
-
-def _chunk_sizes(lengths: np.ndarray, chunk: int) -> np.ndarray:
-    """The number of units of each sequence's chunks, which are as equal and as close to `chunk` as possible."""
-    counts = np.maximum(1, np.rint(lengths / chunk)).astype(lengths.dtype)
-    return -(-lengths // counts)

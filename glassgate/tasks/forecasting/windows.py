@@ -7,8 +7,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from glassgate.tasks.data.batches import Batches, Cuts, Encoded, Lengths
+from glassgate.tasks.data.batches import Encoded
 from glassgate.tasks.data.batching import Batching
+from glassgate.tasks.data.pieces import Batches, Cuts, Lengths
 from glassgate.tasks.data.series import Series
 from glassgate.tasks.forecasting.options import ForecastingOptions
 

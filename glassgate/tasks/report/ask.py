@@ -5,7 +5,8 @@ from typing import Any
 
 import torch
 
-from glassgate.tasks.data.batches import Piece, collate, to_device
+from glassgate.tasks.data.batches import collate, to_device
+from glassgate.tasks.data.pieces import Piece
 from glassgate.tasks.report.answers import Answer
 from glassgate.tasks.report.questions import questions_of
 from glassgate.tasks.report.study import Excerpt, given

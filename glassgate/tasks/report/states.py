@@ -12,7 +12,8 @@ import glassgate as gg
 from glassgate.glass.gradients import evenly
 from glassgate.glass.places import BYTES, Places, steps_within
 from glassgate.glass.study import Study
-from glassgate.tasks.data.batches import Piece, collate, to_device
+from glassgate.tasks.data.batches import collate, to_device
+from glassgate.tasks.data.pieces import Piece
 from glassgate.tasks.errors import OptionError
 from glassgate.tasks.progress import Progress
 from glassgate.tasks.report.answers import visible

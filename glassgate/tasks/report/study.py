@@ -17,7 +17,8 @@ from glassgate.glass.figures import count
 from glassgate.glass.gradients import differentiate
 from glassgate.glass.step import diagrams
 from glassgate.glass.study import Direction, Passage, PassageAnswer, Study, directions
-from glassgate.tasks.data.batches import Batch, Encoded, Piece, collate, to_device
+from glassgate.tasks.data.batches import Batch, Encoded, collate, to_device
+from glassgate.tasks.data.pieces import Piece
 from glassgate.tasks.errors import DataError, OptionError
 from glassgate.tasks.progress import Progress
 from glassgate.tasks.report.answers import visible

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from glassgate.tasks.data.batches import ALL, Batch, Batches, Encoded, Loader, Piece, Shard, is_idle, lengths, to_device
+from glassgate.tasks.data.batches import ALL, Batch, Encoded, Loader, Shard, is_idle, lengths, to_device
+from glassgate.tasks.data.pieces import Batches, Piece
 from glassgate.tasks.definition import Definition
 from glassgate.tasks.training.processes.group import Group
 

@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import AdamW
 
-from glassgate.tasks.data.batches import Batch, Batches, Encoded, Loader, is_idle, lengths, padding, sample, to_device
+from glassgate.tasks.data.batches import Batch, Encoded, Loader, is_idle, lengths, sample, to_device
+from glassgate.tasks.data.pieces import Batches, padding
 from glassgate.tasks.loss import Loss, Mean, value
 from glassgate.tasks.training.devices import device_of
 from glassgate.tasks.training.exponents import Exponents

@@ -8,10 +8,11 @@ import torch
 import glassgate as gg
 from glassgate.glass.edit import editable
 from glassgate.tasks import task_class
-from glassgate.tasks.data.batches import Piece, collate
+from glassgate.tasks.data.batches import collate
 from glassgate.tasks.data.labelled import Labelled
 from glassgate.tasks.data.music import roll_of
 from glassgate.tasks.data.pairs import Pair
+from glassgate.tasks.data.pieces import Piece
 from glassgate.tasks.report.questions import questions_of
 from glassgate.tasks.report.study import Excerpt, given
 from glassgate.tasks.task import Split, Task

@@ -11,7 +11,8 @@ import glassgate as gg
 from glassgate.dynamics.explanations import propagated
 from glassgate.glass.data import array, embedded
 from glassgate.glass.study import Passage, PassageAnswer, Relevances, Study
-from glassgate.tasks.data.batches import Batch, Piece, collate
+from glassgate.tasks.data.batches import Batch, collate
+from glassgate.tasks.data.pieces import Piece
 from glassgate.tasks.report.questions import Questions, questions_of
 from glassgate.tasks.report.relevance import relevance, relevances
 from tests.export.test_javascript import Sorted

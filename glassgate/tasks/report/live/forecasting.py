@@ -8,7 +8,8 @@ from torch import Tensor
 
 import glassgate as gg
 from glassgate.glass.live.network import Network
-from glassgate.tasks.data.batches import Piece, collate
+from glassgate.tasks.data.batches import collate
+from glassgate.tasks.data.pieces import Piece
 from glassgate.tasks.forecasting.network import Direct, Forecaster, Recursive, Segments
 from glassgate.tasks.forecasting.task import Forecasting
 from glassgate.tasks.report.questions import questions_of

@@ -1,4 +1,4 @@
-"""Batches hold every unit once; a stream's rows go on where they ended."""
+"""Batches hold every unit once; a row of a stream or of chunks continues in the next batch."""
 
 from itertools import pairwise
 
@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from glassgate.tasks.data.batches import Loader, Piece, Streams, evaluation_batches, padding, training_batches
-from glassgate.tasks.data.batching import ChunkBatching, Chunks
+from glassgate.tasks.data.batches import Loader
+from glassgate.tasks.data.batching import ChunkBatching
+from glassgate.tasks.data.pieces import Chunks, Piece, Streams, evaluation_batches, padding, training_batches
 from glassgate.tasks.options import Options
 
 LENGTHS = st.lists(st.integers(1, 40), min_size=1, max_size=6)
