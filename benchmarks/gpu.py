@@ -1,14 +1,18 @@
 """`python -m benchmarks gpu`: the GPU engine on this machine's GPU; JSON, and the page docs/gpu-speed.md.
 
-Parts run in order of importance, each for at most ten minutes. Every figure is stored when it is measured, and the next
-run continues with those that are missing. With `--quick`, tiny layers run once, also in Triton's interpreter.
+Parts run in order of importance; `python -m benchmarks gpu plain options` runs only these two. No case starts after the
+first ten minutes of a part. Every figure is stored when it is measured. The next run continues with those that are
+missing, and then repeats the cases that failed. With `--quick`, tiny layers run once, also in Triton's interpreter.
 """
 
 import json
 import time
-from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
+from importlib import import_module
+from inspect import cleandoc
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,7 +23,7 @@ import glassgate as gg
 from benchmarks.peers.compiled_scan import lstm as scanned
 from experiments.common.environment import ROOT
 from glassgate.engines.triton_gpu import graphs
-from glassgate.engines.triton_gpu.backend import interpreted
+from glassgate.engines.triton_gpu.backend import INSTALLED, interpreted
 from glassgate.engines.triton_gpu.launch import PREAMBLE, compiled
 from glassgate.engines.triton_gpu.mathematics import FUNCTIONS
 from glassgate.tasks.runs import write_json
@@ -93,14 +97,13 @@ class Bench:
         self, layer: Callable[..., Any], x: Any, dtype: torch.dtype, training: bool = True, **options: Any
     ) -> list[float]:
         """Milliseconds of a forward pass without gradients, and of a forward and a backward pass."""
-        cast = torch.autocast(self.device, dtype) if dtype in HALF.values() else nullcontext()
 
         def forward() -> None:
-            with torch.no_grad(), cast:
+            with torch.no_grad(), self.cast(dtype):
                 layer(x, **options)
 
         def forward_and_backward() -> None:
-            with cast:
+            with self.cast(dtype):
                 output = layer(x, **options)[0]
             data = output.data if isinstance(output, nn.utils.rnn.PackedSequence) else output
             data.backward(torch.ones_like(data))
@@ -112,11 +115,23 @@ class Bench:
     ) -> Figures:
         """Our times, and those of another layer of the same size."""
         with gg.engine("triton"):
-            found = {"kernel": gg.explain(layer, x, **options).detail, "ours": self.times(layer, x, dtype, **options)}
+            with self.cast(dtype):
+                kernel = gg.explain(layer, x, **options).detail
+            figures = {"kernel": kernel, "ours": self.times(layer, x, dtype, **options)}
         # On CPUs, oneDNN lacks an LSTM in float16.
         if other is None or (self.device == "cpu" and dtype == torch.float16):
-            return found
-        return found | {"other": self.times(other, x, dtype)}
+            return figures
+        return figures | {"other": self.times(other, x, dtype)}
+
+    def cast(self, dtype: torch.dtype) -> AbstractContextManager[object]:
+        """Autocast to a type of half precision; nothing for float32."""
+        return torch.autocast(self.device, dtype) if dtype in HALF.values() else nullcontext()
+
+
+def multiply_in(precision: str) -> None:
+    """Set the precision of all matrix products of float32: "ieee" or "tf32"."""
+    torch.backends.cudnn.rnn.fp32_precision = precision
+    torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
 
 
 EMPTY = """
@@ -165,7 +180,10 @@ def costs(bench: Bench) -> Iterator[Case]:
 
 
 def errors(bench: Bench) -> Iterator[Case]:
-    """Errors of every cell, relative to the largest value of the float64 reference, for output and gradients."""
+    """Errors of every cell, relative to the largest value of the float64 reference, for output and gradients.
+
+    *eager* is the error of the reference engine in the same type, for products of float32 without TF32.
+    """
 
     def error(name: str, dtype: torch.dtype, precision: str) -> Figures:
         torch.manual_seed(0)
@@ -175,14 +193,23 @@ def errors(bench: Bench) -> Iterator[Case]:
         exact.load_state_dict(ours.state_dict())
         x, lengths = torch.randn(L, 5, D, device=bench.device, dtype=dtype), torch.tensor([L, 0, 1, L - 1, L])
         resets, values = torch.rand(L, 5, device=bench.device) < 0.1, []
-        torch.backends.cudnn.rnn.fp32_precision = precision
-        for engine, layer in (("triton", ours), ("reference", exact)):
+        for engine, layer in (("triton", ours), ("reference", ours), ("reference", exact)):
+            multiply_in(precision if engine == "triton" else "ieee")
             with gg.engine(engine):
                 output = layer(x.to(layer.weight_ih_l0.dtype), lengths=lengths, resets=resets)[0]
-                values.append([output, *torch.autograd.grad(output.square().sum(), [*layer.parameters()])])
-        pairs = zip(*values, strict=True)
-        off = [float((a.double() - b).abs().max() / b.abs().max().clamp(min=1e-30)) for a, b in pairs]
-        return {"output": off[0], "worst gradient": max(off[1:])}
+                values.append([output.detach(), *torch.autograd.grad(output.square().sum(), [*layer.parameters()])])
+        *approximate, truth = values
+        off, eager_off = (
+            [
+                float((a.double() - b).abs().max() / b.abs().max().clamp(min=1e-30))
+                for a, b in zip(v, truth, strict=True)
+            ]
+            for v in approximate
+        )
+        return {
+            "output": off[0], "eager output": eager_off[0],
+            "worst gradient": max(off[1:]), "eager worst gradient": max(eager_off[1:]),
+        }  # fmt: skip
 
     kinds = [("float32", torch.float32, "ieee"), ("TF32", torch.float32, "tf32")]
     kinds += [(name, dtype, "ieee") for name, dtype in HALF.items()]
@@ -202,7 +229,7 @@ def plain(bench: Bench) -> Iterator[Case]:
 
 
 def _plain(bench: Bench, name: str, sizes: tuple[int, ...], dtype: torch.dtype) -> Figures:
-    torch.backends.cudnn.rnn.fp32_precision = "tf32"
+    multiply_in("tf32")
     L, N, H = bench.sizes(*sizes)
     layer, other = (getattr(module, name)(H, H, device=bench.device) for module in (gg, nn))
     return bench.compared(layer, other, bench.random(L, N, H), dtype)
@@ -214,14 +241,14 @@ def scan(bench: Bench) -> Iterator[Case]:
     def measure() -> Figures:
         L, N, H = bench.sizes(128, 16, 512)
         layer, x = gg.LSTM(H, H, device=bench.device), bench.random(L, N, H)
-        compiled = scanned if bench.quick else torch.compile(scanned, fullgraph=True)
+        scan_lstm = scanned if bench.quick else torch.compile(scanned, fullgraph=True)
 
         def other(x: Tensor) -> tuple[Tensor, ...]:
             h_0, c_0 = torch.zeros(2, N, H, device=bench.device).unbind()
-            (h, c), output = compiled(x, h_0, c_0, *(v.clone() for v in layer.parameters()))
+            (h, c), output = scan_lstm(x, h_0, c_0, *(v.clone() for v in layer.parameters()))
             return output, h, c
 
-        torch.backends.cudnn.rnn.fp32_precision = "tf32"
+        multiply_in("tf32")
         return bench.compared(layer, other, x, torch.float32)
 
     yield Case("LSTM", measure)
@@ -258,36 +285,46 @@ def options(bench: Bench) -> Iterator[Case]:
 
 
 def captured(bench: Bench) -> Iterator[Case]:
-    """One step of one sequence, captured in a CUDA graph."""
+    """Microseconds of one step of one sequence: a call of the layer in a CUDA graph, and a step of a stream."""
 
     def step(H: int) -> Figures:
         layer, x = gg.LSTM(H, H, device=bench.device), torch.randn(1, 1, H, device=bench.device)
         with gg.engine("triton"), torch.no_grad():
             layer(x)
-            if bench.device == "cpu":
-                return {"microseconds": 1e3 * bench.milliseconds(lambda: layer(x))}
-            graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph):
-                layer(x)
-        return {"microseconds": 1e3 * bench.milliseconds(graph.replay)}
+            run: Callable[[], object] = partial(layer, x)
+            if bench.device != "cpu":
+                graph = torch.cuda.CUDAGraph()
+                with torch.cuda.graph(graph):
+                    layer(x)
+                run = graph.replay
+            stream = layer.stream(1)
+            return {
+                "layer": 1e3 * bench.milliseconds(run),
+                "stream": 1e3 * bench.milliseconds(lambda: stream.step(x[0])),
+            }
 
     for H in bench.sizes(128) if bench.quick else (128, 512):
         yield Case(f"LSTM, H {H}", partial(step, H))
 
 
-PARTS = {part.__name__: part for part in (costs, errors, plain, scan, options, captured)}
+PARTS = {part.__name__: part for part in (costs, errors, plain, options, captured, scan)}
+"""In order of importance. `scan` is last, because its compilation may take many minutes."""
 
 
-def main(path: Path, quick: bool = False) -> None:
+def main(path: Path, quick: bool = False, parts: Sequence[str] = ()) -> None:
     """Measures the figures that are not in the file yet. Without `quick`, writes the page.
 
     Args:
         path: the JSON file.
         quick: whether layers are tiny and calls run once.
+        parts: the names of the parts to run; all if empty.
 
     Raises:
-        SystemExit: the machine has no CUDA GPU, or the file has figures of another GPU.
+        SystemExit: the machine has no CUDA GPU, the file has figures of another GPU, a part does not exist, or the GPU
+            cannot be used after a case failed.
     """
+    if unknown := [name for name in parts if name not in PARTS]:
+        raise SystemExit(f"benchmarks gpu: expected parts among {', '.join(PARTS)}, got {', '.join(unknown)}")
     if not torch.cuda.is_available() and not (quick and interpreted()):
         raise SystemExit(
             "benchmarks gpu: expected a CUDA GPU, found none; run this command on a machine with one, or try it here "
@@ -296,23 +333,53 @@ def main(path: Path, quick: bool = False) -> None:
     done: Figures = json.loads(path.read_text()) if path.exists() else {}
     if done.setdefault("chip", chip()) != chip():
         raise SystemExit(f"benchmarks gpu: {path} has figures of {done['chip']}, this is {chip()}; name another --out")
-    done["versions"] = {"torch": torch.__version__, "glassgate": gg.__version__}
+    done["versions"] = {"torch": torch.__version__, "triton": triton_version(), "glassgate": gg.__version__}
     path.parent.mkdir(parents=True, exist_ok=True)
     bench = Bench(quick)
-    for name, part in PARTS.items():
-        rows, start = done.setdefault(name, []), time.monotonic()
-        measured = {row["case"] for row in rows}
-        for case in part(bench):
-            if case.name in measured:
-                continue
-            if time.monotonic() - start > LIMIT:
-                print(f"{name}: ten minutes are over; the next run continues with {case.name}", flush=True)
-                break
-            rows.append({"case": case.name} | case.measure())
-            print(f"{name}: {rows[-1]}", flush=True)
-            write_json(path, done)
-    if not quick:
-        (ROOT / "docs" / "gpu-speed.md").write_text(page(done))
+    try:
+        for name in parts or PARTS:
+            run_part(name, bench, done.setdefault(name, []), partial(write_json, path, done))
+    finally:
+        if not quick:
+            (ROOT / "docs" / "gpu-speed.md").write_text(page(done))
+
+
+def run_part(name: str, bench: Bench, rows: list[Figures], store: Callable[[], object]) -> None:
+    """Measures the cases of a part that have no row, then again those that failed in an earlier run.
+
+    Args:
+        name: the part.
+        bench: measures the calls.
+        rows: its rows. A failed case has the row `{"case": ..., "error": ...}`.
+        store: writes all rows to the file.
+    """
+    start, row_of = time.monotonic(), {row["case"]: row for row in rows}
+    cases = [case for case in PARTS[name](bench) if "error" in row_of.get(case.name, {"error": ""})]
+    for case in sorted(cases, key=lambda case: case.name in row_of):
+        if time.monotonic() - start > LIMIT:
+            print(f"{name}: ten minutes are over; the next run continues with {case.name}", flush=True)
+            return
+        if (row := row_of.get(case.name)) is None:
+            rows.append(row := {"case": case.name})
+        try:
+            figures = case.measure()
+        except Exception as error:  # whatever fails in one case, the others are worth the time on a GPU
+            traceback.print_exc()
+            figures = {"error": f"{type(error).__name__}: {error}".partition("\n")[0]}
+        row.pop("error", None)
+        row |= figures
+        print(f"{name}: {row}", flush=True)
+        store()
+        if "error" in figures and not is_usable(bench.device):
+            raise SystemExit(f"benchmarks gpu: the GPU cannot be used after {case.name}; run the command again")
+
+
+def is_usable(device: str) -> bool:
+    """Whether the device still computes. After an invalid access to memory, a process cannot use its GPU any more."""
+    try:
+        return torch.ones(2, device=device).sum().item() == 2
+    except RuntimeError:
+        return False
 
 
 def chip() -> str:
@@ -320,17 +387,22 @@ def chip() -> str:
     return torch.cuda.get_device_name() if torch.cuda.is_available() else "Triton's interpreter"
 
 
+def triton_version() -> str:
+    """The version of Triton."""
+    return str(import_module("triton").__version__) if INSTALLED else "none"
+
+
 def page(done: Figures) -> str:
     """The page of the figures."""
     text = f"# Speed on a GPU\n\nMeasured on one {done['chip']}, PyTorch {done['versions']['torch']}, by "
-    text += "`python -m benchmarks gpu`. Times are medians in milliseconds: forward / forward and backward. *other* is "
-    text += "cuDNN, or torch's `scan` in the part about it.\n"
+    text += "`python -m benchmarks gpu`. Times of layers are medians in milliseconds: forward / forward and backward. "
+    text += "*other* is cuDNN, or torch's `scan` in the part about it.\n"
     for name, part in PARTS.items():
         rows = done.get(name, [])
         if not rows:
             continue
         columns = [*dict.fromkeys(key for row in rows for key in row)]
-        text += f"\n{part.__doc__}\n\n| {' | '.join(columns)} |\n|{'---|' * len(columns)}\n"
+        text += f"\n{cleandoc(part.__doc__ or '')}\n\n| {' | '.join(columns)} |\n|{'---|' * len(columns)}\n"
         text += "".join(f"| {' | '.join(shown(row.get(key)) for key in columns)} |\n" for row in rows)
     return text
 

@@ -226,6 +226,38 @@ def test_the_gpu_benchmarks_continue_after_ten_minutes(tmp_path, monkeypatch):
     assert [row["number"] for row in json.loads((tmp_path / "gpu.json").read_text())["part"]] == [7, 0, 1]
 
 
+def test_a_failed_case_of_the_gpu_benchmarks_does_not_stop_the_others(tmp_path, monkeypatch):
+    broken = {"b"}
+
+    def case(name):
+        if name in broken:
+            raise RuntimeError("out of memory\nat line 3")
+        return {"number": 1}
+
+    def part(bench):
+        """Three rows."""
+        return (gpu.Case(name, lambda name=name: case(name)) for name in "abc")
+
+    monkeypatch.setattr(gpu, "PARTS", {"part": part})
+    monkeypatch.setattr(gpu, "interpreted", lambda: True)
+
+    def rows():
+        gpu.main(tmp_path / "gpu.json", quick=True)
+        return json.loads((tmp_path / "gpu.json").read_text())["part"]
+
+    failed = {"case": "b", "error": "RuntimeError: out of memory"}
+    assert rows() == [{"case": "a", "number": 1}, failed, {"case": "c", "number": 1}]
+    broken.clear()
+    assert rows()[1] == {"case": "b", "number": 1}
+    with pytest.raises(SystemExit, match="expected parts among part, got speed"):
+        gpu.main(tmp_path / "gpu.json", quick=True, parts=["speed"])
+    broken.add("d")
+    monkeypatch.setitem(gpu.PARTS, "part", lambda bench: [gpu.Case("d", lambda: case("d"))])
+    monkeypatch.setattr(gpu, "is_usable", lambda device: False)
+    with pytest.raises(SystemExit, match="the GPU cannot be used after d; run the command again"):
+        gpu.main(tmp_path / "gpu.json", quick=True)
+
+
 @pytest.mark.gpu
 def test_the_gpu_benchmarks_run_in_the_interpreter(tmp_path):
     environment = {**os.environ, "TRITON_INTERPRET": "1"}
@@ -233,4 +265,5 @@ def test_the_gpu_benchmarks_run_in_the_interpreter(tmp_path):
     subprocess.run(command, cwd=ROOT, env=environment, check=True, capture_output=True)
     results = json.loads((tmp_path / "gpu.json").read_text())
     assert {*gpu.PARTS} <= results.keys()
+    assert not [row for name in gpu.PARTS for row in results[name] if "error" in row]
     assert all(row["output"] < 1e-2 for row in results["errors"])

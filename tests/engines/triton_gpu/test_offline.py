@@ -54,7 +54,7 @@ def test_the_version_before_compiles_the_kernels():
     if not OLDER.exists():
         pytest.skip("Triton 3.6.0 is not installed; `make test-gpu` installs it")
     for row in compiled(*dict.fromkeys(row[2] for row in page()), path=str(OLDER)):
-        assert max(numbers(row[6])) == 0, row
+        assert max(numbers(row[6])) <= SPILLED.get((row[2], row[4]), 0), row
         assert row[9] in ("", "0"), row
 
 
