@@ -70,8 +70,9 @@ class Schedule:
         stale = epoch - 1 - scores.index(max(scores))
         if self.ending is None and self.patience and stale >= self.patience:
             self.ending = epoch, math.ceil(epoch / _DECAY)
-        if self.ending is None and epoch == self.half + self.held and self.total < self.most and self._improves(scores):
-            self.held += 1
+        if self.ending is None and epoch == self.half + self.held and self.total < self.most:
+            # Dev scores vary while the rate is high, so only the second epoch in a row without a gain ends the plateau.
+            self.held += self._improves(scores) or (self.held > 0 and self._improves(scores[:-1]))
 
     def state(self) -> dict[str, object]:
         """Return the state for a checkpoint."""

@@ -34,11 +34,27 @@ def test_without_a_bound_it_is_half_a_cosine() -> None:
 
 def test_it_pauses_half_way_while_the_score_improves_and_decays_then() -> None:
     schedule = Schedule(8, 32, warmup=0.1)
-    rates = trained(schedule, 1.0)  # improves until epoch 11; the comparison looks two epochs back
-    assert (schedule.held, len(rates)) == (9, 17)
+    rates = trained(schedule, 1.0)  # improves until epoch 11; the second epoch without a gain over two epochs is 14
+    assert (schedule.held, len(rates)) == (10, 18)
     plain = trained(Schedule(8, 8, warmup=0.1), 1.0)
-    assert rates[:4] + rates[13:] == pytest.approx(plain)
-    assert rates[4:13] == pytest.approx([schedule.rate(4)] * 9)
+    assert rates[:4] + rates[14:] == pytest.approx(plain)
+    assert rates[4:14] == pytest.approx([schedule.rate(4)] * 10)
+
+
+def held_after(scores: list[float]) -> int:
+    """The number of epochs of the plateau after these scores, with 8 planned epochs."""
+    schedule = Schedule(8, 32, warmup=0.1)
+    for epoch in range(len(scores)):
+        schedule.after(scores[: epoch + 1])
+    return schedule.held
+
+
+def test_one_noisy_score_does_not_end_the_pause() -> None:
+    rising = [0.0, 1.0, 2.0, 3.0, 3.5, 4.0]
+    assert held_after([*rising, 1.0, 1.0]) == 5  # the gain over two epochs is missing at epoch 8
+    assert held_after([*rising, 1.0, 1.0, 5.0]) == 6
+    assert held_after([*rising, 1.0, 1.0, 1.0, 5.0]) == 5
+    assert held_after([3.0, 3.0, 1.0, 1.0, 5.0]) == 0  # the pause does not begin without a gain
 
 
 @pytest.mark.parametrize(("most", "score", "length"), [(11, 1.0, 11), (3, 1.0, 8), (32, 0.0, 8), (32, 10.0, 8)])
