@@ -9,7 +9,6 @@ that are known when the kernel is compiled cost nothing.
 import ast
 import builtins
 import inspect
-import operator
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, partial
@@ -18,44 +17,8 @@ from typing import Any
 
 from llvmlite import ir
 
-from glassgate.engines.llvm_cpu.simd.instructions import BOOLEAN, DOUBLE, INT64, Operand, cast, is_float
-from glassgate.engines.llvm_cpu.simd.vector import Lanes
-
-BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-    ast.FloorDiv: operator.floordiv,
-    ast.Mod: operator.mod,
-    ast.LShift: operator.lshift,
-    ast.RShift: operator.rshift,
-    ast.BitAnd: operator.and_,
-    ast.BitOr: operator.or_,
-}
-ON_INTEGERS = {
-    ast.Add: "add",
-    ast.Sub: "sub",
-    ast.Mult: "mul",
-    ast.LShift: "shl",
-    ast.RShift: "ashr",
-    ast.BitAnd: "and_",
-    ast.BitOr: "or_",
-}
-ON_FLOATS = {ast.Add: "fadd", ast.Sub: "fsub", ast.Mult: "fmul", ast.Div: "fdiv"}
-UNARY: dict[type[ast.unaryop], Callable[[Any], Any]] = {
-    ast.USub: operator.neg,
-    ast.Not: operator.not_,
-    ast.Invert: operator.invert,
-}
-COMPARISONS: dict[type[ast.cmpop], tuple[str, Callable[[Any, Any], bool]]] = {
-    ast.Lt: ("<", operator.lt),
-    ast.LtE: ("<=", operator.le),
-    ast.Gt: (">", operator.gt),
-    ast.GtE: (">=", operator.ge),
-    ast.Eq: ("==", operator.eq),
-    ast.NotEq: ("!=", operator.ne),
-}
+from glassgate.engines.llvm_cpu.simd.arithmetic import BINARY, COMPARISONS, UNARY, binary, common_type, compared, unary
+from glassgate.engines.llvm_cpu.simd.instructions import BOOLEAN, DOUBLE, INT64, Operand, cast
 
 
 def translated(text: str, name: str, names: Mapping[str, Any]) -> ir.Module:
@@ -186,7 +149,7 @@ class _Translation:
             case ast.Assign([target], value):
                 self._assign(target, self._value(value))
             case ast.AugAssign(target, operation, value):
-                self._assign(target, self._binary(operation, self._value(target), self._value(value)))
+                self._assign(target, binary(self._builder, operation, self._value(target), self._value(value)))
             case ast.If(test, body, orelse):
                 self._if(self._condition(test), body, orelse)
             case ast.While(test, body, []):
@@ -297,11 +260,11 @@ class _Translation:
             case ast.Tuple(parts):
                 return tuple([self._value(part) for part in parts])
             case ast.BinOp(a, operation, b) if type(operation) in BINARY:
-                return self._binary(operation, self._value(a), self._value(b))
-            case ast.UnaryOp(operation, a) if type(operation) in UNARY:
+                return binary(self._builder, operation, self._value(a), self._value(b))
+            case ast.UnaryOp(operation, a) if type(operation) in (ast.Not, *UNARY):
                 return self._unary(operation, a)
             case ast.Compare(a, [operation], [b]) if type(operation) in COMPARISONS:
-                return self._compare(operation, self._value(a), self._value(b))
+                return compared(self._builder, operation, self._value(a), self._value(b))
             case ast.BoolOp(operation, [first, *others]):
                 return self._either(isinstance(operation, ast.Or), self._condition(first), others)
             case ast.IfExp(test, a, b):
@@ -326,65 +289,11 @@ class _Translation:
         element = self._builder.load(self._element(array, index))
         return self._integer(element) if isinstance(element.type, ir.IntType) else element
 
-    def _binary(self, operation: ast.operator, a: Operand, b: Operand) -> Operand:
-        builder, kind = self._builder, type(operation)
-        if not (isinstance(a, ir.Value) or isinstance(b, ir.Value)):
-            return BINARY[kind](a, b)
-        if vectors := self._vectors(a, b):
-            return BINARY[kind](*vectors).value
-        if is_float(common := self._common(a, b)) or kind is ast.Div:
-            common = common if is_float(common) else DOUBLE
-            return getattr(builder, ON_FLOATS[kind])(cast(builder, a, common), cast(builder, b, common))
-        if kind in (ast.FloorDiv, ast.Mod):
-            return self._divided(kind is ast.Mod, self._integer(a), b)
-        return getattr(builder, ON_INTEGERS[kind])(self._integer(a), self._integer(b))
-
-    def _divided(self, remainder: bool, a: ir.Value, b: Operand) -> ir.Value:
-        """The quotient, rounded down, or the remainder, which has the sign of the divisor."""
-        builder, divisor = self._builder, self._integer(b)
-        if isinstance(b, int) and b > 0 and b & (b - 1) == 0:
-            return builder.and_(a, INT64(b - 1)) if remainder else builder.ashr(a, INT64(b.bit_length() - 1))
-        rest = builder.srem(a, divisor)
-        differ = builder.icmp_signed("<", builder.xor(rest, divisor), INT64(0))
-        inexact = builder.and_(differ, builder.icmp_signed("!=", rest, INT64(0)))
-        if remainder:
-            return builder.select(inexact, builder.add(rest, divisor), rest)
-        return builder.sub(builder.sdiv(a, divisor), builder.zext(inexact, INT64))
-
-    def _vectors(self, *operands: Operand) -> list[Lanes]:
-        """The operands of an operation of vectors or masks; an empty list for numbers."""
-        kinds = [x.type for x in operands if isinstance(x, ir.Value) and isinstance(x.type, ir.VectorType)]
-        return [Lanes(self._builder, cast(self._builder, x, kinds[0])) for x in operands] if kinds else []
-
-    @staticmethod
-    def _common(*operands: Operand) -> ir.Type:
-        """The type to which numbers are converted: that of a floating-point number, if there is one."""
-        floats = [x.type for x in operands if isinstance(x, ir.Value) and is_float(x.type)]
-        return floats[0] if floats else DOUBLE if any(isinstance(x, float) for x in operands) else INT64
-
     def _unary(self, operation: ast.unaryop, expression: ast.expr) -> Operand:
-        builder = self._builder
-        if isinstance(operation, ast.Not):
-            test = self._condition(expression)
-            return builder.not_(test) if isinstance(test, ir.Value) else not test
-        x = self._value(expression)
-        if not isinstance(x, ir.Value):
-            return UNARY[type(operation)](x)
-        if isinstance(x.type, ir.VectorType):
-            return UNARY[type(operation)](Lanes(builder, x)).value
-        return builder.fneg(x) if is_float(x.type) else builder.neg(x)
-
-    def _compare(self, operation: ast.cmpop, a: Operand, b: Operand) -> Operand:
-        builder, (sign, compare) = self._builder, COMPARISONS[type(operation)]
-        if not (isinstance(a, ir.Value) or isinstance(b, ir.Value)):
-            return compare(a, b)
-        if vectors := self._vectors(a, b):
-            return vectors[0].compare(vectors[1], sign).value
-        kind = BOOLEAN if all(isinstance(x, ir.Value) and x.type == BOOLEAN for x in (a, b)) else self._common(a, b)
-        a, b = cast(builder, a, kind), cast(builder, b, kind)
-        if not is_float(kind):
-            return builder.icmp_signed(sign, a, b)
-        return (builder.fcmp_unordered if sign == "!=" else builder.fcmp_ordered)(sign, a, b)
+        if not isinstance(operation, ast.Not):
+            return unary(self._builder, operation, self._value(expression))
+        test = self._condition(expression)
+        return self._builder.not_(test) if isinstance(test, ir.Value) else not test
 
     def _either(self, any_of: bool, first: Operand, others: Sequence[ast.expr]) -> Operand:
         """`or`, or `and`: later conditions are computed only if earlier ones do not decide."""
@@ -422,7 +331,7 @@ class _Translation:
     def _phi(self, after: ir.Block, branches: Sequence[tuple[Operand, ir.Block]], kind: ir.Type | None) -> ir.Value:
         """The value of the block from which control came to the block `after`."""
         kind = kind or next((x.type for x, _ in branches if isinstance(x, ir.Value)), None)
-        kind = kind or self._common(*[x for x, _ in branches])
+        kind = kind or common_type(*[x for x, _ in branches])
         incoming = []
         for x, block in branches:
             self._builder.position_before(block.terminator)
