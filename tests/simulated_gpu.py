@@ -54,7 +54,7 @@ class OnGPU(Tensor):
     @staticmethod
     def __new__(cls, numbers: Tensor) -> "OnGPU":
         with torch.inference_mode(False):  # as views of parameters are, also in inference mode
-            found: OnGPU = Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
+            tensor: OnGPU = Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
                 cls,
                 numbers.shape,
                 strides=numbers.stride(),
@@ -62,8 +62,8 @@ class OnGPU(Tensor):
                 dtype=numbers.dtype,
                 device="meta",
             )
-        found.numbers = numbers
-        return found
+        tensor.numbers = numbers
+        return tensor
 
     def data_ptr(self) -> int:
         return self.numbers.data_ptr()
@@ -183,9 +183,9 @@ def to_cpu(v: Tensor) -> Tensor:
 def pinned(v: Tensor) -> Tensor:
     """A copy in pinned memory."""
     assert not isinstance(v, OnGPU)
-    found = v.clone()
-    found.is_in_pinned_memory = True  # type: ignore[attr-defined]
-    return found
+    copy = v.clone()
+    copy.is_in_pinned_memory = True  # type: ignore[attr-defined]
+    return copy
 
 
 @contextmanager

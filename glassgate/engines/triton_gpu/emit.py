@@ -250,10 +250,10 @@ class Writer:
         value = self.phases.origin(value)
         key = value if gate is None else (value, gate)
         if key not in self.now:
-            self.now[key] = self.found(value, gate)
+            self.now[key] = self.first_use(value, gate)
         return self.now[key]
 
-    def found(self, value: Value, gate: int | None) -> Text:
+    def first_use(self, value: Value, gate: int | None) -> Text:
         """The text of a value that this step has not read yet."""
         line = self.phases.line.get(value)
         if line is not None and isinstance(line.operation, Stack):

@@ -108,10 +108,10 @@ def _run(
     plans = tuple([plan_of(direction, COSTS, recordings is not None) for direction in directions])
     data, operands = steps.data, operands_of(directions)
     with torch.autocast(data.device.type, enabled=False):
-        found = iter(Layer(plans).forward(steps, operands, all_states, False, data.dtype, recordings))
+        tensors = iter(Layer(plans).forward(steps, operands, all_states, False, data.dtype, recordings))
     results = []
     for direction in directions:
         count = len(direction.initial)
-        states = tuple(islice(found, count if all_states else 1))
-        results.append(Result(states, tuple(islice(found, count))))
+        states = tuple(islice(tensors, count if all_states else 1))
+        results.append(Result(states, tuple(islice(tensors, count))))
     return results

@@ -146,13 +146,13 @@ def _key(launches: Sequence[Launch]) -> tuple[object, ...]:
     return launches[0].device, sizes["H"], sizes["P"], sizes["heads"], precision, starts is None, *each
 
 
-def _kept(found: dict[tuple[object, ...], Kept], key: tuple[object, ...], make: Callable[[], Kept]) -> Kept:
+def _kept(entries: dict[tuple[object, ...], Kept], key: tuple[object, ...], make: Callable[[], Kept]) -> Kept:
     """The entry of a key, made if it is missing. If there are too many, the oldest one is dropped."""
-    if key not in found:
-        if len(found) >= MOST:
-            found.pop(next(iter(found)))
-        found[key] = make()
-    return found[key]
+    if key not in entries:
+        if len(entries) >= MOST:
+            entries.pop(next(iter(entries)))
+        entries[key] = make()
+    return entries[key]
 
 
 _lock = Lock()

@@ -65,9 +65,9 @@ class Selected(NamedTuple):
         return f"kernel {letter[self.kind]} ({how[self.kind]}), estimate {self.microseconds:.1f} us per step"
 
 
-def source(found: Sequence[Kernel]) -> str:
+def source(module: Sequence[Kernel]) -> str:
     """Kernels, and the functions that they call, as the text of a module."""
-    text = "\n\n".join(kernel.text for kernel in found)
+    text = "\n\n".join(kernel.text for kernel in module)
     return "\n\n".join(part for part in (PREAMBLE, used_in(text), text) if part)
 
 
@@ -126,8 +126,8 @@ class Numbers(NamedTuple):
 
     def of(self, name: str) -> int | Tensor:
         """The argument for a parameter."""
-        found = {"starts": self.starts, "arrived": self.arrived}.get(name)
-        return self.sizes[name] if found is None else found
+        tensor = {"starts": self.starts, "arrived": self.arrived}.get(name)
+        return self.sizes[name] if tensor is None else tensor
 
 
 @dataclass(eq=False)
@@ -181,8 +181,8 @@ class Launch:
 
     def starter(self, callers: Sequence[Kernel]) -> Callable[[Sequence[int | Tensor]], None]:
         """Launches the last of the kernels and their callers with the programs of this launch. Keeps no tensor."""
-        found, grid, (rows, units, columns, warps) = [*self.kernels, *callers], self.grid, self.blocks
-        function = compiled(source(found), self.device.type == "cpu")[found[-1].name]
+        functions, grid, (rows, units, columns, warps) = [*self.kernels, *callers], self.grid, self.blocks
+        function = compiled(source(functions), self.device.type == "cpu")[functions[-1].name]
         options: dict[str, Any] = {"num_warps": warps, "num_stages": 1}
         if self.numbers.arrived is not None:
             options["launch_cooperative_grid"] = True  # programs that wait for each other must run at the same time
@@ -231,24 +231,24 @@ def launches(
         blocks: returns the blocks of a kernel.
         numbers: the other arguments.
     """
-    found = [
+    all_launches = [
         Launch(group, blocks(group[0]), [of(kernel) for of, kernel in zip(tensors, group, strict=True)], numbers)
         for group in zip(*(loop.steps.all for loop in loops), strict=True)
     ]
-    return (found[0], found[1:]) if loops[0].steps.begin else (None, found)
+    return (all_launches[0], all_launches[1:]) if loops[0].steps.begin else (None, all_launches)
 
 
 def whole_launch(
     loops: Sequence[Loop],
     tensors: Sequence[Callable[[Kernel], Sequence[Tensor]]],
-    found: Selected,
+    choice: Selected,
     numbers: Numbers,
 ) -> Launch:
     """Kernel A or B: one launch for all steps. The call zeroes the barriers' counters, as a CUDA graph needs it."""
-    solo = found.kind == "solo"
-    group = tuple(loop.whole(solo, found.chunks) for loop in loops)
+    solo = choice.kind == "solo"
+    group = tuple(loop.whole(solo, choice.chunks) for loop in loops)
     own = [of(kernel) for of, kernel in zip(tensors, group, strict=True)]
     if not solo:
         numbers = numbers._replace(arrived=torch.zeros(2 * COUNTER, dtype=torch.int32, device=own[0][0].device))
-    assert found.blocks is not None
-    return Launch(group, found.blocks, own, numbers)
+    assert choice.blocks is not None
+    return Launch(group, choice.blocks, own, numbers)

@@ -42,7 +42,7 @@ class Layer(NamedTuple):
     ) -> list[Tensor]:
         """`Compiled.forward`."""
         calls = [Call(plan, steps, own, Precision.of(dtype)) for plan, own in by_direction(self.plans, operands)]
-        runs, outputs, behind = list[Run](), list[list[Tensor]](), list[Tensor]()
+        runs, outputs, saved = list[Run](), list[list[Tensor]](), list[Tensor]()
         for k, call in enumerate(calls):
             plan, widths = call.plan, call.plan.state_widths(call.sizes)
             names = plan.equations.state if all_states or save else plan.equations.state[:1]
@@ -54,14 +54,14 @@ class Layer(NamedTuple):
             final = {Port(Role.FINAL, s) for s in plan.equations.state}
             runs.append(call.run(False, save, call.inputs(), every | call.columns(buffers) | gates, final))
             outputs.append([*every.values()])
-            behind += buffers.values()
+            saved += buffers.values()
             if recordings:
                 recordings[k].values = {port.name: v for port, v in gates.items()}
         run_loops(runs)
         for call, run, states in zip(calls, runs, outputs, strict=True):
-            found = run.end()
-            states += [found[Port(Role.FINAL, s)].to(dtype, copy=True) for s in call.plan.equations.state]
-        return [*chain(*outputs), *behind]
+            results = run.end()
+            states += [results[Port(Role.FINAL, s)].to(dtype, copy=True) for s in call.plan.equations.state]
+        return [*chain(*outputs), *saved]
 
     def backward(
         self,
@@ -75,7 +75,7 @@ class Layer(NamedTuple):
     ) -> list[Tensor | None]:
         """`Compiled.backward`."""
         count = count_of_results(self.plans) // 2
-        states, behind = iter(flat[:count]), iter(flat[count:])
+        states, saved = iter(flat[:count]), iter(flat[count:])
         wanted = iter([True] * len(operands) if needed is None else needed)
         calls, runs, ports, at = list[Call](), list[Run](), list[list[Port | None]](), 0
         shown: list[dict[Port, Tensor]] = []
@@ -84,7 +84,7 @@ class Layer(NamedTuple):
             every = {Port(Role.STATES, s): next(states) for s in names}
             call = Call(plan, steps, own, Precision.of(every[Port(Role.STATES, names[0])].dtype))
             inputs = call.inputs() | {port: call.rows_of(v) for port, v in every.items()}
-            inputs |= call.columns({name: next(behind) for name in plan.kept(call.sizes)})
+            inputs |= call.columns({name: next(saved) for name in plan.kept(call.sizes)})
             for n, s in enumerate(names):
                 initial = inputs[Port(Role.INITIAL, s)]
                 d_every, d_final = d_results.get(at + n), d_results.get(at + len(names) + n)
@@ -103,9 +103,9 @@ class Layer(NamedTuple):
         run_loops(runs)
         d_data, d_operands = list[Tensor](), list[Tensor | None]()
         for call, run, own_ports in zip(calls, runs, ports, strict=True):
-            found = run.end()
-            d_operands += call.operand_gradients(found, own_ports)
-            d_data += [found[Port(Role.D_DATA)]] if needs_d_data else []
+            results = run.end()
+            d_operands += call.operand_gradients(results, own_ports)
+            d_data += [results[Port(Role.D_DATA)]] if needs_d_data else []
         for recording, gradients in zip(recordings or (), shown, strict=False):
             recording.add({port.name: v for port, v in gradients.items()})
         return [calls[0].padded(sum(d_data[1:], d_data[0])).to(steps.data.dtype) if needs_d_data else None, *d_operands]
@@ -150,15 +150,15 @@ class Call:
         """The inputs that both passes have."""
         plan, names, n = self.plan, self.plan.equations.state, len(self.plan.weights)
         operands = [v.detach() for v in self.own]
-        found = {Port(Role.WEIGHT, name): v for name, v in zip(plan.weights, operands, strict=False)}
-        found |= {Port(Role.INITIAL, name): v for name, v in zip(names, operands[n:], strict=False)}
-        found |= {Port(Role.RESTART, name): v for name, v in zip(names, operands[n + len(names) :], strict=False)}
+        inputs = {Port(Role.WEIGHT, name): v for name, v in zip(plan.weights, operands, strict=False)}
+        inputs |= {Port(Role.INITIAL, name): v for name, v in zip(names, operands[n:], strict=False)}
+        inputs |= {Port(Role.RESTART, name): v for name, v in zip(names, operands[n + len(names) :], strict=False)}
         for name, v in zip(plan.noise, operands[n + plan.states :], strict=True):
-            found[Port(Role.NOISE, name)] = self.rows_of(v) if plan.equations.noise[name].per_step else v
-        found = {port: v if port.name in PRODUCTS else v.float() for port, v in found.items()}
+            inputs[Port(Role.NOISE, name)] = self.rows_of(v) if plan.equations.noise[name].per_step else v
+        inputs = {port: v if port.name in PRODUCTS else v.float() for port, v in inputs.items()}
         if self.steps.resets is not None:
-            found[Port(Role.RESETS)] = self.rows_of(self.steps.resets)
-        return found | {Port(Role.DATA): self.rows_of(self.steps.data.detach())}
+            inputs[Port(Role.RESETS)] = self.rows_of(self.steps.resets)
+        return inputs | {Port(Role.DATA): self.rows_of(self.steps.data.detach())}
 
     def gradients(self) -> list[Port | None]:
         """For each tensor of the direction the output that is its gradient."""
@@ -168,14 +168,18 @@ class Call:
         ports += [Port(Role.D_RESTART, name) for name in names] if plan.restarts else []
         return [*ports, *[None] * len(plan.noise)]
 
-    def operand_gradients(self, found: Mapping[Port, Tensor], ports: Sequence[Port | None]) -> list[Tensor | None]:
+    def operand_gradients(self, gradients: Mapping[Port, Tensor], ports: Sequence[Port | None]) -> list[Tensor | None]:
         """The gradients of the direction's tensors, None where the port is."""
         d: list[Tensor | None] = []
         for v, port in zip(self.own, ports, strict=True):
             if port is None:
                 d.append(None)
             else:
-                d.append(found[port].reshape(v.shape).to(v.dtype, copy=True) if port in found else torch.zeros_like(v))
+                d.append(
+                    gradients[port].reshape(v.shape).to(v.dtype, copy=True)
+                    if port in gradients
+                    else torch.zeros_like(v)
+                )
         return d
 
     def shown_gradients(self) -> dict[Port, int]:
@@ -187,17 +191,17 @@ class Call:
 
     def columns(self, buffers: Mapping[str, Tensor]) -> dict[Port, Tensor]:
         """The kept values as columns of the buffers of `Plan.kept`."""
-        found = {}
+        columns = {}
         for name, k in [key for key in self.plan.trace.saved if key[0] in buffers]:
             width = {"row": 1, "hr": self.sizes.P}.get(name, self.sizes.H)
-            found[Port(Role.KEPT, f"{name}{k}")] = self.rows_of(buffers[name][:, k * width : (k + 1) * width])
-        return found
+            columns[Port(Role.KEPT, f"{name}{k}")] = self.rows_of(buffers[name][:, k * width : (k + 1) * width])
+        return columns
 
     def empty(self, width: int, dtype: torch.dtype) -> Tensor:
         """Unwritten rows, with zeros where no sequence has a step."""
-        found = torch.empty(len(self.steps.data), width, dtype=dtype, device=self.steps.data.device)
-        found[self.rows.total :].zero_()
-        return found
+        rows = torch.empty(len(self.steps.data), width, dtype=dtype, device=self.steps.data.device)
+        rows[self.rows.total :].zero_()
+        return rows
 
     def zero(self, width: int) -> Tensor:
         """Rows of zeros, all of them in the memory of one."""

@@ -57,8 +57,8 @@ class Run(Evaluator):
         self.scalar = torch.zeros((), device=self.rows.device)
         self.lines(self.program.before)
         for read in self.program.loop.reads:
-            found = self.values[read.sequence]
-            self.values[read.sequence] = found if found[:1].is_contiguous() else found.contiguous()
+            sequence = self.values[read.sequence]
+            self.values[read.sequence] = sequence if sequence[:1].is_contiguous() else sequence.contiguous()
         for write in self.program.loop.writes:
             into, form = self.into.get(write.sequence), self.shape(write.sequence.type)
             if into is None:
@@ -91,31 +91,31 @@ class Run(Evaluator):
 
     def aligned(self, x: Value, to: Type) -> Tensor:
         """A value with extent 1 along the axes of another type that it lacks."""
-        found, axes, of_result = self.values[x], self.axes_of(x.type), self.axes_of(to)
+        tensor, axes, of_result = self.values[x], self.axes_of(x.type), self.axes_of(to)
         if "rows" in of_result and "N" in axes:
-            found, axes = self.rows.per_row(found), ("rows", *axes[1:])
+            tensor, axes = self.rows.per_row(tensor), ("rows", *axes[1:])
         for k, axis in enumerate(of_result):
             if axis not in axes:
-                found = found.unsqueeze(k)
-        return found
+                tensor = tensor.unsqueeze(k)
+        return tensor
 
     def result(self, operation: Operation, of_type: Type) -> Tensor:
         """The value of one operation. Sums are float32; an elementwise result has the type of its sequence."""
         if isinstance(operation, Sum):
             dimensions = {self.dimension(operation.x, axis) for axis in operation.over}
             return self.values[operation.x].sum([*dimensions], dtype=torch.float32)
-        found = super().result(operation, of_type)
+        value = super().result(operation, of_type)
         if isinstance(operation, Elementwise) and "T" in of_type.axes:
             floats = [v for v in operands(operation) if "T" in v.type.axes and v.type.dtype == "float"]
-            return found.to(self.values[floats[0]].dtype) if floats else found
-        return found
+            return value.to(self.values[floats[0]].dtype) if floats else value
+        return value
 
     def contracted(self, a: Value, b: Value, of_type: Type) -> Tensor:
         """A matrix product in the type of products. Gradients of weights are float32."""
         for value in (a, b):
             self.values[value] = self.values[value].to(self.dtype)
-        found = super().contracted(a, b, of_type)
-        return found if "T" in of_type.axes else found.float()
+        product = super().contracted(a, b, of_type)
+        return product if "T" in of_type.axes else product.float()
 
     def shifted(self, shift: Shift) -> Tensor:
         """A sequence one step later."""
@@ -130,8 +130,8 @@ class Run(Evaluator):
         """The tensor of one pointer."""
         value = pointer.value
         if pointer.kind == "sequence":
-            found = self.values[value]
-            return found.view(torch.uint8) if found.dtype == torch.bool else found
+            sequence = self.values[value]
+            return sequence.view(torch.uint8) if sequence.dtype == torch.bool else sequence
         if pointer.kind == "weight":
             return self.values[value].to(self.dtype).contiguous()
         if pointer.kind == "given":
@@ -153,14 +153,14 @@ def run_loops(runs: Sequence[Run]) -> None:
         return
     chip = Chip.of(first.rows.device)
     groups = [[run] for run in runs]
-    found = [select(run, chip) for run in runs]
+    choices = [select(run, chip) for run in runs]
     if len(runs) == 2 and all(run.kernels.like == first.kernels.like and run.extents == first.extents for run in runs):
         together = select(first, chip, directions=2)
-        if together.microseconds <= sum(each.microseconds for each in found):
-            groups, found = [[*runs]], [together]
+        if together.microseconds <= sum(choice.microseconds for choice in choices):
+            groups, choices = [[*runs]], [together]
     with torch.cuda.device(first.rows.device) if first.rows.device.type == "cuda" else nullcontext():
-        for group, each in zip(groups, found, strict=True):
-            run_together(group, each)
+        for group, choice in zip(groups, choices, strict=True):
+            run_together(group, choice)
 
 
 def select(run: Run, chip: Chip | None, directions: int = 1) -> Selected:
@@ -168,13 +168,13 @@ def select(run: Run, chip: Chip | None, directions: int = 1) -> Selected:
     return selected(run.phases, run.extents, run.dtype, chip, directions)
 
 
-def run_together(runs: Sequence[Run], found: Selected) -> None:
+def run_together(runs: Sequence[Run], choice: Selected) -> None:
     """The loops of some directions in the same launches."""
     first, rows = runs[0], runs[0].rows
     loops, tensors = [run.kernels for run in runs], [run.tensors for run in runs]
     numbers = Numbers(first.extents, first.precision.of_float32, rows.starts)
-    if found.kind != "steps":
-        whole_launch(loops, tensors, found, numbers)()
+    if choice.kind != "steps":
+        whole_launch(loops, tensors, choice, numbers)()
         return
     blocks: Callable[[Kernel], Blocks] = partial(
         blocks_of, sizes=first.extents, dtype=first.dtype, chip=Chip.of(rows.device), directions=len(runs)

@@ -139,11 +139,11 @@ class _Persistent(Writer):
         self.given[value if gate is None else (value, gate)] = text
         return text
 
-    def found(self, value: Value, gate: int | None) -> Text:
+    def first_use(self, value: Value, gate: int | None) -> Text:
         """The text of a value: results of earlier phases are variables."""
         line = self.phases.line.get(value)
         computed = line is not None and not isinstance(line.operation, Stack | Block)
-        return Text(self.name(value, gate)) if computed else super().found(value, gate)
+        return Text(self.name(value, gate)) if computed else super().first_use(value, gate)
 
     def commit(self, carries: Iterable[Carry]) -> None:
         """Sets the variables of carries: in phase 0 those of the step itself, otherwise those of the next step."""

@@ -114,19 +114,19 @@ class Phases:
 
     def left(self, level: int) -> list[Value]:
         """The left operands of the products of a level. The first products of a step have level 1."""
-        found = [p.operation for p in self.products if self.level[p.result] == level]
-        return [operation.a for operation in found if isinstance(operation, Contract)]
+        contracts = [p.operation for p in self.products if self.level[p.result] == level]
+        return [operation.a for operation in contracts if isinstance(operation, Contract)]
 
     @cached_property
     def widths(self) -> list[tuple[Line, str, str, bool]]:
         """For each product: the axes of the rows and columns of its matrix, and whether each head has its own."""
-        found = []
+        widths = []
         for product in self.products:
             assert isinstance(product.operation, Contract)
             *_, rows, inner = product.operation.b.type.axes
             by_head = "K" in product.operation.b.type.axes
-            found.append((product, self.units_of_axis(rows), self.units_of_axis(inner), by_head))
-        return found
+            widths.append((product, self.units_of_axis(rows), self.units_of_axis(inner), by_head))
+        return widths
 
     @cached_property
     def heavy(self) -> dict[Value, bool]:
@@ -142,18 +142,18 @@ class Phases:
     @cached_property
     def ahead(self) -> frozenset[Value]:
         """The values of phase 0: ancestors of the first products, and values of level 0 that read an expensive one."""
-        found: set[Value] = set()
-        self._add_ancestors(self.left(1), found)
+        values: set[Value] = set()
+        self._add_ancestors(self.left(1), values)
         for line in self.loop.body:
-            if self.level[line.result] == 0 and any(v in found and self.heavy[v] for v in operands(line.operation)):
-                found.add(line.result)
-        return frozenset(found)
+            if self.level[line.result] == 0 and any(v in values and self.heavy[v] for v in operands(line.operation)):
+                values.add(line.result)
+        return frozenset(values)
 
-    def _add_ancestors(self, values: Iterable[Value], found: set[Value]) -> None:
+    def _add_ancestors(self, values: Iterable[Value], ancestors: set[Value]) -> None:
         for value in values:
-            if value in self.line and value not in found:
-                found.add(value)
-                self._add_ancestors(operands(self.line[value].operation), found)
+            if value in self.line and value not in ancestors:
+                ancestors.add(value)
+                self._add_ancestors(operands(self.line[value].operation), ancestors)
 
     @cached_property
     def all(self) -> list[Phase]:
@@ -232,18 +232,18 @@ class Phases:
     @cached_property
     def names(self) -> dict[Value, str]:
         """Names for values that the lowering numbers: gates of weights, and operands and results of matrix products."""
-        loop, found = self.loop, list[tuple[Value, str]]()
+        loop, candidates = self.loop, list[tuple[Value, str]]()
         for line in self.program.before:
             match line.operation:
                 case Block(x, axis, index) if self.axes[axis].labels and not is_numbered(x):
-                    found.append((line.result, f"{x.name}_{self.axes[axis].labels[index]}"))
+                    candidates.append((line.result, f"{x.name}_{self.axes[axis].labels[index]}"))
         for product in self.products:
             assert isinstance(product.operation, Contract)
             operand = self.origin(product.operation.a)
-            found += [(operand, self._common_name(operand) or "operand"), (product.result, "product")]
+            candidates += [(operand, self._common_name(operand) or "operand"), (product.result, "product")]
         taken = {v.name for v in (*self.program.inputs.values(), *self.line, *self.carries, *self.reads)}
         names: dict[Value, str] = {}
-        for value, name in found:
+        for value, name in candidates:
             if is_numbered(value) and value not in names:
                 names[value] = next(n for n in chain([name], (f"{name}{k}" for k in count(2))) if n not in taken)
                 taken.add(names[value])

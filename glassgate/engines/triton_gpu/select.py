@@ -38,8 +38,8 @@ class Chip(NamedTuple):
         """The properties of a device; None where the interpreter runs."""
         if device.type != "cuda":
             return None
-        found = torch.cuda.get_device_properties(device)
-        return cls(found.multi_processor_count, found.shared_memory_per_block_optin)  # type: ignore[attr-defined]
+        properties = torch.cuda.get_device_properties(device)
+        return cls(properties.multi_processor_count, properties.shared_memory_per_block_optin)  # type: ignore[attr-defined]
 
 
 def power_of_two(n: int, least: int = 1, most: int = 1 << 30) -> int:
@@ -106,11 +106,11 @@ def selected(
     """
     if chip is None:
         return Selected("steps", launches_time(phases))
-    found = [steps(phases, sizes, dtype, chip, directions)]
+    choices = [steps(phases, sizes, dtype, chip, directions)]
     if phases.products:
         others = (f(phases, sizes, dtype, chip, directions) for f in (solo, grid))
-        found += [each for each in others if each is not None]
-    return min(found, key=lambda each: each.microseconds)
+        choices += [each for each in others if each is not None]
+    return min(choices, key=lambda each: each.microseconds)
 
 
 def weight_bytes(phases: Phases, sizes: Mapping[str, int], dtype: torch.dtype) -> int:

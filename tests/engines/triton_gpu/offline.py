@@ -118,15 +118,15 @@ def cases(cell: str, products: str) -> Iterator[Case]:
         # Heads of 32 units: the blocks of weights differ from those of sequences, which have 16 rows.
         for letter, H, kernel_of in (("A", 64 if phases.heads == 1 else 128, solo), ("B", 768, grid)):
             sizes = {"T": 100, "N": ROWS, "H": H, "P": H, "heads": phases.heads}
-            found = kernel_of(phases, sizes, dtype, CHIPS[80], 1) if phases.products else None
-            if found is not None and found.blocks is not None:
+            choice = kernel_of(phases, sizes, dtype, CHIPS[80], 1) if phases.products else None
+            if choice is not None and choice.blocks is not None:
                 two = [
-                    persistent(each, name, False, letter == "A", found.chunks)
+                    persistent(each, name, False, letter == "A", choice.chunks)
                     for each, name in ((phases, title), (reverse, f"{title}_reverse"))
                 ]
-                yield Case(cell, letter, str(H), phases, two[:1], found.blocks)
+                yield Case(cell, letter, str(H), phases, two[:1], choice.blocks)
                 if products == "bf16" and cell in CALLERS:
-                    yield Case(cell, letter, str(H), phases, [*two, both(two)], found.blocks)
+                    yield Case(cell, letter, str(H), phases, [*two, both(two)], choice.blocks)
 
 
 def report(case: Case, chip: int, products: str) -> Report:
@@ -135,9 +135,9 @@ def report(case: Case, chip: int, products: str) -> Report:
     return min(first, compiled_for(case, chip, products, ALL_REGISTERS), key=spilled_by) if first.spilled else first
 
 
-def spilled_by(found: Report) -> int:
+def spilled_by(report: Report) -> int:
     """The spilled bytes of a kernel."""
-    return found.spilled
+    return report.spilled
 
 
 def compiled_for(case: Case, chip: int, products: str, more: Mapping[str, int]) -> Report:
@@ -228,8 +228,10 @@ thread. None of these kernels has run on a GPU.
 
 def line(case: Case, products: str, chips: Sequence[int]) -> str:
     """A row of the table."""
-    found = [report(case, chip, products) for chip in chips]
-    shown = [" / ".join(map(str, values if len({*values}) > 1 else values[:1])) for values in zip(*found, strict=True)]
+    reports = [report(case, chip, products) for chip in chips]
+    shown = [
+        " / ".join(map(str, values if len({*values}) > 1 else values[:1])) for values in zip(*reports, strict=True)
+    ]
     if case.letter == "C":
         shown[-2:] = "", ""
     of_chips = " / ".join(f"sm_{chip}" for chip in chips)

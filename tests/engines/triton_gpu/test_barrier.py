@@ -46,8 +46,8 @@ def programs(monkeypatch):
         function, grid = executor.fn, executor.grid
         kwargs = {key: value for key, value in kwargs.items() if key in inspect.getfullargspec(function).args}
         interpreter._patch_lang(function)
-        found = inspect.getcallargs(function, *args, **kwargs)
-        converted = {k: v if k in executor.constexprs else interpreter._implicit_cvt(v) for k, v in found.items()}
+        arguments = inspect.getcallargs(function, *args, **kwargs)
+        converted = {k: v if k in executor.constexprs else interpreter._implicit_cvt(v) for k, v in arguments.items()}
         builder.set_grid_dim(*grid)
         each = [*product(*map(range, grid))]
         turns = Turns(len(each))
@@ -65,9 +65,9 @@ def programs(monkeypatch):
             list(pool.map(program, range(len(each))))
 
     def change(*args):
-        found = atomic(*args)
+        value = atomic(*args)
         place.change()
-        return found
+        return value
 
     monkeypatch.setattr(builder, "create_atomic_rmw", change)
     monkeypatch.setattr(interpreter.GridExecutor, "__call__", launch)

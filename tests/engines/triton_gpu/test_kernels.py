@@ -48,7 +48,7 @@ def test_one_program_may_own_a_head_or_whole_rows(cell, monkeypatch):
 
 def test_projections_are_a_second_phase(monkeypatch):
     for kernel in (A, ONE):
-        monkeypatch.setattr(passes, "selected", lambda *_, found=kernel: found)
+        monkeypatch.setattr(passes, "selected", lambda *_, choice=kernel: choice)
         truth, eager = (run(gg.cells.LSTM(), "reference", d, proj_size=2) for d in (torch.float64, torch.float32))
         check(run(gg.cells.LSTM(), "triton", torch.float32, proj_size=2), truth, eager)
 
@@ -65,9 +65,9 @@ def test_persistent_kernels_reset_sequences_of_equal_length(kernel, monkeypatch)
 def test_calls_without_gradients_return_final_states():
     layer, x = gg.LSTM(3, 4, bidirectional=True), torch.randn(4, 2, 3)
     with torch.no_grad():
-        found = layer(x)
+        results = layer(x)
         with gg.engine("reference"):
-            torch.testing.assert_close(found, layer(x))
+            torch.testing.assert_close(results, layer(x))
 
 
 def test_both_directions_run_in_the_same_launches(monkeypatch):
@@ -180,8 +180,8 @@ def test_the_order_of_programs_does_not_matter(monkeypatch):
         interpreter, "set_grid_idx", lambda *at: place(*(n - 1 - k for n, k in zip(size[-1], at, strict=True)))
     )
     for cell, expected in zip(cells, first, strict=True):
-        found = run(cell, "triton", torch.float32)
-        assert all(torch.equal(found[name], expected[name]) for name in expected)
+        again = run(cell, "triton", torch.float32)
+        assert all(torch.equal(again[name], expected[name]) for name in expected)
     assert max(dims[1] for dims in size) > 1
 
 
@@ -193,10 +193,10 @@ def test_recordings_and_compiled_graphs():
         output.sum().backward()
     with gg.engine("reference"), gg.record(layer) as expected:
         layer(x)[0].sum().backward()
-    for found, truth in ((tape, expected), (tape.grad, expected.grad)):
-        assert dict(found.items()).keys() == dict(truth.items()).keys()
+    for recorded, truth in ((tape, expected), (tape.grad, expected.grad)):
+        assert dict(recorded.items()).keys() == dict(truth.items()).keys()
         for name, value in truth.items():
-            torch.testing.assert_close(found[name], value, atol=1e-6, rtol=1e-5)
+            torch.testing.assert_close(recorded[name], value, atol=1e-6, rtol=1e-5)
     compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
     torch.testing.assert_close(compiled(x)[0], output)
 

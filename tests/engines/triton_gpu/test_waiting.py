@@ -31,8 +31,8 @@ def check(layer, x, monkeypatch, lengths=None, resets=None):
     with gg.engine("reference"):
         expected = results(layer, x, lambda v: v, lengths=lengths, resets=resets)
     with simulated_gpu(monkeypatch):
-        found = results(layer, x, to_gpu, lengths=lengths, resets=None if resets is None else to_gpu(resets))
-    for value, truth in zip(found, expected, strict=True):
+        on_gpu = results(layer, x, to_gpu, lengths=lengths, resets=None if resets is None else to_gpu(resets))
+    for value, truth in zip(on_gpu, expected, strict=True):
         torch.testing.assert_close(value, truth, atol=1e-5, rtol=1e-4)
 
 
