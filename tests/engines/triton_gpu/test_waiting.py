@@ -107,6 +107,13 @@ def test_the_simulated_gpu_finds_operations_that_wait(waits, reason, monkeypatch
         waits(to_gpu(torch.ones(4, 3, 3)))
 
 
+def test_amd_gpus_are_refused_with_the_reason(monkeypatch):
+    monkeypatch.setattr(torch.version, "hip", "6.4")
+    layer, x = gg.LSTM(3, 4), torch.ones(4, 3, 3)
+    with simulated_gpu(monkeypatch), pytest.raises(gg.EngineError, match=r"not been tested on AMD GPUs \(ROCm\)"):
+        layer._apply(to_gpu)(to_gpu(x))
+
+
 def test_the_simulated_gpu_rejects_tensors_on_two_devices(monkeypatch):
     with simulated_gpu(monkeypatch), pytest.raises(RuntimeError, match="expected all tensors on the same device"):
         torch.zeros(2, device=GPU) + torch.ones(2)
