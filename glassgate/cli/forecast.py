@@ -32,7 +32,7 @@ def command(argv: list[str]) -> None:
     task = loaded_as(Forecasting, arguments)
     with display(Console(stderr=True)) as bars:
         examples = task.read_for_forecast(arguments.file, Bar(bars, task.name))
-    origins = list(task.from_end(examples))
+    origins = list(task.forecast_from_end(examples))
     content = io.StringIO()
     lines = csv.writer(content, lineterminator="\n")
     lines.writerow(header(origins, task.options.levels))

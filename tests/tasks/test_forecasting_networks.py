@@ -11,7 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import glassgate as gg
 from glassgate.tasks.forecasting import network as networks
-from glassgate.tasks.forecasting.heads import Draws, Head, head
+from glassgate.tasks.forecasting.heads import Head, SharedDraws, make_head
 from glassgate.tasks.forecasting.network import Forecaster, Sizes, network
 from glassgate.tasks.forecasting.options import ForecastingOptions
 
@@ -28,7 +28,7 @@ def parameters(of: Head, scale: float = 1.0) -> tuple[Tensor, Tensor]:
 
 @pytest.mark.parametrize("name", ["gaussian", "student-t", "negative-binomial"])
 def test_distributions_are_those_of_torch(name: str) -> None:
-    of = head(name, LEVELS)
+    of = make_head(name, LEVELS)
     said, scale = parameters(of, 7.0)
     target = torch.randint(0, 30, (200,)).double()
     if name == "gaussian":
@@ -43,7 +43,7 @@ def test_distributions_are_those_of_torch(name: str) -> None:
     given = target / scale if name == "negative-binomial" else target
     torch.testing.assert_close(of.loss(said, given, scale), -same.log_prob(target))
     many = said[:3, None, None].expand(3, 40_000, 1, -1)
-    draws = of.sample(many, scale[:3, None, None], Draws(3, 2, torch.device("cpu")))[..., 0].T
+    draws = of.sample(many, scale[:3, None, None], SharedDraws(3, 2, torch.device("cpu")))[..., 0].T
     draws = draws * scale[:3] if name == "negative-binomial" else draws
     torch.testing.assert_close(draws.mean(0), same.mean[:3], rtol=0.1, atol=0.1)
     if name == "negative-binomial":
@@ -54,12 +54,12 @@ def test_distributions_are_those_of_torch(name: str) -> None:
 def test_errors_and_quantiles_are_those_of_numpy() -> None:
     target = torch.randn(200, dtype=torch.float64)
     for name in ("mse", "mae", "huber"):
-        of = head(name, LEVELS)
+        of = make_head(name, LEVELS)
         said, scale = parameters(of)
         away = (said[:, 0] - target).abs().numpy()
         wanted = {"mse": away**2, "mae": away, "huber": np.where(away < 1, away**2 / 2, away - 0.5)}[name]
         np.testing.assert_allclose(of.loss(said, target, scale), wanted)
-    of = head("quantiles", LEVELS)
+    of = make_head("quantiles", LEVELS)
     said, scale = parameters(of)
     aways = [(q, (target - x).numpy()) for q, x in zip(LEVELS, said.T, strict=True)]
     losses = [2 * np.maximum(q * away, (q - 1) * away) for q, away in aways]
@@ -71,7 +71,7 @@ def built(sizes: Sizes, **options: Any) -> tuple[Forecaster, ForecastingOptions]
     small = {"horizon": 9, "look_back": 12, "segment": 4, "hidden_size": 10, "embedding_size": 3, "cell": "gru"}
     chosen = ForecastingOptions.from_mapping(small | {"dropout": 0.3} | options)
     torch.manual_seed(3)
-    made = network(chosen, sizes, head(chosen.head, chosen.levels))
+    made = network(chosen, sizes, make_head(chosen.head, chosen.levels))
     return made.eval(), chosen
 
 
@@ -82,7 +82,7 @@ def batch(sizes: Sizes, rows: int = 5, length: int = 25) -> dict[str, Tensor]:
         "values": torch.randn(rows, length, generator=random),
         "known": torch.randn(rows, length, sizes.known, generator=random),
         "past": torch.randn(rows, length, sizes.past, generator=random),
-        "number": torch.arange(rows) % sizes.series,
+        "series": torch.arange(rows) % sizes.series,
         "scale": torch.ones(rows),
     }
 
@@ -162,8 +162,8 @@ def test_drawn_paths_are_those_of_a_loop(name: str) -> None:
     given, cell = batch(sizes), gru(ours, 1 + 2 + 3)
     weights = ours.state_dict()
     values, known = given["values"][:, 4:], given["known"][:, 4:]
-    center, vectors = values[:, 11], weights["series.weight"][given["number"]]
-    draws = Draws(5, options.seed, torch.device("cpu"))
+    center, vectors = values[:, 11], weights["series.weight"][given["series"]]
+    draws = SharedDraws(5, options.seed, torch.device("cpu"))
     paths = torch.zeros(5, 4, 9)
     states: list[list[Tensor | None]] = [[None] * 4 for _ in range(5)]
     for step in range(1, 21):

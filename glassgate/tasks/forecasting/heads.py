@@ -8,11 +8,12 @@ import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor, distributions
 
-_LEAST = 1e-6  # minimum scale
+_MIN_SCALE = 1e-6
+"""Added to standard deviations and similar parameters, which a softplus alone could make zero."""
 
 
-class Draws:
-    """Random numbers for sampled paths. All rows use the same ones, so the samples of a row do not depend on the batch.
+class SharedDraws:
+    """Random numbers for sampled paths. Each row gets the same ones, so its samples do not depend on the other rows.
 
     Args:
         rows: the number of rows
@@ -21,48 +22,49 @@ class Draws:
     """
 
     def __init__(self, rows: int, seed: int, device: torch.device):
-        self._shared = Generator(device).manual_seed(seed)
-        self._each = [Generator(device).manual_seed(seed) for _ in range(rows)]
+        self._for_all_rows = Generator(device).manual_seed(seed)
+        self._for_each_row = [Generator(device).manual_seed(seed) for _ in range(rows)]
 
     def normal(self, like: Tensor) -> Tensor:
-        """Return samples of the standard normal distribution, `(N, ...)`."""
-        drawn = torch.randn(like.shape[1:], generator=self._shared, device=like.device, dtype=like.dtype)
+        """Return samples of the standard normal distribution, in the shape and dtype of `like`, `(N, ...)`."""
+        drawn = torch.randn(like.shape[1:], generator=self._for_all_rows, device=like.device, dtype=like.dtype)
         return drawn.expand_as(like)
 
     def gamma(self, shape: Tensor) -> Tensor:
         """Return samples of gamma distributions with these shapes, `(N, ...)`."""
-        rows = zip(shape.contiguous(), self._each, strict=True)
+        rows = zip(shape.contiguous(), self._for_each_row, strict=True)
         return torch.stack([torch._standard_gamma(row, generator=random) for row, random in rows])
 
     def poisson(self, rate: Tensor) -> Tensor:
         """Return samples of Poisson distributions with these rates, `(N, ...)`."""
-        return torch.stack([torch.poisson(row, generator=each) for row, each in zip(rate, self._each, strict=True)])
+        rows = zip(rate, self._for_each_row, strict=True)
+        return torch.stack([torch.poisson(row, generator=random) for row, random in rows])
 
 
 class Head(ABC):
     """Maps raw outputs of a network to parameters per step, and these to losses, forecasts and samples.
 
-    Values are in units of the standard deviation of the training part, except that the parameters of counts are in
-    units of the data.
+    Values and parameters are in units of the standard deviation of the training part. `NegativeBinomial` is an
+    exception: its parameters are in units of the data, because it is a distribution of whole numbers.
 
     Attributes:
         size: the number of raw outputs per step
-        has_quantiles: whether the head has quantiles
-        draws: whether the head can be sampled
+        has_quantiles: whether forecasts have quantiles, from a formula or from samples
+        can_sample: whether `sample` is implemented
     """
 
     size = 1
     has_quantiles = True
-    draws = True
+    can_sample = True
 
     @abstractmethod
-    def parameters(self, raw: Tensor, center: Tensor, spread: Tensor, scale: Tensor) -> Tensor:
-        """Return parameters, `(..., size)`.
+    def parameters(self, raw: Tensor, window_shift: Tensor, window_scale: Tensor, scale: Tensor) -> Tensor:
+        """Return the parameters of each step, `(..., size)`.
 
         Args:
-            raw: `(..., size)`
-            center, spread: the offset and the divisor of the window, `(...)`
-            scale: the divisor of the series, `(...)`
+            raw: the outputs of the network, `(..., size)`
+            window_shift, window_scale: the offset and the divisor by which the window is normalised, `(...)`
+            scale: the standard deviation of the series in the training part, `(...)`
         """
 
     @abstractmethod
@@ -77,7 +79,7 @@ class Head(ABC):
         """Return quantiles, `(..., Q)`; None for a distribution without a formula for them."""
         return None
 
-    def sample(self, parameters: Tensor, scale: Tensor, draws: Draws) -> Tensor:
+    def sample(self, parameters: Tensor, scale: Tensor, draws: SharedDraws) -> Tensor:
         """Return a sample for each step of each path, `(N, paths, S)`, for parameters `(N, paths, S, size)`."""
         raise NotImplementedError
 
@@ -90,14 +92,14 @@ class Point(Head):
     """
 
     has_quantiles = False
-    draws = False
+    can_sample = False
 
     def __init__(self, kind: str):
         kinds: dict[str, Callable[..., Tensor]] = {"mse": F.mse_loss, "mae": F.l1_loss, "huber": F.huber_loss}
         self.error = kinds[kind]
 
-    def parameters(self, raw: Tensor, center: Tensor, spread: Tensor, scale: Tensor) -> Tensor:
-        return raw * spread[..., None] + center[..., None]
+    def parameters(self, raw: Tensor, window_shift: Tensor, window_scale: Tensor, scale: Tensor) -> Tensor:
+        return raw * window_scale[..., None] + window_shift[..., None]
 
     def loss(self, parameters: Tensor, target: Tensor, scale: Tensor) -> Tensor:
         return self.error(parameters[..., 0], target, reduction="none")
@@ -113,14 +115,14 @@ class Quantiles(Head):
         levels: the levels of the quantiles, ascending
     """
 
-    draws = False
+    can_sample = False
 
     def __init__(self, levels: Sequence[float]):
         self.levels = list(levels)
         self.size = len(self.levels)
 
-    def parameters(self, raw: Tensor, center: Tensor, spread: Tensor, scale: Tensor) -> Tensor:
-        return raw * spread[..., None] + center[..., None]
+    def parameters(self, raw: Tensor, window_shift: Tensor, window_scale: Tensor, scale: Tensor) -> Tensor:
+        return raw * window_scale[..., None] + window_shift[..., None]
 
     def loss(self, parameters: Tensor, target: Tensor, scale: Tensor) -> Tensor:
         return 2 * pinball(parameters, target, self.levels).mean(-1)
@@ -138,9 +140,9 @@ class Gaussian(Head):
 
     size = 2
 
-    def parameters(self, raw: Tensor, center: Tensor, spread: Tensor, scale: Tensor) -> Tensor:
-        mean = raw[..., 0] * spread + center
-        return torch.stack([mean, (F.softplus(raw[..., 1]) + _LEAST) * spread], -1)
+    def parameters(self, raw: Tensor, window_shift: Tensor, window_scale: Tensor, scale: Tensor) -> Tensor:
+        mean = raw[..., 0] * window_scale + window_shift
+        return torch.stack([mean, (F.softplus(raw[..., 1]) + _MIN_SCALE) * window_scale], -1)
 
     def loss(self, parameters: Tensor, target: Tensor, scale: Tensor) -> Tensor:
         mean, deviation = parameters.unbind(-1)
@@ -151,43 +153,48 @@ class Gaussian(Head):
 
     def quantiles(self, parameters: Tensor, levels: Sequence[float]) -> Tensor:
         mean, deviation = parameters[..., :1], parameters[..., 1:]
-        away = mean.new_tensor([NormalDist().inv_cdf(level) for level in levels])
-        return mean + deviation * away
+        z_scores = mean.new_tensor([NormalDist().inv_cdf(level) for level in levels])
+        return mean + deviation * z_scores
 
-    def sample(self, parameters: Tensor, scale: Tensor, draws: Draws) -> Tensor:
+    def sample(self, parameters: Tensor, scale: Tensor, draws: SharedDraws) -> Tensor:
         mean, deviation = parameters.unbind(-1)
         return mean + deviation * draws.normal(mean)
 
 
 class StudentT(Head):
-    """Student's t-distribution, which has heavier tails: degrees of freedom (above 2), location and scale."""
+    """Student's t-distribution, with heavy tails: degrees of freedom (above 2), location and width."""
 
     size = 3
 
-    def parameters(self, raw: Tensor, center: Tensor, spread: Tensor, scale: Tensor) -> Tensor:
-        freedom = 2 + F.softplus(raw[..., 0]) + _LEAST
-        return torch.stack([freedom, raw[..., 1] * spread + center, (F.softplus(raw[..., 2]) + _LEAST) * spread], -1)
+    def parameters(self, raw: Tensor, window_shift: Tensor, window_scale: Tensor, scale: Tensor) -> Tensor:
+        degrees = 2 + F.softplus(raw[..., 0]) + _MIN_SCALE  # above 2, so that the variance is finite
+        location = raw[..., 1] * window_scale + window_shift
+        return torch.stack([degrees, location, (F.softplus(raw[..., 2]) + _MIN_SCALE) * window_scale], -1)
 
     def loss(self, parameters: Tensor, target: Tensor, scale: Tensor) -> Tensor:
-        freedom, place, width = parameters.unbind(-1)
-        return -distributions.StudentT(freedom, place, width, validate_args=False).log_prob(target)
+        degrees, location, width = parameters.unbind(-1)
+        return -distributions.StudentT(degrees, location, width, validate_args=False).log_prob(target)
 
     def point(self, parameters: Tensor, scale: Tensor) -> Tensor:
         return parameters[..., 1]
 
-    def sample(self, parameters: Tensor, scale: Tensor, draws: Draws) -> Tensor:
-        freedom, place, width = parameters.unbind(-1)
-        return place + width * draws.normal(place) * (freedom / 2 / draws.gamma(freedom / 2)).sqrt()
+    def sample(self, parameters: Tensor, scale: Tensor, draws: SharedDraws) -> Tensor:
+        degrees, location, width = parameters.unbind(-1)
+        return location + width * draws.normal(location) * (degrees / 2 / draws.gamma(degrees / 2)).sqrt()
 
 
 class NegativeBinomial(Head):
-    """Counts with a mean and a shape, and variance mean + shape mean^2, as in DeepAR (Salinas et al. 2020)."""
+    """Counts with a mean and a shape, and variance mean + shape mean^2.
+
+    As in DeepAR (Salinas et al. 2020, section 3.3), the mean is multiplied by the scale of the series, and the shape is
+    divided by the square root of the scale.
+    """
 
     size = 2
 
-    def parameters(self, raw: Tensor, center: Tensor, spread: Tensor, scale: Tensor) -> Tensor:
-        mean = (F.softplus(raw[..., 0]) + _LEAST) * scale
-        return torch.stack([mean, (F.softplus(raw[..., 1]) + _LEAST) / scale.sqrt()], -1)
+    def parameters(self, raw: Tensor, window_shift: Tensor, window_scale: Tensor, scale: Tensor) -> Tensor:
+        mean = (F.softplus(raw[..., 0]) + _MIN_SCALE) * scale
+        return torch.stack([mean, (F.softplus(raw[..., 1]) + _MIN_SCALE) / scale.sqrt()], -1)
 
     def loss(self, parameters: Tensor, target: Tensor, scale: Tensor) -> Tensor:
         mean, shape = parameters.unbind(-1)
@@ -197,13 +204,13 @@ class NegativeBinomial(Head):
     def point(self, parameters: Tensor, scale: Tensor) -> Tensor:
         return parameters[..., 0] / scale
 
-    def sample(self, parameters: Tensor, scale: Tensor, draws: Draws) -> Tensor:
+    def sample(self, parameters: Tensor, scale: Tensor, draws: SharedDraws) -> Tensor:
         mean, shape = parameters.unbind(-1)
         return draws.poisson(draws.gamma(1 / shape) * shape * mean) / scale
 
 
-def head(name: str, levels: Sequence[float]) -> Head:
-    """Return a head by its name."""
+def make_head(name: str, levels: Sequence[float]) -> Head:
+    """Return the head that the option `head` names."""
     if name == "quantiles":
         return Quantiles(levels)
     kinds: dict[str, type[Head]] = {
@@ -221,6 +228,6 @@ def pinball(quantiles: Tensor, target: Tensor, levels: Sequence[float]) -> Tenso
         >>> pinball(torch.tensor([[1.0, 3.0]]), torch.tensor([2.0]), [0.1, 0.9])
         tensor([[0.1000, 0.1000]])
     """
-    away = target[..., None] - quantiles
-    at = torch.tensor(levels, dtype=quantiles.dtype, device=quantiles.device)
-    return torch.maximum(at * away, (at - 1) * away)
+    errors = target[..., None] - quantiles
+    weights = torch.tensor(levels, dtype=quantiles.dtype, device=quantiles.device)
+    return torch.maximum(weights * errors, (weights - 1) * errors)

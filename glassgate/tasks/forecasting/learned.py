@@ -10,7 +10,7 @@ import numpy as np
 from glassgate.tasks.data.batches import Encoded
 from glassgate.tasks.data.series import Frequency, Series, Steps, calendar
 from glassgate.tasks.forecasting.options import ForecastingOptions
-from glassgate.tasks.forecasting.windows import ColumnReader, field
+from glassgate.tasks.forecasting.windows import ColumnReader, array_of
 
 _CHUNK = 2**20  # steps that are in memory at once
 
@@ -58,17 +58,17 @@ class Learned:
                 "with their time stamps and covariates, and leave the target empty"
             )
         known = self.facts["series"].get(series.name)
-        shift, scale, absolute, squared = known or learned(series, self.options, self.season, strict=False)
+        shift, scale, naive_mae, naive_mse = known or learned(series, self.options, self.season, strict=False)
         length = len(series) + ahead
         disk = f"{series.on_disk} {series.name} {series.values.start} {series.start}" if series.on_disk else ""
-        fields = {"values": field([_scaled(series.values, shift, scale)], length, disk, 1)}
+        fields = {"values": array_of([_scaled(series.values, shift, scale)], length, disk, 1)}
         if self.known:
-            fields["known"] = field(self._known(series), length, disk)
+            fields["known"] = array_of(self._known(series), length, disk)
         if series.past:
             readers = [_scaled(each, *of) for each, of in zip(series.past, self.facts["past"], strict=True)]
-            fields["past"] = field(readers, length, disk)
-        fields["number"] = np.array(self.numbers.get(series.name, -1))
-        scalars = {"shift": shift, "scale": scale, "absolute": absolute / scale, "squared": squared / scale**2}
+            fields["past"] = array_of(readers, length, disk)
+        fields["series"] = np.array(self.numbers.get(series.name, -1))
+        scalars = {"shift": shift, "scale": scale, "naive_mae": naive_mae / scale, "naive_mse": naive_mse / scale**2}
         return fields | {name: np.array(value, np.float32) for name, value in scalars.items()}
 
     def _known(self, series: Series) -> list[ColumnReader]:

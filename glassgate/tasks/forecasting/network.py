@@ -8,7 +8,7 @@ from torch.nn.functional import dropout, linear
 
 import glassgate as gg
 from glassgate.tasks.data.batches import Batch
-from glassgate.tasks.forecasting.heads import Draws, Head
+from glassgate.tasks.forecasting.heads import Head, SharedDraws
 from glassgate.tasks.forecasting.options import ForecastingOptions
 from glassgate.tasks.loss import full
 from glassgate.tasks.networks.encoder import encoder, last_outputs
@@ -53,17 +53,17 @@ class Window(NamedTuple):
         known: covariates known ahead, `(N, B + H, K)`
         past: covariates known up to the present, `(N, B, P)`
         series: the embedding of each series, `(N, E)`
-        center, spread: the offset and the divisor of the normalisation of each window, `(N, 1)`
-        scale: the divisor of each series, `(N, 1)`
+        shift, scale: the offset and the divisor by which each window is normalised, `(N, 1)`
+        series_scale: the standard deviation of each series in the training part, `(N, 1)`
     """
 
     values: Tensor
     known: Tensor
     past: Tensor
     series: Tensor
-    center: Tensor
-    spread: Tensor
+    shift: Tensor
     scale: Tensor
+    series_scale: Tensor
 
 
 class Forecaster(nn.Module):
@@ -82,23 +82,23 @@ class Forecaster(nn.Module):
         """Return the windows of a batch: the last B + H steps, normalised by the past values."""
         values = batch["values"][:, -self.back - self.horizon :]
         past = values[:, : self.back]
-        center, spread = torch.zeros_like(past[:, :1]), torch.ones_like(past[:, :1])
+        shift, scale = torch.zeros_like(past[:, :1]), torch.ones_like(past[:, :1])
         if self.options.head != "negative-binomial":
             if self.options.normalize == "last":
-                center = past[:, -1:]
+                shift = past[:, -1:]
             elif self.options.normalize == "window":
-                center = past.mean(1, keepdim=True)
-                spread = (past.var(1, keepdim=True, correction=0) + 1e-5).sqrt()
+                shift = past.mean(1, keepdim=True)
+                scale = (past.var(1, keepdim=True, correction=0) + 1e-5).sqrt()
         empty = values[:, :, None][:, :, :0]
         known = batch["known"][:, -self.back - self.horizon :] if self.sizes.known else empty
         covariates = batch["past"][:, -self.back - self.horizon : -self.horizon] if self.sizes.past else empty
         return Window(
-            (values - center) / spread,
+            (values - shift) / scale,
             known,
             covariates[:, : self.back],
-            self._vectors(batch["number"]),
-            center,
-            spread,
+            self._vectors(batch["series"]),
+            shift,
+            scale,
             batch["scale"][:, None],
         )
 
@@ -111,7 +111,7 @@ class Forecaster(nn.Module):
 
     def finished(self, raw: Tensor, window: Window) -> Tensor:
         """Return the parameters of the head for raw outputs, `(N, S, size)`."""
-        return self.head.parameters(full(raw), window.center, window.spread, window.scale)
+        return self.head.parameters(full(raw), window.shift, window.scale, window.series_scale)
 
 
 class Direct(Forecaster):
@@ -133,7 +133,7 @@ class Direct(Forecaster):
             )
 
     def forward(self, batch: Batch) -> Output:
-        """From `values`, `(N, L)`, `known` and `past`, `(N, L, C)`, `number` and `scale`, `(N,)`."""
+        """From `values`, `(N, L)`, `known` and `past`, `(N, L, C)`, `series` and `scale`, `(N,)`."""
         window = self.window(batch)
         vectors = window.series[:, None].expand(-1, self.back, -1)
         parts = [window.values[:, : self.back, None], window.past, window.known[:, : self.back], vectors]
@@ -160,7 +160,7 @@ class Recursive(Forecaster):
         self.step = nn.Linear(options.hidden_size, head.size)
 
     def forward(self, batch: Batch) -> Output:
-        """From `values`, `(N, L)`, `known`, `(N, L, C)`, `number` and `scale`, `(N,)`."""
+        """From `values`, `(N, L)`, `known`, `(N, L, C)`, `series` and `scale`, `(N,)`."""
         window = self.window(batch)
         inputs = self._inputs(window.values[:, :-1], window.known[:, 1:], window.series)
         before, state = self.encoder(inputs[:, : self.back - 1]) if self.back > 1 else (inputs[:, :0, :1], None)
@@ -179,8 +179,8 @@ class Recursive(Forecaster):
         return Output(parameters, parameters)
 
     def _forecast(self, parameters: Tensor, window: Window, state: Any) -> Output:
-        rows, count = len(parameters), self.options.samples if self.head.draws else 1
-        draws = Draws(rows, self.options.seed, parameters.device) if self.head.draws else None
+        rows, count = len(parameters), self.options.samples if self.head.can_sample else 1
+        draws = SharedDraws(rows, self.options.seed, parameters.device) if self.head.can_sample else None
         window = Window(*(each.repeat_interleave(count, 0) for each in window))
         state = repeated(state, count)
         value, outputs, samples = window.values[:, self.back - 1 : self.back], [], []
@@ -189,12 +189,12 @@ class Recursive(Forecaster):
             output, state = self.encoder(inputs, state)
             outputs.append(self.finished(self.step(output), window))
             if draws is not None:
-                paths, scale = (each.unflatten(0, (rows, count)) for each in (outputs[-1], window.scale))
+                paths, scale = (each.unflatten(0, (rows, count)) for each in (outputs[-1], window.series_scale))
                 new = self.head.sample(paths, scale, draws).flatten(0, 1)
             else:
-                new = self.head.point(outputs[-1], window.scale)
+                new = self.head.point(outputs[-1], window.series_scale)
             samples.append(new)
-            value = (new - window.center) / window.spread
+            value = (new - window.shift) / window.scale
         if draws is None:
             return Output(parameters, torch.cat(outputs, 1))
         return Output(parameters, None, torch.cat(samples, 1).unflatten(0, (rows, count)))
@@ -224,7 +224,7 @@ class Segments(Forecaster):
         self.segment = nn.Linear(size, self.length * head.size)
 
     def forward(self, batch: Batch) -> Output:
-        """From `values`, `(N, L)`, `known` and `past`, `(N, L, C)`, `number` and `scale`, `(N,)`."""
+        """From `values`, `(N, L)`, `known` and `past`, `(N, L, C)`, `series` and `scale`, `(N,)`."""
         window = self.window(batch)
         steps = torch.cat([window.values[:, : self.back, None], window.past, window.known[:, : self.back]], -1)
         _, state = self.encoder(self.embed(self._cut(steps)))

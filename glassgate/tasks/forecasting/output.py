@@ -28,16 +28,16 @@ class Forecast(NamedTuple):
 
 
 class Origin(NamedTuple):
-    """A forecast from a place inside a series, and the true values.
+    """A forecast from one origin of a series, with the true values and two naive forecasts, in units of the data.
 
     Attributes:
         series: the series
-        place: of the first forecast step
-        forecast: the model's values
-        past: the values before the place that the model reads
-        target: the true values
-        naive: the last value before the place
-        seasonal: the values one season before
+        place: the index of the first forecast step
+        forecast: the forecast of the model
+        past: the values before the origin that the model reads
+        target: the true values of the forecast steps; empty if they are unknown
+        naive: the naive forecast, which repeats the last value
+        seasonal: the seasonal naive forecast, which repeats the last season
     """
 
     series: Series
@@ -126,9 +126,9 @@ def fan_picture(origins: Sequence[Origin], levels: Sequence[float], path: Path) 
         joined = past[-1:]
         axes.plot(before, past, color="black", linewidth=1.0, label="past")
         if origin.target:
-            axes.plot(after, joined + origin.target, color="black", linewidth=1.0, linestyle=":", label="what came")
+            axes.plot(after, joined + origin.target, color="black", linewidth=1.0, linestyle=":", label="actual values")
         axes.plot(after, joined + origin.naive, color="tab:gray", linewidth=0.9, linestyle="--", label="last value")
-        axes.plot(after, joined + origin.seasonal, color="tab:green", linewidth=0.9, alpha=0.8, label="season before")
+        axes.plot(after, joined + origin.seasonal, color="tab:green", linewidth=0.9, alpha=0.8, label="seasonal naive")
         axes.plot(after, joined + origin.forecast.values, color="tab:blue", linewidth=1.4, label="model")
         if origin.forecast.quantiles:
             spread = np.array(origin.forecast.quantiles).T

@@ -7,17 +7,18 @@ from torch import Tensor
 from torchmetrics import Metric
 
 from glassgate.tasks.forecasting.heads import pinball
-from glassgate.tasks.forecasting.summary import IN_UNITS, WHO
+from glassgate.tasks.forecasting.summary import DATA_SCORES, PREFIXES
 
 _ROUNDING = 1e-6
 
 
-class Errors(Metric):
-    """Mean scaled errors of the model and of the two naive forecasts.
+class ScaledErrors(Metric):
+    """Mean errors of the model and of the two naive forecasts, comparable between series with different units.
 
     - mse, mae: errors of values divided by the standard deviation of the training part, as in published figures
     - mase: absolute error divided by that of the seasonal naive forecast in the training part (Hyndman & Koehler 2006)
-    - rmsse: root of the squared error divided by that of the same naive forecast, per window (Makridakis et al. 2022)
+    - rmsse: square root of the ratio of a window's mean squared error to that of the same naive forecast (Makridakis et
+      al. 2022)
 
     torchmetrics has mse and mae, but only for one forecast at a time.
     """
@@ -29,23 +30,29 @@ class Errors(Metric):
 
     def __init__(self) -> None:
         super().__init__()
-        self.add_state("total", torch.zeros(len(WHO), 4, dtype=torch.float64), dist_reduce_fx="sum")
+        self.add_state("total", torch.zeros(len(PREFIXES), 4, dtype=torch.float64), dist_reduce_fx="sum")
         self.add_state("count", torch.tensor(0), dist_reduce_fx="sum")
 
     def update(
-        self, preds: Tensor, naive: Tensor, seasonal: Tensor, target: Tensor, absolute: Tensor, squared: Tensor
+        self, preds: Tensor, naive: Tensor, seasonal: Tensor, target: Tensor, naive_mae: Tensor, naive_mse: Tensor
     ) -> None:
-        """Add windows: forecasts and targets `(N, H)`, and the naive errors of their series, `(N,)`."""
-        away = torch.stack([preds, naive, seasonal]).double() - target.double()
-        mse, mae = (away**2).mean(-1), away.abs().mean(-1)
-        self.total += torch.stack([mse, mae, mae / absolute, (mse / squared).sqrt()], -1).sum(1)
+        """Add windows.
+
+        Args:
+            preds, naive, seasonal: the forecasts of the model and of the two naive methods, `(N, H)`
+            target: the true values, `(N, H)`
+            naive_mae, naive_mse: the errors of the seasonal naive forecast in the training part of each series, `(N,)`
+        """
+        errors = torch.stack([preds, naive, seasonal]).double() - target.double()
+        mse, mae = (errors**2).mean(-1), errors.abs().mean(-1)
+        self.total += torch.stack([mse, mae, mae / naive_mae, (mse / naive_mse).sqrt()], -1).sum(1)
         self.count += len(target)
 
     def compute(self) -> dict[str, Tensor]:
         """Return the means over all windows."""
         means = self.total / self.count
         names = ("mse", "mae", "mase", "rmsse")
-        return {who + name: means[k, n] for k, who in enumerate(WHO) for n, name in enumerate(names)}
+        return {prefix + name: means[k, n] for k, prefix in enumerate(PREFIXES) for n, name in enumerate(names)}
 
 
 class DataErrors(Metric):
@@ -65,7 +72,7 @@ class DataErrors(Metric):
 
     def __init__(self) -> None:
         super().__init__()
-        self.add_state("total", torch.zeros(len(WHO), len(IN_UNITS), dtype=torch.float64), dist_reduce_fx="sum")
+        self.add_state("total", torch.zeros(len(PREFIXES), len(DATA_SCORES), dtype=torch.float64), dist_reduce_fx="sum")
         self.add_state("count", torch.tensor(0), dist_reduce_fx="sum")
         self.add_state("nonzero", torch.tensor(0), dist_reduce_fx="sum")
 
@@ -76,12 +83,13 @@ class DataErrors(Metric):
         shift, scale = shift.double()[:, None], scale.double()[:, None]
         values = target.double() * scale + shift
         forecasts = torch.stack([preds, naive, seasonal]).double() * scale + shift
-        errors, size = (forecasts - values).abs(), values.abs()
-        rounding = _ROUNDING * (shift.abs() + scale)  # the float32 rounding error: a smaller value is zero in the data
-        nonzero = size > rounding
-        relative = (errors / size).where(nonzero, 0.0)
-        both = (size + forecasts.abs()) / 2
-        symmetric = (errors / both).where(both > rounding, 0.0)
+        errors, magnitude = (forecasts - values).abs(), values.abs()
+        # A value that is zero in the data is about as large as a float32 rounding error after scaling and back.
+        rounding = _ROUNDING * (shift.abs() + scale)
+        nonzero = magnitude > rounding
+        relative = (errors / magnitude).where(nonzero, 0.0)
+        mean_magnitude = (magnitude + forecasts.abs()) / 2
+        symmetric = (errors / mean_magnitude).where(mean_magnitude > rounding, 0.0)
         self.total += torch.stack([errors, errors**2, relative, symmetric], -1).sum((1, 2))
         self.count += target.numel()
         self.nonzero += nonzero.sum()
@@ -90,15 +98,15 @@ class DataErrors(Metric):
         """Return the means over all steps of all windows; mape is NaN if all values are zero."""
         mae, mse, _, smape = (self.total / self.count).T
         mape = self.total[:, 2] / self.nonzero
-        rows = dict(zip(IN_UNITS, (mae, mse.sqrt(), mape, smape), strict=True))
-        return {who + name: row[k] for k, who in enumerate(WHO) for name, row in rows.items()}
+        by_score = dict(zip(DATA_SCORES, (mae, mse.sqrt(), mape, smape), strict=True))
+        return {prefix + name: values[k] for k, prefix in enumerate(PREFIXES) for name, values in by_score.items()}
 
 
-class Intervals(Metric):
+class QuantileScores(Metric):
     """Scores of quantiles, in the units of the data.
 
-    - wql: twice the pinball loss divided by the sum of absolute values, as a mean over the levels (as in GluonTS); all
-      quantiles of a naive forecast are its value
+    - wql: weighted quantile loss, which is twice the sum of the pinball losses divided by the sum of absolute values,
+      averaged over the levels (as in GluonTS). A naive forecast is scored as if all of its quantiles were its value
     - coverage: the fraction of values between the lowest and the highest quantile
 
     Args:
@@ -108,31 +116,33 @@ class Intervals(Metric):
     full_state_update = False
 
     loss: Tensor
-    size: Tensor
+    absolute_sum: Tensor
     inside: Tensor
     count: Tensor
 
     def __init__(self, levels: Sequence[float]):
         super().__init__()
         self.levels = list(levels)
-        self.add_state("loss", torch.zeros(len(WHO), dtype=torch.float64), dist_reduce_fx="sum")
-        self.add_state("size", torch.tensor(0.0, dtype=torch.float64), dist_reduce_fx="sum")
+        self.add_state("loss", torch.zeros(len(PREFIXES), dtype=torch.float64), dist_reduce_fx="sum")
+        self.add_state("absolute_sum", torch.tensor(0.0, dtype=torch.float64), dist_reduce_fx="sum")
         self.add_state("inside", torch.tensor(0), dist_reduce_fx="sum")
         self.add_state("count", torch.tensor(0), dist_reduce_fx="sum")
 
     def update(
         self, quantiles: Tensor, naive: Tensor, seasonal: Tensor, target: Tensor, shift: Tensor, scale: Tensor
     ) -> None:
-        """Add windows: quantiles `(N, H, Q)`, the rest `(N, H)`, and the divisors of the series, `(N,)`."""
-        steps = scale.double()[:, None, None]
-        same = [each[..., None].expand_as(quantiles) for each in (naive, seasonal)]
-        losses = [pinball(each.double(), target.double(), self.levels) * steps for each in (quantiles, *same)]
+        """Add windows: scaled quantiles `(N, H, Q)`, forecasts and targets `(N, H)`, offsets and divisors, `(N,)`."""
+        naive_quantiles = [each[..., None].expand_as(quantiles) for each in (naive, seasonal)]
+        losses = [
+            pinball(each.double(), target.double(), self.levels) * scale.double()[:, None, None]
+            for each in (quantiles, *naive_quantiles)
+        ]
         self.loss += torch.stack([2 * each.mean(-1).sum() for each in losses])
-        self.size += (target.double() * scale[:, None] + shift[:, None]).abs().sum()
+        self.absolute_sum += (target.double() * scale[:, None] + shift[:, None]).abs().sum()
         self.inside += ((quantiles[..., 0] <= target) & (target <= quantiles[..., -1])).sum()
         self.count += target.numel()
 
     def compute(self) -> dict[str, Tensor]:
         """Return the weighted quantile losses, and the coverage."""
-        losses = {f"{who}wql": self.loss[k] / self.size for k, who in enumerate(WHO)}
+        losses = {f"{prefix}wql": self.loss[k] / self.absolute_sum for k, prefix in enumerate(PREFIXES)}
         return {**losses, "coverage": self.inside / self.count}

@@ -9,18 +9,19 @@ from glassgate.tasks.forecasting.windows import EncodedSeries
 from glassgate.tasks.metrics.summary import Summary
 from glassgate.tasks.pictures.charts import has_pictures
 
-WHO = ("", "naive_", "seasonal_")
-"""The prefix of a score's name: the model, the last value, and the value one season before."""
+PREFIXES = ("", "naive_", "seasonal_")
+"""The prefixes of the names of scores: of the model, of the naive and of the seasonal naive forecast."""
 
-SCALED = ("mse", "mae", "mase", "rmsse", "wql", "coverage")
-IN_UNITS = ("data_mae", "data_rmse", "mape", "smape")
+SCALED_SCORES = ("mse", "mae", "mase", "rmsse", "wql", "coverage")
+DATA_SCORES = ("data_mae", "data_rmse", "mape", "smape")
+"""Scores in the units of the data, and in percent."""
 
 
 class ForecastingSummary(Summary):
     """Tables of scores, and `forecasts.png`."""
 
     def brief(self, scores: Mapping[str, float]) -> dict[str, float]:
-        left_out = (*WHO[1:], *IN_UNITS)
+        left_out = (*PREFIXES[1:], *DATA_SCORES)
         return {name: value for name, value in scores.items() if not name.startswith(left_out)}
 
     def table(self, scores: Mapping[str, float]) -> str:
@@ -44,44 +45,46 @@ def score_table(scores: Mapping[str, float], levels: Sequence[float]) -> str:
 
     Example:
         >>> print(score_table({"mse": 2.0, "naive_mse": 1.0, "seasonal_mse": 4.0, "mape": 0.25}, []))
-                           mse
-        model           2.0000
-        last value      1.0000
-        season before   4.0000
-        The model does not beat the last value (mse 2.0000 vs. 1.0000): train longer, or forecast with it.
+                            mse
+        model            2.0000
+        last value       1.0000
+        seasonal naive   4.0000
+        The model does not beat the last value forecast (mse 2.0000 vs. 1.0000): train longer, or use that one.
         <BLANKLINE>
         in the units of the data, and in percent
-                          mape
-        model           25.00%
+                           mape
+        model            25.00%
         last value
-        season before
+        seasonal naive
     """
-    lines = _rows(scores, SCALED)
+    lines = _rows(scores, SCALED_SCORES)
     if "coverage" in scores:
         lines.append(f"coverage: of the interval that should hold {levels[-1] - levels[0]:.0%} of the values")
     first = "wql" if "wql" in scores else "mse"
-    for who, title in list(_TITLES.items())[1:]:
-        if who + first in scores and not scores[first] < scores[who + first]:
-            lines.append(
-                f"The model does not beat the {title} ({first} {scores[first]:.4f} vs. {scores[who + first]:.4f}): "
-                "train longer, or forecast with it."
-            )
-    if not any(name in scores for name in IN_UNITS):
+    for prefix, title in list(_TITLES.items())[1:]:
+        if prefix + first in scores and not scores[first] < scores[prefix + first]:
+            comparison = f"{first} {scores[first]:.4f} vs. {scores[prefix + first]:.4f}"
+            lines.append(f"The model does not beat the {title} forecast ({comparison}): train longer, or use that one.")
+    if not any(name in scores for name in DATA_SCORES):
         return "\n".join(lines)
-    return "\n".join([*lines, "", "in the units of the data, and in percent", *_rows(scores, IN_UNITS)])
+    return "\n".join([*lines, "", "in the units of the data, and in percent", *_rows(scores, DATA_SCORES)])
 
 
-_TITLES = dict(zip(WHO, ("model", "last value", "season before"), strict=True))
+_TITLES = dict(zip(PREFIXES, ("model", "last value", "seasonal naive"), strict=True))
+_TITLE_WIDTH = max(map(len, _TITLES.values()))
 
 
 def _rows(scores: Mapping[str, float], names: Sequence[str]) -> list[str]:
     """A header, and a row for the model and for each naive forecast, with the scores that exist."""
     names = [name for name in names if name in scores]
-    widths = [max(9, *(len(_cell(scores, who + name, name)) + 2 for who in WHO)) for name in names]
-    lines = [" " * 13 + "".join(f"{n.removeprefix('data_'):>{width}}" for n, width in zip(names, widths, strict=True))]
-    for who, title in _TITLES.items():
-        cells = (f"{_cell(scores, who + n, n):>{width}}" for n, width in zip(names, widths, strict=True))
-        lines.append(f"{title:13}{''.join(cells)}".rstrip())
+    widths = [max(9, *(len(_cell(scores, prefix + name, name)) + 2 for prefix in PREFIXES)) for name in names]
+    lines = [
+        " " * _TITLE_WIDTH
+        + "".join(f"{n.removeprefix('data_'):>{width}}" for n, width in zip(names, widths, strict=True))
+    ]
+    for prefix, title in _TITLES.items():
+        cells = (f"{_cell(scores, prefix + n, n):>{width}}" for n, width in zip(names, widths, strict=True))
+        lines.append(f"{title:{_TITLE_WIDTH}}{''.join(cells)}".rstrip())
     return lines
 
 
@@ -90,4 +93,4 @@ def _cell(scores: Mapping[str, float], key: str, name: str) -> str:
         return ""
     if name in ("mape", "smape"):
         return f"{scores[key]:.2%}"
-    return f"{scores[key]:.4g}" if name in IN_UNITS else f"{scores[key]:.4f}"
+    return f"{scores[key]:.4g}" if name in DATA_SCORES else f"{scores[key]:.4f}"

@@ -12,7 +12,7 @@ from glassgate.tasks.data.batches import Batch, Encoded, lengths
 from glassgate.tasks.data.series import Frame, Series, Table, infer, is_indexed, read_series, resolved, series_of
 from glassgate.tasks.data.toy import hourly_series
 from glassgate.tasks.errors import OptionError
-from glassgate.tasks.forecasting.heads import Draws, head
+from glassgate.tasks.forecasting.heads import SharedDraws, make_head
 from glassgate.tasks.forecasting.learned import Learned, learn, season_of
 from glassgate.tasks.forecasting.network import Forecaster, Output, Sizes, network
 from glassgate.tasks.forecasting.options import ForecastingOptions
@@ -51,7 +51,7 @@ class Forecasting(Task[ForecastingOptions, Series, list[Forecast]]):
     summary_type = ForecastingSummary
     try_next = ("forecast {run} -o forecast.csv", "evaluate {run} {file}")
     builtin_try_next = ("forecast {run} -o forecast.csv",)
-    padding = {"values": 0, "known": 0, "past": 0, "number": 0, "shift": 0, "scale": 1, "absolute": 1, "squared": 1}
+    padding = {"values": 0, "known": 0, "past": 0, "series": 0, "shift": 0, "scale": 1, "naive_mae": 1, "naive_mse": 1}
     builtin_options = {
         "head": "quantiles",
         "normalize": "window",
@@ -64,7 +64,7 @@ class Forecasting(Task[ForecastingOptions, Series, list[Forecast]]):
 
     def __init__(self, options: ForecastingOptions):
         super().__init__(options)
-        self.head = head(options.head, options.levels)
+        self.head = make_head(options.head, options.levels)
         self._learned: Learned | None = None
 
     @property
@@ -90,11 +90,12 @@ class Forecasting(Task[ForecastingOptions, Series, list[Forecast]]):
     ) -> Sequence[Series]:
         """Read the series of a file or of a frame. If `labelled` is set, they must contain the true values."""
         all_series = read_series(path, self.options.schema, progress)
-        before, why = self.options.steps_back, ""
-        if self.facts and labelled and self.context > before:
-            before, why = self.context, f", a season of {self.learned.season} before the first origin,"
+        context, reason = self.options.steps_back, ""
+        if self.facts and labelled and self.context > context:
+            context = self.context
+            reason = f"; the seasonal naive forecast reads a season of {self.learned.season} steps"
         for series in all_series:
-            self._check_length(series, before + (self.options.horizon if labelled else 0), why)
+            self._check_length(series, context + (self.options.horizon if labelled else 0), reason)
         return all_series
 
     def read_builtin(self) -> Split[Series]:
@@ -115,10 +116,12 @@ class Forecasting(Task[ForecastingOptions, Series, list[Forecast]]):
     def split(self, examples: Sequence[Series]) -> Split[Series]:
         """Split each series in time: first the training part, then dev, then test.
 
-        Dev and test also contain the steps that the first forecast in them reads, so these steps are in two parts.
+        The dev and the test part begin with the steps that their first forecast reads. These steps also belong to the
+        part before.
 
         Raises:
-            DataError: a series is too short for a window in each part
+            OptionError: a part is too short for a window
+            DataError: a series is shorter than the given sizes of the parts
         """
         options = self.options
         cuts = []
@@ -136,11 +139,11 @@ class Forecasting(Task[ForecastingOptions, Series, list[Forecast]]):
             self._check_length(series, train + dev + test)
             cuts.append((train, train + dev, train + dev + test))
         context = max(options.steps_back, season_of(examples, options, min(train for train, *_ in cuts)))
-        both = list(zip(examples, cuts, strict=True))
+        with_cuts = list(zip(examples, cuts, strict=True))
         return Split(
-            [series.part(0, train) for series, (train, *_) in both],
-            [series.part(train - context, dev) for series, (train, dev, _) in both],
-            [series.part(dev - context, test) for series, (_, dev, test) in both],
+            [series.part(0, train) for series, (train, *_) in with_cuts],
+            [series.part(train - context, dev) for series, (train, dev, _) in with_cuts],
+            [series.part(dev - context, test) for series, (_, dev, test) in with_cuts],
         )
 
     def split_of(self, data: Any) -> Split[Series]:
@@ -155,7 +158,7 @@ class Forecasting(Task[ForecastingOptions, Series, list[Forecast]]):
         return WindowBatching(self.options, self.context if self.facts else 0)
 
     def collect(self, examples: Sequence[Series]) -> Vocabularies:
-        """Compute the scales and the error of the naive forecast, from the training part only."""
+        """Compute the statistics of the training series (see `learn`). There are no vocabularies."""
         options = self.options
         for series in examples:
             self._check_length(series, options.steps_back + options.horizon)
@@ -185,18 +188,18 @@ class Forecasting(Task[ForecastingOptions, Series, list[Forecast]]):
     def metrics(self) -> "MetricCollection":
         from torchmetrics import MetricCollection
 
-        from glassgate.tasks.forecasting.scores import DataErrors, Errors, Intervals
+        from glassgate.tasks.forecasting.scores import DataErrors, QuantileScores, ScaledErrors
 
-        by_name: dict[str, Metric | MetricCollection] = {"errors": Errors(), "data_errors": DataErrors()}
+        by_name: dict[str, Metric | MetricCollection] = {"errors": ScaledErrors(), "data_errors": DataErrors()}
         if self.head.has_quantiles:
-            by_name["intervals"] = Intervals(self.options.levels)
+            by_name["quantiles"] = QuantileScores(self.options.levels)
         return MetricCollection(by_name)
 
     def observe(self, output: Output, batch: Batch) -> dict[str, Tensor]:
         values, horizon = batch["values"], self.options.horizon
         preds, quantiles = self._point_and_quantiles(output, batch)
         naive, seasonal = naive_forecasts(values, horizon, self.learned.season)
-        observed = {name: batch[name] for name in ("shift", "scale", "absolute", "squared")}
+        observed = {name: batch[name] for name in ("shift", "scale", "naive_mae", "naive_mse")}
         observed |= {"preds": preds, "naive": naive, "seasonal": seasonal, "target": values[:, -horizon:]}
         return observed if quantiles is None else observed | {"quantiles": quantiles}
 
@@ -206,14 +209,14 @@ class Forecasting(Task[ForecastingOptions, Series, list[Forecast]]):
         values = (preds * scale + shift).tolist()
         if quantiles is None:
             return [[Forecast(each, None)] for each in values]
-        spread = (quantiles * scale[..., None] + shift[..., None]).tolist()
-        return [[Forecast(*each)] for each in zip(values, spread, strict=True)]
+        quantile_lists = (quantiles * scale[..., None] + shift[..., None]).tolist()
+        return [[Forecast(*each)] for each in zip(values, quantile_lists, strict=True)]
 
     def predict(self, examples: Sequence[Series]) -> list[list[Forecast]]:
         """Return for each series a list of one: the forecast from its end."""
-        return [[each.forecast] for each in self.from_end(examples)]
+        return [[each.forecast] for each in self.forecast_from_end(examples)]
 
-    def from_end(self, examples: Sequence[Series]) -> Iterator[Origin]:
+    def forecast_from_end(self, examples: Sequence[Series]) -> Iterator[Origin]:
         """Yield the forecast of the steps after the last value of each series.
 
         Raises:
@@ -229,9 +232,9 @@ class Forecasting(Task[ForecastingOptions, Series, list[Forecast]]):
             for piece, (forecast,) in zip(pieces, self.decode(output, batch), strict=True):
                 series = examples[piece.index]
                 past = series.values[len(series) - max(back, min(season, len(series))) : len(series)]
-                before = np.resize(past[-season:], horizon).tolist()
-                last = [float(past[-1])] * horizon
-                yield Origin(series, len(series), forecast, past[-back:].tolist(), [], last, before)
+                naive = [float(past[-1])] * horizon
+                seasonal = np.resize(past[-season:], horizon).tolist()
+                yield Origin(series, len(series), forecast, past[-back:].tolist(), [], naive, seasonal)
 
     def backtest(self, examples: Sequence[Series], every: int | None = None) -> Iterator[Origin]:
         """Yield a forecast from each origin inside series with a look-back before it and a horizon after it.
@@ -245,14 +248,14 @@ class Forecasting(Task[ForecastingOptions, Series, list[Forecast]]):
         task = self.frozen()
         for output, batch, pieces in task.outputs(encoded, batches):
             shift, scale, values = batch["shift"][:, None], batch["scale"][:, None], batch["values"]
-            others = naive_forecasts(values, horizon, self.learned.season)
-            stretches = (values[:, -back - horizon : -horizon], values[:, -horizon:], *others)
-            shown = [(each * scale + shift).tolist() for each in stretches]
-            for piece, (forecast,), *row in zip(pieces, self.decode(output, batch), *shown, strict=True):
-                yield Origin(examples[piece.index], piece.stop - horizon, forecast, *row)
+            naive, seasonal = naive_forecasts(values, horizon, self.learned.season)
+            past, target = values[:, -back - horizon : -horizon], values[:, -horizon:]
+            in_units = [(each * scale + shift).tolist() for each in (past, target, naive, seasonal)]
+            for piece, (forecast,), *series_values in zip(pieces, self.decode(output, batch), *in_units, strict=True):
+                yield Origin(examples[piece.index], piece.stop - horizon, forecast, *series_values)
 
     def forecast(self, source: "str | Path | Frame") -> Any:
-        """Return the forecast from the end of each series of a table, as a frame of the same form.
+        """Return the forecast from the end of each series of a table, in the layout of the table.
 
         Args:
             source: a file, a frame of pandas, polars or Arrow, or a `TimeSeries` of darts, with the same columns as in
@@ -263,7 +266,7 @@ class Forecasting(Task[ForecastingOptions, Series, list[Forecast]]):
             each quantile. For a wide table: the time stamps (as the index if `source` has them there) and a column for
             each series, followed by its quantiles
         """
-        origins = list(self.from_end(self.read(source, labelled=False)))
+        origins = list(self.forecast_from_end(self.read(source, labelled=False)))
         if resolved(Table(source), self.options.schema).series is not None:
             return long_frame(origins, self.options.levels)
         frame = wide_frame(origins, self.options.levels)
@@ -288,8 +291,8 @@ class Forecasting(Task[ForecastingOptions, Series, list[Forecast]]):
         return {"series": example.name, "steps": steps}
 
     def _toy_series(self) -> Series:
-        times, values = hourly_series.made()
-        return series_of(values, "made", times[0], infer(times))
+        times, values = hourly_series.generate()
+        return series_of(values, "generated", times[0], infer(times))
 
     def _point_and_quantiles(self, output: Output, batch: Batch) -> tuple[Tensor, Tensor | None]:
         """The point forecast of each step, `(N, H)`, and its quantiles, `(N, H, Q)`; None if the head has none."""
@@ -301,19 +304,20 @@ class Forecasting(Task[ForecastingOptions, Series, list[Forecast]]):
             quantiles = self.head.quantiles(output.forecast, levels)
             if quantiles is not None:
                 return preds, quantiles
-            many = output.forecast[:, None].expand(-1, self.options.samples, -1, -1)
-            draws = Draws(len(preds), self.options.seed, preds.device)
-            paths = self.head.sample(many, scale[:, None], draws)
+            parameters = output.forecast[:, None].expand(-1, self.options.samples, -1, -1)
+            draws = SharedDraws(len(preds), self.options.seed, preds.device)
+            paths = self.head.sample(parameters, scale[:, None], draws)
         else:
             assert paths is not None
             preds = paths.mean(1)
-        at = torch.tensor(levels, dtype=paths.dtype, device=paths.device)
-        return preds, paths.quantile(at, 1).permute(1, 2, 0)
+        level_tensor = torch.tensor(levels, dtype=paths.dtype, device=paths.device)
+        return preds, paths.quantile(level_tensor, 1).permute(1, 2, 0)
 
-    def _check_length(self, series: Series, needed: int, why: str = "") -> None:
+    def _check_length(self, series: Series, needed: int, reason: str = "") -> None:
+        """Raise an error if a series has fewer steps than needed; `reason` explains a number above the usual one."""
         if len(series) < needed:
             raise series.fault(
-                f"expected {needed} steps or more{why} for a look-back of {self.options.steps_back} and a horizon of "
-                f"{self.options.horizon}, got {len(series)}; give a longer series, or choose a shorter --horizon or "
-                "--look-back"
+                f"expected {needed} steps or more for a look-back of {self.options.steps_back} and a horizon of "
+                f"{self.options.horizon}, got {len(series)}{reason}; give a longer series, or choose a shorter "
+                "--horizon or --look-back"
             )

@@ -14,7 +14,7 @@ from glassgate.tasks.data.series import Series
 from glassgate.tasks.forecasting.options import ForecastingOptions
 
 ColumnReader = Callable[[int, int], np.ndarray]
-"""A function of start and stop that returns these steps of some columns, `(stop - start, C)`."""
+"""A function of `start` and `stop` that returns these steps of some columns, `(stop - start, C)`."""
 
 
 class Windows(Cuts):
@@ -24,7 +24,7 @@ class Windows(Cuts):
         lengths: the number of steps of each series
         size: the number of steps of a window
         batch_size: the number of windows in a batch
-        every: steps from the start of one window of a series to the next
+        every: the stride, which is the number of steps from the start of a window to the start of the next one
         random: shuffles the windows; None keeps the order of the series
 
     Example:
@@ -40,7 +40,7 @@ class Windows(Cuts):
         every: int = 1,
         random: np.random.Generator | None = None,
     ):
-        counts = count(lengths, size, every)
+        counts = window_counts(lengths, size, every)
         dtype = np.int32 if np.sum(lengths, dtype=np.int64) < 2**31 else np.int64
         self.index = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
         first = (np.cumsum(counts) - counts).astype(dtype)
@@ -52,7 +52,7 @@ class Windows(Cuts):
         self.bounds = np.stack([starts, np.minimum(starts + batch_size, len(self.index))], 1)
 
 
-def count(lengths: Lengths, size: int, every: int = 1) -> np.ndarray:
+def window_counts(lengths: Lengths, size: int, every: int = 1) -> np.ndarray:
     """Return the number of windows of each series, `(N,)`."""
     return np.maximum(0, (np.asarray(lengths, np.int64) - size) // every + 1)
 
@@ -62,26 +62,27 @@ class WindowBatching(Batching):
 
     Args:
         options: the options of the task
-        context: the number of steps before the horizon that evaluation reads
+        context: the number of steps before the horizon in the windows of evaluation. It is at least the look-back, and
+            longer if the seasonal naive forecast reads more steps
     """
 
     def __init__(self, options: ForecastingOptions, context: int):
         super().__init__(options)
-        self.size = options.steps_back + options.horizon
-        self.evaluated, self.every = context + options.horizon, options.every
+        self.training_size = options.steps_back + options.horizon
+        self.evaluation_size, self.every = context + options.horizon, options.every
 
     def examples(self, lengths: Lengths) -> int:
-        return int(count(lengths, self.size).sum())
+        return int(window_counts(lengths, self.training_size).sum())
 
     def units(self, lengths: Lengths) -> int:
-        return self.examples(lengths) * self.size
+        return self.examples(lengths) * self.training_size
 
     def training(self, lengths: Lengths, epoch: int) -> Batches:
         random = np.random.default_rng([self.options.seed, epoch])
-        return Windows(lengths, self.size, self.options.batch_size, random=random)
+        return Windows(lengths, self.training_size, self.options.batch_size, random=random)
 
     def evaluation(self, lengths: Lengths) -> Batches:
-        return Windows(lengths, self.evaluated, self.rows, self.every)
+        return Windows(lengths, self.evaluation_size, self.rows, self.every)
 
 
 class LazyArray:
@@ -89,7 +90,7 @@ class LazyArray:
 
     Args:
         readers: each reads some of the columns
-        length: L
+        length: the number of steps, L
         digest: a hash of the numbers
         ndim: 1 for a single column as `(L,)`
     """
@@ -113,12 +114,15 @@ class LazyArray:
         return values[:, 0] if self.ndim == 1 else values
 
     def tobytes(self) -> bytes:
-        """Return the digest, for hashes of the data."""
+        """Return the digest in place of the numbers, so that a hash of the data does not read them from disk."""
         return self.digest.encode()
 
 
-def field(readers: Sequence[ColumnReader], length: int, digest: str, ndim: int = 2) -> np.ndarray:
-    """Return the columns of all readers as one array, `(L, C)` or `(L,)`. With a digest, it is a `LazyArray`."""
+def array_of(readers: Sequence[ColumnReader], length: int, digest: str, ndim: int = 2) -> np.ndarray:
+    """Return the columns of all readers as one array, `(L, C)` or `(L,)`.
+
+    With a digest, which series on disk have, it is a `LazyArray`; otherwise the numbers are read now.
+    """
     lazy = LazyArray(readers, length, digest, ndim)
     return cast(np.ndarray, lazy) if digest else lazy[:]
 
@@ -136,14 +140,19 @@ class EncodedSeries(list[Encoded]):
 
 
 def naive_forecasts(values: Tensor, horizon: int, season: int) -> tuple[Tensor, Tensor]:
-    """Return the naive and the seasonal naive forecast of windows `(N, L)`, `(N, H)` each.
+    """Return the naive and the seasonal naive forecast, `(N, H)` each.
 
     The naive forecast repeats the last value before the horizon. The seasonal one repeats the last season.
+
+    Args:
+        values: windows whose last H steps are the horizon, `(N, L)`
+        horizon: H
+        season: the number of steps of a season
 
     Example:
         >>> [each.tolist() for each in naive_forecasts(torch.tensor([[1.0, 2.0, 3.0, 0.0, 0.0, 0.0]]), 3, 2)]
         [[[3.0, 3.0, 3.0]], [[2.0, 3.0, 2.0]]]
     """
-    present = values.shape[1] - horizon
-    before = present - season + torch.arange(horizon, device=values.device) % season
-    return values[:, present - 1 : present].expand(-1, horizon), values[:, before]
+    first = values.shape[1] - horizon
+    season_before = first - season + torch.arange(horizon, device=values.device) % season
+    return values[:, first - 1 : first].expand(-1, horizon), values[:, season_before]

@@ -46,7 +46,7 @@ class _Forecast(nn.Module):
         shift, scale = self._scale(values, series)
         horizon = self.options.horizon
         padded = nn.functional.pad((values - shift) / scale, (0, horizon))
-        batch = {"values": padded, "number": series, "scale": scale[:, 0]}
+        batch = {"values": padded, "series": series, "scale": scale[:, 0]}
         if known is not None:
             batch["known"] = (known - self.known[0]) / self.known[1]
         if past is not None:
@@ -75,7 +75,7 @@ def exported(task: Forecasting) -> Exported:
         OptionError: the forecast is the mean of sampled paths.
     """
     options, count = task.options, len(task.facts["series"])
-    if isinstance(task.network, Recursive) and task.head.draws:
+    if isinstance(task.network, Recursive) and task.head.can_sample:
         raise OptionError(
             f"--to onnx: the recursive model with head {options.head} forecasts by random paths, which an ONNX model "
             "cannot draw; train a run with --head quantiles, or with --model direct"

@@ -17,7 +17,7 @@ def forecasting(task: Forecasting) -> Parts:
     options, learned, facts, head = task.options, task.learned, task.facts, task.head
     if facts["known"] or facts["past"] or facts["static"]:
         raise refuse(task, "the covariates", "train a run without --known, --past and --static")
-    if head.draws and (options.head != "gaussian" or options.model == "recursive"):
+    if head.can_sample and (options.head != "gaussian" or options.model == "recursive"):
         raise refuse(
             task,
             f"the random paths of --head {options.head} with --model {options.model}",

@@ -5,11 +5,11 @@ import numpy as np
 STEPS = 24 * 7 * 20
 
 
-def made(seed: int = 0, steps: int = STEPS) -> tuple[np.ndarray, np.ndarray]:
+def generate(seed: int = 0, steps: int = STEPS) -> tuple[np.ndarray, np.ndarray]:
     """Return hourly time stamps and values, `(L,)` each.
 
     Example:
-        >>> times, values = made(steps=3)
+        >>> times, values = generate(steps=3)
         >>> times.astype(str).tolist()[1], values.shape
         ('2024-01-01T01:00:00.000000', (3,))
     """
