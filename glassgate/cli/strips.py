@@ -45,7 +45,7 @@ def strips(study: Study, console: Console) -> Group:
                     strip.append_text(_wide(block, len(shown.rstrip()) or 1))
                     strip.append(" " * (len(shown) - (len(shown.rstrip()) or 1)))
                 parts.append(strip)
-        whole = [each.best[0][0] for each in passage.answers if each.step is None and not passage.ahead]
+        whole = [each.best[0][0] for each in passage.answers if each.step is None and not passage.forecasts]
         if whole:
             parts.append(Text(f"says {_joined(whole)}", style="bold"))
     return Group(*parts)

@@ -43,13 +43,14 @@ class Ragged(Protocol):
 class PreparedPasses(Protocol):
     """The passes of a layer for one call signature. Tensors have the shapes and dtypes that the user sees.
 
-    A visible state is returned at every step. Visible states are ordered by direction, each direction's output first.
+    The visible states are those that a call returns at every step: only the output, or all states. They are ordered by
+    direction, each direction's output first.
 
     Attributes:
         plans: one per direction.
         count: the number of visible states in all directions.
         states: the number of visible states of each direction.
-        shapes: the shapes of the input and of the tensors with a row per sequence, by their index in `tensors`.
+        shapes: the shapes of the input and of the states, which have a row per sequence, by their index in `tensors`.
     """
 
     plans: tuple[Plan, ...]
@@ -70,7 +71,11 @@ class PreparedPasses(Protocol):
         lengths: Any = None,
         recordings: Sequence[Recording] | None = None,
     ) -> tuple[Sequence[Tensor], Sequence[Tensor], Sequence[Tensor]]:
-        """Return the visible states and then the final states of all directions; and `saved`, `tensors` for `backward`.
+        """Run the forward pass.
+
+        Returns:
+            the visible states and then the final states of all directions; and the arguments `saved` and `tensors` of
+            `backward`.
 
         Args:
             tensors: the input, then the operands of all directions; contiguous.
@@ -100,7 +105,7 @@ class PreparedPasses(Protocol):
 
 
 class Signature(NamedTuple):
-    """The properties that repeated calls of a layer have in common, apart from the dtypes of their tensors.
+    """The properties that repeated calls of a layer have in common. Their tensors also have the same dtypes.
 
     Attributes:
         leading_shape: the shape of the user's input and output without the last axis.
@@ -142,7 +147,7 @@ class Compiled(Protocol):
             operands: the parameters, states and noise of all directions.
             all_states: whether to return every state at every step, not only the output.
             save: whether a backward pass follows. Every state is then returned, and the results of all directions are
-                followed by the buffers of `Plan.kept`.
+                followed by the buffers of `Plan.kept_widths`.
             dtype: the dtype of the results.
             recordings: one per direction, to be filled with the values of the gates.
         """
@@ -210,12 +215,12 @@ class Native(NamedTuple):
     Attributes:
         call: runs the steps. Its argument is the address of their contiguous inputs, (steps, N, H_in).
         output: the memory of the outputs, (steps, N, W).
-        alive: the owner of the memory that `call` uses.
+        owner: the object that owns the memory that `call` uses.
     """
 
     call: Callable[[int], None]
     output: Tensor
-    alive: object
+    owner: object
 
 
 class Stepper(Protocol):
@@ -257,10 +262,11 @@ class Freezer(Protocol):
 
 
 class Backend(Protocol):
-    """Runs lowered layers on a type of device.
+    """Compiles and runs layers on a type of device.
 
     Attributes:
-        costs: the costs of operations and memory. They determine the values that training keeps.
+        costs: the costs of operations and memory. They determine which values the forward pass keeps for the
+            backward pass.
     """
 
     costs: Costs
@@ -272,7 +278,7 @@ class Backend(Protocol):
         """The directions of one layer, ready to run."""
 
     def saved_type(self, buffer: str, dtype: torch.dtype) -> torch.dtype:
-        """The dtype of a buffer of `Plan.kept` in a call with results of type `dtype`."""
+        """The dtype of a buffer of `Plan.kept_widths` in a call with results of type `dtype`."""
 
     def explain(self, steps: Steps, directions: Sequence[Direction]) -> str | None:
-        """One more line for `gg.explain`, e.g. the instructions that multiply; None if there is nothing to add."""
+        """One more line for `gg.explain`, such as the instructions for matrix products; None if there is none."""

@@ -21,7 +21,10 @@ class Steps(NamedTuple):
     batch_sizes: Tensor | None
     """(L,) int64 on the CPU, not increasing; zeros are allowed at the end. None: each of the S / N steps has N rows."""
     resets: Tensor | None
-    """(S,) bool: whether the state of this row is reset before this step, in the order of time of each direction."""
+    """(S,) bool: whether the states of a sequence are reset before this step.
+
+    The reverse direction reads step t + 1, resets its states, and then reads step t.
+    """
 
 
 class Direction(NamedTuple):
@@ -56,13 +59,13 @@ class Recording:
         values: (S, H) by gate.
         grad: (S, H_out or H_cell) by gate or state. It accumulates over backward passes, like a parameter's `grad`.
         skips_input: whether the backward pass skips the gradient of the input.
-        received: a function that each backward pass calls with the gradients of the output and of the final states,
-            (S, W) and (N, W) in any shape; None for zero.
+        on_gradients: a function that each backward pass calls with the gradients of the output, (S, W), and of the
+            final states, (N, W), possibly with more axes. None is a gradient of zero.
     """
 
     def __init__(self) -> None:
         self.skips_input = False
-        self.received: Callable[[Sequence[Tensor | None]], None] | None = None
+        self.on_gradients: Callable[[Sequence[Tensor | None]], None] | None = None
         self.values: dict[str, Tensor] = {}
         self.grad: dict[str, Tensor] = {}
 
@@ -75,7 +78,7 @@ class Result(NamedTuple):
     """The results of a direction."""
 
     states: tuple[Tensor, ...]
-    """One (S, H_out or H_cell) per state, the output first. Without `all_states` it may be the only one."""
+    """One (S, H_out or H_cell) per state, the output first. Without `all_states`, there may be only the output."""
     final: tuple[Tensor, ...]
     """One (N, H_out or H_cell) per state, after each sequence's last step; the initial state of an empty sequence.
 

@@ -11,7 +11,7 @@ from glassgate.engines.backend import Freezer, Frozen, Native, PackedPass, Stepp
 from glassgate.engines.choose import EngineError
 from glassgate.engines.contract import Direction, Reason, Recording, Result, Steps
 from glassgate.engines.kernels import Kernels
-from glassgate.engines.plan import LARGEST
+from glassgate.engines.plan import LARGEST_INT8
 from glassgate.engines.registry import BACKENDS
 from glassgate.shapes import check_choice
 
@@ -48,10 +48,10 @@ def quantise(matrix: Tensor) -> tuple[Tensor, Tensor]:
 
     A row of zeros has the scale 0. A row with NaN or infinity has the scale NaN.
     """
-    scale = matrix.abs().amax(1) / LARGEST
+    scale = matrix.abs().amax(1) / LARGEST_INT8
     scale = torch.where(scale.isfinite(), scale, torch.nan)
     factor = torch.where(scale > 0, 1 / scale, 0.0)
-    return (matrix.nan_to_num() * factor[:, None]).round().clamp(-LARGEST, LARGEST).to(torch.int8), scale
+    return (matrix.nan_to_num() * factor[:, None]).round().clamp(-LARGEST_INT8, LARGEST_INT8).to(torch.int8), scale
 
 
 def freeze(directions: Sequence[Direction], precision: str, scales: Sequence[Weights] = ()) -> Frozen:

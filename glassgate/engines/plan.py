@@ -54,14 +54,14 @@ class Plan:
         return GraphCell(self.equations)
 
     @cached_property
-    def states(self) -> int:
+    def state_count(self) -> int:
         """The number of state inputs: the initial states, and the states after a reset if they differ."""
         return (1 + self.restarts) * len(self.cell.state)
 
     @cached_property
     def operand_count(self) -> int:
         """The number of operands of the direction: its parameters, states and noise, in this order."""
-        return len(self.weights) + self.states + len(self.noise)
+        return len(self.weights) + self.state_count + len(self.noise)
 
     @cached_property
     def differentiable(self) -> list[bool]:
@@ -72,8 +72,8 @@ class Plan:
         """Return the direction with these operands."""
         n, count = len(self.weights), len(self.cell.state)
         weights = dict(zip(self.weights, operands[:n], strict=True))
-        states = tuple(operands[n : n + self.states])
-        noise = dict(zip(self.noise, operands[n + self.states :], strict=True))
+        states = tuple(operands[n : n + self.state_count])
+        noise = dict(zip(self.noise, operands[n + self.state_count :], strict=True))
         return Direction(self.cell, weights, states[:count], self.reverse, noise, states[count:])
 
     def sizes(self, operands: Sequence[Tensor], data: Tensor, terms: int = 0) -> "Sizes":
@@ -86,8 +86,11 @@ class Plan:
         """The width of each state. The first state, the output, has the width of the projection."""
         return dict.fromkeys(self.cell.state, sizes.H) | {self.cell.state[0]: sizes.P}
 
-    def kept(self, sizes: "Sizes") -> dict[str, int]:
-        """The widths of the buffers that the backward pass reads, except the states, by name."""
+    def kept_widths(self, sizes: "Sizes") -> dict[str, int]:
+        """The widths of the buffers that the backward pass reads, except the states, by name.
+
+        "ih" and "hh" are halves of pre-activations, "row" row sums, "hr" the projected output, and "kept" other values.
+        """
         trace, H = self.trace, sizes.H
         columns = {"ih": len(trace.ih) * H, "hh": len(trace.hh_only) * H, "row": trace.row_columns}
         columns["hr"] = sizes.P if ("hr", 0) in trace.saved else 0
@@ -95,7 +98,7 @@ class Plan:
         return {name: n for name, n in columns.items() if n}
 
 
-LARGEST = 127
+LARGEST_INT8 = 127
 """The largest integer of a quantised matrix. -128 is not used, so the range is symmetric."""
 INTEGERS = -1
 """A value of `Sizes.terms`: matrices are quantised to 8-bit integers."""

@@ -97,8 +97,8 @@ def _report(recording: Recording, result: Result) -> None:
     outputs = result.states[0], *result.final
 
     def receive(k: int, d: Tensor | None) -> None:
-        if recording.received is not None:
-            recording.received([d if each == k else None for each in range(len(outputs))])
+        if recording.on_gradients is not None:
+            recording.on_gradients([d if each == k else None for each in range(len(outputs))])
 
     for k, value in enumerate(outputs):
         if value.requires_grad:

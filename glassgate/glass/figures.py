@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from glassgate.glass.gradients import GONE, reach
-from glassgate.glass.study import Answered, Direction, Flow, Passage, Study
+from glassgate.glass.study import Direction, Flow, ForecastValue, Passage, Study
 from glassgate.glass.svg import Axis, Plot
 
 NARROW = "\N{NARROW NO-BREAK SPACE}"
@@ -226,7 +226,7 @@ def series(study: Study, number: int, start: int) -> Figure | None:
     passage = study.passages[number]
     if passage.series is None:
         return None
-    values, ahead = np.asarray(passage.series, dtype=float), passage.ahead
+    values, ahead = np.asarray(passage.series, dtype=float), passage.forecasts
     many, length, pace = values.shape[1], len(passage.steps), passage.pace
     shown, one = values[:, :_MOST_CHANNELS], many == 1
     if not one:
@@ -256,7 +256,7 @@ def series(study: Study, number: int, start: int) -> Figure | None:
     return Figure(plot.svg(), _series_sentence(passage, names, ahead))
 
 
-def _series_sentence(passage: Passage, names: list[str], ahead: list[Answered]) -> str:
+def _series_sentence(passage: Passage, names: list[str], ahead: list[ForecastValue]) -> str:
     many, pace = len(names), passage.pace
     each = f" of {pace} values each" if pace > 1 else ""
     channels = names[0] if many == 1 else f"{many} channels, each in its standard deviations"
@@ -271,7 +271,7 @@ def _series_sentence(passage: Passage, names: list[str], ahead: list[Answered]) 
     return sentence
 
 
-def _true(answer: Answered) -> float:
+def _true(answer: ForecastValue) -> float:
     return answer.value if answer.target is None else answer.target
 
 

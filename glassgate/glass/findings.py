@@ -13,14 +13,15 @@ from glassgate.glass.effects import answers, dynamics, flow, marks, units
 from glassgate.glass.effects.effect import Effect
 from glassgate.glass.study import Study
 
+# The null models, in words.
 FRESH = "networks with fresh weights"
 TARGETS = "targets in another order"
 ORDER = "text in another order, and many networks with fresh weights"
 NO_NULL_MODEL = "none: the log is the evidence"
-GUESS = "the commonest answer; of sets, those of other steps"
+GUESS = "the most common answer; for sets, the right sets of other steps"
 BEFORE = "the same network before training"
 
-_ALL = -np.inf
+_NO_FLOOR = -np.inf
 
 
 class Rule(NamedTuple):
@@ -47,7 +48,7 @@ class Rule(NamedTuple):
     measure: Callable[[Study], Iterator[Effect]]
     null: str
     least: float
-    floor: float = _ALL
+    floor: float = _NO_FLOOR
     unit: str = ""
     fault: bool = False
     most: int = 99
@@ -57,7 +58,7 @@ RULES = (
     Rule(
         "no better than a guess",
         "text",
-        "{right}: no better than {null} ({nulled}).",
+        "{right}: no better than {guess} ({guess_score}).",
         "On these steps the network answers as if it had not read them.",
         answers.no_better,
         GUESS,
@@ -75,7 +76,7 @@ RULES = (
         NO_NULL_MODEL,
         0.05,
         0.05,
-        "fraction of the loss's fall, above the noise of the curve",
+        "fraction of the fall of the dev loss",
         True,
     ),
     Rule(
@@ -107,7 +108,7 @@ RULES = (
         "unread direction",
         "flow",
         "The answers do not depend on {direction}.",
-        "They read {other} only: this direction can be left out, or its weights after the layer are broken.",
+        "They read {other} only: remove this direction, or check the weights that read its output.",
         flow.unread,
         BEFORE,
         2.0,
@@ -144,8 +145,8 @@ RULES = (
         "answers",
         "text",
         "{right}.",
-        "These are the answers on this page, compared with {nulled} for {null}. The section Training has the scores of "
-        "the run.",
+        "These are the answers on this page, compared with {guess_score} for {guess}. The section Training has the "
+        "scores of the run.",
         answers.answers,
         GUESS,
         0.02,

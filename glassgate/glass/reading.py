@@ -143,7 +143,7 @@ def _passage(study: Study, place: int, start: int, values: np.ndarray, alike: tu
         )
     drawn = figures.series(study, place, start)
     if drawn is not None:
-        ahead = max([0.0, *(each.place - len(passage.steps) for each in passage.ahead)])
+        ahead = max([0.0, *(each.place - len(passage.steps) for each in passage.forecasts)])
         content = f'{figure_element(drawn)}<div class="strip">{"".join(parts)}{"<i></i>" * round(ahead)}</div>'
     else:
         kind = "letters" if letters else "words"
@@ -154,7 +154,7 @@ def _passage(study: Study, place: int, start: int, values: np.ndarray, alike: tu
 
 def _answers(passage: Passage, place: int, whole: list[PassageAnswer], letters: bool) -> str:
     """The answers about a whole passage: a sentence for one answer, or a text, with the right text if one is wrong."""
-    if passage.ahead:
+    if passage.forecasts:
         return ""
     if len(whole) < 2:
         return "".join(f'<p class="answer{_wrong(each)}">{escape(spoken(each))}</p>' for each in whole)

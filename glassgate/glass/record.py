@@ -40,7 +40,10 @@ class Tape(Recorded):
         return measures.half_life(self)
 
     def memory(self, longest: int = 100) -> dict[str, Memory]:
-        """The fraction of a state that remains after 0 to `longest` steps: median, 10 and 90 % over starts, units."""
+        """The fraction of a state that remains after 0 to `longest` steps.
+
+        Median and 10 % and 90 % quantiles over all units and all steps from which it is measured.
+        """
         return measures.memory(self, longest)
 
     def connectivity(self, target: Tensor) -> Tensor:

@@ -45,7 +45,7 @@ class Values(Mapping[str, Tensor]):
         return len(self._rows())
 
 
-class _Inside(NamedTuple):
+class _UnpaddedSteps(NamedTuple):
     """The steps of a call that are not padding."""
 
     layout: Layout
@@ -54,9 +54,9 @@ class _Inside(NamedTuple):
     device: torch.device
 
     @staticmethod
-    def of(call: Observed) -> "_Inside":
+    def of(call: Observed) -> "_UnpaddedSteps":
         """The steps of a call."""
-        return _Inside(call.layout, call.batch_sizes, call.source.shape[:-1].numel(), call.source.device)
+        return _UnpaddedSteps(call.layout, call.batch_sizes, call.source.shape[:-1].numel(), call.source.device)
 
     def mask(self) -> Tensor:
         """(L, N) bool."""
@@ -69,16 +69,16 @@ class _Inside(NamedTuple):
 class _StepsWithGradient:
     """The steps at which a direction's output receives a gradient from the loss or from the layer above.
 
-    A backward pass only stores gradients. They are examined later, when the next gradients arrive or the mask is read,
-    because this would slow down training steps. The autograd graph refers to this object, which refers neither to the
-    call nor to its recording. Such a cycle would keep the memory of every recorded step until Python collects garbage.
+    A backward pass only stores gradients, so that training steps stay fast. They are examined when the next gradients
+    arrive or the mask is read. The autograd graph refers to this object. It must not refer to the call or its
+    recording, because a reference cycle would keep the memory of all recorded steps until Python collects garbage.
 
     Args:
         inside: the steps of the call that are not padding.
         reverse: whether the direction runs from the last step to the first.
     """
 
-    def __init__(self, inside: _Inside, reverse: bool) -> None:
+    def __init__(self, inside: _UnpaddedSteps, reverse: bool) -> None:
         self._inside, self._reverse = inside, reverse
         self._mask: Tensor | None = None
         self._pending: dict[int, Tensor] = {}
@@ -122,7 +122,7 @@ class Recorded(Values):
         self._first = first
         self._calls: dict[str, Observed] = {}
         """The call of each recorded layer, by the layer's name."""
-        self._reads: dict[str, list[_StepsWithGradient]] = {}
+        self._steps_with_gradient: dict[str, list[_StepsWithGradient]] = {}
         """The steps with a gradient of each direction, for calls with gradients, by the layer's name."""
 
     def _add_call(self, name: str, call: Observed) -> None:
@@ -130,12 +130,14 @@ class Recorded(Values):
             return
         self._calls[name], self._known = call, {}
         self._values.clear()
-        self._reads.pop(name, None)
+        self._steps_with_gradient.pop(name, None)
         if call.source.requires_grad:
-            inside = _Inside.of(call)
-            self._reads[name] = [_StepsWithGradient(inside, part.direction == 1) for part in call.layer._parts]
-            for reads, recording in zip(self._reads[name], call.recordings, strict=True):
-                recording.received = reads.receive
+            inside = _UnpaddedSteps.of(call)
+            self._steps_with_gradient[name] = [
+                _StepsWithGradient(inside, part.direction == 1) for part in call.layer._parts
+            ]
+            for with_gradient, recording in zip(self._steps_with_gradient[name], call.recordings, strict=True):
+                recording.on_gradients = with_gradient.receive
 
     def _directions(self) -> Iterator[tuple[str, Observed, int]]:
         """The label of each direction, such as "layer0.forward", its call, and its index in the layer."""
@@ -168,7 +170,7 @@ class Recorded(Values):
 
     def inside(self, label: str) -> Tensor:
         """A mask (L, N) of the steps that are not padding, for a label such as "layer0.forward"."""
-        return _Inside.of(self.call_of(label)[0]).mask()
+        return _UnpaddedSteps.of(self.call_of(label)[0]).mask()
 
     def parts(self) -> Iterator[tuple[str, Observed, int]]:
         """The label of each recorded direction, its call, and its index in the layer."""
@@ -184,18 +186,20 @@ class Recorded(Values):
         """A mask (L, N) of the steps at which the output received a gradient from the loss or from the layer above."""
         call, number = self.call_of(label)
         name = next(name for name, each in self._calls.items() if each is call)
-        if name in self._reads:
-            return self._reads[name][number].mask()
+        if name in self._steps_with_gradient:
+            return self._steps_with_gradient[name][number].mask()
         return torch.zeros(call.layout.length, call.layout.rows, dtype=torch.bool)
 
     def call(self) -> Observed:
         """The call of the first layer that was recorded."""
         return next(self.parts())[1]
 
-    def take_over(self, other: "Recorded", name: str) -> None:
-        """Add the recording of a layer; its names get the prefix `name`."""
-        self._calls |= {_joined(name, each): call for each, call in other._calls.items()}
-        self._reads |= {_joined(name, each): reads for each, reads in other._reads.items()}
+    def take_over(self, other: "Recorded", prefix: str) -> None:
+        """Add the calls of another recording; their names get this prefix."""
+        self._calls |= {_joined(prefix, each): call for each, call in other._calls.items()}
+        self._steps_with_gradient |= {
+            _joined(prefix, each): reads for each, reads in other._steps_with_gradient.items()
+        }
         self._known = {}
 
     def forget_gradients(self) -> None:

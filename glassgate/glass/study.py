@@ -46,8 +46,8 @@ class PassageAnswer(NamedTuple):
         return self.right is False and (self.agreement is None or self.agreement < 0.5)
 
 
-class Answered(NamedTuple):
-    """A forecast of one number.
+class ForecastValue(NamedTuple):
+    """A forecast of one number, and its position on the plot of a series.
 
     Attributes:
         place: the position in steps of the passage
@@ -80,24 +80,25 @@ class Passage:
     times: Sequence[str] = ()
 
     @property
-    def ahead(self) -> list[Answered]:
-        """The answers that are numbers."""
-        answered = []
+    def forecasts(self) -> list[ForecastValue]:
+        """The answers that are numbers. Each is drawn in the middle of the step that it predicts."""
+        values = []
         for place, answer in enumerate(self.answers):
             (name, chance), target = answer.best[0], answer.target
             if self.series is not None and chance is None:
                 at = len(self.steps) + (place + 0.5) / self.pace if answer.step is None else answer.step + 1.5
-                answered.append(Answered(at, float(name), None if target is None else float(target[0])))
-        return answered
+                values.append(ForecastValue(at, float(name), None if target is None else float(target[0])))
+        return values
 
 
 Evidence = Callable[[nn.Module, int, int], Tensor]
-"""Maps a model, the index of a passage and a number of copies to (copies, A): a value to differentiate per answer."""
+"""Runs a model on copies of one passage. Takes the model, the index of the passage and the number of copies. Returns
+(copies, A): the value of each answer that is differentiated."""
 
 
 @dataclass
 class Flow:
-    """The norm of dL/ds at each lag: the number of steps between a state and the step at which the answer reads it.
+    """The norm of dL/ds at each lag. A lag is the number of steps from a state to the step that the answer reads.
 
     Attributes:
         lags: the K lags
@@ -134,12 +135,13 @@ class Direction:
         reverse: whether it reads from the end
         cell: an instance of the cell
         states: the states' names, the output first
-        kinds: the range of each gate, see `measures.ranges`
+        kinds: the range of each gate: "gate", "signed" or "open"; see `measures.ranges`
+        sizes: the number of inputs, of units and of outputs
         values: (S, H) by gate and state, over the steps of all passages
         saturation, half_life, memory, flow: by gate or state
-        left: the fraction of each state that a step keeps, (S, H), and whether it is along the state's own path
-        wires: the other values on the wires of the cell's diagram, (S, H) or (S, 1), by the diagram's names; the norm
-            of the input
+        left: the fraction of each state that is left after a step, (S, H), and whether it is along the state's own path
+        wires: the values on the other wires of the cell's diagram, by the diagram's names: (S, H), or (S, 1) for one
+            number per row. The input is represented by its norm
         dynamics: None if they were not computed
     """
 
@@ -159,7 +161,7 @@ class Direction:
     dynamics: Dynamics | None = None
 
     @property
-    def forgets(self) -> list[str]:
+    def forget_gates(self) -> list[str]:
         """The forget gates: gates equal to the fraction of a state that a step keeps."""
         names = []
         for left, direct in self.left.values():
@@ -253,10 +255,13 @@ class Study:
     """All numbers of a report.
 
     Attributes:
+        evidence: the differentiated value in words, such as "the loss"
+        training, monitor: the log of the training, and the name of the score that is plotted besides the loss
+        cost: the names and values of the costs of the model, in words
         controls: the directions of networks with fresh weights that read the same passages
-        control: draws another of these networks from a seed
+        control: takes a seed and returns the directions of another such network
         loss: mean loss of the answers with the targets in another order, in `unit`; None without targets
-        places: steps of the run's data, for searches
+        places: steps of the run's data, which readers of the page can search
         unit, points: the units of `loss` and `points` in causes and lapses
         thresholds: the value that each effect must exceed; computed once by `findings`
         nulls: the effects of each rule in networks with fresh weights, by rule
@@ -320,7 +325,7 @@ def directions(tape: Recorded, layer: str = "", brief: bool = False) -> list[Dir
             if brief
             else {name: measures.memory_of(each.by_step, inside, reverse, _LONGEST_LAG) for name, each in left.items()}
         )
-        drawn: dict[str, Tensor] = {} if brief else wires(call, number)
+        wire_values: dict[str, Tensor] = {} if brief else wires(call, number)
         result.append(
             Direction(
                 short,
@@ -334,7 +339,7 @@ def directions(tape: Recorded, layer: str = "", brief: bool = False) -> list[Dir
                 {name: np.asarray(measures.half_life_of(each.by_step[inside])) for name, each in left.items()},
                 memories,
                 {name: (rows(each.by_step), each.direct) for name, each in left.items()},
-                {name: rows(each) for name, each in drawn.items()},
+                {name: rows(each) for name, each in wire_values.items()},
             )
         )
     return result

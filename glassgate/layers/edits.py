@@ -67,7 +67,7 @@ class Edit:
                 f"edit: the value for {name!r} must be a number or one for each of {len(units)} units, got {got}"
             )
 
-    def added_to(self, name: str, factor: Tensor, put: Tensor, rows: int) -> tuple[Tensor, Tensor]:
+    def combined_with(self, name: str, factor: Tensor, put: Tensor, rows: int) -> tuple[Tensor, Tensor]:
         """The factor and the replacement of a value after earlier edits and this one.
 
         Args:
@@ -165,7 +165,7 @@ class Edits:
             factor = like.new_ones(layout.length if per_step else 1, 1, width)
             put = torch.full_like(factor, torch.inf)
             for edit in edits:
-                factor, put = edit.added_to(f"{part.label}.{name}", factor, put, layout.rows)
+                factor, put = edit.combined_with(f"{part.label}.{name}", factor, put, layout.rows)
             for kind, values in ((SCALE, factor), (PUT, put)):
                 if kind in kinds(edits):
                     values = values.expand(-1, layout.rows, -1)
@@ -190,11 +190,11 @@ def kinds(edits: Sequence[Edit]) -> tuple[str, ...]:
 
 _edited_cells: dict[str, GraphCell] = {}
 
-Numbers = Mapping[str, tuple[tuple[str, ...], bool]]
+EditedValues = Mapping[str, tuple[tuple[str, ...], bool]]
 """For each edited gate or state: the kinds of numbers that it reads, and whether they differ between steps."""
 
 
-def edited_cell(cell: Cell, projected: bool, numbers: Numbers) -> GraphCell:
+def edited_cell(cell: Cell, projected: bool, numbers: EditedValues) -> GraphCell:
     """The cell with `edited_equations`.
 
     Args:
@@ -206,7 +206,7 @@ def edited_cell(cell: Cell, projected: bool, numbers: Numbers) -> GraphCell:
     return _edited_cells.setdefault(equations.text, GraphCell(equations))
 
 
-def edited_equations(before: Equations, numbers: Numbers) -> Equations:
+def edited_equations(before: Equations, numbers: EditedValues) -> Equations:
     """Equations in which gates and states are multiplied by a factor or replaced by a number.
 
     The factors and replacements are noise with names such as `scale_f` and `put_f`. The edit of a state applies to the

@@ -36,14 +36,14 @@ _requires_grad = attrgetter("requires_grad")
 _COMPUTED_DTYPES = frozenset({torch.float32, torch.float64})
 
 
-class Repeated:
+class PreparedCalls:
     """The cache of a layer's prepared calls. It is empty in a copy of the layer."""
 
     def __init__(self) -> None:
         self._known: _LayerCalls | None = None
 
-    def __reduce__(self) -> tuple[type["Repeated"], tuple[()]]:
-        return Repeated, ()
+    def __reduce__(self) -> tuple[type["PreparedCalls"], tuple[()]]:
+        return PreparedCalls, ()
 
     def forget(self) -> None:
         """Empty the cache, because an attribute of the layer has changed."""
@@ -79,24 +79,32 @@ class Repeated:
         restart_states = () if restart is None else restart if type(restart) is tuple else (restart,)
         mask = () if resets is None else (resets,)
         tensors = data, *states, *restart_states, *mask
-        counts: Sequence[int] | Packed | None = None
+        known_lengths: Sequence[int] | Packed | None = None
         if data is not input:
-            counts = None if lengths is not None else _packed(input)
+            known_lengths = None if lengths is not None else _packed_lengths(input)
         elif lengths is not None:
-            counts = _counts(lengths, input, layer.batch_first)
-        unread_lengths = counts is None and (lengths is not None or data is not input)
+            known_lengths = _lengths(lengths, input, layer.batch_first)
+        unread_lengths = known_lengths is None and (lengths is not None or data is not input)
         if unread_lengths or not PLAIN.issuperset(map(type, tensors)):
             return None
-        learns = torch.is_grad_enabled() and (recorded or any(map(_requires_grad, (*tensors, *known.weights))))
-        observed, ragged = (return_states, recorded), bool(counts)
+        needs_grad = torch.is_grad_enabled() and (recorded or any(map(_requires_grad, (*tensors, *known.weights))))
+        observed, ragged = (return_states, recorded), bool(known_lengths)
         numbers = len(states), len(restart_states), len(mask)
-        key = (*map(_metadata, tensors), *numbers, ragged, learns, observed, layer.training, choose.global_setting())
-        if isinstance(counts, Packed):
+        key = (
+            *map(_metadata, tensors),
+            *numbers,
+            ragged,
+            needs_grad,
+            observed,
+            layer.training,
+            choose.global_setting(),
+        )
+        if isinstance(known_lengths, Packed):
             # Only the order of magnitude of the number of rows matters: very different sizes use different kernels.
-            key = (data.shape[1:], len(data).bit_length(), len(counts.order), *_metadata(data)[1:], *key[1:])
+            key = (data.shape[1:], len(data).bit_length(), len(known_lengths.order), *_metadata(data)[1:], *key[1:])
         call = known.calls.get(key)
         if call is None:
-            arguments = _Arguments(input, states, restart_states, mask, hx, restart, learns, ragged, *observed)
+            arguments = _Arguments(input, states, restart_states, mask, hx, restart, needs_grad, ragged, *observed)
             call = known.prepare(layer, key, arguments)
         if call is None or not call.is_valid():
             return None
@@ -105,7 +113,7 @@ class Repeated:
             run = profiler.record_function(layer.profile_row)(run)
         if isinstance(call, _ObservedCall):
             return run(layer, data, known.weights, states, restart_states, mask, return_states)
-        output, hx = run(data, known.weights, states, restart_states, mask, counts or None)
+        output, hx = run(data, known.weights, states, restart_states, mask, known_lengths or None)
         return output if data is input else PackedSequence(output, *input[1:]), hx
 
 
@@ -118,9 +126,10 @@ class _Arguments(NamedTuple):
     restart_states: tuple[Tensor, ...]
     """The states that resets fall back to."""
     mask: tuple[Tensor, ...]
+    """The mask of resets, or empty."""
     hx: Any
     restart: Any
-    learns: bool
+    needs_grad: bool
     """Whether a backward pass follows."""
     ragged: bool
     """Whether the sequences have different lengths."""
@@ -129,7 +138,7 @@ class _Arguments(NamedTuple):
     recorded: bool
 
 
-def _counts(lengths: Any, input: Tensor, batch_first: bool) -> list[int] | None:
+def _lengths(lengths: Any, input: Tensor, batch_first: bool) -> list[int] | None:
     """The lengths of a batch, or an empty list if all are equal to L. None if the general path must read them."""
     if type(lengths) is Tensor and lengths.dtype is torch.int64 and lengths.dim() == 1 and lengths.is_cpu:
         lengths = lengths.tolist()
@@ -142,7 +151,7 @@ def _counts(lengths: Any, input: Tensor, batch_first: bool) -> list[int] | None:
     return None if least < 0 or most > L else [] if least == L else lengths
 
 
-def _packed(input: PackedSequence) -> Packed | None:
+def _packed_lengths(input: PackedSequence) -> Packed | None:
     """The lengths of a `PackedSequence`. None if the general path must read or reject them."""
     data, batch_sizes, order, _ = input
     for numbers in (batch_sizes,) if order is None else (batch_sizes, order):
@@ -208,7 +217,7 @@ class _ObservedCall(NamedTuple):
     """Whether to transpose input and output."""
     records: bool
     """Whether gates are recorded."""
-    learns: bool
+    needs_grad: bool
     """Whether a backward pass follows."""
 
     def __call__(
@@ -225,7 +234,7 @@ class _ObservedCall(NamedTuple):
             input, mask = input.transpose(0, 1), tuple([v.transpose(0, 1) for v in mask])
         data, resets = input.contiguous(), mask[0].contiguous() if mask else None
         recordings = [Recording() for _ in layer._parts] if self.records else []
-        if self.records and self.learns:
+        if self.records and self.needs_grad:
             data = graph_leaf(data, recordings[: layer.num_directions])
         states = states or self.default_states
         given = (*weights, *states, *restart_states)
@@ -301,7 +310,7 @@ def _layer_calls(layer: "Recurrent") -> _LayerCalls | None:
 
 def _prepared(layer: "Recurrent", arguments: _Arguments) -> _Call | _ObservedCall | None:
     """Prepare calls with the signature of this one, on torch or on kernels. None if a feature is unsupported."""
-    input, states, restart_states, mask, hx, restart, learns, ragged, every_state, recorded = arguments
+    input, states, restart_states, mask, hx, restart, needs_grad, ragged, every_state, recorded = arguments
     shown = every_state or recorded
     cell = layer._training_cell if layer.training else layer._eval_cell
     run = one_row.torch_function(layer, input, hx) if not (mask or ragged or shown) else None
@@ -324,7 +333,7 @@ def _prepared(layer: "Recurrent", arguments: _Arguments) -> _Call | _ObservedCal
     widths = [v.shape[-1] for v in initial[0]]
     state_shapes = [(width,) if layout.unbatched else (layout.rows, width) for width in widths]
     shapes = state_shapes if stacked else [(1, *shape) for shape in state_shapes]
-    signature = Signature(tuple(leading), shapes, learns, hx is None, shown, recorded)
+    signature = Signature(tuple(leading), shapes, needs_grad, hx is None, shown, recorded)
     layers, data, parts = [], steps.data, iter(layer._parts)
     for directions in layer._calls(initial, fallback):
         own_steps, ready, draws = steps._replace(data=data), [], []
@@ -346,7 +355,7 @@ def _prepared(layer: "Recurrent", arguments: _Arguments) -> _Call | _ObservedCal
     visible = len(shapes) if shown else 1
     stack = PreparedStack(layers, layer.num_directions, len(layer._parts[0].names), len(shapes), visible)
     if shown:
-        return _ObservedCall(stack, layers[0].is_valid, layout, default_states, transposed, recorded, learns)
+        return _ObservedCall(stack, layers[0].is_valid, layout, default_states, transposed, recorded, needs_grad)
     run = stack.run if stacked else layers[0].run
     return _Call(run, layers[0].is_valid, default_states, transposed, dtype if casts else None)
 

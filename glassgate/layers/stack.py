@@ -22,7 +22,7 @@ from glassgate.layers.merge import merge
 from glassgate.layers.observed import Observed, Watcher, graph_leaf
 from glassgate.layers.parts import Part, Sizes, check_sizes, output_size, parts_of, sizes_by_layer
 from glassgate.layers.regularisers import regularised
-from glassgate.layers.repeated import Repeated
+from glassgate.layers.repeated import PreparedCalls
 from glassgate.layers.states import State, States
 from glassgate.layers.stream import Stream
 from glassgate.layout import Layout, arrange
@@ -138,7 +138,7 @@ class Recurrent(Shown, nn.Module):
         # Prepared calls use these attributes, so a new value of one of them discards the prepared calls.
         self._invalidating = frozenset(self.__dict__) - inherited
         self._watchers: list[Watcher] = []
-        self._repeated = Repeated()
+        self._repeated = PreparedCalls()
         self._make_parameters({"device": device, "dtype": dtype})
         self.reset_parameters()
         opacus_rule.register(type(self))

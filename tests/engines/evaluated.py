@@ -81,7 +81,7 @@ class Layer(NamedTuple):
         for k, (plan, own) in enumerate(by_direction(self.plans, operands)):
             call, names = Call(plan, steps, own), plan.equations.state
             inputs = call.inputs() | {Port(Role.STATES, name): call.padded(next(states)) for name in names}
-            inputs |= call.unpacked([next(behind) for _ in plan.kept(call.sizes)])
+            inputs |= call.unpacked([next(behind) for _ in plan.kept_widths(call.sizes)])
             for n, name in enumerate(names):
                 d_every, d_final = d_results.get(at + n), d_results.get(at + len(names) + n)
                 state = own[len(plan.weights) + n]
@@ -127,7 +127,7 @@ class Call:
         inputs = {Port(Role.WEIGHT, name): v for name, v in zip(plan.weights, self.own, strict=False)}
         inputs |= {Port(Role.INITIAL, name): v for name, v in zip(names, self.own[n:], strict=False)}
         inputs |= {Port(Role.RESTART, name): v for name, v in zip(names, self.own[n + len(names) :], strict=False)}
-        for name, v in zip(plan.noise, self.own[n + plan.states :], strict=True):
+        for name, v in zip(plan.noise, self.own[n + plan.state_count :], strict=True):
             inputs[Port(Role.NOISE, name)] = self.padded(v) if plan.equations.noise[name].per_step else v
         inputs = {port: self.cast(v) for port, v in inputs.items()} | {Port(Role.DATA): self.padded(self.steps.data)}
         if self.steps.resets is not None:
@@ -160,9 +160,9 @@ class Call:
         return torch.cat([rows, rows.new_zeros(len(self.steps.data) - len(rows), v.shape[-1])]).to(self.dtype)
 
     def packed(self, outputs: Mapping[Port, Tensor]) -> list[Tensor]:
-        """The kept values in the buffers of `Plan.kept`, side by side."""
+        """The kept values in the buffers of `Plan.kept_widths`, side by side."""
         buffers = []
-        for name, width in self.plan.kept(self.sizes).items():
+        for name, width in self.plan.kept_widths(self.sizes).items():
             buffers.append(self.steps.data.new_zeros(len(self.steps.data), width, dtype=self.dtype))
             for k in self._columns(name):
                 rows = self.rows(outputs[Port(Role.KEPT, f"{name}{k}")])
@@ -171,7 +171,7 @@ class Call:
 
     def unpacked(self, buffers: Sequence[Tensor]) -> dict[Port, Tensor]:
         values = {}
-        for name, buffer in zip(self.plan.kept(self.sizes), buffers, strict=True):
+        for name, buffer in zip(self.plan.kept_widths(self.sizes), buffers, strict=True):
             width = {"row": 1, "hr": self.sizes.P}.get(name, self.sizes.H)
             for k in self._columns(name):
                 values[Port(Role.KEPT, f"{name}{k}")] = self.padded(buffer[:, k * width : (k + 1) * width])

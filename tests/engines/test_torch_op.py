@@ -24,7 +24,7 @@ from glassgate.engines.llvm_cpu.pool import threads
 from glassgate.engines.plan import Plan, split, text_for, without_final
 from glassgate.engines.registry import BACKENDS
 from glassgate.engines.torch_op import operators
-from glassgate.layers.repeated import Repeated
+from glassgate.layers.repeated import PreparedCalls
 from tests.compare import EXACT, check, measure, noise
 
 
@@ -323,7 +323,7 @@ def test_what_needs_no_gradient_is_not_computed(monkeypatch):
     for wanted in leaves:
         for name, leaf in leaves.items():
             leaf.requires_grad_(name == wanted)
-        layer._repeated = Repeated()
+        layer._repeated = PreparedCalls()
         measured = measure(call(layer, x), {wanted: leaves[wanted]})
         torch.testing.assert_close(measured[f"grad {wanted}"], every[f"grad {wanted}"], rtol=0, atol=0)
         products[wanted] = tasks[-1]

@@ -1,4 +1,4 @@
-"""Repeated calls with a signature are prepared: they give the same bits, and changes of the layer are noticed."""
+"""PreparedCalls calls with a signature are prepared: they give the same bits, and changes of the layer are noticed."""
 
 import copy
 import pickle
@@ -151,7 +151,7 @@ def test_prepared_calls_under_autocast_give_the_same_bits(name, result):
     mask = noise(9, 15, 3) > 1
     for data in (x, x.detach().to(result).requires_grad_()):
         for hx, resets in ((None, None), (initial, None), (initial, mask)):
-            layer._repeated, results = repeated.Repeated(), []
+            layer._repeated, results = repeated.PreparedCalls(), []
             for _ in range(4):
                 with torch.autocast("cpu", torch.bfloat16 if kept is torch.float64 else result):
                     values = flat(layer(data, hx, resets=resets))

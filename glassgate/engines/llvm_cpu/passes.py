@@ -161,7 +161,7 @@ class ForwardPass(Pass):
         for plan, own in zip(plans, sizes, strict=True):
             widths = list(plan.state_widths(own).values())
             states = widths if all_states else widths[:1]
-            kept = list(plan.kept(own).values()) if save else []
+            kept = list(plan.kept_widths(own).values()) if save else []
             shown = [own.H] * len(plan.trace.recorded)
             self.counts.append((len(states), len(widths), len(kept), len(shown)))
             self._results += [(True, n, result if rounded and k == 0 else inside) for k, n in enumerate(states)]

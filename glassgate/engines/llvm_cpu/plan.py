@@ -89,7 +89,7 @@ class KernelPlan:
         self.after: list[list[ParallelTask]] = [[]]
         self.backwards = plan.reverse != backward
         self.states, self.initial = self._of_states(Kind.STATE), self._of_states(Kind.INITIAL)
-        self.kept = tuple(address(self.buffers.place((name, 0)).buffer) for name in plan.kept(sizes))
+        self.kept = tuple(address(self.buffers.place((name, 0)).buffer) for name in plan.kept_widths(sizes))
         self.recorded = [address(Buffer(Kind.GATE, gate)) for gate in trace.recorded]
         self.inputs = self._inputs()
         self.written: list[Argument] = []

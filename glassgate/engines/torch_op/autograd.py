@@ -44,7 +44,7 @@ class LayerFunction(torch.autograd.Function):
     def backward(ctx: Any, *d_results: Tensor | None) -> tuple[Tensor | None, ...]:
         _check_gradients(d_results)
         if ctx.recordings:
-            _report(ctx.recordings, _interleaved(ctx.compiled.plans, d_results))
+            _report(ctx.recordings, _by_direction(ctx.compiled.plans, d_results))
         if torch.is_grad_enabled():
             text = text_of(ctx.backend, [plan.text for plan in ctx.compiled.plans])
             d_data, d_operands = _by_operator(*_saved(ctx), text, d_results, ctx.needs_input_grad[6])
@@ -83,9 +83,9 @@ class PreparedFunction(torch.autograd.Function):
         *tensors: Tensor,
     ) -> tuple[Tensor, ...]:
         passes, _, lengths, recordings = call
-        visible, saved, inside = passes.forward(tensors, resets, lengths, recordings)
+        visible, saved, kernel_tensors = passes.forward(tensors, resets, lengths, recordings)
         ctx.call, ctx.count = call, len(tensors)
-        ctx.save_for_backward(resets, *tensors, *(() if lengths is None else inside), *saved)
+        ctx.save_for_backward(resets, *tensors, *(() if lengths is None else kernel_tensors), *saved)
         ctx.set_materialize_grads(False)
         return tuple(visible)
 
@@ -95,14 +95,14 @@ class PreparedFunction(torch.autograd.Function):
         passes, _, lengths, recordings = ctx.call
         n, (resets, *saved) = ctx.count, ctx.saved_tensors
         tensors = saved[:n]
-        inside, saved = (tensors, saved[n:]) if lengths is None else (saved[n : 2 * n], saved[2 * n :])
+        kernel_tensors, saved = (tensors, saved[n:]) if lengths is None else (saved[n : 2 * n], saved[2 * n :])
         needed = ctx.needs_input_grad[2:]
         if recordings:
-            _report(recordings, _prepared(passes, d_visible))
+            _report(recordings, _visible_by_direction(passes, d_visible))
         if torch.is_grad_enabled():
             return None, None, *_prepared_by_operator(ctx.call, tensors, resets, saved, d_visible, needed[0])
         needed = _needed(needed, recordings)
-        return None, None, *passes.backward(inside, saved, resets, d_visible, needed, lengths, recordings)
+        return None, None, *passes.backward(kernel_tensors, saved, resets, d_visible, needed, lengths, recordings)
 
 
 def _prepared_by_operator(
@@ -127,7 +127,7 @@ def _prepared_by_operator(
         None if d is None else _selected(d, rows.get(0) if k < passes.count else order) for k, d in enumerate(d_visible)
     ]
     d_results = list[Tensor | None]()
-    for plan, (d_states, d_final) in zip(passes.plans, _prepared(passes, d_flat), strict=True):
+    for plan, (d_states, d_final) in zip(passes.plans, _visible_by_direction(passes, d_flat), strict=True):
         d_results += [*d_states, *[None] * (len(plan.equations.state) - len(d_states)), *d_final]
     text = text_of(backend, [plan.text for plan in passes.plans])
     saved = [_as_rows(v)[: len(data)] for v in saved]
@@ -138,14 +138,14 @@ def _prepared_by_operator(
     ]
 
 
-def _interleaved(plans: Sequence[Plan], d_results: Sequence[Tensor | None]) -> Iterator[Gradients]:
+def _by_direction(plans: Sequence[Plan], d_results: Sequence[Tensor | None]) -> Iterator[Gradients]:
     """The gradients of each direction's states and final states in a call of `LayerFunction`."""
     d = iter(d_results)
     for count in [len(plan.equations.state) for plan in plans]:
         yield [*islice(d, count)], [*islice(d, count)]
 
 
-def _prepared(passes: PreparedPasses, d_visible: Sequence[Tensor | None]) -> Iterator[Gradients]:
+def _visible_by_direction(passes: PreparedPasses, d_visible: Sequence[Tensor | None]) -> Iterator[Gradients]:
     """The gradients of each direction's visible states and final states in a prepared call."""
     d_states, d_final = iter(d_visible[: passes.count]), iter(d_visible[passes.count :])
     for plan, count in zip(passes.plans, passes.states, strict=True):
@@ -155,8 +155,8 @@ def _prepared(passes: PreparedPasses, d_visible: Sequence[Tensor | None]) -> Ite
 def _report(recordings: Sequence[Recording], gradients: Iterator[Gradients]) -> None:
     """Pass the gradients of the output and of the final states of each direction to its recording."""
     for recording, (d_states, d_final) in zip(recordings, gradients, strict=True):
-        if recording.received is not None:
-            recording.received((d_states[0], *d_final))
+        if recording.on_gradients is not None:
+            recording.on_gradients((d_states[0], *d_final))
 
 
 def _needed(needed: tuple[bool, ...], recordings: Sequence[Recording] | None) -> tuple[bool, ...]:
@@ -218,7 +218,8 @@ def _by_operator(
     """The gradients, computed by the operator `layer_backward`, which is itself differentiable."""
     reached = [k for k, d in enumerate(d_results) if d is not None]
     d_reached = [d for d in d_results if d is not None]
-    # Second derivatives follow from the other arguments. Without `detach` they would also run the backward pass again.
+    # Second derivatives are computed from the other arguments. Without `detach`, autograd would run the backward pass
+    # of the layer once more for these values.
     flat = [v.detach() for v in flat]
     d_data, *d_operands = torch.ops.glassgate.layer_backward(
         *steps, operands, flat, d_reached, reached, plans, needs_d_data
@@ -260,7 +261,7 @@ def layer_backward_gradient(ctx: Any, dd: Sequence[Tensor | None]) -> tuple[Any,
     along `dd`. The gradients of `d_results` are therefore these tangents. The others are gradients of the tangents.
     """
     batch_sizes, resets, *leaves = ctx.saved_tensors
-    again = torch.is_grad_enabled()
+    create_graph = torch.is_grad_enabled()
     with torch.enable_grad():
         leaves = [v.view_as(v) if v.requires_grad else v for v in leaves]
         inputs, d_values = leaves[: ctx.operand_count + 1], leaves[ctx.operand_count + 1 :]
@@ -273,12 +274,12 @@ def layer_backward_gradient(ctx: Any, dd: Sequence[Tensor | None]) -> tuple[Any,
             reached = [results[k].to(d.dtype) for k, d in zip(ctx.reached, d_values, strict=True)]
             first = _gradient(reached, inputs, d_values, True)
             pairs = [(v, d_v) for v, d_v in zip(first, dd, strict=True) if v is not None and d_v is not None]
-            second = _gradient([v for v, _ in pairs], leaves, [d_v for _, d_v in pairs], again)
+            second = _gradient([v for v, _ in pairs], leaves, [d_v for _, d_v in pairs], create_graph)
         else:
             tangents = _tangents(ctx.text, steps, operands, d)
             reached = [tangents[k].to(d.dtype) for k, d in zip(ctx.reached, d_values, strict=True)]
-            second = [*_gradient(reached, inputs, d_values, again)]
-            second += reached if again else map(Tensor.detach, reached)
+            second = [*_gradient(reached, inputs, d_values, create_graph)]
+            second += reached if create_graph else map(Tensor.detach, reached)
     d_data, *d_rest = second
     d_operands, d_d_results = d_rest[: ctx.operand_count], d_rest[ctx.operand_count :]
     return d_data, None, None, d_operands, [None] * ctx.flat_count, d_d_results, None, None, None
@@ -299,13 +300,13 @@ def _tangents(text: str, steps: Steps, operands: Sequence[Tensor], d: Sequence[T
 
 
 def _gradient(
-    values: Sequence[Tensor], leaves: Sequence[Tensor], d: Sequence[Tensor | None], again: bool
+    values: Sequence[Tensor], leaves: Sequence[Tensor], d: Sequence[Tensor | None], create_graph: bool
 ) -> list[Tensor | None]:
-    """The gradients of the leaves, None for one that needs none; `again`: whether they have gradients themselves."""
+    """The gradients of the leaves, None for one that needs none. `create_graph`: whether they are differentiable."""
     roots = [(value, d_value) for value, d_value in zip(values, d, strict=True) if value.requires_grad]
     needed = [leaf for leaf in leaves if leaf.requires_grad]
     if not (roots and needed):
         return [None] * len(leaves)
     outputs, d_outputs = zip(*roots, strict=True)
-    gradients = iter(torch.autograd.grad(outputs, needed, d_outputs, create_graph=again, materialize_grads=True))
+    gradients = iter(torch.autograd.grad(outputs, needed, d_outputs, create_graph=create_graph, materialize_grads=True))
     return [next(gradients) if leaf.requires_grad else None for leaf in leaves]

@@ -30,7 +30,7 @@ def forward(
             results += [data.new_empty(S, n, dtype=dtype if all_states else inside) for n in widths[1:]]
         results += [data.new_empty(sizes.N, n, dtype=dtype) for n in widths]
         if save:
-            kept = plan.kept(sizes).items()
+            kept = plan.kept_widths(sizes).items()
             saved += [data.new_empty(S, n, dtype=backend.saved_type(name, dtype)) for name, n in kept]
     return [*results, *saved]
 

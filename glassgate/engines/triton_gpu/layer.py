@@ -48,7 +48,7 @@ class Layer(NamedTuple):
             names = plan.equations.state if all_states or save else plan.equations.state[:1]
             types = {s: dtype if all_states or s == names[0] else torch.float32 for s in names}
             every = {Port(Role.STATES, s): call.empty(widths[s], types[s]) for s in names}
-            kept = plan.kept(call.sizes) if save else {}
+            kept = plan.kept_widths(call.sizes) if save else {}
             buffers = {n: call.empty(width, saved_type(n, dtype)) for n, width in kept.items()}
             gates = {Port(Role.GATE, g): call.empty(call.sizes.H, torch.float32) for g in plan.trace.recorded}
             final = {Port(Role.FINAL, s) for s in plan.equations.state}
@@ -84,7 +84,7 @@ class Layer(NamedTuple):
             every = {Port(Role.STATES, s): next(states) for s in names}
             call = Call(plan, steps, own, Precision.of(every[Port(Role.STATES, names[0])].dtype))
             inputs = call.inputs() | {port: call.rows_of(v) for port, v in every.items()}
-            inputs |= call.columns({name: next(saved) for name in plan.kept(call.sizes)})
+            inputs |= call.columns({name: next(saved) for name in plan.kept_widths(call.sizes)})
             for n, s in enumerate(names):
                 initial = inputs[Port(Role.INITIAL, s)]
                 d_every, d_final = d_results.get(at + n), d_results.get(at + len(names) + n)
@@ -153,7 +153,7 @@ class Call:
         inputs = {Port(Role.WEIGHT, name): v for name, v in zip(plan.weights, operands, strict=False)}
         inputs |= {Port(Role.INITIAL, name): v for name, v in zip(names, operands[n:], strict=False)}
         inputs |= {Port(Role.RESTART, name): v for name, v in zip(names, operands[n + len(names) :], strict=False)}
-        for name, v in zip(plan.noise, operands[n + plan.states :], strict=True):
+        for name, v in zip(plan.noise, operands[n + plan.state_count :], strict=True):
             inputs[Port(Role.NOISE, name)] = self.rows_of(v) if plan.equations.noise[name].per_step else v
         inputs = {port: v if port.name in PRODUCTS else v.float() for port, v in inputs.items()}
         if self.steps.resets is not None:
@@ -190,7 +190,7 @@ class Call:
         return shown | {Port(Role.D_NEW, str(name)): widths[str(name)] for what, name in outputs if what == "d_new"}
 
     def columns(self, buffers: Mapping[str, Tensor]) -> dict[Port, Tensor]:
-        """The kept values as columns of the buffers of `Plan.kept`."""
+        """The kept values as columns of the buffers of `Plan.kept_widths`."""
         columns = {}
         for name, k in [key for key in self.plan.trace.saved if key[0] in buffers]:
             width = {"row": 1, "hr": self.sizes.P}.get(name, self.sizes.H)

@@ -30,5 +30,5 @@ class Precision(NamedTuple):
 
 
 def saved_type(buffer: str, dtype: torch.dtype) -> torch.dtype:
-    """The type of a buffer of `Plan.kept`: that of products, or float32 for row sums."""
+    """The type of a buffer of `Plan.kept_widths`: that of products, or float32 for row sums."""
     return torch.float32 if buffer == "row" else dtype

@@ -27,8 +27,8 @@ def answers(study: Study) -> Iterator[Effect]:
     right = sum(bool(each.right) for each in graded)
     words = {
         "right": of_set if sets else f"{right} of {len(graded)} answers are right ({percent(right / len(graded))})",
-        "null": "the right sets of other steps" if sets else f"always “{_commonest(graded)}”",
-        "nulled": percent(float(guesses.mean())),
+        "guess": "the right sets of other steps" if sets else f"always “{_commonest(graded)}”",
+        "guess_score": percent(float(guesses.mean())),
     }
     yield Effect("answers", float(scores.mean()), lambda: spread.of_mean(scores, number), words, float(guesses.mean()))
 

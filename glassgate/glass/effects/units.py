@@ -115,7 +115,7 @@ def stuck(study: Study) -> Iterator[Effect]:
 def open_gates(study: Study) -> Iterator[Effect]:
     """Fraction of a forget gate's values above 0.9."""
     for each in study.directions:
-        for gate in each.forgets:
+        for gate in each.forget_gates:
             by_step = (each.values[gate] > OPEN).mean(1)
 
             def interval(by_step: np.ndarray = by_step) -> Interval:

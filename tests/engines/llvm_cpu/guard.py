@@ -21,7 +21,7 @@ from glassgate.engines.llvm_cpu.launch import Launch
 from glassgate.engines.llvm_cpu.loops.batch import BatchLayout
 from glassgate.engines.llvm_cpu.pool import threads
 from glassgate.engines.llvm_cpu.processor import Processor, host, pretend
-from glassgate.layers.repeated import Repeated
+from glassgate.layers.repeated import PreparedCalls
 from tests.compare import noise
 from tests.engines.llvm_cpu.test_bfloat16 import TILES, Own
 
@@ -174,7 +174,7 @@ def check(layer: gg.Recurrent, recorded: bool) -> None:
             N = len(more.get("lengths", CALLS[1]["lengths"]))  # type: ignore[arg-type]
             expected = results(layer, N, train, record, **more)
             for behind in (True, False):
-                layer._repeated = Repeated()
+                layer._repeated = PreparedCalls()
                 for _ in range(2):
                     with Guard(behind) as guard:
                         same(results(layer, N, train, record, **more), expected)

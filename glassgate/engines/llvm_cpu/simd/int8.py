@@ -30,7 +30,7 @@ from glassgate.engines.llvm_cpu.simd.instructions import (
 )
 from glassgate.engines.llvm_cpu.simd.microkernel import by_shape, shared
 from glassgate.engines.llvm_cpu.simd.vector import Lanes, VectorType, memory
-from glassgate.engines.plan import LARGEST
+from glassgate.engines.plan import LARGEST_INT8
 
 SMALLEST = 1e-30
 """A row whose largest absolute value is at most this is rounded to zero."""
@@ -96,8 +96,8 @@ def _rounding(processor: Processor) -> dict[str, Any]:
             faults = faults + numbers * 0.0
         put_total(to, faults)
         largest = largest_lane(most)
-        put_number(to, largest / LARGEST + get_number(to))
-        factor = fill(LARGEST / largest if largest > SMALLEST else 0.0)
+        put_number(to, largest / LARGEST_INT8 + get_number(to))
+        factor = fill(LARGEST_INT8 / largest if largest > SMALLEST else 0.0)
         for unit in range(0, width, lanes):
             put_integers(to + HEADER + unit, load(source, unit, width - unit) * factor)
 
