@@ -157,8 +157,9 @@ class Streams:
 
     def _pieces(self, column: Sequence[tuple[int, int, int]]) -> Iterator[Piece]:
         for index, start, stop in column:
-            for piece in _cut_up(index, start, stop, self.longest, self.first):
-                yield Piece(index, piece.start, piece.stop, piece.start > start)
+            inner = range(start + (self.first or self.longest), stop, self.longest)
+            for begin, end in pairwise(chain([start], inner, [stop])):
+                yield Piece(index, begin, end, begin > start)
 
 
 class Chunks:
@@ -242,9 +243,3 @@ def padding(batches: Batches) -> float:
     lengths = [[len(piece) for piece in batch] for batch in islice(batches, _MEASURED)]
     full = sum(max(batch) * len(batch) for batch in lengths)
     return 1 - sum(map(sum, lengths)) / full if full else 0.0
-
-
-def _cut_up(index: int, start: int, stop: int, longest: int, first: int = 0) -> Iterator[Piece]:
-    """The pieces of a range: one if `longest` is 0; otherwise the first piece has `first` units (`longest` if 0)."""
-    inner = range(start + (first or longest), stop, longest) if longest else ()
-    return (Piece(index, *cut) for cut in pairwise(chain([start], inner, [stop])))

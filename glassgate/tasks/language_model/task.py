@@ -248,7 +248,7 @@ class LanguageModel(Task[LanguageModelOptions, Text | Roll, list[float]]):
         inside = step_mask(batch["lengths"], batch["targets"])
         scores, targets = full(output[inside]), batch["targets"][inside]
         if self.options.unit == NOTES:
-            return F.binary_cross_entropy_with_logits(scores, targets.to(scores.dtype), reduction="none").sum(-1)
+            return surprise(scores, targets)
         return F.cross_entropy(scores, targets - UNKNOWN, reduction="none")
 
 
@@ -261,8 +261,9 @@ def _advance(network: nn.Module, inputs: Tensor, state: object) -> tuple[Tensor,
 
 
 def surprise(output: Tensor, notes: Tensor) -> Tensor:
-    """Return the negative log probability `(N, L)` of chords `(N, L, K)`."""
-    return F.binary_cross_entropy_with_logits(output.float(), notes.float(), reduction="none").sum(-1)
+    """Return the negative log probability `(..., L)` of chords `(..., L, K)`."""
+    scores = full(output)
+    return F.binary_cross_entropy_with_logits(scores, notes.to(scores.dtype), reduction="none").sum(-1)
 
 
 def notes_of(step: np.ndarray) -> str:

@@ -1,6 +1,5 @@
 """The study of a trained run on a text or on examples: it computes all numbers of the report."""
 
-import csv
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
@@ -28,7 +27,7 @@ from glassgate.tasks.report.questions import Questions, questions_of
 from glassgate.tasks.report.relevance import relevances
 from glassgate.tasks.runs import Run
 from glassgate.tasks.task import Split, Task
-from glassgate.tasks.training.logs import FILE, FOLDER
+from glassgate.tasks.training.logs import read_rows
 
 MOST_STEPS = 2000
 _LIMIT = f"a page has room for {MOST_STEPS:,}"
@@ -305,7 +304,7 @@ def study(
     tick("reading the training's log")
     made.monitor = task.monitor
     if run is not None:
-        made.training = _log(run)
+        made.training = read_rows(run)
         made.metrics = Run.open(run).metrics()
         made.cost += _cost_of_training(made.metrics)
     return made
@@ -351,11 +350,3 @@ def _untrained(task: Task[Any, Any, Any], seed: int) -> nn.Module:
         torch.manual_seed(seed)
         network = task.build()
     return network.to(next(task.network.parameters()).device).eval()
-
-
-def _log(run: Path) -> list[dict[str, float]]:
-    path = run / FOLDER / FILE
-    if not path.exists():
-        return []
-    with path.open(encoding="utf-8", newline="") as file:
-        return [{name: float(value) for name, value in row.items() if value} for row in csv.DictReader(file)]

@@ -35,7 +35,7 @@ class Logs:
 
         self.run = run
         self.monitor = monitor
-        self.rows = [row for row in _read(run.path / FOLDER / FILE) if row["step"] <= step]
+        self.rows = [row for row in read_rows(run.path) if row["step"] <= step]
         self.tensorboard = SummaryWriter(run.path / FOLDER, purge_step=step + 1 if step else None)
         if not step:
             options = {name: _plain(value) for name, value in run.content["options"].items()}
@@ -98,8 +98,9 @@ def _plain(value: Any) -> bool | int | float | str:
     return value if isinstance(value, bool | int | float) else str(value).encode(errors="backslashreplace").decode()
 
 
-def _read(path: Path) -> list[dict[str, Any]]:
-    """The rows of the CSV file, without an incomplete last row."""
+def read_rows(run: Path) -> list[dict[str, float]]:
+    """Return the rows of the CSV file of a run folder, without an incomplete last row; none without the file."""
+    path = run / FOLDER / FILE
     if not path.exists():
         return []
     lines = [line for line in path.read_text(encoding="utf-8").splitlines(keepends=True) if line.endswith("\n")]
