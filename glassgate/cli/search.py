@@ -1,4 +1,4 @@
-"""`glassgate search`: find steps of a run's data at which units have values similar to those of a marked range."""
+"""`glassgate search`: find the steps of a run's data at which units behave as at marked steps."""
 
 import json
 import re

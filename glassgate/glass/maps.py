@@ -107,7 +107,7 @@ def gates(study: Study) -> Section:
 
 
 def _kind(kind: str) -> str:
-    return {"gate": "a gate", "signed": "a candidate", "open": "without bounds", "state": "a state"}[kind]
+    return {"gate": "a gate", "signed": "a candidate", "unbounded": "without bounds", "state": "a state"}[kind]
 
 
 def _height(units: int) -> str:

@@ -46,7 +46,7 @@ class Memory(NamedTuple):
 
 
 def ranges(cell: Cell, hidden_size: int = 8) -> dict[str, str]:
-    """The range of each gate, by its name in `step`: "gate" (0 to 1), "signed" (-1 to 1) or "open" (unbounded).
+    """The range of each gate, by its name in `step`: "gate" (0 to 1), "signed" (-1 to 1) or "unbounded".
 
     Example:
         >>> import glassgate as gg
@@ -74,7 +74,7 @@ def ranges(cell: Cell, hidden_size: int = 8) -> dict[str, str]:
 
 def _range(values: Tensor) -> str:
     if not bool((values.abs() <= 1).all()):
-        return "open"
+        return "unbounded"
     return "gate" if bool((values >= 0).all()) else "signed"
 
 
@@ -84,7 +84,7 @@ def saturation(tape: Recorded) -> dict[str, Saturation]:
     for label, call, _ in tape.parts():
         inside = tape.inside(label)
         for name, kind in ranges(call.layer.cell).items():
-            if kind != "open" and f"{label}.{name}" in tape:
+            if kind != "unbounded" and f"{label}.{name}" in tape:
                 values = tape[f"{label}.{name}"][inside]
                 low = CLOSED if kind == "gate" else -OPEN
                 result[f"{label}.{name}"] = Saturation(

@@ -135,7 +135,7 @@ class Direction:
         reverse: whether it reads from the end
         cell: an instance of the cell
         states: the states' names, the output first
-        kinds: the range of each gate: "gate", "signed" or "open"; see `measures.ranges`
+        kinds: the range of each gate: "gate", "signed" or "unbounded"; see `measures.ranges`
         sizes: the number of inputs, of units and of outputs
         values: (S, H) by gate and state, over the steps of all passages
         saturation, half_life, memory, flow: by gate or state

@@ -121,7 +121,7 @@ def test_connectivity_and_flow_equal_plain_autograd(engine):
 
 def test_ranges_of_gates():
     assert ranges(gg.cells.LSTM()) == {"i": "gate", "f": "gate", "g": "signed", "o": "gate"}
-    assert ranges(gg.cells.MinGRU())["n"] == "open"
+    assert ranges(gg.cells.MinGRU())["n"] == "unbounded"
     assert ranges(gg.cells.LayerNormGRU())["n"] == "signed"
 
 
