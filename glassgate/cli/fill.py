@@ -17,14 +17,17 @@ def command(argv: list[str]) -> None:
     )
     parser.add_argument("--length", type=int, metavar="N", help="length of each blank, in tokens (default: estimated)")
     parser.add_argument(
-        "--longest", type=int, metavar="N", help="length of the longest candidate, in tokens (default: as in training)"
+        "--longest", type=int, metavar="N", help="maximum length of a candidate, in tokens (default: as in training)"
     )
     parser.add_argument("--n-best", type=positive, default=10, metavar="N", help="number of candidates (default: 10)")
     arguments = parser.parse_args(argv)
     task = loaded_as(FillBlanks, arguments)
     blanks = task.fill(arguments.text, length=arguments.length, longest=arguments.longest, most=arguments.n_best)
     if unknown := task.unknown(arguments.text):
-        print(f"not in the model's training data, so of no help: {' '.join(map(repr, unknown))}", file=sys.stderr)
+        print(
+            f"unknown tokens, not in the model's training data: {' '.join(map(repr, unknown))}",
+            file=sys.stderr,
+        )
     for number, candidates in enumerate(blanks, start=1):
         if len(blanks) > 1:
             print(f"blank {number}")

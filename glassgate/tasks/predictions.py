@@ -15,7 +15,7 @@ def tokens_of(units: Sequence[str], starts: Sequence[int] = ()) -> tuple[str, li
     """Return a text and its tokens with their offsets.
 
     Args:
-        units: the tokens; the tokens of a string are its characters
+        units: the tokens; a string is a sequence of characters
         starts: the position of each token in its line of raw text; if empty, tokens are joined by spaces
 
     Example:
@@ -72,28 +72,28 @@ def tagged_record(example: Tagged, labels: Sequence[str], probabilities: Sequenc
         [{'text': 'New York', 'label': 'LOC', 'probability': 0.5, 'start': 3, 'end': 11}]
     """
     text, tokens = tokens_of(example.units, example.starts)
-    for token, label, chance in zip(tokens, labels, probabilities, strict=True):
-        token |= {"label": label, "probability": chance}
+    for token, label, probability in zip(tokens, labels, probabilities, strict=True):
+        token |= {"label": label, "probability": probability}
     record: Record = {"text": text, "tokens": tokens}
     if not spans:
         return record
-    runs: list[list[Record]] = []
-    before = "O"
+    entities: list[list[Record]] = []
+    previous = "O"
     for token in tokens:
         label = token["label"]
-        if label[0] == "B" or (label[0] == "I" and (before == "O" or before[1:] != label[1:])):
-            runs.append([])
+        if label[0] == "B" or (label[0] == "I" and (previous == "O" or previous[1:] != label[1:])):
+            entities.append([])
         if label != "O":
-            runs[-1].append(token)
-        before = label
+            entities[-1].append(token)
+        previous = label
     record["spans"] = [
         {
-            "text": text[span[0]["start"] : span[-1]["end"]],
-            "label": span[0]["label"][2:] or "entity",
-            "probability": sum(each["probability"] for each in span) / len(span),
-            "start": span[0]["start"],
-            "end": span[-1]["end"],
+            "text": text[entity[0]["start"] : entity[-1]["end"]],
+            "label": entity[0]["label"][2:] or "entity",  # B and I without a type
+            "probability": sum(each["probability"] for each in entity) / len(entity),
+            "start": entity[0]["start"],
+            "end": entity[-1]["end"],
         }
-        for span in runs
+        for entity in entities
     ]
     return record

@@ -78,11 +78,11 @@ class Task(Definition[OptionsType, Example, Prediction]):
             Interrupted: Ctrl-C or SIGTERM; the run can be resumed
         """
         processes = group()
-        with processes.connected() as leads:
-            progress = progress if progress and leads else Progress()
+        with processes.connected() as is_main:
+            progress = progress if progress and is_main else Progress()
             with processes.shared_errors():
                 check_device(self.options, processes.world)
-                if run is not None and leads:
+                if run is not None and is_main:
                     Run.check_new(run)
                 if isinstance(self.options.cell, str) and self.options.cell not in cells.CELLS:
                     self.options = self.requested = replace(self.options, cell=cells.from_file(self.options.cell))
@@ -101,7 +101,7 @@ class Task(Definition[OptionsType, Example, Prediction]):
             content = self._content() | {"data": fingerprints(encoded, processes), "threads": threads}
             content |= {"processes": processes.size} if processes.size > 1 else {}
             with processes.shared_errors():
-                folder = Run.create(run, content) if run is not None and leads else None
+                folder = Run.create(run, content) if run is not None and is_main else None
                 if folder and search:
                     search.draw(folder.path, progress)
             return self._train(encoded, threads, folder, progress, processes)
@@ -166,8 +166,8 @@ class Task(Definition[OptionsType, Example, Prediction]):
             Interrupted: Ctrl-C or SIGTERM; the run can be resumed again
         """
         processes = group()
-        with processes.connected() as leads:
-            progress = progress if progress and leads else Progress()
+        with processes.connected() as is_main:
+            progress = progress if progress and is_main else Progress()
             folder = processes.broadcast_result(lambda: Run.open(run))
             content = folder.content
             with processes.shared_errors():
@@ -182,7 +182,7 @@ class Task(Definition[OptionsType, Example, Prediction]):
                     )
             same_processes = content.get("processes", 1) == processes.size
             threads = content["threads"] if same_processes else task.options.threads or torch.get_num_threads()
-            return task, task._train(encoded, threads, folder if leads else None, progress, processes)
+            return task, task._train(encoded, threads, folder if is_main else None, progress, processes)
 
     def evaluate(self, examples: Sequence[Example]) -> dict[str, float]:
         """Return the scores on labelled examples."""

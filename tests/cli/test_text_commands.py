@@ -60,7 +60,7 @@ def test_fill(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lines = captured.out.splitlines()
     assert len(lines) == 3
     assert all(line.split("%")[0].strip().replace(".", "").isdecimal() for line in lines)
-    assert "not in the model's training data, so of no help: '我'" in captured.err
+    assert "unknown tokens, not in the model's training data: '我'" in captured.err
     assert main(["fill", str(folder / "fill-blanks"), "salt __ pepper, __", "--length=1"]) == 0
     assert "blank 2" in capsys.readouterr().out
 

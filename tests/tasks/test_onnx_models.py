@@ -135,7 +135,7 @@ def translation(task: Any, folder: Path, examples: Sequence[Any], load: Runtime)
         states = fed_back(layer, results[:count])
         memory = dict(zip(("values", "keys"), results[count:], strict=False))
         memory |= {"lengths": lengths} if memory else {}
-        look = {"look": np.zeros((1, decoder.look_size), np.float32)} if decoder.feeding else {}
+        look = {"look": np.zeros((1, decoder.readout_size), np.float32)} if decoder.input_feeding else {}
         before, written, total = 0, [], 0.0
         for place in range(limit := 10 + int(2 * task.facts["ratio"] * len(source))):
             scores, *rest = step(before=np.array([before]), **states, **look, **memory)

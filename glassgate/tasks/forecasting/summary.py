@@ -20,7 +20,7 @@ DATA_SCORES = ("data_mae", "data_rmse", "mape", "smape")
 class ForecastingSummary(Summary):
     """Tables of scores, and `forecasts.png`."""
 
-    def brief(self, scores: Mapping[str, float]) -> dict[str, float]:
+    def epoch_scores(self, scores: Mapping[str, float]) -> dict[str, float]:
         left_out = (*PREFIXES[1:], *DATA_SCORES)
         return {name: value for name, value in scores.items() if not name.startswith(left_out)}
 

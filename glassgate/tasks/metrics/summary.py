@@ -17,7 +17,7 @@ class Summary:
     def __init__(self, task: Any):
         self.task = task
 
-    def brief(self, scores: Mapping[str, float]) -> dict[str, float]:
+    def epoch_scores(self, scores: Mapping[str, float]) -> dict[str, float]:
         """Return the scores to show after each epoch."""
         return dict(scores)
 
@@ -26,9 +26,9 @@ class Summary:
         return ""
 
     def signatures(self) -> dict[str, str]:
-        """Return the exact definitions of scores by name, for comparison with published results."""
+        """Return the signature of each score by name, such as that of sacrebleu, which defines its computation."""
         return {}
 
     def write(self, encoded: Sequence[Encoded], folder: Path) -> list[Path]:
-        """Write other results on encoded examples to a folder, and return the paths of the files."""
+        """Write further results, such as a confusion matrix, to a folder, and return the paths of the files."""
         return []

@@ -32,55 +32,56 @@ class _Decoder(nn.Module):
         self.network = network
 
     def forward(
-        self, before: Tensor, states: States, look: Tensor | None, memory: tuple[Tensor, Tensor, Tensor] | None
+        self, previous: Tensor, states: States, readout: Tensor | None, memory: tuple[Tensor, Tensor, Tensor] | None
     ) -> tuple[Tensor, ...]:
         """Score the next token.
 
         Args:
-            before: the previous token, (N,); initially 0.
+            previous: the previous token, (N,); initially 0. The ONNX input is named `before`.
             states: (num_layers, N, H) each.
-            look: with input feeding, the previous `look`, (N, H); initially zero.
+            readout: with input feeding, the readout of the previous step, (N, F); initially zero. The ONNX input is
+                named `look`.
             memory: with attention, values and keys, (N, S, H), and the lengths of the sources, (N,).
 
         Returns:
-            the log-probabilities (N, U), the states and, with input feeding, the next `look`.
+            the log-probabilities (N, U), the states and, with input feeding, the readout (`next_look`).
         """
         decoder = self.network.decoder
-        vectors = decoder.embedding(before)
-        read = vectors if look is None else decoder.input(vectors, look)
-        output, state = decoder.layer(read[:, None], as_hx(states))
+        vectors = decoder.embedding(previous)
+        x = vectors if readout is None else decoder.input(vectors, readout)
+        output, state = decoder.layer(x[:, None], as_hx(states))
         context = None
         if memory is not None:
             values, keys, lengths = memory
             context, _ = decoder.attend(output, Memory(values, keys, step_mask(lengths, values)))
-        new = decoder.look(output, context, vectors[:, None])[:, 0]
-        chances = decoder.scores(new).log_softmax(-1)
-        return chances, *as_tuple(state), *(() if look is None else (new,))
+        next_readout = decoder.readout(output, context, vectors[:, None])[:, 0]
+        log_probabilities = decoder.scores(next_readout).log_softmax(-1)
+        return log_probabilities, *as_tuple(state), *(() if readout is None else (next_readout,))
 
 
 def exported(task: Translation) -> Exported:
-    """The models. Feed the states of the decoder and, with input feeding, `look` back at each step."""
+    """Return the models. The caller passes the states and, with input feeding, `next_look` to the next step."""
     network = task.network
     assert isinstance(network, Translator)
-    decoder, known = network.decoder, task.vocabularies
+    decoder, vocabularies = network.decoder, task.vocabularies
     layer, attends = decoder.layer, decoder.attention is not None
     memory_names = ["values", "keys"] if attends else []
 
     def source(N: int, L: int) -> tuple[Tensor, Tensor]:
-        return inputs.numbers(N, L, len(known["source"]))
+        return inputs.numbers(N, L, len(vocabularies["source"]))
 
     @torch.no_grad()
     def step(N: int, L: int) -> tuple[Tensor | States | None, ...]:
-        units, lengths = source(N, L)
-        memory, state = network.encode(units, lengths)
-        before = torch.randint(len(known["target"]), (N,))
-        look = torch.randn(N, decoder.look_size) if decoder.feeding else None
-        return before, state, look, (memory.values, memory.keys, lengths) if attends else None
+        tokens, lengths = source(N, L)
+        memory, state = network.encode(tokens, lengths)
+        previous = torch.randint(len(vocabularies["target"]), (N,))
+        readout = torch.randn(N, decoder.readout_size) if decoder.input_feeding else None
+        return previous, state, readout, (memory.values, memory.keys, lengths) if attends else None
 
     axes = {"before": "N"} | dict.fromkeys(inputs.names(layer, "0"), "* N *")
-    axes |= {"look": "N *"} if decoder.feeding else {}
+    axes |= {"look": "N *"} if decoder.input_feeding else {}
     axes |= {"values": "N S *", "keys": "N S *", "lengths": "N"} if attends else {}
-    scores = ["log_probabilities", *inputs.names(layer, "n"), *(["next_look"] if decoder.feeding else [])]
+    outputs = ["log_probabilities", *inputs.names(layer, "n"), *(["next_look"] if decoder.input_feeding else [])]
     return Exported(
         [
             Model(
@@ -90,6 +91,6 @@ def exported(task: Translation) -> Exported:
                 [*inputs.names(layer, "0"), *memory_names],
                 "encoder",
             ),
-            Model(_Decoder(network), axes, step, scores, "decoder"),
+            Model(_Decoder(network), axes, step, outputs, "decoder"),
         ]
     )

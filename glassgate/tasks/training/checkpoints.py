@@ -36,13 +36,13 @@ class Checkpointer:
         self.logs: Logs | None = None
         self.stop = StopRequest(progress)
         self.health = Health(training.task, training.dev, list(training.task.warnings))
-        self.clock = self.saved = time.monotonic()
-        self.logged = training.processes.broadcast(run is not None)
+        self.last_tick = self.last_save = time.monotonic()
+        self.has_run = training.processes.broadcast(run is not None)
         training.requests = self._requests
 
     @property
     def best_epoch(self) -> int:
-        """The first epoch with the best dev score; the last epoch without a score, or with a best score of 0."""
+        """The index of the first epoch with the best dev score; of the last epoch if the best score is 0 or absent."""
         scores = self._scores()
         best = max(scores)
         return len(scores) - 1 if best in (0, -math.inf) else scores.index(best)
@@ -60,12 +60,12 @@ class Checkpointer:
         if checkpoint is None:
             return
         tensors, state = checkpoint
-        training.network.load_state_dict(_under(_MODEL, tensors))
-        for name, tensor in _under(_BUFFER, tensors).items():
+        training.network.load_state_dict(_without_prefix(_MODEL, tensors))
+        for name, tensor in _without_prefix(_BUFFER, tensors).items():
             local = processes.shard.of_streams(tensor) if name in training.carried else tensor
             training.network.register_buffer(name, local.to(training.device), persistent=False)
         optimizer: dict[int, dict[str, Tensor]] = {}
-        for name, tensor in _under(_OPTIMIZER, tensors).items():
+        for name, tensor in _without_prefix(_OPTIMIZER, tensors).items():
             number, key = name.split(".")
             optimizer.setdefault(int(number), {})[key] = tensor
         training.optimizer.load_state_dict(training.optimizer.state_dict() | {"state": optimizer})
@@ -88,7 +88,7 @@ class Checkpointer:
         if training.batch:  # each epoch begins without carried states
             shards = training.processes.gather(carried)
             buffers |= {name: joined_streams([shard[name] for shard in shards]) for name in (carried if shards else ())}
-        self.saved = time.monotonic()
+        self.last_save = time.monotonic()
         if not self.run:
             return
         tensors = {_MODEL + name: tensor for name, tensor in model.items()}
@@ -111,11 +111,11 @@ class Checkpointer:
         if self.logs:
             self.logs.save()  # first: the logs must contain every step before the checkpoint
         self.run.save_checkpoint(tensors, state)
-        self.saved = time.monotonic()
+        self.last_save = time.monotonic()
 
     def start(self) -> None:
-        """Start the clock."""
-        self.clock = self.saved = time.monotonic()
+        """Set the start of the training time and of the interval between checkpoints."""
+        self.last_tick = self.last_save = time.monotonic()
 
     def before_update(self) -> None:
         """Measure the norm of the gradient in some steps, before it is clipped."""
@@ -131,15 +131,15 @@ class Checkpointer:
             Interrupted: Ctrl-C or SIGTERM
         """
         training = self.training
-        loss, done = training.step
+        loss, units = training.step
         self._check_loss(loss)
         self.health.step(loss)
-        training.units += done
-        self.loss += loss * done
-        self.unlogged["loss"] += loss * done
-        self.unlogged["units"] += done
-        self._tick()
-        self.progress.step(done, loss)
+        training.units += units
+        self.loss += loss * units
+        self.unlogged["loss"] += loss * units
+        self.unlogged["units"] += units
+        self._add_time()
+        self.progress.step(units, loss)
         last = training.batch == len(training.batches)
         if training.steps % training.task.options.log_every == 0 and not last:
             self._log()
@@ -158,20 +158,20 @@ class Checkpointer:
             Interrupted: Ctrl-C or SIGTERM
         """
         training = self.training
-        self._tick()
+        self._add_time()
         entry = {"epoch": training.epoch + 1, "loss": self.loss / training.units_per_epoch, **training.scores}
         self.history.append(entry)
-        if self.logged:
-            named = {f"train_{name}": value for name, value in training.sample_score().items()}
+        if self.has_run:
+            train_scores = {f"train_{name}": value for name, value in training.sample_score().items()}
             exponents = training.exponents.values() if self.logs and training.exponents else {}
-            self._log({**training.dev_curves(), **named, **exponents})
+            self._log({**training.dev_curves(), **train_scores, **exponents})
         training.epoch, training.batch, self.loss = training.epoch + 1, 0, 0.0
         if self.best_epoch == len(self.history) - 1:
             self.best = {name: tensor.detach().cpu().clone() for name, tensor in training.network.state_dict().items()}
             if self.run:
                 self.run.save_model(self.best)
         self.progress.epoch(
-            training.epoch, training.task.summary.brief({k: v for k, v in entry.items() if k != "epoch"})
+            training.epoch, training.task.summary.epoch_scores({k: v for k, v in entry.items() if k != "epoch"})
         )
         total = training.schedule.total
         if training.dev:
@@ -213,19 +213,24 @@ class Checkpointer:
             f"--learning-rate below {options.learning_rate:g}, or {clip}"
         )
 
-    def _tick(self) -> None:
+    def _add_time(self) -> None:
+        """Add the seconds since the last call to those of the training."""
         now = time.monotonic()
-        self.training.seconds += now - self.clock
-        self.clock = now
+        self.training.seconds += now - self.last_tick
+        self.last_tick = now
 
     def _requests(self) -> list[float]:
-        """The requests of this process, 0 or 1: to stop, for each signal; and to save a checkpoint."""
-        late = time.monotonic() - self.saved >= self.training.task.options.save_every
+        """Return 1 for each request of this process and 0 for others: a stop for each signal, and a checkpoint."""
+        due = time.monotonic() - self.last_save >= self.training.task.options.save_every
         signals = [float(self.stop.received == number) for number in SIGNALS]
-        return [*signals, float(late and self.training.processes.leads)]
+        return [*signals, float(due and self.training.processes.is_main)]
 
     def _requested(self, sums: Sequence[float]) -> tuple[int, bool]:
-        """From the sums of all requests: the number of the signal to stop for (0 for none), and whether to save."""
+        """Return the signal that a process received, 0 if none, and whether a checkpoint is due.
+
+        Args:
+            sums: the sums of the requests of all processes
+        """
         *signals, due = sums
         return next((number for number, count in zip(SIGNALS, signals, strict=True) if count), 0), bool(due)
 
@@ -234,5 +239,6 @@ class Checkpointer:
             raise Interrupted(number)
 
 
-def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def _without_prefix(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors whose names begin with a prefix, without it."""
     return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}

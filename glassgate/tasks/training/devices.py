@@ -22,16 +22,16 @@ def device_of(options: Options, world: World) -> torch.device:
 
 
 def check_device(options: Options, world: World) -> None:
-    """Check that the device is available, also to several processes, and that it supports the precision.
+    """Check the device and the precision; with several processes also the data and the batch size.
 
     Raises:
         OptionError: a check fails, or the data or the batch size cannot be divided among the processes
     """
     name, available = options.device, {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
     if not available.get(name, True):
-        raise OptionError(f"device: expected one that torch finds here, got {name}; choose cpu, or auto")
+        raise OptionError(f"device: expected an available device, got {name}; choose cpu or auto")
     if options.precision == "16-mixed" and not (name in available or (name == "auto" and any(available.values()))):
-        raise OptionError("precision: 16-mixed needs a GPU, and none is in use here; choose bf16-mixed, or 32-true")
+        raise OptionError("precision: 16-mixed needs a GPU, and this training uses none; choose bf16-mixed or 32-true")
     if world.size == 1:
         return
     if "-" in (options.training_file, options.dev, options.test):

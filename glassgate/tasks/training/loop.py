@@ -54,7 +54,7 @@ def train(
             progress.note("lyapunov: it needs dev data; without them no exponents are logged")
         for sentence in task.warnings:
             progress.note(f"warning: {sentence}")
-        if processes.leads and type(progress) is not Progress:
+        if processes.is_main and type(progress) is not Progress:
             progress.note(training.forecast())
         progress.begin(training.schedule.total * training.units_per_epoch, training.units)
         if run:

@@ -1,4 +1,4 @@
-"""Learning rate range test: selects the rate at which the loss falls fastest while the rate rises (Smith 2017)."""
+"""Learning rate range test: raises the rate at each step, and selects that of the steepest loss (Smith 2017)."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -17,11 +17,11 @@ from glassgate.tasks.training.steps import Training
 
 PICTURE = "learning_rate.svg"
 
-_LOWEST, _HIGHEST = 1e-5, 1.0
+_MIN_RATE, _MAX_RATE = 1e-5, 1.0
 _STEPS = 100
 _SMOOTHING = 0.98  # decay of the moving average of losses
 _DIVERGED = 4.0  # the search ends at this multiple of the smallest loss
-_FIRST = 10  # steps that are skipped, because their smoothed losses are noisy
+_SKIPPED = 10  # first steps that are ignored, because their smoothed losses are noisy
 
 
 class RateSearch(NamedTuple):
@@ -40,9 +40,9 @@ class RateSearch(NamedTuple):
         """Draw the losses to a run folder if matplotlib is installed, and report the rate."""
         if has_pictures():
             rate_picture(self.rates, self.losses, self.rate, folder / PICTURE)
-            progress.note(f"learning rate {self.rate:g}: where the loss fell fastest, see {folder / PICTURE}")
+            progress.note(f"the loss fell fastest at learning rate {self.rate:g}; see {folder / PICTURE}")
         else:
-            progress.note(f"learning rate {self.rate:g}: where the loss fell fastest")
+            progress.note(f"the loss fell fastest at learning rate {self.rate:g}")
 
 
 def find_rate(task: AnyTask, data: Sequence[Encoded], processes: Group) -> RateSearch:
@@ -57,26 +57,26 @@ def find_rate(task: AnyTask, data: Sequence[Encoded], processes: Group) -> RateS
             "with --learning-rate"
         )
     training = Training(task, data, [], processes)
-    rates, losses = np.geomspace(_LOWEST, _HIGHEST, _STEPS).tolist(), list[float]()
-    mean = 0.0
-    for rate, batch in zip(rates, _endless(training), strict=False):
+    rates, losses = np.geomspace(_MIN_RATE, _MAX_RATE, _STEPS).tolist(), list[float]()
+    moving_average = 0.0
+    for rate, batch in zip(rates, _cycled_batches(training), strict=False):
         training.rate = rate
         if training.backward(batch):
             training.update()
-        mean = _SMOOTHING * mean + (1 - _SMOOTHING) * training.step.loss
-        loss = mean / (1 - _SMOOTHING ** (len(losses) + 1))
+        moving_average = _SMOOTHING * moving_average + (1 - _SMOOTHING) * training.step.loss
+        loss = moving_average / (1 - _SMOOTHING ** (len(losses) + 1))
         if not math.isfinite(loss) or loss > _DIVERGED * min([*losses, loss]):
             break
         losses.append(loss)
     task.network.cpu()
-    if len(losses) < _FIRST + 2:
+    if len(losses) < _SKIPPED + 2:
         raise OptionError("lr_find: the loss became NaN or infinite at the smallest rates; give a --learning-rate")
-    steepest = _FIRST + int(np.gradient(losses[_FIRST:], rates[_FIRST : len(losses)]).argmin())
+    steepest = _SKIPPED + int(np.gradient(losses[_SKIPPED:], rates[_SKIPPED : len(losses)]).argmin())
     return RateSearch(float(f"{rates[steepest]:.2g}"), rates[: len(losses)], losses)
 
 
-def _endless(training: Training) -> Iterator[Batch]:
-    """The batches of consecutive epochs."""
+def _cycled_batches(training: Training) -> Iterator[Batch]:
+    """Yield the batches of one epoch after another, without end."""
     training.network.train()
     while True:
         yield from training.batches_left()

@@ -84,7 +84,7 @@ def scored(metrics: "MetricCollection", processes: Group | None = None) -> dict[
     for others in processes.gather(counted)[1:]:
         for name, each in metrics.items(keep_base=True):
             each.merge_state(others[name].to(each.device))
-    return processes.broadcast(_computed(metrics) if processes.leads else {})
+    return processes.broadcast(_computed(metrics) if processes.is_main else {})
 
 
 def _computed(metrics: "MetricCollection") -> dict[str, float]:

@@ -19,7 +19,8 @@ class Output(NamedTuple):
     """The output for a batch.
 
     Attributes:
-        scores: the scores of each target token given the previous ones, `(N, T, tokens - 1)`; None without a target
+        scores: the scores of each target token given the previous ones, `(N, T, tokens - 1)`: padding, the first entry
+            of the vocabulary, has no score; None without a target
         memory: the encoder's states, to attend to
         state: the initial state of the decoder
     """
@@ -34,33 +35,41 @@ class Translator(nn.Module):
 
     Args:
         options: sizes, cell, attention
-        sources: the size of the source vocabulary, including padding and unknown
-        targets: the size of the target vocabulary
+        source_size: the size of the source vocabulary, including padding and unknown
+        target_size: the size of the target vocabulary, including padding and unknown
         joint: whether both sides share one vocabulary and its embedding
+
+    Attributes:
+        teacher_forcing: in training, the probability that a step gets the true previous token
     """
 
-    def __init__(self, options: Any, sources: int, targets: int, joint: bool = False):
+    def __init__(self, options: Any, source_size: int, target_size: int, joint: bool = False):
         super().__init__()
-        self.teacher = 1.0
-        self.embedding = None if joint else nn.Embedding(sources, options.embedding_size, padding_idx=PADDING)
+        self.teacher_forcing = 1.0
+        self.embedding = None if joint else nn.Embedding(source_size, options.embedding_size, padding_idx=PADDING)
         self.dropout = nn.Dropout(options.dropout)
         self.encoder = encoder(options)
         self.bridge = Bridge(self.encoder)
-        self.decoder = Decoder(options, targets, self.encoder)
+        self.decoder = Decoder(options, target_size, self.encoder)
 
     def forward(self, batch: Batch) -> Output:
-        """Run a batch with `source`, `(N, S)`, `lengths`, `(N,)`, and `target`, `(N, T)`, if any, with its end."""
+        """Encode the sources of a batch, and score its target tokens if it has a target.
+
+        Args:
+            batch: `source`, `(N, S)`, `lengths`, `(N,)`, and optionally `target`, `(N, T)`, with the end token
+        """
         memory, state = self.encode(batch["source"], batch["lengths"])
         if "target" not in batch:
             return Output(None, memory, state)
-        before = nn.functional.pad(batch["target"], (1, -1), value=PADDING)
-        return Output(self.decoder(before, memory, state, self.teacher if self.training else 1.0), memory, state)
+        previous = nn.functional.pad(batch["target"], (1, -1), value=PADDING)
+        teacher_forcing = self.teacher_forcing if self.training else 1.0
+        return Output(self.decoder(previous, memory, state, teacher_forcing), memory, state)
 
     def encode(self, source: Tensor, lengths: Tensor) -> tuple[Memory, States]:
         """Encode sources, `(N, S)`, of lengths `(N,)`; return the memory and the initial states of the decoder."""
         vectors = (self.embedding or self.decoder.embedding)(source)
-        states, last = self.encoder(self.dropout(vectors), lengths=lengths)
-        return self.decoder.remember(self.dropout(states), lengths), self.bridge(last)
+        output, final = self.encoder(self.dropout(vectors), lengths=lengths)
+        return self.decoder.memory(self.dropout(output), lengths), self.bridge(final)
 
 
 class Bridge(nn.Module):
@@ -85,122 +94,137 @@ class Bridge(nn.Module):
             }
         )
 
-    def forward(self, last: Tensor | States) -> States:
+    def forward(self, final: Tensor | States) -> States:
         """Map each state from `(num_layers * D, N, H)` to `(num_layers, N, H)`."""
-        first = []
-        for name, state in zip(self.names, as_tuple(last), strict=True):
-            both = state.unflatten(0, (-1, self.directions)).transpose(1, 2).flatten(2)
+        initial = []
+        for name, state in zip(self.names, as_tuple(final), strict=True):
+            joined = state.unflatten(0, (-1, self.directions)).transpose(1, 2).flatten(2)  # (num_layers, N, D * H)
             if name not in self.layers:
-                first.append(both.new_zeros(*both.shape[:2], state.shape[-1]))
+                initial.append(joined.new_zeros(*joined.shape[:2], state.shape[-1]))
                 continue
-            linear = self.layers[name]
-            assert isinstance(linear, nn.ModuleList)
-            new = torch.stack([of_layer(rows) for of_layer, rows in zip(linear, both, strict=True)])
-            first.append(new.tanh() if name == self.names[0] else new)
-        return tuple(first)
+            linears = self.layers[name]
+            assert isinstance(linears, nn.ModuleList)
+            mapped = torch.stack([linear(each) for linear, each in zip(linears, joined, strict=True)])
+            initial.append(mapped.tanh() if name == self.names[0] else mapped)
+        return tuple(initial)
 
 
 class Decoder(nn.Module):
     """Embed the previous tokens, run layers of one direction, attend to the source, and score the next token.
 
-    Scores are computed from the vector of Luong's equation 5, `tanh(W [context, state])`. With input feeding, this
-    vector is also concatenated with the embedding of the next step, so that the decoder knows its previous attention;
-    the steps then run one after another. Without input feeding, one call runs all steps of a sentence. A wide output
-    has no matrix W: scores are computed from the context, the state and the embedding of the previous token, and the
-    context is fed (Bahdanau, Cho & Bengio 2015).
+    Scores are computed from the readout of a step: Luong's equation 5, `tanh(W [context, state])`. With input feeding,
+    the readout is concatenated with the embedding of the next step, so that the decoder takes its previous attention
+    into account; the steps then run one after another. Without input feeding, one call runs all steps of a sentence.
+    With `wide_output`, the readout is the concatenation of the context, the state and the embedding of the previous
+    token, without a matrix W, and input feeding uses only the context (Bahdanau, Cho & Bengio 2015).
 
     Args:
         options: sizes, cell, attention
-        units: the size of the vocabulary, including padding and unknown
-        reader: the encoder whose states are attended to
+        vocabulary_size: the size of the target vocabulary, including padding and unknown
+        source_encoder: the encoder whose states are attended to
+
+    Attributes:
+        readout_size: the size of a readout
+        feedback_size: the number of its first values that input feeding uses
     """
 
-    def __init__(self, options: Any, units: int, reader: gg.Recurrent):
+    def __init__(self, options: Any, vocabulary_size: int, source_encoder: gg.Recurrent):
         super().__init__()
-        size, reads = options.hidden_size, options.attention != "none"
-        self.size, self.feeding, self.wide = size, options.input_feeding, options.wide_output
-        self.embedding = nn.Embedding(units, options.embedding_size, padding_idx=PADDING)
+        size, attends = options.hidden_size, options.attention != "none"
+        self.size, self.input_feeding, self.wide = size, options.input_feeding, options.wide_output
+        self.embedding = nn.Embedding(vocabulary_size, options.embedding_size, padding_idx=PADDING)
         self.dropout = nn.Dropout(options.dropout)
         self.attention = self.combine = None
-        self.look_size = self.fed = size
+        self.readout_size = self.feedback_size = size
         if self.wide:
-            self.fed = reader.output_size if reads else size
-            self.look_size = options.embedding_size + size + reads * reader.output_size
-        self.layer = encoder(replace(options, bidirectional=False), options.embedding_size + self.feeding * self.fed)
-        if reads:
-            sizes = size, reader.output_size, reader.num_directions
+            self.feedback_size = source_encoder.output_size if attends else size
+            self.readout_size = options.embedding_size + size + attends * source_encoder.output_size
+        input_size = options.embedding_size + self.input_feeding * self.feedback_size
+        self.layer = encoder(replace(options, bidirectional=False), input_size)
+        if attends:
+            sizes = size, source_encoder.output_size, source_encoder.num_directions
             self.attention = Attention(options.attention, *sizes, plain=self.wide)
             self.combine = None if self.wide else Linear(size, size)
         self.head: nn.Module = (
-            Tied(self.embedding, self.look_size) if options.tied else Linear(self.look_size, units - UNKNOWN)
+            Tied(self.embedding, self.readout_size)
+            if options.tied
+            else Linear(self.readout_size, vocabulary_size - UNKNOWN)
         )
 
-    def remember(self, states: Tensor, lengths: Tensor) -> Memory:
-        """Store the encoder's states, `(N, S, M)`, of sources with these lengths, `(N,)`."""
+    def memory(self, states: Tensor, lengths: Tensor) -> Memory:
+        """Return the memory of the encoder's states, `(N, S, M)`, of sources with these lengths, `(N,)`."""
         if self.attention is not None:
             return self.attention.memory(states, lengths)
         return Memory(states, states, step_mask(lengths, states))
 
-    def forward(self, before: Tensor, memory: Memory, state: States, teacher: float = 1.0) -> Tensor:
+    def forward(self, previous: Tensor, memory: Memory, state: States, teacher_forcing: float = 1.0) -> Tensor:
         """Score each target token.
 
         Args:
-            before: the token before each target token, `(N, T)`; padding before the first one
+            previous: the token before each target token, `(N, T)`; padding before the first one
             memory: the encoder's states
             state: the initial state
-            teacher: the probability that a step reads the true previous token rather than the decoder's best one
+            teacher_forcing: the probability that a step gets the true previous token instead of the predicted one
 
         Returns:
             the scores, `(N, T, tokens - 1)`
         """
-        return self.scores(self.read(before, memory, state, teacher)[0])
+        return self.scores(self.readouts(previous, memory, state, teacher_forcing)[0])
 
-    def read(self, before: Tensor, memory: Memory, state: States, teacher: float = 1.0) -> tuple[Tensor, Tensor | None]:
-        """Return the vectors from which scores are computed, `(N, T, H)`, and the attention weights, `(N, T, S)`."""
-        vectors = self.dropout(self.embedding(before))
-        if not self.feeding and teacher == 1.0:
+    def readouts(
+        self, previous: Tensor, memory: Memory, state: States, teacher_forcing: float = 1.0
+    ) -> tuple[Tensor, Tensor | None]:
+        """Run all steps, see `forward`; return the readouts, `(N, T, F)`, and the attention weights, `(N, T, S)`."""
+        vectors = self.dropout(self.embedding(previous))
+        if not self.input_feeding and teacher_forcing == 1.0:
             output = self.layer(vectors, as_hx(state))[0]
             context, attention = self.attend(output, memory)
-            return self.look(output, context, vectors), attention
-        looks: list[Tensor] = []
+            return self.readout(output, context, vectors), attention
+        readouts: list[Tensor] = []
         weights: list[Tensor] = []
-        look = vectors.new_zeros(len(before), self.look_size)
-        for step in range(before.shape[1]):
+        readout = vectors.new_zeros(len(previous), self.readout_size)
+        for step in range(previous.shape[1]):
             vector = vectors[:, step]
-            if step and teacher < 1.0:
-                predicted = self.scores(look).argmax(-1) + UNKNOWN
-                true = torch.rand(len(before), device=before.device) < teacher
+            if step and teacher_forcing < 1.0:
+                predicted = self.scores(readout).argmax(-1) + UNKNOWN
+                true = torch.rand(len(previous), device=previous.device) < teacher_forcing
                 vector = torch.where(true[:, None], vector, self.dropout(self.embedding(predicted)))
-            output, new = self.layer(self.input(vector, look)[:, None], as_hx(state))
+            output, new = self.layer(self.input(vector, readout)[:, None], as_hx(state))
             state = as_tuple(new)
             context, weight = self.attend(output, memory)
-            look = self.look(output, context, vector[:, None])[:, 0]
-            looks.append(look)
+            readout = self.readout(output, context, vector[:, None])[:, 0]
+            readouts.append(readout)
             if weight is not None:
                 weights.append(weight[:, 0])
-        return torch.stack(looks, 1), torch.stack(weights, 1) if weights else None
+        return torch.stack(readouts, 1), torch.stack(weights, 1) if weights else None
 
-    def input(self, vectors: Tensor, look: Tensor) -> Tensor:
-        """The input of the layers: a token's embedding, `(N, E)`, and with input feeding the last `look`, `(N, F)`."""
-        return torch.cat([vectors, look[:, : self.fed]], -1) if self.feeding else vectors
+    def input(self, vectors: Tensor, readout: Tensor) -> Tensor:
+        """Return the input of the layers: embeddings, `(N, E)`, and with input feeding the last readout, `(N, F)`."""
+        return torch.cat([vectors, readout[:, : self.feedback_size]], -1) if self.input_feeding else vectors
 
     def attend(self, output: Tensor, memory: Memory) -> tuple[Tensor | None, Tensor | None]:
         """Return the contexts and the attention weights for the layers' output, `(N, T, H)`; None without attention."""
         return (None, None) if self.attention is None else self.attention(output, memory)
 
-    def look(self, output: Tensor, context: Tensor | None, vectors: Tensor) -> Tensor:
-        """The vectors from which scores are computed: of the layers' output, the contexts and the embeddings."""
+    def readout(self, output: Tensor, context: Tensor | None, vectors: Tensor) -> Tensor:
+        """Return the readout of each step, from which its scores are computed.
+
+        Args:
+            output: the output of the layers, `(..., H)`
+            context: the context vectors, None without attention
+            vectors: the embeddings of the previous tokens, `(..., E)`
+        """
         if self.wide:
-            read = output if context is None else torch.cat([context, output], -1)
-            return torch.cat([self.dropout(read), vectors], -1)
+            joined = output if context is None else torch.cat([context, output], -1)
+            return torch.cat([self.dropout(joined), vectors], -1)
         if context is None or self.combine is None:
             return self.dropout(output)
         return self.dropout((context + self.combine(output)).tanh())
 
-    def scores(self, looks: Tensor) -> Tensor:
+    def scores(self, readouts: Tensor) -> Tensor:
         """Score every token except padding."""
         if isinstance(self.head, Tied):
-            scored: Tensor = self.head(looks, self.embedding.weight)
+            scored: Tensor = self.head(readouts, self.embedding.weight)
             return scored
-        scored = self.head(looks)
+        scored = self.head(readouts)
         return scored

@@ -142,7 +142,7 @@ class _Steps:
     def __init__(self, decoder: Decoder, memory: Memory, state: States):
         self.decoder, self.memory = decoder, memory
         self.alive = torch.ones(len(memory.values), 1, dtype=torch.bool)
-        self.looks = state[0].new_zeros(len(memory.values), decoder.look_size)
+        self.readouts = state[0].new_zeros(len(memory.values), decoder.readout_size)
         self.state = state
         self.stream: Any = None
         self.layer: Any = None
@@ -151,12 +151,12 @@ class _Steps:
         """Return log probabilities, `(R, tokens - 1)`, of R active beams after their last tokens, `(N, K)`."""
         decoder = self.decoder
         vectors = decoder.embedding(before[alive])
-        output = self._advance(decoder.input(vectors, self.looks))
+        output = self._advance(decoder.input(vectors, self.readouts))
         queries = output.new_zeros(*before.shape, decoder.size)
         queries[alive] = output
         context, _ = decoder.attend(queries, self.memory)
-        self.looks, self.alive = decoder.look(output, None if context is None else context[alive], vectors), alive
-        return decoder.scores(self.looks).float().log_softmax(-1)
+        self.readouts, self.alive = decoder.readout(output, None if context is None else context[alive], vectors), alive
+        return decoder.scores(self.readouts).float().log_softmax(-1)
 
     def keep(self, sentences: Tensor, beams: Tensor, alive: Tensor) -> None:
         """Keep these sentences, `(N,)`. Each active beam, `(N, K)`, continues from the given beam of the last step."""
@@ -164,7 +164,7 @@ class _Steps:
         places = rows[sentences[:, None], beams][alive]
         if len(sentences) < len(self.memory.values):
             self.memory = self.memory.rows(sentences)
-        self.looks = self.looks[places]
+        self.readouts = self.readouts[places]
         self._reorder(places)
 
     def _advance(self, inputs: Tensor) -> Tensor:

@@ -162,7 +162,7 @@ class Translation(Task[TranslationOptions, Pair, list[Translated]]):
 
     def begin_step(self, done: float) -> None:
         assert isinstance(self.network, Translator)
-        self.network.teacher = self.options.teacher_at(done)
+        self.network.teacher_forcing = self.options.teacher_at(done)
 
     def loss(self, output: Output, batch: Batch) -> Loss:
         scores, targets = _inside(output, batch)
@@ -233,8 +233,8 @@ class Translation(Task[TranslationOptions, Pair, list[Translated]]):
         self.network.eval()
         sources = torch.from_numpy(source)[None].to(device)
         memory, state = self.network.encode(sources, torch.tensor([len(source)]))
-        before = F.pad(torch.from_numpy(target)[None].to(device), (1, -1), value=PADDING)
-        weights = self.network.decoder.read(before, memory, state)[1]
+        previous = F.pad(torch.from_numpy(target)[None].to(device), (1, -1), value=PADDING)
+        weights = self.network.decoder.readouts(previous, memory, state)[1]
         assert weights is not None
         return weights[0].float().cpu().numpy()
 

@@ -338,7 +338,7 @@ def test_dev_without_data() -> None:
 def test_device_that_is_not_there(device: str, tmp_path: Path) -> None:
     if (torch.cuda if device == "cuda" else torch.backends.mps).is_available():
         pytest.skip(f"there is {device}")
-    with pytest.raises(OptionError, match=f"device: expected one that torch finds here, got {device}; choose cpu"):
+    with pytest.raises(OptionError, match=f"device: expected an available device, got {device}; choose cpu"):
         Tagging(TaggingOptions(device=device)).fit(Split(sentences(5)), run=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 

@@ -88,7 +88,7 @@ def test_the_learning_rate_is_found_and_kept(
     assert 1e-5 < kept["learning_rate"] < 1
     assert (tmp_path / "run" / rate.PICTURE).read_text().startswith("<?xml")
     assert drawn[:5] == pytest.approx([drawn[0]] * 5, rel=0.3)  # at rates that change nothing yet
-    assert any(f"learning rate {kept['learning_rate']:g}: where the loss fell fastest" in each for each in notes.told)
+    assert any(f"the loss fell fastest at learning rate {kept['learning_rate']:g}; see " in each for each in notes.told)
     again = Tagging(options)
     again.fit(Split(sentences(9)))
     assert again.options.learning_rate == kept["learning_rate"]
@@ -101,8 +101,8 @@ def test_a_learning_rate_that_cannot_be_found(monkeypatch: pytest.MonkeyPatch) -
     several: Any = SimpleNamespace(size=2)
     with pytest.raises(OptionError, match="lr_find: expected one process, got 2; find the rate with one"):
         rate.find_rate(task, [], several)
-    monkeypatch.setattr(rate, "_LOWEST", 1e30)
-    monkeypatch.setattr(rate, "_HIGHEST", 1e31)
+    monkeypatch.setattr(rate, "_MIN_RATE", 1e30)
+    monkeypatch.setattr(rate, "_MAX_RATE", 1e31)
     with pytest.raises(OptionError, match="lr_find: the loss became NaN or infinite at the smallest rates; give a --l"):
         task.fit(Split(sentences(9)))
 

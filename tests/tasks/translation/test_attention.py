@@ -73,26 +73,26 @@ def test_padding_changes_nothing(attention: str, feeding: bool, wide_output: boo
 
 
 @pytest.mark.parametrize("cell", ["gru", "lstm"])
-def test_input_feeding_is_luongs(cell: str) -> None:
-    """The loop against the paper's equations, step by step, on the layer's own single calls."""
+def test_input_feeding_equals_the_equations_of_luong(cell: str) -> None:
+    """The loop equals the paper's equations, evaluated step by step with calls of the layer for one step."""
     options = TranslationOptions(hidden_size=4, embedding_size=3, dropout=0.0, cell=cell, input_feeding=True)
     network = Translator(options, 9, 8).double()
     batch = {"source": torch.tensor([[2, 3, 4]]), "target": torch.tensor([[3, 4, 2]]), "lengths": torch.tensor([3])}
     output, decoder = network(batch), network.decoder
     memory = network.encoder(network.embedding(batch["source"]))[0][0]
     matrix = torch.cat([decoder.attention.value.weight, decoder.combine.weight], 1)
-    state, look, scores = output.state, torch.zeros(1, 4, dtype=torch.float64), []
-    for before in (0, 3, 4):
-        vector = torch.cat([decoder.embedding.weight[[before]], look], -1)[:, None]
+    state, readout, scores = output.state, torch.zeros(1, 4, dtype=torch.float64), []
+    for previous in (0, 3, 4):
+        vector = torch.cat([decoder.embedding.weight[[previous]], readout], -1)[:, None]
         out, state = decoder.layer(vector, state if cell == "lstm" or not isinstance(state, tuple) else state[0])
         weights = (out[0] @ decoder.attention.key.weight @ memory.T / 2).softmax(-1)  # of the root of H = 4
-        look = torch.tanh(torch.cat([weights @ memory, out[0]], -1) @ matrix.T + decoder.combine.bias)
-        scores.append(decoder.head(look))
+        readout = torch.tanh(torch.cat([weights @ memory, out[0]], -1) @ matrix.T + decoder.combine.bias)
+        scores.append(decoder.head(readout))
     torch.testing.assert_close(output.scores, torch.stack(scores, 1))
 
 
-def test_a_wide_output_is_the_model_that_others_report_on_multi30k() -> None:
-    """Its 20,518,405 parameters are those of Bentrevett's third tutorial, but for a score of padding that we lack."""
+def test_a_wide_output_has_the_published_number_of_parameters() -> None:
+    """The third tutorial of Bentrevett reports 20,518,405 parameters, including a score for padding."""
     options = TranslationOptions(
         hidden_size=512, embedding_size=256, cell="gru", attention="additive", input_feeding=True, wide_output=True
     )
@@ -103,7 +103,7 @@ def test_a_wide_output_is_the_model_that_others_report_on_multi30k() -> None:
     assert network.decoder.layer.input_size == 256 + 2 * 512
 
 
-def test_a_wide_output_reads_context_state_and_vector() -> None:
+def test_a_wide_output_is_a_function_of_context_state_and_embedding() -> None:
     options = TranslationOptions(hidden_size=4, embedding_size=3, dropout=0.0, cell="gru", attention="additive")
     network = Translator(replace(options, input_feeding=True, wide_output=True), 9, 8).double()
     batch = {"source": torch.tensor([[2, 3, 4]]), "target": torch.tensor([[3, 4]]), "lengths": torch.tensor([3])}
@@ -111,8 +111,8 @@ def test_a_wide_output_reads_context_state_and_vector() -> None:
     memory = network.encoder(network.embedding(batch["source"]))[0]
     of = decoder.attention.memory(memory, batch["lengths"])
     state, context, scores = output.state[0], torch.zeros(1, 1, 8, dtype=torch.float64), []
-    for before in (0, 3):
-        vector = decoder.embedding.weight[[before]][:, None]
+    for previous in (0, 3):
+        vector = decoder.embedding.weight[[previous]][:, None]
         out, state = decoder.layer(torch.cat([vector, context], -1), state)
         context = decoder.attention(out, of)[1] @ memory
         scores.append(decoder.head(torch.cat([context, out, vector], -1)))

@@ -131,12 +131,12 @@ def test_commands(folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch:
     assert "bleu 0" in capsys.readouterr().out
     (folder / "text.txt").write_text("a cat\n\n\ntwo Ω dogs\nΩΩΩ\n", "utf-8")
     words = ["translate", run, f"{folder}/text.txt"]
-    assert main([*words, f"--picture={folder}/look.svg"]) == 0
+    assert main([*words, f"--picture={folder}/attention.svg"]) == 0
     out, err = capsys.readouterr()
     assert [bool(line) for line in out.splitlines()][:3] == [bool(out.splitlines()[0]), False, False]
     assert out.count("\n") == 5
     assert "text.txt:5: the training data had none of this line's tokens, so its translation is a guess" in err
-    assert (folder / "look.svg").read_text("utf-8").startswith("<svg")
+    assert (folder / "attention.svg").read_text("utf-8").startswith("<svg")
     assert main([*words, "--n-best=2", "--beam=2"]) == 0
     numbered = [line.split("\t") for line in capsys.readouterr().out.splitlines() if line]
     assert [number for number, *_ in numbered] == ["1", "1", "4", "4", "5", "5"]

@@ -36,9 +36,9 @@ def described(task: Translation, network: Network, excerpt: Excerpt) -> dict[str
         "bridge": {
             name: [network.linear(each) for each in layers.children()] for name, layers in model.bridge.layers.items()
         },
-        "feeding": decoder.feeding,
-        "fed": decoder.fed,
-        "look": decoder.look_size,
+        "feeding": decoder.input_feeding,
+        "fed": decoder.feedback_size,
+        "look": decoder.readout_size,
         "wide": decoder.wide,
         "attention": _attention(decoder, network),
         "combine": network.linear(decoder.combine),

@@ -57,13 +57,13 @@ class Group:
         return Shard(self.world.rank, self.size)
 
     @property
-    def leads(self) -> bool:
+    def is_main(self) -> bool:
         """Whether this is process 0, which writes files and shows the progress."""
         return self.world.rank == 0
 
     @contextmanager
     def connected(self) -> Iterator[bool]:
-        """Connect to the other processes; yield whether this one leads.
+        """Connect to the other processes; yield whether this one is_main.
 
         Raises:
             UserError: the processes did not connect
@@ -71,7 +71,7 @@ class Group:
         """
         self._connect()
         try:
-            yield self.leads
+            yield self.is_main
         except RuntimeError as error:
             if self.size > 1 and (isinstance(error, dist.DistError) or "gloo" in str(error)):
                 raise LostError(
@@ -79,7 +79,7 @@ class Group:
                 ) from error
             raise
         except UserError as error:
-            if not (self.leads or isinstance(error, SharedError)):  # the other processes do not have this error
+            if not (self.is_main or isinstance(error, SharedError)):  # the other processes do not have this error
                 print(f"process {self.world.rank} of {self.size}: {error}", file=sys.__stderr__, flush=True)
             raise
 
@@ -111,7 +111,7 @@ class Group:
         """Return the value of process 0."""
         if self.size == 1:
             return value
-        values = [value if self.leads else None]
+        values = [value if self.is_main else None]
         dist.broadcast_object_list(values, 0, device=_CPU)
         received: Any = values[0]
         return received
@@ -120,7 +120,7 @@ class Group:
         """Return the values of all processes in process 0, and an empty list in the others."""
         if self.size == 1:
             return [value]
-        values: list[Any] | None = [None] * self.size if self.leads else None
+        values: list[Any] | None = [None] * self.size if self.is_main else None
         dist.gather_object(value, values)
         return values or []
 
@@ -136,7 +136,7 @@ class Group:
         """Call a function in process 0 and return its result in all processes; a UserError is raised in all."""
         result: Any = None
         with self.shared_errors():
-            if self.leads:
+            if self.is_main:
                 result = make()
         return self.broadcast(result)
 
@@ -156,7 +156,7 @@ class Group:
             faults = self.gather(str(fault) if fault else "")
             first = next((number for number, text in enumerate(faults) if text), None)
             shared = self.broadcast((first, faults[first]) if first is not None else None)
-            if shared is not None and not (self.leads and fault is not None):
+            if shared is not None and not (self.is_main and fault is not None):
                 place = f"process {shared[0]}: " if shared[0] else ""
                 raise SharedError(place + shared[1]) from fault
         if fault is not None:
