@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from glassgate.cli import main
@@ -37,6 +38,16 @@ def test_it_learns_several_numbers_and_scores_in_their_units() -> None:
     assert np.abs(predicted - numbers).mean() == pytest.approx(result["test"]["mae"], rel=1e-4)
     assert np.square(predicted - numbers).mean() == pytest.approx(result["test"]["mse"], rel=1e-4)
     assert (np.abs(predicted - numbers).mean(0) < 0.3 * numbers.std(0)).all()
+
+
+def test_a_frame_of_texts_and_numbers_is_read() -> None:
+    rows = {"text": ["good day", "bad day", "good good day", "a day"], "label": [1.5, -1.0, 3.0, 0.25]}
+    task = Regression(RegressionOptions.from_mapping({**SMALL, "epochs": 1}))
+    task.fit({"train": pd.DataFrame(rows), "dev": pd.DataFrame(rows)})
+    assert task.facts["numbers"][0] == pytest.approx([np.mean(rows["label"])])
+    pairs = pd.DataFrame({"text": rows["text"], "label": [[1.5, 2], [0, 1], [3, 2], [1, 1]]})
+    task.fit({"train": pairs, "dev": pairs})
+    assert len(task.facts["numbers"][0]) == 2
 
 
 def test_command_line_holds_out_and_predicts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -116,10 +116,7 @@ class Classification(Task[ClassificationOptions, Labelled, Answer]):
         progress.note(f"{path}: {reader.description}; {len(examples):,} {name}, {labels}{dropped}")
 
     def from_rows(self, rows: Iterator[tuple[int, Any, records.Names]]) -> list[Labelled]:
-        texts_and_labels = labelled_files.keyed_texts(
-            "given rows", rows, self.options.text_column, self.options.label_column
-        )
-        return [Labelled(content, label, "given rows", number) for number, content, label in texts_and_labels]
+        return labelled_files.of_rows(rows, self.options)
 
     def read_builtin(self) -> Split[Labelled]:
         train, held_out = python_packages.read()

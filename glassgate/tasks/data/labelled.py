@@ -285,6 +285,12 @@ def _is_fasttext(path: str | Path) -> bool:
     return bool(lines) and all(line.startswith(_LABEL) for line in lines)
 
 
+def of_rows(rows: Iterator[tuple[int, Any, records.Names]], options: "LabelledOptions") -> list[Labelled]:
+    """Return the examples of the rows of a table that is not a file, such as a pandas frame."""
+    texts_and_labels = keyed_texts("given rows", rows, options.text_column, options.label_column)
+    return [Labelled(text, label, "given rows", number) for number, text, label in texts_and_labels]
+
+
 def keyed_texts(
     path: str | Path,
     rows: Iterator[tuple[int, Any, records.Names]],

@@ -9,7 +9,7 @@ from glassgate.tasks.errors import DataError
 
 
 def numbers_of(example: Labelled, count: int | None = None) -> np.ndarray:
-    """Return the numbers of an example, `(K,)`, separated by spaces, commas or semicolons in its label.
+    """Return the numbers of an example, `(K,)`: separated by spaces, commas or semicolons in its label, or a list.
 
     Args:
         example: the example
@@ -21,8 +21,10 @@ def numbers_of(example: Labelled, count: int | None = None) -> np.ndarray:
     Example:
         >>> numbers_of(Labelled("too salty", "2.5 -1"), 2)
         array([ 2.5, -1. ])
+        >>> numbers_of(Labelled("too salty", "[2.5, -1]"))
+        array([ 2.5, -1. ])
     """
-    words = re.split(r"[\s,;]+", (example.label or "").strip())
+    words = re.split(r"[\s,;]+", (example.label or "").strip(" []"))
     try:
         numbers = np.array([float(word) for word in words])
     except ValueError:

@@ -1,9 +1,8 @@
 """Regression: one or several numbers for a text or a series."""
 
-from collections.abc import Sequence
-from itertools import chain
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch.nn.functional as F
@@ -11,8 +10,9 @@ from torch import Tensor
 
 from glassgate.tasks.data import texts as text
 from glassgate.tasks.data.batches import Batch, Encoded
-from glassgate.tasks.data.labelled import Labelled, Reader
+from glassgate.tasks.data.labelled import Labelled, Reader, of_rows
 from glassgate.tasks.data.number_labels import numbers_of, scale
+from glassgate.tasks.data.records import Names
 from glassgate.tasks.data.vocabulary import PADDING, Vocabulary
 from glassgate.tasks.errors import DataError
 from glassgate.tasks.loss import Loss, Mean, full
@@ -48,12 +48,15 @@ class Regression(Task[RegressionOptions, Labelled, list[float]]):
         columns = self.options.text_column, self.options.label_column
         return list(Reader(path, self.options.format, *columns, self.options.missing, labelled))
 
+    def from_rows(self, rows: Iterator[tuple[int, Any, Names]]) -> list[Labelled]:
+        return of_rows(rows, self.options)
+
     def collect(self, examples: Sequence[Labelled]) -> Vocabularies:
         self.facts = {"numbers": scale(np.array([numbers_of(each) for each in examples]))}
         if isinstance(examples[0].content, np.ndarray):
             self.facts["series"] = scale(np.concatenate([np.asarray(each.content) for each in examples]))
             return {}
-        tokens = chain.from_iterable(self._tokens(each) for each in examples)
+        tokens = (token for each in examples for token in self._tokens(each))
         return {"units": Vocabulary.of(tokens, self.options.least_count)}
 
     def build(self) -> Regressor:
