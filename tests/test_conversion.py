@@ -192,7 +192,7 @@ def test_no_new_warning():
         gg.restore(gg.convert(layer))
 
 
-def test_left_as_they_are():
+def test_subclasses_and_parametrized_layers_are_not_converted():
     class Own(nn.LSTM):
         pass
 

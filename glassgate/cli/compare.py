@@ -29,9 +29,9 @@ def command(argv: list[str]) -> None:
     parser = _parser(
         "",
         "Train cells with equal numbers of parameters on problems with long lags, and write a page with the results: "
-        "learning curves, success by lag, gradients over time. The command may be interrupted; run it again to "
-        "continue. `glassgate compare directions` compares reading directions, `glassgate compare products` compares "
-        "implementations of an LSTM.",
+        "learning curves, success rate at each lag, gradients over time. The command may be interrupted; run it again "
+        "to continue. `glassgate compare directions` compares reading directions, `glassgate compare products` the "
+        "speed of implementations of an LSTM.",
         "only one problem at one lag; takes minutes",
     )
     problems = ", ".join(PROBLEMS)
@@ -53,7 +53,7 @@ def command(argv: list[str]) -> None:
         help="lags in steps, separated by commas (default: 50,100,200,500,1000; 100 with --quick)",
     )
     parser.add_argument(
-        "--seeds", type=int, default=5, metavar="N", help="trainings per cell, problem and lag (default: 5)"
+        "--seeds", type=int, default=5, metavar="N", help="training runs per cell, problem and lag (default: 5)"
     )
     parser.add_argument(
         "--sequences",
@@ -73,7 +73,7 @@ def command(argv: list[str]) -> None:
         type=int,
         default=os.cpu_count() or 1,
         metavar="N",
-        help="trainings at the same time (default: one per processor)",
+        help="parallel training runs (default: one per processor)",
     )
     arguments = parser.parse_args(argv)
     contest = _contest(arguments)
@@ -112,7 +112,7 @@ def _directions(argv: list[str]) -> None:
         "directions",
         "Train a tagger that reads forward, one that reads backward and one that reads in both directions, and a "
         "bidirectional language model, which sees the answer.",
-        "only one seed and short trainings",
+        "only one seed, and fewer updates",
     )
     parser.add_argument(
         "--data",
@@ -128,8 +128,8 @@ def _directions(argv: list[str]) -> None:
     console = Console(highlight=False)
     train, test = directions.text_of(*_tagged(arguments))
     settings = directions.Settings(updates=150, seeds=1) if arguments.quick else directions.Settings(800, 3)
-    measured = directions.measure(train, test, settings, lambda line: console.print(line, soft_wrap=True))
-    _print_paths(console, directions.write(measured, Path(arguments.output)))
+    results = directions.measure(train, test, settings, lambda line: console.print(line, soft_wrap=True))
+    _print_paths(console, directions.write(results, Path(arguments.output)))
 
 
 def _tagged(arguments: Namespace) -> tuple[Sequence[Any], Sequence[Any]]:

@@ -95,7 +95,9 @@ def command(argv: list[str]) -> None:
         tick("drawing the page")
         interactive = None
         if arguments.live:
-            interactive = live(task, excerpts, runs[0].path, half=arguments.bits == 16, file=arguments.file or "")
+            interactive = live(
+                task, excerpts, runs[0].path, half_precision=arguments.bits == 16, file=arguments.file or ""
+            )
         content = "" if arguments.terminal else page(*studies, live=interactive)
         bars.update(row, total=1, completed=1)
     for note in dict.fromkeys(note for each in studies for note in each.notes):

@@ -29,21 +29,21 @@ def results():
     torch.set_num_threads(threads)
 
 
-def test_a_label_that_lies_ahead_is_found_by_who_reads_backward(results):
+def test_taggers_that_read_backward_predict_labels_that_depend_on_later_tokens(results):
     right = {row["reads"]: row["accuracy"][0] for row in results["taggers"]}
     assert right["forward"] < 0.4
     assert right["backward"] > 0.95
     assert right["both"] > 0.95
 
 
-def test_nobody_looks_where_they_do_not_read(results):
+def test_sensitivity_is_zero_to_tokens_that_a_direction_has_not_read(results):
     reach = {row["reads"]: row["sensitivity"] for row in results["taggers"]}
     assert max(reach["forward"][REACH + 1 :]) == 0.0
     assert max(reach["backward"][:REACH]) == 0.0
     assert reach["both"][REACH + 1] > 0.3
 
 
-def test_a_language_model_of_two_directions_reads_the_answer(results):
+def test_a_bidirectional_language_model_has_access_to_its_target(results):
     forward, both = results["language_models"]
     assert both["loss"][-1] < 0.1 * forward["loss"][-1]
     assert both["sensitivity"][REACH + 1] > 0.3

@@ -42,11 +42,11 @@ def test_never_sees_what_it_fills(options: dict[str, object]) -> None:
     network = BlankNetwork(FillBlanksOptions.from_mapping(QUICK | options), 12).double().eval()
     numbers, lengths = torch.randint(2, 12, (1, 9)), torch.tensor([9])
 
-    def said(numbers: torch.Tensor, blank: int, left: int) -> torch.Tensor:
+    def said(numbers: torch.Tensor, blank: int, length: int) -> torch.Tensor:
         forward, backward, _ = network.read(numbers, lengths)
         before = torch.nn.functional.pad(forward, (0, 0, 1, 0))[:, blank]
-        after = None if backward is None else torch.nn.functional.pad(backward, (0, 0, 0, 9))[:, blank + left]
-        return network.unit_scores(before, after, torch.tensor([left]))
+        after = None if backward is None else torch.nn.functional.pad(backward, (0, 0, 0, 9))[:, blank + length]
+        return network.unit_scores(before, after, torch.tensor([length]))
 
     for blank in range(9):
         one = network({"units": numbers, "lengths": lengths}).units[:, blank]
@@ -68,13 +68,13 @@ def test_in_training_too() -> None:
     network.embedding.register_forward_hook(lambda _m, _i, output: embedded.append(output) or output.retain_grad())
     output = network({"units": numbers, "lengths": lengths})
     inside = torch.arange(9) < lengths[:, None]
-    assert (output.left >= 1).all()
-    assert (torch.arange(9) + output.left <= lengths[:, None])[inside].all()
-    assert len(output.left[inside].unique()) > 1
+    assert (output.blank_lengths >= 1).all()
+    assert (torch.arange(9) + output.blank_lengths <= lengths[:, None])[inside].all()
+    assert len(output.blank_lengths[inside].unique()) > 1
     for row, place in inside.nonzero().tolist():
         (gradient,) = torch.autograd.grad(output.units[row, place].sum(), embedded[0], retain_graph=True)
         touched = gradient.abs().sum(-1).nonzero().tolist()
-        covered = range(place, place + int(output.left[row, place]))
+        covered = range(place, place + int(output.blank_lengths[row, place]))
         assert all(r == row and p not in covered for r, p in touched)
         assert len(touched) == lengths[row] - len(covered)
 

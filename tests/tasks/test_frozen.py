@@ -77,7 +77,7 @@ def test_every_method_of_inference_uses_a_session(
         next(task.outputs(encoded))
 
 
-def test_networks_that_someone_looks_at_stay_as_they_are() -> None:
+def test_networks_with_hooks_or_recordings_are_not_replaced() -> None:
     task = trained("regression")
     (layer,) = [part for part in task.network.modules() if isinstance(part, gg.Recurrent)]
     with gg.record(task.network) as tape:

@@ -44,7 +44,7 @@ class Identity(NamedTuple):
     changed: int | str
 
 
-def local(path: str | Path) -> Path:
+def regular_file(path: str | Path) -> Path:
     """Return the path of a regular file: the path itself, or that of a copy of standard input or of a pipe.
 
     The copy is made once per process, so data from a pipe can be read several times.
@@ -71,12 +71,12 @@ def local(path: str | Path) -> Path:
 
 
 def readable(path: str | Path) -> Path:
-    """Return a regular file as `local` does, after checking that it can be opened.
+    """Return a regular file as `regular_file` does, after checking that it can be opened.
 
     Raises:
         DataError: see `opened`
     """
-    regular = local(path)
+    regular = regular_file(path)
     with _opened_raw(regular, path):
         return regular
 
@@ -121,7 +121,7 @@ def _temporary_file() -> tuple[Path, BinaryIO]:
 
 def identity(path: str | Path) -> Identity:
     """Identify the current version of a file, for caches."""
-    regular = local(path)
+    regular = regular_file(path)
     digest = next((each.digest for each in _COPIES.values() if each.path == regular), None)
     status = regular.stat()
     return Identity(STDIN if digest else str(regular.resolve()), status.st_size, digest or status.st_mtime_ns)
@@ -180,7 +180,7 @@ def opened(path: str | Path) -> Iterator[BinaryIO]:
     Raises:
         DataError: the file is missing, a folder, a device or damaged, or cannot be opened
     """
-    with _opened_raw(local(path), path) as file, _decompressed_content(path, file) as content:
+    with _opened_raw(regular_file(path), path) as file, _decompressed_content(path, file) as content:
         yield content
 
 
@@ -239,7 +239,7 @@ def _decompressed(path: str | Path, file: BinaryIO, compression: str) -> BinaryI
 
 def members(path: str | Path) -> list[str]:
     """Return the names of the files in a ZIP archive; an empty list for any other file."""
-    file = local(path)
+    file = regular_file(path)
     if not file.is_file():
         return []
     try:

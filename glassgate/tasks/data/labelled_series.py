@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from glassgate.tasks.data.files import local, read_lines, readable
+from glassgate.tasks.data.files import read_lines, readable, regular_file
 from glassgate.tasks.errors import DataError
 
 KINDS = ("ts", "npz")
@@ -137,7 +137,7 @@ def _npz(path: str | Path) -> Iterator[Series]:
 
 def _found(path: str | Path, error: Exception) -> str:
     """Describe an archive that does not load. The message of NumPy recommends to load pickles, which is unsafe."""
-    if not zipfile.is_zipfile(local(path)):
+    if not zipfile.is_zipfile(regular_file(path)):
         return "a file that is no .npz archive"
     return "pickled objects" if "pickle" in str(error) else f"what does not load ({error})"
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from glassgate.tasks.data.detect import kind_of
-from glassgate.tasks.data.files import STDIN, local, members, opened_text, readable, suffix_of
+from glassgate.tasks.data.files import STDIN, members, opened_text, readable, regular_file, suffix_of
 from glassgate.tasks.data.records import load_json
 from glassgate.tasks.errors import DataError, OptionError
 
@@ -87,7 +87,7 @@ def roll_of(text: str) -> Roll:
 def is_music(path: str | Path) -> bool:
     """Whether a file contains piano rolls, by its name or its beginning; false for standard input."""
     kind = "" if str(path) == STDIN else kind_of(path)
-    if kind in ("json", "npz") and local(path).is_file():
+    if kind in ("json", "npz") and regular_file(path).is_file():
         if kind == "json":
             with opened_text(path) as file:
                 return _NESTED.match(file.read(2**10)) is not None

@@ -20,12 +20,12 @@ class Blanks(NamedTuple):
     Attributes:
         units: `(N, L, U)`, scores for the blank's first token
         lengths: `(N, L, longest)`, scores for the blank's length, from 1
-        left: `(N, L)`, the length of the blank for which `units` is computed
+        blank_lengths: `(N, L)`, the length of the blank for which `units` is computed
     """
 
     units: Tensor
     lengths: Tensor
-    left: Tensor
+    blank_lengths: Tensor
 
 
 class BlankNetwork(nn.Module):
@@ -44,8 +44,9 @@ class BlankNetwork(nn.Module):
         self.embedding = nn.Embedding(units, options.embedding_size, padding_idx=PADDING)
         self.dropout = nn.Dropout(options.dropout)
         self.encoder = encoder(options, merge="none")
-        self.beside = nn.Linear(states_size, size)
-        self.left = nn.Embedding(self.longest + 1, size)
+        # Stored runs contain the names of these modules.
+        self.beside = nn.Linear(states_size, size)  # of the two states next to a blank
+        self.left = nn.Embedding(self.longest + 1, size)  # of the length of the blank; 0: unknown
         self.lengths = nn.Linear(size, self.longest)
         self.units = nn.Linear(size, units - UNKNOWN)
 
@@ -57,34 +58,35 @@ class BlankNetwork(nn.Module):
         """
         numbers, lengths = batch["units"], batch["lengths"]
         forward, backward, _ = self.read(numbers, lengths)
-        left = torch.ones_like(numbers)
+        blank_lengths = torch.ones_like(numbers)
         if self.training:
             steps = torch.arange(numbers.shape[1], device=numbers.device)
             remaining = moved(lengths, numbers.device)[:, None] - steps
             drawn = draw_for(batch, lambda shape: torch.randint(1, self.longest + 1, shape, device=numbers.device))
-            left = drawn.minimum(remaining.clamp(min=1))
+            blank_lengths = drawn.minimum(remaining.clamp(min=1))
         before = F.pad(forward, (0, 0, 1, 0))[:, :-1]
-        after = None if backward is None else _outputs_after(backward, left, self.longest)
-        return Blanks(self.unit_scores(before, after, left), self.length_scores(before, after), left)
+        after = None if backward is None else _outputs_after(backward, blank_lengths, self.longest)
+        scores = self.unit_scores(before, after, blank_lengths)
+        return Blanks(scores, self.length_scores(before, after), blank_lengths)
 
-    def unit_scores(self, before: Tensor, after: Tensor | None, left: Tensor) -> Tensor:
+    def unit_scores(self, before: Tensor, after: Tensor | None, length: Tensor) -> Tensor:
         """Scores for the first token of a blank.
 
         Args:
             before, after: `(..., H)`, the states of the directions next to the blank
-            left: `(...)`, the length of the blank
+            length: `(...)`, the length of the blank
         """
-        return self.units(self._joined(before, after, left))
+        return self.units(self._joined(before, after, length))
 
     def length_scores(self, before: Tensor, after: Tensor | None) -> Tensor:
         """Scores for each length of a blank, from 1."""
         unknown = torch.zeros(before.shape[:-1], dtype=torch.long, device=before.device)
         return self.lengths(self._joined(before, after, unknown))
 
-    def _joined(self, before: Tensor, after: Tensor | None, left: Tensor) -> Tensor:
+    def _joined(self, before: Tensor, after: Tensor | None, length: Tensor) -> Tensor:
         """Combine the two states and the blank's length (0 if unknown) in one vector."""
         states = before if after is None else torch.cat([before, after], -1)
-        return self.dropout(torch.tanh(self.beside(states) + self.left(left)))
+        return self.dropout(torch.tanh(self.beside(states) + self.left(length)))
 
     def read_before(self, numbers: Tensor) -> tuple[Tensor, State]:
         """Read the text before a blank, `(1, L)`; return the output at its end, `(1, H)`, and the state to continue."""
@@ -127,8 +129,8 @@ def rows_of(state: State, origin: Tensor) -> State:
     return None if state is None else state.index_select(1, origin)
 
 
-def _outputs_after(backward: Tensor, left: Tensor, longest: int) -> Tensor:
+def _outputs_after(backward: Tensor, blank_lengths: Tensor, longest: int) -> Tensor:
     """The output of the reverse direction after a blank that begins at each token; zero after the end of the text."""
-    steps = torch.arange(left.shape[1], device=left.device) + left
+    steps = torch.arange(blank_lengths.shape[1], device=blank_lengths.device) + blank_lengths
     padded = F.pad(backward, (0, 0, 0, longest))
     return padded.gather(1, steps[..., None].expand(-1, -1, backward.shape[-1]))

@@ -103,7 +103,7 @@ class FillBlanks(Task[FillBlanksOptions, Text | str, list[list[Candidate]]]):
 
     def loss(self, output: Blanks, batch: Batch) -> Loss:
         inside = batch["units"] != PADDING
-        lengths = F.cross_entropy(full(output.lengths[inside]), output.left[inside] - 1, reduction="none")
+        lengths = F.cross_entropy(full(output.lengths[inside]), output.blank_lengths[inside] - 1, reduction="none")
         return [Mean.of(self._nats(output, batch) + lengths)]
 
     def metrics(self) -> "MetricCollection":
@@ -224,16 +224,17 @@ class FillBlanks(Task[FillBlanksOptions, Text | str, list[list[Candidate]]]):
         assert isinstance(network, BlankNetwork)
         device = next(network.parameters()).device
         rows = [torch.from_numpy(vocabulary.encode(units))[None].to(device) for units in (before, after)]
-        left, start = network.read_before(rows[0])
-        right = network.read_after(rows[1])
-        priors = network.length_scores(left, right)[0, [length - 1 for length in lengths]].float().log_softmax(-1)
+        output_before, start = network.read_before(rows[0])
+        output_after = network.read_after(rows[1])
+        priors = network.length_scores(output_before, output_after)[0, [length - 1 for length in lengths]]
+        priors = priors.float().log_softmax(-1)
         width = max(_WIDTH, most)
         scored: list[tuple[float, list[int]]] = []
         for prior, length in zip(priors, lengths, strict=True):
             scores, tokens = prior[None], torch.empty(1, 0, dtype=torch.long, device=device)
-            before_blank, state = left, start
+            before_blank, state = output_before, start
             for remaining in range(length, 0, -1):
-                after_blank = None if right is None else right.expand(len(before_blank), -1)
+                after_blank = None if output_after is None else output_after.expand(len(before_blank), -1)
                 chances = network.unit_scores(
                     before_blank, after_blank, torch.full((len(before_blank),), remaining, device=device)
                 )

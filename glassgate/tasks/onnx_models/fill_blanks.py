@@ -32,7 +32,7 @@ class _Before(nn.Module):
         self.network = network
 
     def forward(
-        self, units: Tensor, lengths: Tensor, states: States, left: Tensor, after: Tensor | None = None
+        self, units: Tensor, lengths: Tensor, states: States, length: Tensor, after: Tensor | None = None
     ) -> tuple[Tensor, ...]:
         """Read tokens, and score the next one.
 
@@ -40,7 +40,7 @@ class _Before(nn.Module):
             units: the text before the blank, (N, L); in later calls the last predicted token.
             lengths: (N,), zero allowed.
             states: (num_layers, N, H) each; initially zero.
-            left: the number of missing tokens of the blank, (N,).
+            length: the number of missing tokens of the blank, (N,). The ONNX input is named `left`.
             after: the output of the other model, (N, H).
 
         Returns:
@@ -53,8 +53,8 @@ class _Before(nn.Module):
         assert state is not None
         new = tuple(each.unflatten(0, (-1, directions))[:, 0] for each in as_tuple(state))
         before = new[0][-1]
-        chances = network.unit_scores(before, after, left), network.length_scores(before, after)
-        return *(each.log_softmax(-1) for each in chances), *new
+        scores = network.unit_scores(before, after, length), network.length_scores(before, after)
+        return *(each.log_softmax(-1) for each in scores), *new
 
 
 def exported(task: FillBlanks) -> Exported:
@@ -67,9 +67,9 @@ def exported(task: FillBlanks) -> Exported:
     axes |= {"after": "N *"} if layer.bidirectional else {}
 
     def draw(N: int, L: int) -> tuple[Tensor | States, ...]:
-        left = torch.randint(1, network.longest + 1, (N,))
-        given = (*inputs.numbers(N, L, count), inputs.states(layer, N), left)
-        return (*given, torch.randn(N, task.options.hidden_size)) if layer.bidirectional else given
+        length = torch.randint(1, network.longest + 1, (N,))
+        example = (*inputs.numbers(N, L, count), inputs.states(layer, N), length)
+        return (*example, torch.randn(N, task.options.hidden_size)) if layer.bidirectional else example
 
     outputs = ["log_probabilities", "length_log_probabilities", *inputs.names(layer, "n")]
     before = Model(_Before(network), axes, draw, outputs, "before" if layer.bidirectional else "")

@@ -15,7 +15,10 @@ class TaggingOptions(Options):
 
     format: str = option("auto", "format of the files; auto detects it", group="data", choices=FORMATS)
     column: str | None = option(
-        None, "label column: a CoNLL-U name, a number from 1, or a key", group="data", unset="detected"
+        None,
+        "label column: the name of a CoNLL-U column, a number from 1, or a key of JSON objects",
+        group="data",
+        unset="detected",
     )
     text_column: str | None = option(None, "word column: a number from 1, or a key", group="data", unset="detected")
     unit: str = option("word", "kind of tokens in plain text", group="data", choices=UNITS)
@@ -39,7 +42,11 @@ class TaggingOptions(Options):
     )
     character_embedding_size: int = option(32, "size of the vector of a character", least=1, most=2**16)
     dropout: float = option(0.2, "dropout before and after each layer", least=0, most=1)
-    head: str = option("softmax", "independent labels, or a conditional random field", choices=("softmax", "crf"))
+    head: str = option(
+        "softmax",
+        "output layer; softmax labels each token independently, crf is a conditional random field",
+        choices=("softmax", "crf"),
+    )
     transitions: str = option(
         "auto",
         "label transitions in results; auto is bio if the training labels follow BIO",

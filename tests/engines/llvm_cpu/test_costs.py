@@ -43,7 +43,7 @@ def test_costs_decide_what_a_stage_computes_again():
     assert stored[0] > stored[1]
 
 
-def test_whatever_they_decide_is_right(monkeypatch):
+def test_results_are_the_same_for_all_costs(monkeypatch):
     x, resets = noise(9, 5, 2, 3).requires_grad_(), noise(8, 5, 2) > 0.5
     for cell in (gg.cells.LSTM(), Own()):
         layer = gg.Recurrent(cell, 3, 6, bidirectional=True, dtype=torch.float64)

@@ -54,7 +54,7 @@ def test_jobs_in_turn():
     assert torch.equal(table, wanted)
 
 
-def test_a_job_that_nobody_has_begun_is_done_by_its_giver(monkeypatch):
+def test_a_job_that_no_worker_has_started_runs_on_the_calling_thread(monkeypatch):
     monkeypatch.setattr(own._Worker, "_work", lambda _: threading.Event().wait())  # a thread that never comes
     table, worker = torch.zeros(10, dtype=torch.int64), own._Worker()
     given = job(table, 0, 10)
@@ -63,8 +63,10 @@ def test_a_job_that_nobody_has_begun_is_done_by_its_giver(monkeypatch):
     assert torch.equal(table, rows(10))
 
 
-@pytest.mark.parametrize(("late", "times"), [(False, 0), (True, 1), (None, 2)], ids=["in time", "late", "no such team"])
-def test_our_own_threads_take_over_where_those_of_torch_come_late(monkeypatch, quiet, late, times):
+@pytest.mark.parametrize(
+    ("late", "times"), [(False, 0), (True, 1), (None, 2)], ids=["in time", "late", "no thread pool"]
+)
+def test_own_threads_are_used_if_those_of_torch_start_late(monkeypatch, quiet, late, times):
     asked = []
     quiet._pause = 60.0
     monkeypatch.setattr(own, "run", lambda jobs: asked.append(jobs))

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from glassgate.tasks.data.detect import Dialect, dialect_of, kind_of
-from glassgate.tasks.data.files import STDIN, encoding_note, local, opened_text, read_lines, suffix_of
+from glassgate.tasks.data.files import STDIN, encoding_note, opened_text, read_lines, regular_file, suffix_of
 from glassgate.tasks.data.records import read_excel
 from glassgate.tasks.errors import DataError, OptionError
 
@@ -148,7 +148,7 @@ class Table:
         import pyarrow.parquet
 
         try:
-            return pa.parquet.ParquetFile(local(self.source), memory_map=True)
+            return pa.parquet.ParquetFile(regular_file(self.source), memory_map=True)
         except (pa.ArrowInvalid, OSError) as error:
             raise self.fault(None, f"expected Parquet, got what does not load ({error}); write it again") from None
 

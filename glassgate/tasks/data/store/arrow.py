@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from glassgate.storage import cache_folder
-from glassgate.tasks.data.files import identity, local
+from glassgate.tasks.data.files import identity, regular_file
 from glassgate.tasks.errors import DataError
 
 LARGE = 2**26
@@ -256,5 +256,5 @@ def look_up(units: Units, table: np.ndarray) -> np.ndarray:
 
 def is_large(paths: Sequence[str | Path]) -> bool:
     """Whether files are together so large that they are stored in the cache folder and memory-mapped."""
-    existing = [each for path in paths if (each := local(path)).is_file()]
+    existing = [each for path in paths if (each := regular_file(path)).is_file()]
     return len(existing) == len(paths) and sum(path.stat().st_size for path in existing) >= LARGE

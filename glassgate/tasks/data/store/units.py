@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from glassgate.tasks.data.files import local, opened, opened_text
+from glassgate.tasks.data.files import opened, opened_text, regular_file
 from glassgate.tasks.data.store.arrow import Arrow, Column, Units, cached
 from glassgate.tasks.errors import DataError
 from glassgate.tasks.progress import Progress
@@ -49,7 +49,7 @@ def _write(
 ) -> None:
     """Convert a file to indices. The file is read twice: for the list of its symbols, then for their indices."""
     numbering: _Characters | _Strings = (_Characters if unit in ("character", "byte") else _Strings)()
-    readings, blank = 2 * local(path).stat().st_size, True
+    readings, blank = 2 * regular_file(path).stat().st_size, True
     progress.converting(str(path), 0.0)
     for text, done in _blocks(path, unit):
         numbering.add(split(text))

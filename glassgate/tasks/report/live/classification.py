@@ -9,7 +9,7 @@ from glassgate.tasks.report.live.tokens import tokens
 from glassgate.tasks.report.study import Excerpt
 
 
-def described(task: Classification, network: Network, excerpt: Excerpt) -> dict[str, Any]:
+def page_data(task: Classification, network: Network, excerpt: Excerpt) -> dict[str, Any]:
     """Return the data that `classification.js` reads."""
     model = cast(Classifier, task.network)
     content: dict[str, Any] = {
@@ -23,7 +23,7 @@ def described(task: Classification, network: Network, excerpt: Excerpt) -> dict[
     if model.embedding is None:
         rows = excerpt.example.content[excerpt.start : excerpt.stop].tolist()
         facts = {name: task.facts[name] for name in ("mean", "deviation")}
-        return content | facts | {"given": {"rows": rows}}
+        return content | facts | {"initial_input": {"rows": rows}}
     unit = task.options.unit
     return content | {
         "tokens": tokens(task.vocabularies["units"], unit, raw=unit in ("word", "token")),

@@ -9,7 +9,7 @@ from glassgate.tasks.report.live.tokens import tokens
 from glassgate.tasks.report.study import Excerpt
 
 
-def described(task: FillBlanks, network: Network, excerpt: Excerpt) -> dict[str, Any]:
+def page_data(task: FillBlanks, network: Network, excerpt: Excerpt) -> dict[str, Any]:
     """Return the data that `fill_blanks.js` reads."""
     model, known = cast(BlankNetwork, task.network), task.vocabularies["units"]
     return {

@@ -16,7 +16,7 @@ from glassgate.tasks.report.questions import questions_of
 from glassgate.tasks.report.study import Excerpt
 
 
-def described(task: Forecasting, network: Network, excerpt: Excerpt) -> dict[str, Any]:
+def page_data(task: Forecasting, network: Network, excerpt: Excerpt) -> dict[str, Any]:
     """Return the data that `forecasting.js` reads, with the last window of an excerpt."""
     model, options = task.network, task.options
     assert isinstance(model, Forecaster)
@@ -47,7 +47,7 @@ def described(task: Forecasting, network: Network, excerpt: Excerpt) -> dict[str
         "times": list(shown.times[model.back :]),
         "encoder": network.layer(_encoder(model), "encoder"),
         **_output_layers(model, network),
-        "given": {
+        "initial_input": {
             "rows": [[value] for value in values[: model.back]],
             "target": values[model.back :],
             "names": list(shown.names),

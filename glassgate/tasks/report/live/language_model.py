@@ -14,7 +14,7 @@ from glassgate.tasks.report.live.tokens import tokens
 from glassgate.tasks.report.study import Excerpt
 
 
-def described(task: LanguageModel, network: Network, excerpt: Excerpt) -> dict[str, Any]:
+def page_data(task: LanguageModel, network: Network, excerpt: Excerpt) -> dict[str, Any]:
     """Return the data that `language_model.js` reads."""
     model = cast(LanguageNetwork, task.network)
     if model.embedding is None:
@@ -23,7 +23,7 @@ def described(task: LanguageModel, network: Network, excerpt: Excerpt) -> dict[s
             "keys": {"count": KEYS, "lowest": LOWEST},
             "encoder": network.layer(model.encoder, "encoder"),
             "head": network.linear(model.head),
-            "given": "\n".join(map(notes_of, steps)),
+            "initial_input": "\n".join(map(notes_of, steps)),
         }
     known, head = task.vocabularies["units"], model.head
     embedding = network.array(model.embedding.weight)

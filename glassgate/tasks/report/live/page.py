@@ -1,7 +1,7 @@
 """The interactive part of a report on a run.
 
 A task with an interactive page has a script and a module in this package, both with the name of the task. The module's
-function `described(task, network, excerpt)` returns the data that the script reads.
+function `page_data(task, network, excerpt)` returns the data that the script reads.
 """
 
 from collections.abc import Sequence
@@ -19,39 +19,42 @@ from glassgate.tasks.report.study import LAYER, Excerpt
 from glassgate.tasks.task import Task
 
 
-def live(task: Task[Any, Any, Any], excerpts: Sequence[Excerpt], run: Path, half: bool = False, file: str = "") -> Live:
+def live(
+    task: Task[Any, Any, Any], excerpts: Sequence[Excerpt], run: Path, half_precision: bool = False, file: str = ""
+) -> Live:
     """Return the interactive part of a report.
 
     Args:
         task: the task, with its trained network.
         excerpts: the examples of the report; the first one is the initial input of the page.
         run: the folder of the run.
-        half: whether the page stores weights as 16-bit numbers.
+        half_precision: whether the page stores weights as 16-bit numbers.
         file: the file of the examples; empty for the run's own data.
 
     Raises:
         OptionError: the task has no such page, or a cell uses an operation that JavaScript cannot express.
     """
-    own = task.name.replace("-", "_")
-    source = files("glassgate.tasks.report.live").joinpath(f"{own}.js")
-    if not source.is_file():
+    module_name = task.name.replace("-", "_")
+    script = files("glassgate.tasks.report.live").joinpath(f"{module_name}.js")
+    if not script.is_file():
         raise OptionError(f"--live: a run of {task.name} has no interactive page; leave the option out")
     task.network.eval()
-    network = Network(half)
+    network = Network(half_precision)
     try:
-        model = import_module(f"glassgate.tasks.report.live.{own}").described(task, network, excerpts[0])
+        model = import_module(f"glassgate.tasks.report.live.{module_name}").page_data(task, network, excerpts[0])
     except ValueError as error:
         raise OptionError(f"--live: {str(error).removeprefix('live: ')}") from None
     model["task"] = task.name
-    names = {"path": str(run), "file": file}
-    given = model.pop("given", None)
+    source = {"path": str(run), "file": file}
+    initial_input = model.pop("initial_input", None)
     diagram = diagrams(getattr(task.network, LAYER))[0][1]
-    script = source.read_text(encoding="utf-8")
-    return live_part(network, model, written(excerpts[0]) if given is None else given, names, script, diagram)
+    if initial_input is None:
+        initial_input = text_of(excerpts[0])
+    return live_part(network, model, initial_input, source, script.read_text(encoding="utf-8"), diagram)
 
 
-def written(excerpt: Excerpt) -> str:
-    """Return the text of an excerpt: its tokens, or the content or source of its example."""
+def text_of(excerpt: Excerpt) -> str:
+    """Return the text of an excerpt: the `source` or `content` of its example if it is a text, or its joined tokens."""
     example = excerpt.example
     text = next(
         (

@@ -9,7 +9,7 @@ from glassgate.tasks.report.live.tokens import tokens
 from glassgate.tasks.report.study import Excerpt
 
 
-def described(task: Regression, network: Network, excerpt: Excerpt) -> dict[str, Any]:
+def page_data(task: Regression, network: Network, excerpt: Excerpt) -> dict[str, Any]:
     """Return the data that `regression.js` reads."""
     model = task.network
     assert isinstance(model, Regressor)
@@ -23,7 +23,10 @@ def described(task: Regression, network: Network, excerpt: Excerpt) -> dict[str,
     }
     if model.embedding is None:
         rows = excerpt.example.content[excerpt.start : excerpt.stop]
-        return content | {"series": [list(each) for each in task.facts["series"]], "given": {"rows": rows.tolist()}}
+        return content | {
+            "series": [list(each) for each in task.facts["series"]],
+            "initial_input": {"rows": rows.tolist()},
+        }
     return content | {
         "tokens": tokens(task.vocabularies["units"], task.options.unit),
         "embedding": network.array(model.embedding.weight),

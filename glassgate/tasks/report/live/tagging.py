@@ -10,7 +10,7 @@ from glassgate.tasks.tagging.network import Tagger
 from glassgate.tasks.tagging.task import Tagging
 
 
-def described(task: Tagging, network: Network, excerpt: Excerpt) -> dict[str, Any]:
+def page_data(task: Tagging, network: Network, excerpt: Excerpt) -> dict[str, Any]:
     """Return the data that `tagging.js` reads."""
     model = task.network
     known = task.vocabularies["units"]

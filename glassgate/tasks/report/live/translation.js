@@ -32,23 +32,23 @@ models.translation = (info, run) => {
       }))];
     }));
 
-  const looked = (output, context, vector) => {
+  const readoutOf = (output, context, vector) => {
     if (info.wide) return concatenated([...(context ? [context] : []), output, vector]);
     if (!context || !info.combine) return output;
     const combined = linear(info.combine, output, 1);
     return context.map((value, k) => Math.tanh(value + combined[k]));
   };
 
-  // One more step of a beam: the chances of its next token, and where it goes on from.
-  const advanced = ({ start, look, before, path }, kept, edits) => {
+  // One more step of a beam: the probabilities of its next token, and the states and the readout after the step.
+  const advanced = ({ start, readout, before, path }, kept, edits) => {
     const vector = embedded(info.target_embedding, info.size, [before]);
-    const x = info.feeding ? concatenated([vector, look.subarray(0, info.fed)]) : vector;
+    const x = info.input_feeding ? concatenated([vector, readout.subarray(0, info.feedback_size)]) : vector;
     const { output, parts } = run(info.decoder, x, 1, { start, edits });
     const { context, weights } = kept ? attended(output, kept) : {};
-    const next = looked(output, context, vector);
+    const next = readoutOf(output, context, vector);
     const chances = softmax(linear(info.head, info.narrow ? linear(info.narrow, next, 1) : next, 1));
     const states = Object.fromEntries(Object.entries(parts).map(([label, { last }]) => [label, last]));
-    return { start: states, look: next, path, chances, weights, parts, before };
+    return { start: states, readout: next, path, chances, weights, parts, before };
   };
 
   // Beam search, as the function `search` of `glassgate.tasks.translation`; returns the best translation, step by step.
@@ -56,7 +56,7 @@ models.translation = (info, run) => {
     const kept = info.attention && remembered(output, count);
     const limit = 10 + Math.trunc(2 * info.ratio * count);
     const penalty = (length) => ((5 + length) / 6) ** info.penalty;
-    let beams = [{ start: bridged(parts), look: new Float32Array(info.look), before: PADDING, path: null, total: 0 }];
+    let beams = [{ start: bridged(parts), readout: new Float32Array(info.readout_size), before: PADDING, path: null, total: 0 }];
     let best = null;
     let room = width;
     for (let length = 1; length <= limit && room; length++) {
@@ -71,7 +71,7 @@ models.translation = (info, run) => {
       for (const end of ended) if (!best || end.total / penalty(length) > best.score) best = { ...end, score: end.total / penalty(length) };
       room -= ended.length;
       beams = likely.filter(({ number }) => number !== END).slice(0, room)
-        .map(({ made, number, total }) => ({ start: made.start, look: made.look, before: number, path: { made, number }, total }));
+        .map(({ made, number, total }) => ({ start: made.start, readout: made.readout, before: number, path: { made, number }, total }));
     }
     const written = [];
     for (let at = best; at; at = at.made.path) written.unshift({ ...at.made, number: at.number });

@@ -13,7 +13,7 @@ from glassgate.tasks.translation.network import Decoder, Translator
 from glassgate.tasks.translation.task import Translation
 
 
-def described(task: Translation, network: Network, excerpt: Excerpt) -> dict[str, Any]:
+def page_data(task: Translation, network: Network, excerpt: Excerpt) -> dict[str, Any]:
     """Return the data that `translation.js` reads."""
     model, options = task.network, task.options
     assert isinstance(model, Translator)
@@ -36,9 +36,9 @@ def described(task: Translation, network: Network, excerpt: Excerpt) -> dict[str
         "bridge": {
             name: [network.linear(each) for each in layers.children()] for name, layers in model.bridge.layers.items()
         },
-        "feeding": decoder.input_feeding,
-        "fed": decoder.feedback_size,
-        "look": decoder.readout_size,
+        "input_feeding": decoder.input_feeding,
+        "feedback_size": decoder.feedback_size,
+        "readout_size": decoder.readout_size,
         "wide": decoder.wide,
         "attention": _attention(decoder, network),
         "combine": network.linear(decoder.combine),

@@ -159,7 +159,7 @@ def as_given(example: Any) -> Any:
     return Tagged(list(example.units), list(example.labels or ()), intent=example.intent)
 
 
-def test_labels_that_go_on_where_they_may_not_are_found(tmp_path: Path) -> None:
+def test_invalid_bio_labels_are_detected(tmp_path: Path) -> None:
     path = tmp_path / "a.tsv"
     path.write_text("a\tB-X\nb\tI-X\n\n" * 30 + "a\tO\nb\tI-X\n")
     task = task_class("tagging")(task_class("tagging").options_type.from_mapping(SMALL | {"data": str(path)}))

@@ -23,7 +23,7 @@ STEP = {"SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "4", "SLURM_STEP_NUM_NODES
 STEP |= {"SLURM_STEP_NODELIST": "gpu[07,11]"}
 
 
-def test_torchrun_srun_and_nobody() -> None:
+def test_torchrun_srun_and_no_launcher() -> None:
     assert from_environment(TORCHRUN) == World(3, 4, 1, 2, "torchrun")
     assert from_environment(SLURM | STEP) == World(2, 4, 0, 2, "srun")
     for alone in ({}, TORCHRUN | {"WORLD_SIZE": "1"}, SLURM, SLURM | STEP | {"SLURM_STEP_NUM_TASKS": "1"}):
