@@ -140,7 +140,7 @@ def test_scores_are_those_of_numpy() -> None:
     assert [line.split()[0] for line in task.summary.table(scores).splitlines()[1:4]] == [
         "model",
         "last",
-        "season",
+        "seasonal",
     ]
 
 
