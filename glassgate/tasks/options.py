@@ -82,7 +82,7 @@ class Options:
         "passes over the training data",
         group="training",
         least=0,
-        unset="chosen by data size; training continues while the dev score improves",
+        unset="by data size; more while the dev score improves",
     )
     max_epochs: int = option(
         0,
@@ -91,7 +91,7 @@ class Options:
         least=0,
         unset="--epochs, or four times the number chosen by data size",
     )
-    batch_size: int = option(0, "examples per step", group="training", least=0, unset="chosen by data size")
+    batch_size: int = option(0, "examples per step", group="training", least=0, unset="by data size")
     learning_rate: float = option(3e-3, "peak learning rate of AdamW", group="training", least=0)
     lr_find: bool = option(False, "find the learning rate first, in 100 steps", group="training")
     warmup: float = option(0.05, "fraction of the steps in which the rate rises", group="training", least=0, most=1)

@@ -44,7 +44,7 @@ class TaggingOptions(Options):
     dropout: float = option(0.2, "dropout before and after each layer", least=0, most=1)
     head: str = option(
         "softmax",
-        "output layer; softmax labels each token independently, crf is a conditional random field",
+        "independent labels, or a conditional random field",
         choices=("softmax", "crf"),
     )
     transitions: str = option(
