@@ -21,7 +21,7 @@ class Names:
         self._taken: set[str] = set()
 
     def value(self, node: Node) -> str:
-        """The name of a value: that of the variable in the step, or a name such as `v8` if there is no variable."""
+        """The name of a value: the name of its variable in the step; without one, a name such as `v8`."""
         if node not in self._values:
             name = (node.name or "").lstrip("_")
             if not name.isidentifier():

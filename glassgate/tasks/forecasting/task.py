@@ -158,7 +158,7 @@ class Forecasting(Task[ForecastingOptions, Series, list[Forecast]]):
         return WindowBatching(self.options, self.context if self.facts else 0)
 
     def collect(self, examples: Sequence[Series]) -> Vocabularies:
-        """Compute the statistics of the training series (see `learn`). There are no vocabularies."""
+        """Compute the statistics of the training series (see `learn`). Series need no vocabulary."""
         options = self.options
         for series in examples:
             self._check_length(series, options.steps_back + options.horizon)
