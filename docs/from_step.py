@@ -19,10 +19,10 @@ from glassgate.engines.llvm_cpu.backward import Backward, RequestedGradients
 from glassgate.engines.llvm_cpu.costs import COSTS
 from glassgate.engines.llvm_cpu.forward import Forward
 from glassgate.engines.llvm_cpu.kernel import printed
+from glassgate.engines.llvm_cpu.loops.around import WeightGradient, after_loop
 from glassgate.engines.llvm_cpu.loops.batch import batch_layout
 from glassgate.engines.llvm_cpu.loops.listing import listing
-from glassgate.engines.llvm_cpu.loops.program import Before, buffers_of, lower
-from glassgate.engines.llvm_cpu.loops.sums import WeightGradient, weight_gradients
+from glassgate.engines.llvm_cpu.loops.program import Before, lower
 from glassgate.engines.llvm_cpu.plan import KernelPlan
 from glassgate.engines.lowering.backward import backward_pass
 from glassgate.engines.lowering.forward import Form, forward_pass
@@ -56,7 +56,7 @@ def blocks() -> dict[str, str]:
         "results": "\n".join(f"{key}: {node.name or node}" for key, node in traced.backward.outputs.items()),
         "kept": "\n".join(f"{key}: {node.name}" for key, node in traced.saved.items()),
         "lowered": listing(lower(cell, traced, False)) + "\n" + listing(lower(cell, traced, True)),
-        "sums": "\n".join(map(_sum, weight_gradients(cell, traced, buffers_of(cell, traced)))),
+        "sums": "\n".join(map(_sum, after_loop(current_equations(cell), traced, True).weights)),
         "pass": "\n".join(
             listed(lowered(current_equations(cell), traced, Form(save=True)))
             for lowered in (forward_pass, backward_pass)
@@ -80,10 +80,10 @@ def _direction(cell: gg.Cell) -> Direction:
 
 
 def _sum(gradient: WeightGradient) -> str:
-    weight, right = f"weight_{gradient.half}", gradient.right
-    rows = f"{right.state} before each step" if isinstance(right, Before) else right.buffer.label
+    d, right, names = gradient.d, gradient.right, ", ".join([gradient.weight, *gradient.biases])
+    rows = f"{right.state} before each step" if isinstance(right, Before) else right and right.kind.label
     more = f" and the {gradient.gates - 1} after it" if gradient.gates > 1 else ""
-    return f"{weight}, gate {gradient.gate}{more}: {gradient.d.buffer.label}[{gradient.d.column}]{more}, times {rows}"
+    return f"{names}, gate {gradient.gate}{more}: {d.kind.label}[{d.number}]{more}, times {rows}"
 
 
 def _bindings(kernel: KernelPlan) -> str:

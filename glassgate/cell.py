@@ -58,7 +58,7 @@ class RecurrentTerm:
 
 
 class PreActivations:
-    """The pre-activations that a step reads: the sum of an input half `a.ih` and a recurrent half `a.hh`.
+    """The pre-activations that a step reads: the sum of an input term `a.ih` and a recurrent term `a.hh`.
 
     If W and b are the rows of a gate `i` in the weights and biases, then
 
@@ -231,7 +231,7 @@ class Cell(Shown):
         return h
 
     def values_by_name(self, variables: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The values that `trace_locals` reports, by name, when a method of the cell returns with these variables."""
+        """The names and values that `trace_locals` reports for the local variables of a method of the cell."""
         return variables
 
     def projected(self) -> "Cell":

@@ -51,7 +51,7 @@ class Finding:
 
 @dataclass
 class Report:
-    """The findings of `check`. A report is true if all claims hold, apart from those that only cause a warning."""
+    """The findings of `check`. `bool(report)` is true if all claims hold, except those that only cause a warning."""
 
     cell: Cell
     findings: list[Finding] = field(default_factory=list)
@@ -69,11 +69,11 @@ class Report:
 
 
 def check(cell: Cell, seed: int = 0) -> Report:
-    """Verifies a cell on small random sequences in float64.
+    """Checks a cell on small random sequences in float64.
 
     The checks are, in this order: the shapes of the states, the independence of the rows of a batch, finite outputs for
     large inputs, gradients compared with finite differences, accuracy in float32, and the results of the CPU engine
-    compared with those of the reference engine. The first check that fails is the last one.
+    compared with those of the reference engine. The checks end at the first failure.
 
     If a step loses accuracy in float32 on shifted or scaled inputs, the report has a warning. An example is a variance
     computed from squares.
@@ -116,7 +116,15 @@ def _shapes(cell: Cell) -> list[Finding]:
         return [Finding(claim, False, f"it raised {type(error).__name__}: {error}")]
     expected = (STEPS, ROWS, UNITS * cell.heads)
     wrong = [f"{name} is {tuple(v.shape)}" for name, v in states.items() if tuple(v.shape) != expected]
-    return [Finding(claim, not wrong, f"every state must have the shape {expected}, but {', '.join(wrong)}")]
+    if wrong:
+        return [Finding(claim, False, f"every state must have the shape {expected}, but {', '.join(wrong)}")]
+    initial = tuple(torch.randn(2, ROWS, UNITS * cell.heads, dtype=x.dtype) for _ in cell.state)
+    before = [state.clone() for state in initial]
+    with engine("reference"), torch.no_grad():
+        layer(x, initial if len(initial) > 1 else initial[0])
+    changed = [name for name, a, b in zip(cell.state, before, initial, strict=True) if not torch.equal(a, b)]
+    explanation = f"it changes {', '.join(f's.{name}' for name in changed)} in place; compute a new tensor instead"
+    return [Finding(claim, not changed, explanation)]
 
 
 def _rows_are_independent(cell: Cell) -> list[Finding]:
@@ -234,6 +242,7 @@ def _engines(cell: Cell) -> list[Finding]:
     steps, _, initial, _ = layer._arrange(x, lengths=lengths, resets=resets)
     reason = choose(steps, layer._calls(initial)[0]).reasons.get("cpu", "the CPU engine does not run on this device")
     if reason is not None:
+        reason = reason.removesuffix("; it runs on the reference engine")
         return [Finding(f"runs only on the reference engine: {reason}", True)]
 
     def results(name: str) -> list[Tensor]:

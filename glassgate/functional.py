@@ -147,7 +147,7 @@ def recurrent(
 
 
 def step(cell: Cell, ih: Tensor, states: tuple[Tensor, ...], weights: Weights) -> tuple[Tensor, ...]:
-    """One step of any cell in plain torch, from the input half of the pre-activations. Leading axes broadcast.
+    """One step of any cell in plain torch, from the input's part of the pre-activations. Leading axes broadcast.
 
     `W_hh h` is computed before it is broadcast. M steps from the same state therefore compute it once: `ih` is
     (N, M, gates * H_cell) and each state (N, 1, H).
@@ -155,7 +155,7 @@ def step(cell: Cell, ih: Tensor, states: tuple[Tensor, ...], weights: Weights) -
     Args:
         cell: the equations.
         ih: W_ih x + b_ih, (..., gates * H_cell).
-        states: in the order of `cell.state`, (..., H).
+        states: the states before the step, (..., H), in the order of `cell.state`.
         weights: the cell's parameters by the names of `cell.shapes`. `weight_ih` and `bias_ih` are only checked.
 
     Returns:

@@ -45,6 +45,13 @@ class Exploding(gg.Cell):
         return torch.exp(a.n)
 
 
+class InPlace(gg.Cell):
+    gates = ("n",)
+
+    def step(self, a, s):
+        return s.h.mul_(0.5) + torch.tanh(a.n)
+
+
 class _Wrong(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x):
@@ -120,6 +127,7 @@ def test_good_cells_pass(cell):
         (Gateless(), "gates must name at least one"),
         (Misspelt(), "cell Misspelt: 'm' is not defined here, only n"),
         (Exploding(), "nan or infinity"),
+        (InPlace(), "it changes s.h in place; compute a new tensor instead"),
         (WrongDerivative(), "wrong derivative"),
     ],
     ids=lambda v: type(v).__name__,

@@ -97,7 +97,7 @@ def test_a_recording_is_freed_without_the_garbage_collector():
                 output, (h_n, _) = layer(x)
             (output.sum() + h_n.sum()).backward()
             seen = [weakref.ref(tape), weakref.ref(output), weakref.ref(tape.grad["layer0.forward.c"])]
-            assert tape.read("layer0.forward").all()
+            assert tape.steps_with_gradient("layer0.forward").all()
             del tape, output, h_n, _
             assert [ref() for ref in seen] == [None] * 3
     finally:
@@ -110,7 +110,7 @@ def test_a_backward_pass_skips_the_gradient_of_an_input_that_requires_none():
         with gg.record(layer) as tape:
             output, _ = layer(x)
         output[-1, 0].sum().backward(retain_graph=True)
-        assert tape.call().source.grad is None
+        assert tape.first_call().source.grad is None
         target = layer.weight_ih_l0.grad.clone()
         layer.zero_grad()
         leaf = x.clone().requires_grad_()
@@ -271,11 +271,11 @@ def test_reads_are_the_steps_whose_output_has_a_gradient(engine, lengths):
             output, (h_n, _) = layer(x, lengths=lengths)
         output[2, 1, :H].sum().backward(retain_graph=True)
         expected = torch.zeros(L, N, dtype=torch.bool)
-        assert not tape.read("layer0.reverse").any()
+        assert not tape.steps_with_gradient("layer0.reverse").any()
         expected[2, 1] = True
-        assert tape.read("layer0.forward").equal(expected)
+        assert tape.steps_with_gradient("layer0.forward").equal(expected)
         torch.autograd.grad(h_n[0, 0].sum(), layer.weight_ih_l0, create_graph=True)
         expected[3 if lengths else L - 1, 0] = True
-        assert tape.read("layer0.forward").equal(expected)
+        assert tape.steps_with_gradient("layer0.forward").equal(expected)
         h_n[1, 2].sum().backward()
-        assert tape.read("layer0.reverse").nonzero().tolist() == [[0, 2]]
+        assert tape.steps_with_gradient("layer0.reverse").nonzero().tolist() == [[0, 2]]

@@ -7,7 +7,7 @@ from glassgate.cells.activations import activation as function_of
 class CTRNN(Cell):
     """Leaky units with noise in their currents (Song, Yang and Wang 2016, doi:10.1371/journal.pcbi.1004792, eq. 6).
 
-    x = (1 - leak) x + leak (W_ih u + b_ih + W_hh r + b_hh) + sqrt(2 leak) sigma xi,  r = activation(x)
+    x = (1 - leak) x_prev + leak (W_ih u + b_ih + W_hh r_prev + b_hh) + sqrt(2 leak) sigma xi,  r = activation(x)
 
     where leak = dt / tau, u is the input, and xi is standard normal noise, drawn at each step in training. The output r
     contains firing rates, and x contains currents.

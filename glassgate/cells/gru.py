@@ -9,7 +9,7 @@ from glassgate.cells.activations import activation
 class GRU(Cell):
     """Cho et al. 2014, arXiv:1406.1078v3 as in `torch.nn.GRU`: the reset gate acts after the matrix product.
 
-    r = sigmoid(...),  z = sigmoid(...),  n = tanh(W_in x + b_in + r (W_hn h + b_hn)),  h = (1 - z) n + z h
+    r = sigmoid(...),  z = sigmoid(...),  n = tanh(W_in x + b_in + r (W_hn h_prev + b_hn)),  h = (1 - z) n + z h_prev
     """
 
     gates = ("r", "z", "n")
@@ -27,7 +27,8 @@ class GRU(Cell):
 class GRUP(Cell):
     """A GRU with a projection, like LSTMP: the unprojected units m are a second state, and h = W_hr m is the output.
 
-    r = sigmoid(...),  z = sigmoid(...),  n = tanh(W_in x + b_in + r (W_hn h + b_hn)),  m = (1 - z) n + z m
+    r = sigmoid(...),  z = sigmoid(...),  n = tanh(W_in x + b_in + r (W_hn h_prev + b_hn)),
+    m = (1 - z) n + z m_prev
     """
 
     gates = ("r", "z", "n")
@@ -43,7 +44,8 @@ class GRUP(Cell):
 class GRUv1(Cell):
     """Cho et al. 2014, arXiv:1406.1078v1: the reset gate acts on the state, before the matrix product.
 
-    r = sigmoid(...),  z = sigmoid(...),  n = tanh(W_in x + b_in + W_hn (r h) + b_hn),  h = (1 - z) n + z h
+    r = sigmoid(...),  z = sigmoid(...),  n = tanh(W_in x + b_in + W_hn (r h_prev) + b_hn),
+    h = (1 - z) n + z h_prev
     """
 
     gates = ("r", "z", "n")
@@ -61,7 +63,7 @@ class GRUv1(Cell):
 class MGU(Cell):
     """Minimal gated unit (Zhou et al. 2016, arXiv:1603.09420): one gate both forgets and resets.
 
-    f = sigmoid(...),  n = tanh(W_in x + b_in + W_hn (f h) + b_hn),  h = (1 - f) h + f n
+    f = sigmoid(...),  n = tanh(W_in x + b_in + W_hn (f h_prev) + b_hn),  h = (1 - f) h_prev + f n
     """
 
     gates = ("f", "n")
@@ -77,7 +79,7 @@ class MGU(Cell):
 class ActivatedGRU(Cell):
     """A GRU with other activations than sigmoid and tanh, given by their names in `torch.nn.functional`.
 
-    r, z = gate(...),  n = new(W_in x + b_in + r (W_hn h + b_hn)),  h = (1 - z) n + z h
+    r, z = gate(...),  n = new(W_in x + b_in + r (W_hn h_prev + b_hn)),  h = (1 - z) n + z h_prev
 
     Args:
         gate, new: the activations of the gates and of the candidate.

@@ -8,7 +8,7 @@ from glassgate.cell import Cell, no_projection
 class JANET(Cell):
     """Van der Westhuizen and Lasenby 2018, arXiv:1804.04849, equation 5.
 
-    f = ... (a pre-activation),  g = tanh(...),  h = sigmoid(f) h + (1 - sigmoid(f - beta)) g
+    f = ... (a pre-activation),  g = tanh(...),  h = sigmoid(f) h_prev + (1 - sigmoid(f - beta)) g
 
     Args:
         beta: subtracted from the pre-activation of the gate that writes; a larger value keeps more of the state.

@@ -25,7 +25,7 @@ class LayerNormLSTM(Cell):
     """Ba, Kiros and Hinton 2016, arXiv:1607.06450, equations 20 to 22: normalises the terms of x and of h, and c.
 
     a = LN(W_ih x + b_ih) + LN(W_hh h + b_hh), where each LN normalises all gates together,
-    i, f, o = sigmoid(a),  g = tanh(a),  c = f c + i g,  h = o tanh(LN(c))
+    i, f, o = sigmoid(a),  g = tanh(a),  c = f c_prev + i g,  h = o tanh(LN(c))
 
     Each LN has a gain and a shift. With `bias=False` the shifts take the place of the bias b of the paper.
 
@@ -62,8 +62,8 @@ class LayerNormLSTM(Cell):
 class LayerNormGRU(Cell):
     """Ba, Kiros and Hinton 2016, arXiv:1607.06450, supplement: normalises the terms of x and of h.
 
-    r, z = sigmoid(LN(W_ih x + b_ih) + LN(W_hh h + b_hh)), where each LN normalises both gates together,
-    n = tanh(LN(W_in x + b_in) + r LN(W_hn h + b_hn)),  h = (1 - z) n + z h
+    r, z = sigmoid(LN(W_ih x + b_ih) + LN(W_hh h_prev + b_hh)), where each LN normalises both gates together,
+    n = tanh(LN(W_in x + b_in) + r LN(W_hn h_prev + b_hn)),  h = (1 - z) n + z h_prev
 
     As in `torch.nn.GRU`, z is the weight of the old state.
 

@@ -12,7 +12,7 @@ from glassgate.cells.activations import activation
 class LSTM(Cell):
     """The LSTM with a forget gate (Gers, Schmidhuber and Cummins 2000), as in `torch.nn.LSTM`.
 
-    i, f, o = sigmoid(...),  g = tanh(...),  c = f c + i g,  h = o tanh(c)
+    i, f, o = sigmoid(...),  g = tanh(...),  c = f c_prev + i g,  h = o tanh(c)
     """
 
     gates = ("i", "f", "g", "o")
@@ -45,7 +45,7 @@ class PeepholeLSTM(Cell):
 class CIFG(Cell):
     """Coupled input and forget gate (Greff et al. 2017, arXiv:1503.04069): the input gate is 1 - f.
 
-    f, o = sigmoid(...),  g = tanh(...),  c = f c + (1 - f) g,  h = o tanh(c)
+    f, o = sigmoid(...),  g = tanh(...),  c = f c_prev + (1 - f) g,  h = o tanh(c)
     """
 
     gates = ("f", "g", "o")
@@ -60,7 +60,7 @@ class CIFG(Cell):
 class ClippedLSTM(Cell):
     """An LSTM whose cell state and projected output are clipped (Sak et al. 2014, arXiv:1402.1128; ELMo 2018).
 
-    c = clip(f c + i g),  h = clip(W_hr (o tanh(c)))
+    c = clip(f c_prev + i g),  h = clip(W_hr (o tanh(c)))
 
     Args:
         cell_clip: the largest absolute value of a cell state.
@@ -89,7 +89,7 @@ class ClippedLSTM(Cell):
 class ActivatedLSTM(Cell):
     """An LSTM with other activations than sigmoid and tanh, given by their names in `torch.nn.functional`.
 
-    i, f, o = gate(...),  g = new(...),  c = f c + i g,  h = o output(c)
+    i, f, o = gate(...),  g = new(...),  c = f c_prev + i g,  h = o output(c)
 
     Args:
         gate, new, output: the activations of the gates, of the candidate, and of the cell state in the output.

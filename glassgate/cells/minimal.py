@@ -24,7 +24,7 @@ def fraction(f, i):
 class MinGRU(Cell):
     """Feng et al. 2024, arXiv:2410.01201, the form that their log-space scan computes.
 
-    z = sigmoid(...),  n = positive(...),  h = (1 - z) h + z n, all from the input
+    z = sigmoid(...),  n = positive(...),  h = (1 - z) h_prev + z n; the gates read only the input
     """
 
     gates = ("z", "n")
@@ -40,7 +40,8 @@ class MinGRU(Cell):
 class MinLSTM(Cell):
     """Feng et al. 2024, arXiv:2410.01201, with gates that add up to one, the form that their log-space scan computes.
 
-    n = positive(...),  h = f h + i n,  f = s_f / (s_f + s_i),  i = 1 - f,  s = sigmoid(...), all from the input
+    n = positive(...),  f = s_f / (s_f + s_i) with s = sigmoid(...),  i = 1 - f,  h = f h_prev + i n. The gates read
+    only the input.
     """
 
     gates = ("f", "i", "n")

@@ -6,7 +6,7 @@ from glassgate.cell import Cell, Parameter, no_projection
 
 
 class RNN(Cell):
-    """h = tanh(W_ih x + b_ih + W_hh h + b_hh), or relu (Elman 1990; `torch.nn.RNN`).
+    """h = tanh(W_ih x + b_ih + W_hh h_prev + b_hh), or relu (Elman 1990; `torch.nn.RNN`).
 
     Args:
         nonlinearity: "tanh" or "relu".
@@ -28,7 +28,7 @@ class RNN(Cell):
 class IndRNN(Cell):
     """Independently recurrent network (Li et al. 2018, arXiv:1803.04831): each unit reads only its own state.
 
-    h = relu(W_ih x + b_ih + u h), with one number u per unit; or tanh
+    h = relu(W_ih x + b_ih + u h_prev), with one number u per unit; or tanh
 
     Args:
         nonlinearity: "relu" or "tanh".

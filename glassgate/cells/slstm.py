@@ -12,8 +12,8 @@ from glassgate.cell import Cell
 class SLSTM(Cell):
     """Beck et al. 2024, arXiv:2405.04517, equations 8 to 17: an exponential input gate, a normaliser n, a stabiliser m.
 
-    z = tanh(...),  o = sigmoid(...),  m = max(log f + m', i) with log f = logsigmoid(...) and i without an activation,
-    c = exp(log f + m' - m) c + exp(i - m) z,  n = exp(log f + m' - m) n + exp(i - m),  h = o c / n
+    z = tanh(...),  o = sigmoid(...),  m = max(log f + m_prev, i) with log f = logsigmoid(...) and i without an
+    activation,  w = exp(log f + m_prev - m),  c = w c_prev + exp(i - m) z,  n = w n_prev + exp(i - m),  h = o c / n
 
     c, n and m together represent one number, so zoneout should act only on the output: `zoneout={"h": 0.1}`.
 

@@ -107,7 +107,7 @@ class Linearization:
 
         Args:
             input: (B, H_in).
-            d_input: its derivative (B, H_in, S), or None for zero.
+            d_input: the derivative of the input, (B, H_in, S); None for zero.
             states: (B, W) each.
             d_states: the derivative of each state.
             size: S.

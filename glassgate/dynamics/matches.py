@@ -1,4 +1,4 @@
-"""An index of the states of a data set, and a search for steps at which units behave as in a pattern (LSTMVis)."""
+"""An index of the states of a data set, and a search for steps at which units have similar states (LSTMVis)."""
 
 import json
 import os
@@ -33,7 +33,7 @@ class NotAnIndex(ValueError):
 
 
 class Match(NamedTuple):
-    """A window in which the units behave as in the pattern: as many steps of a sequence as the pattern has."""
+    """A window of a sequence, as long as the pattern, in which the units have similar states."""
 
     sequence: int
     """The number of the sequence in the index."""
@@ -235,15 +235,14 @@ def search(
 ) -> list[Match]:
     """Find the steps of a data set at which some units are closest to a pattern, the closest first.
 
-    As in LSTMVis (Strobelt et al. 2018, arXiv:1606.07461), a user marks steps and units, and finds other steps at which
-    the units behave in the same way. The search compares the pattern with all windows of L steps. The distance of a
-    window is the root mean square difference over its steps and units, in standard deviations of each unit. Matches do
-    not cross the end of a sequence.
+    The search compares the pattern with all windows of L steps, as LSTMVis does (Strobelt et al. 2018,
+    arXiv:1606.07461). The distance of a window is the root mean square difference over its steps and units, in standard
+    deviations of each unit. Matches do not cross the end of a sequence.
 
     Args:
         index: the index of the data set.
         name: the name of the state, for example "layer0.forward.h".
-        pattern: (L, H), all units at the marked steps.
+        pattern: (L, H), the state to search for, with all units.
         units: the units to compare.
         matches: the maximum number of matches.
         apart: the minimum number of steps between the starts of two matches. With the default, L, matches do not

@@ -48,14 +48,14 @@ class PreparedPasses(Protocol):
 
     Attributes:
         plans: one per direction.
-        count: the number of visible states in all directions.
-        states: the number of visible states of each direction.
+        visible_count: the number of visible states in all directions.
+        visible_states: the number of visible states of each direction.
         shapes: the shapes of the input and of the states, which have a row per sequence, by their index in `tensors`.
     """
 
     plans: tuple[Plan, ...]
-    count: int
-    states: tuple[int, ...]
+    visible_count: int
+    visible_states: tuple[int, ...]
     shapes: dict[int, tuple[int, ...]]
 
     def ragged(self, lengths: Sequence[int] | Packed) -> Ragged:

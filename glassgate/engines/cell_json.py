@@ -46,7 +46,7 @@ def cell_from_json(text: str) -> "JsonCell":
     """Return the cell of a JSON text. Nothing in the text is executed.
 
     Args:
-        text: from `cell_to_json`
+        text: the result of `cell_to_json`
 
     Returns:
         a cell that computes the same in every layer, with the same parameters and initial values
@@ -81,8 +81,8 @@ class JsonCell(GraphCell):
 
     Args:
         text: the JSON text
-        equations: its step
-        projected: its step in a layer with proj_size; None if it has none
+        equations: the equations of its step
+        projected: those of its step in a layer with proj_size; None if the cell has none
     """
 
     def __init__(self, text: str, equations: Equations, projected: Equations | None):

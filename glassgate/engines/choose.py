@@ -142,7 +142,10 @@ def run(
         recordings: one per direction, to be filled with the values of the gates; None to record nothing.
     """
     if not torch.compiler.is_compiling() and torch._C._get_tracing_state() is not None:
-        raise EngineError("torch.jit.trace does not support these layers; use torch.export.export")
+        raise EngineError(
+            "torch.jit.trace does not support these layers; use torch.export.export, for ONNX glassgate.to_onnx or "
+            "torch.onnx.export(..., dynamo=True), or convert them to layers of torch.nn with glassgate.restore"
+        )
     record = recordings is not None
     options = {"recordings": recordings} if record else {}
     for name in preferred_engines(steps, directions) if _requested.name == "auto" else (_requested.name,):

@@ -1,6 +1,6 @@
 """The arguments and results of every engine. A call computes the one or two directions of one layer."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import torch
@@ -66,10 +66,10 @@ class Recording:
     def __init__(self) -> None:
         self.skips_input = False
         self.on_gradients: Callable[[Sequence[Tensor | None]], None] | None = None
-        self.values: dict[str, Tensor] = {}
-        self.grad: dict[str, Tensor] = {}
+        self.values: Mapping[str, Tensor] = {}
+        self.grad: Mapping[str, Tensor] = {}
 
-    def add(self, grad: dict[str, Tensor]) -> None:
+    def add(self, grad: Mapping[str, Tensor]) -> None:
         """Add the gradients of one backward pass."""
         self.grad = {name: d + self.grad[name] for name, d in grad.items()} if self.grad else grad
 

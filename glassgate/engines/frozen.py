@@ -95,7 +95,7 @@ def stepper(layers: Sequence[Frozen], initial: Sequence[tuple[Tensor, ...]], res
     """A stack of layers of one direction, one step at a time.
 
     Args:
-        layers: from the first to the last.
+        layers: the layers, from the first to the last.
         initial: the states of each layer before the first step. The steps overwrite them.
         residual: whether the input of a layer, except the first, is added to its output if their widths are equal.
     """

@@ -2,15 +2,22 @@
 
 import ctypes
 import mmap
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache, partial
+from itertools import accumulate
 from math import prod
 
 import torch
 from torch import Tensor
 
-LARGE = 2**22
-"""Memory of at least this many bytes uses huge pages."""
+from glassgate.engines.blocks import AVAILABLE, Blocks
+
+LARGE, REUSED = 2**22, 2**25
+"""Memory of at least `LARGE` bytes uses huge pages. Memory of `REUSED` bytes is used again, as the C library does with
+smaller memory.
+"""
+MOST_FREE = 2**30
+"""The most bytes of memory that wait to be used again."""
 
 COMPUTED_IN = {
     torch.float32: torch.float32,
@@ -21,17 +28,21 @@ COMPUTED_IN = {
 """The dtype in which kernels compute, by the dtype of their tensors."""
 
 _CPU = torch.device("cpu")
+_blocks = Blocks(MOST_FREE)
 _advise = getattr(ctypes.CDLL(None), "madvise", None) if hasattr(mmap, "MADV_HUGEPAGE") else None
 
 
 def empty(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
     """An uninitialised tensor on the CPU.
 
-    A large tensor uses huge pages where Linux has them. The first write to a page causes a page fault, and with small
-    pages the faults take longer than the kernels.
+    On Linux, a large tensor uses huge pages, and a very large one the memory of an earlier tensor. The first write to a
+    page causes a page fault, and with small or new pages the faults can take longer than the kernels.
     """
+    size = prod(shape) * dtype.itemsize
+    if size >= REUSED and AVAILABLE:
+        # Unlike the result of `view`, that of `resize_` is not a view, so callers may change it in place.
+        return torch.frombuffer(_blocks.take(size), dtype=dtype, count=prod(shape)).resize_(shape)
     memory = torch.empty(shape, dtype=dtype, device=_CPU)
-    size = memory.nbytes
     if size >= LARGE and _advise is not None:
         start = memory.data_ptr() + -memory.data_ptr() % mmap.PAGESIZE
         _advise(ctypes.c_void_p(start), ctypes.c_size_t(memory.data_ptr() + size - start), mmap.MADV_HUGEPAGE)
@@ -43,6 +54,63 @@ def allocator(shape: Sequence[int], dtype: torch.dtype) -> Callable[[], Tensor]:
     if prod(shape) * dtype.itemsize < LARGE:
         return partial(torch.empty_like, torch.empty((), dtype=dtype, device=_CPU).expand(tuple(shape)))
     return partial(empty, shape, dtype)
+
+
+class MatrixBlock:
+    """A block of memory for matrices (S, W), one after the other. One allocation takes less time than several.
+
+    Args:
+        S: the number of rows.
+        widths: the name and the width of each matrix.
+        dtype: the dtype of all matrices.
+    """
+
+    def __init__(self, S: int, widths: Sequence[tuple[str, int]], dtype: torch.dtype) -> None:
+        self.shapes = {name: (S, width) for name, width in widths}
+        *starts, count = accumulate([S * width for _, width in widths], initial=0)
+        self.offsets = [start * dtype.itemsize for start in starts]
+        self._allocator = allocator((count,), dtype)
+
+    def allocate(self) -> "Matrices":
+        """Uninitialised matrices."""
+        return Matrices(self, self._allocator())
+
+
+class Matrices(Mapping[str, Tensor]):
+    """Matrices (S, W) by name. They are views of one block of memory, which is split when a matrix is read."""
+
+    def __init__(self, block: MatrixBlock, memory: Tensor) -> None:
+        self._block, self._memory = block, memory
+        self._views: dict[str, Tensor] = {}
+
+    def addresses(self) -> list[int]:
+        """The address of each matrix."""
+        start = self._memory.data_ptr()
+        return [start + offset for offset in self._block.offsets]
+
+    def zero_from(self, row: int) -> None:
+        """Set the rows from this one on to zero."""
+        for matrix in self.values():
+            matrix[row:].zero_()
+
+    def __getitem__(self, name: str) -> Tensor:
+        if not self._views:
+            shapes = self._block.shapes
+            parts = self._memory.split([*map(prod, shapes.values())])
+            self._views = {name: v.view(shape) for (name, shape), v in zip(shapes.items(), parts, strict=True)}
+        return self._views[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._block.shapes)
+
+    def __len__(self) -> int:
+        return len(self._block.shapes)
+
+
+@lru_cache(256)
+def matrix_block(S: int, widths: tuple[tuple[str, int], ...], dtype: torch.dtype) -> MatrixBlock:
+    """A cached `MatrixBlock`."""
+    return MatrixBlock(S, widths, dtype)
 
 
 def on_device(tensor: Tensor, device: torch.device) -> Tensor:

@@ -121,7 +121,7 @@ class Sizes(NamedTuple):
     sum of n products in bfloat16; see `Processor.terms`."""
     input_terms: int | None = None
     """The arithmetic of the input GEMM, if it differs."""
-    narrow: bool = False
+    few_inputs: bool = False
     """Whether the input has few columns, so that each step computes its own input product. Only without gradients."""
 
     @property
@@ -143,7 +143,7 @@ def plan_of(direction: Direction, costs: Costs, record: bool = False, rows: bool
     """Return the plan of a direction.
 
     Args:
-        direction: its tensors and its cell.
+        direction: the cell and the tensors.
         costs: the costs of the backend.
         record: whether gates and their gradients are results too.
         rows: whether the backward pass records all factors of the gradients of parameters; see `Trace`.

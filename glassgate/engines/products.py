@@ -5,17 +5,8 @@ from collections.abc import Collection
 import torch
 from torch import Tensor
 
-from glassgate.cell import Cell, Weights
+from glassgate.cell import Weights
 from glassgate.engines.plan import Plan
-from glassgate.engines.symbolic.trace import Trace
-
-
-def fully_written(cell: Cell, trace: Trace, names: Collection[str]) -> frozenset[str]:
-    """The parameters whose gradient is written for every gate, so that its memory needs no zeros."""
-    recurrent = {product.args[0] for product in (*trace.hh_only, *trace.shared)}
-    written = {"ih": set(trace.ih), "hh": recurrent, "hr": set(cell.gates)}
-    complete = {half for half, gates in written.items() if gates == set(cell.gates)}
-    return frozenset(name for name in names if name.rpartition("_")[2] in complete and name not in cell.parameters)
 
 
 def custom_parameter_gradients(plan: Plan, H: int, names: Collection[str], d_parameter: Tensor) -> Weights:

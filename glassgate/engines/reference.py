@@ -150,7 +150,9 @@ def _recorded(
         shape = rows_of_step.stop - rows_of_step.start, units
         of_gates = {name: gates[name] for name in cell.gates if name in gates and gates[name].shape == shape}
         for name, value in of_gates.items():
-            recording.values.setdefault(name, value.new_zeros(rows, units))[rows_of_step] = value.detach()
+            if name not in recording.values:
+                recording.values = {**recording.values, name: value.new_zeros(rows, units)}
+            recording.values[name][rows_of_step] = value.detach()
         recorded = of_gates | dict(zip(cell.state, states, strict=True))
         widths = {name: v.shape[1] for name, v in recorded.items()}
         for name, value in recorded.items():
@@ -181,8 +183,8 @@ def advance(
     Leading axes of `ih` and `state` broadcast. The recurrent matrix products are computed before broadcasting.
 
     Args:
-        cell: the equations.
-        weights: its parameters.
+        cell: the cell with the equations.
+        weights: the parameters of the cell.
         ih: the input's part of the pre-activations, ([N,] gates * H_cell).
         state: the states before the step.
         noise: random factors by name.

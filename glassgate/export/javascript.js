@@ -89,7 +89,7 @@ const withArrays = (entry, arrayOf) => {
   return Object.fromEntries(Object.entries(entry).map(([key, each]) => [key, withArrays(each, arrayOf)]));
 };
 
-// The edits of one direction at each step: a factor and a value to put in place, as `gg.edit` defines them.
+// The edits of one direction at each step: a factor and a replacement, as `gg.edit` defines them.
 // An edit is {name, kind: "hold" | "scale" | "replace", value, units, from, to}; steps from <= t < to.
 const editsOf = (direction, edits) => {
   const names = [...new Set([...direction.gates, ...Object.keys(direction.states)])];
@@ -98,7 +98,7 @@ const editsOf = (direction, edits) => {
   const plain = {};
   for (const name of names) {
     plain[`scale_${name}`] = new Float32Array(width(name)).fill(1);
-    plain[`put_${name}`] = new Float32Array(width(name)).fill(Infinity);
+    plain[`replacement_${name}`] = new Float32Array(width(name)).fill(Infinity);
   }
   if (!own.length) return () => plain;
   const known = new Map([["", plain]]);
@@ -111,13 +111,13 @@ const editsOf = (direction, edits) => {
     for (const { name, kind, value, values, units } of active) {
       const short = name.slice(direction.label.length + 1);
       const scale = (changed[`scale_${short}`] = changed[`scale_${short}`].slice());
-      const put = (changed[`put_${short}`] = changed[`put_${short}`].slice());
+      const replacement = (changed[`replacement_${short}`] = changed[`replacement_${short}`].slice());
       for (const u of units ?? scale.keys()) {
-        if (kind === "hold") put[u] = value;
-        else if (kind === "replace") put[u] = values[t * scale.length + u];
+        if (kind === "hold") replacement[u] = value;
+        else if (kind === "replace") replacement[u] = values[t * scale.length + u];
         else {
           scale[u] *= value;
-          if (put[u] < Infinity) put[u] *= value;
+          if (replacement[u] < Infinity) replacement[u] *= value;
         }
       }
     }

@@ -15,7 +15,7 @@ from glassgate.cell import Cell
 from glassgate.engines.symbolic.equations import Equations
 from glassgate.export.network import DirectionSpec, levels_of
 from glassgate.export.phases import Affine, Fixed, Item, Phase, Point, State, Step, Total
-from glassgate.layers.edits import PUT, SCALE, edited_equations
+from glassgate.layers.edits import REPLACEMENT, SCALE, edited_equations
 from glassgate.layers.stack import Recurrent
 
 _INFIX = {
@@ -126,7 +126,9 @@ def emit(
 
 def editable(equations: Equations) -> Equations:
     """The equations with a factor and a replacement for each gate and state."""
-    return edited_equations(equations, dict.fromkeys((*equations.shown, *equations.state), ((SCALE, PUT), True)))
+    return edited_equations(
+        equations, dict.fromkeys((*equations.shown, *equations.state), ((SCALE, REPLACEMENT), True))
+    )
 
 
 class _Emitter:

@@ -39,7 +39,7 @@ def _reduced(program: Pass, ports: Collection[Port]) -> Pass:
     body = _alive(loop.body, used)
     reads = tuple(read for read in loop.reads if read.at in used)
     used |= {read.sequence for read in reads}
-    loop = replace(loop, reads=reads, body=body, writes=writes)
+    loop = loop._replace(reads=reads, body=body, writes=writes)
     return replace(program, before=_alive(program.before, used), loop=loop, outputs=outputs)
 
 

@@ -234,7 +234,7 @@ def _means(places: Places) -> Iterator[Callable[[], dict[str, Tensor]]]:
     def take(prefix: str, call: Observed) -> None:
         real = None if call.batch_sizes is None else int(call.batch_sizes.sum())
         for part, result, recording in zip(call.layer._parts, call.results, call.recordings, strict=True):
-            values = recording.values | dict(zip(call.layer.cell.state, result.states, strict=True))
+            values = {**recording.values, **dict(zip(call.layer.cell.state, result.states, strict=True))}
             for short, value in values.items():
                 name, rows = f"{prefix}{part.label}.{short}", value[:real]
                 sums[name] = sums.get(name, 0) + rows.double().sum(0)

@@ -4,7 +4,7 @@ from copy import deepcopy
 
 import torch
 
-from glassgate.glass.recorded import Recorded, watched
+from glassgate.glass.recorded import Recorded, Watch
 from glassgate.layers.stack import Recurrent
 
 CONTROLS = 4
@@ -28,7 +28,7 @@ def with_fresh_weights(tape: Recorded, seed: int) -> Recorded:
         with torch.random.fork_rng(devices=[]), torch.no_grad():
             torch.manual_seed(seed)
             layer.reset_parameters()
-            with watched(layer, Recorded()) as again:
+            with Watch(layer, Recorded()) as again:
                 if layer.batch_first:
                     steps, masks = steps.transpose(0, 1), None if masks is None else masks.T
                 layer(steps, lengths=lengths, resets=masks)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from glassgate.glass.figures import by_likeness
+from glassgate.glass.figures import by_similarity
 from glassgate.glass.findings import Finding, findings
 from glassgate.glass.followers import follows
 from glassgate.glass.places import Places, packed
@@ -133,7 +133,7 @@ def _part(each: Direction, bits: int, share: float, named: list[int]) -> dict[st
         "cell": type(each.cell).__name__,
         "units": units,
         "shown": shown,
-        "order": by_likeness(output),
+        "order": by_similarity(output),
         "kinds": each.kinds,
         "states": list(each.states),
         "values": {

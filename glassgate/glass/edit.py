@@ -73,8 +73,8 @@ def edit(module: nn.Module, edits: Mapping[str, Edit | Sequence[Edit]]) -> Itera
     An edited gate changes everything that the step computes from it. A state is edited at the end of the step, for
     later steps and layers. Edits are part of the cell's equations: they run on the kernels, and gradients pass through
     them. A value that is held or replaced has no gradient. Regularisers, lengths, resets and recording work as usual,
-    and nested edits apply one after the other. Streams ignore edits. A module that `torch.compile` has compiled runs
-    uncompiled inside the `with`.
+    and nested edits apply one after the other. A stream cannot be created inside the `with`, and existing streams
+    ignore edits. A module that `torch.compile` has compiled runs uncompiled inside the `with`.
 
     Args:
         module: a layer, or a model that contains some.

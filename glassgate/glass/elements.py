@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from html import escape
+from itertools import pairwise
 from typing import NamedTuple
 
 from glassgate.glass.figures import Figure
@@ -13,10 +14,10 @@ class Section(NamedTuple):
     """A section of a page.
 
     Attributes:
-        name: its id, which links to the section contain
-        title: its heading
+        name: the id of the section in links
+        title: the heading
         intro: the introductory sentences below the heading, as HTML
-        body: its content as HTML; empty if the study has no data for it
+        body: the content as HTML; empty if the study has no data for it
     """
 
     name: str
@@ -64,6 +65,10 @@ def colour_scale(low: str, high: str, kind: str, name: str = "") -> str:
     return f'<span class="scale {kind}"{data_id}><span>{escape(low)}</span><i></i><span>{escape(high)}</span></span>'
 
 
+_NARROWEST = 0.25
+"""The smallest fraction of a ruler that the word "sequence" and a number fit into, on the screen of a phone."""
+
+
 def step_ruler(length: int, starts: Sequence[int] = ()) -> str:
     """Return the axis below a picture of `length` steps.
 
@@ -72,10 +77,15 @@ def step_ruler(length: int, starts: Sequence[int] = ()) -> str:
     Args:
         length: the number of steps
         starts: the first step of each sequence, and the end of the last one
+
+    Example:
+        >>> "sequence 2" in step_ruler(20, [0, 10, 20]), "sequence 2" in step_ruler(20, [0, 2, 20])
+        (True, False)
     """
     ticks = [(step, f"{step:g}") for step in nice(0, length, 10) if step == int(step)]
     if len(starts) > 2:
-        ticks = [(start, f"sequence {k + 1}" if len(starts) < 8 else str(k + 1)) for k, start in enumerate(starts[:-1])]
+        wide = all(end - start >= _NARROWEST * length for start, end in pairwise(starts))
+        ticks = [(start, f"sequence {k + 1}" if wide else str(k + 1)) for k, start in enumerate(starts[:-1])]
     elements = "".join(
         f'<line x1="{100 * step / length:.2f}%" x2="{100 * step / length:.2f}%" y2="4"/>'
         f'<text x="{100 * step / length:.2f}%" y="15"{_text_anchor(step, length)}>{label}</text>'

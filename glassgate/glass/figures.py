@@ -284,12 +284,12 @@ def _dates(passage: Passage, end: float) -> list[tuple[float, str]]:
     return [((row + 0.5) / passage.pace, passage.times[row].removesuffix(":00")) for row in rows]
 
 
-def by_likeness(values: np.ndarray) -> list[int]:
+def by_similarity(values: np.ndarray) -> list[int]:
     """An order of units (S, H) in which similar units are adjacent: by angle in their first two principal components.
 
     Example:
         >>> wave = np.sin(np.arange(20.0))
-        >>> by_likeness(np.stack([wave, -wave, wave + 1e-3, -wave], 1)) in ([0, 2, 1, 3], [1, 3, 0, 2], [2, 0, 1, 3])
+        >>> by_similarity(np.stack([wave, -wave, wave + 1e-3, -wave], 1)) in ([0, 2, 1, 3], [1, 3, 0, 2], [2, 0, 1, 3])
         True
     """
     if values.shape[1] < 3 or len(values) < 2:
@@ -305,16 +305,17 @@ def by_likeness(values: np.ndarray) -> list[int]:
     return np.roll(order, -1 - int(gaps.argmax())).tolist()
 
 
-def percent(share: float) -> str:
+def percent(fraction: float) -> str:
     """A fraction as a percentage.
 
     Example:
         >>> [words.replace(NARROW, " ") for words in (percent(0.381), percent(0.004), percent(0.0001), percent(0))]
         ['38 %', '0.4 %', 'under 0.1 %', '0 %']
     """
-    if 0 < share < 0.0005:
+    if 0 < fraction < 0.0005:
         return f"under 0.1{NARROW}%"
-    return f"{100 * share:.0f}{NARROW}%" if share >= 0.1 or not share else f"{100 * share:.1f}{NARROW}%"
+    digits = 0 if fraction >= 0.1 or not fraction else 1
+    return f"{100 * fraction:.{digits}f}{NARROW}%"
 
 
 def quoted(words: str) -> str:

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from glassgate.glass.measures import lags
-from glassgate.glass.recorded import Recorded, watched
+from glassgate.glass.recorded import Recorded, Watch
 from glassgate.glass.study import Connections, Evidence, Flow, Study
 
 # The maximum number of steps in a batch of copies of a sequence, and the maximum number of differentiated answers.
@@ -26,8 +26,8 @@ class Curves(NamedTuple):
     """Gradient norms of one state by lag, one array for each answer.
 
     Attributes:
-        norms: from the step that the answer reads, backwards in the order of the direction
-        behind: from the same step in the other order, for lower layers that receive gradients from there
+        norms: the norms by lag, from the step that the answer reads backwards in the order of the direction
+        behind: the norms from the same step in the other order; lower layers of a bidirectional stack have them
         own_paths: the norms of the gradient along the state's own path only
         one_step: whether each answer reads only one step
     """
@@ -110,7 +110,7 @@ def _backward(
     network: nn.Module, evidence: Evidence, number: int, chosen: list[int], layer: str
 ) -> tuple[Recorded, np.ndarray]:
     """Run a backward pass from answer `chosen[b]` in row b. Returns the recording, and gradient times input (B, L)."""
-    with torch.enable_grad(), watched(network, Recorded(first=True)) as tape:
+    with torch.enable_grad(), Watch(network, Recorded(first=True)) as tape:
         rows = evidence(network, number, len(chosen))
     call = next(call for label, call, _ in tape.parts() if label.startswith(f"{layer}."))
     picked = rows[torch.arange(len(chosen)), torch.tensor(chosen, device=rows.device)]
@@ -171,7 +171,7 @@ def _origins(tape: Recorded, label: str) -> list[tuple[int | None, bool]]:
     prefix = label.removesuffix(parts[number].label)
     top = [part for part in parts if part.layer == parts[-1].layer]
     top.sort(key=lambda part: part.direction != parts[number].direction)
-    reads = [tape.read(f"{prefix}{part.label}").cpu().numpy() for part in top]
+    reads = [tape.steps_with_gradient(f"{prefix}{part.label}").cpu().numpy() for part in top]
     origins: list[tuple[int | None, bool]] = []
     for row in range(reads[0].shape[1]):
         steps = next((np.flatnonzero(each[:, row]) for each in reads if each[:, row].any()), None)

@@ -6,7 +6,7 @@ import numpy as np
 
 from glassgate.glass import figures
 from glassgate.glass.elements import Section, colour_scale, for_each_direction, row_ruler, step_ruler
-from glassgate.glass.figures import by_likeness, count
+from glassgate.glass.figures import by_similarity, count
 from glassgate.glass.png import Scale, heat_map
 from glassgate.glass.study import Direction, Study
 
@@ -77,11 +77,11 @@ def gates(study: Study) -> Section:
     """Heat maps of each gate and state: units by steps."""
 
     def plots(each: Direction) -> str:
-        order = by_likeness(each.values[each.states[0]])
+        order = by_similarity(each.values[each.states[0]])
         parts = []
         for name, values in each.values.items():
             kind = each.kinds.get(name, "state")
-            shown = values[:, order if values.shape[1] == len(order) else by_likeness(values)]
+            shown = values[:, order if values.shape[1] == len(order) else by_similarity(values)]
             gate, peak = kind == "gate", float(np.abs(values).max())
             low, high = ("0, closed", "1, open") if gate else ("\N{MINUS SIGN}1", "1")
             if peak > 1 and not gate:

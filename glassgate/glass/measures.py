@@ -155,7 +155,7 @@ def _memory_of_rows(rows: Sequence[Tensor], longest: int) -> Memory:
 
 def connectivity(tape: Recorded, target: Tensor) -> Tensor:
     """See `Tape.connectivity`."""
-    call, rows = tape.call(), []
+    call, rows = tape.first_call(), []
     for each in _scalars(target):
         if not each.requires_grad or not call.source.requires_grad:
             raise ValueError(
@@ -184,7 +184,7 @@ def gradient_flow(tape: Recorded, target: Tensor | None = None) -> dict[str, Ten
                 "compute it outside torch.no_grad() and torch.inference_mode()"
             )
         tape.forget_gradients()
-        torch.autograd.grad(each, tape.call().source, retain_graph=True, allow_unused=True)
+        torch.autograd.grad(each, tape.first_call().source, retain_graph=True, allow_unused=True)
         by_target.append(_norms(tape))
     tape.forget_gradients()
     stacked = {name: torch.stack([norms[name] for norms in by_target]) for name in by_target[0]}

@@ -9,7 +9,7 @@ import numpy as np
 from glassgate.glass.controls import CONTROLS, with_fresh_weights
 from glassgate.glass.cost import cost, described
 from glassgate.glass.diagrams.svg import Picture
-from glassgate.glass.figures import by_likeness
+from glassgate.glass.figures import by_similarity
 from glassgate.glass.gradients import by_backward
 from glassgate.glass.measures import ranges
 from glassgate.glass.page import page
@@ -28,7 +28,7 @@ _GREY = "#808890"  # readable on white and on black
 def plot(tape: Recorded, name: str, row: int = 0) -> Picture:
     """See `Tape.plot`."""
     values, kind = _values(tape, name, row), _kind(tape, name)
-    order = by_likeness(values)
+    order = by_similarity(values)
     size = 1.0 if kind == "gate" else max(1.0, float(np.abs(values).max()))
     lowest = 0.0 if kind == "gate" else -1.0
     steps, units = values.shape
@@ -127,7 +127,7 @@ def _kind(tape: Recorded, name: str) -> str:
 
 
 def _heat(values: np.ndarray, kind: str) -> str:
-    values = values[:, by_likeness(values)].T
+    values = values[:, by_similarity(values)].T
     return heat_map(
         values if kind == "gate" else values / max(1.0, float(np.abs(values).max())),
         "gate" if kind == "gate" else "signed",

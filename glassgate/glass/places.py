@@ -1,4 +1,4 @@
-"""Steps of a data set in a report page, in which readers search for places where units behave as at marked steps."""
+"""Steps of a data set in a report page, in which users search for places where units have similar states."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
 """`gg.record` records every gate and state at every step. A recording has measures, pictures and a report page."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from glassgate.glass import measures
 from glassgate.glass.measures import Memory, Saturation
-from glassgate.glass.recorded import Recorded, watched
+from glassgate.glass.recorded import Recorded, Watch
 
 if TYPE_CHECKING:
     from glassgate.glass.diagrams.svg import Picture
@@ -95,12 +95,14 @@ class Tape(Recorded):
         return notebook.of_tape(self)
 
 
-@contextmanager
-def record(module: nn.Module, *, first: bool = False) -> Iterator[Tape]:
+def record(module: nn.Module, *, first: bool = False) -> AbstractContextManager[Tape]:
     """Record the gates and states of a module's recurrent layers inside the `with`.
 
     The kernels write the values while they run, so the module does not fall back to slower loops. Modules that
     `torch.compile` has compiled run uncompiled inside the `with`.
+
+    The gates of a direction share one block of memory, and so do their gradients. A tensor of the recording that is
+    still in use when the recording is deleted keeps the whole block; `.clone()` it to keep only one gate.
 
     Args:
         module: a layer, with names such as "layer0.forward.f", or a model, with the name of the layer as a prefix:
@@ -119,5 +121,4 @@ def record(module: nn.Module, *, first: bool = False) -> Iterator[Tape]:
         >>> tape["layer0.forward.f"].shape, tape.grad["layer0.forward.c"].shape
         (torch.Size([5, 2, 4]), torch.Size([5, 2, 4]))
     """
-    with watched(module, Tape(first)) as tape:
-        yield tape
+    return Watch(module, Tape(first))

@@ -1,7 +1,7 @@
 """The recorded gates and states of a module's recurrent layers in a call, and their gradients, by name."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import NamedTuple, TypeVar
 
@@ -89,7 +89,7 @@ class _StepsWithGradient:
             if grad is not None:
                 if k in self._pending:
                     self.mask()
-                self._pending[k] = grad.detach()
+                self._pending[k] = grad.detach() if grad.requires_grad else grad
 
     def mask(self) -> Tensor:
         """The steps (L, N) of all backward passes so far."""
@@ -182,7 +182,7 @@ class Recorded(Values):
         """The call in which the direction with this label was recorded, and the index of the direction in the layer."""
         return next((call, number) for each, call, number in self._directions() if each == label)
 
-    def read(self, label: str) -> Tensor:
+    def steps_with_gradient(self, label: str) -> Tensor:
         """A mask (L, N) of the steps at which the output received a gradient from the loss or from the layer above."""
         call, number = self.call_of(label)
         name = next(name for name, each in self._calls.items() if each is call)
@@ -190,7 +190,7 @@ class Recorded(Values):
             return self._steps_with_gradient[name][number].mask()
         return torch.zeros(call.layout.length, call.layout.rows, dtype=torch.bool)
 
-    def call(self) -> Observed:
+    def first_call(self) -> Observed:
         """The call of the first layer that was recorded."""
         return next(self.parts())[1]
 
@@ -213,22 +213,34 @@ def _joined(*names: str) -> str:
     return ".".join(filter(None, names))
 
 
-@contextmanager
-def watched(module: nn.Module, tape: R) -> Iterator[R]:
-    """Record the recurrent layers of a module into `tape` inside the `with`.
+class Watch(AbstractContextManager[R]):
+    """A context that records the recurrent layers of a module into a recording.
+
+    It is a class because a context made from a generator takes several times as long.
+
+    Args:
+        module: a layer, or a model that contains some.
+        recording: receives the calls.
 
     Raises:
         TypeError: the module contains no recurrent layer of glassgate.
     """
-    layers = {name: part for name, part in module.named_modules() if isinstance(part, Recurrent)}
-    if not layers:
-        got = type(module).__name__
-        raise TypeError(f"record: the module must be or hold a recurrent layer of glassgate, got {got}")
-    with uncompiled("record"):
-        for name, layer in layers.items():
-            layer._watchers.append(partial(tape._add_call, name))
-        try:
-            yield tape
-        finally:
-            for layer in layers.values():
-                layer._watchers.pop()
+
+    def __init__(self, module: nn.Module, recording: R) -> None:
+        self._layers = {name: part for name, part in module.named_modules() if isinstance(part, Recurrent)}
+        self._recording = recording
+        if not self._layers:
+            got = type(module).__name__
+            raise TypeError(f"record: the module must be or hold a recurrent layer of glassgate, got {got}")
+
+    def __enter__(self) -> R:
+        self._uncompiled = uncompiled("record")
+        self._uncompiled.__enter__()
+        for name, layer in self._layers.items():
+            layer._watchers.append(partial(self._recording._add_call, name))
+        return self._recording
+
+    def __exit__(self, *error: object) -> None:
+        for layer in self._layers.values():
+            layer._watchers.pop()
+        self._uncompiled.__exit__(None, None, None)

@@ -132,17 +132,17 @@ class Direction:
 
     Attributes:
         label: for example "layer0.forward"
-        reverse: whether it reads from the end
+        reverse: whether the direction reads from the last step to the first
         cell: an instance of the cell
-        states: the states' names, the output first
+        states: the names of the states, the output first
         kinds: the range of each gate: "gate", "signed" or "unbounded"; see `measures.ranges`
         sizes: the number of inputs, of units and of outputs
         values: (S, H) by gate and state, over the steps of all passages
-        saturation, half_life, memory, flow: by gate or state
+        saturation, half_life, memory, flow: the measures of each gate or state, by name
         left: the fraction of each state that is left after a step, (S, H), and whether it is along the state's own path
         wires: the values on the other wires of the cell's diagram, by the diagram's names: (S, H), or (S, 1) for one
             number per row. The input is represented by its norm
-        dynamics: None if they were not computed
+        dynamics: the fixed points and exponents; None if they were not computed
     """
 
     label: str
@@ -257,6 +257,7 @@ class Study:
     Attributes:
         evidence: the differentiated value in words, such as "the loss"
         training, monitor: the log of the training, and the name of the score that is plotted besides the loss
+        metrics: the scores of the run, as in metrics.json
         cost: the names and values of the costs of the model, in words
         controls: the directions of networks with fresh weights that read the same passages
         control: takes a seed and returns the directions of another such network
@@ -265,6 +266,8 @@ class Study:
         unit, points: the units of `loss` and `points` in causes and lapses
         thresholds: the value that each effect must exceed; computed once by `findings`
         nulls: the effects of each rule in networks with fresh weights, by rule
+        diagrams: the name and the SVG of the diagram of each cell
+        notes: sentences that the page shows, such as the reason why a section is left out
     """
 
     title: str
@@ -302,7 +305,7 @@ def directions(tape: Recorded, layer: str = "", brief: bool = False) -> list[Dir
 
     Args:
         layer: the name of the layer in the recorded module; all layers if empty
-        brief: omit the memory and the wires, for a network that is only compared with another
+        brief: whether to omit the memory and the wires, for a network that is only compared with another
     """
     saturated, result = measures.saturation(tape), []
     for label, call, number in tape.parts():

@@ -58,7 +58,7 @@ class Axis(NamedTuple):
     log: bool = False
     ticks: Sequence[tuple[float, str]] = ()
 
-    def share(self, value: float) -> float:
+    def position(self, value: float) -> float:
         """The position of a value along the axis, from 0 to 1; values outside are clipped."""
         low, high = self.low, self.high
         if self.log:
@@ -93,7 +93,7 @@ class Plot:
     def at(self, x: float, y: float) -> tuple[float, float]:
         """The coordinates of a point."""
         right, down = self.width - LEFT - RIGHT, self.height - TOP - BOTTOM
-        return LEFT + right * self.x.share(x), TOP + down * (1 - self.y.share(y))
+        return LEFT + right * self.x.position(x), TOP + down * (1 - self.y.position(y))
 
     def line(self, xs: Sequence[float], ys: Sequence[float], kind: str) -> None:
         """A line through points, interrupted at NaN."""

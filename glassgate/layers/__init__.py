@@ -1,1 +1,1 @@
-"""How steps become a network: stacks of layers, single cells, streams."""
+"""Recurrent layers: stacks of layers and directions, single cells, regularisers, edits, streams."""

@@ -20,7 +20,7 @@ from glassgate.layers.parts import Part
 from glassgate.layout import Layout
 from glassgate.shapes import ShapeError
 
-SCALE, PUT = "scale", "put"
+SCALE, REPLACEMENT = "scale", "replacement"
 """The kinds of numbers that an edited value reads: a factor, and a replacement."""
 NO_REPLACEMENT = 1e30
 """A replacement from this number on, such as infinity, leaves the value unchanged."""
@@ -67,13 +67,13 @@ class Edit:
                 f"edit: the value for {name!r} must be a number or one for each of {len(units)} units, got {got}"
             )
 
-    def combined_with(self, name: str, factor: Tensor, put: Tensor, rows: int) -> tuple[Tensor, Tensor]:
+    def combined_with(self, name: str, factor: Tensor, replacement: Tensor, rows: int) -> tuple[Tensor, Tensor]:
         """The factor and the replacement of a value after earlier edits and this one.
 
         Args:
             name: the name of the gate or state.
-            factor, put: the factor and the replacement after the earlier edits: (L, 1 or N, H), or (1, 1, H) if all
-                steps are equal. The replacement is infinite if there is none.
+            factor, replacement: the results of the earlier edits: (L, 1 or N, H), or (1, 1, H) if all steps are equal.
+                The replacement is infinite where there is none.
             rows: N.
         """
         L, _, H = factor.shape
@@ -83,12 +83,13 @@ class Edit:
         mask[torch.tensor(steps, dtype=torch.long)[:, None], 0, indices] = True
         selected, units = (on_device(v, factor.device) for v in (mask, indices))
         if self.kind == "replace":
-            return factor, torch.where(selected, self._values(name, factor, steps, rows), put)
+            return factor, torch.where(selected, self._values(name, factor, steps, rows), replacement)
         value = factor.new_zeros(H)
         value[units] = self.value.to(factor) if isinstance(self.value, Tensor) else self.value
         if self.kind == "hold":
-            return factor, torch.where(selected, value, put)
-        return torch.where(selected, factor * value, factor), torch.where(selected & put.isfinite(), put * value, put)
+            return factor, torch.where(selected, value, replacement)
+        replaced = selected & replacement.isfinite()
+        return torch.where(selected, factor * value, factor), torch.where(replaced, replacement * value, replacement)
 
     def _values(self, name: str, like: Tensor, steps: list[int], rows: int) -> Tensor:
         """The values of `replace`, zero-padded to the length of the call. Only the selected steps must exist."""
@@ -163,10 +164,10 @@ class Edits:
         for name, edits in self.changes[part.label].items():
             width, per_step = part.widths.get(name, part.hidden_size), any(edit.per_step for edit in edits)
             factor = like.new_ones(layout.length if per_step else 1, 1, width)
-            put = torch.full_like(factor, torch.inf)
+            replacement = torch.full_like(factor, torch.inf)
             for edit in edits:
-                factor, put = edit.combined_with(f"{part.label}.{name}", factor, put, layout.rows)
-            for kind, values in ((SCALE, factor), (PUT, put)):
+                factor, replacement = edit.combined_with(f"{part.label}.{name}", factor, replacement, layout.rows)
+            for kind, values in ((SCALE, factor), (REPLACEMENT, replacement)):
                 if kind in kinds(edits):
                     values = values.expand(-1, layout.rows, -1)
                     noise[f"{kind}_{name}"] = layout.to_flat(values) if per_step else layout.to_ranks(values[0])
@@ -184,8 +185,8 @@ class Edits:
 def kinds(edits: Sequence[Edit]) -> tuple[str, ...]:
     """The kinds of numbers that these edits of one value need."""
     scales = any(edit.kind == "scale" for edit in edits)
-    puts = any(edit.kind != "scale" for edit in edits)
-    return (SCALE,) * scales + (PUT,) * puts
+    replaces = any(edit.kind != "scale" for edit in edits)
+    return (SCALE,) * scales + (REPLACEMENT,) * replaces
 
 
 _edited_cells: dict[str, GraphCell] = {}
@@ -209,8 +210,8 @@ def edited_cell(cell: Cell, projected: bool, numbers: EditedValues) -> GraphCell
 def edited_equations(before: Equations, numbers: EditedValues) -> Equations:
     """Equations in which gates and states are multiplied by a factor or replaced by a number.
 
-    The factors and replacements are noise with names such as `scale_f` and `put_f`. The edit of a state applies to the
-    result of the step; the equations of the step itself read the unedited value.
+    The factors and replacements are noise with names such as `scale_f` and `replacement_f`. The edit of a state applies
+    to the result of the step; the equations of the step itself read the unedited value.
     """
     noise = {
         f"{kind}_{name}": Noise(0.0, False, per_step, name if name in before.state else None)
@@ -229,6 +230,8 @@ def edited_equations(before: Equations, numbers: EditedValues) -> Equations:
 
 
 def _edited_value(name: str, kinds_of_value: tuple[str, ...], value: Node) -> Node:
-    factor, put = (Node("noise", (f"{kind}_{name}",), value.axis, f"{kind}_{name}") for kind in (SCALE, PUT))
+    factor, replacement = (
+        Node("noise", (f"{kind}_{name}",), value.axis, f"{kind}_{name}") for kind in (SCALE, REPLACEMENT)
+    )
     new = value * factor if SCALE in kinds_of_value else value
-    return make("where", put < NO_REPLACEMENT, put, new) if PUT in kinds_of_value else new
+    return make("where", replacement < NO_REPLACEMENT, replacement, new) if REPLACEMENT in kinds_of_value else new

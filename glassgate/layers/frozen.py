@@ -126,8 +126,7 @@ class FrozenLayer(nn.Module):
         steps, layout = arrange(spec.name, input, spec.input_size, spec.batch_first, lengths, resets)
         check_like(spec.name, "input", steps.data, spec.dtype, self._device, "the layer")
         initial = self.default_states(layout.rows) if hx is None else self._checked_states(hx, steps.data, layout, "hx")
-        if restart is not None and resets is None:
-            raise TypeError(f"{spec.name}: restart gives the states that resets fall back to; pass resets too")
+        states.check_restart(spec.name, restart, resets)
         fallback = None if restart is None else self._checked_states(restart, steps.data, layout, "restart")
         steps = steps._replace(data=steps.data.to(self.computed_in))
         outputs, results = self._run(steps, initial, fallback, return_states, recordings)

@@ -22,7 +22,8 @@ class Observed:
     read.
 
     Args:
-        steps, initial: the arguments of the engine.
+        steps: the input of the engine.
+        initial: a function that returns the initial states of each direction.
         results: the results of the engine, for each direction of each layer.
 
     Attributes:
@@ -37,7 +38,7 @@ class Observed:
         layer: "Recurrent",
         layout: Layout,
         steps: Steps,
-        initial: States,
+        initial: Callable[[], States],
         results: Sequence[Result],
         recordings: Sequence[Recording],
     ) -> None:
@@ -53,7 +54,7 @@ class Observed:
     @cached_property
     def initial(self) -> States:
         """The initial states of each direction, (N, W)."""
-        return [tuple(map(_rows, own)) for own in self._initial]
+        return [tuple(map(_rows, own)) for own in self._initial()]
 
     @cached_property
     def results(self) -> list[Result]:

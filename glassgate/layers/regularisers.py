@@ -10,9 +10,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import dropout
 
 from glassgate.cell import Cell, Named, Noise, PreActivations
-from glassgate.engines.contract import Steps, is_plain
+from glassgate.engines.contract import Direction, Steps, is_plain
 from glassgate.engines.memory import on_device
 from glassgate.shapes import check_rate
 
@@ -90,19 +91,25 @@ class Noisy(Cell):
 
 
 def regularised(
-    name: str, cell: Cell, zoneout: float | tuple[float, ...] | Mapping[str, float], recurrent_dropout: float, on: str
+    name: str,
+    cell: Cell,
+    zoneout: float | tuple[float, ...] | Mapping[str, float],
+    recurrent_dropout: float,
+    on: str,
+    weight_dropout: float,
 ) -> Cell:
-    """Return the cell that a layer uses in training. It is `cell` itself if all rates are zero.
+    """Return the cell that a layer uses in training. It is `cell` itself without zoneout and recurrent dropout.
 
     Args:
         name: the name of the layer, for error messages.
         cell: the cell without noise.
         zoneout: one rate for all states, or the rate of each state, in order or by name.
         recurrent_dropout, on: as in `Noisy`.
+        weight_dropout: the rate of dropout of the recurrent weights, which is only checked here.
 
     Raises:
-        ValueError: a rate outside [0, 1], a state that the cell lacks, or dropout on the state of a
-            cell without recurrent weights.
+        ValueError: a rate outside [0, 1], a state that the cell lacks, or dropout on the state or on the recurrent
+            weights of a cell without recurrent weights.
     """
     if isinstance(zoneout, Mapping):
         rates = dict(zoneout)
@@ -116,10 +123,10 @@ def regularised(
             raise ValueError(f"{name}: zoneout must name states of the cell, {cell.state}, got {state!r}")
         check_rate(name, f"zoneout of {state}", rate)
     check_rate(name, "recurrent_dropout", recurrent_dropout)
-    if recurrent_dropout and on == "state" and not cell.recurrent:
-        raise ValueError(
-            f"{name}: recurrent_dropout_on='state' needs a matrix product with the state, which {cell!r} lacks"
-        )
+    check_rate(name, "weight_dropout", weight_dropout)
+    if not cell.recurrent and (weight_dropout or (recurrent_dropout and on == "state")):
+        option = "weight_dropout" if weight_dropout else "recurrent_dropout_on='state'"
+        raise ValueError(f"{name}: {option} needs a matrix product with the state, which {cell!r} lacks")
     if not recurrent_dropout and not any(rates.values()):
         return cell
     return Noisy(cell, rates, recurrent_dropout, on)
@@ -149,7 +156,37 @@ def draw(cell: Cell, steps: Steps, initial: tuple[Tensor, ...], hidden_size: int
     return factors
 
 
-def variational(steps: Steps, data: Tensor, sequences: int, rate: float) -> Tensor:
+def with_noise(call: Direction, steps: Steps, hidden_size: int, weight_dropout: float) -> Direction:
+    """The call with the random factors of its cell and with dropout of its recurrent weights.
+
+    Args:
+        call: the call without noise.
+        steps: the input of the call.
+        hidden_size: the number of units.
+        weight_dropout: the rate of dropout of `weight_hh`.
+    """
+    if weight_dropout:
+        weight = _dropped(call.weights["weight_hh"], weight_dropout)
+        call = call._replace(weights={**call.weights, "weight_hh": weight})
+    return call._replace(noise=draw(call.cell, steps, call.initial, hidden_size)) if call.cell.noise else call
+
+
+def between_layers(steps: Steps, data: Tensor, sequences: int, rate: float, variational: bool) -> Tensor:
+    """Apply dropout to the input of a layer, flat rows (S, H).
+
+    Args:
+        steps: the steps of the rows.
+        data: the rows.
+        sequences: the number of sequences.
+        rate: the rate of dropout.
+        variational: whether all steps of a sequence have the same mask.
+    """
+    if not rate:
+        return data
+    return _variational(steps, data, sequences, rate) if variational else dropout(data, rate)
+
+
+def _variational(steps: Steps, data: Tensor, sequences: int, rate: float) -> Tensor:
     """Apply dropout to flat rows (S, H), with one mask for all steps of a sequence (Gal and Ghahramani 2016)."""
     factors = _dropout_factors(data, sequences, data.shape[1], rate)
     if steps.batch_sizes is None:
@@ -161,7 +198,7 @@ def variational(steps: Steps, data: Tensor, sequences: int, rate: float) -> Tens
     return data * torch.cat([factors.index_select(0, rank), factors.new_zeros(padding, data.shape[1])])
 
 
-def dropped(weight: Tensor, rate: float) -> Tensor:
+def _dropped(weight: Tensor, rate: float) -> Tensor:
     """Return the weight (rows, columns) after dropout of its entries."""
     rows, columns = weight.shape
     return weight * _dropout_factors(weight, rows, columns, rate)

@@ -243,7 +243,7 @@ class _ObservedCall(NamedTuple):
         output, final, results = self.stack.observed(data, given, resets, recordings)
         if layer._watchers:
             steps = Steps(data, None, resets)
-            observed = Observed(layer, self.layout, steps, self.stack.by_part(states), results, recordings)
+            observed = Observed(layer, self.layout, steps, partial(self.stack.by_part, states), results, recordings)
             for watch in layer._watchers:
                 watch(observed)
         hx = final if len(final) > 1 else final[0]

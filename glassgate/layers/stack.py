@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 from torch.autograd import profiler
-from torch.nn.functional import dropout
 from torch.nn.utils.rnn import PackedSequence
 
 from glassgate import init as schemes
@@ -16,12 +15,12 @@ from glassgate.cell import Cell, Weights, check_cell
 from glassgate.display import Shown
 from glassgate.engines import choose
 from glassgate.engines.contract import Direction, Recording, Result, Steps
-from glassgate.layers import one_row, opacus_rule, regularisers, segments, states
+from glassgate.layers import one_row, opacus_rule, segments, states
 from glassgate.layers.edits import Edits
 from glassgate.layers.merge import merge
 from glassgate.layers.observed import Observed, Watcher, graph_leaf
 from glassgate.layers.parts import Part, Sizes, check_sizes, output_size, parts_of, sizes_by_layer
-from glassgate.layers.regularisers import regularised
+from glassgate.layers.regularisers import between_layers, regularised, with_noise, without_noise
 from glassgate.layers.repeated import PreparedCalls
 from glassgate.layers.states import State, States
 from glassgate.layers.stream import Stream
@@ -57,7 +56,7 @@ class Recurrent(Shown, nn.Module):
         recurrent_dropout_on: "update" drops entries of the update, with a new mask at each step; "state" drops entries
             of h before its matrix product, with one mask per sequence.
         weight_dropout: rate of dropping entries of `weight_hh` while training, with one mask per call (Merity et al.
-            2017, arXiv:1708.02182); the parameter itself does not change.
+            2017, arXiv:1708.02182); the parameter itself does not change. The cell must have recurrent weights.
         variational_dropout: whether `dropout` uses one mask for all steps of a sequence.
         learn_initial_state: whether the initial states are parameters, initialised to zero; they are used if
             `hx` is not given.
@@ -111,7 +110,6 @@ class Recurrent(Shown, nn.Module):
         check_size(name, "input_size", input_size)
         check_size(name, "num_layers", num_layers)
         check_rate(name, "dropout", dropout)
-        check_rate(name, "weight_dropout", weight_dropout)
         check_choice(name, "recurrent_dropout_on", recurrent_dropout_on, ("update", "state"))
         check_choice(name, "merge", merge, ("concat", "sum", "mean", "none"))
         if dropout > 0 and num_layers == 1:
@@ -128,8 +126,8 @@ class Recurrent(Shown, nn.Module):
         self.learn_initial_state, self.recompute, self.init = learn_initial_state, recompute, init
         for flag in _FLAGS:
             check_flag(name, flag, getattr(self, flag))
-        self._training_cell = regularised(name, cell, zoneout, recurrent_dropout, recurrent_dropout_on)
-        self._eval_cell = regularisers.without_noise(self._training_cell)
+        self._training_cell = regularised(name, cell, zoneout, recurrent_dropout, recurrent_dropout_on, weight_dropout)
+        self._eval_cell = without_noise(self._training_cell)
         self._sizes = sizes_by_layer(name, hidden_size, num_layers, self.num_directions)
         check_sizes(name, cell, self._sizes, proj_size, merge, bidirectional)
         self._parts = tuple(parts_of(cell, input_size, self._sizes, proj_size, bias, merge))
@@ -291,7 +289,7 @@ class Recurrent(Shown, nn.Module):
             steps = steps._replace(data=graph_leaf(steps.data, recordings[: self.num_directions]))
         outputs, results = self._run(steps, layout, initial, restart_states, return_states, recordings)
         for watch in self._watchers:
-            watch(Observed(self, layout, steps, initial, results, recordings))
+            watch(Observed(self, layout, steps, lambda: initial, results, recordings))
         return states.returned(self._parts, outputs, results, layout, return_states)
 
     def _arrange(
@@ -307,10 +305,9 @@ class Recurrent(Shown, nn.Module):
             initial = self.default_states(steps.data, layout.rows)
         else:
             initial = states.from_hx(self._name, self._parts, hx, steps.data, layout)
+        states.check_restart(self._name, restart, resets)
         if restart is None:
             return steps, layout, initial, None
-        if resets is None:
-            raise TypeError(f"{self._name}: restart sets the states after a reset, so it must be given with resets")
         return steps, layout, initial, states.from_hx(self._name, self._parts, restart, steps.data, layout, "restart")
 
     def _run(
@@ -324,11 +321,15 @@ class Recurrent(Shown, nn.Module):
     ) -> tuple[list[Tensor], list[Result]]:
         """The outputs of the last layer, and the result of each layer and direction."""
         results: list[Result] = []
-        D, data = self.num_directions, [steps.data]
+        D, rows, data = self.num_directions, layout.rows, [steps.data]
+        dropout, weight_dropout = (self.dropout, self.weight_dropout) if self.training else (0.0, 0.0)
         for layer, calls in enumerate(self._calls(initial, restart_states)):
             at = slice(layer * D, layer * D + D)
-            inputs = data if layer == 0 else [self._dropped(steps, v, initial) for v in data]
-            calls = [self._noisy(steps, call, self._sizes[layer][d]) for d, call in enumerate(calls)]
+            inputs = (
+                [between_layers(steps, v, rows, dropout, self.variational_dropout) for v in data] if layer else data
+            )
+            sizes = self._sizes[layer]
+            calls = [with_noise(call, steps, size, weight_dropout) for call, size in zip(calls, sizes, strict=True)]
             if self._edits is not None:
                 parts = zip(self._parts[at], calls, strict=True)
                 calls = [self._edits.applied(part, call, layout) for part, call in parts]
@@ -359,23 +360,6 @@ class Recurrent(Shown, nn.Module):
         if restart_states is not None:
             calls = [call._replace(restart=state) for call, state in zip(calls, restart_states, strict=True)]
         return [calls[k : k + D] for k in range(0, len(calls), D)]
-
-    def _noisy(self, steps: Steps, call: Direction, hidden_size: int) -> Direction:
-        """The call, with random factors and weight dropout if the layer uses them."""
-        if self.weight_dropout and self.training and "weight_hh" in call.weights:
-            weight = regularisers.dropped(call.weights["weight_hh"], self.weight_dropout)
-            call = call._replace(weights={**call.weights, "weight_hh": weight})
-        if not call.cell.noise:
-            return call
-        return call._replace(noise=regularisers.draw(call.cell, steps, call.initial, hidden_size))
-
-    def _dropped(self, steps: Steps, data: Tensor, initial: States) -> Tensor:
-        """The input of a layer after dropout."""
-        if not (self.dropout and self.training):
-            return data
-        if self.variational_dropout:
-            return regularisers.variational(steps, data, len(initial[0][0]), self.dropout)
-        return dropout(data, self.dropout)
 
     def stream(self, batch_size: int = 1) -> Stream:
         """A stream, which processes sequences one step at a time. It builds no graph and allocates no memory.

@@ -21,6 +21,12 @@ States = list[tuple[Tensor, ...]]
 """The states (N, H) of each layer and direction, with rows in the order of ranks; see `Layout`."""
 
 
+def check_restart(operation: str, restart: object, resets: object) -> None:
+    """Raise TypeError if a call has `restart` without `resets`."""
+    if restart is not None and resets is None:
+        raise TypeError(f"{operation}: restart sets the states after a reset, so it must be given with resets")
+
+
 def from_hx(
     operation: str, parts: Sequence[Part], hx: State, data: Tensor, layout: Layout, argument: str = "hx"
 ) -> States:

@@ -1,6 +1,6 @@
 """Runs a layer one step at a time, for audio, control and other real-time data. Steps allocate no memory."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Sized
 from typing import TYPE_CHECKING
 
 import torch
@@ -138,6 +138,7 @@ class Stream:
 
         Raises:
             ShapeError: a mask does not have N elements.
+            TypeError: rows are neither a mask nor indices.
             IndexError: an index is outside the batch.
         """
         index = None if rows is None else self._checked(rows)
@@ -153,6 +154,8 @@ class Stream:
     def _checked(self, rows: Tensor | Sequence[int]) -> Tensor:
         """A mask or indices of sequences as a tensor. Indices on a GPU are not checked: that would wait for it."""
         N = self.batch_size
+        if isinstance(rows, str) or not isinstance(rows, Sized):
+            raise TypeError(f"Stream.reset: rows must be a mask (N,) or a list of indices such as [0], got {rows!r}")
         index = rows if isinstance(rows, Tensor) else torch.tensor(rows, dtype=None if len(rows) else torch.int64)
         if index.dtype is torch.bool:
             check_shape("Stream.reset", "rows", index, "(N,)", (N,))

@@ -177,7 +177,7 @@ def answered(labels: list[str], best: list[str], targets: bool = True) -> Study:
     return made
 
 
-def test_answers_are_compared_with_the_commonest_one() -> None:
+def test_answers_are_compared_with_the_most_common_one() -> None:
     labels = ["high" if k % 3 else "low" for k in range(L)]
     assert "59 of 60 answers are right (98 %)." in said(answered(labels, ["high", *labels[1:]]))
     assert "40 of 60 answers are right (67 %): no better than always “high” (67 %)." in said(

@@ -11,7 +11,7 @@ import torch
 
 import glassgate as gg
 from glassgate.glass.data import array
-from glassgate.glass.figures import by_likeness
+from glassgate.glass.figures import by_similarity
 from glassgate.glass.png import heat_map
 from tests.glass.test_measures import Leaky
 
@@ -70,4 +70,4 @@ def test_many_steps_and_units_stay_small() -> None:
     """Pictures show means of adjacent units, and constant units have an order too."""
     picture = heat_map(np.random.default_rng(0).random((512, 2000)), "gate")
     assert len(picture) < 350_000
-    assert sorted(by_likeness(np.zeros((30, 512)))) == list(range(512))
+    assert sorted(by_similarity(np.zeros((30, 512)))) == list(range(512))

@@ -104,8 +104,12 @@ def test_a_large_state_has_no_fixed_points_and_a_reason() -> None:
 
 
 def test_reasons_for_no_dynamics() -> None:
-    assert reason(gg.GRU(3, H), 7) == "dynamics: the page has none, since they need sequences of at least 8 steps."
-    assert reason(gg.Recurrent(Branching(), 3, H), 9).startswith("dynamics: the page has none, since the cell has no")
+    assert (
+        reason(gg.GRU(3, H), 7) == "dynamics: the section is left out, because it needs sequences of at least 8 steps."
+    )
+    assert reason(gg.Recurrent(Branching(), 3, H), 9).startswith(
+        "dynamics: the section is left out, because the cell has no"
+    )
 
 
 def reason(layer: gg.Recurrent, length: int) -> str:

@@ -1,6 +1,7 @@
 """Every built-in cell with every regulariser: the kernel equals the reference with the same noise."""
 
 from itertools import product
+from unittest import mock
 
 import pytest
 import torch
@@ -8,6 +9,7 @@ from torch import Tensor, nn
 
 import glassgate as gg
 from glassgate.cell import Noise
+from glassgate.layers import regularisers
 from tests.compare import Results, check, measure, noise
 
 L, N, INPUTS, H, P = 4, 3, 3, 6, 4
@@ -44,8 +46,9 @@ FORMS = {"padded": {}, "ragged": {"lengths": [2, 0, 4]}, "resets": {"resets": no
 
 
 def applies(cell: str, options: dict) -> bool:
-    """Dropout on the state needs a matrix product, which this cell does not have."""
-    return cell not in WITHOUT_PRODUCT or options.get("recurrent_dropout_on") != "state"
+    """Whether the cell has the matrix product that dropout on the state and on recurrent weights needs."""
+    needs_product = "weight_dropout" in options or options.get("recurrent_dropout_on") == "state"
+    return cell not in WITHOUT_PRODUCT or not needs_product
 
 
 class Call:
@@ -98,7 +101,7 @@ EACH_ONCE = [
 @pytest.mark.parametrize(("cell", "together"), EACH_ONCE)
 def test_kernels_equal_the_reference(cell, together):
     options, dtype = TOGETHER[together]
-    options = options if applies(cell, options) else {**ZONEOUT, **ON_UPDATE}
+    options = options if applies(cell, options) else {**ZONEOUT, **ON_UPDATE, **BETWEEN}
     for bidirectional, form in product((False, True), FORMS):
         Call(cell, options, bidirectional).check(dtype, form)
 
@@ -119,16 +122,14 @@ def test_every_combination_equals_the_reference(cell, regulariser, dtype):
 
 def drawn(**options) -> dict[str, Tensor]:
     """The random factors of one call of a layer, by name."""
-    layer, seen = gg.LSTM(2, 64, **options), {}
-    noisy = layer._noisy
+    seen, of_layer = {}, regularisers.draw
 
-    def watch(*args):
-        call = noisy(*args)
-        seen.update(call.noise)
-        return call
+    def draw(*args):
+        seen.update(of_layer(*args))
+        return seen
 
-    layer._noisy = watch
-    layer(torch.zeros(50, 40, 2))
+    with mock.patch.object(regularisers, "draw", draw):
+        gg.LSTM(2, 64, **options)(torch.zeros(50, 40, 2))
     return seen
 
 
@@ -198,6 +199,17 @@ def test_variational_dropout_is_one_mask_a_sequence():
         length = k % 7
         assert output[:length, k].unique(dim=0).shape[0] == (1 if length else 0)
         assert not output[length:, k].any()
+
+
+@pytest.mark.parametrize(
+    ("option", "options"), [("weight_dropout", ON_WEIGHT), ("recurrent_dropout_on='state'", ON_STATE)]
+)
+def test_dropout_in_the_product_with_the_state_needs_one(option, options):
+    for cell in WITHOUT_PRODUCT:
+        with pytest.raises(
+            ValueError, match=rf"^Recurrent: {option} needs a matrix product with the state, which .* lacks$"
+        ):
+            gg.Recurrent(CELLS[cell](), INPUTS, H, **options)
 
 
 def test_weight_dropout_leaves_the_parameter():

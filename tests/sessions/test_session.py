@@ -339,7 +339,9 @@ def test_errors():
         session(torch.zeros(2, 1, 3, dtype=torch.float64))
     with pytest.raises(gg.ShapeError, match=r"h_0 must be .* = \(1, 1, 4\), got \(1, 2, 4\)"):
         session(torch.zeros(2, 1, 3), (torch.zeros(1, 2, 4), torch.zeros(1, 1, 4)))
-    with pytest.raises(TypeError, match=r"restart gives the states that resets fall back to; pass resets too"):
+    with pytest.raises(
+        TypeError, match=r"LSTM: restart sets the states after a reset, so it must be given with resets"
+    ):
         session(torch.zeros(2, 1, 3), restart=(torch.zeros(1, 1, 4), torch.zeros(1, 1, 4)))
     with pytest.raises(RuntimeError, match=r"a session cannot be traced, compiled or transformed"):
         torch.func.vmap(session)(torch.zeros(2, 2, 1, 3))

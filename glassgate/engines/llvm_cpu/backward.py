@@ -7,14 +7,13 @@ from glassgate.engines.llvm_cpu import arguments as args
 from glassgate.engines.llvm_cpu import rows
 from glassgate.engines.llvm_cpu.arguments import address
 from glassgate.engines.llvm_cpu.gemm.products import RowVectors, multiply, outer
-from glassgate.engines.llvm_cpu.loops.buffers import Kind, Place
+from glassgate.engines.llvm_cpu.loops.around import Column, WeightGradient, after_loop
+from glassgate.engines.llvm_cpu.loops.buffers import Kind
 from glassgate.engines.llvm_cpu.loops.program import Before, weight_buffer
-from glassgate.engines.llvm_cpu.loops.sums import WeightGradient, weight_gradients
 from glassgate.engines.llvm_cpu.plan import KernelPlan
 from glassgate.engines.llvm_cpu.processor import Processor
 from glassgate.engines.llvm_cpu.tasks import Operand
 from glassgate.engines.plan import Plan, Sizes
-from glassgate.engines.products import fully_written
 
 
 class RequestedGradients(NamedTuple):
@@ -45,7 +44,8 @@ class Backward(KernelPlan):
     def __init__(self, plan: Plan, sizes: Sizes, requested: RequestedGradients) -> None:
         super().__init__(plan, sizes, backward=True, all_states=True, save=True)
         self.requested = requested
-        self.fully_written = fully_written(plan.cell, plan.trace, requested.weights)
+        after = after_loop(plan.equations, plan.trace, "bias_ih" in plan.weights)
+        self.fully_written = after.complete
         self.d_weights = {name: address(weight_buffer(self.cell, name, Kind.D_WEIGHT)) for name in requested.weights}
         self.d_states = [self.buffers.of_state(Kind.D_STATE, name) for name in self.cell.state]
         stored = [self.buffers.place(key).buffer for key in self.trace.backward.outputs]
@@ -64,35 +64,42 @@ class Backward(KernelPlan):
             d_pre = address(self.buffers[Kind.D_PRE])
             self.recorded_widths["d_pre"] = self.by_row.pop(d_pre) // sizes.bytes
             self.recorded.append(d_pre)
-        for gradient in weight_gradients(self.cell, self.trace, self.buffers):
+        for gradient in after.weights:
             self._add_gemms(gradient)
         if requested.data:
-            weights, data = self.input_weights(transposed=True), self.rows(self.buffers[Kind.D_DATA])
-            d = self.rows(self.buffers[Kind.D_PRE], len(self.trace.hh_only))
+            columns, gates = [column for column, _ in after.input], [gate for _, gate in after.input]
+            weights, data = self.input_weights(gates, transposed=True), self.rows(self.buffers[Kind.D_DATA])
+            d = self.rows(self.buffers[Kind.D_PRE], min(columns, default=0), len(columns))
             self.after[-1].append(multiply(d, weights, 1, data, args.ROWS, sizes.bits, requested.added))
         self.check_arguments(*map(address, self.d_states), *self.saved, self.d_data)
 
     def _add_gemms(self, gradient: WeightGradient) -> None:
         """Add the GEMMs of a weight gradient, one per head, if the gradient is requested."""
-        sizes, heads, half = self.sizes, gradient.heads, gradient.half
-        weight, biases = f"weight_{half}", [name for name in gradient.biases if name in self.d_weights]
+        weight, sizes = gradient.weight, self.sizes
+        biases = [name for name in gradient.biases if name in self.d_weights]
         if not biases and weight not in self.d_weights:
             return
-        units = (sizes.P if half == "hr" else sizes.H) // heads
-        width = {"ih": sizes.D, "hh": sizes.P // heads, "hr": sizes.H}[half] if weight in self.d_weights else 0
-        table, shift = self._right_operand(gradient.right) if width else (0, 0)
-        d = self.rows(gradient.d.buffer, gradient.d.column, gradient.gates)
-        head_bytes = units * self.element_size(gradient.d.buffer)
+        heads = self.cell.heads if "K" in gradient.axes else 1
+        of_head = {"U": sizes.H // heads, "V": sizes.P // heads}
+        extents = {"D": sizes.D, "H": sizes.H, "P": sizes.P, "J": sizes.P} | of_head
+        units, width = (extents[axis] for axis in gradient.axes[-2:])
+        right = gradient.right
+        if weight not in self.d_weights:
+            right, width = None, 0
+        table, shift = self._right_operand(right) if right else (0, 0)
+        buffer = self.buffers[gradient.d.kind]
+        d = self.rows(buffer, gradient.d.number, gradient.gates)
+        head_bytes = units * self.element_size(buffer)
         for head in range(heads):
             first_row = gradient.gate * units * heads + head * units
             own = RowVectors(_with_offset(d.start, head * head_bytes), d.pitch, gradient.gates * units)
-            start: Operand = (self.d_weights[weight], first_row * width * sizes.bytes) if width else 0
+            start: Operand = (self.d_weights[weight], first_row * width * sizes.bytes) if right else 0
             totals: list[Operand] = [(self.d_weights[bias], first_row * sizes.bytes) for bias in biases]
-            right = table, shift + head * width * sizes.bytes
+            rights = table, shift + head * width * sizes.bytes
             out = RowVectors(start, width * sizes.bytes, width)
-            self.after[0].append(outer(own, args.ROWS, right, out, totals, sizes.bits, gradient.added, sizes.terms))
+            self.after[0].append(outer(own, args.ROWS, rights, out, totals, sizes.bits, gradient.added, sizes.terms))
 
-    def _right_operand(self, right: Place | Before) -> tuple[Operand, int]:
+    def _right_operand(self, right: Column | Before) -> tuple[Operand, int]:
         """The right operand of a weight gradient GEMM: a table of row addresses, and an offset in bytes in the rows.
 
         Args:
@@ -108,12 +115,12 @@ class Backward(KernelPlan):
                 fill = rows.rows_before(table, self.rows(state), initial, restart, self.plan.reverse)
                 self.before[0].append(fill)
             return table, 0
-        table = args.row_addresses(right.buffer)
+        buffer = self.buffers[right.kind]
+        table = args.row_addresses(buffer)
         if table not in self.by_row:
             self.by_row[table] = 8
-            self.before[0].append(rows.rows_of(table, self.rows(right.buffer), args.ROWS))
-        column_width = right.buffer.width(self.sizes) // right.buffer.columns
-        return table, right.column * column_width * self.sizes.bytes
+            self.before[0].append(rows.rows_of(table, self.rows(buffer), args.ROWS))
+        return table, right.number * buffer.width(self.sizes) // buffer.columns * self.sizes.bytes
 
 
 def _with_offset(start: Operand, offset: int) -> Operand:

@@ -88,7 +88,7 @@ def target_machine(name: str = "", features: str = "") -> llvm.TargetMachine:
 
     Args:
         name: the name of the processor for LLVM.
-        features: its instruction sets, e.g. "+avx2,+fma".
+        features: the instruction sets of the processor, e.g. "+avx2,+fma".
     """
     machine()
     name, features = name or llvm.get_host_cpu_name(), features or llvm.get_host_cpu_features().flatten()

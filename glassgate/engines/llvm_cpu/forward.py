@@ -8,11 +8,11 @@ from glassgate.engines.llvm_cpu import rows
 from glassgate.engines.llvm_cpu.arguments import Argument, address, starts
 from glassgate.engines.llvm_cpu.chunks import ENOUGH_BYTES, Chunks
 from glassgate.engines.llvm_cpu.gemm.products import RowVectors, multiply, rounded
+from glassgate.engines.llvm_cpu.loops.around import bias_sums
 from glassgate.engines.llvm_cpu.loops.buffers import Kind
 from glassgate.engines.llvm_cpu.loops.program import bias_buffer, weight_buffer
 from glassgate.engines.llvm_cpu.loops.schedule import MOST_GATES
-from glassgate.engines.llvm_cpu.loops.sums import neighbours
-from glassgate.engines.llvm_cpu.plan import KernelPlan, gate_indices
+from glassgate.engines.llvm_cpu.plan import KernelPlan
 from glassgate.engines.llvm_cpu.processor import Processor
 from glassgate.engines.llvm_cpu.tasks import Operand, ParallelTask
 from glassgate.engines.plan import Plan, Sizes
@@ -38,18 +38,19 @@ class Forward(KernelPlan):
             few_rows=few_rows,
         )
         trace, bits = self.trace, sizes.bits
-        self._sum_biases()
+        if "bias_ih" in plan.weights:
+            self._sum_biases()
         self._chunk = 0
-        if trace.ih and not sizes.narrow:
+        if trace.ih and not sizes.few_inputs:
             halves = self.buffers[Kind.INPUT]
             tasks, data = self._rounded_operand(self.rows(self.buffers[Kind.DATA]), args.ROUNDED_INPUT)
             self.before[0] += tasks
             self.before.append([])
             packed = 0
             for part, first in enumerate(range(0, len(trace.ih), MOST_GATES)):
-                gates = slice(first, min(first + MOST_GATES, len(trace.ih)))
-                weights, out = self.input_weights(False, part, gates), self.rows(halves, first, 1)
-                self.before[-1].append(multiply(data, weights, gates.stop - first, out, args.ROWS, bits))
+                gates = self.input_gates[first : first + MOST_GATES]
+                weights, out = self.input_weights(gates, part), self.rows(halves, first, 1)
+                self.before[-1].append(multiply(data, weights, len(gates), out, args.ROWS, bits))
                 packed += weights.size
             if not save:
                 self.by_row[address(halves)] = self._pitch(halves)
@@ -107,32 +108,17 @@ class Forward(KernelPlan):
         return max(ENOUGH_BYTES, weights) // self._pitch(self.buffers[Kind.INPUT])
 
     def _sum_biases(self) -> None:
-        """Sum the biases that the kernel adds: `b_ih + b_hh` if it sums both halves, otherwise each one separately."""
-        if "bias_ih" not in self.plan.weights:
-            return
-        trace, shared = self.trace, len(self.trace.shared)
-        self._add_bias_sums("ih", 0, trace.ih[:shared], "bias_ih", "bias_hh")
-        self._add_bias_sums("ih", shared, trace.ih[shared:], "bias_ih")
-        self._add_bias_sums("hh", 0, tuple(product.args[0] for product in trace.hh_only), "bias_hh")
-
-    def _add_bias_sums(self, half: str, column: int, gates: tuple[str, ...], bias: str, other: str = "") -> None:
-        """Add the tasks that sum the biases of some gates.
-
-        Args:
-            half: the buffer of the sums, "ih" or "hh".
-            column: the first column of the sums in the buffer.
-            gates: the gates.
-            bias, other: the names of the summed biases; without `other`, `bias` is copied.
-        """
-        H, size, out = self.sizes.H, self.sizes.bytes, address(bias_buffer(half, self.trace))
-        for at, gate, count in neighbours(gate_indices(self.cell.gates, gates)):
-            first: Operand = address(weight_buffer(self.cell, bias)), gate * H * size
-            second: Operand = self.zeros.data_ptr()
-            if other:
-                second = address(weight_buffer(self.cell, other)), gate * H * size
-            self.packing.append(rows.add((out, (column + at) * H * size), first, second, count * H, self.sizes.bits))
-        if gates:
-            self.weights[out] = (column + len(gates)) * H * size
+        """Add the tasks that sum the biases of the loop."""
+        H, bytes_, zeros = self.sizes.H, self.sizes.bytes, self.zeros.data_ptr()
+        for half, column, biases, gates in bias_sums(self.plan.equations, self.trace):
+            buffer = bias_buffer(half, self.trace)
+            self.weights[address(buffer)] = buffer.width(self.sizes) * bytes_
+            terms: list[Operand] = [
+                (address(weight_buffer(self.cell, name)), gate * H * bytes_) for name, gate in biases
+            ]
+            first, second = [*terms, zeros][:2]
+            to = address(buffer), column * H * bytes_
+            self.packing.append(rows.add(to, first, second, gates * H, self.sizes.bits))
 
 
 UNITS_PER_ROW = 8

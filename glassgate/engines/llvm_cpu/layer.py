@@ -39,15 +39,16 @@ class Layer(NamedTuple):
         sizes = self._sizes(operands, data, dtype)
         few = tuple([has_few_rows(layout.rows, own) for own in sizes])
         run = forward_pass(self.plans, sizes, dtype, all_states or save, save, few, host())
-        tensors = iter(run.results(layout, (data, *computed), steps.resets, run.memory(S), S))
+        flat, recorded = run.results(layout, (data, *computed), steps.resets, run.memory(S), S)
+        tensors = iter(flat)
         results: list[Tensor] = []
         kept: list[Tensor] = []
-        for d, (states, final, saved, shown) in enumerate(run.counts):
+        for states, final, saved in run.counts:
             results += [v.to(dtype) if k == 0 or all_states else v for k, v in enumerate(islice(tensors, states))]
             results += [v.to(dtype) for v in islice(tensors, final)]
             kept += islice(tensors, saved)
-            if recordings:
-                recordings[d].values = dict(zip(self.plans[d].trace.recorded, islice(tensors, shown), strict=True))
+        for recording, values in zip(recordings or (), recorded, strict=bool(recordings)):
+            recording.values = values
         return [*results, *kept]
 
     def backward(

@@ -12,12 +12,12 @@ from glassgate.engines.llvm_cpu.simd.bfloat16 import AVX512BF16
 from glassgate.engines.llvm_cpu.simd.blocking import blocking
 from glassgate.engines.llvm_cpu.simd.fma import FMA
 from glassgate.engines.llvm_cpu.simd.int8 import Integers
-from glassgate.engines.llvm_cpu.simd.method import Method
+from glassgate.engines.llvm_cpu.simd.method import MultiplicationMethod
 from glassgate.engines.llvm_cpu.simd.tiles import AMX
 from glassgate.engines.llvm_cpu.simd.vector import memory
 
 
-def method_of(processor: Processor, bits: int) -> Method:
+def method_of(processor: Processor, bits: int) -> MultiplicationMethod:
     """The multiplication method of a processor for numbers of this size."""
     if processor.tiles:
         return AMX(processor)
@@ -34,7 +34,7 @@ def _microkernel(processor: Processor, bits: int, sums: int, long: bool) -> Any:
 
     Args:
         processor, bits: the processor, and the size of a number.
-        sums, long: as in `Method.microkernel`.
+        sums, long: as in `MultiplicationMethod.microkernel`.
     """
     packed = method_of(processor, bits).microkernel(sums, long=long)
     return unpacked.microkernel(packed, bits, processor.lanes(bits), sums, processor.rounds)
@@ -57,10 +57,10 @@ def namespace_for(text: str, bits: int, processor: Processor) -> dict[str, Any]:
     for name, number in {*re.findall(r"\b_?((?:long_)?microkernel_(\d+))\(", text)}:
         sums = int(number)
         namespace[name] = _microkernel(processor, bits, sums, name.startswith("long"))
-        namespace[f"MOST_ROWS_{sums}"], namespace[f"ROOM_{sums}"] = blocking(sums, processor)
+        namespace[f"MOST_ROWS_{sums}"], namespace[f"MOST_AREA_{sums}"] = blocking(sums, processor)
     if "strided_microkernel(" in text:
         namespace["strided_microkernel"] = method.microkernel(1, long=True, strided=True)
-        namespace["MOST_ROWS_1"], namespace["ROOM_1"] = blocking(1, processor)
+        namespace["MOST_ROWS_1"], namespace["MOST_AREA_1"] = blocking(1, processor)
     for size in {int(n) for n in re.findall(r"\bmemory_(\d+)\(", text)}:
         namespace[f"memory_{size}"] = memory_of_size(size)
     namespace |= method.functions()

@@ -8,13 +8,13 @@ from glassgate.engines.llvm_cpu.processor import Processor
 
 
 def native(text: str, bits: int = 64, terms: int = 0, **values: int) -> Function:
-    """The machine code of a text with one function. Its parameters are the fields of a record, see `with_fields`.
+    """The machine code of a function, from its text. Its parameters are the fields of a record, see `with_fields`.
 
     Args:
-        text: of the function. `{NAME}` is replaced by a value.
-        bits: of a number.
+        text: the function as Python code. `{NAME}` is replaced by a value.
+        bits: the bits of a number.
         terms: the method of multiplication, see `Sizes.terms`.
-        values: by name.
+        values: the values that replace names.
     """
     return _native(text, bits, tuple(values.items()), multiplier(terms))
 

@@ -68,8 +68,8 @@ class PackedDirection:
         H = matrix.shape[0] // len(self._direction.cell.gates)
         P, D = weights["weight_hr"].shape[0] if "weight_hr" in weights else H, matrix.shape[1]
         sizes = Sizes(N, D, H, P, bits, self._terms, self._input_terms)
-        narrow = 0 < D <= MOST_INPUTS and self._direction.cell.heads == 1 and not sizes.terms_of_input
-        return sizes._replace(narrow=narrow)
+        few_inputs = 0 < D <= MOST_INPUTS and self._direction.cell.heads == 1 and not sizes.terms_of_input
+        return sizes._replace(few_inputs=few_inputs)
 
     def packed(self, plan: Plan, N: int) -> list[Tensor]:
         """The packed weights for calls of this plan with N sequences."""
@@ -179,12 +179,13 @@ def run(
         tensors += [*direction.weights, *computable([*initial[k], *(restart[k] if restart else ())], dtype)]
     whole = _forward(plans, [direction.sizes(N) for direction in directions], dtype, all_states)
     packed = [direction.packed(plan, N)[0] for plan, direction in zip(plans, directions, strict=True)]
-    produced = iter(whole.results(layout, tensors, steps[0].resets, whole.memory(S), S, packed))
+    flat, recorded = whole.results(layout, tensors, steps[0].resets, whole.memory(S), S, packed)
+    produced = iter(flat)
     results = []
-    for k, (states, final, _, shown) in enumerate(whole.counts):
+    for states, final, _ in whole.counts:
         results.append(Result(tuple(islice(produced, states)), tuple(islice(produced, final))))
-        if recordings:
-            recordings[k].values = dict(zip(plans[k].trace.recorded, islice(produced, shown), strict=True))
+    for recording, values in zip(recordings or (), recorded, strict=bool(recordings)):
+        recording.values = values
     return results
 
 

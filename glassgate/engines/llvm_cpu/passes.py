@@ -3,26 +3,25 @@
 `executable.py` runs them; `layer.py` calls them for whole layers.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from itertools import count
-from operator import call, ge
-from typing import NamedTuple
+from operator import ge
 
 import torch
 from torch import Tensor
 
-from glassgate.engines import products
 from glassgate.engines.llvm_cpu.arguments import RESETS, Argument, address, pitch
-from glassgate.engines.llvm_cpu.backward import Backward, RequestedGradients, backward_plan
+from glassgate.engines.llvm_cpu.backward import RequestedGradients, backward_plan
 from glassgate.engines.llvm_cpu.executable import MAX_LAYOUTS, AddressIndices, Executable
 from glassgate.engines.llvm_cpu.forward import forward_plan
+from glassgate.engines.llvm_cpu.gradients import OperandGradients
 from glassgate.engines.llvm_cpu.loops.batch import BatchLayout
 from glassgate.engines.llvm_cpu.partition import Partition, partition
 from glassgate.engines.llvm_cpu.plan import KernelPlan
 from glassgate.engines.llvm_cpu.processor import Processor
 from glassgate.engines.llvm_cpu.ragged import Copies
-from glassgate.engines.memory import allocator, empty, empty_rows
+from glassgate.engines.memory import Matrices, MatrixBlock, empty, matrix_block
 from glassgate.engines.plan import Plan, Sizes
 
 Shape = tuple[int, ...]
@@ -40,7 +39,7 @@ class Pass:
         shared: for each direction, the arguments for tensors that all directions share. In a call, these tensors follow
             the mask of resets.
         groups: the arguments for other tensors of each direction. A call passes the tensors group by group.
-        rows: for each direction, the arguments for the address and the pitch of tensors that need not be contiguous.
+        numbers: for each direction, the arguments that a call passes as numbers.
     """
 
     def __init__(
@@ -48,7 +47,7 @@ class Pass:
         kernels: Sequence[KernelPlan],
         shared: Sequence[Sequence[Argument]],
         *groups: Sequence[Sequence[Argument]],
-        rows: Sequence[Sequence[Argument]] = (),
+        numbers: Sequence[Sequence[Argument]] = (),
     ) -> None:
         self.kernels, self._executables = kernels, dict[Partition, Executable]()
         self._least: dict[int, list[int]] = {}
@@ -58,7 +57,7 @@ class Pass:
         ]
         self._addresses: list[AddressIndices] = [dict(zip((RESETS, *own), count(), strict=False)) for own in shared]
         indices = count(1 + len(shared[0]))
-        for group in (*groups, rows):
+        for group in (*groups, numbers):
             for d, arguments in enumerate(group):
                 self._addresses[d] = {**self._addresses[d], **dict(zip(arguments, indices, strict=False))}
 
@@ -75,7 +74,7 @@ class Pass:
         layout: BatchLayout,
         resets: Tensor | None,
         tensors: Sequence[Tensor],
-        rows: Sequence[int] = (),
+        numbers: Sequence[int] = (),
         packed: Sequence[Tensor] | None = None,
         executable: Executable | None = None,
         copies: Copies | None = None,
@@ -86,7 +85,7 @@ class Pass:
             layout: the rows of each step.
             resets: (rows,) bool.
             tensors: the tensors of `shared`, then those of `groups`.
-            rows: the address and the pitch in bytes of each tensor of `rows`.
+            numbers: those of `numbers`: addresses, and distances of rows in bytes.
             packed: the weights of each direction, if they are packed.
             executable: an executable of this pass. The default is that of `executable(layout)`.
             copies: the copies before and after the pass, if there are any.
@@ -97,7 +96,7 @@ class Pass:
         addresses = [*map(Tensor.data_ptr, every)]
         if min(addresses) < LOWEST_ADDRESS:
             check_storage(every)
-        addresses[len(tensors) : len(tensors)] = rows
+        addresses[len(tensors) : len(tensors)] = numbers
         addresses.insert(0, 0 if resets is None else resets.data_ptr())
         (executable or self.executable(layout)).run(layout, addresses, packed, copies and copies.plan)
 
@@ -132,8 +131,8 @@ class ForwardPass(Pass):
         processor: the processor to generate kernels for.
 
     Attributes:
-        counts: for each direction, the number of results that are states at every step, final states, values kept for
-            the backward pass, and recorded values.
+        counts: for each direction, the number of results that are states at every step, final states, and values kept
+            for the backward pass.
     """
 
     def __init__(
@@ -154,23 +153,30 @@ class ForwardPass(Pass):
             for plan, own, few in zip(plans, sizes, few_rows, strict=True)
         ]
         shared = [kernel.inputs[:1] for kernel in kernels]
-        operands, written = [k.inputs[1:] for k in kernels], [[*k.written, *k.recorded] for k in kernels]
-        super().__init__(kernels, shared, operands, written)
-        self.counts: list[tuple[int, int, int, int]] = []
+        operands, written, recorded = zip(*[(k.inputs[1:], k.written, k.recorded) for k in kernels], strict=True)
+        super().__init__(kernels, shared, operands, written, numbers=recorded)
+        self.counts: list[tuple[int, int, int]] = []
         self._results: list[tuple[bool, int, torch.dtype]] = []
         for plan, own in zip(plans, sizes, strict=True):
             widths = list(plan.state_widths(own).values())
             states = widths if all_states else widths[:1]
             kept = list(plan.kept_widths(own).values()) if save else []
-            shown = [own.H] * len(plan.trace.recorded)
-            self.counts.append((len(states), len(widths), len(kept), len(shown)))
+            self.counts.append((len(states), len(widths), len(kept)))
             self._results += [(True, n, result if rounded and k == 0 else inside) for k, n in enumerate(states)]
-            self._results += [(False, n, inside) for n in widths] + [(True, n, inside) for n in (*kept, *shown)]
+            self._results += [(False, n, inside) for n in widths] + [(True, n, inside) for n in kept]
+        self._inside = inside
+        self._recorded = [
+            tuple([(gate, own.H) for gate in plan.trace.recorded]) for plan, own in zip(plans, sizes, strict=True)
+        ]
 
     def memory(self, S: int) -> list[Memory]:
         """The shape and dtype of the results of all directions, for a call with S rows including padding."""
         N = self.sizes[0].N
         return [((S if by_row else N, width), dtype) for by_row, width, dtype in self._results]
+
+    def recorded(self, S: int) -> list[MatrixBlock]:
+        """The memory of the recorded values of each direction, for a call with S rows including padding."""
+        return [matrix_block(S, widths, self._inside) for widths in self._recorded]
 
     def results(
         self,
@@ -180,8 +186,8 @@ class ForwardPass(Pass):
         memory: Sequence[Memory],
         S: int,
         packed: Sequence[Tensor] | None = None,
-    ) -> list[Tensor]:
-        """Run the pass.
+    ) -> tuple[list[Tensor], list[Matrices]]:
+        """Run the pass. Returns its results and the recorded values of each direction.
 
         Args:
             layout: the rows of each step.
@@ -192,12 +198,16 @@ class ForwardPass(Pass):
             packed: the weights of each direction, if they are packed.
         """
         written = [empty(shape, dtype) for shape, dtype in memory]
+        recorded = [block.allocate() for block in self.recorded(S)]
         if layout.rows < S:
+            for values in recorded:
+                values.zero_from(layout.rows)
             for tensor, (by_row, _, _) in zip(written, self._results, strict=True):
                 if by_row:
                     tensor[layout.rows :].zero_()
-        self.run(layout, resets, (*tensors, *written), packed=packed)
-        return written
+        addresses = [start for values in recorded for start in values.addresses()]
+        self.run(layout, resets, (*tensors, *written), addresses, packed)
+        return written, recorded
 
 
 class BackwardPass(Pass):
@@ -229,10 +239,13 @@ class BackwardPass(Pass):
             [kernel.inputs[1:] for kernel in kernels],
             [kernel.states for kernel in kernels],
             [kernel.kept for kernel in kernels],
-            [[*kernel.written, *kernel.recorded] for kernel in kernels],
-            rows=[[argument for d in kernel.d_states for argument in (address(d), pitch(d))] for kernel in kernels],
+            [kernel.written for kernel in kernels],
+            numbers=[
+                [*[argument for d in kernel.d_states for argument in (address(d), pitch(d))], *kernel.recorded]
+                for kernel in kernels
+            ],
         )
-        self._gradients = [*map(_Gradients, kernels)]
+        self._gradients = [*map(OperandGradients, kernels)]
 
     def gradients(
         self,
@@ -246,7 +259,7 @@ class BackwardPass(Pass):
         S: int,
         executable: Executable | None = None,
         copies: Copies | None = None,
-    ) -> tuple[list[Tensor | None], list[dict[str, Tensor]]]:
+    ) -> tuple[list[Tensor | None], list[Mapping[str, Tensor]]]:
         """Compute the gradients of all tensors of the directions (None for tensors without one) and of recordings.
 
         Args:
@@ -260,132 +273,23 @@ class BackwardPass(Pass):
             executable, copies: as in `run`. With copies, `d_final` is complete, and the pass overwrites it.
         """
         written: list[Tensor] = []
-        rows: list[int] = []
-        buffers, shown, at = [], [], 1
+        numbers: list[int] = []
+        buffers, shown, at = [], list[Mapping[str, Tensor]](), 1
         for d, gradients in enumerate(self._gradients):
             own = tensors[at : at + gradients.operand_count]
             memory = gradients.memory(own, d_final[d], layout, resets is not None, copies is not None)
             recorded = gradients.recorded(S, layout, tensors[0])
-            written += [*memory.written, *recorded.values()]
-            rows += gradients.rows(d_states[d], layout.rows)
+            written += memory.written
+            numbers += gradients.rows(d_states[d], layout.rows)
+            if recorded is not None:
+                numbers += recorded.addresses()
             buffers.append(memory)
-            shown.append(recorded)
+            shown.append(recorded or {})
             at += gradients.operand_count
         shared = tensors[:1] if d_data is None else (tensors[0], d_data)
-        self.run(layout, resets, (*shared, *tensors[1:], *saved, *written), rows, None, executable, copies)
+        self.run(layout, resets, (*shared, *tensors[1:], *saved, *written), numbers, None, executable, copies)
         every = zip(self._gradients, buffers, strict=True)
         return [d for gradients, memory in every for d in gradients.by_tensor(memory)], shown
-
-
-class _Memory(NamedTuple):
-    """The memory of the gradients of one direction in one call.
-
-    Attributes:
-        weights: the gradients of parameters by name.
-        initial: the gradients of the initial states.
-        restart: the gradients of the states after a reset; `initial` without resets.
-        parameter: the gradients of the parameters that the cell defines, per sequence.
-    """
-
-    weights: dict[str, Tensor]
-    initial: list[Tensor]
-    restart: list[Tensor]
-    parameter: Tensor
-
-    @property
-    def written(self) -> list[Tensor]:
-        """All tensors, in the order of `Backward.written`."""
-        return [*self.weights.values(), *self.initial, *self.restart, self.parameter]
-
-
-class _Gradients:
-    """The gradients of the operands of one direction: their memory and their order.
-
-    Args:
-        kernel: the backward pass of the direction.
-
-    Attributes:
-        operand_count: the number of tensors of the direction, see `Plan.operand_count`.
-    """
-
-    def __init__(self, kernel: Backward) -> None:
-        plan, cell = kernel.plan, kernel.plan.cell
-        self._kernel, self.operand_count = kernel, plan.operand_count
-        self._weights = [
-            (k, name, torch.empty_like if name in kernel.fully_written else torch.zeros_like)
-            for k, name in enumerate(plan.weights)
-            if name in kernel.d_weights
-        ]
-        self._initial = slice(len(plan.weights), len(plan.weights) + len(cell.state))
-        self._widths = [buffer.width(kernel.sizes) for buffer in kernel.d_states]
-        self._pitches = [width * kernel.sizes.bytes for width in self._widths]
-        self._zeros, self._no_parameter = (kernel.zeros.data_ptr(), 0), kernel.zeros[0]
-        columns = plan.trace.gradients["d_parameter"]
-        self._parameter = (kernel.sizes.N, columns * kernel.sizes.H) if columns else None
-        self._own = bool(cell.parameters)
-        self._noise = [None] * len(plan.noise)
-
-    def memory(
-        self, own: Sequence[Tensor], d_final: Sequence[Tensor | None], layout: BatchLayout, resets: bool, copied: bool
-    ) -> _Memory:
-        """Allocate the gradients of a call.
-
-        Args:
-            own: the direction's tensors.
-            d_final: the gradients of the final states; None for zero.
-            layout: the rows of each step.
-            resets: whether the call has resets.
-            copied: whether `d_final` has copies of the gradients, which the pass may overwrite.
-        """
-        initial = own[self._initial]
-        # The pass updates the gradients of states in place, from the final states to the initial states.
-        carried = [
-            torch.zeros_like(v) if d is None else d if copied else d.clone(memory_format=torch.contiguous_format)
-            for v, d in zip(initial, d_final, strict=True)
-        ]
-        restart = [torch.zeros_like(v) for v in initial] if resets else carried
-        weights = {name: make(own[k]) if layout.rows else torch.zeros_like(own[k]) for k, name, make in self._weights}
-        parameter = self._no_parameter if self._parameter is None else initial[0].new_zeros(self._parameter)
-        return _Memory(weights, carried, restart, parameter)
-
-    def recorded(self, S: int, layout: BatchLayout, like: Tensor) -> dict[str, Tensor]:
-        """Allocate the gradients of a recording."""
-        if layout.rows < S:
-            return {
-                name: empty_rows(S, width, layout.rows, like) for name, width in self._kernel.recorded_widths.items()
-            }
-        allocators = _allocators(S, tuple(self._kernel.recorded_widths.values()), like.dtype)
-        return dict(zip(self._kernel.recorded_widths, map(call, allocators), strict=True))
-
-    def rows(self, d_states: Sequence[Tensor | None], rows: int) -> list[int]:
-        """The address and the pitch of each state's gradient at every step."""
-        numbers: list[int] = []
-        for width, distance, d in zip(self._widths, self._pitches, d_states, strict=True):
-            if d is None:
-                numbers += self._zeros
-                continue
-            assert d.shape[-1] == width, "the gradient of a state is as wide as the state"
-            assert d.numel() >= width * rows, "the gradient of a state has all rows"
-            numbers += d.data_ptr(), distance if d.is_contiguous() else d.stride(-2) * d.element_size()
-        return numbers
-
-    def by_tensor(self, memory: _Memory) -> list[Tensor | None]:
-        """The gradient of each tensor; None for a tensor without one."""
-        kernel, plan = self._kernel, self._kernel.plan
-        d, states, restart, parameter = memory
-        if self._own:
-            d = d | products.custom_parameter_gradients(plan, kernel.sizes.H, d, parameter)
-        if plan.restarts:
-            states = states + (restart if restart is not states else [torch.zeros_like(v) for v in states])
-        elif restart is not states:
-            states = [a.add_(b) for a, b in zip(states, restart, strict=True)]
-        return [*map(d.get, plan.weights), *states, *self._noise]
-
-
-@lru_cache(MAX_LAYOUTS)
-def _allocators(rows: int, widths: tuple[int, ...], dtype: torch.dtype) -> list[Callable[[], Tensor]]:
-    """Functions that allocate tensors of these widths."""
-    return [allocator((rows, width), dtype) for width in widths]
 
 
 @lru_cache(1024)

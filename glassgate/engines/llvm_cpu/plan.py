@@ -58,6 +58,7 @@ class KernelPlan:
         packed_bytes: the size of the matrices that the loop reads.
         work: the approximate number of multiplications per row and step.
         splits_units: whether threads can divide the units of a row.
+        input_gates: the index of the gate of each column of input halves.
         waits: whether threads that divide units wait for each other at every step.
         zeros: zeros in place of missing biases and gradients.
     """
@@ -75,8 +76,8 @@ class KernelPlan:
         self.plan, self.sizes, self.backward, self.few_rows = plan, sizes, backward, few_rows
         self.cell, self.trace = cell, trace = plan.cell, plan.trace
         self.processor = multiplier(sizes.terms).of_rows(sizes.N)
-        narrow = sizes.D if sizes.narrow and trace.ih else 0
-        compiled = kernel_of(cell, trace, sizes.bits, backward, self.processor, narrow)
+        step_inputs = sizes.D if sizes.few_inputs and trace.ih else 0
+        compiled = kernel_of(cell, trace, sizes.bits, backward, self.processor, step_inputs)
         self.program, self.kernel, self._function = compiled
         self.buffers = self.program.buffers
         widest = max(len(trace.ih) * sizes.H, len(trace.hh_only) * sizes.H, sizes.H, sizes.P)
@@ -100,13 +101,14 @@ class KernelPlan:
         self.scratch, self.shared = self._scratch()
         self._known = self._constants(save)
         self.quantised: list[Quantised] = []
+        self.input_gates = gate_indices(cell.gates, trace.ih)
         of_loop = [(args.of_product("weights", m.number), *self._matrix_of(m)) for m in self.program.products]
         packed = [self._pack(*arguments, sizes.terms) for arguments in of_loop]
         for k, p in enumerate(packed):
             self._known |= {args.of_product("block_pitch", k): p.pitch, args.of_product("gates", k): p.gates}
         self._unpacked = {args.of_product("weights", k): p.start for k, p in enumerate(packed) if p.gates}
-        if narrow:
-            self._known[args.INPUT_BLOCK_PITCH] = self.input_weights(transposed=False).pitch
+        if step_inputs:
+            self._known[args.INPUT_BLOCK_PITCH] = self.input_weights(self.input_gates).pitch
         self.loop, self.bindings = self._loop()
         self.packed_bytes = sum(p.size for p in packed)
         multiplications = sum(max(len(m.product.gates), 1) * sizes.P * sizes.H for m in self.program.products)
@@ -229,18 +231,17 @@ class KernelPlan:
         shift = column * a_column * self.element_size(buffer)
         return RowVectors((address(buffer), shift), self._pitch(buffer), columns * a_column)
 
-    def input_weights(self, transposed: bool, part: int = 0, gates: slice = slice(None)) -> Packed:
-        """The packed input weights of the gates that read the input.
+    def input_weights(self, gates: Sequence[int], part: int = 0, transposed: bool = False) -> Packed:
+        """The packed rows of `weight_ih` of some gates.
 
         Args:
-            transposed: whether the transpose is packed, for the gradient of the input.
+            gates: the indices of the gates, in order.
             part: the index of the packed matrix, if the gates are divided among several.
-            gates: the gates of this matrix.
+            transposed: whether the transpose is packed, for the gradient of the input.
         """
-        chosen, sizes = gate_indices(self.cell.gates, self.trace.ih[gates]), self.sizes
-        n = len(self.cell.gates)
+        n, sizes = len(self.cell.gates), self.sizes
         matrix = Matrix(address(weight_buffer(self.cell, "weight_ih")), n, n * sizes.H, sizes.D, sizes.bits)
-        return self._pack(args.of_product("weights_ih", part), matrix, chosen, 1, transposed, sizes.terms_of_input)
+        return self._pack(args.of_product("weights_ih", part), matrix, gates, 1, transposed, sizes.terms_of_input)
 
     def _matrix_of(self, multiplication: Multiply) -> tuple[Matrix, Sequence[int], int, bool]:
         """The matrix of a product in the loop, the indices of its gates, the heads, and whether it is transposed."""

@@ -15,7 +15,7 @@ from glassgate.engines.llvm_cpu.loops.batch import batch_layout
 from glassgate.engines.llvm_cpu.passes import BackwardPass, Shape, backward_pass, forward_pass
 from glassgate.engines.llvm_cpu.processor import host
 from glassgate.engines.llvm_cpu.ragged import Copies, CopyPlan, Ragged, packed, ragged, sort
-from glassgate.engines.memory import allocator, computable, empty
+from glassgate.engines.memory import Matrices, allocator, computable, empty
 from glassgate.engines.plan import Plan, Sizes
 
 
@@ -37,7 +37,7 @@ class PreparedPasses:
         result: torch.dtype,
         signature: Signature,
     ) -> None:
-        leading_shape, final, save, shared_initial, all_states, _ = signature
+        leading_shape, final, save, shared_initial, all_states, record = signature
         self.plans, self._sizes, rows = plans, sizes, steps * sizes[0].N
         self._layout = batch_layout(None, rows, sizes[0].N)
         few_rows = tuple([has_few_rows(rows, own) for own in sizes])
@@ -51,6 +51,7 @@ class PreparedPasses:
         for plan, at in zip(plans, accumulate((plan.operand_count for plan in plans), initial=1), strict=False):
             self._sequence_tensors += range(at + len(plan.weights), at + len(plan.weights) + len(plan.cell.state))
         self._place_results(leading_shape, final, all_states)
+        self._recorded = self._forward.recorded(rows) if record else []
         self.shapes = {0: (*leading_shape, sizes[0].D)} | dict(
             zip(self._sequence_tensors[1:], chain.from_iterable([final] * len(plans)), strict=True)
         )
@@ -64,28 +65,27 @@ class PreparedPasses:
         self._copies = [self._forward_copies(packed) for packed in (False, True)]
 
     def _place_results(self, leading_shape: Shape, final: Sequence[Shape], all_states: bool) -> None:
-        """Set the indices of visible, saved and recorded results, and functions that allocate each result."""
+        """Set the indices of visible and saved results, and functions that allocate each result."""
         flat = self._forward.memory(self._rows)
         memory, at = [*flat], 0
-        states, shown = list[list[int]](), list[list[int]]()
+        states = list[list[int]]()
         finals, saved, kept = list[int](), list[int](), list[int]()
-        for states_of, finals_of, kept_of, shown_of in self._forward.counts:
-            own = iter(range(at, at + states_of + finals_of + kept_of + shown_of))
+        for states_of, finals_of, kept_of in self._forward.counts:
+            own = iter(range(at, at + states_of + finals_of + kept_of))
             written = [*islice(own, states_of)]
             states.append(written if all_states else written[:1])
             finals += islice(own, finals_of)
             saved += written
-            kept += islice(own, kept_of)
-            shown.append([*own])
-            at += states_of + finals_of + kept_of + shown_of
+            kept += own
+            at += states_of + finals_of + kept_of
         visible = [k for own in states for k in own]
         for k in visible:
             (_, width), dtype = memory[k]
             memory[k] = (*leading_shape, width), dtype
         for k, shape in zip(finals, chain.from_iterable([final] * len(states)), strict=True):
             memory[k] = shape, memory[k][1]
-        self.states = tuple([len(own) for own in states])
-        self.count, self._visible, self._saved, self._recorded = len(visible), visible + finals, saved + kept, shown
+        self.visible_states = tuple([len(own) for own in states])
+        self.visible_count, self._visible, self._saved = len(visible), visible + finals, saved + kept
         self._flat_allocators, self._allocators = ([allocator(*each) for each in every] for every in (flat, memory))
 
     def ragged(self, lengths: Sequence[int] | Packed) -> Ragged:
@@ -99,13 +99,13 @@ class PreparedPasses:
 
     def _forward_copies(self, packed: bool) -> tuple[CopyPlan, Sequence[int], Sequence[int]]:
         """The copies around a forward pass, and the indices of the tensors before it and of the results after it."""
-        gathered, scattered = self._order_dependent[packed:], self._visible[self.count * packed :]
+        gathered, scattered = self._order_dependent[packed:], self._visible[self.visible_count * packed :]
         widths = [shape[-1] for shape, _ in self._forward.memory(self._rows)]
         plan = CopyPlan(
             tuple([self.shapes[k][-1] for k in gathered]),
             int(not packed),
             tuple([widths[k] for k in scattered]),
-            0 if packed else self.count,
+            0 if packed else self.visible_count,
             sorts=not packed,
         )
         return plan, gathered, scattered
@@ -132,14 +132,16 @@ class PreparedPasses:
             tensors if tensors[0].dtype is self._compute_dtype else computable(tensors, self._compute_dtype)
         )
         written = [*map(call, self._allocators)]
-        self._forward.run(self._layout, resets, (*kernel_tensors, *written), executable=self._executable)
+        recorded, addresses = list[Matrices](), list[int]()
+        for block in self._recorded:
+            recorded.append(block.allocate())
+            addresses += recorded[-1].addresses()
+        self._forward.run(self._layout, resets, (*kernel_tensors, *written), addresses, executable=self._executable)
         if self._result_dtype is not self._compute_dtype:
             for k in self._visible:
                 written[k] = written[k].to(self._result_dtype)
-        for d, recording in enumerate(recordings or ()):
-            recording.values = dict(
-                zip(self.plans[d].trace.recorded, map(written.__getitem__, self._recorded[d]), strict=True)
-            )
+        for recording, values in zip(recordings or (), recorded, strict=bool(recordings)):
+            recording.values = values
         return tuple(map(written.__getitem__, self._visible)), tuple(map(written.__getitem__, self._saved)), tensors
 
     def _forward_ragged(
@@ -159,7 +161,7 @@ class PreparedPasses:
         copies = Copies(plan, [*chain(*copied)])
         executable = self._executable if self._alone and not is_packed else None
         self._forward.run(lengths.layout, resets, (*inside, *written), (), None, executable, copies)
-        visible = [written[k] for k in self._visible[: self.count * is_packed]]
+        visible = [written[k] for k in self._visible[: self.visible_count * is_packed]]
         return visible + results, [written[k] for k in self._saved], inside
 
     def backward(
@@ -191,9 +193,9 @@ class PreparedPasses:
         if lengths is not None:
             layout = lengths.layout
             copies, padded = self._gradient_copies(d, d_data, tensors, needed, lengths.packed)
-        every, final = iter(d[: self.count]), iter(d[self.count :])
+        every, final = iter(d[: self.visible_count]), iter(d[self.visible_count :])
         d_states, d_final = [], []
-        for plan, count in zip(self.plans, self.states, strict=True):
+        for plan, count in zip(self.plans, self.visible_states, strict=True):
             rows = [v if v is None else _as_matrix(v) for v in islice(every, count)]
             d_states.append(rows + [None] * (len(plan.cell.state) - count))
             d_final.append([*islice(final, len(plan.cell.state))])
@@ -242,21 +244,24 @@ class PreparedPasses:
 
         The gradients `d` of visible and final states are replaced by memory in the rows of kernels.
         """
-        given = {k: v.contiguous() for k, v in enumerate(d) if v is not None and (k >= self.count or not packed)}
+        given = {
+            k: v.contiguous() for k, v in enumerate(d) if v is not None and (k >= self.visible_count or not packed)
+        }
         for k, v in given.items():
             d[k] = empty((v.numel() // v.shape[-1], v.shape[-1]), self._compute_dtype)
         initial = self._sequence_tensors[1:]
-        d[self.count :] = [
-            torch.zeros_like(tensors[k]) if v is None else v for k, v in zip(initial, d[self.count :], strict=True)
+        d[self.visible_count :] = [
+            torch.zeros_like(tensors[k]) if v is None else v
+            for k, v in zip(initial, d[self.visible_count :], strict=True)
         ]
         # The pass replaces the gradients of the final states by those of the initial states.
-        rows = dict(zip((0, *initial), (d_data, *d[self.count :]), strict=True))
+        rows = dict(zip((0, *initial), (d_data, *d[self.visible_count :]), strict=True))
         padded = {
             k: empty(self.shapes[k], self._compute_dtype) for k in self._sequence_tensors[int(packed) :] if needed[k]
         }
         plan = CopyPlan(
             tuple([v.shape[-1] for v in given.values()]),
-            sum([k < self.count for k in given]),
+            sum([k < self.visible_count for k in given]),
             tuple([v.shape[-1] for v in padded.values()]),
             int(0 in padded),
         )

@@ -8,17 +8,17 @@ from glassgate.engines.llvm_cpu.simd.addresses import flags, words
 from glassgate.engines.llvm_cpu.simd.instructions import INT8, INT32, INT64, at, call, instruction
 
 
-def shape_of_tiles(rows, most_rows, room):
+def shape_of_tiles(rows, most_rows, most_area):
     """The number of rows of a tile, and its number of blocks. All tiles have about the same number of rows.
 
-    `most_rows` and `room` are those of `simd.blocking.Blocking`, also in the following functions.
+    `most_rows` and `most_area` are those of `simd.blocking.Blocking`, also in the following functions.
     """
     tile_rows = max(1, rows)
     if rows > most_rows:
         tiles = (rows + most_rows - 1) // most_rows
         tile_rows = (rows + tiles - 1) // tiles
     tile_blocks = 8
-    while tile_blocks > 1 and tile_rows * tile_blocks > room:
+    while tile_blocks > 1 and tile_rows * tile_blocks > most_area:
         tile_blocks //= 2
     return tile_rows, tile_blocks
 
@@ -28,10 +28,10 @@ def rows_of_tile(rows, most_rows):
     return most_rows if rows >= most_rows else min(rows, 2)
 
 
-def blocks_of_tile(blocks, most_rows, room):
+def blocks_of_tile(blocks, most_rows, most_area):
     """The number of blocks of a tile, for products of many rows."""
     tile_blocks = 4
-    while tile_blocks > 1 and (most_rows * tile_blocks > room or tile_blocks > blocks):
+    while tile_blocks > 1 and (most_rows * tile_blocks > most_area or tile_blocks > blocks):
         tile_blocks //= 2
     return tile_blocks
 

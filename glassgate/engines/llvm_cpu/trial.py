@@ -32,8 +32,8 @@ def faults() -> list[str]:
 
     x, weight, d = numbers(ROWS, COLUMNS), numbers(GATES * UNITS, COLUMNS), numbers(ROWS, GATES * UNITS)
     matrix = Matrix(number("weight"), GATES, GATES * UNITS, COLUMNS, 32)
-    ahead = pack(number("ahead"), matrix, range(GATES), 1, columns_too=False, terms=1)
-    back = pack(number("back"), matrix, range(GATES), 1, columns_too=True, terms=1)
+    ahead = pack(number("ahead"), matrix, range(GATES), 1, of_columns=False, terms=1)
+    back = pack(number("back"), matrix, range(GATES), 1, of_columns=True, terms=1)
     round_x, x_16 = rounded(_rows("x", x), number("x_16"), ROWS, terms=1)
     round_d, d_16 = rounded(_rows("d", d), number("d_16"), ROWS, terms=1)
     results = {"input": x.new_empty(ROWS, GATES * UNITS), "gradient": torch.empty_like(x), "weights": weight.clone()}

@@ -23,17 +23,17 @@ def borrow(size: int) -> tuple[int, Tensor | None]:
         fresh = empty([size + ALIGN], torch.uint8)
         return aligned(fresh.data_ptr()), fresh
     kept = _kept
-    if size > kept.room:
+    if size > kept.size:
         kept.memory = None
         kept.memory = empty([size + ALIGN], torch.uint8)
-        kept.start, kept.room = aligned(kept.memory.data_ptr()), size
+        kept.start, kept.size = aligned(kept.memory.data_ptr()), size
     return kept.start, kept.memory
 
 
 class _Kept(threading.local):
     """The workspace that each thread keeps."""
 
-    start, room = 0, 0
+    start, size = 0, 0
     memory: Tensor | None = None
 
 

@@ -30,8 +30,8 @@ class _Backward(PassLowering):
         super().__init__(cell, trace, form, backward=True)
         self.values: dict[Node, Value] = {}
         self.outputs: dict[Port, Value] = {}
-        self.sequences: dict[str, Value] = {}
-        """The sequences that the loop writes for the contractions after it, for example "left0", "raw0" and "d_hr0"."""
+        self.sequences: dict[Port, Value] = {}
+        """The sequences other than `d_pre` that the loop writes for the contractions after it."""
 
     def program(self) -> Pass:
         b = self.b
@@ -138,13 +138,15 @@ class _Backward(PassLowering):
         b, outputs = self.b, self.trace.backward.outputs
         if self.gate_of_column:
             d = [self._result("d_pre", k, "H") for k in range(len(self.gate_of_column))]
-            self.d_pre = b.write(b.stack(d, self.axis_of_gates[tuple(self.gate_of_column)], "d_pre"))
+            d_pre = b.stack(d, self.axis_of_gates[tuple(self.gate_of_column)], "d_pre")
+            self.d_pre = b.write(d_pre, port=Port(Role.D_PRE))
             if self.trace.rows:
                 self.outputs[Port(Role.D_GATE, "d_pre")] = self.d_pre
         for what, k in outputs:
             axis = {"left": self.out, "raw": "H", "d_hr": "P"}.get(what)
             if axis:
-                self.sequences[f"{what}{k}"] = b.write(self._result(what, k, axis), f"{what}{k}")
+                port = Port(Role(what), str(k))
+                self.sequences[port] = b.write(self._result(what, k, axis), f"{what}{k}", port)
             elif what in ("d_gate", "d_new"):
                 axis = "H" if what == "d_gate" else self.state_axis[str(k)]
                 role = Role.D_GATE if what == "d_gate" else Role.D_NEW
@@ -177,7 +179,7 @@ class _Backward(PassLowering):
         for u, gates in self.groups():
             d = self._columns(gates, [k for k in (self.column_of(u, gate) for gate in gates) if k is not None], "d_hh")
             k = next((k for k, left in enumerate(self.trace.left) if left is u), None)
-            left = self.before[u.args[0]] if k is None else self.sequences[f"left{k}"]
+            left = self.before[u.args[0]] if k is None else self.sequences[Port(Role.LEFT, str(k))]
             left = self.by_head(left, self.out, left=True)
             parts.append((gates, b.contract(self.by_head(d, "H"), left, EVERY_ROW, "d_weight_hh")))
             biases.append((gates, b.sum(d, EVERY_ROW)))
@@ -186,7 +188,8 @@ class _Backward(PassLowering):
             if self.form.bias:
                 self._place("bias_hh", biases)
         if self.cell.projected:
-            d_weight = b.contract(self.sequences["d_hr0"], self.sequences["raw0"], EVERY_ROW, "d_weight_hr")
+            d, raw = (self.sequences[Port(role, "0")] for role in (Role.D_PROJECTED, Role.UNPROJECTED))
+            d_weight = b.contract(d, raw, EVERY_ROW, "d_weight_hr")
             self.outputs[Port(Role.D_WEIGHT, "weight_hr")] = d_weight
 
     def _parameter_gradients(self, sums: list[Value]) -> None:

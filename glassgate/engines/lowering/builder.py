@@ -107,10 +107,10 @@ class Builder:
             self._inside.add(at)
         return self._reads[sequence].at
 
-    def write(self, value: Value, name: str = "") -> Value:
+    def write(self, value: Value, name: str = "", port: Port | None = None) -> Value:
         """The sequence of a value at all steps."""
         sequence = self.value(f"{name or value.name}_all", (*value.type.axes, self.steps), value.type.dtype)
-        self._writes.append(Write(value, sequence))
+        self._writes.append(Write(value, sequence, port))
         return sequence
 
     def end_loop(self, following: Mapping[Value, Value]) -> dict[Value, Value]:

@@ -1,7 +1,7 @@
 """The forward pass of one direction: the bias sums and the input GEMM, then the steps."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from glassgate.engines.lowering.builder import Builder
 from glassgate.engines.lowering.ir import Axis, Pass, Port, Role, Value
@@ -11,8 +11,7 @@ from glassgate.engines.symbolic.operations import OPERATIONS
 from glassgate.engines.symbolic.trace import Trace
 
 
-@dataclass(frozen=True)
-class Form:
+class Form(NamedTuple):
     """The properties of a call that determine a pass, together with the equations of the cell.
 
     Attributes:
@@ -61,7 +60,7 @@ class PassLowering:
         for gates in [
             self.ih_gates,
             *(gates for _, gates in self.groups()),
-            *([tuple(self.gate_of_column)] if backward else []),
+            *([tuple(self.gate_of_column), *self._gates_with_gradients()] if backward else []),
         ]:
             self.axis_of_gates.setdefault(gates, f"G{len(self.axis_of_gates)}")
         title = f"{'backward' if backward else 'forward'} pass{' of the reverse direction' if form.reverse else ''}"
@@ -79,6 +78,11 @@ class PassLowering:
         """The row vectors that recurrent weights multiply, each with its gates in the order of the weights."""
         lefts = list(dict.fromkeys(node.args[1] for node in self.products))
         return [(u, tuple(g for g in self.cell.gates if self.column_of(u, g) is not None)) for u in lefts]
+
+    def _gates_with_gradients(self) -> list[tuple[str, ...]]:
+        """For each gradient of a row vector, the gates that it sums over: those that are not detached."""
+        sums = [node.args[0] for node in self.trace.backward.nodes if node.op == "hh_t"]
+        return [tuple(gate for gate in self.cell.gates if gate in gates) for gates in sums]
 
     def column_of(self, u: Node, gate: str) -> int | None:
         """The column of `d_pre` for the product of a gate's weights and a row vector; None if the step has none."""

@@ -11,8 +11,7 @@ from math import prod
 from typing import NamedTuple
 
 
-@dataclass(frozen=True)
-class Axis:
+class Axis(NamedTuple):
     """A dimension of values, by name.
 
     Attributes:
@@ -50,8 +49,7 @@ class Axes(dict[str, Axis]):
         return prod(f if isinstance(f, int) else sizes[f] for f in self.factors(name))
 
 
-@dataclass(frozen=True)
-class Type:
+class Type(NamedTuple):
     """The axes of a value, in row-major order, and the type of its elements: "float", "bool", or "int" for lengths."""
 
     axes: tuple[str, ...] = ()
@@ -69,16 +67,14 @@ class Value:
     name: str
 
 
-@dataclass(frozen=True)
-class Elementwise:
+class Elementwise(NamedTuple):
     """An operation of `symbolic.operations.OPERATIONS`. Arguments are broadcast to the union of their axes."""
 
     op: str
     args: tuple[Value | float, ...]
 
 
-@dataclass(frozen=True)
-class Contract:
+class Contract(NamedTuple):
     """The product of two values, summed over the axes `over`, as in einsum. The result has all other axes."""
 
     a: Value
@@ -86,39 +82,34 @@ class Contract:
     over: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class Sum:
+class Sum(NamedTuple):
     """The sum over some axes."""
 
     x: Value
     over: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class Constant:
+class Constant(NamedTuple):
     """A number."""
 
     value: float
 
 
-@dataclass(frozen=True)
-class Size:
+class Size(NamedTuple):
     """The extent of an axis as a float."""
 
     axis: str
 
 
-@dataclass(frozen=True)
-class Block:
+class Block(NamedTuple):
     """The values at one index of an axis, e.g. the rows of one gate. The axis is removed."""
 
     x: Value
     axis: str
-    index: int
+    at: int
 
 
-@dataclass(frozen=True)
-class Take:
+class Take(NamedTuple):
     """The values at some indices of an axis. The axis `to` replaces it."""
 
     x: Value
@@ -127,32 +118,28 @@ class Take:
     to: str
 
 
-@dataclass(frozen=True)
-class Stack:
+class Stack(NamedTuple):
     """Values of the same type, stacked along a new axis."""
 
     values: tuple[Value, ...]
     axis: str
 
 
-@dataclass(frozen=True)
-class Reshape:
+class Reshape(NamedTuple):
     """The same elements with other axes, e.g. units as heads and units of a head."""
 
     x: Value
     axes: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class Broadcast:
+class Broadcast(NamedTuple):
     """The same values, repeated along additional axes."""
 
     x: Value
     axes: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class Shift:
+class Shift(NamedTuple):
     """A sequence delayed by one step of a loop. Each step has the element of `x` at the previous step.
 
     The first step of each row has the element `first`.
@@ -182,8 +169,7 @@ class Line(NamedTuple):
     operation: Operation
 
 
-@dataclass(frozen=True)
-class Carry:
+class Carry(NamedTuple):
     """A value that is passed from step to step.
 
     Attributes:
@@ -199,24 +185,27 @@ class Carry:
     final: Value
 
 
-@dataclass(frozen=True)
-class Read:
+class Read(NamedTuple):
     """Defines `at`, a value inside the loop: the element of `sequence` at the current step."""
 
     sequence: Value
     at: Value
 
 
-@dataclass(frozen=True)
-class Write:
-    """Defines `sequence`, a value after the loop: `value` of every step."""
+class Write(NamedTuple):
+    """Defines `sequence`, a value after the loop: `value` of every step.
+
+    Attributes:
+        value, sequence: the two values.
+        port: the meaning of a sequence that operations after the loop read; None for other sequences.
+    """
 
     value: Value
     sequence: Value
+    port: "Port | None" = None
 
 
-@dataclass(frozen=True)
-class Loop:
+class Loop(NamedTuple):
     """The loop over the steps.
 
     With `lengths`, row n takes part only in steps t < lengths[n], in either direction of the loop. In other steps its
@@ -241,7 +230,7 @@ class Loop:
 
 
 class Role(Enum):
-    """The meaning of an input or an output of a pass."""
+    """The meaning of an input or an output of a pass, or of a sequence inside it."""
 
     DATA = "input"
     LENGTHS = "lengths"
@@ -268,10 +257,18 @@ class Role(Enum):
     D_GATE = "d_gate"
     D_NEW = "d_new state"
     """The total gradient of a new state, for recordings."""
+    D_PRE = "d_pre"
+    """The gradients of all pre-activations and halves of them, inside a backward pass; see `Trace`."""
+    LEFT = "left"
+    """A row vector, other than a state, that `weight_hh` multiplies, by its number; inside a backward pass."""
+    UNPROJECTED = "raw"
+    """The row vector that `weight_hr` multiplies, inside a backward pass."""
+    D_PROJECTED = "d_hr"
+    """The gradient of the projection, inside a backward pass."""
 
 
 class Port(NamedTuple):
-    """An input or output: its role, and the name of its weight, state, gate or value."""
+    """An input, output or sequence: its role, and the name of its weight, state, gate or value."""
 
     role: Role
     name: str = ""
@@ -305,7 +302,7 @@ class Pass:
 
 def operands(operation: Operation) -> Iterator[Value]:
     """The values that an operation reads."""
-    for part in vars(operation).values():
+    for part in operation:
         for value in part if isinstance(part, tuple) else (part,):
             if isinstance(value, Value):
                 yield value

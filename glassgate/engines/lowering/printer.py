@@ -17,7 +17,7 @@ def of_line(line: Line) -> str:
 
 def of_operation(operation: Operation) -> str:
     """An operation and its arguments."""
-    fields = dict(vars(operation))
+    fields = operation._asdict()
     name = fields.pop("op", type(operation).__name__.lower())
     args: list[str] = []
     for key, part in fields.items():

@@ -1,4 +1,4 @@
-"""The gradient of a graph as another graph, by each operation's derivative."""
+"""Differentiates a graph: the gradient is another graph, built from the derivative of each operation."""
 
 import operator
 from collections import defaultdict

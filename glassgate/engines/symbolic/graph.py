@@ -92,7 +92,7 @@ class Call:
 
     Attributes:
         name: the name of the function.
-        args: its arguments: nodes and numbers.
+        args: the arguments of the call: nodes and numbers.
         results: the number of its results.
         of_torch: whether the function belongs to torch.
     """

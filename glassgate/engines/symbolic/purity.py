@@ -65,10 +65,10 @@ def top_package(module: str | None) -> str:
 
 
 def refuse_impure(caller: FrameType, called: Any) -> None:
-    """Refuse a call by the author's code of a function that is not known to be pure.
+    """Raise an error if the code of a cell's author calls a function that is not known to be pure.
 
     Args:
-        caller: its frame.
+        caller: the frame that contains the call.
         called: a built-in function, or the frame of a Python function.
 
     Raises:

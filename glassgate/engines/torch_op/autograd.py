@@ -124,7 +124,8 @@ def _prepared_by_operator(
     data, *operands = [_selected(v, rows.get(k)) for k, v in enumerate(tensors)]
     steps = Steps(data, None if lengths is None else lengths.batch_sizes, None if resets is None else resets.flatten())
     d_flat = [
-        None if d is None else _selected(d, rows.get(0) if k < passes.count else order) for k, d in enumerate(d_visible)
+        None if d is None else _selected(d, rows.get(0) if k < passes.visible_count else order)
+        for k, d in enumerate(d_visible)
     ]
     d_results = list[Tensor | None]()
     for plan, (d_states, d_final) in zip(passes.plans, _visible_by_direction(passes, d_flat), strict=True):
@@ -147,8 +148,8 @@ def _by_direction(plans: Sequence[Plan], d_results: Sequence[Tensor | None]) -> 
 
 def _visible_by_direction(passes: PreparedPasses, d_visible: Sequence[Tensor | None]) -> Iterator[Gradients]:
     """The gradients of each direction's visible states and final states in a prepared call."""
-    d_states, d_final = iter(d_visible[: passes.count]), iter(d_visible[passes.count :])
-    for plan, count in zip(passes.plans, passes.states, strict=True):
+    d_states, d_final = iter(d_visible[: passes.visible_count]), iter(d_visible[passes.visible_count :])
+    for plan, count in zip(passes.plans, passes.visible_states, strict=True):
         yield [*islice(d_states, count)], [*islice(d_final, len(plan.equations.state))]
 
 

@@ -4,7 +4,7 @@ A weight gradient is a product of two factors: the gradients of pre-activations,
 multiplies.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
@@ -46,7 +46,7 @@ def weight_gradients(
     steps: Steps,
     direction: Direction,
     states: Tensor,
-    factors: Weights,
+    factors: Mapping[str, Tensor],
     groups: int,
     names: Sequence[str],
 ) -> Weights:
@@ -56,7 +56,7 @@ def weight_gradients(
         trace: the trace of the direction.
         steps, direction: the call. All sequences have the same length.
         states: (S, H), the output after each step.
-        factors: by name, as the backward pass has recorded them; see `Trace.rows`.
+        factors: the factors that the backward pass has recorded, by name; see `Trace.rows`.
         groups: the number of groups. The sequences of a group are adjacent.
         names: the names of the parameters.
     """

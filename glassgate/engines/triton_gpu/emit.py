@@ -260,7 +260,7 @@ class Writer:
             assert gate is not None
             return self.use(line.operation.values[gate])
         if line is not None and isinstance(line.operation, Block):
-            return self.use(line.operation.x, line.operation.index)
+            return self.use(line.operation.x, line.operation.at)
         variable = self.name(value, gate)
         if value in self.phases.carries:
             return self.load("carry", value, value, variable)

@@ -28,8 +28,8 @@ class Text(NamedTuple):
     """An expression.
 
     Attributes:
-        text: its text.
-        precedence: that of its outermost operator; `ATOM` for names, numbers and calls.
+        text: the text of the expression.
+        precedence: the precedence of its outermost operator; `ATOM` for names, numbers and calls.
     """
 
     text: str
@@ -51,8 +51,8 @@ def elementwise(op: str, operands: Sequence[Text]) -> Text:
     """An elementwise operation.
 
     Args:
-        op: its name.
-        operands: its operands.
+        op: the name of the operation.
+        operands: the texts of its operands.
 
     Example:
         >>> elementwise("mul", [elementwise("sub", [number(1.0), Text("f")]), Text("g")]).text

@@ -25,7 +25,7 @@ class Pointer(NamedTuple):
         kind: "sequence" (a row per step), "given" (a value from outside of the loop), "carry" and "stored" (two
             buffers of N rows, for even and odd steps), "shared" (the same, in the type of products), "weight".
         value: the value in the pass.
-        parameter: its name in the kernel.
+        parameter: the name of the tensor in the kernel.
     """
 
     kind: str
@@ -44,12 +44,12 @@ class Kernel:
 
     Attributes:
         name: the name of the function.
-        numbers: its parameters that are not tensors of the pass, in order.
+        numbers: the parameters that are not tensors of the pass, in order.
         by_rows: whether a program owns whole rows.
         axes: the axes of units that it computes.
-        pointers: its tensors, in order of its parameters.
-        gates: the most gates of its matrix products.
-        body: its lines.
+        pointers: the tensors, in the order of the parameters.
+        gates: the largest number of gates of a matrix product.
+        body: the lines of the function.
     """
 
     name: str
@@ -125,8 +125,8 @@ def in_graph(kernels: Sequence[Kernel], types: Sequence[str], aligned: Sequence[
 
     Args:
         kernels: the kernels of one or two directions, for one step.
-        types: those of the elements of all tensors of the pass, one kernel's after the other's.
-        aligned: whether their addresses are multiples of 16.
+        types: the types of the elements of all tensors of the pass, kernel by kernel.
+        aligned: for each of these tensors, whether its address is a multiple of 16.
     """
     first = kernels[0]
     places = {(k, p): n for n, (k, p) in enumerate((k, p) for k, kernel in enumerate(kernels) for p in kernel.tensors)}

@@ -227,7 +227,7 @@ def launches(
 
     Args:
         loops: the loops of one or two directions.
-        tensors: for each of them the tensors of a kernel's pointers.
+        tensors: for each loop, a function from a kernel to the tensors of its pointers.
         blocks: returns the blocks of a kernel.
         numbers: the other arguments.
     """

@@ -1,7 +1,6 @@
 """The directions of a layer on a GPU: tensors of a call become inputs of passes, and outputs of passes its results."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import lru_cache
 from itertools import chain
 from typing import NamedTuple
@@ -120,7 +119,7 @@ class Call:
     Args:
         plan: the direction.
         steps: the layer's input.
-        own: its tensors.
+        own: the operands of the direction.
         precision: the precision of matrix products.
     """
 
@@ -223,7 +222,7 @@ PRODUCTS = ("weight_ih", "weight_hh", "weight_hr")
 
 @lru_cache(1024)
 def _loop(plan: Plan, form: Form, backward: bool) -> Loop:
-    like = plan.equations, plan.trace, replace(form, reverse=False), backward
+    like = plan.equations, plan.trace, form._replace(reverse=False), backward
     title = _title(backward) + ("_reverse" if form.reverse else "")
     return Loop(Phases(_lowered(plan.equations, plan.trace, form, backward)), title, form.lengths, like)
 

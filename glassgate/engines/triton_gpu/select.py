@@ -26,8 +26,8 @@ class Chip(NamedTuple):
     """The properties of a GPU that select a kernel.
 
     Attributes:
-        multiprocessors: their number.
-        shared: bytes of shared memory that a program can use.
+        multiprocessors: the number of multiprocessors.
+        shared: the bytes of shared memory that a program can use.
     """
 
     multiprocessors: int
@@ -35,7 +35,7 @@ class Chip(NamedTuple):
 
     @classmethod
     def of(cls, device: torch.device) -> "Chip | None":
-        """The properties of a device; None where the interpreter runs."""
+        """The properties of a device; None if kernels run in the interpreter."""
         if device.type != "cuda":
             return None
         properties = torch.cuda.get_device_properties(device)

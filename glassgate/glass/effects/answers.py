@@ -27,14 +27,14 @@ def answers(study: Study) -> Iterator[Effect]:
     right = sum(bool(each.right) for each in graded)
     words = {
         "right": of_set if sets else f"{right} of {len(graded)} answers are right ({percent(right / len(graded))})",
-        "guess": "the right sets of other steps" if sets else f"always “{_commonest(graded)}”",
+        "guess": "the right sets of other steps" if sets else f"always “{_most_common(graded)}”",
         "guess_score": percent(float(guesses.mean())),
     }
     yield Effect("answers", float(scores.mean()), lambda: spread.of_mean(scores, number), words, float(guesses.mean()))
 
 
 def no_better(study: Study) -> Iterator[Effect]:
-    """The fraction of right answers by which the null model is ahead."""
+    """The accuracy of the null model minus that of the network."""
     graded, number = _known(study)
     if len(graded) >= _MIN_ANSWERS:
         lead = _guesses(graded) - _scores(graded)
@@ -56,14 +56,14 @@ def _guesses(graded: list[PassageAnswer]) -> np.ndarray:
     """The scores of the null model: always the most common answer, or for sets the right sets of other steps."""
     targets = [each.target[0] for each in graded if each.target]
     if all(each.agreement is None for each in graded):
-        commonest = _commonest(graded)
-        return np.array([float(each == commonest) for each in targets])
+        most_common = _most_common(graded)
+        return np.array([float(each == most_common) for each in targets])
     half = len(targets) // 2
     moved = targets[half:] + targets[:half]
     return np.array([agreement(set(a.split()), set(b.split())) for a, b in zip(targets, moved, strict=True)])
 
 
-def _commonest(graded: list[PassageAnswer]) -> str:
+def _most_common(graded: list[PassageAnswer]) -> str:
     targets = [each.target[0] for each in graded if each.target]
     return max(set(targets), key=lambda each: (targets.count(each), each))
 

@@ -1,4 +1,4 @@
-"""`gg.draw(cell).live()`: one cell, or several side by side, on a signal that the reader draws."""
+"""`gg.draw(cell).live()`: one cell, or several side by side, on a signal that the user draws."""
 
 from collections.abc import Sequence
 from html import escape
@@ -19,7 +19,7 @@ from glassgate.layers.stack import Recurrent
 
 _SCRIPTS = ("base", "activity", "inside", "cell")
 MOST_UNITS = 4
-"""Units whose weights fit a page as sliders."""
+"""The maximum number of units: the page has a slider for each of their weights."""
 
 
 class LivePage:
@@ -27,7 +27,7 @@ class LivePage:
 
     Args:
         html: the page.
-        height: of its frame in a notebook, in pixels.
+        height: the height of the frame in a notebook, in pixels.
     """
 
     def __init__(self, html: str, height: int = 900) -> None:
@@ -63,18 +63,18 @@ class CellDiagram(Diagram):
         self._cell = cell
 
     def live(self, units: int = 1, *, beside: Sequence[Cell] = (), seed: int = 0) -> LivePage:
-        """A page on which readers draw a signal, move weights, and see gates and states follow.
+        """A page on which users draw a signal, move weights, and see the response of gates and states.
 
         Args:
-            units: 1 to 4, whose weights are sliders; the page can change it.
+            units: the number of units at first, 1 to 4; the page can change it.
             beside: other cells, shown next to this one on the same signal.
-            seed: of the first weights.
+            seed: the seed of the initial weights.
 
         Returns:
             the page: a notebook shows it, `save(path)` writes it. It needs no network.
 
         Raises:
-            ValueError: the count of units is not 1 to 4, or a cell uses an operation that JavaScript cannot express.
+            ValueError: the number of units is not 1 to 4, or a cell uses an operation that JavaScript cannot express.
 
         Example:
             >>> import glassgate as gg
@@ -121,7 +121,7 @@ def cell_page(cells: Sequence[Cell], units: int, seed: int) -> LivePage:
 
 
 def _sized(cell: Cell, units: int, network: Network, number: int) -> dict[str, Any]:
-    """A layer of one input with so many units; its weights are large enough for memory to show."""
+    """A layer with one input. Its weights are large enough that the states respond visibly to a signal."""
     heads = cell.heads
     if units % heads:
         units = heads

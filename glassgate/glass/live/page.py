@@ -12,7 +12,7 @@ resource = partial(of_package, package="glassgate.glass.live")
 """A file of this package."""
 
 LIMIT = 20_000_000
-"""Bytes of the largest page."""
+"""The maximum size of a page, in bytes."""
 _SCRIPTS = ("base", "tokens", "editor", "edits", "activity", "inside", "models", "series")
 
 
@@ -20,8 +20,8 @@ class Live(NamedTuple):
     """The interactive part of a report.
 
     Attributes:
-        section: its markup, hidden until the script runs.
-        style, script: of the page.
+        section: the markup, hidden until the script runs.
+        style, script: the style and the script.
         data: the network, as text for the script.
         error: the largest error of a stored weight.
     """
@@ -42,9 +42,9 @@ def live_part(
         network: the weights and steps.
         model: the data of the task's script.
         given: the input that the page begins with, a text or a series.
-        run: the names that its Python code uses.
-        script: of the task.
-        diagram: of the cell, without a style of its own.
+        run: the names in the Python code that the page shows.
+        script: the script of the task.
+        diagram: the diagram of the cell, without a style of its own.
     """
     content = {"model": model, "weights": network.weights.packed(), "given": given, "run": run, "diagram": diagram}
     whole = enclosed(network, [*map(part, _SCRIPTS), script, part("report")], "live")

@@ -131,7 +131,7 @@ const live = (data) => {
   byId("live-forth").addEventListener("click", () => go(now.step + 1));
   byId("live-inside").addEventListener("toggle", () => plain && show());
 
-  // The steps of the run's data at which the units that are active at the marked steps behave in the same way.
+  // The steps of the run's data at which the units that are active at the marked steps have similar states.
   const search = globalThis.glassgateSearch;
   const find = () => {
     const label = [now.part, now.part.replace(/^encoder\./, "")].find((each) => search.places.parts[each]);

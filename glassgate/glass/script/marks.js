@@ -1,4 +1,4 @@
-// Marked steps and units of a run, and the list of the places where the units behave in the same way.
+// Marked steps and units of a run, and the list of the places where the units have similar states.
 const MOST_PLACES = 12;
 const AROUND = 4;
 

@@ -1,4 +1,4 @@
-// The steps at which some units behave as at marked steps, among the places of a page (as in LSTMVis).
+// The steps of a page at which some units have the most similar states to those at the marked steps (as in LSTMVis).
 const ACTIVE = 1;
 const MOST_UNITS = 8;
 

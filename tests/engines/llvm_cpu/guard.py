@@ -16,11 +16,12 @@ from torch import Tensor
 
 import glassgate as gg
 from glassgate.engines import processors
-from glassgate.engines.llvm_cpu import executable, packed, partition, passes, ragged
+from glassgate.engines.llvm_cpu import executable, gradients, packed, partition, passes, ragged
 from glassgate.engines.llvm_cpu.launch import Launch
 from glassgate.engines.llvm_cpu.loops.batch import BatchLayout
 from glassgate.engines.llvm_cpu.pool import threads
 from glassgate.engines.llvm_cpu.processor import Processor, host, pretend
+from glassgate.engines.memory import Matrices
 from glassgate.layers.repeated import PreparedCalls
 from tests.compare import noise
 from tests.engines.llvm_cpu.test_bfloat16 import TILES, Own
@@ -82,16 +83,18 @@ class Guard:
         self._patch = pytest.MonkeyPatch()
 
     def __enter__(self) -> "Guard":
-        run, rows_of = passes.Pass.run, passes._Gradients.rows
+        run, rows_of = passes.Pass.run, gradients.OperandGradients.rows
         d_rows: dict[tuple[int, int], Tensor] = {}
         """The guarded gradients of states, which are arguments of a pass by their address."""
+        recorded: list[tuple[Tensor, Tensor]] = []
+        """Recorded matrices and their guarded memory, which are arguments of a pass by their address too."""
 
         def guarded(
             own: passes.Pass,
             layout: BatchLayout,
             resets: Tensor | None,
             tensors: Sequence[Tensor],
-            rows: Sequence[int] = (),
+            numbers: Sequence[int] = (),
             packed: Sequence[Tensor] | None = None,
             executable: executable.Executable | None = None,
             copies: ragged.Copies | None = None,
@@ -104,20 +107,29 @@ class Guard:
 
             moved = copies and copies._replace(tensors=there(copies.tensors))
             guarded_resets = None if resets is None else self.copy(resets)
-            run(own, layout, guarded_resets, there(tensors), rows, packed, executable, moved)
+            run(own, layout, guarded_resets, there(tensors), numbers, packed, executable, moved)
             self.passes += 1
             for key, tensor in every.items():  # without a new version, which autograd would notice
                 ctypes.memmove(tensor.data_ptr(), inside[key].data_ptr(), tensor.nbytes)
+            for matrix, own_copy in recorded:
+                ctypes.memmove(matrix.data_ptr(), own_copy.data_ptr(), matrix.nbytes)
+            recorded.clear()
             d_rows.clear()
             self.memory.free()
 
-        def guarded_rows(own: passes._Gradients, d_states: Sequence[Tensor | None], rows: int) -> list[int]:
+        def guarded_rows(own: gradients.OperandGradients, d_states: Sequence[Tensor | None], rows: int) -> list[int]:
             given = [d if d is None else d.contiguous() for d in d_states]
             d_rows.update({(d.data_ptr(), d.nbytes): self.copy(d) for d in given if d is not None})
             return rows_of(own, [d if d is None else d_rows[d.data_ptr(), d.nbytes] for d in given], rows)
 
+        def guarded_addresses(own: Matrices) -> list[int]:
+            every = [(v, self.copy(v)) for v in own.values()]
+            recorded.extend(every)
+            return [own_copy.data_ptr() for _, own_copy in every]
+
         self._patch.setattr(passes.Pass, "run", guarded)
-        self._patch.setattr(passes._Gradients, "rows", guarded_rows)
+        self._patch.setattr(Matrices, "addresses", guarded_addresses)
+        self._patch.setattr(gradients.OperandGradients, "rows", guarded_rows)
         self._patch.setattr(executable, "borrow", lambda size: (self.memory.take(size), None))
         for module in (executable, packed):
             self._patch.setattr(module, "empty", lambda form, dtype: self.memory.tensor(torch.empty(form, dtype=dtype)))

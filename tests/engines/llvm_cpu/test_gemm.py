@@ -73,8 +73,8 @@ def check_products(processor, rows, columns, units, dtype, terms=0):
     bits = x.element_size() * 8
     matrix = Matrix(number("weight"), 3, 3 * units, columns, bits)
     with pretend(processor):
-        ahead = pack(number("ahead"), matrix, GATES, 1, columns_too=False, terms=terms)
-        back = pack(number("back"), matrix, GATES, 1, columns_too=True, terms=terms)
+        ahead = pack(number("ahead"), matrix, GATES, 1, of_columns=False, terms=terms)
+        back = pack(number("back"), matrix, GATES, 1, of_columns=True, terms=terms)
         places = {"ahead": memory(ahead), "back": memory(back), "table": table(len(x))}
         places |= {"x_16": torch.empty(len(x), 4 * columns + 64), "d_16": torch.empty(len(x), 12 * units + 64)}
         known = bound(x=x, weight=weight, d=d, out=out, d_x=d_x, outer=outer, total=total, also=also, **places)

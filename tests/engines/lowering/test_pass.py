@@ -89,6 +89,20 @@ def test_products_of_products_and_values_of_no_row() -> None:
         compare(Trial(Everything(), shape_of(form), form))
 
 
+class Detached(Cell):
+    """The gradient of the state sums over one of the two gates."""
+
+    gates = ("f", "n")
+
+    def step(self, a, s):
+        f = a.f.sigmoid().detach()
+        return f * s.h + (1 - f) * a.n.tanh()
+
+
+def test_a_detached_gate() -> None:
+    compare(Trial(Detached(), RAGGED, Form(lengths=True)))
+
+
 def lstm() -> Pass:
     cell = equations_of(CELLS["LSTM"])
     return forward_pass(cell, differentiated(cell, OF_CPU), Form(lengths=True, save=True))
@@ -98,7 +112,7 @@ def changed(program: Pass, number: int, line: Line) -> Pass:
     """The pass with another line in its loop."""
     body = list(program.loop.body)
     body[number] = line
-    return replace(program, loop=replace(program.loop, body=tuple(body)))
+    return replace(program, loop=program.loop._replace(body=tuple(body)))
 
 
 def test_a_listing_has_a_line_for_each_operation() -> None:
@@ -128,9 +142,9 @@ def test_the_verifier_says_where_a_pass_is_wrong() -> None:
         verify(changed(program, number + 1, line))
     with pytest.raises(InvalidPass, match=rf"operation {number + 1}, .*another value is called 'c'"):
         verify(changed(program, number + 1, Line(Value(line.result.type, "c"), line.operation)))
-    carry = replace(program.loop.carries[1], next=program.inputs[Port(Role.LENGTHS)])
+    carry = program.loop.carries[1]._replace(next=program.inputs[Port(Role.LENGTHS)])
     with pytest.raises(InvalidPass, match=r"carries, operation 0, .*lengths must have the type \[N, H\], got int"):
-        verify(replace(program, loop=replace(program.loop, carries=(carry,))))
+        verify(replace(program, loop=program.loop._replace(carries=(carry,))))
     with pytest.raises(InvalidPass, match=r"outputs, operation 0, .*is defined inside the loop only"):
         verify(replace(program, outputs={Port(Role.FINAL, "c"): line.result}))
 

@@ -1,6 +1,6 @@
 """One direction of a cell as passes on the evaluator and as the reference, on the same numbers."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -90,7 +90,7 @@ class Trial:
         cell = equations_of(self.cell, bool(self.shape.H_out))
         traced = differentiated(cell, self.costs)
         values = self.inputs()
-        forward = evaluate(forward_pass(cell, traced, replace(self.form, save=True)), values, self.sizes)
+        forward = evaluate(forward_pass(cell, traced, self.form._replace(save=True)), values, self.sizes)
         outputs = {}
         for name in cell.state:
             outputs |= {port: forward[port] for port in (Port(Role.STATES, name), Port(Role.FINAL, name))}

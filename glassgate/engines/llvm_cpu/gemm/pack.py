@@ -26,8 +26,8 @@ def pack(B, ldb, gate_pitch, gates, order: words, units, columns, packed, block_
                 transpose(rows + k * BYTES, ldb, units - block * LANES, columns - k, at, gates * LANES * BYTES)
 '''
 
-LAY = '''
-def lay(B, ldb, gate_pitch, gates, order: words, units, columns, packed, block_pitch, first, last):
+PACK_COLUMNS = '''
+def pack_columns(B, ldb, gate_pitch, gates, order: words, units, columns, packed, block_pitch, first, last):
     """Pack some gates of a matrix with one row per unit as blocks of columns: (block, gate and unit, lane)."""
     for block in range(first, last):
         at = block * LANES
@@ -38,9 +38,9 @@ def lay(B, ldb, gate_pitch, gates, order: words, units, columns, packed, block_p
                 store(out, unit * LANES, LANES, load(row, at, columns - at))
 '''
 
-LAY_PAIRS = '''
-def lay_pairs(B, ldb, gate_pitch, gates, order: words, units, columns, packed, block_pitch, first, last):
-    """As `lay`, with two consecutive numbers of a column rounded and combined to one word."""
+PACK_COLUMN_PAIRS = '''
+def pack_column_pairs(B, ldb, gate_pitch, gates, order: words, units, columns, packed, block_pitch, first, last):
+    """As `pack_columns`, with two consecutive numbers of a column rounded and combined to one word."""
     for block in range(first, last):
         at, out = block * LANES, packed + block * block_pitch * BYTES
         depth = gates * units * TERMS
@@ -64,7 +64,7 @@ class Packed(NamedTuple):
 
     Attributes:
         start: the address of the matrix.
-        size: its size in bytes.
+        size: the size of the matrix in bytes.
         pitch: the distance between blocks in words. A word is one number, or two numbers rounded to bfloat16.
         tasks: the tasks that pack the matrix.
         terms: the number of bfloat16 terms per number; 0 without rounding.
@@ -89,7 +89,7 @@ class Matrix(NamedTuple):
     bits: int
 
 
-def pack(to: Argument, matrix: Matrix, chosen: Sequence[int], heads: int, columns_too: bool, terms: int = 0) -> Packed:
+def pack(to: Argument, matrix: Matrix, chosen: Sequence[int], heads: int, of_columns: bool, terms: int = 0) -> Packed:
     """The packed blocks of a matrix, head by head.
 
     Args:
@@ -97,18 +97,18 @@ def pack(to: Argument, matrix: Matrix, chosen: Sequence[int], heads: int, column
         matrix: the matrix to pack.
         chosen: the gates, in order.
         heads: the number of heads.
-        columns_too: whether blocks consist of columns, for the transposed product.
+        of_columns: whether blocks consist of columns, for the transposed product; otherwise of units.
         terms: the arithmetic of products, see `Sizes.terms`.
     """
     lanes, size, columns = host().lanes(matrix.bits), matrix.bits // 8, matrix.columns
     of_gate, units = matrix.rows // matrix.gates, matrix.rows // matrix.gates // heads
-    width, depth, sums = (columns, len(chosen) * units, 1) if columns_too else (units, columns, len(chosen))
+    width, depth, sums = (columns, len(chosen) * units, 1) if of_columns else (units, columns, len(chosen))
     per_word, whole = (2, pack_multiple(multiplier(terms))) if terms else (1, 1)
     words = -(-depth // whole) * whole // per_word * max(terms, 1)
     blocks, pitch = -(-width // lanes), words * sums * lanes + lanes
     row, order = columns * size, _numbers(tuple(chosen)).data_ptr()
-    if columns_too:
-        function = native(LAY_PAIRS if terms else LAY, matrix.bits, terms)
+    if of_columns:
+        function = native(PACK_COLUMN_PAIRS if terms else PACK_COLUMNS, matrix.bits, terms)
     else:
         function = native(PACK, matrix.bits, terms)
     tasks = [

@@ -25,7 +25,7 @@ def multiply_{SUMS}(A, lda, K, B, block_pitch, gates, N, C, ldc, added, first, l
         write_row_addresses(pointers, 0, count, A + start * lda, lda)
         block = 0
         while block < blocks:
-            wide, rank = blocks_of_tile(blocks - block, MOST_ROWS_{SUMS}, ROOM_{SUMS}), 0
+            wide, rank = blocks_of_tile(blocks - block, MOST_ROWS_{SUMS}, MOST_AREA_{SUMS}), 0
             while rank < count:
                 rows = rows_of_tile(count - rank, MOST_ROWS_{SUMS})
                 at = B + block * block_pitch * BYTES
@@ -78,7 +78,7 @@ def outer(A, lda, K, B: words, shift, N, C, ldc, total, also, added, first, last
             turn_registers(lefts, (units + LANES - 1) // LANES, most, depth * TERMS)
             column, fetched = 0, 0
             while column < N:
-                wide = blocks_of_tile((N - column + LANES - 1) // LANES, MOST_ROWS_1, ROOM_1)
+                wide = blocks_of_tile((N - column + LANES - 1) // LANES, MOST_ROWS_1, MOST_AREA_1)
                 for row in range(0, count, PER_WORD):
                     then = min(row + PER_WORD, count) - 1
                     both = row + PER_WORD == then + 1

@@ -1,7 +1,6 @@
 """The buffers of a pass over one direction and their contents. Kernel plans assign memory to them."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import Enum, unique
 from typing import NamedTuple, Protocol
 
@@ -83,8 +82,7 @@ class Widths(Protocol):
     def P(self) -> int: ...
 
 
-@dataclass(frozen=True)
-class Buffer:
+class Buffer(NamedTuple):
     """Memory for rows of numbers. Each row has `columns` adjacent values, each as wide as its axis.
 
     Attributes:

@@ -53,7 +53,7 @@ class _Listing:
             kept = f", kept in {self._place(term.kept)}" if term.kept else ""
             yield f"add up {self._name(term.value)} over units: row sum {term.number}{kept}"
         if phase.barrier:
-            yield "barrier: all units of what was stored are known"
+            yield "barrier: all units of the stored values are available"
 
     def _multiply(self, multiply: Multiply) -> str:
         product, left = multiply.product, multiply.left

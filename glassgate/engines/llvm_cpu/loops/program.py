@@ -3,7 +3,6 @@
 A value is a node of the cell's graph. Instructions define the source or the destination of values.
 """
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from glassgate.cell import Cell
@@ -53,23 +52,20 @@ class Constant(NamedTuple):
 Term = Place | Before | Sums | RowSum | KeptRowSum | Size | Constant
 
 
-@dataclass(frozen=True, eq=False)
-class Load:
+class Load(NamedTuple):
     """A value that is the sum of the contents of some places."""
 
     value: Node
     terms: tuple[Term, ...]
 
 
-@dataclass(frozen=True, eq=False)
-class Compute:
+class Compute(NamedTuple):
     """A value that its operation computes from earlier values."""
 
     value: Node
 
 
-@dataclass(frozen=True, eq=False)
-class Store:
+class Store(NamedTuple):
     """Writes a value to a place, or adds it to the contents."""
 
     value: Node
@@ -77,8 +73,7 @@ class Store:
     added: bool = False
 
 
-@dataclass(frozen=True, eq=False)
-class Carry:
+class Carry(NamedTuple):
     """Passes the gradient of the state before the step to the previous step.
 
     In rows with a reset it is instead added to the gradient of the initial state.
@@ -89,8 +84,7 @@ class Carry:
     reset: Place
 
 
-@dataclass(frozen=True, eq=False)
-class SumIntoRow:
+class SumIntoRow(NamedTuple):
     """Adds a value to a sum over the units of its row."""
 
     value: Node
@@ -99,8 +93,7 @@ class SumIntoRow:
     """The place where training stores the sum; None if it is not stored."""
 
 
-@dataclass(frozen=True, eq=False)
-class Factor:
+class Factor(NamedTuple):
     """The left operand of a matrix product: rows of a buffer from a column on, or the state before the step."""
 
     rows: Place | Before
@@ -108,8 +101,7 @@ class Factor:
     columns: int
 
 
-@dataclass(frozen=True, eq=False)
-class Multiply:
+class Multiply(NamedTuple):
     """A matrix product of a stage, computed before the rest of the stage.
 
     Attributes:
@@ -125,8 +117,7 @@ class Multiply:
     heads: int
 
 
-@dataclass(frozen=True, eq=False)
-class Phase:
+class Phase(NamedTuple):
     """Instructions that run for all rows and units before the next phase begins, or row by row with the next phase.
 
     Attributes:
@@ -148,8 +139,7 @@ class Phase:
     barrier: bool
 
 
-@dataclass(frozen=True, eq=False)
-class Temporary:
+class Temporary(NamedTuple):
     """The memory of a value that is only read in the same step.
 
     Attributes:
@@ -165,8 +155,7 @@ class Temporary:
     kept: Place | None
 
 
-@dataclass(frozen=True, eq=False)
-class Program:
+class Program(NamedTuple):
     """One direction's step, forward or backward.
 
     Attributes:

@@ -5,6 +5,7 @@ A barrier follows a stage if a later stage reads *all* units of its results and 
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from glassgate.engines.symbolic.graph import Key, Node
 from glassgate.engines.symbolic.operations import MASKS, OPERATIONS
@@ -17,8 +18,7 @@ MOST_GATES = 4
 """The most gates of a product. Sums of more gates leave registers for one row only, if a processor has 16 of them."""
 
 
-@dataclass(frozen=True, eq=False)
-class Product:
+class Product(NamedTuple):
     """The product of a matrix and a row vector, with one or more sums for each unit.
 
     Attributes:

@@ -143,7 +143,7 @@ class Pairs(NamedTuple):
 
 
 class AVX512BF16:
-    """`Method` for float32 numbers, with one or three products of rounded numbers per product."""
+    """`MultiplicationMethod` for float32 numbers, with one or three products of rounded numbers per product."""
 
     def __init__(self, processor: Processor) -> None:
         self._processor = processor
@@ -151,12 +151,12 @@ class AVX512BF16:
         self._pairs = Pairs(processor.lanes(32), by_instruction, processor.terms)
 
     def microkernel(self, sums: int, long: bool = False, strided: bool = False) -> Any:
-        """`Method.microkernel`. If strided, the pairs of a row are not adjacent."""
+        """`MultiplicationMethod.microkernel`. If strided, the pairs of a row are not adjacent."""
         V = VectorType(32, self._pairs.lanes)
         return register_blocked(V, self._pairs, self._processor, sums, long, strided)
 
     def functions(self) -> dict[str, Any]:
-        """`Method.functions`."""
+        """`MultiplicationMethod.functions`."""
         return _functions(self._pairs) | LAYOUT | {"transpose": self.transpose()}
 
     def transpose(self, whole: bool = False) -> Any:

@@ -8,16 +8,16 @@ from glassgate.engines.llvm_cpu.processor import Processor
 MOST_ROWS, MOST_BLOCKS, LONG_BLOCKS = 6, 8, 4
 SIDE = 16
 """The number of rows and of columns of a tile register."""
-TILE_ROWS, TILE_ROOM = 2 * SIDE, 4 * SIDE
-"""The most rows of a product on tile registers, and the most rows times columns, in vectors."""
+TILE_ROWS, TILE_AREA = 2 * SIDE, 4 * SIDE
+"""On tile registers: the largest number of rows, and the largest number of rows times blocks."""
 
 
 class Blocking(NamedTuple):
     """The tiles whose sums fit into the registers."""
 
     most_rows: int
-    room: int
-    """The largest product of rows and blocks."""
+    most_area: int
+    """The largest number of rows times blocks."""
 
     @property
     def shapes(self) -> list[tuple[int, int]]:
@@ -31,13 +31,13 @@ class Blocking(NamedTuple):
 
     def _shapes(self, rows: Iterable[int], most_blocks: int) -> list[tuple[int, int]]:
         blocks = [2**k for k in range(most_blocks.bit_length())]
-        return [(r, p) for r in rows for p in blocks if p == 1 or r * p <= self.room]
+        return [(r, p) for r in rows for p in blocks if p == 1 or r * p <= self.most_area]
 
 
 def blocking(vectors: int, processor: Processor) -> Blocking:
     """The tiles for `vectors` sums per unit. Three quarters of the registers hold sums."""
     if processor.tiles:
-        return Blocking(TILE_ROWS, max(1, TILE_ROOM // vectors))
+        return Blocking(TILE_ROWS, max(1, TILE_AREA // vectors))
     # Products of integers that take several instructions need registers for intermediate results.
     quarters = 2 if processor.integers in ("madd", "portable", "emulated") else 3
     sums = processor.registers * quarters // 4

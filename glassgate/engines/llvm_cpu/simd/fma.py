@@ -13,7 +13,7 @@ from glassgate.engines.llvm_cpu.simd.vector import Lanes, VectorType, memory
 
 
 class FMA:
-    """`Method` for float32 and float64.
+    """`MultiplicationMethod` for float32 and float64.
 
     Args:
         processor: the processor.
@@ -24,12 +24,12 @@ class FMA:
         self._processor, self._bits, self._lanes = processor, bits, processor.lanes(bits)
 
     def microkernel(self, sums: int, long: bool = False, strided: bool = False) -> Any:
-        """`Method.microkernel`."""
+        """`MultiplicationMethod.microkernel`."""
         V = VectorType(self._bits, self._lanes)
         return register_blocked(V, Numbers(V), self._processor, sums, long, strided)
 
     def functions(self) -> dict[str, Any]:
-        """`Method.functions`."""
+        """`MultiplicationMethod.functions`."""
         load = memory(self._bits, self._lanes).load
 
         def left_word(low, high, at, live, both, term):

@@ -37,13 +37,13 @@ SMALLEST = 1e-30
 
 
 class Integers:
-    """`Method` for float32 numbers that are multiplied as 8-bit integers."""
+    """`MultiplicationMethod` for float32 numbers that are multiplied as 8-bit integers."""
 
     def __init__(self, processor: Processor) -> None:
         self._processor = processor
 
     def microkernel(self, sums: int, long: bool = False, strided: bool = False) -> Instruction:
-        """`Method.microkernel`; `strided` is not supported."""
+        """`MultiplicationMethod.microkernel`; `strided` is not supported."""
         V, blocks_that_fit = VectorType(32, self._processor.lanes(32)), blocking(sums, self._processor)
 
         def tile(module: ir.Module, rows: int, blocks: int) -> ir.Function:
@@ -52,7 +52,7 @@ class Integers:
         return by_shape(tile, blocks_that_fit.long_shapes if long else blocks_that_fit.shapes)
 
     def functions(self) -> dict[str, Any]:
-        """`Method.functions`."""
+        """`MultiplicationMethod.functions`."""
         return FMA(self._processor, 32).functions() | _rounding(self._processor)
 
 

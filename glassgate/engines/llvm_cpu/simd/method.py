@@ -11,7 +11,7 @@ The sizes of tiles are in `blocking.py` and `processor.py`, because plans need t
 from typing import Any, Protocol
 
 
-class Method(Protocol):
+class MultiplicationMethod(Protocol):
     """The code of matrix products."""
 
     def microkernel(self, sums: int, long: bool = False, strided: bool = False) -> Any:

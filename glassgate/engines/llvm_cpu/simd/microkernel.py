@@ -41,7 +41,7 @@ class Words(Protocol):
 def register_blocked(
     V: VectorType, words: Words, processor: Processor, vectors: int, long: bool, strided: bool
 ) -> Instruction:
-    """`Method.microkernel` on vector registers, for `vectors` sums per unit."""
+    """`MultiplicationMethod.microkernel` on vector registers, for `vectors` sums per unit."""
     blocks_that_fit = blocking(vectors, processor)
 
     def tile(module: ir.Module, rows: int, blocks: int) -> ir.Function:

@@ -122,13 +122,13 @@ def turn(builder, address):
 
 
 class AMX(AVX512BF16):
-    """`Method` for float32 numbers, with one or three products of rounded numbers per product.
+    """`MultiplicationMethod` for float32 numbers, with one or three products of rounded numbers per product.
 
     Rows are equally spaced. If strided, each group of 16 rows has the layout of registers.
     """
 
     def microkernel(self, sums: int, long: bool = False, strided: bool = False) -> Any:
-        """`Method.microkernel`. `first` and `depth` count numbers, each of which has one or three terms."""
+        """`MultiplicationMethod.microkernel`. `first` and `depth` count numbers; each has one or three terms."""
         tiles = self._processor.tiles
         body = _product(sums, tiles, strided, self._processor.terms)
 
@@ -139,7 +139,7 @@ class AMX(AVX512BF16):
         return product
 
     def functions(self) -> dict[str, Any]:
-        """`Method.functions`."""
+        """`MultiplicationMethod.functions`."""
         tiles = self._processor.tiles
 
         @instruction()

@@ -18,7 +18,7 @@ def microkernel(packed_microkernel: Any, bits: int, lanes: int, vectors: int, pa
     """The product with packed or unpacked weights.
 
     Args:
-        packed_microkernel: the microkernel for packed weights, see `Method.microkernel`; not strided.
+        packed_microkernel: the microkernel for packed weights, see `MultiplicationMethod.microkernel`; not strided.
         bits, lanes, vectors: the number size and vector shape of the kernel.
         pairs: whether it rounds numbers to bfloat16, for which weights are always packed.
 
