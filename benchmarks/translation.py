@@ -112,7 +112,7 @@ def batches(task: Translation, pairs: list[Pair], at_once: int | None) -> list[t
     for pieces in evaluation_batches(sizes, at_once) if at_once else task.batching().evaluation(sizes):
         rows = [torch.from_numpy(encoded[piece.index]["source"]) for piece in pieces]
         lengths = torch.tensor([len(row) for row in rows])
-        limits = [10 + int(2 * task.facts["ratio"] * len(row)) for row in rows]
+        limits = [10 + int(2 * task.fitted["ratio"] * len(row)) for row in rows]
         made.append((nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=PADDING), lengths, limits))
     return made
 

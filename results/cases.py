@@ -136,7 +136,7 @@ def _tatoeba(name: str, what: str, **options: Any) -> Case:
         (Score("bleu", "BLEU", percent=False, digits=1), Score("chrf", "chrF", percent=False, digits=1)),
         note="23,610 pairs. A hash of the source selects a twentieth of the pairs for dev and a twentieth for test, so "
         "no source is in two parts. sacrebleu computes the scores of beam search. The tokens are characters of Chinese "
-        "and subwords of English.",
+        "and subwords of English. In the output, each source is followed by its reference and by the translation.",
         sample=_translated,
         picture="attention",
     )
@@ -313,7 +313,8 @@ CASES = (
         ),
         "The last twentieth of the poems is the test part. The vocabulary has about 6,000 characters. Three epochs are "
         "few, and other settings reach a better score in them: with a batch size of 8, no dropout, learning rate 0.005 "
-        "and seed 1, Glassgate reached 4.52 nats.",
+        "and seed 1, Glassgate reached 4.52 nats. In the output, brackets mark the missing character. The five most "
+        "probable characters follow, with their probabilities.",
         sample=_filled,
     ),
     Case(

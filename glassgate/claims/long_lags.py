@@ -12,9 +12,9 @@ from glassgate.claims.page import figure, page, save, table
 from glassgate.claims.problems import PROBLEMS
 
 GONE = 1e-3
-"""A gradient below this fraction of another one is negligible."""
+"""A gradient below this fraction of another one is negligible. The text of the claim states it."""
 ALMOST_ALL = 0.8
-"""A fraction of the seeds."""
+"""The minimum fraction of seeds that must solve a problem."""
 
 
 def write(
@@ -22,8 +22,8 @@ def write(
 ) -> list[Path]:
     """Write `compare.json`, the pictures and `compare.html`; returns the files.
 
-    A picture is left out if it would be empty: of solved problems if none is solved, of learning curves if no answer
-    was right. One of an earlier run is removed in that case.
+    An empty picture is not written: solved problems if none is solved, learning curves if no answer was right. If an
+    earlier run has written it, it is removed.
     """
     rows = summary(results)
     claims = claims_of(rows, gradients)
@@ -49,12 +49,12 @@ def write(
 
 
 def solved_problems(rows: Sequence[dict[str, Any]]) -> list[str]:
-    """Return the problems that some cell solved with the recipe of every cell, at some lag."""
+    """Return the problems that at least one cell solved at some lag, with the settings that all cells share."""
     return list(dict.fromkeys(row["problem"] for row in rows if row["solved"] and row["forget_bias"] is None))
 
 
 def unsolved(contest: Contest, rows: Sequence[dict[str, Any]]) -> str:
-    """Return a sentence about the problems that no cell solved, empty if each was solved by some cell."""
+    """Return a sentence about the problems that no cell solved; an empty one if there are none."""
     left = [problem for problem in contest.problems if problem not in solved_problems(rows)]
     if not left:
         return ""
@@ -82,9 +82,9 @@ def claims_of(rows: Sequence[dict[str, Any]], gradients: Sequence[dict[str, Any]
         worst = max(_left(start["rnn"]) / _left(row) for row in biased)
         claims.append(
             {
-                "claim": f"At the start the RNN's gradient over {GRADIENT_STEPS} steps is gone compared with the "
-                "LSTM's with a forget bias of 3 or more",
-                "measure": "RNN's part left, divided by the LSTM's",
+                "claim": f"Before training, the RNN's gradient over {GRADIENT_STEPS} steps is less than a thousandth "
+                "of that of an LSTM with a forget bias of 3 or more",
+                "measure": "remaining fraction of the RNN's gradient, divided by that of the LSTM's",
                 "value": worst,
                 "bound": GONE,
                 "holds": worst < GONE,
@@ -150,9 +150,9 @@ def _html(
                 "Why the forget bias matters",
                 figure(
                     by_name["forget-bias"],
-                    "Above, if some training solved it: the LSTM on adding by the initial bias of its forget gates, "
-                    "the input gate open or closed as far. Below: the part of the state that the forget gates keep "
-                    "over 100 steps before training.",
+                    "Above: the LSTM on adding by the initial bias of its forget gates, with an input bias of 0 or of "
+                    "minus that value; left out if no training solved it. Below: the fraction of the state that the "
+                    "forget gates keep over 100 steps before training.",
                 ),
             )
         )
@@ -164,7 +164,7 @@ def _html(
     return page(
         "Which cell remembers?",
         f"{', '.join(contest.cells)}: layers of at most {contest.parameters:,} parameters on the long-lag problems of "
-        "Hochreiter and Schmidhuber (1997), trained alike.",
+        "Hochreiter and Schmidhuber (1997), trained in the same way.",
         findings,
         sections,
     )

@@ -21,7 +21,9 @@ def add_options(parser: ArgumentParser, options: type[Options], builtin: Mapping
     groups = {name: parser.add_argument_group(name) for name in _GROUPS}
     for each in dataclasses.fields(options):
         rules, kind = each.metadata, value_type(options, each.name)
-        choices = f": {', '.join(map(str, rules['choices']))}" if rules["choices"] else ""
+        # a choice that is only punctuation is in quotes
+        shown = [each if any(map(str.isalnum, each)) else repr(each) for each in map(str, rules["choices"] or ())]
+        choices = f": {', '.join(shown)}" if shown else ""
         settings: dict[str, Any] = {"default": None, "help": f"{rules['help']}{choices} {_default(each, builtin)}"}
         if kind is bool:
             settings["action"] = BooleanOptionalAction

@@ -69,9 +69,9 @@ def command(argv: list[str]) -> None:
     _show(console, split.test, predictions)
     model = run / "bidirectional"
     written = _live(model, run / "live.html")
-    console.print(f"\nType code of yours and see every gate react, in any browser: {written}", soft_wrap=True)
+    console.print(f"\nType code and see the response of every gate, in any browser: {written}", soft_wrap=True)
     hints = {
-        f"report {model} --live": "writes a page with every gate of it, which responds as you type",
+        f"report {model} --live": "writes an interactive page: type code and see the response of every gate",
         f"predict {model} FILE.py": "colours a file of yours",
         f"evaluate {model} FILE.py": "measures the accuracy on a file",
         "train tagging --help": "trains on your own data",

@@ -1,4 +1,4 @@
-"""`glassgate generate`: a language model's own text or music, written as it is made."""
+"""`glassgate generate`: text or music of a language model, printed as it is generated."""
 
 import sys
 

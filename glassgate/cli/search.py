@@ -1,9 +1,10 @@
-"""`glassgate search`: find the steps of a run's data at which units behave as at marked steps."""
+"""`glassgate search`: find the steps of a run's data at which units have similar states as in a pattern."""
 
 import json
 import re
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Console
@@ -24,29 +25,10 @@ _AROUND = 4  # steps of context on each side of a match
 
 def command(argv: list[str]) -> None:
     """Run `glassgate search` with the given arguments."""
-    parser = Parser(
-        prog="glassgate search",
-        description="Mark steps of a text, or of a sequence of the run's data, and find where else in that data the "
-        "units of a layer behave in the same way. The first search stores an index of all states in the run's folder.",
-    )
-    parser.add_argument("run", metavar="RUN", help="folder of a trained run")
-    parser.add_argument("text", metavar="TEXT", nargs="?", help="text with the marked steps (default: --sequence)")
-    parser.add_argument(
-        "--sequence", type=int, metavar="N", help="sequence of the run's data with the marked steps, from 1"
-    )
-    parser.add_argument("--steps", required=True, metavar="FIRST-LAST", help="marked steps, from 1, for example 5-9")
-    parser.add_argument(
-        "--units", metavar="N,N", help="units to compare, from 0 (default: those active at the marked steps)"
-    )
-    parser.add_argument(
-        "--state", metavar="NAME", help="state to compare, for example layer0.forward.h (default: the first output)"
-    )
-    parser.add_argument("--matches", type=positive, default=10, metavar="N", help="matches to print (default: 10)")
-    parser.add_argument("--json", action="store_true", help="print the matches as JSON")
-    arguments = parser.parse_args(argv)
+    arguments = _parser().parse_args(argv)
     if (arguments.text is None) == (arguments.sequence is None):
         raise OptionError("search: expected a text or --sequence N, got both or none of them; give one")
-    first, last = _range(arguments.steps)
+    start, stop = _range(arguments.steps)
     run = Run.open(arguments.run)
     task = run_class(arguments.run).load(arguments.run)
     with display(Console(stderr=True)) as bars:
@@ -64,37 +46,68 @@ def command(argv: list[str]) -> None:
             raise OptionError(f"--sequence: expected 1 to {len(index.starts) - 1}, got {arguments.sequence}")
         values = index.values(name, arguments.sequence - 1)
         text = index.text(arguments.sequence - 1, 0, len(values))
-    if last > len(values):
+    if stop > len(values):
         raise OptionError(f"--steps: expected steps from 1 to {len(values)}, got {arguments.steps}")
-    units = _units(arguments.units, values.shape[1]) or index.active(name, values, first, last)
+    units = _units(arguments.units, values.shape[1]) or index.active(name, values, start, stop)
     if not units:
         raise OptionError(
-            "--units: no unit is active at all marked steps, more than a standard deviation from its mean; name units"
+            "--units: no unit is active at all steps of the pattern, more than a standard deviation from its mean; "
+            "name units"
         )
-    hits = gg.dynamics.search(index, name, values[first:last], units, matches=arguments.matches)
+    matches = gg.dynamics.search(index, name, values[start:stop], units, matches=arguments.matches)
     if arguments.json:
-        matches: list[dict[str, Any]] = [
-            {**match._asdict(), "text": index.text(match.sequence, match.start, match.stop)} for match in hits
+        records: list[dict[str, Any]] = [
+            {**match._asdict(), "text": index.text(match.sequence, match.start, match.stop)} for match in matches
         ]
-        print(json.dumps({"state": name, "units": units, "matches": matches}))
+        print(json.dumps({"state": name, "units": units, "matches": records}))
         return
     console = Console(highlight=False)
-    console.print(_line(text[max(0, first - _AROUND) : first], text[first:last], text[last : last + _AROUND]))
+    console.print(_line(text[max(0, start - _AROUND) : start], text[start:stop], text[stop : stop + _AROUND]))
     data = (index.about or {}).get("data", "")
     console.print(f"{name}, units {', '.join(map(str, units))}; {index.steps:,} steps of the {data} data\n")
-    for match in hits:
-        around = [index.text(match.sequence, a, b) for a, b in _parts(match)]
+    _print_matches(console, index, matches)
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        prog="glassgate search",
+        description="Name some steps of a text, or of a sequence of the run's data: the pattern. The command lists the "
+        "steps of that data at which units of a layer have the most similar states. The first search stores an index "
+        "of all states in the run's folder.",
+    )
+    parser.add_argument("run", metavar="RUN", help="folder of a trained run")
+    parser.add_argument("text", metavar="TEXT", nargs="?", help="text with the pattern (default: --sequence)")
+    parser.add_argument("--sequence", type=int, metavar="N", help="sequence of the run's data with the pattern, from 1")
+    parser.add_argument(
+        "--steps", required=True, metavar="FIRST-LAST", help="steps of the pattern, from 1, for example 5-9"
+    )
+    parser.add_argument(
+        "--units", metavar="N,N", help="units to compare, from 0 (default: those active at all steps of the pattern)"
+    )
+    parser.add_argument(
+        "--state",
+        metavar="NAME",
+        help="state to compare, for example layer0.forward.c (default: the output of the first layer and direction)",
+    )
+    parser.add_argument("--matches", type=positive, default=10, metavar="N", help="matches to print (default: 10)")
+    parser.add_argument("--json", action="store_true", help="print the matches as JSON")
+    return parser
+
+
+def _print_matches(console: Console, index: gg.dynamics.Index, matches: Sequence[gg.dynamics.Match]) -> None:
+    for match in matches:
+        parts = [index.text(match.sequence, start, stop) for start, stop in _parts(match)]
         position = Text(f"{match.distance:5.2f}  {f'{match.sequence + 1}:{match.start + 1}':<10}", style="dim")
-        console.print(position + _line(*around), soft_wrap=True)
-    frequent = Counter(" ".join(index.text(m.sequence, m.start, m.stop)) for m in hits)
-    same = [f"{word!r} {count}" for word, count in frequent.most_common(5) if count > 1]
-    if same:
-        console.print(f"\nmost frequent: {', '.join(same)}", soft_wrap=True)
+        console.print(position + _line(*parts), soft_wrap=True)
+    texts = Counter(" ".join(index.text(match.sequence, match.start, match.stop)) for match in matches)
+    repeated = [f"{text!r} {count}" for text, count in texts.most_common(5) if count > 1]
+    if repeated:
+        console.print(f"\nmost frequent: {', '.join(repeated)}", soft_wrap=True)
     print(
         "distance: root mean square difference in standard deviations; then sequence:step. "
-        f"{hits[-1].closer:.2%} of all windows are as close as the last match."
-        if hits
-        else "no window fits",
+        f"{matches[-1].closer:.2%} of all windows are as close as the last match."
+        if matches
+        else "no sequence is as long as the pattern",
         file=sys.stderr,
     )
 
@@ -127,9 +140,9 @@ def _parts(match: gg.dynamics.Match) -> list[tuple[int, int]]:
     return [(max(0, start - _AROUND), start), (start, stop), (stop, stop + _AROUND)]
 
 
-def _line(before: list[str], marked: list[str], after: list[str]) -> Text:
-    """The text of steps, with the marked steps in bold brackets."""
-    separator = "" if all(len(step) <= 1 for step in (*before, *marked, *after)) else " "
+def _line(before: list[str], inside: list[str], after: list[str]) -> Text:
+    """The text of a window between its neighbours, in bold brackets."""
+    separator = "" if all(len(step) <= 1 for step in (*before, *inside, *after)) else " "
     line = Text(separator.join(before) + separator)
-    line.append(f"[{separator.join(marked)}]", style="bold")
+    line.append(f"[{separator.join(inside)}]", style="bold")
     return line + Text(separator + separator.join(after))

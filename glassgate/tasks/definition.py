@@ -65,7 +65,8 @@ class Definition(ABC, Generic[OptionsType, Example, Prediction]):
         vocabularies: the symbols of the training data; set by `fit` and `load`
         unknown_labels: labels of dev and test data that the training data lacks, by the names of `vocabularies`
         warnings: sentences about the data, printed before training
-        facts: other results of `collect`, as JSON values; a run stores them
+        fitted: the other values computed from the training data, such as means and subwords, as JSON values; a run
+            stores them
         network: the model; set by `fit` and `load`. States that continue from batch to batch are non-persistent
             buffers `(layers, N, H)`, listed in the attribute `carried` of the network: checkpoints contain them, the
             model file does not
@@ -89,7 +90,7 @@ class Definition(ABC, Generic[OptionsType, Example, Prediction]):
 
     def __init__(self, options: OptionsType):
         self.options = self.requested = options
-        self.facts: dict[str, Any] = {}
+        self.fitted: dict[str, Any] = {}
         self.unknown_labels: Vocabularies = {}
         self.warnings: list[str] = []
 
@@ -104,7 +105,7 @@ class Definition(ABC, Generic[OptionsType, Example, Prediction]):
 
     @abstractmethod
     def collect(self, examples: Sequence[Example]) -> Vocabularies:
-        """Return the vocabularies of training examples."""
+        """Return the vocabularies of training examples, and set `fitted` if the task needs more than these."""
 
     @abstractmethod
     def build(self) -> nn.Module:

@@ -1,10 +1,13 @@
-"""The parts of a loss, as sums and counts that can be added over processes; and the precision of scores."""
+"""The parts of a loss, as sums and counts that can be added over processes, and the cross entropy of most tasks."""
 
 from collections.abc import Sequence
 from typing import NamedTuple, Self
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
+
+_IGNORED = -100
 
 
 class Mean(NamedTuple):
@@ -19,9 +22,14 @@ class Mean(NamedTuple):
     number: int | Tensor
 
     @classmethod
-    def of(cls, values: Tensor) -> Self:
-        """Return the mean of all values."""
-        return cls(values.sum(), values.numel())
+    def of(cls, values: Tensor, counted: Tensor | None = None) -> Self:
+        """Return the mean of all values, or of those where the mask `counted` is true.
+
+        On a GPU, `values[counted]` would wait for the mask.
+        """
+        if counted is None:
+            return cls(values.sum(), values.numel())
+        return cls(values.where(counted, 0.0).sum(), counted.sum())
 
 
 Loss = Sequence[Mean]
@@ -33,17 +41,56 @@ def full(scores: Tensor) -> Tensor:
     return scores if scores.dtype == torch.float64 else scores.float()
 
 
-def value(loss: Loss, counts: Sequence[float] | None = None) -> Tensor:
+def cross_entropy(scores: Tensor, targets: Tensor, label_smoothing: float = 0.0) -> tuple[Tensor, Tensor]:
+    """Return the negative log-likelihood of each target in nats, and the mask of the targets that count.
+
+    Targets outside of 0 to K - 1 do not count: padding, missing labels, and labels that the training data lacks.
+
+    Args:
+        scores: the scores of K classes, `(..., K)`
+        targets: the indices of the correct classes, `(...)`
+        label_smoothing: the fraction of each target that is spread over all classes
+
+    Returns:
+        the nats, 0 for targets that do not count, and the mask, both `(...)`
+
+    Example:
+        >>> nats, counted = cross_entropy(torch.zeros(3, 2), torch.tensor([1, -1, 2]))
+        >>> nats, counted
+        (tensor([0.6931, 0.0000, 0.0000]), tensor([ True, False, False]))
+    """
+    counted = (targets >= 0) & (targets < scores.shape[-1])
+    nats = F.cross_entropy(
+        full(scores).flatten(0, -2),
+        targets.where(counted, _IGNORED).flatten(),
+        ignore_index=_IGNORED,
+        label_smoothing=label_smoothing,
+        reduction="none",
+    )
+    return nats.unflatten(0, targets.shape), counted
+
+
+def sums(loss: Loss) -> Tensor:
+    """Return the totals and the counts of the parts of a loss, `(2, P)`, on their device and without gradients."""
+    totals = [part.total.detach() for part in loss]
+    counts = [
+        part.number.to(part.total) if isinstance(part.number, Tensor) else part.total.new_full((), part.number)
+        for part in loss
+    ]
+    return torch.stack([*totals, *counts]).unflatten(0, (2, -1))
+
+
+def value(loss: Loss, counts: Tensor | None = None) -> Tensor:
     """Return a loss as a scalar.
 
     Args:
         loss: the parts of the loss
-        counts: the divisor of each part; its `number` if None
+        counts: the divisor of each part, `(P,)`; its `number` if None
 
     Example:
         >>> value([Mean(torch.tensor(6.0), 3), Mean(torch.tensor(1.0), 2)])
         tensor(2.5000)
     """
-    divisors = [part.number for part in loss] if counts is None else counts
-    parts = [part.total / max(1, divisor) for part, divisor in zip(loss, divisors, strict=True)]
-    return torch.stack(parts).sum() if len(parts) > 1 else parts[0]
+    counts = sums(loss)[1] if counts is None else counts
+    totals = torch.stack([part.total for part in loss])
+    return (totals / counts.to(totals.dtype).clamp(min=1)).sum()

@@ -63,7 +63,7 @@ def tagged_record(example: Tagged, labels: Sequence[str], probabilities: Sequenc
 
     Args:
         example: the sequence
-        labels, probabilities: those of its tokens
+        labels, probabilities: the label of each token and its probability
         spans: whether the labels are in BIO form
 
     Example:

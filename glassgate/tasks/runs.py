@@ -90,6 +90,8 @@ class Run:
         try:
             content = json.loads(file.read_text(encoding="utf-8"))
             number = int(content["format"])
+            if "facts" in content:  # the name of "fitted" in older runs
+                content["fitted"] = content.pop("facts")
             complete = number > FORMAT or _is_complete(content)
         except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
             complete = False
@@ -250,7 +252,7 @@ def _is_complete(content: Mapping[str, Any]) -> bool:
     return (
         isinstance(content["task"], str)
         and isinstance(content["options"], dict)
-        and isinstance(content["facts"], dict)
+        and isinstance(content["fitted"], dict)
         and all(isinstance(each, list) and all(isinstance(symbol, str) for symbol in each) for each in symbols)
         and training
     )

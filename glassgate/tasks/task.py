@@ -305,7 +305,7 @@ class Task(Definition[OptionsType, Example, Prediction]):
             "task": self.name,
             "options": self.options.to_mapping(),
             "vocabularies": symbols,
-            "facts": self.facts,
+            "fitted": self.fitted,
         }
 
     @classmethod
@@ -326,12 +326,12 @@ class Task(Definition[OptionsType, Example, Prediction]):
         return task
 
     def _set_content(self, content: Mapping[str, Any]) -> None:
-        """Set the vocabularies and facts to those of a run; equal ones are kept, with their caches."""
+        """Set `vocabularies` and `fitted` to those of a run; equal ones are kept, with their caches."""
         present = vars(self).get("vocabularies")
         if present is None or {name: each.symbols for name, each in present.items()} != content["vocabularies"]:
             self.vocabularies = {name: Vocabulary(symbols) for name, symbols in content["vocabularies"].items()}
-        if self.facts != content["facts"]:
-            self.facts = content["facts"]
+        if self.fitted != content["fitted"]:
+            self.fitted = content["fitted"]
 
     def encoded(self, examples: Sequence[Example]) -> Sequence[Encoded]:
         """Encode examples. Stored examples are encoded lazily; errors in their labels are reported now.

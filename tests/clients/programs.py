@@ -183,9 +183,9 @@ PROGRAMS = [
     Program("darts: BlockRNNModel, GRU", "`nn.GRU = gg.GRU`", darts("GRU", block=True)),
     Program("darts: BlockRNNModel, LSTM", "`nn.LSTM = gg.LSTM`", darts("LSTM", block=True)),
     Program(
-        "pytorch-forecasting: DeepAR, LSTM", "`torch.nn`'s names exchanged before its import", deep_ar("LSTM"), 1e-4
+        "pytorch-forecasting: DeepAR, LSTM", "`torch.nn`'s names replaced before its import", deep_ar("LSTM"), 1e-4
     ),
-    Program("pytorch-forecasting: DeepAR, GRU", "`torch.nn`'s names exchanged before its import", deep_ar("GRU"), 1e-4),
+    Program("pytorch-forecasting: DeepAR, GRU", "`torch.nn`'s names replaced before its import", deep_ar("GRU"), 1e-4),
     Program("TorchRL: LSTMModule, episodes of unequal length", "a class of four lines", torch_rl),
 ]
 

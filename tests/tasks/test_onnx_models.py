@@ -117,7 +117,7 @@ def fill_blanks(task: Any, folder: Path, examples: Sequence[Any], load: Runtime)
 def tokenizer(path: Path) -> Any:
     """The tokenizer of source texts that a file contains."""
     stored = onnxruntime.InferenceSession(path).get_modelmeta().custom_metadata_map
-    return tokenizers.Tokenizer.from_str(json.dumps(json.loads(stored["run"])["facts"]["subwords"][0]))
+    return tokenizers.Tokenizer.from_str(json.dumps(json.loads(stored["run"])["fitted"]["subwords"][0]))
 
 
 def translation(task: Any, folder: Path, examples: Sequence[Any], load: Runtime) -> None:
@@ -137,7 +137,7 @@ def translation(task: Any, folder: Path, examples: Sequence[Any], load: Runtime)
         memory |= {"lengths": lengths} if memory else {}
         look = {"look": np.zeros((1, decoder.readout_size), np.float32)} if decoder.input_feeding else {}
         before, written, total = 0, [], 0.0
-        for place in range(limit := 10 + int(2 * task.facts["ratio"] * len(source))):
+        for place in range(limit := 10 + int(2 * task.fitted["ratio"] * len(source))):
             scores, *rest = step(before=np.array([before]), **states, **look, **memory)
             before = FIRST if place == limit - 1 else int(scores[0, 1:].argmax()) + FIRST
             total += scores[0, before - UNKNOWN]
@@ -157,7 +157,7 @@ def forecasting(task: Any, folder: Path, examples: Sequence[Any], load: Runtime)
         (forecast,) = task.predict([series])[0]
         start, stop = len(series) - options.steps_back, len(series)
         values = series.values[start:stop].astype(np.float32)
-        number = task.learned.numbers.get(series.name, -1)
+        number = task.learned.indices.get(series.name, -1)
         given = {"values": values[None], "series": np.array([number])}
         if task.learned.known:
             encoded = task.learned.encode(series.part(start, stop), options.horizon)

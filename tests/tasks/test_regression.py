@@ -9,7 +9,10 @@ import pytest
 
 from glassgate.cli import main
 from glassgate.tasks.data.labelled import Labelled
+from glassgate.tasks.data.store import arrow
+from glassgate.tasks.data.store.examples import Stored
 from glassgate.tasks.errors import DataError, OptionError
+from glassgate.tasks.progress import Progress
 from glassgate.tasks.regression.options import RegressionOptions
 from glassgate.tasks.regression.task import Regression
 from glassgate.tasks.task import Split
@@ -44,10 +47,10 @@ def test_a_frame_of_texts_and_numbers_is_read() -> None:
     rows = {"text": ["good day", "bad day", "good good day", "a day"], "label": [1.5, -1.0, 3.0, 0.25]}
     task = Regression(RegressionOptions.from_mapping({**SMALL, "epochs": 1}))
     task.fit({"train": pd.DataFrame(rows), "dev": pd.DataFrame(rows)})
-    assert task.facts["numbers"][0] == pytest.approx([np.mean(rows["label"])])
+    assert task.fitted["numbers"][0] == pytest.approx([np.mean(rows["label"])])
     pairs = pd.DataFrame({"text": rows["text"], "label": [[1.5, 2], [0, 1], [3, 2], [1, 1]]})
     task.fit({"train": pairs, "dev": pairs})
-    assert len(task.facts["numbers"][0]) == 2
+    assert len(task.fitted["numbers"][0]) == 2
 
 
 def test_command_line_holds_out_and_predicts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -70,6 +73,53 @@ def test_command_line_holds_out_and_predicts(tmp_path: Path, capsys: pytest.Capt
     assert (name, f"{number:.6g}", others) == ("stars", *plain, [])
 
 
+class Notes(Progress):
+    """Keeps the notes of a training."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
+def test_a_large_file_stays_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The stored examples train the same network as those in memory; errors in their numbers come before training."""
+    monkeypatch.setenv("GLASSGATE_CACHE", str(tmp_path / "cache"))
+    file = tmp_path / "stars.csv"
+    file.write_text("text,label\n" + "".join(f"{'good ' * (k % 5)}day,{k % 5}.5\n" for k in range(40)))
+    predictions = []
+    for size in (arrow.LARGE, 1):
+        monkeypatch.setattr(arrow, "LARGE", size)
+        task, progress = Regression(RegressionOptions.from_mapping({**SMALL, "epochs": 1, "data": str(file)})), Notes()
+        task.fit(progress=progress)
+        examples = task.read(file)
+        assert isinstance(examples, Stored)
+        assert bool(examples.digest) == (size == 1)
+        predictions.append(task.predict(examples))
+        assert f"{file}: texts in column 'text', labels in 'label', separated by commas; 40 texts" in progress.notes
+    assert predictions[0] == predictions[1]
+    file.write_text(file.read_text() + "a day,many\n")
+    with pytest.raises(DataError, match=r"stars\.csv:42: expected numbers as the label, got 'many'"):
+        task.evaluate(task.read(file))
+
+
+@pytest.mark.parametrize(
+    ("labels", "expected"), [(("12,5", "3"), ("12.5", "3")), (("1,5 2,5", "3 -0,5"), ("1.5 2.5", "3 -0.5"))]
+)
+def test_a_table_with_semicolons_has_decimal_commas(
+    labels: tuple[str, str], expected: tuple[str, str], tmp_path: Path
+) -> None:
+    table = tmp_path / "prices.csv"
+    table.write_text("text;label\n" + "".join(f"good;{label}\n" for label in labels))
+    assert tuple(each.label for each in Regression(RegressionOptions()).read(table)) == expected
+
+
+def test_a_comma_that_is_a_separator_or_a_decimal_sign() -> None:
+    with pytest.raises(DataError, match=r"the label '12,5' can be one number or two; write '12\.5' for the first"):
+        Regression(RegressionOptions()).fit(Split([Labelled("good", "12,5"), Labelled("bad", "1,5")]))
+
+
 @pytest.mark.parametrize(
     ("label", "message"),
     [("five", "expected numbers as the label, got 'five'"), ("1 2", "expected 1 numbers as in training, got 2")],
@@ -79,7 +129,7 @@ def test_labels_that_do_not_fit(label: str, message: str) -> None:
     task.fit(Split([Labelled("good day", "5"), Labelled("bad day", "1")]))
     with pytest.raises(DataError, match=message):
         task.evaluate([Labelled("good day", label)])
-    with pytest.raises(DataError, match="expected texts or series, as in training, got the other one"):
+    with pytest.raises(DataError, match="expected a text, as in training, got a series; give a file of texts"):
         task.predict([Labelled(np.ones((3, 1), np.float32))])
 
 

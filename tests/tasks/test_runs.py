@@ -68,6 +68,13 @@ def test_description_cut_short(run: Path, content: str) -> None:
         Tagging.load(run)
 
 
+def test_run_with_the_former_name_of_fitted(run: Path) -> None:
+    content = json.loads((run / "run.json").read_text())
+    fitted = content.pop("fitted")
+    (run / "run.json").write_text(json.dumps(content | {"facts": fitted}))
+    assert Tagging.load(run).fitted == fitted
+
+
 def test_newer_version(run: Path) -> None:
     content = json.loads((run / "run.json").read_text())
     (run / "run.json").write_text(json.dumps(content | {"format": runs.FORMAT + 1}))

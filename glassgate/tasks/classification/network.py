@@ -1,4 +1,4 @@
-"""The network of classification: embeddings or series, recurrent layers, pooling, and scores of labels."""
+"""The network of classification: recurrent layers over a text or a series, pooling, and scores of labels."""
 
 from typing import NamedTuple
 
@@ -7,8 +7,8 @@ from torch import Tensor, nn
 
 from glassgate.tasks.classification.options import ClassificationOptions
 from glassgate.tasks.data.batches import Batch
-from glassgate.tasks.data.vocabulary import PADDING
-from glassgate.tasks.networks.encoder import encoder, last_outputs
+from glassgate.tasks.networks.encoder import last_outputs
+from glassgate.tasks.networks.labelled import SequenceEncoder
 from glassgate.tasks.networks.states import step_mask
 
 
@@ -19,23 +19,20 @@ class Scores(NamedTuple):
     attention: Tensor | None
 
 
-class Classifier(nn.Module):
+class Classifier(SequenceEncoder):
     """Embeddings or series, recurrent layers, pooling over steps, and a score for each label.
 
     Args:
         options: sizes, cell and pooling
-        units: the size of the vocabulary, including padding and unknown; None for series
+        tokens: the size of the vocabulary, including padding and unknown; None for series
         input_size: the number of features of a step
         labels: the number of labels
     """
 
-    def __init__(self, options: ClassificationOptions, units: int | None, input_size: int, labels: int):
-        super().__init__()
-        size = options.hidden_size * (1 + options.bidirectional)
+    def __init__(self, options: ClassificationOptions, tokens: int | None, input_size: int, labels: int):
+        super().__init__(options, tokens, input_size)
         self.pooling = options.pooling
-        self.embedding = None if units is None else nn.Embedding(units, input_size, padding_idx=PADDING)
-        self.dropout = nn.Dropout(options.dropout)
-        self.encoder = encoder(options, input_size)
+        size = self.encoder.output_size
         if options.pooling == "attention":
             self.attention = nn.Sequential(
                 nn.Linear(size, options.hidden_size), nn.Tanh(), nn.Linear(options.hidden_size, 1)
@@ -43,11 +40,9 @@ class Classifier(nn.Module):
         self.head = nn.Linear(size, labels)
 
     def forward(self, batch: Batch) -> Scores:
-        """From `units`, `(N, L)`, or `series`, `(N, L, C)`, and `lengths`, `(N,)`."""
-        lengths = batch["lengths"]
-        steps = batch["series"] if self.embedding is None else self.dropout(self.embedding(batch["units"]))
-        output, state = self.encoder(steps, lengths=lengths)
-        inside = step_mask(lengths, output)
+        """From a batch as in `encode`."""
+        output, state = self.encode(batch)
+        inside = step_mask(batch["lengths"], output)
         pooled, weights = self._pooled(output, state, inside)
         return Scores(self.head(self.dropout(pooled)), weights)
 

@@ -1,35 +1,26 @@
 """Classification: one label for a whole text or series of numbers."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import torch.nn.functional as F
 from torch import Tensor
 
 from glassgate.tasks.classification.network import Classifier, Scores
 from glassgate.tasks.classification.options import ClassificationOptions
-from glassgate.tasks.data import labelled as labelled_files
-from glassgate.tasks.data import records, texts
 from glassgate.tasks.data.batches import Batch, Encoded
 from glassgate.tasks.data.labelled import Labelled
-from glassgate.tasks.data.number_labels import scale
-from glassgate.tasks.data.raw_text import RawText, note_on_unsegmented, raw_text_like, starts_of
-from glassgate.tasks.data.store.examples import LINE, SEQUENCE, SYMBOL, counts, store
+from glassgate.tasks.data.raw_text import RawText, raw_text_like, starts_of
 from glassgate.tasks.data.toy import python_packages
 from glassgate.tasks.data.unknown_labels import UNLABELLED
 from glassgate.tasks.data.vocabulary import PADDING, Vocabulary
 from glassgate.tasks.errors import DataError, OptionError
-from glassgate.tasks.loss import Loss, Mean, full
+from glassgate.tasks.labelled_task import LabelledTask, label_counts
+from glassgate.tasks.loss import Loss, Mean, cross_entropy
 from glassgate.tasks.metrics.confusion import LabelSummary
 from glassgate.tasks.pictures.attention import Attended
 from glassgate.tasks.predictions import Record, tokens_of
-from glassgate.tasks.progress import Progress
-from glassgate.tasks.task import Split, Task, Vocabularies
-from glassgate.tasks.wording import plural
+from glassgate.tasks.task import Split, Vocabularies
 
 if TYPE_CHECKING:
     from torchmetrics import MetricCollection
@@ -49,7 +40,7 @@ class Answer(NamedTuple):
     attention: list[float] | None
 
 
-class Classification(Task[ClassificationOptions, Labelled, Answer]):
+class Classification(LabelledTask[ClassificationOptions, Answer]):
     """Find the label of a text or a series.
 
     Example:
@@ -70,61 +61,12 @@ class Classification(Task[ClassificationOptions, Labelled, Answer]):
     builtin_try_next = ('predict {run} - <<< "task = loop.create_task(reader.read())"',)
     builtin_options = {"hidden_size": 64, "pooling": "max", "dropout": 0.3, "epochs": 4}
 
-    def read(self, path: str | Path, labelled: bool = True, progress: Progress | None = None) -> Sequence[Labelled]:
-        options = self.options
-        columns = (options.text_column, options.label_column)
-        reader = labelled_files.Reader(path, options.format, *columns, options.missing, labelled)
-        if reader.format in (*labelled_files.SERIES, "folder"):
-            examples = list(reader)
-            self._report(path, reader, examples, labelled, progress)
-            return examples
-        unsegmented: list[int] = []
-
-        def tokenised() -> Iterator[Labelled]:
-            for each in reader:
-                if self._is_unsegmented(each):
-                    unsegmented.append(each.line or 0)
-                yield replace(each, content=self._units(each))
-
-        stored = store(
-            tokenised(),
-            {"content": SEQUENCE, "label": SYMBOL, "line": LINE},
-            partial(Labelled, source=str(path)),
-            [path],
-            ["table", reader.format, *columns, labelled, options.unit, options.missing, reader.description],
-            progress,
-        )
-        if unsegmented and progress is not None:
-            progress.note(note_on_unsegmented(path, unsegmented))
-        self._report(path, reader, stored, labelled, progress)
-        return stored
-
-    def _report(
-        self,
-        path: str | Path,
-        reader: labelled_files.Reader,
-        examples: Sequence[Labelled],
-        labelled: bool,
-        progress: Progress | None,
-    ) -> None:
-        """Report the format and the size of a file."""
-        if progress is None or not (labelled or reader.dropped):
-            return
-        name = "series" if reader.format in labelled_files.SERIES else plural(len(examples), "text").split(" ", 1)[1]
-        labels = plural(len(counts(examples, "label", lambda each: [each.label])), "label")
-        dropped = f"; {plural(reader.dropped, 'row')} without text or label dropped" if reader.dropped else ""
-        progress.note(f"{path}: {reader.description}; {len(examples):,} {name}, {labels}{dropped}")
-
-    def from_rows(self, rows: Iterator[tuple[int, Any, records.Names]]) -> list[Labelled]:
-        return labelled_files.of_rows(rows, self.options)
-
     def read_builtin(self) -> Split[Labelled]:
         train, held_out = python_packages.read()
         return Split(train, test=held_out)
 
     def collect(self, examples: Sequence[Labelled]) -> Vocabularies:
-        label_counts = counts(examples, "label", lambda each: [each.label])
-        labels = Vocabulary.of({label: count for label, count in label_counts.items() if label is not None})
+        labels = Vocabulary.of(label_counts(examples))
         if len(labels.symbols) < 2:
             source = examples[0].source if examples else "given examples"
             raise DataError(
@@ -133,45 +75,27 @@ class Classification(Task[ClassificationOptions, Labelled, Answer]):
                 f"expected at least 2 different labels, got {labels.symbols or 'none'}; "
                 "add rows with another label, or choose another --label-column",
             )
-        first = examples[0].content
-        if not isinstance(first, np.ndarray):
-            units = Vocabulary.of(counts(examples, "content", self._units), self.options.least_count)
-            return {"labels": labels, "units": units}
-        channels = first.shape[1]
-        mean, deviation = scale(np.concatenate([self._series(each, channels) for each in examples]))
-        self.facts = {"mean": mean, "deviation": deviation}
-        return {"labels": labels}
+        self.fitted = {}
+        return {"labels": labels, **self.collect_inputs(examples)}
 
-    def build(self) -> "Classifier":
-        units = len(self.vocabularies["units"]) if "units" in self.vocabularies else None
-        size = len(self.facts["mean"]) if self.facts else self.options.embedding_size
-        return Classifier(self.options, units, size, len(self.vocabularies["labels"].symbols))
+    def build(self) -> Classifier:
+        return Classifier(self.options, *self.input_sizes(), len(self.vocabularies["labels"].symbols))
 
     def encode(self, example: Labelled) -> Encoded:
-        fields: dict[str, np.ndarray] = {}
-        if "units" in self.vocabularies:
-            fields["units"] = self.vocabularies["units"].encode(self._units(example))
-        else:
-            mean, deviation = np.array(self.facts["mean"]), np.array(self.facts["deviation"])
-            fields["series"] = ((self._series(example, len(mean)) - mean) / deviation).astype(np.float32)
+        fields = self.encode_input(example)
         if example.label is not None:
             fields["label"] = self.label_numbers("labels", [example.label])[0]
         return fields
 
     def loss(self, output: Scores, batch: Batch) -> Loss:
-        label = batch["label"]
-        known = label < output.labels.shape[-1]
-        return [Mean.of(F.cross_entropy(full(output.labels[known]), label[known], reduction="none"))]
+        return [Mean.of(*cross_entropy(output.labels, batch["label"]))]
 
     def metrics(self) -> "MetricCollection":
         from torchmetrics import MetricCollection
-        from torchmetrics.classification import MulticlassAccuracy
 
-        from glassgate.tasks.metrics.scores import MacroF1
+        from glassgate.tasks.metrics.scores import Accuracy, MacroF1
 
-        labels = self.label_names("labels")
-        accuracy = MulticlassAccuracy(len(labels), average="micro")
-        return MetricCollection({"accuracy": accuracy, "macro_f1": MacroF1(labels)})
+        return MetricCollection({"accuracy": Accuracy(), "macro_f1": MacroF1(self.label_names("labels"))})
 
     def observe(self, output: Scores, batch: Batch) -> dict[str, Tensor]:
         return {"preds": output.labels.argmax(-1), "target": batch["label"]}
@@ -201,7 +125,7 @@ class Classification(Task[ClassificationOptions, Labelled, Answer]):
         record["probabilities"] = prediction.probabilities
         if isinstance(example.content, np.ndarray):
             return record | ({} if prediction.attention is None else {"attention": prediction.attention})
-        units = self._units(example)
+        units = self.tokens(example)
         raw = example.content if isinstance(example.content, str) else None
         text, tokens = tokens_of(units, () if raw is None else starts_of(units, raw))
         for token, weight in zip(tokens, prediction.attention or (), strict=False):
@@ -217,43 +141,9 @@ class Classification(Task[ClassificationOptions, Labelled, Answer]):
             )
         return Attended(self.steps(example), [answer.label], np.array([answer.attention]))
 
-    def steps(self, example: Labelled) -> list[str]:
-        """Return the tokens of a text, or the numbers of a series' steps from 1."""
-        if isinstance(example.content, np.ndarray):
-            return [str(step) for step in range(1, len(example.content) + 1)]
-        return list(self._units(example))
-
-    def _units(self, example: Labelled) -> Sequence[str]:
-        content = example.content
-        if isinstance(content, np.ndarray):
-            raise DataError(
-                example.source, example.line, "expected a text, as in training, got a series; give a file of texts"
-            )
-        units = texts.split(content, self.options.unit) if isinstance(content, str) else content
-        if (raw := self._raw_text(example)) is not None:
-            units = raw.refined(units)
-        if not units:
-            raise DataError(example.source, example.line, "the text is empty; remove it")
-        return units
-
-    def _raw_text(self, example: Labelled) -> RawText | None:
-        """The tokeniser of raw text without a label, if the run reads words; None otherwise."""
+    def raw_text(self, example: Labelled) -> RawText | None:
+        """Return the tokeniser of raw text if the run reads words, and the example is a text without a label."""
         known = vars(self).get("vocabularies", {}).get("units")
         if example.label is not None or known is None or self.options.unit not in ("word", "token"):
             return None
         return raw_text_like(known) if isinstance(example.content, str) else None
-
-    def _is_unsegmented(self, example: Labelled) -> bool:
-        raw = self._raw_text(example)
-        return raw is not None and isinstance(example.content, str) and raw.is_unsegmented(example.content)
-
-    def _series(self, example: Labelled, channels: int) -> np.ndarray:
-        content = example.content
-        got = f"{content.shape[-1]}" if isinstance(content, np.ndarray) else "a text"
-        if not isinstance(content, np.ndarray) or content.shape[-1] != channels:
-            raise DataError(
-                example.source,
-                example.line,
-                f"expected a series of {channels} channels, as in training, got {got}; use data with the same channels",
-            )
-        return content

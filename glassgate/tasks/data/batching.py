@@ -54,45 +54,28 @@ class Batching:
 
 
 class ChunkBatching(Batching):
-    """Batches of whole sequences of similar length, which training reads chunk by chunk; see `Chunks`.
+    """Batches of whole sequences of similar length, which training reads in chunks of `longest` units; see `Chunks`.
 
     A step then costs about the same for sequences of any length, and long sequences get more steps per epoch.
-
-    Args:
-        options: batch size and seed
-        chunk: the number of units of a chunk
     """
-
-    def __init__(self, options: Options, chunk: int):
-        super().__init__(options)
-        self.chunk = chunk
 
     def examples(self, lengths: Lengths) -> int:
         lengths = np.asarray(lengths)
-        return int(np.sum(-(-lengths // chunk_sizes(lengths, self.chunk))))
+        return int(np.sum(-(-lengths // chunk_sizes(lengths, self.longest))))
 
     def training(self, lengths: Lengths, epoch: int) -> Batches:
-        return Chunks(training_batches(lengths, self.options.batch_size, 0, self.options.seed, epoch), self.chunk)
+        return Chunks(training_batches(lengths, self.options.batch_size, 0, self.options.seed, epoch), self.longest)
 
 
 class StreamBatching(Batching):
-    """Batches of chunks: each row continues the same row of the previous batch; see `Streams`.
-
-    Args:
-        options: batch size and seed
-        chunk: the number of units of a chunk
-    """
-
-    def __init__(self, options: Options, chunk: int):
-        super().__init__(options)
-        self.chunk = chunk
+    """Batches of chunks of `longest` units: each row continues that of the previous batch; see `Streams`."""
 
     def examples(self, lengths: Lengths) -> int:
-        return -(-self.units(lengths) // self.chunk)
+        return -(-self.units(lengths) // self.longest)
 
     def training(self, lengths: Lengths, epoch: int) -> Batches:
-        first = 1 + int(np.random.default_rng([self.options.seed, epoch]).integers(self.chunk))
-        return Streams(lengths, self.options.batch_size, self.chunk, first)
+        first = 1 + int(np.random.default_rng([self.options.seed, epoch]).integers(self.longest))
+        return Streams(lengths, self.options.batch_size, self.longest, first)
 
     def evaluation(self, lengths: Lengths) -> Batches:
-        return Streams(lengths, min(self.rows, max(1, sum(lengths) // _SHORTEST_COLUMN)), self.chunk)
+        return Streams(lengths, min(self.rows, max(1, sum(lengths) // _SHORTEST_COLUMN)), self.longest)

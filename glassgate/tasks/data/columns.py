@@ -1,13 +1,14 @@
-"""Detects the layout of a file with a token per line: the columns of tokens, labels and indices, and a header."""
+"""The layout of a file with a token per row, and its detection where no header names the columns."""
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import islice
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain, islice
 from pathlib import Path
 
 from glassgate.tasks.data.bio import scheme_note, scheme_of
+from glassgate.tasks.data.detect import SEPARATORS
 from glassgate.tasks.data.files import read_lines
 from glassgate.tasks.errors import OptionError
 
@@ -22,7 +23,7 @@ LABEL_NAMES = {
 }
 """Usual names of a column of labels."""
 _NAMES = {"id", "idx", "index", "no", "nr", "sentence", "lemma"} | WORD_NAMES | LABEL_NAMES
-_CONLLU_WIDTH = 10
+CONLLU_COLUMNS = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
 _MOST_LABELS = 100
 
 Rows = Sequence[Sequence[str]]
@@ -30,49 +31,78 @@ Rows = Sequence[Sequence[str]]
 
 @dataclass(frozen=True)
 class Layout:
-    """The meaning of each column, numbered from 0.
+    """The meaning of the columns of a file with a token per row, numbered from 0.
 
     Attributes:
-        separator: the separator of the columns; None for any run of blanks
+        kind: "conllu"; "columns"; or "csv" or "xlsx", a table whose header names the columns
+        separator: the separator of the columns; None for any run of blanks; empty for a sheet
         width: the number of columns
         unit: the column of the tokens
         label: the column of the labels; None without labels
         index: the column that numbers the tokens of each sequence; None if there is none
+        sentence: the column that identifies the sentence, in each row or in the first row of a sentence; None if blank
+            rows separate sentences
         names: the header; empty if there is none
         scheme: the scheme of the labels, see `bio.scheme_of`; empty if they do not mark entities
         others: other columns that may contain labels
-        conllu: whether the file is CoNLL-U
     """
 
+    kind: str
     separator: str | None
     width: int
     unit: int = 0
     label: int | None = None
     index: int | None = None
+    sentence: int | None = None
     names: tuple[str, ...] = ()
     scheme: str = ""
     others: tuple[int, ...] = ()
-    conllu: bool = False
+
+    @property
+    def is_table(self) -> bool:
+        """Whether the header names the columns."""
+        return self.kind in ("csv", "xlsx")
 
     def description(self) -> str:
-        """Describe the columns, numbered from 1.
+        """Describe the columns, by their names in a table, and by numbers from 1 otherwise.
 
         Example:
-            >>> Layout("\\t", 3, unit=1, label=2, index=0, scheme="IOB2").description()
+            >>> Layout("columns", "\\t", 3, unit=1, label=2, index=0, scheme="IOB2").description()
             'index in column 1, words in 2, labels in 3 (IOB2)'
+            >>> Layout("csv", ",", 3, 1, 2, sentence=0, names=("Sentence #", "Word", "Tag")).description()
+            "words in column 'Word', labels in 'Tag', sentences by 'Sentence #', separated by commas"
         """
-        if self.conllu:
+        if self.kind == "conllu":
             return "CoNLL-U"
-        parts = [] if self.index is None else [f"index in column {self.index + 1}"]
-        parts.append(f"words in {self.unit + 1}" if parts else f"words in column {self.unit + 1}")
+        parts = [] if self.index is None else [f"index in column {self._name(self.index)}"]
+        parts.append(f"words in {'' if parts else 'column '}{self._name(self.unit)}")
         if self.label is not None:
-            parts.append(f"labels in {self.label + 1}{scheme_note(self.scheme)}")
-        if self.names:
+            parts.append(f"labels in {self._name(self.label)}{scheme_note(self.scheme)}")
+        if self.is_table:
+            parts.append(f"sentences by {'empty rows' if self.sentence is None else self._name(self.sentence)}")
+            parts.append(f"separated by {SEPARATORS[self.separator]}" if self.separator else "first sheet")
+        elif self.names:
             parts.append("a header in the first line")
         if self.others:
-            numbers = ", ".join(str(each + 1) for each in self.others)
-            parts.append(f"and what may be labels in {numbers} too (--column takes them)")
+            others = ", ".join(map(self._name, self.others))
+            parts.append(f"and what may be labels in {others} too (--column takes them)")
         return ", ".join(parts)
+
+    def _name(self, column: int) -> str:
+        return repr(self.names[column]) if self.is_table else str(column + 1)
+
+
+def conllu_layout(column: str | None = None, labelled: bool = True) -> Layout:
+    """Return the layout of CoNLL-U with one column, "upos" by default, as labels.
+
+    Raises:
+        OptionError: the column does not exist
+    """
+    column = column or "upos"
+    if column not in CONLLU_COLUMNS:
+        raise OptionError(f"--column: expected one of {', '.join(CONLLU_COLUMNS)} for CoNLL-U, got {column!r}")
+    label = CONLLU_COLUMNS.index(column) if labelled else None
+    return Layout("conllu", "\t", len(CONLLU_COLUMNS), CONLLU_COLUMNS.index("form"), label)
 
 
 def is_comment(text: str, cells: int, width: int) -> bool:
@@ -110,33 +140,46 @@ def detect_layout(
     lines = [text for _, text in islice(read_lines(path), _LINES)]
     separator = separator or _separator(lines)
     sequences = list(_sequences(lines, separator))
-    width = _width(row for sequence in sequences for row in sequence)
-    if width < (2 if labelled else 1):
+    width = next((width for width, _ in Counter(map(len, chain.from_iterable(sequences))).most_common(1)), 0)
+    needed = 2 if labelled else 1
+    if width < needed:
         return None
-    sequences = [
-        rows
-        for sequence in sequences
-        if (rows := [row for row in sequence if not is_comment(_text(row, separator), len(row), width)])
-    ]
-    if separator == "\t" and width == _CONLLU_WIDTH and all(_ID.fullmatch(row[0]) for row in sequences[0]):
-        return Layout(separator, width, conllu=True)
+    sequences = _without_empty([row for row in rows if len(row) == width or row[0][:1] != "#"] for rows in sequences)
+    if separator == "\t" and width == len(CONLLU_COLUMNS) and all(_ID.fullmatch(row[0]) for row in sequences[0]):
+        return conllu_layout(column, labelled)
     names = _header(sequences)
     if names:
-        sequences = [rows for rows in ([*sequences[0][1:]], *sequences[1:]) if rows]
+        sequences = _without_empty([sequences[0][1:], *sequences[1:]])
     sequences = [rows for rows in sequences if all(len(row) == width for row in rows)]
+    layout = Layout("columns", separator, width, names=names)
     if not sequences:
-        return Layout(separator, width, 0, width - 1 if labelled else None, names=names)
-    return _layout(path, sequences, width, separator, names, column, text_column, labelled)
+        return replace(layout, label=width - 1 if labelled else None)
+    index = _index(sequences, width) if width > needed else None
+    left = [each for each in range(width) if each != index]
+    unit = column_number("--text-column", path, text_column, width, names)
+    if unit is None:
+        unit = next((each for each in left[: len(left) - needed + 1] if not _is_name(sequences, each)), left[0])
+    layout = replace(layout, unit=unit, index=index)
+    if not labelled:
+        return layout
+    label = column_number("--column", path, column, width, names)
+    others: list[int] = []
+    if label is None:
+        label, others = _label(sequences, [each for each in left if each != unit] or [unit])
+    scheme = scheme_of([row[label] for row in rows] for rows in sequences)
+    return replace(layout, label=label, scheme=scheme, others=tuple(others))
 
 
-def has_clear_columns(layout: Layout | None, path: str | Path) -> bool:
+def _without_empty(sequences: Iterable[list[list[str]]]) -> list[list[list[str]]]:
+    return [rows for rows in sequences if rows]
+
+
+def has_clear_columns(layout: Layout, path: str | Path) -> bool:
     """Whether a file of unknown suffix has columns, rather than text with equally many words per line.
 
     Evidence for columns is a header, an index, labels that mark entities, or few distinct labels, with tabs or not.
     """
-    if layout is None:
-        return False
-    if layout.conllu or layout.index is not None or layout.scheme or layout.names:
+    if layout.kind == "conllu" or layout.index is not None or layout.scheme or layout.names:
         return True
     rows = [text.split(layout.separator) for _, text in islice(read_lines(path), _LINES) if text.strip()]
     if any(len(row) != layout.width for row in rows):
@@ -145,33 +188,6 @@ def has_clear_columns(layout: Layout | None, path: str | Path) -> bool:
     return (len(rows) >= 20 and labels * 5 <= len(rows)) or (
         layout.separator == "\t" and labels < max(20, len(rows) / 2)
     )
-
-
-def _layout(
-    path: str | Path,
-    sequences: Sequence[Rows],
-    width: int,
-    separator: str | None,
-    names: tuple[str, ...],
-    column: str | None,
-    text_column: str | None,
-    labelled: bool,
-) -> Layout:
-    index = _index(sequences, width) if width > (2 if labelled else 1) else None
-    needed = 2 if labelled else 1
-    left = [each for each in range(width) if each != index]
-    unit = column_number("--text-column", path, text_column, width, names)
-    if unit is None:
-        unit = next((each for each in left[: len(left) - needed + 1] if not _is_name(sequences, each)), left[0])
-    label: int | None = None
-    others: list[int] = []
-    if labelled:
-        left = [each for each in left if each != unit] or [unit]
-        label = column_number("--column", path, column, width, names)
-        if label is None:
-            label, others = _label(sequences, left)
-    scheme = "" if label is None else scheme_of([row[label] for row in rows] for rows in sequences)
-    return Layout(separator, width, unit, label, index, names, scheme, tuple(others))
 
 
 def column_number(option: str, path: str | Path, value: str | None, width: int, names: Sequence[str]) -> int | None:
@@ -209,15 +225,6 @@ def _sequences(lines: Sequence[str], separator: str | None) -> Iterator[list[lis
             rows.append(text.split(separator))
 
 
-def _text(row: Sequence[str], separator: str | None) -> str:
-    return (separator or " ").join(row)
-
-
-def _width(rows: Iterable[Sequence[str]]) -> int:
-    """The most common number of columns; 0 without rows."""
-    return next((width for width, _ in Counter(map(len, rows)).most_common(1)), 0)
-
-
 def _header(sequences: Sequence[Rows]) -> tuple[str, ...]:
     """The first row if all its cells are usual column names and other rows follow; otherwise empty."""
     first = sequences[0][0]
@@ -245,12 +252,11 @@ def _is_name(sequences: Sequence[Rows], column: int) -> bool:
 
 
 def _label(sequences: Sequence[Rows], candidates: Sequence[int]) -> tuple[int, list[int]]:
-    """The last column that marks entities, or else the last with different values; and other possible label columns."""
+    """The last column that marks entities, or else the last with different values, and other possible ones."""
     values = {each: Counter(row[each] for rows in sequences for row in rows) for each in candidates}
     rows = sum(map(len, sequences))
-    marks: Callable[[int], bool] = lambda each: bool(scheme_of([list(values[each])], in_order=False))  # noqa: E731
     differ = [each for each in candidates if len(values[each]) > 1]
-    entities = [each for each in differ if marks(each)]
+    entities = [each for each in differ if scheme_of([list(values[each])], in_order=False)]
     chosen = (entities or differ or list(candidates))[-1]
     few = [each for each in differ if each != chosen and len(values[each]) <= min(_MOST_LABELS, rows // 5)]
     return chosen, few

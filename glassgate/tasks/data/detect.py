@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from glassgate.tasks.data.files import STDIN, members, opened, read_lines, suffix_of
-from glassgate.tasks.errors import UserError
+from glassgate.tasks.errors import DataError, UserError
 
 SUFFIXES = {
     **{".csv": "csv", ".tsv": "tsv", ".tab": "tsv", ".xlsx": "xlsx", ".parquet": "parquet", ".pq": "parquet"},
@@ -21,6 +21,7 @@ SUFFIXES = {
 """The kind of a file by its suffix."""
 
 _HEAD = 2**16  # bytes that are examined
+_JSON_LIST = re.compile(r"\s*\[\s*[\[{]")
 _SIGNATURES = {b"PAR1": "parquet", b"\x93NUMPY": "npy", b"MATLAB 5.0 MAT-file": "mat", b"\x89HDF\r\n": "mat"}
 
 
@@ -52,19 +53,14 @@ def _by_content(path: str | Path) -> str:
     for mark, kind in _SIGNATURES.items():
         if head.startswith(mark):
             return kind
-    lines = [line for line in head.decode(errors="replace").lstrip("\ufeff").splitlines() if line.strip()]
-    if lines and lines[0].lstrip().startswith("["):
-        return "json" if _is_json_list(lines) else ""
+    text = head.decode(errors="replace").lstrip("\ufeff")
+    if _JSON_LIST.match(text):
+        return "json"
+    lines = [line for line in text.splitlines() if line.strip()]
     if lines and lines[0].startswith("{"):
         return "jsonl" if _is_json(lines[0]) else "json"
     tags = [line for line in lines if not line.startswith("#")]
     return "ts" if tags and tags[0].lower().startswith("@problemname") else ""
-
-
-def _is_json_list(lines: list[str]) -> bool:
-    """Whether a text that begins with a bracket is a JSON list of objects or lists."""
-    after = "".join(lines).lstrip()[1:].lstrip()
-    return after[:1] in ("{", "[")
 
 
 def _is_json(line: str) -> bool:
@@ -107,7 +103,7 @@ def dialect_of(path: str | Path, separator: str | None = None, names: Sequence[s
         names: the names of columns that the first row should contain
 
     Raises:
-        DataError: see `read_lines`
+        DataError: see `read_lines`; the file has only empty lines
     """
     lines = [line for _, line in islice(read_lines(path), _LINES)]
     before = 0
@@ -116,6 +112,8 @@ def dialect_of(path: str | Path, separator: str | None = None, names: Sequence[s
     while before < len(lines) - 1 and not lines[before].strip():
         before += 1
     lines = lines[before:]
+    if not any(map(str.strip, lines)):
+        raise DataError(path, None, "the file has only empty lines; give one with a header and a row of data")
     separator = separator or _separator(lines, names)
     quoted = separator != "\t" or _has_quotes(lines)
     cells = csv.reader((f"{line}\n" for line in lines), delimiter=separator, quoting=QUOTING[quoted])

@@ -13,12 +13,16 @@ import sys
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from itertools import zip_longest
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, cast
+from typing import Any, BinaryIO, NamedTuple, TypeVar, cast
 
 from glassgate.tasks.errors import DataError
+
+Item = TypeVar("Item")
 
 STDIN = "-"
 PACKED_SUFFIXES = (".gz", ".xz", ".bz2", ".zst", ".zip")
@@ -96,7 +100,7 @@ def _copied(key: object, stream: BinaryIO) -> Path:
         try:
             path, copy = _temporary_file()
             with copy:
-                while block := stream.read(_BLOCK):
+                for block in _blocks(stream):
                     digest.update(block)
                     copy.write(block)
         except OSError as error:
@@ -127,50 +131,64 @@ def identity(path: str | Path) -> Identity:
     return Identity(STDIN if digest else str(regular.resolve()), status.st_size, digest or status.st_mtime_ns)
 
 
-def read_lines(path: str | Path) -> Iterator[tuple[int, str]]:
+def read_lines(path: str | Path, encoding: str = "") -> Iterator[tuple[int, str]]:
     """Yield each line's number, from 1, and its text without the line end.
 
     Args:
-        path: a text file in UTF-8, or in an encoding that `encoding_of` detects; "-" for standard input
+        path: a text file; "-" for standard input
+        encoding: the encoding of the file; detected if empty, see `encoding_of`
 
     Raises:
         DataError: the file is missing, empty, a folder, or in no known encoding
     """
+    error = DataError(path, None, "the file is empty; give one with at least one line of data")
+    with opened_text(path, None, encoding) as file:
+        yield from nonempty(((number, text.rstrip("\n")) for number, text in enumerate(file, start=1)), error)
+
+
+def nonempty(items: Iterable[Item], error: DataError) -> Iterator[Item]:
+    """Yield the items; raise the error if there are none."""
     empty = True
-    with opened_text(path, newline=None) as lines:
-        for number, text in enumerate(lines, start=1):
-            empty = False
-            yield number, text.rstrip("\n")
+    for item in items:
+        empty = False
+        yield item
     if empty:
-        raise DataError(path, None, "the file is empty; give one with at least one line of data")
+        raise error
+
+
+def read_parallel(first: str | Path, *others: str | Path) -> Iterator[tuple[int, list[str]]]:
+    """Yield the number of each line, and that line of all files.
+
+    Raises:
+        DataError: see `read_lines`; a file has more or fewer lines than the first
+    """
+    files = [read_lines(path) for path in (first, *others)]
+    for number, lines in enumerate(zip_longest(*files), start=1):
+        if None in lines:
+            count, *counts = (sum(1 for _ in read_lines(path)) for path in (first, *others))
+            path, got = next((path, got) for path, got in zip(others, counts, strict=True) if got != count)
+            raise DataError(
+                path, None, f"expected {count} lines, as many as {first} has, got {got}; write one for each"
+            )
+        yield number, [text for _, text in lines]
 
 
 @contextmanager
-def opened_text(path: str | Path, newline: str | None = "") -> Iterator[io.TextIOWrapper]:
+def opened_text(path: str | Path, newline: str | None = "", encoding: str = "") -> Iterator[io.TextIOWrapper]:
     """Open a text file in its encoding; line ends are kept unless `newline` is None, as in `open`."""
-    encoding = encoding_of(path)
+    encoding = encoding or encoding_of(path)
     with opened(path) as file:
         yield io.TextIOWrapper(file, encoding="utf-8-sig" if encoding == _UTF_8 else encoding, newline=newline)
-
-
-def raw_lines(path: str | Path) -> Iterator[bytes]:
-    """Yield the lines of a file, or of standard input, as bytes with their ends.
-
-    Raises:
-        DataError: the file is missing, a folder or a device
-    """
-    with opened(path) as file:
-        for line in file:
-            if b"\r" in line:
-                yield from line.splitlines(keepends=True)
-            else:
-                yield line
 
 
 def count_lines(path: str | Path) -> int:
     """Return the number of line feeds in a file."""
     with opened(path) as file:
-        return sum(block.count(b"\n") for block in iter(lambda: file.read(2**24), b""))
+        return sum(block.count(b"\n") for block in _blocks(file))
+
+
+def _blocks(file: BinaryIO) -> Iterator[bytes]:
+    return iter(lambda: file.read(_BLOCK), b"")
 
 
 @contextmanager
@@ -232,9 +250,15 @@ def _decompressed(path: str | Path, file: BinaryIO, compression: str) -> BinaryI
 
         return cast(BinaryIO, io.BufferedReader(pa.CompressedInputStream(pa.PythonFile(file, "r"), "zstd")))
     if compression == "zip":
-        return cast(BinaryIO, io.BufferedReader(cast(Any, zipfile.ZipFile(file).open(_member(path, file)))))
-    reader: Any = {"gzip": gzip.GzipFile, "xz": lzma.LZMAFile, "bzip2": bz2.BZ2File}[compression]
-    return cast(BinaryIO, io.BufferedReader(reader(fileobj=file) if compression == "gzip" else reader(file)))
+        archive = zipfile.ZipFile(file)
+        if len(names := _files_in(archive)) != 1:
+            shown = ", ".join(names[:4]) + (", ..." if len(names) > 4 else "")
+            raise DataError(
+                path, None, f"expected an archive of one file, got {len(names)}: {shown}; extract one of them"
+            )
+        return cast(BinaryIO, io.BufferedReader(cast(Any, archive.open(names[0]))))
+    reader: Any = {"gzip": gzip.open, "xz": lzma.open, "bzip2": bz2.open}[compression]
+    return cast(BinaryIO, reader(file))
 
 
 def members(path: str | Path) -> list[str]:
@@ -244,18 +268,13 @@ def members(path: str | Path) -> list[str]:
         return []
     try:
         with zipfile.ZipFile(file) as archive:
-            return [each.filename for each in archive.infolist() if not each.is_dir()]
+            return _files_in(archive)
     except (OSError, zipfile.BadZipFile):
         return []
 
 
-def _member(path: str | Path, file: BinaryIO) -> str:
-    """The only file of an archive."""
-    names = [each.filename for each in zipfile.ZipFile(file).infolist() if not each.is_dir()]
-    if len(names) != 1:
-        shown = ", ".join(names[:4]) + (", ..." if len(names) > 4 else "")
-        raise DataError(path, None, f"expected an archive of one file, got {len(names)}: {shown}; extract one of them")
-    return names[0]
+def _files_in(archive: zipfile.ZipFile) -> list[str]:
+    return [each.filename for each in archive.infolist() if not each.is_dir()]
 
 
 def suffix_of(path: str | Path) -> str:
@@ -317,37 +336,20 @@ def encoding_note(path: str | Path) -> str:
 
 
 def _detected(path: str | Path) -> str:
-    decoder, sample, damaged = codecs.getincrementaldecoder("utf-8")(), b"", False
     with opened(path) as file:
-        head = file.read(_BLOCK)
-        if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-            return _utf_16(path)
-        block = head
-        while block:
-            if not damaged:
-                try:
-                    decoder.decode(block)
-                except UnicodeDecodeError:
-                    damaged = True
-            if len(sample) < _SAMPLE and not block.isascii():
-                lines = block.splitlines(keepends=True)
-                sample += b"".join(line for line in lines if not line.isascii())[: _SAMPLE - len(sample)]
-            if damaged and len(sample) >= _SAMPLE:
+        marked = file.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+    expected = "utf_16" if marked else _UTF_8
+    if _decodes(path, expected):
+        return expected
+    if marked:
+        raise DataError(path, None, "expected UTF-16, because of its byte order mark, got invalid bytes; save it again")
+    sample = b""
+    with opened(path) as file:
+        for line in file:
+            sample += b"" if line.isascii() else line
+            if len(sample) >= _SAMPLE:
                 break
-            block = file.read(_BLOCK)
-    if not damaged:
-        try:
-            decoder.decode(b"", final=True)
-            return _UTF_8
-        except UnicodeDecodeError:
-            pass
-    return _guessed(path, sample)
-
-
-def _utf_16(path: str | Path) -> str:
-    if _decodes(path, "utf_16"):
-        return "utf_16"
-    raise DataError(path, None, "expected UTF-16, because of its byte order mark, got invalid bytes; save it again")
+    return _guessed(path, sample[:_SAMPLE])
 
 
 def _guessed(path: str | Path, sample: bytes) -> str:
@@ -359,9 +361,10 @@ def _guessed(path: str | Path, sample: bytes) -> str:
     if sum(ord(character) > 127 for character in text) - invalid > invalid:
         raise _damaged(path)  # most characters are valid UTF-8, so this is UTF-8 with damaged bytes
     candidates = [
-        (round(each.chaos, 2), -round(each.coherence, 1), place, _ENCODINGS[place])
+        (round(each.chaos, 2), -round(each.coherence, 1), place, encoding)
         for each in from_bytes(sample, cp_isolation=list(_ENCODINGS))
-        for place in [k for k, name in enumerate(_ENCODINGS) if name in (each.encoding, *each.could_be_from_charset)]
+        for place, encoding in enumerate(_ENCODINGS)
+        if encoding in (each.encoding, *each.could_be_from_charset)
     ]
     for *_, encoding in sorted(candidates):
         if _decodes(path, encoding):
@@ -371,19 +374,18 @@ def _guessed(path: str | Path, sample: bytes) -> str:
 
 def _decodes(path: str | Path, encoding: str) -> bool:
     """Whether the complete file can be decoded."""
-    try:
-        with opened(path) as file:
-            text = io.TextIOWrapper(file, encoding=encoding)
-            while text.read(_BLOCK):
-                pass
-    except UnicodeDecodeError:
-        return False
+    with opened(path) as file:
+        try:
+            deque(codecs.iterdecode(_blocks(file), encoding), maxlen=0)
+        except UnicodeDecodeError:
+            return False
     return True
 
 
 def _damaged(path: str | Path) -> DataError:
     """The error for the first byte that is not UTF-8."""
-    for number, raw in enumerate(raw_lines(path), start=1):
+    for number, line in read_lines(path, "latin-1"):
+        raw = line.encode("latin-1")
         try:
             raw.decode()
         except UnicodeDecodeError as error:

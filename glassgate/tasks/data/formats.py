@@ -2,9 +2,10 @@
 
 from pathlib import Path
 
-from glassgate.tasks.data.columns import Layout, detect_layout, has_clear_columns
+from glassgate.tasks.data.columns import Layout, conllu_layout, detect_layout, has_clear_columns
 from glassgate.tasks.data.detect import SUFFIXES, kind_of
 from glassgate.tasks.data.files import STDIN, suffix_of
+from glassgate.tasks.data.token_table import detect_token_table
 from glassgate.tasks.errors import OptionError
 
 FORMATS = ("auto", "conllu", "columns", "tsv", "csv", "xlsx", "jsonl", "json", "parquet", "text", "python", "folder")
@@ -14,33 +15,6 @@ LABEL_SUFFIX = ".labels"
 FOLDER = ("seq.in", "seq.out", "label")
 
 
-def format_of(path: str | Path, format: str = "auto") -> str:
-    """Return the format of a file: the named one or, for "auto", that of its suffix.
-
-    Raises:
-        OptionError: the format is "auto" and the suffix is unknown
-
-    Example:
-        >>> format_of("train.conllu")
-        'conllu'
-    """
-    if format != "auto":
-        return format
-    if str(path) == STDIN:
-        return kind_of(path) or "text"
-    if Path(path).is_dir():
-        return "folder"
-    kind = kind_of(path)
-    if kind not in FORMATS:
-        known = ", ".join(suffix for suffix, each in SUFFIXES.items() if each in FORMATS)
-        raise OptionError(
-            f"{path}: it has no columns; cannot detect the format from the suffix {suffix_of(path)!r}; known are "
-            f"{known}; "
-            f"name it with --format {'|'.join(FORMATS[1:-2])}"
-        )
-    return kind
-
-
 def detect_format(
     path: str | Path,
     format: str = "auto",
@@ -48,7 +22,7 @@ def detect_format(
     text_column: str | None = None,
     label_suffix: str | None = None,
 ) -> tuple[str, Layout | None]:
-    """Return the format of a file and, if it has columns, their layout.
+    """Return the format of a file and, if it has a token per row, the layout of its columns.
 
     Args:
         format: one of `FORMATS`; only "auto" detects the format
@@ -56,23 +30,33 @@ def detect_format(
         label_suffix: the suffix of the label file of a text file; None if no labels are read
 
     Raises:
-        DataError: see `read_lines`
-        OptionError: see `format_of`; no such column
+        DataError: see `read_lines`; the header of a table has no column of words or of labels
+        OptionError: the suffix is unknown and the file has no columns; no such column
     """
-    labelled, named, readable = label_suffix is not None, format, False
-    if format == "auto":
-        named = kind_of(path)
-        readable = named != "folder"
-    if named in ("columns", "tsv"):
-        separator = "\t" if named == "tsv" else None
-        columns = detect_layout(path, column, text_column, labelled, separator) or Layout(separator, width=1)
-        return ("conllu" if columns.conllu else named), columns
+    labelled = label_suffix is not None
+    kind = kind_of(path) if format == "auto" else format
+    if kind == "conllu":
+        return kind, conllu_layout(column, labelled)
+    if kind in ("csv", "xlsx"):
+        return kind, detect_token_table(path, column, text_column, labelled)
+    if kind in ("columns", "tsv"):
+        separator = "\t" if kind == "tsv" else None
+        layout = detect_layout(path, column, text_column, labelled, separator) or Layout("columns", separator, 1)
+        return ("conllu" if layout.kind == "conllu" else kind), layout
     has_label_file = str(path) != STDIN and label_suffix is not None and Path(path).with_suffix(label_suffix).exists()
-    if readable and named in ("", "text") and not has_label_file:
-        layout = detect_layout(path, column, text_column, labelled)
-        if layout is not None and has_clear_columns(layout, path):
-            return ("conllu" if layout.conllu else "columns"), layout
-    return named or format_of(path), None
+    if format == "auto" and kind in ("", "text") and not has_label_file:
+        found = detect_layout(path, column, text_column, labelled)
+        if found is not None and has_clear_columns(found, path):
+            return found.kind, found
+    if kind in FORMATS:
+        return kind, None
+    if str(path) == STDIN:
+        return "text", None
+    known = ", ".join(suffix for suffix, each in SUFFIXES.items() if each in FORMATS)
+    raise OptionError(
+        f"{path}: it has no columns; cannot detect the format from the suffix {suffix_of(path)!r}; known are {known}; "
+        f"name it with --format {'|'.join(FORMATS[1:-2])}"
+    )
 
 
 def sources_of(path: str | Path, format: str, label_suffix: str | None = None) -> list[Path]:

@@ -1,7 +1,7 @@
 """Reads texts with one label each: tables, JSON, Parquet, fastText's `__label__`, text, and a folder per class."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -11,7 +11,7 @@ import numpy as np
 
 from glassgate.tasks.data import records
 from glassgate.tasks.data.detect import SEPARATORS, kind_of
-from glassgate.tasks.data.files import STDIN, encoding_note, read_lines, suffix_of
+from glassgate.tasks.data.files import STDIN, encoding_note, nonempty, read_lines, suffix_of
 from glassgate.tasks.data.labelled_series import KINDS as SERIES
 from glassgate.tasks.data.labelled_series import read_arrays, without_missing
 from glassgate.tasks.data.texts import UNITS
@@ -22,6 +22,7 @@ FORMATS = ("auto", "csv", "tsv", "xlsx", "jsonl", "json", "parquet", "fasttext",
 MISSING = ("error", "drop", "interpolate")
 
 _LABEL = "__label__"
+_OPTIONS = "--text-column, --label-column"
 _ROWS = 1000  # rows that are examined
 
 
@@ -36,7 +37,7 @@ class LabelledOptions(Options):
     label_column: str = option("label", "label column: a name, or a number from 1", group="data")
     unit: str = option("word", "kind of tokens that a text is split into", group="data", choices=UNITS)
     missing: str = option("error", "treatment of missing values", group="data", choices=MISSING)
-    least_count: int = option(2, "occurrences in training that give a token its own vector", least=1)
+    least_count: int = option(2, "minimum occurrences in training; rarer tokens are unknown", least=1)
 
 
 Row = tuple[int, str, str | None]
@@ -133,12 +134,10 @@ class Reader:
         )
 
     def __iter__(self) -> Iterator[Labelled]:
-        empty = True
-        for example in self._series() if self.format in SERIES else self._texts():
-            empty = False
-            yield example
-        if empty:
-            raise DataError(self.path, None, "the file holds no example; give one with at least one row of data")
+        folder = self.format == "folder"
+        examples = self._series() if self.format in SERIES else self._folder() if folder else self._texts()
+        message = "the file holds no example; give one with at least one row of data"
+        return nonempty(self._complete(examples), DataError(self.path, None, message))
 
     def _format(self) -> str:
         kind = kind_of(self.path)
@@ -211,11 +210,7 @@ class Reader:
         )
 
     def _texts(self) -> Iterator[Labelled]:
-        label = self.label if self.labelled else None
         rows: Iterator[Row]
-        if self.format == "folder":
-            yield from self._folder()
-            return
         if self.format == "text":
             rows = ((number, line, None) for number, line in read_lines(self.path) if line.strip())
         elif self.format == "fasttext":
@@ -223,21 +218,26 @@ class Reader:
         elif self.columns is not None:
             rows = self._cells(self.columns)
         else:
-            rows = keyed_texts(
-                self.path, records.read(self.path, self.format), self.text, label, self.missing == "drop"
-            )
-        for number, text, given in rows:
-            lacking = "text" if not text.strip() else "label" if given is not None and not given.strip() else ""
-            if lacking and self.missing == "drop":
-                self.dropped += 1
-            elif lacking:
+            label = self.label if self.labelled else None
+            content = records.read(self.path, self.format)
+            rows = keyed_texts(self.path, content, self.text, label, self.missing == "drop")
+        return (Labelled(text, label, str(self.path), number) for number, text, label in rows)
+
+    def _complete(self, examples: Iterator[Labelled]) -> Iterator[Labelled]:
+        """Drop, or report as an error, examples without a text or a label."""
+        for each in examples:
+            text_is_empty = isinstance(each.content, str) and not each.content.strip()
+            if not text_is_empty and (each.label is None or each.label.strip()):
+                yield each
+                continue
+            if self.missing != "drop":
+                lacking, where = "text" if text_is_empty else "label", "file" if self.format == "folder" else "row"
                 raise DataError(
-                    self.path,
-                    number,
-                    f"the {lacking} is empty; remove the row, give it a {lacking}, or choose --missing drop",
+                    each.source,
+                    each.line,
+                    f"the {lacking} is empty; remove the {where}, give it a {lacking}, or choose --missing drop",
                 )
-            else:
-                yield Labelled(text, given, str(self.path), number)
+            self.dropped += 1
 
     def _cells(self, columns: Columns) -> Iterator[Row]:
         _, rows = records.table_of(self.path, self.format, [columns.names[columns.text]] if columns.header else ())
@@ -268,12 +268,7 @@ class Reader:
         for folder in classes if classes else [root]:
             for file in sorted(each for each in folder.rglob("*") if each.is_file() and not each.name.startswith(".")):
                 text = "".join(f"{line}\n" for _, line in read_lines(file)) if file.stat().st_size else ""
-                if not text.strip():
-                    if self.missing != "drop":
-                        raise DataError(file, None, "the text is empty; remove the file, or choose --missing drop")
-                    self.dropped += 1
-                    continue
-                yield Labelled(text, folder.name if self.labelled else None, str(file), 1)
+                yield Labelled(text, folder.name if self.labelled else None, str(file))
 
     def _series(self) -> Iterator[Labelled]:
         for source, line, series, label in read_arrays(self.path, self.format):
@@ -304,16 +299,14 @@ def keyed_texts(
         lenient: whether to return an empty text for a missing value
     """
     text_key, label_key = (None if name == usual else name for name, usual in ((text, "text"), (label, "label")))
-    value: Callable[..., Any] = records.value
     for number, row, names in rows:
-        content = value(path, number, row, text_key, records.TEXTS, "--text-column, --label-column")
+        content = row[records.key_of(path, number, row, text_key, records.TEXTS, _OPTIONS)]
         if lenient and content is None:
             content = ""
         if not isinstance(content, str):
             raise DataError(path, number, f"expected a string under {text!r}, got {type(content).__name__}; quote it")
         given = None
         if label is not None:
-            given = value(path, number, row, label_key, records.LABEL, "--text-column, --label-column")
-            key = label_key or next(name for name in records.LABEL if name in row)
-            given = "" if lenient and given is None else records.label_name(given, names.get(key))
+            key = records.key_of(path, number, row, label_key, records.LABEL, _OPTIONS)
+            given = "" if lenient and row[key] is None else records.label_name(row[key], names.get(key))
         yield number, content, given

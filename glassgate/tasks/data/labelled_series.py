@@ -1,13 +1,12 @@
 """Reads series of numbers with one label each: sktime's .ts and NumPy's .npz."""
 
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from glassgate.tasks.data.files import read_lines, readable, regular_file
+from glassgate.tasks.data.arrays import load_arrays
+from glassgate.tasks.data.files import read_lines
 from glassgate.tasks.errors import DataError
 
 KINDS = ("ts", "npz")
@@ -135,24 +134,8 @@ def _npz(path: str | Path) -> Iterator[Series]:
         yield f"{path}, series {number + 1}", None, series[: int(lengths[number])], label
 
 
-def _found(path: str | Path, error: Exception) -> str:
-    """Describe an archive that does not load. The message of NumPy recommends to load pickles, which is unsafe."""
-    if not zipfile.is_zipfile(regular_file(path)):
-        return "a file that is no .npz archive"
-    return "pickled objects" if "pickle" in str(error) else f"what does not load ({error})"
-
-
 def _npz_arrays(path: str | Path) -> dict[str, np.ndarray]:
-    file = readable(path)
-    try:
-        with np.load(file, allow_pickle=False) as content:
-            arrays: dict[str, Any] = {name: content[name] for name in content}
-    except (ValueError, OSError, AttributeError) as error:
-        raise DataError(
-            path,
-            None,
-            f"expected arrays of numbers, got {_found(path, error)}; save x padded, with lengths",
-        ) from None
+    arrays = load_arrays(path, "save x padded, with lengths")
     if "x" not in arrays or arrays["x"].ndim not in (2, 3) or arrays["x"].dtype.kind not in "fiub":
         got = ", ".join(f"{name} {array.dtype} {array.shape}" for name, array in arrays.items()) or "nothing"
         raise DataError(

@@ -1,13 +1,14 @@
 """Reads piano rolls, which state for each step which of 88 keys sound, from .npz, .npy, .json and .mat files."""
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from glassgate.tasks.data.arrays import load_arrays
 from glassgate.tasks.data.detect import kind_of
 from glassgate.tasks.data.files import STDIN, members, opened_text, readable, regular_file, suffix_of
 from glassgate.tasks.data.records import load_json
@@ -16,6 +17,7 @@ from glassgate.tasks.errors import DataError, OptionError
 KEYS = 88
 LOWEST = 21
 """The MIDI number of the lowest key; the highest is 108."""
+_HIGHEST = LOWEST + KEYS - 1
 
 _PARTS = {"train": "train", "valid": "dev", "dev": "dev", "test": "test"}
 
@@ -70,18 +72,14 @@ def roll_of(text: str) -> Roll:
         [3, 0]
     """
     lines = [line.split() for line in text.splitlines() if line.strip()]
-    steps = np.zeros((len(lines), KEYS), np.uint8)
-    for step, words in enumerate(lines):
-        for word in words:
-            if word == "-":
-                continue
-            if not word.isdecimal() or not LOWEST <= int(word) < LOWEST + KEYS:
-                raise OptionError(
-                    f"text: expected lines of MIDI numbers from {LOWEST} to {LOWEST + KEYS - 1}, or - for silence, got "
-                    f"{word!r} in line {step + 1}"
-                )
-            steps[step, int(word) - LOWEST] = 1
-    return Roll(steps)
+    steps = [[int(word) if word.isdecimal() else word for word in words if word != "-"] for words in lines]
+    try:
+        return Roll(_from_notes(steps))
+    except _WrongNote as error:
+        raise OptionError(
+            f"text: expected lines of MIDI numbers from {LOWEST} to {_HIGHEST}, or - for silence, got "
+            f"{str(error.note)!r} in line {error.step + 1}"
+        ) from None
 
 
 def is_music(path: str | Path) -> bool:
@@ -116,35 +114,36 @@ def _json(path: str | Path) -> Iterable[tuple[str, np.ndarray]]:
     for name, pieces in content.items() if isinstance(content, dict) else [("train", content)]:
         for number, piece in enumerate(pieces):
             where = f"{name}[{number}]"
-            yield where, _from_notes(f"{path}: {where}", piece)
-
-
-def _from_notes(where: str, piece: Any) -> np.ndarray:
-    roll = np.zeros((len(piece), KEYS), np.uint8)
-    for step, notes in enumerate(piece):
-        for note in notes if isinstance(notes, list) else [notes]:
-            if not isinstance(note, int) or not LOWEST <= note < LOWEST + KEYS:
+            try:
+                yield where, _from_notes(piece)
+            except _WrongNote as error:
                 raise DataError(
-                    where,
+                    f"{path}: {where}",
                     None,
-                    f"expected lists of MIDI numbers from {LOWEST} to {LOWEST + KEYS - 1}, got {note!r} in step {step}",
-                )
+                    f"expected lists of MIDI numbers from {LOWEST} to {_HIGHEST}, got {error.note!r} in step "
+                    f"{error.step}",
+                ) from None
+
+
+class _WrongNote(Exception):
+    """A note without a key, and its step."""
+
+    def __init__(self, note: object, step: int):
+        self.note, self.step = note, step
+
+
+def _from_notes(steps: Sequence[Any]) -> np.ndarray:
+    roll = np.zeros((len(steps), KEYS), np.uint8)
+    for step, notes in enumerate(steps):
+        for note in notes if isinstance(notes, list) else [notes]:
+            if not isinstance(note, int) or not LOWEST <= note <= _HIGHEST:
+                raise _WrongNote(note, step)
             roll[step, note - LOWEST] = 1
     return roll
 
 
 def _numpy(path: str | Path) -> Iterable[tuple[str, np.ndarray]]:
-    file = readable(path)
-    try:
-        content = np.load(file, allow_pickle=False)
-        arrays = {"train": content} if isinstance(content, np.ndarray) else {name: content[name] for name in content}
-    except (ValueError, OSError) as error:
-        raise DataError(
-            path,
-            None,
-            f"expected arrays of numbers, got what does not load without pickle ({error}); save one array a piece",
-        ) from None
-    for name, array in arrays.items():
+    for name, array in load_arrays(path, "save one array a piece").items():
         if array.ndim == 3:
             yield from ((f"{name}[{number}]", piece) for number, piece in enumerate(array))
         else:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from glassgate.tasks.data.files import STDIN, read_lines
+from glassgate.tasks.data.files import STDIN, read_lines, read_parallel
 from glassgate.tasks.errors import DataError
 
 BETWEEN = ","
@@ -32,7 +32,8 @@ def read_pairs(path: str | Path, labelled: bool = True, reverse: bool = False) -
     """Read pairs.
 
     Args:
-        path: a file with source, tab and target in each line, whose other columns are ignored; or two files, `A,B`
+        path: a file with source, tab and target in each line, whose other columns are ignored; an export of Tatoeba,
+            with a number before either sentence; or two files, `A,B`
         labelled: whether a target is required; otherwise a line may contain only a source
         reverse: whether the second column, or file, is the source
 
@@ -52,7 +53,11 @@ def _one_file(path: str | Path, labelled: bool, reverse: bool) -> Iterator[Pair]
     for number, line in read_lines(path):
         if not line.strip():
             continue
-        columns = line.split("\t")[:2]
+        columns = line.split("\t")
+        if (
+            len(columns) == 4 and columns[0].isdecimal() and columns[2].isdecimal()
+        ):  # exports of Tatoeba number sentences
+            columns = columns[1::2]
         if len(columns) < 2 and labelled:
             raise DataError(
                 path,
@@ -60,7 +65,7 @@ def _one_file(path: str | Path, labelled: bool, reverse: bool) -> Iterator[Pair]
                 "expected a sentence, a tab and its translation, got no tab; put one between the two, or give two "
                 f"files with a comma between their names: A{BETWEEN}B",
             )
-        sides = [column.strip() for column in columns]
+        sides = [column.strip() for column in columns[:2]]
         if reverse:
             sides.reverse()
         if not sides[0] or (labelled and not sides[1]):
@@ -71,14 +76,8 @@ def _one_file(path: str | Path, labelled: bool, reverse: bool) -> Iterator[Pair]
 
 def _two_files(path: str, reverse: bool) -> Iterator[Pair]:
     first, second = path.split(BETWEEN, 1)
-    lines = [[line.strip() for _, line in read_lines(path)] for path in (first, second)]
-    if len(lines[0]) != len(lines[1]):
-        raise DataError(
-            first,
-            None,
-            f"{len(lines[0])} lines here and {len(lines[1])} in {second}; give two files whose lines belong together",
-        )
-    for number, (one, other) in enumerate(zip(*lines, strict=True), start=1):
+    for number, lines in read_parallel(first, second):
+        one, other = map(str.strip, lines)
         if not one and not other:
             continue
         if not one or not other:

@@ -4,7 +4,7 @@ import csv
 import json
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -66,8 +66,7 @@ def parts(data: Any) -> dict[str, Any]:
 
 def rows_of(data: Any) -> Iterator[tuple[int, Any, Names]]:
     """Yield the rows of a `datasets.Dataset`, a pandas frame, an Arrow table or a list of mappings, as `read` does."""
-    features = getattr(data, "features", None) or {}
-    names = {key: classes for key, feature in features.items() if (classes := _names_of(feature))}
+    names = _class_names(getattr(data, "features", None) or {})
     if hasattr(data, "to_pylist"):
         rows = data.to_pylist()
     elif hasattr(data, "to_dict") and hasattr(data, "columns"):
@@ -78,12 +77,17 @@ def rows_of(data: Any) -> Iterator[tuple[int, Any, Names]]:
         yield number, {key: _plain(value) for key, value in row.items()}, names
 
 
+def _class_names(features: Mapping[str, Any]) -> Names:
+    """The names of the classes of each column that has some, from the features of a data set of Hugging Face."""
+    return {key: names for key, feature in features.items() if (names := _names_of(feature))}
+
+
 def _names_of(feature: Any) -> Sequence[str] | None:
-    """The names of a `ClassLabel` feature, or of a list of `ClassLabel`s."""
-    names = getattr(feature, "names", None)
-    if names is None and getattr(feature, "feature", None) is not None:
-        return _names_of(feature.feature)
-    return names
+    """The names of a `ClassLabel` or of a list of them, given as an object or as the JSON of a Parquet file."""
+    if feature is None:
+        return None
+    read = feature.get if isinstance(feature, Mapping) else lambda key: getattr(feature, key, None)
+    return read("names") or _names_of(read("feature"))
 
 
 def _plain(value: Any) -> Any:
@@ -92,18 +96,18 @@ def _plain(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-def value(path: str | Path, number: int, row: Any, name: str | None, usual: Sequence[str], option: str) -> Any:
-    """Return the value of the key `name` or, if it is None, of the first usual key that the row has.
+def key_of(path: str | Path, number: int, row: Any, name: str | None, usual: Sequence[str], option: str) -> str:
+    """Return the key `name` or, if it is None, the first usual key that the row has.
 
     Raises:
         DataError: the row has no such key
     """
     known = row if isinstance(row, dict) else {}
     chosen = name if name is not None else next((each for each in usual if each in known), usual[0])
-    if not isinstance(row, dict) or chosen not in row:
+    if chosen not in known:
         got = ", ".join(map(repr, row)) or "no key" if isinstance(row, dict) else type(row).__name__
         raise DataError(path, number, f"expected a key {chosen!r}, got {got}; name yours with {option}")
-    return row[chosen]
+    return chosen
 
 
 def label_name(label: Any, names: Sequence[str] | None) -> str:
@@ -147,29 +151,12 @@ def _parquet(path: str | Path) -> Iterator[tuple[int, dict[str, Any], Names]]:
 
     try:
         with pq.ParquetFile(readable(path)) as file:
-            names, number = _names(file.schema_arrow.metadata or {}), 0
-            for batch in file.iter_batches():
-                for row in batch.to_pylist():
-                    number += 1
-                    yield number, row, names
+            metadata = json.loads((file.schema_arrow.metadata or {}).get(b"huggingface", b"{}"))
+            names = _class_names(metadata.get("info", {}).get("features", {}))
+            rows = chain.from_iterable(batch.to_pylist() for batch in file.iter_batches())
+            yield from ((number, row, names) for number, row in enumerate(rows, start=1))
     except pa.ArrowException as error:
         raise DataError(path, None, f"expected Parquet, got what does not load: {error}") from None
-
-
-def _names(metadata: Mapping[bytes, bytes]) -> Names:
-    """The names that `datasets` stores with a column of numbers."""
-    try:
-        features = json.loads(metadata.get(b"huggingface", b"{}")).get("info", {}).get("features", {})
-    except (ValueError, AttributeError):
-        return {}
-    return {key: classes for key, feature in features.items() if (classes := class_names(feature))}
-
-
-def class_names(feature: Any) -> Sequence[str] | None:
-    """The names of classes in the description of a column, or of the elements of a list column."""
-    if not isinstance(feature, dict):
-        return None
-    return feature.get("names") or class_names(feature.get("feature"))
 
 
 def table_of(path: str | Path, kind: str, names: Sequence[str] = ()) -> tuple[Dialect, Cells]:
@@ -191,27 +178,25 @@ def table_of(path: str | Path, kind: str, names: Sequence[str] = ()) -> tuple[Di
 
 
 def _separated(path: str | Path, dialect: Dialect) -> Cells:
-    lines = (f"{line}\n" for _, line in islice(read_lines(path), dialect.before, None))
-    cells = csv.reader(lines, delimiter=dialect.separator, quoting=QUOTING[dialect.quoted], strict=dialect.quoted)
     csv.field_size_limit(_LONGEST)
     width = len(dialect.header)
-    try:
-        for row in cells:
+    with opened_text(path, newline=None) as file:
+        lines = islice(file, dialect.before, None)
+        cells = csv.reader(lines, delimiter=dialect.separator, quoting=QUOTING[dialect.quoted], strict=dialect.quoted)
+        try:
+            for row in cells:
+                number, blank = cells.line_num + dialect.before, not any(map(str.strip, row))
+                if len(row) != width and not blank:
+                    raise DataError(
+                        path,
+                        number,
+                        f"expected {width} columns, as in the first line, got {len(row)}; correct the line, or put "
+                        f"quotes around a cell with {dialect.separator!r} in it",
+                    )
+                yield number, [] if blank else row
+        except csv.Error as error:
             number = cells.line_num + dialect.before
-            if not any(cell.strip() for cell in row):
-                yield number, []
-                continue
-            if len(row) != width:
-                raise DataError(
-                    path,
-                    number,
-                    f"expected {width} columns, as in the first line, got {len(row)}; put quotes around a cell with "
-                    f"{dialect.separator!r} in it",
-                )
-            yield number, row
-    except csv.Error as error:
-        number = cells.line_num + dialect.before
-        raise DataError(path, number, f"expected CSV, got what does not parse: {error}; check the quotes") from None
+            raise DataError(path, number, f"expected CSV, got what does not parse: {error}; check the quotes") from None
 
 
 def _excel(path: str | Path) -> list[tuple[int, list[str]]]:

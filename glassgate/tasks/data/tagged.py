@@ -1,26 +1,27 @@
-"""Reads sequences with a label per token: CoNLL-U, columns, rows with lists, and text files with label files."""
+"""Reads sequences with a label per token: files with a token per row, rows with lists, and text with label files."""
 
 import re
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from itertools import chain, zip_longest
+from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from glassgate.tasks.data import records
-from glassgate.tasks.data.bio import to_iob2
-from glassgate.tasks.data.columns import Layout, is_comment
-from glassgate.tasks.data.files import STDIN, read_lines
+from glassgate.tasks.data import bio, records
+from glassgate.tasks.data.columns import CONLLU_COLUMNS, Layout, is_comment
+from glassgate.tasks.data.files import STDIN, nonempty, read_lines, read_parallel
 from glassgate.tasks.data.formats import FOLDER
-from glassgate.tasks.errors import DataError, OptionError
+from glassgate.tasks.data.store.examples import Stored
+from glassgate.tasks.data.token_table import table_rows
+from glassgate.tasks.errors import DataError
+from glassgate.tasks.wording import plural
 
-CONLLU_COLUMNS = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
 _INTENT = re.compile(r"#\s*intent\s*[=:]\s*(\S.*?)\s*")
 
 
 Row = list[str] | str | None
-"""The content of a line: a list of columns, an intent, or None at the end of a sequence."""
+"""The content of a line: a list of columns, an intent, or None between sequences."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,7 @@ class Tagged:
     units: Sequence[str]
     labels: Sequence[str] | None
     tokens: Sequence[tuple[int, int]] = ()
-    source: str = ""
+    source: str = "given examples"
     lines: Sequence[int] | int = 1
     intent: str | None = None
     starts: Sequence[int] = ()
@@ -50,96 +51,116 @@ class Tagged:
         return self.lines if isinstance(self.lines, int) else int(self.lines[unit]) if len(self.lines) else 1
 
 
-def read_conllu(path: str | Path, column: str = "upos", labelled: bool = True) -> Iterator[Tagged]:
-    """Yield the sentences of a CoNLL-U file: forms, and one column as labels.
-
-    Multiword tokens and empty nodes are skipped. A comment `# intent = NAME` gives the sentence's intent.
-
-    Args:
-        column: a name of `CONLLU_COLUMNS`
-        labelled: whether labels are required
-
-    Raises:
-        DataError: see `read_lines`; a line does not have ten columns
-        OptionError: the column does not exist
-    """
-    if column not in CONLLU_COLUMNS:
-        raise OptionError(f"--column: expected one of {', '.join(CONLLU_COLUMNS)} for CoNLL-U, got {column!r}")
-    which = CONLLU_COLUMNS.index(column)
-
-    def lines() -> Iterator[tuple[int, Row]]:
-        for number, text in read_lines(path):
-            if not text.strip():
-                yield number, None
-            elif intent := _INTENT.fullmatch(text):
-                yield number, intent[1]
-            elif not text.startswith("#"):
-                row = text.split("\t")
-                if len(row) != len(CONLLU_COLUMNS):
-                    raise DataError(
-                        path,
-                        number,
-                        f"expected the 10 columns of CoNLL-U, separated by tabs, got {len(row)}: {_shown(text)}; "
-                        "correct the line, or name another --format",
-                    )
-                if row[0].isdecimal():
-                    yield number, row
-
-    return _sequences(path, lines(), form=1, label=which if labelled else None)
-
-
 def read_columns(path: str | Path, layout: Layout, labelled: bool = True) -> Iterator[Tagged]:
-    """Yield the sequences of a file with one token per line and blank lines between sequences.
+    """Yield the sequences of a file with a token per row: CoNLL-U, CoNLL, IOB2, TSV, CSV or Excel.
 
-    Such files are CoNLL, IOB2 and TSV. A line `# intent = NAME` before a sequence gives its intent.
+    Except in a table, a line `# intent = NAME` before a sequence gives its intent. Multiword tokens and empty nodes of
+    CoNLL-U are skipped.
 
     Args:
         layout: the layout that `detect_format` returns
-        labelled: whether labels are required; otherwise a single column is enough
+        labelled: whether labels are required
 
     Raises:
-        DataError: see `read_lines`; a line has more or fewer columns than the first, or too few
+        DataError: see `read_lines`; a line has more or fewer columns than expected, or an empty cell in a table
     """
-    separated = " separated by blanks" if layout.separator is None else " separated by tabs"
-    width, names = 0, layout.names
+    if layout.kind == "conllu":
+        rows = _conllu_rows(path)
+    else:
+        rows = _filled_rows(path, layout) if layout.is_table else _column_rows(path, layout, labelled)
+    return _nonempty(path, _sequences(path, rows, layout, labelled))
 
-    def lines() -> Iterator[tuple[int, Row]]:
-        nonlocal width, names
-        for number, text in read_lines(path):
-            if not text.strip() or text.startswith("-DOCSTART-"):
-                yield number, None
-                continue
-            if intent := _INTENT.fullmatch(text):
-                yield number, intent[1]
-                continue
-            row = text.split(layout.separator)
-            if is_comment(text, len(row), layout.width):
-                continue
-            if names and tuple(row) == names:
-                names = ()
-                continue
-            if not width:
-                width = len(row)
-                if labelled and width < 2:
-                    raise DataError(
-                        path,
-                        number,
-                        f"expected at least 2 columns{separated}, a word and its label, got {width}; correct the line, "
-                        "or name another --format",
-                    )
-            elif len(row) != width:
+
+def _sequences(path: str | Path, rows: Iterator[tuple[int, Row]], layout: Layout, labelled: bool) -> Iterator[Tagged]:
+    """Yield a sequence for each group of consecutive rows with columns."""
+    units: list[str] = []
+    labels: list[str] = []
+    lines: list[int] = []
+    intent: str | None = None
+    unit, label = layout.unit, layout.label if labelled else None
+    for number, row in chain(rows, [(0, None)]):
+        if row is None:
+            if units:
+                tags = tuple(bio.to_iob2(labels, layout.scheme)) if labelled else None
+                intent = intent if labelled else None
+                yield Tagged(tuple(units), tags, source=str(path), lines=tuple(lines), intent=intent)
+                units, labels, lines, intent = [], [], [], None
+        elif isinstance(row, str):
+            if units or intent is not None:
                 raise DataError(
                     path,
                     number,
-                    f"expected {width} columns{separated} as in lines before, got {len(row)}: "
-                    f"{_shown(text)}; correct the line, or name another --format",
+                    f"expected one intent, before the sequence's first token, got {row!r} besides; move it",
                 )
-            yield number, row
+            intent = row
+        else:
+            units.append(row[unit])
+            lines.append(number)
+            if label is not None:
+                labels.append(row[label])
 
-    sequences = _sequences(path, lines(), layout.unit, layout.label if labelled else None)
-    if layout.scheme in ("", "IOB2"):
-        return sequences
-    return (replace(each, labels=to_iob2(each.labels or (), layout.scheme)) for each in sequences)
+
+def _conllu_rows(path: str | Path) -> Iterator[tuple[int, Row]]:
+    for number, text in read_lines(path):
+        if not text.strip():
+            yield number, None
+        elif intent := _INTENT.fullmatch(text):
+            yield number, intent[1]
+        elif not text.startswith("#"):
+            row = text.split("\t")
+            if len(row) != len(CONLLU_COLUMNS):
+                raise DataError(
+                    path,
+                    number,
+                    f"expected the 10 columns of CoNLL-U, separated by tabs, got {len(row)}: {_shown(text)}; "
+                    "correct the line, or name another --format",
+                )
+            if row[0].isdecimal():
+                yield number, row
+
+
+def _column_rows(path: str | Path, layout: Layout, labelled: bool) -> Iterator[tuple[int, Row]]:
+    separated = " separated by blanks" if layout.separator is None else " separated by tabs"
+    width, names = 0, layout.names
+    for number, text in read_lines(path):
+        if not text.strip() or text.startswith("-DOCSTART-"):
+            yield number, None
+            continue
+        if intent := _INTENT.fullmatch(text):
+            yield number, intent[1]
+            continue
+        row = text.split(layout.separator)
+        if is_comment(text, len(row), layout.width):
+            continue
+        if names and tuple(row) == names:
+            names = ()
+            continue
+        if not width:
+            width = len(row)
+            if labelled and width < 2:
+                raise DataError(
+                    path,
+                    number,
+                    f"expected at least 2 columns{separated}, a word and its label, got {width}; correct the line, "
+                    "or name another --format",
+                )
+        elif len(row) != width:
+            raise DataError(
+                path,
+                number,
+                f"expected {width} columns{separated} as in lines before, got {len(row)}: "
+                f"{_shown(text)}; correct the line, or name another --format",
+            )
+        yield number, row
+
+
+def _filled_rows(path: str | Path, layout: Layout) -> Iterator[tuple[int, Row]]:
+    """The rows of a table, without empty tokens and labels."""
+    for number, row in table_rows(path, layout):
+        for what, place in (("token", layout.unit), ("label", layout.label)):
+            if row is not None and place is not None and not row[place].strip():
+                raise DataError(path, number, f"the {what} is empty; remove the row, or fill it in")
+        yield number, row
 
 
 def read_rows(
@@ -169,17 +190,22 @@ def from_rows(
 ) -> Iterator[Tagged]:
     """Yield the sequences of rows; see `read_rows`."""
     for number, row, names in rows:
-        units = records.value(source, number, row, text_column, records.UNITS, "--text-column")
-        labels = records.value(source, number, row, column, records.LABELS, "--column") if labelled else None
-        for each, name, option in ((units, "of words", "--text-column"), (labels, "of labels", "--column")):
-            if not (isinstance(each, list) or (each is None and not labelled)):
-                raise DataError(source, number, f"expected a list {name}, got {type(each).__name__}; see {option}")
-        key = column or next((name for name in records.LABELS if name in row), "")
-        tags = None if labels is None else [records.label_name(label, names.get(key)) for label in labels]
+        key = records.key_of(source, number, row, text_column, records.UNITS, "--text-column")
+        units, tags = _list(source, number, row[key], "words", "--text-column"), None
+        if labelled:
+            key = records.key_of(source, number, row, column, records.LABELS, "--column")
+            labels = _list(source, number, row[key], "labels", "--column")
+            tags = [records.label_name(label, names.get(key)) for label in labels]
         sequence = Tagged([str(unit) for unit in units], tags, source=str(source), lines=number)
-        _check_count(Path(source), sequence, "unit")
+        _check_count(source, sequence, "unit")
         if sequence.units:
             yield sequence
+
+
+def _list(source: str | Path, number: int, value: Any, what: str, option: str) -> list[Any]:
+    if not isinstance(value, list):
+        raise DataError(source, number, f"expected a list of {what}, got {type(value).__name__}; see {option}")
+    return value
 
 
 def read_text(
@@ -194,29 +220,24 @@ def read_text(
     Raises:
         DataError: see `read_lines`; the label file is missing, shorter or longer, or a line's counts differ
     """
-    split = (lambda text: text) if unit == "character" else str.split
-    if not labelled:
-        for number, text in read_lines(path):
-            if text.strip():
-                yield Tagged(split(text), None, source=str(path), lines=number)
-        return
-    if str(path) == STDIN:
+    label_file = Path(path).with_suffix(label_suffix) if labelled else None
+    if label_file is not None and str(path) == STDIN:
         raise DataError(path, None, "expected labels, got plain text; name the format of the input with --format")
-    label_file = Path(path).with_suffix(label_suffix)
-    if not label_file.exists():
+    if label_file is not None and not label_file.exists():
         deque(read_lines(path), maxlen=0)  # errors in the text itself are reported first
         raise DataError(
             path, None, f"expected its labels in {label_file}, which does not exist; make it, or see --label-suffix"
         )
 
     def sequences() -> Iterator[Tagged]:
-        for number, text, line in _zip_lines(path, label_file):
-            sequence = Tagged(split(text), line.split(), source=str(path), lines=number)
-            _check_count(label_file, sequence, unit)
-            if sequence.units:
+        for number, (text, *labels) in read_parallel(path, *([label_file] if label_file else [])):
+            units = text if unit == "character" else text.split()
+            sequence = Tagged(units, labels[0].split() if labels else None, source=str(path), lines=number)
+            _check_count(label_file or path, sequence, unit)
+            if sequence.labels or text.strip():
                 yield sequence
 
-    yield from _nonempty(path, sequences())
+    return _nonempty(path, sequences()) if labelled else sequences()
 
 
 def read_folder(path: str | Path, labelled: bool = True) -> Iterator[Tagged]:
@@ -228,38 +249,18 @@ def read_folder(path: str | Path, labelled: bool = True) -> Iterator[Tagged]:
     texts, tags, names = (Path(path) / name for name in FOLDER)
     if not texts.exists():
         raise DataError(path, None, f"expected a file, or a folder that holds {', '.join(FOLDER)}; check the path")
-    label_files = [tags] if labelled else []
-    intents = labelled and names.exists()
-
-    def sequences() -> Iterator[Tagged]:
-        for number, text, *others in _zip_lines(texts, *label_files, *([names] if intents else [])):
-            words, intent = tuple(text.split()), others[-1].strip() if intents else None
-            if not words or intent == "":
-                raise DataError(
-                    texts if not words else names, number, f"the line is empty; remove line {number} of each file"
-                )
-            labels = tuple(others[0].split()) if labelled else None
-            sequence = Tagged(words, labels, source=str(texts), lines=number, intent=intent)
-            _check_count(tags, sequence, "word")
-            yield sequence
-
-    yield from _nonempty(texts, sequences())
+    others = [tags, *([names] if names.exists() else [])] if labelled else []
+    for number, (text, *lines) in read_parallel(texts, *others):
+        words, intent = text.split(), lines[1].strip() if lines[1:] else None
+        if not words or intent == "":
+            raise DataError(names if words else texts, number, f"the line is empty; remove line {number} of each file")
+        labels = lines[0].split() if lines else None
+        sequence = Tagged(words, labels, source=str(texts), lines=number, intent=intent)
+        _check_count(tags, sequence, "word")
+        yield sequence
 
 
-def _zip_lines(texts: str | Path, *others: Path) -> Iterator[Any]:
-    """Yield the number of each line and that line of all files."""
-    files = [read_lines(path) for path in (texts, *others)]
-    for number, lines in enumerate(zip_longest(*files), start=1):
-        if None in lines:
-            count, *counts = (sum(1 for _ in read_lines(path)) for path in (texts, *others))
-            path, got = next((path, got) for path, got in zip(others, counts, strict=True) if got != count)
-            raise DataError(
-                path, None, f"expected {count} lines, as many as {texts} has, got {got}; write one for each"
-            )
-        yield number, *(text for _, text in lines)
-
-
-def _check_count(path: Path, sequence: Tagged, unit: str) -> None:
+def _check_count(path: str | Path, sequence: Tagged, unit: str) -> None:
     if sequence.labels is not None and len(sequence.units) != len(sequence.labels):
         raise DataError(
             path,
@@ -269,44 +270,34 @@ def _check_count(path: Path, sequence: Tagged, unit: str) -> None:
         )
 
 
-def _sequences(path: str | Path, rows: Iterator[tuple[int, Row]], form: int, label: int | None) -> Iterator[Tagged]:
-    """Yield a sequence for each group of consecutive rows with columns."""
+def counted(examples: Stored[Tagged]) -> str:
+    """Return the number of sentences, of entities if labels mark them, and of distinct labels, as text."""
+    parts = [plural(len(examples), "sentence")]
+    labels = examples.counts("labels")
+    if bio.is_bio(labels):
+        entities = sum(count for label, count in labels.items() if label[0] == "B")
+        parts.append("1 entity" if entities == 1 else f"{entities:,} entities")
+    return ", ".join([*parts, plural(len(labels), "label")])
 
-    def sequences() -> Iterator[Tagged]:
-        units: list[str] = []
-        labels: list[str] = []
-        lines: list[int] = []
-        intent: str | None = None
-        for number, row in chain(rows, [(0, None)]):
-            if row is None:
-                if units:
-                    tags, given = (None, None) if label is None else (tuple(labels), intent)
-                    yield Tagged(tuple(units), tags, source=str(path), lines=tuple(lines), intent=given)
-                    units, labels, lines, intent = [], [], [], None
-            elif isinstance(row, str):
-                if units or intent is not None:
-                    raise DataError(
-                        path,
-                        number,
-                        f"expected one intent, before the sequence's first token, got {row!r} besides; move it",
-                    )
-                intent = row
-            else:
-                units.append(row[form])
-                lines.append(number)
-                if label is not None:
-                    labels.append(row[label])
 
-    return _nonempty(path, sequences())
+def check_labels(example: Tagged, labels: Sequence[str], intents: bool) -> None:
+    """Check that each token has a label, and that the sequence has an intent if `intents` is true.
+
+    Raises:
+        DataError: there are too many or too few labels, or the intent is missing
+    """
+    message = ""
+    if len(labels) != len(example.units):
+        message = f"expected {len(example.units)} labels, one for each token, got {len(labels)}"
+    elif intents and example.intent is None:
+        message = "expected an intent, as in training, got none; write `# intent = NAME` in a line before the sequence"
+    if message:
+        raise DataError(example.source, example.line(), message)
 
 
 def _nonempty(path: str | Path, sequences: Iterator[Tagged]) -> Iterator[Tagged]:
-    empty = True
-    for sequence in sequences:
-        empty = False
-        yield sequence
-    if empty:
-        raise DataError(path, None, "the file holds no sequence, only blank or comment lines; give one with tokens")
+    message = "the file holds no sequence, only blank or comment lines; give one with tokens"
+    return nonempty(sequences, DataError(path, None, message))
 
 
 def _shown(text: str) -> str:

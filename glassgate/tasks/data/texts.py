@@ -11,7 +11,7 @@ import numpy as np
 
 from glassgate.tasks.data import records
 from glassgate.tasks.data.detect import kind_of
-from glassgate.tasks.data.files import encoding_note, raw_lines, read_lines
+from glassgate.tasks.data.files import encoding_note, nonempty, read_lines
 from glassgate.tasks.data.store import arrow as mapped
 from glassgate.tasks.data.store.examples import LINE, SEQUENCE, Stored, counts, store
 from glassgate.tasks.data.store.units import read_units
@@ -40,11 +40,13 @@ class TextOptions(Options):
 
     unit: str = option(
         "character",
-        "kind of tokens; those of kind token end at spaces",
+        "kind of tokens; the kind token is text between spaces",
         group="data",
         choices=UNITS,
     )
-    sequence: str = option("file", "one sequence: the whole file, or a line", group="data", choices=("file", "line"))
+    sequence: str = option(
+        "file", "text of one sequence: the whole file, or a line", group="data", choices=("file", "line")
+    )
     text_column: str | None = option(None, "key of the texts in JSON lines and Parquet", group="data", unset="detected")
     held_out: float = option(
         0.05,
@@ -53,7 +55,7 @@ class TextOptions(Options):
         least=0,
         most=0.4,
     )
-    least_count: int = option(1, "occurrences in training that make a token known", least=1)
+    least_count: int = option(1, "minimum occurrences in training; rarer tokens are unknown", least=1)
     dropout: float = option(0.2, "dropout after the embedding and after each layer", least=0, most=1)
     learning_rate: float = option(8e-3, "peak learning rate of AdamW", group="training", least=0)
 
@@ -114,7 +116,7 @@ def starts(units: Sequence[str], unit: str) -> list[int]:
 
 
 def gap(before: str, after: str, unit: str) -> str:
-    """Return the separator of two adjacent tokens: a space or an empty string."""
+    """Return the separator between two adjacent tokens: a space or an empty string."""
     if unit not in ("word", "token") or "\n" in (before, after):
         return ""
     return "" if unit == "word" and (after in _CLOSING or before in _OPENING) else " "
@@ -134,20 +136,21 @@ def read_text(
     Raises:
         DataError: see `read_lines` and `records.read`; all lines are blank; the key is missing
     """
-    read = _read(path, unit, column)
-    if progress and unit != "byte" and kind_of(path) != "parquet" and (encoding := encoding_note(path)):
+    kind = kind_of(path)
+    keyed = kind in records.KEYED
+    raw = unit == "byte" and not keyed
+    if progress and unit != "byte" and kind != "parquet" and (encoding := encoding_note(path)):
         progress.note(f"{path}: text{encoding}")
-    if kind_of(path) in records.KEYED and progress:
-        progress.note(_rows_note(path, column))
-    cut = str if unit == "byte" and kind_of(path) not in records.KEYED else _SPLITTERS[unit]
+    if progress and keyed:
+        progress.note(_rows_note(path, kind, column))
+    lines = _texts(path, records.read(path), column) if keyed else read_lines(path, "latin-1" if raw else "")
+    cut = str if raw else _SPLITTERS[unit]
     if sequence == "line":
-        build = partial(Text, source=str(path))
-        return store(
-            _lines(path, read, cut), {"units": SEQUENCE, "line": LINE}, build, [path], ["lines", unit, column], progress
-        )
-    if kind_of(path) not in records.KEYED and mapped.is_large([path]):
+        fields, build = {"units": SEQUENCE, "line": LINE}, partial(Text, source=str(path))
+        return store(_lines(path, lines, cut), fields, build, [path], ["lines", unit, column], progress)
+    if not keyed and mapped.is_large([path]):
         return [Text(read_units(path, unit, cut, progress), str(path))]
-    text = "".join(f"{line}\n" for _, line in read)
+    text = "".join(f"{line}\n" for _, line in lines)
     if not text.strip():
         raise _blank(path)
     return [Text(cut(text), str(path))]
@@ -169,36 +172,22 @@ def _texts(
     source: str | Path, rows: Iterator[tuple[int, Any, records.Names]], column: str | None
 ) -> Iterator[tuple[int, str]]:
     for number, row, _ in rows:
-        text = records.value(source, number, row, column, records.TEXTS, "--text-column")
+        text = row[records.key_of(source, number, row, column, records.TEXTS, "--text-column")]
         if not isinstance(text, str):
             raise DataError(source, number, f"expected a string of text, got {type(text).__name__}; see --text-column")
         yield number, text
 
 
-def _rows_note(path: str | Path, column: str | None) -> str:
+def _rows_note(path: str | Path, kind: str, column: str | None) -> str:
     """Describe the format of rows."""
-    keys: Any = next((row for _, row, _ in records.read(path)), {})
-    key = column or next((each for each in records.TEXTS if each in keys), records.TEXTS[0])
-    return f"{path}: rows of {'Parquet' if kind_of(path) == 'parquet' else 'JSON'}, texts under {key!r}"
+    number, first, _ = next(records.read(path), (1, {column or "text": ""}, {}))
+    key = records.key_of(path, number, first, column, records.TEXTS, "--text-column")
+    return f"{path}: rows of {'Parquet' if kind == 'parquet' else 'JSON'}, texts under {key!r}"
 
 
 def _lines(path: str | Path, read: Iterator[tuple[int, str]], cut: Callable[[str], Sequence[str]]) -> Iterator[Text]:
-    blank = True
-    for number, text in read:
-        if text.strip():
-            blank = False
-            yield Text(cut(f"{text}\n"), str(path), number)
-    if blank:
-        raise _blank(path)
-
-
-def _read(path: str | Path, unit: str, column: str | None) -> Iterator[tuple[int, str]]:
-    """The lines of a file or the texts of its rows, numbered; bytes are decoded as Latin-1."""
-    if kind_of(path) in records.KEYED:
-        return _texts(path, records.read(path), column)
-    if unit != "byte":
-        return read_lines(path)
-    return ((number, raw.rstrip(b"\r\n").decode("latin-1")) for number, raw in enumerate(raw_lines(path), start=1))
+    texts = (Text(cut(f"{text}\n"), str(path), number) for number, text in read if text.strip())
+    return nonempty(texts, _blank(path))
 
 
 def documentation(unit: str, sequence: str) -> list[Text]:
@@ -228,9 +217,13 @@ def vocabulary(texts: Sequence[Text], unit: str, least_count: int) -> Vocabulary
 
 def shifted(numbers: np.ndarray, first: int) -> np.ndarray:
     """Shift indices by one position: the result begins with `first` and lacks the last index."""
-    if isinstance(numbers, mapped.Numbers):
-        return cast(np.ndarray, mapped.Numbers(numbers.units, numbers.table, first))
-    return np.concatenate([[first], numbers])[:-1]
+
+    def read(start: int, stop: int) -> np.ndarray:
+        return np.concatenate([np.array([first])[start:stop], numbers[max(0, start - 1) : max(0, stop - 1)]])
+
+    if isinstance(numbers, mapped.LazyArray):
+        return cast(np.ndarray, mapped.LazyArray(read, len(numbers), f"{first} ".encode() + numbers.tobytes()))
+    return read(0, len(numbers))
 
 
 def hold_out(texts: Sequence[Text], fraction: float) -> tuple[Sequence[Text], Sequence[Text], Sequence[Text]]:

@@ -32,10 +32,10 @@ def unknown_fraction(field: str, encoded: Sequence[Encoded]) -> float | None:
 
 
 def note_on(fraction: float | None, data: str) -> str:
-    """Return a sentence about data with many unknown tokens, empty for few.
+    """Return a sentence about data with many unknown tokens; an empty one if there are few.
 
     Args:
-        fraction: of unknown tokens
+        fraction: the fraction of unknown tokens; None if there are no tokens
         data: the name of the data in the sentence
 
     Example:

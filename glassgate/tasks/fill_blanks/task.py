@@ -2,16 +2,15 @@
 
 import re
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from glassgate.tasks.data import records, texts
+from glassgate.tasks.data import texts
 from glassgate.tasks.data.batches import Batch, Encoded
 from glassgate.tasks.data.batching import Batching
 from glassgate.tasks.data.files import read_lines
@@ -20,10 +19,10 @@ from glassgate.tasks.data.vocabulary import FIRST, PADDING, UNKNOWN
 from glassgate.tasks.errors import OptionError
 from glassgate.tasks.fill_blanks.network import BlankNetwork, Blanks, rows_of
 from glassgate.tasks.fill_blanks.options import FillBlanksOptions
-from glassgate.tasks.loss import Loss, Mean, full
+from glassgate.tasks.loss import Loss, Mean, cross_entropy
 from glassgate.tasks.predictions import Record, text_record
 from glassgate.tasks.progress import Progress
-from glassgate.tasks.task import Split, Task, Vocabularies
+from glassgate.tasks.text_task import TextTask
 
 if TYPE_CHECKING:
     from torchmetrics import MetricCollection
@@ -48,13 +47,14 @@ class Candidate(NamedTuple):
     probability: float
 
 
-class FillBlanks(Task[FillBlanksOptions, Text | str, list[list[Candidate]]]):
+class FillBlanks(TextTask[FillBlanksOptions, list[list[Candidate]]]):
     """Fill blanks. Training reads texts, prediction reads lines with blanks.
 
     Each direction stops at the blank, in every layer, and the prediction depends only on the two states next to it. In
     training, the length of a blank is drawn uniformly from 1 to `longest_blank`.
 
     Example:
+        >>> from glassgate.tasks.task import Split
         >>> options = FillBlanksOptions(hidden_size=16, epochs=30, longest=20, batch_size=4, learning_rate=0.05)
         >>> task = FillBlanks(options)
         >>> _ = task.fit(Split([Text("salt and pepper, " * 30)]))
@@ -64,8 +64,6 @@ class FillBlanks(Task[FillBlanksOptions, Text | str, list[list[Candidate]]]):
 
     name = "fill-blanks"
     options_type = FillBlanksOptions
-    monitor = "nats"
-    lower_is_better = True
     comparable_losses = False  # training uses blanks of any length, evaluation blanks of one token
     try_next = (f'fill {{run}} "some words {BLANK} and more"', "evaluate {run} {file}")
     padding = {"units": PADDING}
@@ -75,26 +73,13 @@ class FillBlanks(Task[FillBlanksOptions, Text | str, list[list[Candidate]]]):
     def read(self, path: str | Path, labelled: bool = True, progress: Progress | None = None) -> Sequence[Text | str]:
         """Read texts, or lines with blanks."""
         if labelled:
-            return texts.read_text(path, self.options.unit, self.options.sequence, progress, self.options.text_column)
+            return super().read(path, labelled, progress)
         return [line for _, line in read_lines(path) if line.strip()]
-
-    def from_rows(self, rows: Iterator[tuple[int, Any, records.Names]]) -> list[Text | str]:
-        return [*texts.from_rows(rows, self.options)]
-
-    def read_builtin(self) -> Split[Text | str]:
-        options = self.options
-        return self.hold_out(texts.documentation(options.unit, options.sequence), options.held_out)
-
-    def hold_out(self, examples: Sequence[Text | str], fraction: float) -> Split[Text | str]:
-        return Split(*texts.hold_out(cast(Sequence[Text], examples), fraction))
 
     def batching(self) -> Batching:
         return Batching(self.options, self.options.longest, evaluated=_LONGEST_PIECE)
 
-    def collect(self, examples: Sequence[Text | str]) -> Vocabularies:
-        return {"units": texts.vocabulary(cast(Sequence[Text], examples), self.options.unit, self.options.least_count)}
-
-    def build(self) -> "BlankNetwork":
+    def build(self) -> BlankNetwork:
         return BlankNetwork(self.options, len(self.vocabularies["units"]))
 
     def encode(self, example: Text | str) -> Encoded:
@@ -102,22 +87,22 @@ class FillBlanks(Task[FillBlanksOptions, Text | str, list[list[Candidate]]]):
         return {"units": self.vocabularies["units"].encode(units)}
 
     def loss(self, output: Blanks, batch: Batch) -> Loss:
-        inside = batch["units"] != PADDING
-        lengths = F.cross_entropy(full(output.lengths[inside]), output.blank_lengths[inside] - 1, reduction="none")
-        return [Mean.of(self._nats(output, batch) + lengths)]
+        units, counted = cross_entropy(output.units, batch["units"] - UNKNOWN)
+        lengths, _ = cross_entropy(output.lengths, output.blank_lengths - 1)
+        return [Mean.of(units + lengths, counted)]
 
     def metrics(self) -> "MetricCollection":
-        from torchmetrics import MeanMetric, MetricCollection
+        from torchmetrics import MetricCollection
 
-        from glassgate.tasks.metrics.scores import Likelihood
+        from glassgate.tasks.metrics.scores import Accuracy, Likelihood
 
-        return MetricCollection({"likelihood": Likelihood(), "accuracy": MeanMetric()})
+        return MetricCollection({"likelihood": Likelihood(), "accuracy": Accuracy()})
 
     def observe(self, output: Blanks, batch: Batch) -> dict[str, Tensor]:
         """Score blanks of one token, at every position of the text."""
-        inside = batch["units"] != PADDING
-        right = output.units.argmax(-1) + UNKNOWN == batch["units"]
-        return {"nats": self._nats(output, batch), "value": right[inside].float()}
+        target = batch["units"] - UNKNOWN
+        nats, counted = cross_entropy(output.units, target)
+        return {"nats": nats, "counted": counted, "preds": output.units.argmax(-1), "target": target}
 
     def decode(self, output: Blanks, batch: Batch) -> list[list[list[Candidate]]]:
         symbols = self.vocabularies["units"].symbols
@@ -248,12 +233,6 @@ class FillBlanks(Task[FillBlanksOptions, Text | str, list[list[Candidate]]]):
         scored.sort(key=lambda each: -each[0])
         symbols, unit = vocabulary.symbols, self.options.unit
         return [Candidate(texts.join([symbols[n] for n in row], unit), chance) for chance, row in scored[:most]]
-
-    def _nats(self, output: Blanks, batch: Batch) -> Tensor:
-        """The negative log probability of each token, `(S,)`."""
-        inside = batch["units"] != PADDING
-        targets = batch["units"][inside] - UNKNOWN
-        return F.cross_entropy(full(output.units[inside]), targets, reduction="none")
 
 
 def _wide(character: str) -> bool:

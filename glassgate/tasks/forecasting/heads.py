@@ -1,5 +1,6 @@
 """Output heads of forecasting: a value, quantiles or a distribution per step, with loss, quantiles and samples."""
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from statistics import NormalDist
@@ -7,6 +8,8 @@ from statistics import NormalDist
 import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor, distributions
+
+from glassgate.tasks.data.batches import moved
 
 _MIN_SCALE = 1e-6
 """Added to standard deviations and similar parameters, which a softplus alone could make zero."""
@@ -153,8 +156,8 @@ class Gaussian(Head):
 
     def quantiles(self, parameters: Tensor, levels: Sequence[float]) -> Tensor:
         mean, deviation = parameters[..., :1], parameters[..., 1:]
-        z_scores = mean.new_tensor([NormalDist().inv_cdf(level) for level in levels])
-        return mean + deviation * z_scores
+        z_scores = torch.tensor([NormalDist().inv_cdf(level) for level in levels], dtype=mean.dtype)
+        return mean + deviation * moved(z_scores, mean.device)
 
     def sample(self, parameters: Tensor, scale: Tensor, draws: SharedDraws) -> Tensor:
         mean, deviation = parameters.unbind(-1)
@@ -173,7 +176,10 @@ class StudentT(Head):
 
     def loss(self, parameters: Tensor, target: Tensor, scale: Tensor) -> Tensor:
         degrees, location, width = parameters.unbind(-1)
-        return -distributions.StudentT(degrees, location, width, validate_args=False).log_prob(target)
+        # torch's StudentT copies a number to the GPU, which waits.
+        half = (degrees + 1) / 2
+        normaliser = width.log() + (math.pi * degrees).log() / 2 + (degrees / 2).lgamma() - half.lgamma()
+        return normaliser + half * (((target - location) / width) ** 2 / degrees).log1p()
 
     def point(self, parameters: Tensor, scale: Tensor) -> Tensor:
         return parameters[..., 1]
@@ -229,5 +235,5 @@ def pinball(quantiles: Tensor, target: Tensor, levels: Sequence[float]) -> Tenso
         tensor([[0.1000, 0.1000]])
     """
     errors = target[..., None] - quantiles
-    weights = torch.tensor(levels, dtype=quantiles.dtype, device=quantiles.device)
+    weights = moved(torch.tensor(levels, dtype=quantiles.dtype), quantiles.device)
     return torch.maximum(weights * errors, (weights - 1) * errors)

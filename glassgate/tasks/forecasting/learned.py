@@ -20,26 +20,26 @@ class Learned:
 
     Args:
         options: the options of the task
-        facts: the result of `learn`, as stored in a run
+        fitted: the result of `learn`, as stored in a run
     """
 
-    def __init__(self, options: ForecastingOptions, facts: dict[str, Any]):
+    def __init__(self, options: ForecastingOptions, fitted: dict[str, Any]):
         self.options = options
-        self.facts = facts
-        self.frequency = Frequency(**facts["frequency"])
-        self.season = int(facts["season"])
+        self.fitted = fitted
+        self.frequency = Frequency(**fitted["frequency"])
+        self.season = int(fitted["season"])
 
     @cached_property
-    def numbers(self) -> dict[str, int]:
+    def indices(self) -> dict[str, int]:
         """The index of each series."""
-        return {name: number for number, name in enumerate(self.facts["series"])}
+        return {name: number for number, name in enumerate(self.fitted["series"])}
 
     @cached_property
     def known(self) -> int:
         """The number of covariates known ahead, including calendar and static ones."""
         clock = calendar(self.frequency, np.zeros(1, "datetime64[us]")).shape[1] if self.options.calendar else 0
-        kinds = sum(len(each) if isinstance(each, dict) else 1 for each in self.facts["static"])
-        return len(self.facts["known"]) + clock + kinds
+        kinds = sum(len(each) if isinstance(each, dict) else 1 for each in self.fitted["static"])
+        return len(self.fitted["known"]) + clock + kinds
 
     def encode(self, series: Series, ahead: int = 0) -> Encoded:
         """Return the fields of a series, with `ahead` steps after its end, whose values are 0.
@@ -57,27 +57,27 @@ class Learned:
                 f"expected covariates known ahead for {ahead} steps after the last value, got {series.ahead}; add rows "
                 "with their time stamps and covariates, and leave the target empty"
             )
-        known = self.facts["series"].get(series.name)
-        shift, scale, naive_mae, naive_mse = known or learned(series, self.options, self.season, strict=False)
+        known = self.fitted["series"].get(series.name)
+        shift, scale, naive_mae, naive_mse = known or series_statistics(series, self.options, self.season, strict=False)
         length = len(series) + ahead
         disk = f"{series.on_disk} {series.name} {series.values.start} {series.start}" if series.on_disk else ""
         fields = {"values": array_of([_scaled(series.values, shift, scale)], length, disk, 1)}
         if self.known:
             fields["known"] = array_of(self._known(series), length, disk)
         if series.past:
-            readers = [_scaled(each, *of) for each, of in zip(series.past, self.facts["past"], strict=True)]
+            readers = [_scaled(each, *of) for each, of in zip(series.past, self.fitted["past"], strict=True)]
             fields["past"] = array_of(readers, length, disk)
-        fields["series"] = np.array(self.numbers.get(series.name, -1))
+        fields["series"] = np.array(self.indices.get(series.name, -1))
         scalars = {"shift": shift, "scale": scale, "naive_mae": naive_mae / scale, "naive_mse": naive_mse / scale**2}
         return fields | {name: np.array(value, np.float32) for name, value in scalars.items()}
 
     def _known(self, series: Series) -> list[ColumnReader]:
-        readers = [_scaled(each, *of) for each, of in zip(series.known, self.facts["known"], strict=True)]
+        readers = [_scaled(each, *of) for each, of in zip(series.known, self.fitted["known"], strict=True)]
         if self.options.calendar:
             readers.append(lambda start, stop: calendar(self.frequency, series.times(start, stop)))
         if series.static:
             row = np.concatenate(
-                [_coded(each, of) for each, of in zip(series.static, self.facts["static"], strict=True)]
+                [_coded(each, of) for each, of in zip(series.static, self.fitted["static"], strict=True)]
             )
             readers.append(lambda start, stop: np.broadcast_to(row, (stop - start, len(row))))
         return readers
@@ -100,7 +100,7 @@ def learn(examples: Sequence[Series], options: ForecastingOptions) -> dict[str, 
             raise series.fault("two series have this name; rename one of them")
         if series.frequency != first.frequency:
             raise series.fault(f"expected steps of {first.frequency}, as of {first.name!r}, got {series.frequency}")
-        by_series[series.name] = learned(series, options, season)
+        by_series[series.name] = series_statistics(series, options, season)
     return {
         "season": season,
         "frequency": asdict(first.frequency),
@@ -109,7 +109,7 @@ def learn(examples: Sequence[Series], options: ForecastingOptions) -> dict[str, 
             list(_moments([each.known[k].part(0, len(each)) for each in examples])) for k in range(len(first.known))
         ],
         "past": [list(_moments([each.past[k] for each in examples])) for k in range(len(first.past))],
-        "static": [_kinds([each.static[k] for each in examples]) for k in range(len(first.static))],
+        "static": [_static_statistics([each.static[k] for each in examples]) for k in range(len(first.static))],
     }
 
 
@@ -124,8 +124,8 @@ def season_of(examples: Sequence[Series], options: ForecastingOptions, steps: in
     return options.season or (usual if 2 * usual <= steps else 1)
 
 
-def learned(series: Series, options: ForecastingOptions, season: int, strict: bool = True) -> list[float]:
-    """Return offset and divisor of a series, and mean absolute and mean squared error of the seasonal naive forecast.
+def series_statistics(series: Series, options: ForecastingOptions, season: int, strict: bool = True) -> list[float]:
+    """Return offset and divisor of a series, and mean absolute and squared error of its seasonal naive forecast.
 
     A series that is not in the training data is scaled by its first window only, because later values are unknown when
     the first forecast is made.
@@ -178,7 +178,7 @@ def _moments(columns: Sequence[Steps]) -> tuple[float, float]:
     return mean, deviation if deviation > 1e-12 * max(1.0, abs(mean)) else 0.0
 
 
-def _kinds(values: Sequence[float | str]) -> Any:
+def _static_statistics(values: Sequence[float | str]) -> Any:
     """The mean and standard deviation of a static covariate of numbers, or the index of each text."""
     if all(isinstance(each, float) for each in values):
         numbers = np.array(values)

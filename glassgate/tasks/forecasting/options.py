@@ -56,8 +56,10 @@ class ForecastingOptions(Options):
         0, "steps per season of the seasonal naive forecast", group="data", least=0, unset="by the frequency"
     )
     train_steps: int = option(0, "steps to train on", group="data", least=0, unset="all others")
-    dev_steps: int = option(0, "steps of dev, after those", group="data", least=0, unset="--held-out of all")
-    test_steps: int = option(0, "steps of test, after those", group="data", least=0, unset="--held-out of all")
+    dev_steps: int = option(
+        0, "steps of dev, after the training steps", group="data", least=0, unset="--held-out of all"
+    )
+    test_steps: int = option(0, "steps of test, after the dev steps", group="data", least=0, unset="--held-out of all")
     every: int = option(1, "steps from one evaluated origin to the next", group="data", least=1)
 
     bidirectional: bool = option(False, "read the past from both ends (direct model)")

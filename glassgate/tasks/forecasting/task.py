@@ -76,8 +76,8 @@ class Forecasting(Task[ForecastingOptions, Series, list[Forecast]]):
     @property
     def learned(self) -> Learned:
         """The statistics of the training part, for example scales and the season."""
-        if self._learned is None or self._learned.facts is not self.facts:
-            self._learned = Learned(self.options, self.facts)
+        if self._learned is None or self._learned.fitted is not self.fitted:
+            self._learned = Learned(self.options, self.fitted)
         return self._learned
 
     @property
@@ -91,7 +91,7 @@ class Forecasting(Task[ForecastingOptions, Series, list[Forecast]]):
         """Read the series of a file or of a frame. If `labelled` is set, they must contain the true values."""
         all_series = read_series(path, self.options.schema, progress)
         context, reason = self.options.steps_back, ""
-        if self.facts and labelled and self.context > context:
+        if self.fitted and labelled and self.context > context:
             context = self.context
             reason = f"; the seasonal naive forecast reads a season of {self.learned.season} steps"
         for series in all_series:
@@ -155,7 +155,7 @@ class Forecasting(Task[ForecastingOptions, Series, list[Forecast]]):
         return self.split(self.read(data))
 
     def batching(self) -> WindowBatching:
-        return WindowBatching(self.options, self.context if self.facts else 0)
+        return WindowBatching(self.options, self.context if self.fitted else 0)
 
     def collect(self, examples: Sequence[Series]) -> Vocabularies:
         """Compute the statistics of the training series (see `learn`). Series need no vocabulary."""
@@ -168,11 +168,11 @@ class Forecasting(Task[ForecastingOptions, Series, list[Forecast]]):
                 "concatenates the embedding of a series and that of a segment's position to a vector of hidden_size, "
                 f"got {options.embedding_size}"
             )
-        self.facts = learn(examples, options)
+        self.fitted = learn(examples, options)
         return {}
 
     def build(self) -> Forecaster:
-        sizes = Sizes(self.learned.known, len(self.facts["past"]), len(self.facts["series"]))
+        sizes = Sizes(self.learned.known, len(self.fitted["past"]), len(self.fitted["series"]))
         return network(self.options, sizes, self.head)
 
     def encode(self, example: Series) -> Encoded:

@@ -1,4 +1,4 @@
-"""Batches of windows of time series, and lazy arrays that are read from disk and scaled when they are indexed."""
+"""Batches of windows of time series, and their fields: arrays in memory, or read from disk when they are indexed."""
 
 from collections.abc import Callable, Sequence
 from typing import cast
@@ -11,6 +11,7 @@ from glassgate.tasks.data.batches import Encoded
 from glassgate.tasks.data.batching import Batching
 from glassgate.tasks.data.pieces import Batches, Cuts, Lengths
 from glassgate.tasks.data.series import Series
+from glassgate.tasks.data.store.arrow import LazyArray
 from glassgate.tasks.forecasting.options import ForecastingOptions
 
 ColumnReader = Callable[[int, int], np.ndarray]
@@ -85,46 +86,17 @@ class WindowBatching(Batching):
         return Windows(lengths, self.evaluation_size, self.rows, self.every)
 
 
-class LazyArray:
-    """An array `(L, C)` or `(L,)` whose numbers are read from disk and scaled when it is indexed.
-
-    Args:
-        readers: each reads some of the columns
-        length: the number of steps, L
-        digest: a hash of the numbers
-        ndim: 1 for a single column as `(L,)`
-    """
-
-    def __init__(self, readers: Sequence[ColumnReader], length: int, digest: str, ndim: int):
-        self.readers = readers
-        self.length = length
-        self.digest = digest
-        self.ndim = ndim
-
-    def __len__(self) -> int:
-        return self.length
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return (self.length,)
-
-    def __getitem__(self, steps: slice) -> np.ndarray:
-        start, stop, _ = steps.indices(self.length)
-        values = np.concatenate([read(start, max(start, stop)) for read in self.readers], 1).astype(np.float32)
-        return values[:, 0] if self.ndim == 1 else values
-
-    def tobytes(self) -> bytes:
-        """Return the digest in place of the numbers, so that a hash of the data does not read them from disk."""
-        return self.digest.encode()
-
-
 def array_of(readers: Sequence[ColumnReader], length: int, digest: str, ndim: int = 2) -> np.ndarray:
-    """Return the columns of all readers as one array, `(L, C)` or `(L,)`.
+    """Return the columns of all readers as one array of float32, `(L, C)`, or `(L,)` if `ndim` is 1.
 
     With a digest, which series on disk have, it is a `LazyArray`; otherwise the numbers are read now.
     """
-    lazy = LazyArray(readers, length, digest, ndim)
-    return cast(np.ndarray, lazy) if digest else lazy[:]
+
+    def read(start: int, stop: int) -> np.ndarray:
+        values = np.concatenate([each(start, stop) for each in readers], 1).astype(np.float32)
+        return values[:, 0] if ndim == 1 else values
+
+    return cast(np.ndarray, LazyArray(read, length, digest.encode())) if digest else read(0, length)
 
 
 class EncodedSeries(list[Encoded]):

@@ -5,7 +5,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -22,18 +22,19 @@ from glassgate.tasks.errors import DataError, OptionError
 from glassgate.tasks.language_model.network import LanguageNetwork
 from glassgate.tasks.language_model.options import NOTES, LanguageModelOptions
 from glassgate.tasks.language_model.sampling import COLDEST, check_draw, choose
-from glassgate.tasks.loss import Loss, Mean, full
+from glassgate.tasks.loss import Loss, Mean, cross_entropy, full
 from glassgate.tasks.networks.states import step_mask
 from glassgate.tasks.predictions import Record, text_record
 from glassgate.tasks.progress import Progress
 from glassgate.tasks.task import Split, Task, Vocabularies
+from glassgate.tasks.text_task import TextTask
 from glassgate.tasks.wording import printable
 
 if TYPE_CHECKING:
     from torchmetrics import Metric, MetricCollection
 
 
-class LanguageModel(Task[LanguageModelOptions, Text | Roll, list[float]]):
+class LanguageModel(TextTask[LanguageModelOptions, list[float]]):
     """Predict each token from the previous ones. A prediction is the surprise of each token, in nats.
 
     Example:
@@ -46,8 +47,6 @@ class LanguageModel(Task[LanguageModelOptions, Text | Roll, list[float]]):
 
     name = "language-model"
     options_type = LanguageModelOptions
-    monitor = "nats"
-    lower_is_better = True
     try_next = ("generate {run} --length 300 --temperature 0.8", "evaluate {run} {file}")
     padding = {"inputs": PADDING, "targets": PADDING}
     input_field = target_field = "targets"
@@ -61,20 +60,19 @@ class LanguageModel(Task[LanguageModelOptions, Text | Roll, list[float]]):
     def read(self, path: str | Path, labelled: bool = True, progress: Progress | None = None) -> Sequence[Text | Roll]:
         """Read a text, or piano rolls. If the file of rolls has parts, read its test part."""
         if self.options.unit != NOTES:
-            return texts.read_text(path, self.options.unit, self.options.sequence, progress, self.options.text_column)
+            return super().read(path, labelled, progress)
         parts = read_rolls(path)
         return [*(parts["test"] or [*parts["train"], *parts["dev"]])]
 
     def from_rows(self, rows: Iterator[tuple[int, Any, records.Names]]) -> list[Text | Roll]:
-        return [*(super().from_rows(rows) if self.options.unit == NOTES else texts.from_rows(rows, self.options))]
+        return Task.from_rows(self, rows) if self.options.unit == NOTES else super().from_rows(rows)
 
     def read_builtin(self) -> Split[Text | Roll]:
-        options = self.options
-        if options.unit == NOTES:
+        if self.options.unit == NOTES:
             raise OptionError(
                 "unit: notes need music to learn from, and none comes with Glassgate; give piano rolls with --data"
             )
-        return self.hold_out(texts.documentation(options.unit, options.sequence), options.held_out)
+        return super().read_builtin()
 
     def read_split(self, progress: Progress) -> Split[Text | Roll]:
         split, options = super().read_split(progress), self.options
@@ -90,7 +88,7 @@ class LanguageModel(Task[LanguageModelOptions, Text | Roll, list[float]]):
     def hold_out(self, examples: Sequence[Text | Roll], fraction: float) -> Split[Text | Roll]:
         if self.options.unit == NOTES:  # their file has parts
             return Split(examples)
-        return Split(*texts.hold_out(cast(Sequence[Text], examples), fraction))
+        return super().hold_out(examples, fraction)
 
     def batching(self) -> Batching:
         """Batch files as streams, pieces of music as sequences of similar length, both chunk by chunk; lines whole."""
@@ -101,10 +99,7 @@ class LanguageModel(Task[LanguageModelOptions, Text | Roll, list[float]]):
         return Batching(self.options)
 
     def collect(self, examples: Sequence[Text | Roll]) -> Vocabularies:
-        if self.options.unit == NOTES:
-            return {}
-        read = cast(Sequence[Text], examples)
-        return {"units": texts.vocabulary(read, self.options.unit, self.options.least_count)}
+        return {} if self.options.unit == NOTES else super().collect(examples)
 
     def build(self) -> LanguageNetwork:
         symbols = self.vocabularies.get("units")
@@ -120,32 +115,29 @@ class LanguageModel(Task[LanguageModelOptions, Text | Roll, list[float]]):
         return {"inputs": texts.shifted(numbers, PADDING), "targets": numbers}
 
     def loss(self, output: Tensor, batch: Batch) -> Loss:
-        return [Mean.of(self._nats(output, batch))]
+        return [Mean.of(*self._nats(output, batch))]
 
     def metrics(self) -> "MetricCollection":
-        from torchmetrics import MeanMetric, MetricCollection
+        from torchmetrics import MetricCollection
 
-        from glassgate.tasks.metrics.scores import Likelihood
+        from glassgate.tasks.metrics.scores import Accuracy, Likelihood
 
         scores: dict[str, Metric | MetricCollection] = {"likelihood": Likelihood()}
         if self.options.unit != NOTES:
-            scores["accuracy"] = MeanMetric()
+            scores["accuracy"] = Accuracy()
         return MetricCollection(scores)
 
     def observe(self, output: Tensor, batch: Batch) -> dict[str, Tensor]:
         """Score every token. Of music, score the steps from the second one on, as in published results."""
+        nats, counted = self._nats(output, batch)
         if self.options.unit == NOTES:
-            later = {"targets": batch["targets"][:, 1:], "lengths": batch["lengths"] - 1}
-            return {"nats": self._nats(output[:, 1:], later)}
-        right = output.argmax(-1) + UNKNOWN == batch["targets"]
-        return {
-            "nats": self._nats(output, batch),
-            "value": right[step_mask(batch["lengths"], batch["targets"])].float(),
-        }
+            return {"nats": nats[:, 1:], "counted": counted[:, 1:]}
+        target = batch["targets"] - UNKNOWN
+        return {"nats": nats, "counted": counted, "preds": output.argmax(-1), "target": target}
 
     def decode(self, output: Tensor, batch: Batch) -> list[list[float]]:
-        rows = self._nats(output, batch).split(batch["lengths"].tolist())
-        return [row.tolist() for row in rows]
+        nats, _ = self._nats(output, batch)
+        return [row[:length] for row, length in zip(nats.tolist(), batch["lengths"].tolist(), strict=True)]
 
     def text(self, example: Text | Roll, prediction: list[float]) -> str:
         """Return a line for each token, or step of music, with its surprise in nats."""
@@ -181,7 +173,7 @@ class LanguageModel(Task[LanguageModelOptions, Text | Roll, list[float]]):
             temperature: below 1 favours probable tokens, above 1 improbable ones; 0 always takes the most probable one
             top_k: choose among this many most probable tokens; 0 for all
             top_p: choose among the most probable tokens whose probabilities sum to this value
-            seed: of the random choices; None for another text at each call
+            seed: the seed of the random choices; None for another text at each call
 
         Raises:
             OptionError: a value out of range; an option that music does not support; a prompt with unknown tokens
@@ -243,13 +235,12 @@ class LanguageModel(Task[LanguageModelOptions, Text | Roll, list[float]]):
             step = torch.bernoulli(chances, generator=random)
             yield notes_of(step.numpy()) + "\n"
 
-    def _nats(self, output: Tensor, batch: Batch) -> Tensor:
-        """The negative log probability of each token, or of all notes of a step, `(S,)`."""
-        inside = step_mask(batch["lengths"], batch["targets"])
-        scores, targets = full(output[inside]), batch["targets"][inside]
+    def _nats(self, output: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+        """The negative log probability of each token, or of all notes of a step, and the mask of the steps."""
+        targets = batch["targets"]
         if self.options.unit == NOTES:
-            return surprise(scores, targets)
-        return F.cross_entropy(scores, targets - UNKNOWN, reduction="none")
+            return surprise(output, targets), step_mask(batch["lengths"], targets)
+        return cross_entropy(output, targets - UNKNOWN)
 
 
 @torch.inference_mode()

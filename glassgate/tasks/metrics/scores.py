@@ -24,7 +24,7 @@ class Likelihood(Metric):
 
     Example:
         >>> metric = Likelihood()
-        >>> metric.update(torch.tensor([0.5, 0.25]).log().neg())
+        >>> metric.update(torch.tensor([0.5, 0.25]).log().neg(), torch.tensor([True, True]))
         >>> {name: round(float(value), 3) for name, value in metric.compute().items()}
         {'nats': 1.04, 'bits': 1.5, 'perplexity': 2.828}
     """
@@ -39,15 +39,53 @@ class Likelihood(Metric):
         self.add_state("total", torch.tensor(0.0, dtype=torch.float64), dist_reduce_fx="sum")
         self.add_state("tokens", torch.tensor(0), dist_reduce_fx="sum")
 
-    def update(self, nats: Tensor) -> None:
-        """Add tokens, `(S,)`, as minus the natural logarithm of their probabilities."""
-        self.total += nats.double().sum()
-        self.tokens += nats.numel()
+    def update(self, nats: Tensor, counted: Tensor) -> None:
+        """Add tokens as minus the natural logarithm of their probabilities, and the mask of those that count."""
+        self.total += nats.where(counted, 0.0).double().sum()
+        self.tokens += counted.sum()
 
     def compute(self) -> dict[str, Tensor]:
         """Return the means over all tokens; the perplexity is e to the power of the nats."""
         nats = self.total / self.tokens
         return {"nats": nats, "bits": nats / math.log(2), "perplexity": nats.exp()}
+
+
+class Fraction(Metric):
+    """A fraction of correct answers; subclasses count them without waiting for a GPU, unlike torchmetrics."""
+
+    full_state_update = False
+
+    correct: Tensor
+    total: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.add_state("correct", torch.tensor(0), dist_reduce_fx="sum")
+        self.add_state("total", torch.tensor(0), dist_reduce_fx="sum")
+
+    def count(self, correct: Tensor, counted: Tensor) -> None:
+        """Add answers by two masks: those that are correct, and those that count."""
+        self.correct += (correct & counted).sum()
+        self.total += counted.sum()
+
+    def compute(self) -> Tensor:
+        """Return the fraction, NaN without answers."""
+        return self.correct / self.total
+
+
+class Accuracy(Fraction):
+    """The fraction of targets that are predicted.
+
+    Example:
+        >>> metric = Accuracy()
+        >>> metric.update(torch.tensor([0, 1, 1]), torch.tensor([0, 2, -100]))
+        >>> metric.compute()
+        tensor(0.5000)
+    """
+
+    def update(self, preds: Tensor, target: Tensor) -> None:
+        """Add a batch, both of one shape, `target` negative for missing labels and padding."""
+        self.count(preds == target, target >= 0)
 
 
 class LabelCounts(Metric):
@@ -73,10 +111,19 @@ class LabelCounts(Metric):
         for name in ("correct", "predicted", "true"):
             self.add_state(name, torch.zeros(len(self.names), dtype=torch.long), dist_reduce_fx="sum")
 
-    def count(self, correct: Tensor, predicted: Tensor, true: Tensor) -> None:
-        """Add indices of labels, `(S,)` each: correct predictions, all predictions, and true labels."""
-        for counts, labels in ((self.correct, correct), (self.predicted, predicted), (self.true, true)):
-            counts += labels.bincount(minlength=len(counts))
+    def count(self, preds: Tensor, target: Tensor, predicted: Tensor, true: Tensor, correct: Tensor) -> None:
+        """Add predictions and targets, all arguments of one shape.
+
+        Args:
+            preds, target: indices of labels
+            predicted, true: the masks of the indices that count
+            correct: the mask of correct predictions
+        """
+        for counts, labels, mask in (
+            (self.correct, target, correct), (self.predicted, preds, predicted), (self.true, target, true)
+        ):  # fmt: skip
+            # On a GPU, `bincount` and indexing by a mask would wait.
+            counts.index_add_(0, labels.where(mask, 0).flatten(), mask.flatten().to(counts.dtype))
 
     def by_label(self) -> dict[str, LabelScores]:
         """Return the scores of each label that occurs or was predicted, the most frequent first."""
@@ -134,8 +181,8 @@ class MacroF1(LabelCounts):
 
     def update(self, preds: Tensor, target: Tensor) -> None:
         """Add a batch, both of one shape, `target` negative for missing labels."""
-        preds, target = preds[target >= 0], target[target >= 0]
-        self.count(target[preds == target], preds, target)
+        known = target >= 0
+        self.count(preds, target, known, known, known & (preds == target))
 
     def compute(self) -> Tensor:
         """Return the mean, NaN without labels."""

@@ -68,7 +68,7 @@ def exported(task: FillBlanks) -> Exported:
 
     def draw(N: int, L: int) -> tuple[Tensor | States, ...]:
         length = torch.randint(1, network.longest + 1, (N,))
-        example = (*inputs.numbers(N, L, count), inputs.states(layer, N), length)
+        example = (*inputs.random_indices(N, L, count), inputs.random_states(layer, N), length)
         return (*example, torch.randn(N, task.options.hidden_size)) if layer.bidirectional else example
 
     outputs = ["log_probabilities", "length_log_probabilities", *inputs.names(layer, "n")]
@@ -76,5 +76,5 @@ def exported(task: FillBlanks) -> Exported:
     if not layer.bidirectional:
         return Exported([before])
     return Exported(
-        [before, Model(_After(network), text, lambda N, L: inputs.numbers(N, L, count), ["after"], "after")]
+        [before, Model(_After(network), text, lambda N, L: inputs.random_indices(N, L, count), ["after"], "after")]
     )

@@ -22,11 +22,11 @@ class _Forecast(nn.Module):
 
     def __init__(self, task: Forecasting) -> None:
         super().__init__()
-        self.network, self.head, self.options, facts = task.network, task.head, task.options, task.facts
-        self.register_buffer("scales", torch.tensor([of[:2] for of in facts["series"].values()]))
-        extra = task.learned.known - len(facts["known"])  # calendar and static covariates are not scaled
-        known = [*facts["known"], *[[0.0, 1.0]] * extra]
-        for name, moments in (("known", known), ("past", facts["past"])):
+        self.network, self.head, self.options, fitted = task.network, task.head, task.options, task.fitted
+        self.register_buffer("scales", torch.tensor([of[:2] for of in fitted["series"].values()]))
+        extra = task.learned.known - len(fitted["known"])  # calendar and static covariates are not scaled
+        known = [*fitted["known"], *[[0.0, 1.0]] * extra]
+        for name, moments in (("known", known), ("past", fitted["past"])):
             self.register_buffer(name, torch.tensor([[mean, scale or 1.0] for mean, scale in moments]).view(-1, 2).T)
 
     def forward(
@@ -74,13 +74,13 @@ def exported(task: Forecasting) -> Exported:
     Raises:
         OptionError: the forecast is the mean of sampled paths.
     """
-    options, count = task.options, len(task.facts["series"])
+    options, count = task.options, len(task.fitted["series"])
     if isinstance(task.network, Recursive) and task.head.can_sample:
         raise OptionError(
             f"--to onnx: the recursive model with head {options.head} forecasts by random paths, which an ONNX model "
             "cannot draw; train a run with --head quantiles, or with --model direct"
         )
-    back, known, past = options.steps_back, task.learned.known, len(task.facts["past"])
+    back, known, past = options.steps_back, task.learned.known, len(task.fitted["past"])
     axes = {"values": "N *", "series": "N"}
     axes |= ({"known": "N * *"} if known else {}) | ({"past": "N * *"} if past else {})
 

@@ -1,17 +1,19 @@
-"""Random example inputs of exported models: texts, series, and states of recurrent layers."""
+"""Inputs of exported models: texts or series, and random examples of them and of states of recurrent layers."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 import glassgate as gg
-from glassgate.tasks.data.batches import Batch
 from glassgate.tasks.data.vocabulary import PADDING
+from glassgate.tasks.labelled_task import LabelledTask
 from glassgate.tasks.networks.states import States, as_tuple
+from glassgate.tasks.onnx_models.models import Model
 
 
-def numbers(N: int, L: int, count: int) -> tuple[Tensor, Tensor]:
+def random_indices(N: int, L: int, count: int) -> tuple[Tensor, Tensor]:
     """Random padded indices (N, L) into a vocabulary of `count` tokens, and the lengths (N,), the first of them L."""
     lengths = torch.randint(1, L + 1, (N,))
     lengths[0] = L
@@ -19,32 +21,41 @@ def numbers(N: int, L: int, count: int) -> tuple[Tensor, Tensor]:
     return units.masked_fill(torch.arange(L) >= lengths[:, None], PADDING), lengths
 
 
-Draw = Callable[[int, int], tuple[Tensor, Tensor]]
-
-
-def sequences(count: int, scale: Tensor | None) -> tuple[dict[str, str], Draw]:
-    """The axes of each input of a task that reads texts or series, and a function that returns random inputs.
+class Labelled(nn.Module):
+    """The network of a task that reads texts or series, as a function of tensors.
 
     Args:
-        count: the size of the vocabulary of texts.
-        scale: (2, C), the mean and the standard deviation of each channel of series; None for texts.
+        task: the task, with its trained network
+
+    Attributes:
+        scale: the mean and the standard deviation of each channel of series, (2, C); None for texts
     """
 
-    def series(N: int, L: int) -> tuple[Tensor, Tensor]:
-        assert scale is not None
-        _, lengths = numbers(N, L, 3)
-        return scale[0] + scale[1] * torch.randn(N, L, scale.shape[1]), lengths
+    scale: Tensor | None
 
-    if scale is None:
-        return {"units": "N L", "lengths": "N"}, lambda N, L: numbers(N, L, count)
-    return {"series": "N L *", "lengths": "N"}, series
+    def __init__(self, task: LabelledTask[Any, Any]) -> None:
+        super().__init__()
+        self.network = task.network
+        self.register_buffer("scale", None if task.series_scale is None else torch.tensor(task.series_scale))
 
+    def output(self, steps: Tensor, lengths: Tensor) -> Any:
+        """The output of the network; series are standardised."""
+        if self.scale is None:
+            return self.network({"units": steps, "lengths": lengths})
+        return self.network({"series": (steps - self.scale[0]) / self.scale[1], "lengths": lengths})
 
-def batch(steps: Tensor, lengths: Tensor, scale: Tensor | None) -> Batch:
-    """The batch of a task that reads texts or series; series are standardised."""
-    if scale is None:
-        return {"units": steps, "lengths": lengths}
-    return {"series": (steps - scale[0]) / scale[1], "lengths": lengths}
+    def model(self, task: LabelledTask[Any, Any], outputs: Sequence[str]) -> Model:
+        """The model with these outputs, and its random inputs."""
+        scale = self.scale
+        if scale is None:
+            count = len(task.vocabularies["units"])
+            return Model(self, {"units": "N L", "lengths": "N"}, lambda N, L: random_indices(N, L, count), outputs)
+
+        def series(N: int, L: int) -> tuple[Tensor, Tensor]:
+            _, lengths = random_indices(N, L, 3)
+            return scale[0] + scale[1] * torch.randn(N, L, scale.shape[1]), lengths
+
+        return Model(self, {"series": "N L *", "lengths": "N"}, series, outputs)
 
 
 def names(layer: gg.Recurrent, suffix: str) -> list[str]:
@@ -52,7 +63,7 @@ def names(layer: gg.Recurrent, suffix: str) -> list[str]:
     return [f"{state}_{suffix}" for state in layer.cell.state]
 
 
-def states(layer: gg.Recurrent, N: int) -> States:
+def random_states(layer: gg.Recurrent, N: int) -> States:
     """Random initial states of a one-directional layer, (num_layers, N, H) each; positive, as some cells require."""
     return tuple(torch.rand(layer.num_layers, N, size) for size in widths(layer))
 

@@ -37,7 +37,7 @@ def exported(task: LanguageModel) -> Exported:
         steps = (
             torch.randint(2, (N, L, KEYS)).float() if notes else torch.randint(len(task.vocabularies["units"]), (N, L))
         )
-        return steps, inputs.states(layer, N)
+        return steps, inputs.random_states(layer, N)
 
     axes |= dict.fromkeys(inputs.names(layer, "0"), "* N *")
     outputs = ["probabilities" if notes else "log_probabilities", *inputs.names(layer, "n")]

@@ -34,7 +34,7 @@ def exported(task: Tagging) -> Exported:
     axes = {"units": "N L", "lengths": "N"} | ({"characters": "N L W"} if network.spelling else {})
 
     def draw(N: int, L: int) -> tuple[Tensor, ...]:
-        units, lengths = inputs.numbers(N, L, len(known["units"]))
+        units, lengths = inputs.random_indices(N, L, len(known["units"]))
         if not network.spelling:
             return units, lengths
         words = torch.randint(1, len(known["characters"]), (N, L, _CHARACTERS))

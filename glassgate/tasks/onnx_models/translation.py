@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from glassgate.tasks.networks.states import States, as_hx, as_tuple, step_mask
+from glassgate.tasks.networks.states import States, as_hx, as_tuple
 from glassgate.tasks.onnx_models import inputs
 from glassgate.tasks.onnx_models.models import Exported, Model
 from glassgate.tasks.translation.attention import Memory
@@ -53,7 +53,7 @@ class _Decoder(nn.Module):
         context = None
         if memory is not None:
             values, keys, lengths = memory
-            context, _ = decoder.attend(output, Memory(values, keys, step_mask(lengths, values)))
+            context, _ = decoder.attend(output, Memory(values, keys, lengths))
         next_readout = decoder.readout(output, context, vectors[:, None])[:, 0]
         log_probabilities = decoder.scores(next_readout).log_softmax(-1)
         return log_probabilities, *as_tuple(state), *(() if readout is None else (next_readout,))
@@ -68,7 +68,7 @@ def exported(task: Translation) -> Exported:
     memory_names = ["values", "keys"] if attends else []
 
     def source(N: int, L: int) -> tuple[Tensor, Tensor]:
-        return inputs.numbers(N, L, len(vocabularies["source"]))
+        return inputs.random_indices(N, L, len(vocabularies["source"]))
 
     @torch.no_grad()
     def step(N: int, L: int) -> tuple[Tensor | States | None, ...]:

@@ -19,7 +19,7 @@ class Attended(NamedTuple):
 
     Attributes:
         source: the tokens that the network read
-        target: its output: the tokens of a translation, with an empty one for its end, or a label
+        target: the output of the network: the tokens of a translation, with an empty one for its end, or a label
         weights: the weight of each source token for each target token, `(T, S)`; each row sums to 1
     """
 

@@ -14,8 +14,8 @@ _DAY = 24 * 3600 * 1_000_000
 
 def forecasting(task: Forecasting) -> Parts:
     """Return the program of a forecasting run."""
-    options, learned, facts, head = task.options, task.learned, task.facts, task.head
-    if facts["known"] or facts["past"] or facts["static"]:
+    options, learned, fitted, head = task.options, task.learned, task.fitted, task.head
+    if fitted["known"] or fitted["past"] or fitted["static"]:
         raise refuse(task, "the covariates", "train a run without --known, --past and --static")
     if head.can_sample and (options.head != "gaussian" or options.model == "recursive"):
         raise refuse(
@@ -28,7 +28,7 @@ def forecasting(task: Forecasting) -> Parts:
     modules, vector = _modules(network), network.embedding_size
     frequency = learned.frequency
     levels = options.levels if head.has_quantiles else []
-    names = list(facts["series"])
+    names = list(fitted["series"])
     code = [
         definitions(
             COUNT=f"{frequency.count}LL",
@@ -58,8 +58,8 @@ def forecasting(task: Forecasting) -> Parts:
             SHOWS_CLOCK=frequency.unit == "time" and frequency.count % _DAY != 0,
         ),
         strings("series_names", names),
-        numbers("shifts", (facts["series"][name][0] for name in names)),
-        numbers("scales", (facts["series"][name][1] for name in names)),
+        numbers("shifts", (fitted["series"][name][0] for name in names)),
+        numbers("scales", (fitted["series"][name][1] for name in names)),
     ]
     if options.head == "gaussian":
         code.append(numbers("deviations", torch.special.ndtri(torch.tensor(levels, dtype=torch.float64)).tolist()))

@@ -12,7 +12,7 @@ from glassgate.tasks.task import Task
 
 @dataclass(frozen=True)
 class Parts:
-    """A program of a run.
+    """The task-specific parts of the program of a run.
 
     Attributes:
         modules: the modules of the network by name, each of which is exported as functions

@@ -56,22 +56,21 @@ def classification(task: Classification) -> Parts:
     labels = task.vocabularies["labels"].symbols
     modules = {"attention": task.network.attention} if pooling == "attention" else {}
     code = [strings("label_names", labels)]
-    scales = (task.facts["mean"], task.facts["deviation"]) if "units" not in task.vocabularies else None
-    return _sequence(task, modules, code, scales, pooling, "the label and its probability")
+    return _sequence(task, modules, code, pooling, "the label and its probability")
 
 
 def regression(task: Regression) -> Parts:
     """Return the program of a regression run."""
-    means, deviations = task.facts["numbers"]
+    means, deviations = task.fitted["numbers"]
     code = [numbers("number_means", means), numbers("number_deviations", deviations)]
-    return _sequence(task, {}, code, task.facts.get("series"), "last", "the numbers")
+    return _sequence(task, {}, code, "last", "the numbers")
 
 
 def _sequence(
-    task: Classification | Regression, modules: dict[str, Any], code: list[str], scales: Any, pooling: str, prints: str
+    task: Classification | Regression, modules: dict[str, Any], code: list[str], pooling: str, prints: str
 ) -> Parts:
-    """The program of a run with one answer per sequence; `scales` are the means and deviations of a series."""
-    network = task.network
+    """The program of a run with one answer per sequence."""
+    network, scales = task.network, task.series_scale
     modules |= {"encoder": network.encoder, "head": network.head}
     code.append(constants(DIRECTIONS=1 + task.options.bidirectional))
     if scales is not None:

@@ -1,32 +1,30 @@
 """Regression: one or several numbers for a text or a series."""
 
-from collections.abc import Iterator, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from glassgate.tasks.data import texts as text
-from glassgate.tasks.data.batches import Batch, Encoded
-from glassgate.tasks.data.labelled import Labelled, Reader, of_rows
-from glassgate.tasks.data.number_labels import numbers_of, scale
-from glassgate.tasks.data.records import Names
-from glassgate.tasks.data.vocabulary import PADDING, Vocabulary
-from glassgate.tasks.errors import DataError
+from glassgate.tasks.data.batches import Batch, Encoded, moved
+from glassgate.tasks.data.labelled import Labelled
+from glassgate.tasks.data.number_labels import numbers_of, scale, with_decimal_point
+from glassgate.tasks.data.store.examples import Stored
+from glassgate.tasks.data.vocabulary import PADDING
+from glassgate.tasks.labelled_task import LabelledTask
 from glassgate.tasks.loss import Loss, Mean, full
 from glassgate.tasks.predictions import Record
-from glassgate.tasks.progress import Progress
 from glassgate.tasks.regression.network import Regressor
 from glassgate.tasks.regression.options import RegressionOptions
-from glassgate.tasks.task import Task, Vocabularies
+from glassgate.tasks.task import Vocabularies
 
 if TYPE_CHECKING:
     from torchmetrics import MetricCollection
 
 
-class Regression(Task[RegressionOptions, Labelled, list[float]]):
+class Regression(LabelledTask[RegressionOptions, list[float]]):
     """Predict numbers. The network sees them standardised; scores and predictions are in their own units.
 
     Example:
@@ -44,40 +42,32 @@ class Regression(Task[RegressionOptions, Labelled, list[float]]):
     lower_is_better = True
     padding = {"units": PADDING, "series": 0, "numbers": 0}
 
-    def read(self, path: str | Path, labelled: bool = True, progress: Progress | None = None) -> list[Labelled]:
-        columns = self.options.text_column, self.options.label_column
-        return list(Reader(path, self.options.format, *columns, self.options.missing, labelled))
-
-    def from_rows(self, rows: Iterator[tuple[int, Any, Names]]) -> list[Labelled]:
-        return of_rows(rows, self.options)
+    def read_label(self, label: str | None, separator: str) -> str | None:
+        return label and with_decimal_point(label, separator)
 
     def collect(self, examples: Sequence[Labelled]) -> Vocabularies:
-        self.facts = {"numbers": scale(np.array([numbers_of(each) for each in examples]))}
-        if isinstance(examples[0].content, np.ndarray):
-            self.facts["series"] = scale(np.concatenate([np.asarray(each.content) for each in examples]))
-            return {}
-        tokens = (token for each in examples for token in self._tokens(each))
-        return {"units": Vocabulary.of(tokens, self.options.least_count)}
+        count = len(numbers_of(examples[0]))
+        self.fitted = {"numbers": scale(np.array([numbers_of(each, count) for each in examples]))}
+        return self.collect_inputs(examples)
 
     def build(self) -> Regressor:
-        size = len(self.facts["series"][0]) if "series" in self.facts else self.options.embedding_size
-        tokens = 0 if "series" in self.facts else len(self.vocabularies["units"])
-        return Regressor(self.options, tokens, size, len(self.facts["numbers"][0]))
+        return Regressor(self.options, *self.input_sizes(), len(self.fitted["numbers"][0]))
+
+    def encoded(self, examples: Sequence[Labelled]) -> Sequence[Encoded]:
+        """Encode examples. Stored ones are encoded lazily; errors in their numbers are reported now."""
+        for each in examples if isinstance(examples, Stored) else ():
+            self._numbers(each)
+        return super().encoded(examples)
 
     def encode(self, example: Labelled) -> Encoded:
-        is_series = isinstance(example.content, np.ndarray)
-        if is_series != ("series" in self.facts):
-            raise DataError(example.source, example.line, "expected texts or series, as in training, got the other one")
-        fields: dict[str, np.ndarray] = {}
-        if is_series:
-            mean, deviation = np.array(self.facts["series"])
-            fields["series"] = ((example.content - mean) / deviation).astype(np.float32)
-        else:
-            fields["units"] = self.vocabularies["units"].encode(self._tokens(example))
-        if example.label is not None:
-            mean, deviation = np.array(self.facts["numbers"])
-            fields["numbers"] = ((numbers_of(example, len(mean)) - mean) / deviation).astype(np.float32)
-        return fields
+        return self.encode_input(example) | self._numbers(example)
+
+    def _numbers(self, example: Labelled) -> dict[str, np.ndarray]:
+        """The standardised numbers of an example as a field, if it has any."""
+        if example.label is None:
+            return {}
+        mean, deviation = np.array(self.fitted["numbers"])
+        return {"numbers": ((numbers_of(example, len(mean)) - mean) / deviation).astype(np.float32)}
 
     def loss(self, output: Tensor, batch: Batch) -> Loss:
         return [Mean.of(F.smooth_l1_loss(full(output), batch["numbers"], reduction="none"))]
@@ -102,9 +92,6 @@ class Regression(Task[RegressionOptions, Labelled, list[float]]):
         names = (f"{column}_{k}" if several else column for k in range(1, len(prediction) + 1))
         return {"prediction": dict(zip(names, prediction, strict=True))}
 
-    def _tokens(self, example: Labelled) -> Sequence[str]:
-        return text.split(str(example.content), self.options.unit)
-
     def _unscaled(self, numbers: Tensor) -> Tensor:
-        mean, deviation = full(numbers).new_tensor(self.facts["numbers"])
+        mean, deviation = moved(torch.tensor(self.fitted["numbers"], dtype=full(numbers).dtype), numbers.device)
         return full(numbers) * deviation + mean

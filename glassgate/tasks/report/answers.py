@@ -1,4 +1,4 @@
-"""A task's answers for the report: the likeliest choices, their probabilities, the target, and the evidence."""
+"""The answers of a network, for the report: the most probable choices, the target, and the values to differentiate."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -9,12 +9,12 @@ from torch import Tensor
 
 from glassgate.tasks.data.unknown_labels import without_unknown
 
-# Choices that are kept of each answer.
+# The number of choices that an answer keeps.
 _MOST = 3
 
 
 class Choice(NamedTuple):
-    """A possible answer. Its probability is None for a number."""
+    """A possible answer with its probability, or a predicted number without one."""
 
     name: str
     probability: float | None
@@ -36,37 +36,37 @@ class Answer(NamedTuple):
     agreement: float | None = None
 
 
-class Seen(NamedTuple):
-    """A batch's answers.
+class BatchAnswers(NamedTuple):
+    """The answers for a batch.
 
     Attributes:
-        answers: those of the first row
+        answers: the A answers for the first row
         evidence: `(N, A)`, the value to differentiate for each answer of each row
-        evidence_name: the name of the evidence
-        chances: the answers in one or more groups
+        evidence_name: the name of this value
+        groups: the answers in groups that share their choices, such as labels and intents
         scores: `(N, A)`, the value whose relevance the report shows: the log odds of the prediction over the next
-            choice, or a number
-        unit: of the losses
-        score: the name of the scores, with `{0}` and `{1}` for the two choices
+            choice, or the predicted number
+        unit: the unit of the losses
+        score_name: the name of `scores`, with `{0}` and `{1}` for the two choices
     """
 
     answers: list[Answer]
     evidence: Tensor
     evidence_name: str
-    chances: tuple["Chances", ...]
+    groups: tuple["AnswerGroup", ...]
     scores: Tensor
     unit: str = "nats"
-    score: str = "log odds of {0} over {1}"
+    score_name: str = "log odds of {0} over {1}"
 
 
-class Shown(NamedTuple):
+class LayerInput(NamedTuple):
     """The input of the recurrent layers.
 
     Attributes:
         steps: each step as text
-        series: `(L * pace, C)`, the numbers of a series
-        pace: the rows that one step reads
-        names: of the C channels
+        series: `(L * pace, C)`, the numbers of a series; None for text
+        pace: the number of rows of the series that one step reads
+        names: the names of the C channels
         times: the time stamp of each row, and of each forecast after them
     """
 
@@ -77,13 +77,13 @@ class Shown(NamedTuple):
     times: Sequence[str] = ()
 
 
-class Chances(NamedTuple):
-    """The choices of some answers.
+class AnswerGroup(NamedTuple):
+    """Answers that share their K choices.
 
     Attributes:
         logs: `(N, A, K)`, the logarithm of the probability of each choice
-        chosen: `(N, A)`, the number of the target, or of the prediction without a target
-        others: `(N, A)`, the losses with the targets in another order, of answers without choices
+        chosen: `(N, A)`, the index of the target, or of the prediction if there is no target
+        others: `(N, A)`, the losses with the targets in another order; None if `logs` gives them
     """
 
     logs: Tensor
@@ -91,13 +91,13 @@ class Chances(NamedTuple):
     others: Tensor | None = None
 
     @classmethod
-    def of_losses(cls, losses: Tensor, others: Tensor) -> "Chances":
-        """Of answers that have a loss and no choices."""
+    def of_losses(cls, losses: Tensor, others: Tensor) -> "AnswerGroup":
+        """Return the group of answers that are numbers, with a loss each. They have a single choice: K is 1."""
         chosen = torch.zeros_like(losses, dtype=torch.long)
         return cls(-losses.detach()[..., None], chosen, others.detach())
 
     def loss(self, chosen: Tensor) -> Tensor:
-        """Minus the logarithm of the probability of a choice `(N, A)`."""
+        """Return minus the logarithm of the probability of the choices `chosen`, `(N, A)`."""
         return -self.logs.gather(-1, chosen[..., None])[..., 0]
 
 
@@ -105,8 +105,9 @@ class Compared(NamedTuple):
     """Answers compared with those of another run, `(N, A)` each.
 
     Attributes:
-        losses: minus the logarithm of the probability of the target, or else of the other run's prediction
-        right: whether that is the likeliest choice
+        losses: minus the logarithm of the probability of the target, or of the other run's prediction if there is no
+            target
+        right: whether that is the most probable choice
         others: the losses with the targets in another order
     """
 
@@ -115,15 +116,16 @@ class Compared(NamedTuple):
     others: Tensor
 
 
-def compared(now: Seen, first: Seen, other: Seen) -> Compared:
-    """Compare answers with those of another run of one row.
+def compared(now: BatchAnswers, first: BatchAnswers, other: BatchAnswers) -> Compared:
+    """Compare the answers of a changed network with those of the whole network.
 
     Args:
-        first: the other run
-        other: the other run's answers on another sequence, whose target an only answer gets in place of its own
+        now: the answers of the changed network, one row for each change
+        first: the answers of the whole network for the same sequence, in one row
+        other: those for another sequence. If a sequence has only one answer, `others` uses the target of this one
     """
     losses, right, others = [], [], []
-    for here, there, elsewhere in zip(now.chances, first.chances, other.chances, strict=True):
+    for here, there, elsewhere in zip(now.groups, first.groups, other.groups, strict=True):
         chosen = there.chosen[:1].expand(len(here.logs), -1)
         moved = chosen.roll(chosen.shape[1] // 2, 1)
         if chosen.shape[1] == 1:
@@ -134,21 +136,23 @@ def compared(now: Seen, first: Seen, other: Seen) -> Compared:
     return Compared(torch.cat(losses, 1), torch.cat(right, 1), torch.cat(others, 1))
 
 
-def seen(log_chances: Tensor, names: Sequence[str], targets: Tensor | None, steps: Sequence[int | None]) -> Seen:
-    """Make answers from probabilities.
+def answers_of(
+    log_probabilities: Tensor, names: Sequence[str], targets: Tensor | None, steps: Sequence[int | None]
+) -> BatchAnswers:
+    """Return the answers for probabilities of choices.
 
     Args:
-        log_chances: `(N, A, K)`, logarithms of the probabilities of K choices for each of A answers
-        names: of the choices
-        targets: `(N, A)`, the number of the right choice, outside of the K if unknown; None if all are unknown
-        steps: of the answers
+        log_probabilities: `(N, A, K)`, logarithms of the probabilities of K choices for each of A answers
+        names: the name of each choice
+        targets: `(N, A)`, the index of the right choice, outside of 0 to K - 1 if unknown; None if all are unknown
+        steps: the step of each answer, or None for an answer about the whole sequence
     """
-    log_chances = log_chances.float()
-    best = log_chances.detach().argmax(-1)
+    log_probabilities = log_probabilities.float()
+    best = log_probabilities.detach().argmax(-1)
     targets = None if targets is None else without_unknown(targets, len(names))
     chosen = best if targets is None else targets.where(targets >= 0, best)
-    chances = log_chances[0].detach().exp()
-    top, which = chances.topk(min(_MOST, len(names)), -1)
+    probabilities = log_probabilities[0].detach().exp()
+    top, which = probabilities.topk(min(_MOST, len(names)), -1)
     right = [-1] * len(steps) if targets is None else targets[0].tolist()
     answers = [
         Answer(
@@ -157,15 +161,19 @@ def seen(log_chances: Tensor, names: Sequence[str], targets: Tensor | None, step
             Choice(names[target], float(of_step[target])) if target >= 0 else None,
         )
         for step, pair, target, of_step in zip(
-            steps, zip(top.tolist(), which.tolist(), strict=True), right, chances, strict=True
+            steps, zip(top.tolist(), which.tolist(), strict=True), right, probabilities, strict=True
         )
     ]
     evidence_name = "the log probability of the prediction" if targets is None else "the log probability of the target"
-    evidence = log_chances.gather(-1, chosen[..., None])[..., 0]
-    two = log_chances.detach().topk(min(2, len(names)), -1).indices
-    scores = log_chances.gather(-1, two)
-    return Seen(
-        answers, evidence, evidence_name, (Chances(log_chances.detach(), chosen),), scores[..., 0] - scores[..., -1]
+    evidence = log_probabilities.gather(-1, chosen[..., None])[..., 0]
+    two = log_probabilities.detach().topk(min(2, len(names)), -1).indices
+    scores = log_probabilities.gather(-1, two)
+    return BatchAnswers(
+        answers,
+        evidence,
+        evidence_name,
+        (AnswerGroup(log_probabilities.detach(), chosen),),
+        scores[..., 0] - scores[..., -1],
     )
 
 

@@ -1,12 +1,8 @@
-"""A run's answers to a text or a series, as on the page: the lines of Python that a page shows call `ask`."""
+"""The answers of a run to a text or a series: the Python code that an interactive report shows calls `ask`."""
 
 from collections.abc import Sequence
 from typing import Any
 
-import torch
-
-from glassgate.tasks.data.batches import collate, to_device
-from glassgate.tasks.data.pieces import Piece
 from glassgate.tasks.report.answers import Answer
 from glassgate.tasks.report.questions import questions_of
 from glassgate.tasks.report.study import Excerpt, given
@@ -19,9 +15,9 @@ def ask(
     """Return the answers of a run; inside `gg.edit`, those of the changed network.
 
     Args:
-        task: with its network
+        task: a trained task
         content: a text, or an excerpt of an example
-        rows: the series to read in place of the excerpt's, `(L, C)`; of a forecast, its look-back
+        rows: a series, `(L, C)`, that replaces the end of the excerpt's series, or of the look-back window
 
     Raises:
         UserError: the text is empty, or the run's vocabulary contains none of its symbols
@@ -39,8 +35,4 @@ def ask(
     excerpt = given(task, content)[0] if isinstance(content, str) else content
     if rows is not None:
         excerpt = excerpt._replace(example=questions.with_series(excerpt.example, excerpt.stop, rows))
-    batch = collate([task.encode(excerpt.example)], [Piece(0, excerpt.start, excerpt.stop)], task.padding)
-    device = next(task.network.parameters()).device
-    with torch.no_grad():
-        output = questions.run(task.network.eval(), to_device(batch, device))
-        return questions.answers(output, batch).answers
+    return questions.answers_to(excerpt.example, excerpt.start, excerpt.stop).answers

@@ -15,7 +15,7 @@ from glassgate.glass import spread
 from glassgate.glass.ablate import Held, Places, held_in_rows, parts_held, runs_without, typical, windows_held
 from glassgate.glass.study import Cause, Lapse, Study
 from glassgate.tasks.data.batches import Batch
-from glassgate.tasks.report.answers import Seen, compared
+from glassgate.tasks.report.answers import BatchAnswers, compared
 from glassgate.tasks.report.questions import Questions
 
 # Up to so many steps of all directions are run by the reference engine.
@@ -26,15 +26,15 @@ _WINDOWS = 48
 _HELD_AT_ONCE = 10_000_000
 
 Window = tuple[int, int]
-"""From a step to before another."""
+"""The first step of a window, and the step after its last."""
 
 
 class Answers(NamedTuple):
     """The answers of a passage, compared with those of the whole network: (A,) each.
 
     Attributes:
-        losses: of each answer
-        right: whether it is right, or else the same
+        losses: the loss of each answer
+        right: whether it is right, or the same as before if there is no target
         others: the losses with the targets in another order
     """
 
@@ -44,26 +44,26 @@ class Answers(NamedTuple):
 
 
 def causes(questions: Questions[Any], batch_of: Callable[[int, int], Batch], made: Study, layer: str) -> None:
-    """Fill in the causes and lapses of a study: the parts of the layer and of a decoder, and windows of steps.
+    """Add causes to a study: the effect of each part of the layers, and of each window of steps.
 
     Args:
-        questions: for the task
-        batch_of: from a passage's number and a count of copies to a batch
+        questions: the report's interface to the task
+        batch_of: returns a batch with several copies of a passage, from its index and the number of copies
         made: the study, with its passages
-        layer: the layer's name in the network
+        layer: the name of the encoder in the network
     """
     lengths, network = [len(each.steps) for each in made.passages], questions.task.network
 
-    def seen(number: int, copies: int) -> Seen:
+    def answers_of(number: int, copies: int) -> BatchAnswers:
         batch = batch_of(number, copies)
         return questions.answers(questions.run(network, batch), batch)
 
     with torch.no_grad():
-        first = [seen(number, 1) for number in range(len(lengths))]
+        first = [answers_of(number, 1) for number in range(len(lengths))]
 
     def answered(number: int, copies: int = 1) -> list[Answers]:
         other = first[(number + max(1, len(first) // 2)) % len(first)]
-        compared_values = compared(seen(number, copies), first[number], other)
+        compared_values = compared(answers_of(number, copies), first[number], other)
         return [Answers(*row) for row in zip(*(each.double().cpu().numpy() for each in compared_values), strict=True)]
 
     def every(_: str = "") -> list[Answers]:
@@ -100,7 +100,7 @@ def _held(
     length: int | None,
     every: Sequence[Held],
 ) -> Iterator[Answers]:
-    """The answers of a passage with each of these held, as many at once as fit into memory."""
+    """The answers of a passage for each set of held values, as many sets at once as fit into memory."""
     at_once = 1 if length is None else 1 + _HELD_AT_ONCE // (length * sum(width for *_, width in places.values()))
     for start in range(0, len(every), at_once):
         some = every[start : start + at_once]
@@ -110,7 +110,7 @@ def _held(
 
 def _fill(
     made: Study,
-    first: Sequence[Seen],
+    first: Sequence[BatchAnswers],
     layer: str,
     whole: Sequence[Answers],
     by_part: Mapping[str, Sequence[Answers]],

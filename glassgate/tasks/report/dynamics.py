@@ -15,39 +15,39 @@ from glassgate.glass.gradients import evenly
 from glassgate.glass.recorded import Recorded
 from glassgate.glass.study import Direction
 
-# Windows, and the range of their length in steps.
+# The number of windows, and the range of their length in steps.
 _WINDOWS = 6
 _FEWEST_STEPS, _MOST_STEPS = 8, 24
-# Small differences that are carried through each window.
+# The number of small differences of the state that are followed through each window.
 _DIFFERENCES = 8
-# States from which fixed points are searched, the steps of the search, and the maximum number of state variables.
+# The number of states from which fixed points are searched, and of steps of the search; the largest state size.
 _STARTS = 16
 _SEARCH_STEPS = 50
 _MOST_VARIABLES = 128
 
 
 def add_dynamics(directions: Sequence[Direction], tape: Recorded, layer: str) -> str:
-    """Fill in the dynamics of the directions of a recorded layer.
+    """Add `dynamics` to the directions of a recorded layer.
 
     Args:
-        directions: in the order of the recording
+        directions: the directions of the layer, in the order of the recording
         tape: a recording of the layer
         layer: the layer's name in the network
 
     Returns:
-        The reason why there are none; empty if there are some.
+        why there are no dynamics; empty if there are some
     """
     label, call, _ = next(part for part in tape.parts() if part[0].startswith(f"{layer}."))
     steps = call.layout.by_step(call.steps.data.detach())
     windows = _windows(steps, tape.inside(label).sum(0).tolist())
     if windows is None:
-        return f"dynamics: the page has none, since they need sequences of at least {_FEWEST_STEPS} steps."
+        return f"dynamics: the section is left out, because it needs sequences of at least {_FEWEST_STEPS} steps."
     try:
         with gg.engine("reference"), torch.no_grad():
             for each, part in zip(directions, gg.dynamics.separate(call.layer, windows), strict=True):
                 each.dynamics = _dynamics(part.layer, part.inputs)
     except NotTraceable as error:
-        return f"dynamics: the page has none, since the cell has no graph. {error}"
+        return f"dynamics: the section is left out, because the cell has no graph. {error}"
     return ""
 
 

@@ -1,4 +1,4 @@
-"""The report's questions to filling blanks."""
+"""Examples and answers of filling blanks, for the report."""
 
 from glassgate.tasks.data import texts
 from glassgate.tasks.data.batches import Batch
@@ -6,7 +6,7 @@ from glassgate.tasks.data.texts import Text
 from glassgate.tasks.data.vocabulary import UNKNOWN
 from glassgate.tasks.fill_blanks.network import Blanks
 from glassgate.tasks.fill_blanks.task import FillBlanks
-from glassgate.tasks.report.answers import Seen, seen, visible
+from glassgate.tasks.report.answers import BatchAnswers, answers_of, visible
 from glassgate.tasks.report.questions import Questions
 
 
@@ -16,7 +16,7 @@ class FillBlanksQuestions(Questions[FillBlanks]):
     def example(self, text: str) -> Text:
         return Text(texts.split(text, self.task.options.unit))
 
-    def answers(self, output: Blanks, batch: Batch) -> Seen:
+    def answers(self, output: Blanks, batch: Batch) -> BatchAnswers:
         names = ["unknown", *map(visible, self.task.vocabularies["units"].symbols)]
         targets = batch["units"] - UNKNOWN
-        return seen(output.units.log_softmax(-1), names, targets, range(targets.shape[1]))
+        return answers_of(output.units.log_softmax(-1), names, targets, range(targets.shape[1]))

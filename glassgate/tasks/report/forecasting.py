@@ -1,4 +1,4 @@
-"""The report's questions to forecasting."""
+"""Examples and answers of forecasting, for the report."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,7 +10,7 @@ from glassgate.tasks.data.batches import Batch
 from glassgate.tasks.data.series import Series, series_of
 from glassgate.tasks.forecasting.network import Output, Recursive
 from glassgate.tasks.forecasting.task import Forecasting
-from glassgate.tasks.report.answers import Answer, Chances, Choice, Seen, Shown
+from glassgate.tasks.report.answers import Answer, AnswerGroup, BatchAnswers, Choice, LayerInput
 from glassgate.tasks.report.questions import Questions
 
 
@@ -20,7 +20,7 @@ class ForecastingQuestions(Questions[Forecasting]):
     def run(self, network: Any, batch: Batch) -> Any:
         return network.follow(batch) if isinstance(network, Recursive) else super().run(network, batch)
 
-    def answers(self, output: Output, batch: Batch) -> Seen:
+    def answers(self, output: Output, batch: Batch) -> BatchAnswers:
         """Return each step of the horizon; the recursive model forecasts it from the true values before it."""
         assert output.forecast is not None
         scale, shift = batch["scale"][:, None], batch["shift"][:, None]
@@ -35,11 +35,11 @@ class ForecastingQuestions(Questions[Forecasting]):
             )
             for k, (predicted, actual) in enumerate(zip(*both, strict=True))
         ]
-        chances = Chances.of_losses(
+        group = AnswerGroup.of_losses(
             (point - target).abs() * scale, (point - target.roll(target.shape[1] // 2, 1)).abs() * scale
         )
         score = "forecast, in standard deviations of the training data"
-        return Seen(answers, point, "the forecast", (chances,), point, "in the series' own units", score)
+        return BatchAnswers(answers, point, "the forecast", (group,), point, "in the series' own units", score)
 
     def steps(self, example: Series) -> Sequence[str]:
         return [str(step) for step in range(1, len(example) + 1)]
@@ -57,8 +57,12 @@ class ForecastingQuestions(Questions[Forecasting]):
     def excerpt(self, example: Series, usual: tuple[int, int]) -> tuple[int, int]:
         return max(0, len(example) - self.task.context - self.task.options.horizon), len(example)
 
-    def shown(self, example: Series, start: int, stop: int) -> Shown:
-        """Return the look-back; of the recursive model the values before each step; of segments a step for each."""
+    def shown(self, example: Series, start: int, stop: int) -> LayerInput:
+        """Return the input of the layers, by model.
+
+        Direct: the look-back window. Segments: the same, with one step per segment. Recursive: the look-back window and
+        the true values up to the last but one step of the horizon.
+        """
         options = self.task.options
         origin = stop - options.horizon
         end = stop - 1 if options.model == "recursive" else origin

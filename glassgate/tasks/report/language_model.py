@@ -1,4 +1,4 @@
-"""The report's questions to language models."""
+"""Examples and answers of language models, for the report."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ from glassgate.tasks.data.texts import Text
 from glassgate.tasks.data.vocabulary import UNKNOWN
 from glassgate.tasks.language_model.options import NOTES
 from glassgate.tasks.language_model.task import LanguageModel, notes_of, surprise
-from glassgate.tasks.report.answers import Answer, Chances, Choice, Seen, seen, visible
+from glassgate.tasks.report.answers import Answer, AnswerGroup, BatchAnswers, Choice, answers_of, visible
 from glassgate.tasks.report.questions import Questions
 
 
@@ -23,12 +23,12 @@ class LanguageModelQuestions(Questions[LanguageModel]):
         unit = self.task.options.unit
         return roll_of(text) if unit == NOTES else Text(texts.split(text, unit))
 
-    def answers(self, output: Tensor, batch: Batch) -> Seen:
+    def answers(self, output: Tensor, batch: Batch) -> BatchAnswers:
         """Return the prediction of each token; of music the notes with a probability above one half."""
         targets, length = batch["targets"], output.shape[1]
         if self.task.options.unit != NOTES:
             names = ["unknown", *map(visible, self.task.vocabularies["units"].symbols)]
-            return seen(output.log_softmax(-1), names, targets - UNKNOWN, range(length))
+            return answers_of(output.log_softmax(-1), names, targets - UNKNOWN, range(length))
         predicted, nats = output.detach() > 0, surprise(output, targets)
         rows = zip(
             predicted[0].cpu(), surprise(output, predicted)[0].detach(), targets[0].cpu(), nats[0].detach(), strict=True
@@ -43,9 +43,9 @@ class LanguageModelQuestions(Questions[LanguageModel]):
             for step, (notes, of_found, right, of_step) in enumerate(rows)
         ]
         others = surprise(output, targets.roll(length // 2, 1))
-        chances, scores = Chances.of_losses(nats, others), (output * predicted).sum(-1)
+        group, scores = AnswerGroup.of_losses(nats, others), (output * predicted).sum(-1)
         evidence_name, score = "the log probability of the step's notes", "sum of the log odds of the predicted notes"
-        return Seen(answers, -nats, evidence_name, (chances,), scores, score=score)
+        return BatchAnswers(answers, -nats, evidence_name, (group,), scores, score_name=score)
 
     def steps(self, example: Text | Roll) -> Sequence[str]:
         """Return the token before each predicted one; the first is the start."""

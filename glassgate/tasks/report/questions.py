@@ -1,4 +1,4 @@
-"""The report's queries to a task, about its examples and answers. Each task implements them in a file of its own."""
+"""The interface between the report and a task. Each task implements it in a module of its own."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -6,11 +6,13 @@ from importlib import import_module
 from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
+import torch
 from torch import nn
 
-from glassgate.tasks.data.batches import Batch
+from glassgate.tasks.data.batches import Batch, Encoded, collate, to_device
+from glassgate.tasks.data.pieces import Piece
 from glassgate.tasks.errors import UserError
-from glassgate.tasks.report.answers import Seen, Shown
+from glassgate.tasks.report.answers import BatchAnswers, LayerInput
 from glassgate.tasks.task import Task
 
 TaskType = TypeVar("TaskType", bound=Task[Any, Any, Any])
@@ -27,7 +29,7 @@ _QUESTIONS = {
 
 
 class Questions(Generic[TaskType]):
-    """The queries of the report. Each task has a subclass that implements them.
+    """A task as the report reads it: examples, answers and steps. Each task has a subclass.
 
     Args:
         task: the task, with its network
@@ -55,9 +57,20 @@ class Questions(Generic[TaskType]):
         """Run a network so that the first call of its layer `encoder` reads the shown steps."""
         return network(batch)
 
-    def answers(self, output: Any, batch: Batch) -> Seen:
-        """Return the answers for a batch of equal rows."""
+    def answers(self, output: Any, batch: Batch) -> BatchAnswers:
+        """Return the answers for a batch whose rows are equal."""
         raise NotImplementedError
+
+    def batch(self, encoded: Sequence[Encoded], pieces: Sequence[Piece]) -> Batch:
+        """Return pieces of encoded examples as a batch on the device of the network."""
+        device = next(self.task.network.parameters()).device
+        return to_device(collate(encoded, pieces, self.task.padding), device)
+
+    def answers_to(self, example: Any, start: int, stop: int) -> BatchAnswers:
+        """Return the answers of the network to the steps of an example from `start` to `stop`, without gradients."""
+        batch = self.batch([self.task.encode(example)], [Piece(0, start, stop)])
+        with torch.no_grad():
+            return self.answers(self.run(self.task.network.eval(), batch), batch)
 
     def attention(self, example: Any) -> np.ndarray | None:
         """Return the attention of each answer, `(A, L)`; None for a network without attention."""
@@ -72,23 +85,23 @@ class Questions(Generic[TaskType]):
         return None
 
     def with_series(self, example: Any, stop: int, rows: Sequence[Sequence[float]]) -> Any:
-        """Return an example with other numbers, `(L, C)`, before the step `stop`."""
+        """Return an example in which the last L steps before `stop` have other numbers, `(L, C)`."""
         content = np.array(example.content, np.float32)
         content[stop - len(rows) : stop] = rows
         return replace(example, content=content)
 
     def excerpt(self, example: Any, usual: tuple[int, int]) -> tuple[int, int]:
-        """Return the first and last token that the report shows of a long example, `usual` by default."""
+        """Return the range of tokens that the report shows of a long example, `usual` by default."""
         return usual
 
-    def shown(self, example: Any, start: int, stop: int) -> Shown:
+    def shown(self, example: Any, start: int, stop: int) -> LayerInput:
         """Return the input of the recurrent layers for an excerpt."""
         series = self.series(example)
-        return Shown(self.steps(example)[start:stop], None if series is None else series[start:stop])
+        return LayerInput(self.steps(example)[start:stop], None if series is None else series[start:stop])
 
 
 def questions_of(task: Task[Any, Any, Any]) -> Questions[Any]:
-    """Return the questions for a task.
+    """Return the implementation of a task.
 
     Raises:
         UserError: the report does not support the task

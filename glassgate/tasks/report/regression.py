@@ -1,4 +1,4 @@
-"""The report's questions to regression."""
+"""Examples and answers of regression, for the report."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ from glassgate.tasks.data.batches import Batch
 from glassgate.tasks.data.labelled import Labelled
 from glassgate.tasks.loss import full
 from glassgate.tasks.regression.task import Regression
-from glassgate.tasks.report.answers import Answer, Chances, Choice, Seen
+from glassgate.tasks.report.answers import Answer, AnswerGroup, BatchAnswers, Choice
 from glassgate.tasks.report.questions import Questions
 
 
@@ -18,10 +18,10 @@ class RegressionQuestions(Questions[Regression]):
     """The numbers of a text or a series."""
 
     def example(self, text: str) -> Labelled:
-        return super().example(text) if "series" in self.task.facts else Labelled(text)
+        return super().example(text) if self.task.series_scale else Labelled(text)
 
-    def answers(self, output: Tensor, batch: Batch) -> Seen:
-        mean, deviation = (full(output).new_tensor(each) for each in self.task.facts["numbers"][:2])
+    def answers(self, output: Tensor, batch: Batch) -> BatchAnswers:
+        mean, deviation = (full(output).new_tensor(each) for each in self.task.fitted["numbers"][:2])
         target = batch.get("numbers")
         predicted = (full(output) * deviation + mean)[0].tolist()
         right = [None] * len(predicted) if target is None else (full(target) * deviation + mean)[0].tolist()
@@ -32,10 +32,10 @@ class RegressionQuestions(Questions[Regression]):
         expected = output.detach()[:1].expand_as(output) if target is None else target.to(output.dtype)
         losses = F.smooth_l1_loss(output, expected, reduction="none")
         others = F.smooth_l1_loss(output, expected.roll(1, 0), reduction="none")
-        chances, score = Chances.of_losses(losses, others), "prediction, in standard deviations of the training data"
-        return Seen(answers, output, "the prediction", (chances,), output, "in the loss's own units", score)
+        group, score = AnswerGroup.of_losses(losses, others), "prediction, in standard deviations of the training data"
+        return BatchAnswers(answers, output, "the prediction", (group,), output, "in the loss's own units", score)
 
     def steps(self, example: Labelled) -> Sequence[str]:
         if isinstance(example.content, np.ndarray):
             return [", ".join(f"{value:.3g}" for value in row) for row in example.content]
-        return list(self.task._tokens(example))
+        return list(self.task.tokens(example))

@@ -16,7 +16,7 @@ from glassgate.tasks.data.batches import Batch
 from glassgate.tasks.report.questions import Questions
 
 MOST_ANSWERS = 120
-"""The number of a passage's answers whose relevance a page has."""
+"""The maximum number of answers per passage for which a page contains relevances."""
 # Numbers of a matrix of relevances.
 _MOST_NUMBERS = 120_000
 # Numbers of a gradient that is computed for several answers at once.
@@ -24,13 +24,13 @@ _AT_ONCE = 2**22
 
 
 def relevances(questions: Questions[Any], batch_of: Callable[[int, int], Batch], made: Study, layer: str) -> None:
-    """Fill in the relevances of a study.
+    """Add the relevance of each step to a study.
 
     Args:
-        questions: for the task
-        batch_of: from a passage's number and a count of copies to a batch
+        questions: the report's interface to the task
+        batch_of: returns a batch with several copies of a passage, from its index and the number of copies
         made: the study, with its passages
-        layer: the layer's name in the network
+        layer: the name of the encoder in the network
     """
     values = []
     try:
@@ -38,7 +38,7 @@ def relevances(questions: Questions[Any], batch_of: Callable[[int, int], Batch],
             answers = evenly(len(passage.answers), max(1, min(MOST_ANSWERS, _MOST_NUMBERS // len(passage.steps))))
             values.append(relevance(questions, batch_of(number, 1), answers, layer))
     except NotTraceable as error:
-        made.notes.append(f"relevance: the page has none, since the cell has no graph. {error}")
+        made.notes.append(f"relevance: it is left out, because the cell has no graph. {error}")
         return
     made.relevances = values
 
@@ -53,12 +53,12 @@ def relevance(questions: Questions[Any], batch: Batch, answers: Sequence[int], l
     # One row has too little work for kernels, and plain torch differentiates all answers in one backward pass.
     with gg.engine("reference"), propagated(network) as biases:
         with cut.of(getattr(network, layer)):
-            seen = questions.answers(questions.run(network, batch), batch)
+            answered = questions.answers(questions.run(network, batch), batch)
         inside = set(getattr(network, layer).parameters())
         before, after = ([bias for bias in biases if (bias in inside) == own] for own in (True, False))
-        scores = seen.scores[0, list(answers)]
+        scores = answered.scores[0, list(answers)]
         # The scores of a large vocabulary have a large gradient; that of the layer's outputs is small.
-        size = max(1, _AT_ONCE // max(each.logs.numel() for each in seen.chances))
+        size = max(1, _AT_ONCE // max(each.logs.numel() for each in answered.groups))
         parts = [
             _gradients([scores], [*cut.leaves, *after], [chosen])
             for chosen in torch.eye(len(answers), device=scores.device).split(size)
@@ -73,7 +73,7 @@ def relevance(questions: Questions[Any], batch: Batch, answers: Sequence[int], l
     matrix = (d_source.double() * cut.source.detach()).sum(-1)[:, 0]
     biases_of = torch.as_tensor(of_biases).expand(len(answers))
     return Relevances(
-        list(answers), _numbers(matrix), _numbers(biases_of), _numbers(scores.detach().double()), seen.score
+        list(answers), _numbers(matrix), _numbers(biases_of), _numbers(scores.detach().double()), answered.score_name
     )
 
 
@@ -94,8 +94,8 @@ class _Cut:
     """Cuts the graph before and after the first call of a layer.
 
     Attributes:
-        source: its input, (1, L, E), a leaf
-        outputs: its results that depend on the input
+        source: the input of the layer, (1, L, E), as a leaf
+        outputs: the results of the layer that depend on the input
         leaves: the same values, as leaves that the rest of the network reads
     """
 

@@ -12,7 +12,6 @@ import glassgate as gg
 from glassgate.glass.gradients import evenly
 from glassgate.glass.places import BYTES, Places, steps_within
 from glassgate.glass.study import Study
-from glassgate.tasks.data.batches import collate, to_device
 from glassgate.tasks.data.pieces import Piece
 from glassgate.tasks.errors import OptionError
 from glassgate.tasks.progress import Progress
@@ -25,7 +24,7 @@ from glassgate.tasks.task import Split, Task
 FILE = "states.safetensors"
 MOST_STEPS = 1_000_000
 LONGEST = 1_000
-"""Steps of a sequence of the index; a longer example is cut."""
+"""The maximum number of steps of a sequence in the index; a longer example is cut."""
 _STEPS_OF_A_BATCH = 2**14
 
 Read = tuple[Excerpt, dict[str, Tensor]]
@@ -35,18 +34,18 @@ Read = tuple[Excerpt, dict[str, Tensor]]
 def index_of(
     task: Task[Any, Any, Any], run: Run, progress: Progress, tick: Callable[[str], None] = lambda _: None
 ) -> gg.dynamics.Index:
-    """The index in the folder of a run; it is made if there is none, or if it is one of other weights.
+    """The index in the folder of a run. It is created if it is missing or belongs to other weights.
 
     It contains the run's dev data, or else its test or training data, up to `MOST_STEPS` steps.
 
     Args:
-        task: with its network.
-        run: its folder.
-        progress: of the reading of the data.
-        tick: called with the next task in words.
+        task: the trained task.
+        run: the folder of its run.
+        progress: shows how much of the data has been read.
+        tick: called with the name of each stage of the work.
 
     Raises:
-        UserError: the data is not there any more, or holds no example.
+        UserError: the data no longer exists, or contains no example.
     """
     index = _stored(run)
     if index is not None:
@@ -79,11 +78,11 @@ def places_of(
     the report itself are left out.
 
     Args:
-        task: with its network.
-        run: its folder.
+        task: the trained task.
+        run: the folder of its run.
         split: the run's data; None if it has not been read.
         shown: the report, with its passages and directions.
-        size: in bytes, about.
+        size: the approximate size in bytes.
     """
     labels = {each.label: f"{each.label.removeprefix(f'{LAYER}.')}.{each.states[0]}" for each in shown.directions}
     units = sum(each.values[each.states[0]].shape[1] for each in shown.directions)
@@ -154,12 +153,11 @@ def _weights(run: Run) -> str:
 def recorded(task: Task[Any, Any, Any], excerpts: Sequence[Excerpt]) -> Iterator[Read]:
     """The states of the recurrent layers on some excerpts."""
     questions, network = questions_of(task), task.network.eval()
-    device = next(network.parameters()).device
     for some in _batches(excerpts):
         pieces = [Piece(k, each.start, each.stop) for k, each in enumerate(some)]
-        batch = collate([task.encode(each.example) for each in some], pieces, task.padding)
+        batch = questions.batch([task.encode(each.example) for each in some], pieces)
         with torch.no_grad(), gg.record(network, first=True) as tape:
-            questions.run(network, to_device(batch, device))
+            questions.run(network, batch)
         states = {
             f"{label}.{state}": (tape[f"{label}.{state}"], tape.inside(label))
             for label, call, _ in tape.parts()

@@ -16,7 +16,7 @@ from glassgate.glass.figures import count
 from glassgate.glass.gradients import differentiate
 from glassgate.glass.step import diagrams
 from glassgate.glass.study import Direction, Passage, PassageAnswer, Study, directions
-from glassgate.tasks.data.batches import Batch, Encoded, collate, to_device
+from glassgate.tasks.data.batches import Batch, Encoded
 from glassgate.tasks.data.pieces import Piece
 from glassgate.tasks.errors import DataError, OptionError
 from glassgate.tasks.progress import Progress
@@ -30,12 +30,12 @@ from glassgate.tasks.task import Split, Task
 from glassgate.tasks.training.logs import read_rows
 
 MOST_STEPS = 2000
-_LIMIT = f"a page has room for {MOST_STEPS:,}"
+_LIMIT = f"a page shows at most {MOST_STEPS:,} steps"
 # Without a text, the page shows about this many steps of the run's examples, in whole examples if possible.
 _OWN_STEPS = 240
 _LONG_EXAMPLES = 12
 _OWN_EXAMPLES = 24
-# Candidates for an excerpt that are run again alone.
+# The number of best candidates for an excerpt on which the network runs again alone.
 _RUN_AGAIN = 8
 LAYER = "encoder"
 
@@ -44,8 +44,8 @@ class Excerpt(NamedTuple):
     """Some steps of an example.
 
     Attributes:
-        reference: whether the example has targets, rather than the run's own answers
-        note: a sentence for the page
+        reference: whether the targets are labels, and not the answers of the run itself
+        note: a sentence that the page shows
     """
 
     example: Any
@@ -56,7 +56,7 @@ class Excerpt(NamedTuple):
 
 
 def given(task: Task[Any, Any, Any], text: str) -> list[Excerpt]:
-    """The excerpt of a user's own text.
+    """Return the excerpts for a text of the user.
 
     Raises:
         UserError: it is empty, contains only symbols that the run does not know, or the task reads no text
@@ -107,7 +107,7 @@ def own(task: Task[Any, Any, Any], progress: Progress, metrics: Mapping[str, Any
     """Examples of the run's own data, see `chosen`.
 
     Raises:
-        UserError: the data is not there any more
+        UserError: the data no longer exists
     """
     return chosen(task, task.read_split(progress), metrics)
 
@@ -115,7 +115,7 @@ def own(task: Task[Any, Any, Any], progress: Progress, metrics: Mapping[str, Any
 def chosen(task: Task[Any, Any, Any], split: Split[Any], metrics: Mapping[str, Any] | None = None) -> list[Excerpt]:
     """Examples of the run's dev data, or of its test or training data if it has none.
 
-    Of long examples it is one excerpt on which the run is as accurate as on average, by its metrics.
+    If the examples are long, it is one excerpt on which the accuracy of the run is closest to its average.
 
     Raises:
         UserError: there is no example
@@ -152,9 +152,9 @@ class _Candidate(NamedTuple):
 
 
 def _average(questions: Questions[Any], examples: Sequence[Any], metrics: Mapping[str, Any]) -> Excerpt:
-    """The excerpt of long examples with as many right answers as on average and the greatest variety of targets.
+    """The excerpt of long examples with an average number of right answers and the greatest variety of targets.
 
-    Its answers may depend on the steps around it, so that the best candidates are run again alone.
+    Its answers may depend on the steps around it, so the network runs again on each of the best candidates alone.
     """
     scores = [(metrics.get(data) or {}).get("accuracy") for data in ("dev", "test")]
     score = next((each for each in scores if each is not None), None)
@@ -186,13 +186,8 @@ def _candidate(excerpt: Excerpt, answers: Sequence[PassageAnswer], average: floa
 
 
 def _answers(questions: Questions[Any], example: Any, start: int, stop: int) -> list[PassageAnswer]:
-    """The answers on an excerpt, with their steps counted from the example's start."""
-    task = questions.task
-    batch = collate([task.encode(example)], [Piece(0, start, stop)], task.padding)
-    batch = to_device(batch, next(task.network.parameters()).device)
-    with torch.no_grad():
-        seen = questions.answers(questions.run(task.network.eval(), batch), batch)
-    answers = [PassageAnswer(*answer) for answer in seen.answers]
+    """The answers for an excerpt. Their steps are counted from the start of the example."""
+    answers = [PassageAnswer(*answer) for answer in questions.answers_to(example, start, stop).answers]
     return [each if each.step is None else each._replace(step=each.step + start) for each in answers]
 
 
@@ -213,7 +208,7 @@ def _stretches(questions: Questions[Any], example: Any) -> list[tuple[int, int]]
 
 
 def _cut(name: str, length: int) -> str:
-    """A sentence on an input that is too long; empty for one that is not."""
+    """A sentence about an input that is too long; empty if it is not."""
     return f"{name}: the first {MOST_STEPS:,} of {length:,} steps are shown; {_LIMIT}" if length > MOST_STEPS else ""
 
 
@@ -224,23 +219,21 @@ def study(
     run: Path | None = None,
     tick: Callable[[str], None] = lambda _: None,
 ) -> Study:
-    """Run the model over excerpts, and measure.
+    """Run a network on excerpts, and compute the numbers of the report.
 
     Args:
-        task: with its network
-        excerpts: the steps that it reads
-        title: of the page
-        run: the folder, for the course of the training
-        tick: called with the next task in words
+        task: the trained task
+        excerpts: the steps that its network reads
+        title: the title of the page
+        run: the folder of the run; None leaves out the section on training
+        tick: called with the name of each stage of the work
     """
     questions = questions_of(task)
     encoded: list[Encoded] = [task.encode(each.example) for each in excerpts]
     pieces = [Piece(0, each.start, each.stop) for each in excerpts]
-    device = next(task.network.parameters()).device
 
     def batch_of(number: int, copies: int) -> Batch:
-        rows = collate([encoded[number]], [pieces[number]] * copies, task.padding)
-        return to_device(rows, device)
+        return questions.batch([encoded[number]], [pieces[number]] * copies)
 
     def evidence(network: nn.Module, number: int, copies: int) -> Tensor:
         batch = batch_of(number, copies)
@@ -252,14 +245,13 @@ def study(
     for number, excerpt in enumerate(excerpts):
         batch = batch_of(number, 1)
         with torch.no_grad():
-            seen = questions.answers(questions.run(network, batch), batch)
-        evidence_name = seen.evidence_name
-        answers = [PassageAnswer(*answer) for answer in seen.answers]
+            answered = questions.answers(questions.run(network, batch), batch)
+        evidence_name = answered.evidence_name
+        answers = [PassageAnswer(*answer) for answer in answered.answers]
         if not excerpt.reference:
             answers = [each._replace(target=None, agreement=None) for each in answers]
         passages.append(_passage(questions, excerpt, answers))
-    whole = collate(encoded, [Piece(k, each.start, each.stop) for k, each in enumerate(excerpts)], task.padding)
-    together = to_device(whole, device)
+    together = questions.batch(encoded, [Piece(k, each.start, each.stop) for k, each in enumerate(excerpts)])
     with torch.no_grad(), gg.record(network, first=True) as tape:
         questions.run(network, together)
     parts = directions(tape, LAYER)

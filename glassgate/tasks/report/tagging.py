@@ -1,4 +1,4 @@
-"""The report's questions to tagging."""
+"""Examples and answers of tagging, for the report."""
 
 from tokenize import TokenError
 
@@ -8,7 +8,7 @@ from glassgate.tasks.data.batches import Batch
 from glassgate.tasks.data.raw_text import raw_text_like, starts_of
 from glassgate.tasks.data.tagged import Tagged
 from glassgate.tasks.data.toy import python_code
-from glassgate.tasks.report.answers import Seen, seen
+from glassgate.tasks.report.answers import BatchAnswers, answers_of
 from glassgate.tasks.report.questions import Questions
 from glassgate.tasks.tagging.network import Scores
 from glassgate.tasks.tagging.task import Tagging
@@ -18,7 +18,7 @@ class TaggingQuestions(Questions[Tagging]):
     """One answer per token, and the intent."""
 
     def example(self, text: str) -> Tagged:
-        """Split as the training data was; Python code that can be parsed has its labels."""
+        """Return the example of a text, split as in the training data. Python code that can be parsed has labels."""
         task = self.task
         if task.options.format == "python":
             try:
@@ -31,17 +31,17 @@ class TaggingQuestions(Questions[Tagging]):
         units = raw.split(text)
         return Tagged(units, None, starts=starts_of(units, text))
 
-    def answers(self, output: Scores, batch: Batch) -> Seen:
-        """Return each token's label, and the intent; with a chain of labels the scores before the chain."""
+    def answers(self, output: Scores, batch: Batch) -> BatchAnswers:
+        """Return each token's label, and the intent. Label transitions (a CRF) are not applied to the scores."""
         vocabularies, steps = self.task.vocabularies, range(output.labels.shape[1])
-        labels = seen(output.labels.log_softmax(-1), vocabularies["labels"].symbols, batch.get("labels"), steps)
+        labels = answers_of(output.labels.log_softmax(-1), vocabularies["labels"].symbols, batch.get("labels"), steps)
         if output.intents is None:
             return labels
         intent = batch["intent"][:, None] if "intent" in batch else None
         names = vocabularies["intents"].symbols
-        whole = seen(output.intents.log_softmax(-1)[:, None], names, intent, [None])
+        whole = answers_of(output.intents.log_softmax(-1)[:, None], names, intent, [None])
         evidence = torch.cat([labels.evidence, whole.evidence], 1)
         scores = torch.cat([labels.scores, whole.scores], 1)
-        return Seen(
-            [*labels.answers, *whole.answers], evidence, labels.evidence_name, (*labels.chances, *whole.chances), scores
+        return BatchAnswers(
+            [*labels.answers, *whole.answers], evidence, labels.evidence_name, (*labels.groups, *whole.groups), scores
         )

@@ -1,4 +1,4 @@
-"""The report's questions to translation."""
+"""Examples and answers of translation, for the report."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,7 @@ import numpy as np
 from glassgate.tasks.data.batches import Batch
 from glassgate.tasks.data.pairs import Pair
 from glassgate.tasks.data.vocabulary import UNKNOWN
-from glassgate.tasks.report.answers import Seen, seen, visible
+from glassgate.tasks.report.answers import BatchAnswers, answers_of, visible
 from glassgate.tasks.report.questions import Questions
 from glassgate.tasks.translation.network import Output
 from glassgate.tasks.translation.task import Translation
@@ -22,11 +22,11 @@ class TranslationQuestions(Questions[Translation]):
         """Return a source with its translation by this run as the target."""
         return Pair(self.task.prepared(text), self.task.translate([text])[0])
 
-    def answers(self, output: Output, batch: Batch) -> Seen:
+    def answers(self, output: Output, batch: Batch) -> BatchAnswers:
         assert output.scores is not None
         names = ["unknown", "the end", *map(visible, self.task.vocabularies["target"].symbols[1:])]
-        chances, targets = output.scores.log_softmax(-1), batch["target"] - UNKNOWN
-        return seen(chances, names, targets, [None] * targets.shape[1])
+        log_probabilities, targets = output.scores.log_softmax(-1), batch["target"] - UNKNOWN
+        return answers_of(log_probabilities, names, targets, [None] * targets.shape[1])
 
     def attention(self, example: Pair) -> np.ndarray | None:
         return None if self.task.options.attention == "none" else self.task.attend(example).weights

@@ -30,7 +30,7 @@ class TaggingOptions(Options):
         unset="none; vectors are learned",
         metavar="FILE",
     )
-    least_count: int = option(1, "occurrences in training that give a token its own vector", least=1)
+    least_count: int = option(1, "minimum occurrences in training; rarer tokens are unknown", least=1)
     singleton_dropout: float = option(
         0.5,
         "fraction of tokens seen once that training treats as unknown",

@@ -4,10 +4,9 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
-from torchmetrics import Metric
 
 from glassgate.tasks.data.bio import FORM
-from glassgate.tasks.metrics.scores import LabelCounts
+from glassgate.tasks.metrics.scores import Fraction, LabelCounts
 
 _OUTSIDE, _BEGINS, _INSIDE = 0, 1, 2
 _KINDS = {"O": _OUTSIDE, "B": _BEGINS, "I": _INSIDE}
@@ -33,11 +32,15 @@ class EntityScores(LabelCounts):
 
     counted = "entity"
 
+    kinds: Tensor
+    types: Tensor
+
     def __init__(self, labels: Sequence[str]):
         types = sorted({label[1:] for label in labels})
         super().__init__([type.removeprefix("-") or "entity" for type in types])
-        self.kinds = torch.tensor([_KINDS[label[0]] if FORM.fullmatch(label) else _OUTSIDE for label in labels])
-        self.types = torch.tensor([types.index(label[1:]) for label in labels])
+        kinds = torch.tensor([_KINDS[label[0]] if FORM.fullmatch(label) else _OUTSIDE for label in labels])
+        self.register_buffer("kinds", kinds, persistent=False)
+        self.register_buffer("types", torch.tensor([types.index(label[1:]) for label in labels]), persistent=False)
 
     def update(self, preds: Tensor, target: Tensor) -> None:
         """Add a batch: both `(N, L)`, `target` negative at padding."""
@@ -45,7 +48,7 @@ class EntityScores(LabelCounts):
         predicted, predicted_ends, predicted_types = self._entities(preds, none)
         true, true_ends, true_types = self._entities(target, none)
         same = (predicted_ends == true_ends) & (predicted_types == true_types)
-        self.count(true_types[predicted & true & same], predicted_types[predicted], true_types[true])
+        self.count(predicted_types, true_types, predicted, true, predicted & true & same)
 
     def compute(self) -> dict[str, Tensor]:
         """Return the scores over all types, 0 without entities."""
@@ -59,8 +62,8 @@ class EntityScores(LabelCounts):
     def _entities(self, labels: Tensor, none: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Whether an entity begins at each token, the position of its last token, and its type, all `(N, L)`."""
         labels = labels.masked_fill(none, 0)
-        kinds = self.kinds.to(labels.device)[labels].masked_fill(none, _OUTSIDE)
-        types = self.types.to(labels.device)[labels]
+        kinds = self.kinds[labels].masked_fill(none, _OUTSIDE)
+        types = self.types[labels]
         continues = torch.zeros_like(none)
         continues[:, 1:] = (kinds[:, 1:] == _INSIDE) & (kinds[:, :-1] != _OUTSIDE) & (types[:, 1:] == types[:, :-1])
         begins = (kinds != _OUTSIDE) & ~continues
@@ -71,7 +74,7 @@ class EntityScores(LabelCounts):
         return begins, ends, types
 
 
-class WholeTokens(Metric):
+class WholeTokens(Fraction):
     """The fraction of words of code whose characters all have the correct label.
 
     Example:
@@ -81,29 +84,15 @@ class WholeTokens(Metric):
         tensor(0.5000)
     """
 
-    full_state_update = False
-
-    correct: Tensor
-    total: Tensor
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.add_state("correct", torch.tensor(0), dist_reduce_fx="sum")
-        self.add_state("total", torch.tensor(0), dist_reduce_fx="sum")
-
     def update(self, preds: Tensor, target: Tensor, tokens: Tensor) -> None:
         """Add a batch: all arguments are `(N, L)`; `tokens` are numbered from 0 in each row, -1 outside of tokens."""
-        rows = torch.arange(len(tokens), device=tokens.device)[:, None] * (tokens.max() + 1)
         inside = tokens >= 0
-        numbers, places = torch.unique((tokens + rows)[inside], return_inverse=True)
-        wrong = torch.zeros(len(numbers), dtype=torch.long, device=tokens.device)
-        wrong.index_add_(0, places, (preds != target)[inside].long())
-        self.correct += (wrong == 0).sum()
-        self.total += len(numbers)
-
-    def compute(self) -> Tensor:
-        """Return the fraction, NaN without tokens."""
-        return self.correct / self.total
+        places = tokens.clamp(min=0)
+        characters, wrong = (
+            torch.zeros_like(tokens).scatter_add_(1, places, mask.to(tokens.dtype))
+            for mask in (inside, inside & (preds != target))
+        )
+        self.count(wrong == 0, characters > 0)
 
 
 class Frames(LabelCounts):
@@ -133,7 +122,7 @@ class Frames(LabelCounts):
     def update(self, preds: Tensor, target: Tensor, intents: Tensor, true_intents: Tensor) -> None:
         """Add a batch: labels `(N, L)`, `target` negative at padding, and intents `(N,)`."""
         correct, known = intents == true_intents, true_intents >= 0
-        self.count(true_intents[correct], intents[known], true_intents[known])
+        self.count(intents, true_intents, known, known, correct & known)
         self.frames += (correct & ((preds == target) | (target < 0)).all(1)).sum()
         self.sequences += len(correct)
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from glassgate.tasks.data import bio, records
@@ -19,19 +18,25 @@ from glassgate.tasks.data.columns import Layout
 from glassgate.tasks.data.files import encoding_note
 from glassgate.tasks.data.formats import detect_format, sources_of
 from glassgate.tasks.data.held_out import hold_out
-from glassgate.tasks.data.labels import check_labels, counted, source_of
 from glassgate.tasks.data.raw_text import raw_text_like, read_raw
 from glassgate.tasks.data.store.arrow import Units
 from glassgate.tasks.data.store.examples import LINE, LINES, SEQUENCE, SYMBOL, Stored, counts, store
-from glassgate.tasks.data.tagged import Tagged, read_columns, read_conllu, read_folder, read_rows, read_text
+from glassgate.tasks.data.tagged import (
+    Tagged,
+    check_labels,
+    counted,
+    read_columns,
+    read_folder,
+    read_rows,
+    read_text,
+)
 from glassgate.tasks.data.tagged import from_rows as tagged_from_rows
-from glassgate.tasks.data.token_table import TokenTable, detect_token_table, read_tokens
 from glassgate.tasks.data.toy import python_code as python_source
-from glassgate.tasks.data.unknown_labels import UNLABELLED, without_unknown
+from glassgate.tasks.data.unknown_labels import UNLABELLED
 from glassgate.tasks.data.vocabulary import FIRST, PADDING, Vocabulary
 from glassgate.tasks.data.word_vectors import Vectors, read_vectors
 from glassgate.tasks.errors import DataError, OptionError
-from glassgate.tasks.loss import Loss, Mean, full
+from glassgate.tasks.loss import Loss, Mean, cross_entropy
 from glassgate.tasks.metrics.confusion import LabelSummary
 from glassgate.tasks.predictions import Record, tagged_record
 from glassgate.tasks.progress import Progress
@@ -113,7 +118,7 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
     def monitor(self) -> str:
         if "intents" in self.vocabularies:
             return "frame_accuracy"
-        return "f1" if self.facts["bio"] else "accuracy"
+        return "f1" if self.fitted["bio"] else "accuracy"
 
     def read(self, path: str | Path, labelled: bool = True, progress: Progress | None = None) -> Sequence[Tagged]:
         options = self.options
@@ -125,24 +130,16 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
         trained = "vocabularies" in vars(self)
         if format == "text" and trained and not labelled and options.unit != "character":
             return read_raw(path, raw_text_like(self.vocabularies["units"]), progress)
-        table: TokenTable | None = None
-        sources = sources_of(path, format, options.label_suffix if labelled else None)
-        if format == "conllu":
-            examples = read_conllu(path, options.column or "upos", labelled)
+        sources = sources_of(path, format, suffix)
+        if layout is not None:
+            examples = read_columns(path, layout, labelled)
         elif format == "text":
             examples = read_text(path, options.unit, options.label_suffix, labelled)
         elif format == "folder":
             examples = read_folder(path, labelled)
-        elif format in ("csv", "xlsx"):
-            table = detect_token_table(path, options.column, options.text_column, labelled)
-            examples = read_tokens(path, table)
-        elif format in records.KEYED:
-            examples = read_rows(path, options.column, options.text_column, labelled)
         else:
-            assert layout is not None
-            examples = read_columns(path, layout, labelled)
-        line_each = format in ("text", "folder", *records.KEYED)
-        fields = {"units": SEQUENCE, "intent": SYMBOL, "lines": LINE if line_each else LINES}
+            examples = read_rows(path, options.column, options.text_column, labelled)
+        fields = {"units": SEQUENCE, "intent": SYMBOL, "lines": LINE if layout is None else LINES}
         build = partial(Tagged, source=str(sources[0]))
         build = build if labelled else partial(build, labels=None)
         stored = store(
@@ -150,14 +147,13 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
             fields | ({"labels": SEQUENCE} if labelled else {}),
             build,
             sources,
-            ["tagged", format, options.column, options.text_column, options.unit, labelled, repr(table or layout)],
+            ["tagged", format, options.column, options.text_column, options.unit, labelled, repr(layout)],
             progress,
         )
         if labelled and progress is not None:
-            columns = table or layout
             encoding = "" if format in ("xlsx", "parquet") else encoding_note(sources[0])
             progress.note(
-                f"{path}: {columns.description() if columns else f'format {format}'}{encoding}; {counted(stored)}"
+                f"{path}: {layout.description() if layout else f'format {format}'}{encoding}; {counted(stored)}"
             )
         return stored
 
@@ -166,9 +162,9 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
 
     def _as_in_training(self, layout: Layout | None) -> Layout | None:
         """Return the layout with the columns of the training data, unless an option names them."""
-        if layout is None or layout.conllu:
+        if layout is None or layout.kind != "columns":
             return layout
-        known = self._columns or self.facts.get("columns")
+        known = self._columns or self.fitted.get("columns")
         if known and known["width"] == layout.width:
             chosen = {"unit": self.options.text_column, "label": self.options.column}
             same = {name: known[name] for name in chosen if chosen[name] is None}
@@ -190,15 +186,13 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
     def collect(self, examples: Sequence[Tagged]) -> Vocabularies:
         for each in () if isinstance(examples, Stored) else examples:
             if each.labels is None:
-                raise DataError(
-                    source_of(each), each.line(), "expected labels to train on, one for each token, got none"
-                )
+                raise DataError(each.source, each.line(), "expected labels to train on, one for each token, got none")
         unit_counts = counts(examples, "units", lambda each: each.units)
         units = Vocabulary.of(unit_counts, self.options.least_count)
         labels = Vocabulary.of(counts(examples, "labels", lambda each: each.labels or ()))
         if len(labels.symbols) < 2:
             raise DataError(
-                source_of(examples[0]),
+                examples[0].source,
                 None,
                 f"expected at least 2 different labels, got {', '.join(labels.symbols) or 'none'}; add some with "
                 "another one, or choose another --column",
@@ -209,7 +203,7 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
         intents = counts(examples, "intent", lambda each: [each.intent])
         if intents.keys() - {None}:
             vocabularies["intents"] = Vocabulary.of({name: n for name, n in intents.items() if name is not None})
-        self.facts = {
+        self.fitted = {
             "bio": bio.is_bio(labels.symbols),
             "valid": self._must_be_valid(labels.symbols, examples),
             "singletons": FIRST + sum(unit_counts[unit] > 1 for unit in units.symbols),
@@ -218,7 +212,7 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
         }
         if self.options.vectors:
             self._vectors = self._read_vectors(units)
-            self.facts |= {"embedding_size": self._vectors.size, "vectors": self._vectors.coverage()}
+            self.fitted |= {"embedding_size": self._vectors.size, "vectors": self._vectors.coverage()}
         return vocabularies
 
     def build(self) -> Tagger:
@@ -226,11 +220,11 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
         return Tagger(
             self.options,
             numbers["units"],
-            self.facts["embedding_size"],
+            self.fitted["embedding_size"],
             self.vocabularies["labels"].symbols,
             characters=numbers.get("characters", 0),
-            singletons=self.facts["singletons"],
-            valid=self.facts["valid"],
+            singletons=self.fitted["singletons"],
+            valid=self.fitted["valid"],
             intents=numbers.get("intents", FIRST) - FIRST,
         )
 
@@ -247,7 +241,7 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
 
     def encode(self, example: Tagged) -> Encoded:
         if not len(example.units):
-            raise DataError(source_of(example), example.line(), "the sequence has no tokens; remove it")
+            raise DataError(example.source, example.line(), "the sequence has no tokens; remove it")
         fields = {"units": self.vocabularies["units"].encode(example.units)}
         if "characters" in self.vocabularies:
             fields["characters"] = self._characters(example.units)
@@ -267,25 +261,23 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
         """The mean over tokens for labels, plus the mean over sequences for intents, in nats."""
         labels, last = batch["labels"], output.labels.shape[-1] - 1
         if self.network.crf is None:
-            loss = _nats(output.labels.flatten(0, 1), labels.flatten())
+            loss = Mean.of(*cross_entropy(output.labels, labels))
         else:  # paths with unknown labels have no probability
             paths = (labels <= last).all(1)
             nats = self.network.crf(output.labels, labels.clamp(max=last), batch["lengths"])
-            loss = Mean(nats[paths].sum(), moved(batch["lengths"], paths.device)[paths].sum())
-        return [loss] if output.intents is None else [loss, _nats(output.intents, batch["intent"])]
+            tokens = moved(batch["lengths"], paths.device).where(paths, 0).sum()
+            loss = Mean(nats.where(paths, 0.0).sum(), tokens)
+        return [loss] if output.intents is None else [loss, Mean.of(*cross_entropy(output.intents, batch["intent"]))]
 
     def metrics(self) -> "MetricCollection":
         from torchmetrics import MetricCollection
-        from torchmetrics.classification import MulticlassAccuracy
 
-        from glassgate.tasks.metrics.scores import MacroF1
+        from glassgate.tasks.metrics.scores import Accuracy, MacroF1
         from glassgate.tasks.tagging.scores import EntityScores, Frames, WholeTokens
 
         labels = self.label_names("labels")
-        scores: dict[str, Metric | MetricCollection] = {
-            "accuracy": MulticlassAccuracy(len(labels), average="micro", ignore_index=UNLABELLED)
-        }
-        if self.facts["bio"]:
+        scores: dict[str, Metric | MetricCollection] = {"accuracy": Accuracy()}
+        if self.fitted["bio"]:
             scores["entities"] = EntityScores(labels)
         else:
             scores["macro_f1"] = MacroF1(labels)
@@ -325,7 +317,7 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
         return lines if prediction.intent is None else f"# intent = {prediction.intent}\n{lines}"
 
     def record(self, example: Tagged, prediction: Labels) -> Record:
-        record = tagged_record(example, prediction, prediction.probabilities, self.facts["bio"])
+        record = tagged_record(example, prediction, prediction.probabilities, self.fitted["bio"])
         if prediction.intent is not None:
             record |= {"intent": prediction.intent, "intent_probability": prediction.intent_probability}
         return record
@@ -362,10 +354,3 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
             spellings = units.column.derived(characters, lambda symbols: Spellings(symbols, characters))
             return spellings.rows(units.numbers(0, len(units)))
         return Spellings(units, characters).rows(np.arange(len(units)))
-
-
-def _nats(scores: Tensor, labels: Tensor) -> Mean:
-    """The mean negative log-likelihood of labels, `(S,)`, for scores, `(S, K)`; ignores missing and unknown labels."""
-    labels = without_unknown(labels, scores.shape[-1])
-    total = F.cross_entropy(full(scores), labels, ignore_index=UNLABELLED, reduction="sum")
-    return Mean(total, (labels != UNLABELLED).sum())

@@ -15,7 +15,7 @@ from glassgate.tasks.runs import Run
 from glassgate.tasks.training.health import Health
 from glassgate.tasks.training.logs import Logs
 from glassgate.tasks.training.signals import SIGNALS, StopRequest
-from glassgate.tasks.training.steps import Training
+from glassgate.tasks.training.steps import Step, Training
 
 _MODEL = "model."
 _BUFFER = "buffer."
@@ -37,6 +37,7 @@ class Checkpointer:
         self.stop = StopRequest(progress)
         self.health = Health(training.task, training.dev, list(training.task.warnings))
         self.last_tick = self.last_save = time.monotonic()
+        self._norms: list[Tensor] = []  # of gradients, on the device
         self.has_run = training.processes.broadcast(run is not None)
         training.requests = self._requests
 
@@ -121,34 +122,49 @@ class Checkpointer:
         """Measure the norm of the gradient in some steps, before it is clipped."""
         if self.health.measures(self.training.batch):
             norms = [each.grad.norm() for each in self.training.network.parameters() if each.grad is not None]
-            self.health.gradient(float(torch.stack(norms).norm()))
+            self._norms.append(torch.stack(norms).norm())
 
     def after_batch(self) -> None:
         """Count and log a batch; save a checkpoint if one is due; stop the training after a signal.
+
+        On a GPU, this is done for several batches at a time, because reading a loss waits for the GPU.
 
         Raises:
             UserError: the loss is NaN or infinite, or the disk is full
             Interrupted: Ctrl-C or SIGTERM
         """
-        training = self.training
-        loss, units = training.step
-        self._check_loss(loss)
-        self.health.step(loss)
-        training.units += units
-        self.loss += loss * units
-        self.unlogged["loss"] += loss * units
-        self.unlogged["units"] += units
+        training, options = self.training, self.training.task.options
         self._add_time()
-        self.progress.step(units, loss)
         last = training.batch == len(training.batches)
-        if training.steps % training.task.options.log_every == 0 and not last:
+        logged = training.steps % options.log_every == 0 and not last
+        alone = training.processes.size == 1
+        if not (training.reads or logged or (alone and any(self._requests()))):
+            return
+        step = self._read()
+        if logged:
             self._log()
-        between_steps = training.batch % training.task.options.accumulate == 0
-        number, due = self._requested(training.request_sums if training.processes.size > 1 else self._requests())
+        between_steps = training.batch % options.accumulate == 0
+        number, due = self._requested(self._requests() if alone else step.requests)
         # After the last batch, `after_epoch` saves the checkpoint, with the scores of the epoch.
         if between_steps and not last and (number or due):
             self.save()
             self._interrupt_if(number)
+
+    def _read(self) -> Step:
+        """Count the steps since the last call, and return the last one."""
+        steps = self.training.read()
+        for number, step in enumerate(steps, self.training.steps - len(steps) + 1):
+            self._check_loss(step.loss, number)
+            self.health.step(step.loss)
+            self.training.units += step.units
+            self.loss += step.loss * step.units
+            self.unlogged["loss"] += step.loss * step.units
+            self.unlogged["units"] += step.units
+            self.progress.step(step.units, step.loss)
+        for norm in torch.stack(self._norms).tolist() if self._norms else ():
+            self.health.gradient(norm)
+        self._norms.clear()
+        return steps[-1]
 
     def after_epoch(self) -> None:
         """Log the scores of an epoch, keep its weights if they are the best, and save a checkpoint.
@@ -183,7 +199,7 @@ class Checkpointer:
         self.save()
         if self.logs:
             self.logs.draw(ended=self.finished)
-        number, _ = self._requested(training.processes.sum(self._requests()))
+        number, _ = self._requested(training.processes.sum(torch.tensor(self._requests())).tolist())
         if not self.finished:
             self._interrupt_if(number)
 
@@ -201,7 +217,7 @@ class Checkpointer:
             training.layer_values = {}
         self.unlogged = {"loss": 0.0, "units": 0.0}
 
-    def _check_loss(self, loss: float) -> None:
+    def _check_loss(self, loss: float, step: int) -> None:
         """Raise an error if the loss is not finite, unless the step was skipped and the weights are finite."""
         training = self.training
         if math.isfinite(loss) or all(each.isfinite().all() for each in training.network.parameters()):
@@ -209,7 +225,7 @@ class Checkpointer:
         options = training.task.options
         clip = f"a smaller --clip than {options.clip:g}" if options.clip else "clip gradients, as with --clip 1"
         raise UserError(
-            f"training has diverged: the loss is {loss} in step {training.steps}, epoch {training.epoch + 1}; choose a "
+            f"training has diverged: the loss is {loss} in step {step}, epoch {training.epoch + 1}; choose a "
             f"--learning-rate below {options.learning_rate:g}, or {clip}"
         )
 

@@ -8,15 +8,15 @@ from torch import Tensor, nn
 import glassgate as gg
 from glassgate.tasks.networks.inputs import part_label, recurrent_layers, watch_inputs
 
-_ROWS = 4  # sequences of the dev data
-_WARM_UP = 0.2  # fraction of the steps that do not count, while states reach their attractor
+_ROWS = 4  # the number of sequences of the dev data
+_WARM_UP = 0.2  # fraction of the steps that are not counted, because states have not reached their attractor
 
 
 class Exponents:
     """Measures exponents on the longest sequences that a network reads inside `inputs`.
 
     Args:
-        network: whose layers to measure
+        network: the network that contains the layers
         steps: the maximum length of a sequence
     """
 

@@ -17,6 +17,8 @@ from glassgate.tasks.wording import plural, some
 _SAMPLE = 20_000  # tokens of the dev data that are examined
 _FIRST = 3  # steps whose loss is that of the untrained network
 _PATIENCE = 3  # epochs after which the scores should have improved
+_STEPS = 20  # steps before which no score can be expected to have improved
+_ANSWERS = 20  # answers of the dev data below which an accuracy says little
 _EVERY = 10  # steps from one measured gradient norm to the next
 
 
@@ -26,11 +28,14 @@ class Measurements:
 
     Attributes:
         epoch: the number of finished epochs
-        first: the loss of the first steps, before the network has learned
+        steps: the number of finished steps
+        first: the mean loss of the first steps, before the network has learned
+        lowest: the lowest of these losses; at too high a learning rate, the loss rises from the second step on
         recent: the mean loss over the last third of the epoch
+        spread: the standard deviation of the loss over the same steps
         norms: norms of the gradients before clipping
-        accuracy: on the dev data; None if the task does not measure it
-        commonest: the accuracy on the dev data of always predicting its most frequent answer
+        accuracy: the accuracy on the dev data; None if the task does not measure it
+        most_common: the accuracy on the dev data of always giving its most common answer
         unknown: the fraction of the dev data's tokens that are not in the vocabulary
         missing: the labels without an example in the dev data
         labels: the number of labels
@@ -38,11 +43,14 @@ class Measurements:
 
     options: Options
     epoch: int
+    steps: int
     first: float
+    lowest: float
     recent: float
+    spread: float = 0.0
     norms: Sequence[float] = ()
     accuracy: float | None = None
-    commonest: float = 0.0
+    most_common: float = 0.0
     unknown: float = 0.0
     missing: Sequence[str] = ()
     labels: int = 0
@@ -50,7 +58,12 @@ class Measurements:
     @property
     def late(self) -> bool:
         """Whether the scores should have improved by now."""
-        return self.epoch >= min(_PATIENCE, self.options.epochs)
+        return self.epoch >= min(_PATIENCE, self.options.epochs) and self.steps >= _STEPS
+
+    @property
+    def risen(self) -> bool:
+        """Whether the loss has risen by more than it varies from step to step."""
+        return self.lowest > 0 and self.recent > max(1.2 * self.lowest, self.lowest + 2 * self.spread)
 
 
 class Rule(NamedTuple):
@@ -64,15 +77,15 @@ class Rule(NamedTuple):
 RULES = (
     Rule(
         "rate too high",
-        lambda s: s.first > 0 and s.recent > 1.2 * s.first,
+        lambda s: s.risen,
         lambda s: (
-            f"the loss has risen from {s.first:.3g} to {s.recent:.3g}: the learning rate is too high; try "
+            f"the loss has risen from {s.lowest:.3g} to {s.recent:.3g}: the learning rate is too high; try "
             f"--learning-rate {s.options.learning_rate / 10:g}"
         ),
     ),
     Rule(
         "loss does not fall",
-        lambda s: s.late and s.first > 0.01 and 0.98 * s.first < s.recent <= 1.2 * s.first,
+        lambda s: s.late and s.first > 0.01 and s.recent > 0.98 * s.first and not s.risen,
         lambda s: (
             f"the loss does not fall: {s.first:.3g} in the first steps, {s.recent:.3g} after "
             f"{plural(s.epoch, 'epoch')}; try "
@@ -82,12 +95,11 @@ RULES = (
     ),
     Rule(
         "no better than one answer",
-        lambda s: s.late and s.accuracy is not None and s.accuracy <= s.commonest + 0.001,
+        lambda s: s.late and s.accuracy is not None and s.accuracy <= s.most_common + 0.001,
         lambda s: (
             f"after {plural(s.epoch, 'epoch')} the accuracy on the dev data, {s.accuracy:.2%}, is no better than "
-            "always giving "
-            f"the commonest answer, {s.commonest:.2%}; check with `glassgate look` that labels and tokens are taken "
-            "from the right columns, then try more --epochs and another --learning-rate"
+            f"always giving the most common answer, {s.most_common:.2%}; check with `glassgate look` that labels and "
+            "tokens are taken from the right columns, then try more --epochs and another --learning-rate"
         ),
     ),
     Rule(
@@ -141,6 +153,7 @@ class Health:
     rules: list[str] = field(default_factory=list)
     first: list[float] = field(default_factory=list)
     losses: list[float] = field(default_factory=list)
+    steps: int = 0
     norms: list[float] = field(default_factory=list)
 
     def step(self, loss: float) -> None:
@@ -150,6 +163,7 @@ class Health:
         if len(self.first) < _FIRST:
             self.first.append(loss)
         self.losses.append(loss)
+        self.steps += 1
 
     def measures(self, step: int) -> bool:
         """Whether to measure the gradient of a step, counted from 0."""
@@ -163,13 +177,17 @@ class Health:
         """Return messages about new symptoms after an epoch, counted from 1."""
         if not self.losses:
             return []
+        recent = self.losses[-max(1, len(self.losses) // 3) :]
         measurements = Measurements(
             self.task.options,
             epoch,
-            min(self.first),  # if the learning rate is too high, the loss rises from the second step on
-            float(np.mean(self.losses[-max(1, len(self.losses) // 3) :])),
-            self.norms,
-            scores.get("accuracy"),
+            self.steps,
+            first=float(np.mean(self.first)),
+            lowest=min(self.first),
+            recent=float(np.mean(recent)),
+            spread=float(np.std(recent)),
+            norms=self.norms,
+            accuracy=scores.get("accuracy"),
         )
         self._measure_dev(measurements)
         broken = [rule for rule in RULES if rule.name not in self.rules and rule.holds(measurements)]
@@ -186,13 +204,14 @@ class Health:
             "rules": self.rules,
             "first": self.first,
             "losses": self.losses,
+            "steps": self.steps,
             "norms": self.norms,
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Restore the state that `state()` returned."""
         for name, value in state.items():
-            setattr(self, name, list(value))
+            setattr(self, name, value if name == "steps" else list(value))
 
     def _measure_dev(self, measurements: Measurements) -> None:
         if not self.dev:
@@ -200,11 +219,12 @@ class Health:
         drawn = sample(self.dev, _SAMPLE, self.task.options.seed)
         tokens, answers = (_indices(drawn, name) for name in (self.task.input_field, self.task.target_field))
         measurements.unknown = float((tokens == UNKNOWN).mean()) if len(tokens) else 0.0
-        if not len(answers):
+        if len(answers) < _ANSWERS:
             measurements.accuracy = None
+        if not len(answers):
             return
         counts = np.bincount(answers)
-        measurements.commonest = float(counts.max() / len(answers))
+        measurements.most_common = float(counts.max() / len(answers))
         if "labels" in self.task.vocabularies:
             symbols = self.task.vocabularies["labels"].symbols
             present = counts.nonzero()[0]

@@ -63,7 +63,7 @@ def find_rate(task: AnyTask, data: Sequence[Encoded], processes: Group) -> RateS
         training.rate = rate
         if training.backward(batch):
             training.update()
-        moving_average = _SMOOTHING * moving_average + (1 - _SMOOTHING) * training.step.loss
+        moving_average = _SMOOTHING * moving_average + (1 - _SMOOTHING) * training.read()[-1].loss
         loss = moving_average / (1 - _SMOOTHING ** (len(losses) + 1))
         if not math.isfinite(loss) or loss > _DIVERGED * min([*losses, loss]):
             break

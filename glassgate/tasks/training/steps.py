@@ -13,25 +13,36 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import AdamW
 
-from glassgate.tasks.data.batches import Batch, Encoded, Loader, is_idle, lengths, sample, to_device
+from glassgate.tasks.data.batches import Batch, Encoded, Loader, is_idle, lengths, moved, sample, to_device
 from glassgate.tasks.data.pieces import Batches, padding
-from glassgate.tasks.loss import Loss, Mean, value
+from glassgate.tasks.loss import Loss, Mean, sums, value
 from glassgate.tasks.training.devices import device_of
 from glassgate.tasks.training.exponents import Exponents
 from glassgate.tasks.training.layer_statistics import LayerStatistics
 from glassgate.tasks.training.processes.group import Group
 from glassgate.tasks.training.schedule import Schedule
-from glassgate.tasks.training.scoring import AnyTask, score, scored
+from glassgate.tasks.training.scoring import AnyTask, outputs, score, scored
 from glassgate.tasks.wording import duration, plural
 
 _SAMPLE = 20_000  # tokens or time steps of the training data that are scored like the dev data, for the curves
 
 
+_READ_EVERY = 10
+"""Steps on a GPU from one reading of their results to the next: the CPU waits for the GPU to read them."""
+
+
 class Step(NamedTuple):
-    """The result of a step over all processes: its loss, and the number of tokens or time steps."""
+    """The result of a step over all processes.
+
+    Attributes:
+        loss: its loss
+        units: the number of its tokens or time steps
+        requests: the sums of the requests of all processes
+    """
 
     loss: float
     units: int
+    requests: Sequence[float]
 
 
 class Training:
@@ -39,9 +50,7 @@ class Training:
 
     Attributes:
         model: the network, wrapped in `DistributedDataParallel` if there are several processes
-        step: the result of the last step
         requests: returns the requests of this process, which are sent with each batch
-        request_sums: the sums of the requests of all processes
         scores: the scores of the last evaluation on dev data
         layer_values: statistics of the layers for the next row of the logs; None without logs
         exponents: measures the Lyapunov exponents of the layers on dev data; None without --lyapunov
@@ -71,11 +80,10 @@ class Training:
         self.units = 0
         self.seconds = 0.0
         self.batches: Batches = []
-        self.step = Step(0.0, 0)
         self.requests: Callable[[], Sequence[float]] = tuple
-        self.request_sums: list[float] = []
+        self._unread: list[Tensor] = []  # the results of steps that are still on the device
         self.scores: dict[str, float] = {}
-        self.dev_loss: np.ndarray | None = None  # sum and count of each part of the loss, `(P, 2)`
+        self.dev_loss: np.ndarray | None = None  # total and count of each part of the loss, `(2, P)`
         self.sample = sample(data, _SAMPLE, options.seed)
         self.padding = padding(self.order())
         self.carried: Sequence[str] = getattr(task.network, "carried", ())
@@ -122,6 +130,23 @@ class Training:
             self.scaler.unscale_(self.optimizer)
         return complete
 
+    @property
+    def reads(self) -> bool:
+        """Whether to read the results of the steps now: after each step on a CPU, after several on a GPU."""
+        return self.device.type == "cpu" or self.batch % _READ_EVERY == 0 or self.batch == len(self.batches)
+
+    def read(self) -> list[Step]:
+        """Return the results of the steps since the last call. On a GPU, this waits for the steps."""
+        rows = torch.stack(self._unread).tolist()
+        self._unread.clear()
+        first = 1 + len(self.requests())
+        steps = []
+        for row in rows:
+            middle = (first + len(row)) // 2
+            parts = zip(row[first:middle], row[middle:], strict=True)
+            steps.append(Step(sum(total / max(1.0, count) for total, count in parts), int(row[0]), row[1:first]))
+        return steps
+
     def update(self) -> None:
         """Run an optimizer step with the current learning rate."""
         if self.layer_values is not None and self._is_logged(self.steps):
@@ -136,20 +161,14 @@ class Training:
     @torch.inference_mode()
     def evaluate(self) -> None:
         """Compute the scores and the loss on dev data."""
-        self.network.eval()
         self.metrics.reset()
-        self.dev_loss = None
-        batches = self.task.batching().evaluation(lengths(self.dev))
-        for batch in Loader(self.dev, batches, self.task.padding, shard=self.processes.shard):
-            if is_idle(batch):
-                continue
-            batch = to_device(batch, self.device)
-            with self.exponents.inputs() if self.exponents else nullcontext(), self._autocast():
-                output = self.network(batch)
+        losses: list[Tensor] = []
+        with self.exponents.inputs() if self.exponents else nullcontext(), self._autocast():
+            for output, batch, _ in outputs(self.task, self.dev, shard=self.processes.shard):
                 self.metrics.update(**self.task.glance(output, batch))
                 if self.task.comparable_losses:
-                    parts = [(float(part.total), float(part.number)) for part in self.task.loss(output, batch)]
-                    self.dev_loss = np.array(parts) + (0.0 if self.dev_loss is None else self.dev_loss)
+                    losses.append(sums(self.task.loss(output, batch)))
+        self.dev_loss = torch.stack(losses).cpu().double().sum(0).numpy() if losses else None
         self.scores = scored(self.metrics, self.processes)
 
     def forecast(self) -> str:
@@ -177,8 +196,8 @@ class Training:
 
     def dev_curves(self) -> dict[str, float]:
         """The loss and the scores on dev data, for the logs."""
-        sums = np.array([each for each in self.processes.gather(self.dev_loss) if each is not None]).sum(0)
-        loss = {"loss": float((sums[:, 0] / sums[:, 1].clip(1)).sum())} if sums.shape else {}
+        both = np.array([each for each in self.processes.gather(self.dev_loss) if each is not None]).sum(0)
+        loss = {"loss": float((both[0] / both[1].clip(1)).sum())} if both.shape else {}
         return {f"dev_{name}": value for name, value in (loss | self.scores).items()}
 
     def sample_score(self) -> dict[str, float]:
@@ -209,17 +228,15 @@ class Training:
     def _global_loss(self, loss: Loss, batch: Batch) -> Tensor:
         """The loss over the rows of all processes, scaled so that averaged gradients equal those of one process.
 
-        One all-reduce sums the losses, the numbers of tokens and the requests.
+        One all-reduce sums the tokens, the requests and the losses. The sums stay on the device until `read`.
         """
         if is_idle(batch):
             loss = [Mean(part.total * 0.0, 0) for part in loss]
         units = 0.0 if is_idle(batch) else float(batch["lengths"].sum())
-        values = [float(part.total.detach()) for part in loss] + [float(part.number) for part in loss]
-        units, *sums = self.processes.sum([units, *values, *self.requests()])
-        totals, counts, self.request_sums = sums[: len(loss)], sums[len(loss) : len(values)], sums[len(values) :]
-        parts = zip(totals, counts, strict=True)
-        self.step = Step(sum(total / max(1.0, count) for total, count in parts), int(units))
-        return value(loss, counts) * self.processes.size
+        parts = sums(loss).flatten()
+        own = moved(torch.tensor([units, *self.requests()], dtype=parts.dtype), self.device)
+        self._unread.append(self.processes.sum(torch.cat([own, parts])))
+        return value(loss, self._unread[-1][-len(loss) :]) * self.processes.size
 
     def _is_logged(self, step: int) -> bool:
         """Whether the layers are measured in this step, for its row of the logs."""

@@ -5,6 +5,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from glassgate.tasks.data.batches import moved
 from glassgate.tasks.networks.linear import Linear
 from glassgate.tasks.networks.states import step_mask
 
@@ -20,18 +21,18 @@ class Memory(NamedTuple):
     Attributes:
         values: a context is their weighted mean, `(N, S, H)`
         keys: a query is compared with them, `(N, S, H)`
-        inside: true for tokens, false for padding, `(N, S)`
+        lengths: the number of tokens of each sentence, `(N,)`, on the CPU
     """
 
     values: Tensor
     keys: Tensor
-    inside: Tensor
+    lengths: Tensor
 
     def rows(self, which: Tensor) -> "Memory":
-        """Return some of the sentences, without unnecessary padding."""
-        inside = self.inside[which]
-        longest = int(inside.sum(1).max())
-        return Memory(self.values[which, :longest], self.keys[which, :longest], inside[:, :longest])
+        """Return some of the sentences, without unnecessary padding; their indices are on the CPU."""
+        lengths = self.lengths[which]
+        longest, places = int(lengths.max()), moved(which, self.values.device)
+        return Memory(self.values[places, :longest], self.keys[places, :longest], lengths)
 
 
 class Attention(nn.Module):
@@ -75,11 +76,12 @@ class Attention(nn.Module):
         keys = halves.sum(-2) if self.kind == "dot" else self.key(states)
         if self.kind in DIVIDED:
             keys = keys / keys.shape[-1] ** 0.5
-        return Memory(self.value(states), keys, step_mask(lengths, states))
+        return Memory(self.value(states), keys, lengths)
 
     def forward(self, query: Tensor, memory: Memory) -> tuple[Tensor, Tensor]:
         """Return contexts, `(N, T, H)`, and weights, `(N, T, S)`, for queries, `(N, T, H)`."""
-        weights = self.scores(query, memory).masked_fill(~memory.inside[:, None], -torch.inf).softmax(-1)
+        padding = ~step_mask(memory.lengths, memory.values)
+        weights = self.scores(query, memory).masked_fill(padding[:, None], -torch.inf).softmax(-1)
         return weights @ memory.values, weights
 
     def scores(self, query: Tensor, memory: Memory) -> Tensor:

@@ -11,7 +11,7 @@ from glassgate.tasks.data.batches import Batch
 from glassgate.tasks.data.vocabulary import PADDING, UNKNOWN
 from glassgate.tasks.networks.encoder import encoder
 from glassgate.tasks.networks.linear import Linear, Tied
-from glassgate.tasks.networks.states import States, as_hx, as_tuple, step_mask
+from glassgate.tasks.networks.states import States, as_hx, as_tuple
 from glassgate.tasks.translation.attention import Attention, Memory
 
 
@@ -155,7 +155,7 @@ class Decoder(nn.Module):
         """Return the memory of the encoder's states, `(N, S, M)`, of sources with these lengths, `(N,)`."""
         if self.attention is not None:
             return self.attention.memory(states, lengths)
-        return Memory(states, states, step_mask(lengths, states))
+        return Memory(states, states, lengths)
 
     def forward(self, previous: Tensor, memory: Memory, state: States, teacher_forcing: float = 1.0) -> Tensor:
         """Score each target token.

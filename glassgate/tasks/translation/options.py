@@ -37,12 +37,14 @@ class TranslationOptions(Options):
     source: str | None = option(
         None, "file of source sentences, instead of --data", group="data", unset="none", metavar="FILE"
     )
-    target: str | None = option(None, "file of their translations", group="data", unset="none", metavar="FILE")
+    target: str | None = option(
+        None, "file of target sentences, instead of --data", group="data", unset="none", metavar="FILE"
+    )
     reverse: bool = option(False, "translate the second column to the first", group="data")
     source_unit: str = option(SUBWORD, "tokens of source sentences", group="data", choices=UNITS)
     target_unit: str = option(SUBWORD, "tokens of translations", group="data", choices=UNITS)
     subwords: int = option(4000, "maximum number of subwords per language", group="data", least=1)
-    least_count: int = option(1, "occurrences in training that make a token known", group="data", least=1)
+    least_count: int = option(1, "minimum occurrences in training; rarer tokens are unknown", group="data", least=1)
     joint: bool = option(False, "one vocabulary and embedding for both sides", group="data")
     lower: bool = option(False, "convert letters to lower case", group="data")
     longest: int = option(100, "longest sentence to train on, in tokens; 0 disables it", group="data", least=0)
@@ -61,8 +63,8 @@ class TranslationOptions(Options):
     embedding_size: int = option(128, "size of the vector of a token", least=1)
     dropout: float = option(0.3, "dropout after the embedding and after each layer", least=0, most=1)
     attention: str = option("general", "score function of the attention", choices=(*KINDS, "none"))
-    input_feeding: bool = option(False, "feed each step's attention to the next step; trains slower")
-    wide_output: bool = option(False, "score from state, context and last vector without a layer")
+    input_feeding: bool = option(False, "each step also reads the context of the previous one; slower training")
+    wide_output: bool = option(False, "compute scores from state, context and previous vector directly")
     tied: bool = option(False, "share the weights of target embedding and output")
 
     learning_rate: float = option(
@@ -72,7 +74,7 @@ class TranslationOptions(Options):
     teacher_forcing: float = option(
         1.0, "final fraction of steps that read the true previous token", group="training", least=0, most=1
     )  # fmt: skip
-    teacher_schedule: str = option("linear", "decay of that fraction from 1", group="training", choices=SCHEDULES)
+    teacher_schedule: str = option("linear", "decay to --teacher-forcing from 1", group="training", choices=SCHEDULES)
     best_by: str = option(
         "bleu", "score that selects the best epoch", group="training", choices=("bleu", "chrf", "exact_match")
     )

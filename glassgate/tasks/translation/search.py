@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 import glassgate as gg
+from glassgate.tasks.data.batches import moved
 from glassgate.tasks.data.vocabulary import FIRST, PADDING, UNKNOWN
 from glassgate.tasks.errors import OptionError
 from glassgate.tasks.networks.states import States, as_hx, as_tuple
@@ -88,24 +89,18 @@ def search(
     Returns:
         the translations of each sentence, the best first: at least one and at most `beam`
     """
-    device, steps = memory.values.device, _Steps(decoder, memory, state)
+    steps = _Steps(decoder, memory, state)
     finished: list[list[Hypothesis]] = [[] for _ in limits]
-    # The unfinished sentences: their numbers, their limits, and their numbers of places.
+    # The unfinished sentences: their numbers, their limits, and their numbers of places. All of this is on the CPU.
     numbers, ends = torch.arange(len(limits)), torch.tensor(limits)
     places_left = torch.full((len(limits),), settings.beam)
-    before = torch.full((len(limits), 1), PADDING, device=device)
-    totals = torch.zeros(before.shape, device=device)  # log probabilities; minus infinity for unused beams
+    before = torch.full((len(limits), 1), PADDING)
+    totals = torch.zeros(before.shape)  # log probabilities; minus infinity for unused beams
     history = before[..., None][..., :0]
     for length in range(1, max(limits) + 1):
-        alive, last = totals.isfinite(), (ends == length).to(device)
-        logs = steps(before, alive)
-        logs[:, 0] = -torch.inf  # the unknown token is never generated
-        if last.any():
-            must_end = (last[:, None] & alive)[alive]
-            logs[must_end] = logs[must_end].where(torch.arange(logs.shape[1], device=device) == _END_COLUMN, -torch.inf)
-        best, beams, units = _best(totals, alive, logs, 2 * settings.beam)
+        best, beams, units = steps(before, totals, ends == length, 2 * settings.beam)
         rank = torch.arange(best.shape[1])
-        ended = ((units == END) & best.isfinite()).cpu() & (rank < places_left[:, None])
+        ended = (units == END) & best.isfinite() & (rank < places_left[:, None])
         rows, places = ended.nonzero(as_tuple=True)
         written = history[rows, beams[rows, places]].tolist()
         scores = (best[rows, places] / settings.penalty(length)).tolist()
@@ -120,48 +115,70 @@ def search(
         order = (units[continued] == END).to(torch.int8).sort(stable=True).indices[:, : int(places_left.max())]
         best = best.masked_fill(units == END, -torch.inf)
         totals, beams, before = (each[continued].gather(1, order) for each in (best, beams, units))
-        totals = totals.masked_fill((rank[: order.shape[1]] >= places_left[:, None]).to(device), -torch.inf)
+        totals = totals.masked_fill(rank[: order.shape[1]] >= places_left[:, None], -torch.inf)
         history = torch.cat([history[continued[:, None], beams], before[..., None]], -1)
         steps.keep(continued, beams, totals.isfinite())
     return [sorted(each, key=lambda one: -one.score) for each in finished]
 
 
-def _best(totals: Tensor, alive: Tensor, logs: Tensor, most: int) -> tuple[Tensor, Tensor, Tensor]:
-    """The best continuations of each sentence, `(N, C)`: their log probabilities, beams and tokens."""
-    scores, units = logs.topk(min(most, logs.shape[1]))
-    of_beams = totals.new_full((*alive.shape, scores.shape[1]), -torch.inf)
-    units_of_beams = units.new_full(of_beams.shape, END)
-    of_beams[alive], units_of_beams[alive] = scores + totals[alive][:, None], units + UNKNOWN
-    best, places = of_beams.flatten(1).topk(min(most, of_beams[0].numel()))
-    return best, places // scores.shape[1], units_of_beams.flatten(1).gather(1, places)
-
-
 class _Steps:
-    """Runs the decoder one step at a time. Its rows are the active beams, sentence by sentence."""
+    """Runs the decoder one step at a time. Its rows are the active beams, sentence by sentence.
+
+    Arguments and results are on the CPU. On a GPU, a step waits once, for its result.
+    """
 
     def __init__(self, decoder: Decoder, memory: Memory, state: States):
         self.decoder, self.memory = decoder, memory
+        self.device = memory.values.device
         self.alive = torch.ones(len(memory.values), 1, dtype=torch.bool)
         self.readouts = state[0].new_zeros(len(memory.values), decoder.readout_size)
         self.state = state
         self.stream: Any = None
         self.layer: Any = None
 
-    def __call__(self, before: Tensor, alive: Tensor) -> Tensor:
-        """Return log probabilities, `(R, tokens - 1)`, of R active beams after their last tokens, `(N, K)`."""
-        decoder = self.decoder
-        vectors = decoder.embedding(before[alive])
+    def __call__(self, before: Tensor, totals: Tensor, last: Tensor, most: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Run a step, and return the best continuations of each sentence: log probabilities, beams and tokens.
+
+        Args:
+            before, totals: the last token and the log probability of each beam, `(N, K)`
+            last: whether a sentence must end, `(N,)`
+            most: the maximum number of continuations of a sentence, C
+
+        Returns:
+            three tensors `(N, C)`
+        """
+        self.alive = alive = totals.isfinite()
+        rows = moved(alive.flatten().nonzero().squeeze(1), self.device)
+        logs = self._log_probabilities(moved(before[alive], self.device), rows)
+        logs[:, 0] = -torch.inf  # the unknown token is never generated
+        if last.any():
+            others = torch.arange(logs.shape[1], device=self.device) != _END_COLUMN
+            must_end = moved((last[:, None] & alive)[alive], self.device)
+            logs = logs.masked_fill(must_end[:, None] & others, -torch.inf)
+        scores, units = logs.topk(min(most, logs.shape[1]))
+        scores = scores + moved(totals[alive], self.device)[:, None]
+        of_beams = scores.new_full((alive.numel(), scores.shape[1]), -torch.inf).index_copy_(0, rows, scores)
+        units_of_beams = units.new_full(of_beams.shape, END).index_copy_(0, rows, units + UNKNOWN)
+        of_sentences = of_beams.view(len(alive), -1)
+        best, places = of_sentences.topk(min(most, of_sentences.shape[1]))
+        chosen = units_of_beams.view(len(alive), -1).gather(1, places)
+        best, beams, chosen = (each.cpu() for each in (best, places // scores.shape[1], chosen))
+        return best, beams, chosen
+
+    def _log_probabilities(self, before: Tensor, rows: Tensor) -> Tensor:
+        """The log probabilities, `(R, tokens - 1)`, after the last tokens of R active beams, at these places."""
+        decoder, alive = self.decoder, self.alive
+        vectors = decoder.embedding(before)
         output = self._advance(decoder.input(vectors, self.readouts))
-        queries = output.new_zeros(*before.shape, decoder.size)
-        queries[alive] = output
-        context, _ = decoder.attend(queries, self.memory)
-        self.readouts, self.alive = decoder.readout(output, None if context is None else context[alive], vectors), alive
+        queries = output.new_zeros(alive.numel(), decoder.size).index_copy_(0, rows, output)
+        context, _ = decoder.attend(queries.view(*alive.shape, -1), self.memory)
+        self.readouts = decoder.readout(output, None if context is None else context.flatten(0, 1)[rows], vectors)
         return decoder.scores(self.readouts).float().log_softmax(-1)
 
     def keep(self, sentences: Tensor, beams: Tensor, alive: Tensor) -> None:
         """Keep these sentences, `(N,)`. Each active beam, `(N, K)`, continues from the given beam of the last step."""
         rows = (self.alive.flatten().cumsum(0) - 1).unflatten(0, self.alive.shape)
-        places = rows[sentences[:, None], beams][alive]
+        places = moved(rows[sentences[:, None], beams][alive], self.device)
         if len(sentences) < len(self.memory.values):
             self.memory = self.memory.rows(sentences)
         self.readouts = self.readouts[places]

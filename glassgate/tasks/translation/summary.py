@@ -21,7 +21,7 @@ class TranslationSummary(Summary):
     def signatures(self) -> dict[str, str]:
         from glassgate.tasks.translation.scores import signatures
 
-        return signatures(self.task.facts["bleu"])
+        return signatures(self.task.fitted["bleu"])
 
     def write(self, encoded: Sequence[Encoded], folder: Path) -> list[Path]:
         task, encoded = self.task, encoded[:_SHOWN]

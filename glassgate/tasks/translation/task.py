@@ -22,7 +22,7 @@ from glassgate.tasks.data.raw_text import RawText, note_on_unsegmented, raw_text
 from glassgate.tasks.data.toy.dates import dates_and_numbers
 from glassgate.tasks.data.vocabulary import FIRST, PADDING, UNKNOWN, Vocabulary
 from glassgate.tasks.errors import DataError, OptionError, RunError
-from glassgate.tasks.loss import Loss, Mean, full
+from glassgate.tasks.loss import Loss, Mean, cross_entropy
 from glassgate.tasks.pictures.attention import Attended
 from glassgate.tasks.predictions import Record
 from glassgate.tasks.progress import Progress
@@ -123,7 +123,7 @@ class Translation(Task[TranslationOptions, Pair, list[Translated]]):
     def collect(self, examples: Sequence[Pair]) -> Vocabularies:
         options = self.options
         sides = [self._lower(each.source) for each in examples], [self._target(each) for each in examples]
-        self.facts = {"bleu": tokenizer_for(sides[1]) if options.bleu == "auto" else options.bleu}
+        self.fitted = {"bleu": tokenizer_for(sides[1]) if options.bleu == "auto" else options.bleu}
         if options.joint:
             sides = ([*sides[0], *sides[1]],) * 2
         learned = [
@@ -132,12 +132,12 @@ class Translation(Task[TranslationOptions, Pair, list[Translated]]):
         ]
         if options.joint:
             learned[1] = learned[0]
-        self.facts["subwords"] = [each and each.content for each in learned]
+        self.fitted["subwords"] = [each and each.content for each in learned]
         vars(self).pop("_subwords", None)
         source = Vocabulary.of((u for t in sides[0] for u in self._split(t, 0)), options.least_count)
         target = Vocabulary.of((u for t in sides[1] for u in self._split(t, 1)), options.least_count)
         lengths = [sum(len(self._split(text, side)) for text in sides[side]) for side in (0, 1)]
-        self.facts["ratio"] = lengths[1] / max(1, lengths[0])
+        self.fitted["ratio"] = lengths[1] / max(1, lengths[0])
         target = Vocabulary([_END, *target.symbols])
         return {"source": target if options.joint else source, "target": target}
 
@@ -165,9 +165,7 @@ class Translation(Task[TranslationOptions, Pair, list[Translated]]):
         self.network.teacher_forcing = self.options.teacher_at(done)
 
     def loss(self, output: Output, batch: Batch) -> Loss:
-        scores, targets = _inside(output, batch)
-        smoothing = self.options.label_smoothing
-        return [Mean.of(F.cross_entropy(scores, targets, label_smoothing=smoothing, reduction="none"))]
+        return [Mean.of(*_nats(output, batch, self.options.label_smoothing))]
 
     def metrics(self) -> "MetricCollection":
         from torchmetrics import MetricCollection
@@ -175,7 +173,7 @@ class Translation(Task[TranslationOptions, Pair, list[Translated]]):
         from glassgate.tasks.metrics.scores import Likelihood
         from glassgate.tasks.translation.scores import TranslationScores
 
-        return MetricCollection({"likelihood": Likelihood(), "translations": TranslationScores(self.facts["bleu"])})
+        return MetricCollection({"likelihood": Likelihood(), "translations": TranslationScores(self.fitted["bleu"])})
 
     def observe(self, output: Output, batch: Batch) -> dict[str, Any]:
         return self._observed(output, batch, self.search)
@@ -258,9 +256,10 @@ class Translation(Task[TranslationOptions, Pair, list[Translated]]):
         return text if refined == list(units) else " ".join(refined)
 
     def _observed(self, output: Output, batch: Batch, settings: Search) -> dict[str, Any]:
-        scores, targets = _inside(output, batch)
+        nats, counted = _nats(output, batch)
         return {
-            "nats": F.cross_entropy(scores, targets, reduction="none"),
+            "nats": nats,
+            "counted": counted,
             "hypotheses": [self.target_text(hypotheses[0]) for hypotheses in self.hypotheses(output, batch, settings)],
             "references": self.references(batch),
         }
@@ -272,7 +271,7 @@ class Translation(Task[TranslationOptions, Pair, list[Translated]]):
     def hypotheses(self, output: Output, batch: Batch, settings: Search) -> list[list[Hypothesis]]:
         """Return the translations of each source of a batch, the best first."""
         assert isinstance(self.network, Translator)
-        limits = [10 + int(2 * self.facts["ratio"] * length) for length in batch["lengths"].tolist()]
+        limits = [10 + int(2 * self.fitted["ratio"] * length) for length in batch["lengths"].tolist()]
         return search(self.network.decoder, output.memory, output.state, limits, settings)
 
     def encode_split(self, split: Split[Pair]) -> dict[str, Sequence[Encoded]]:
@@ -299,7 +298,7 @@ class Translation(Task[TranslationOptions, Pair, list[Translated]]):
 
     @cached_property
     def _subwords(self) -> list[Subwords | None]:
-        return [content and Subwords(content) for content in self.facts["subwords"]]
+        return [content and Subwords(content) for content in self.fitted["subwords"]]
 
     def _split(self, text: str, side: int) -> Sequence[str]:
         """The tokens of a text of the source (side 0) or of the target (side 1)."""
@@ -326,8 +325,7 @@ class Translation(Task[TranslationOptions, Pair, list[Translated]]):
         return self._lower(example.target)
 
 
-def _inside(output: Output, batch: Batch) -> tuple[Tensor, Tensor]:
-    """The scores at each target token, and the indices of the target tokens among the scores."""
-    inside = batch["target"] != PADDING
+def _nats(output: Output, batch: Batch, label_smoothing: float = 0.0) -> tuple[Tensor, Tensor]:
+    """The negative log probability of each target token, and the mask of those that are not padding, `(N, T)`."""
     assert output.scores is not None
-    return full(output.scores[inside]), batch["target"][inside] - UNKNOWN
+    return cross_entropy(output.scores, batch["target"] - UNKNOWN, label_smoothing)

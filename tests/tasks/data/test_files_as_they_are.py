@@ -214,7 +214,7 @@ def test_messages(name: str, content: str, message: str, tmp_path: Path) -> None
 def test_empty_files_of_a_folder(tmp_path: Path) -> None:
     folder = write(tmp_path, "folder")
     (folder / "good" / "empty.txt").touch()
-    with pytest.raises(DataError, match=r"empty\.txt: the text is empty; remove the file, or choose --missing drop"):
+    with pytest.raises(DataError, match=r"empty\.txt: the text is empty; remove the file, give it a text, or"):
         texts(folder)
     examples, said = texts(folder, missing="drop")
     assert sorted(examples) == sorted(ROWS)

@@ -76,7 +76,11 @@ def test_arrays(tmp_path: Path) -> None:
             "words,label\nx,y\n",
             r"a\.csv:1: expected a column 'text', got 'words', 'label'; name yours with --text-",
         ),
-        ("a.csv", "text,label\nx,y\na,b,c\n", r"a\.csv:3: expected 2 columns, as in the first line, got 3; put quotes"),
+        (
+            "a.csv",
+            "text,label\nx,y\na,b,c\n",
+            r"a\.csv:3: expected 2 columns, as in the first line, got 3; correct the line",
+        ),
         ("a.csv", "text,label\n ,y\n", r"a\.csv:2: the text is empty; remove the row"),
         ("a.csv", "text,label\nx,\n", r"a\.csv:2: the label is empty"),
         ("a.csv", 'text,label\n"x,y\n', r"a\.csv:2: expected CSV, got what does not parse: .*; check the quotes"),

@@ -83,6 +83,7 @@ def test_ambiguous_dates_are_asked_for(tmp_path: Path) -> None:
         (";", ["1,000.5", "1,001", "12.25"], [1000.5, 1001, 12.25], False),
         (",", ["0.125", "1.250", "3"], [0.125, 1.25, 3], False),
         (";", ["1.234.567", "1.234", "2"], [1234567, 1234, 2], True),
+        (";", ["1,234.567", "1.234", "2"], [1234.567, 1.234, 2], False),
     ],
 )
 def test_decimal_marks(separator: str, numbers: list[str], values: list[float], comma: bool, tmp_path: Path) -> None:
@@ -146,9 +147,7 @@ def test_messages_about_files_that_are_no_tables(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"a\.xlsx: expected an Excel workbook, got what does not load"):
         read(tmp_path / "a.xlsx")
     (tmp_path / "a.csv").write_text('day,load\n2024-01-01,"1\n')
-    with pytest.raises(
-        DataError, match=r"a\.csv: expected CSV with a header, got what does not parse: .*; check quotes"
-    ):
+    with pytest.raises(DataError, match=r"a\.csv:2: expected CSV, got what does not parse: .*; check the quotes"):
         read(tmp_path / "a.csv")
     with pytest.raises(DataError, match="given frame: expected a data frame or a table, got "):
         read_series(object())

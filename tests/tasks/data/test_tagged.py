@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from glassgate.tasks.data import tagged
-from glassgate.tasks.data.formats import detect_format, format_of
+from glassgate.tasks.data.columns import conllu_layout
+from glassgate.tasks.data.detect import kind_of
+from glassgate.tasks.data.formats import detect_format
 from glassgate.tasks.data.tagged import Tagged
 from glassgate.tasks.errors import DataError, OptionError
 from tests.tasks.corpus import sentences, write_conllu
@@ -24,7 +26,11 @@ def read_all(reader: Callable[..., Iterator[Tagged]]) -> Reader:
     return lambda *given, **named: list(reader(*given, **named))
 
 
-read_conllu, read_folder, read_text = map(read_all, (tagged.read_conllu, tagged.read_folder, tagged.read_text))
+read_folder, read_text = map(read_all, (tagged.read_folder, tagged.read_text))
+
+
+def read_conllu(path: Path, column: str = "upos", labelled: bool = True) -> list[Tagged]:
+    return list(tagged.read_columns(path, conllu_layout(column, labelled), labelled))
 
 
 def read_columns(
@@ -169,7 +175,7 @@ def test_intents_in_the_wrong_place(tmp_path: Path, text: str) -> None:
 def test_folder(tmp_path: Path) -> None:
     write(tmp_path, "seq.in", "play it  \nrain today\n")
     write(tmp_path, "seq.out", "O B-song \nO B-date\n")
-    assert format_of(tmp_path) == "folder"
+    assert detect_format(tmp_path) == ("folder", None)
     assert [each.intent for each in read_folder(tmp_path)] == [None, None]
     write(tmp_path, "label", "PlayMusic\nGetWeather\n")
     read = read_folder(tmp_path)
@@ -234,19 +240,19 @@ def test_blank_lines_alone(tmp_path: Path, read: Reader) -> None:
         read(write(tmp_path, "a.txt", "\n\n"))
 
 
-def test_formats_by_suffix() -> None:
-    assert [format_of(f"a.{end}") for end in ("conllu", "iob2", "TSV", "txt", "py")] == [
+def test_formats_by_suffix(tmp_path: Path) -> None:
+    assert [kind_of(f"a.{end}") for end in ("conllu", "iob2", "TSV", "txt", "py")] == [
         "conllu",
         "columns",
         "tsv",
         "text",
         "python",
     ]
-    assert format_of("a.odd", "tsv") == "tsv"
-    with pytest.raises(
-        OptionError, match=r"a\.odd: .*cannot detect the format from the suffix '\.odd'; .* --format conllu"
-    ):
-        format_of("a.odd")
+    for end in ("odd", "npz"):
+        with pytest.raises(
+            OptionError, match=rf"a\.{end}: .*cannot detect the format from the suffix '\.{end}'; .* --format conllu"
+        ):
+            detect_format(write(tmp_path, f"a.{end}", "some words\nand more here\n"))
 
 
 def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,8 @@ import pytest
 
 from glassgate.cli import main
 from glassgate.cli.look import detect_task
-from glassgate.tasks.data.token_table import detect_token_table, read_tokens
+from glassgate.tasks.data.tagged import read_columns
+from glassgate.tasks.data.token_table import detect_token_table
 from glassgate.tasks.errors import DataError
 
 KAGGLE = """Sentence #,Word,POS,Tag
@@ -28,7 +29,7 @@ def file(tmp_path: Path) -> Path:
 
 def tokens_and_labels(path: Path, column: str | None = None) -> list[tuple[tuple[str, ...], tuple[str, ...]]]:
     """Units and labels of each sentence."""
-    sentences = read_tokens(path, detect_token_table(path, column))
+    sentences = read_columns(path, detect_token_table(path, column))
     return [(tuple(each.units), tuple(each.labels or ())) for each in sentences]
 
 
@@ -77,7 +78,7 @@ def test_a_table_of_texts_is_none_of_tokens(file: Path) -> None:
         ("word,tag\nHe,\n", "tokens.csv:2: the label is empty; remove the row"),
         (
             "word,tag\nHe,X,Y\n",
-            "tokens.csv:2: expected 2 columns, as in the first line, got 3; put quotes around a cell",
+            "tokens.csv:2: expected 2 columns, as in the first line, got 3; correct the line, or put quotes",
         ),
         ('word,tag\n"He"x,X\n', "tokens.csv:2: expected CSV, got what does not parse: .*; check the quotes"),
     ],

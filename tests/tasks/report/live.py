@@ -76,9 +76,9 @@ def excerpts(task: Task[Any, Any, Any]) -> list[Excerpt]:
     if task.name == "forecasting":
         series = SPLITS["forecasting"].train[0]
         return [Excerpt(series, *questions_of(task).excerpt(series, (0, len(series))))]
-    if "mean" in task.facts or "series" in task.facts:
+    if "mean" in task.fitted or "series" in task.fitted:
         return [Excerpt(NUMBERS[0] if task.name == "regression" else WAVES[0], 0, 12)]
-    if "keys" in task.facts or getattr(task.options, "unit", "") == "notes":
+    if "keys" in task.fitted or getattr(task.options, "unit", "") == "notes":
         return [Excerpt(MUSIC, 0, len(MUSIC.steps))]
     return given(task, TEXTS[task.name])
 
@@ -129,16 +129,16 @@ def answers(task: Task[Any, Any, Any], excerpt: Excerpt, edits: dict[str, Any], 
                 output = questions.run(network, batch)
         else:
             output = questions.run(network, batch)
-        seen = questions.answers(output, batch)
-    if seen.answers[0].agreement is not None:
-        return seen.chances[0].logs[0, :, 0].tolist()
-    if seen.answers[0].best[0].probability is None:
+        answered = questions.answers(output, batch)
+    if answered.answers[0].agreement is not None:
+        return answered.groups[0].logs[0, :, 0].tolist()
+    if answered.answers[0].best[0].probability is None:
         if task.name == "regression":
-            offset, factor = (torch.tensor(each) for each in task.facts["numbers"][:2])
+            offset, factor = (torch.tensor(each) for each in task.fitted["numbers"][:2])
         else:
             offset, factor = batch["shift"], batch["scale"]
-        return (seen.evidence[0] * factor + offset).tolist()
-    return [row.exp().tolist() for chances in seen.chances for row in chances.logs[0]]
+        return (answered.evidence[0] * factor + offset).tolist()
+    return [row.exp().tolist() for group in answered.groups for row in group.logs[0]]
 
 
 def random_edits(

@@ -11,7 +11,7 @@ from glassgate.tasks.forecasting.options import ForecastingOptions
 from glassgate.tasks.forecasting.task import Forecasting
 from glassgate.tasks.regression.options import RegressionOptions
 from glassgate.tasks.regression.task import Regression
-from glassgate.tasks.report.answers import seen
+from glassgate.tasks.report.answers import answers_of
 from glassgate.tasks.report.questions import questions_of
 
 
@@ -43,7 +43,7 @@ def test_a_text_becomes_steps() -> None:
 
 def test_answers_name_prediction_and_target() -> None:
     logs = torch.tensor([[[0.7, 0.2, 0.1]], [[0.1, 0.1, 0.8]]]).log()
-    questions = seen(logs, ["x", "y", "z"], torch.tensor([[1], [2]]), [None])
+    questions = answers_of(logs, ["x", "y", "z"], torch.tensor([[1], [2]]), [None])
     (answer,) = questions.answers
     assert [choice.name for choice in answer.best] == ["x", "y", "z"]
     assert answer.target is not None

@@ -108,4 +108,4 @@ def test_a_cell_without_a_graph_leaves_a_note() -> None:
     relevances(questions_of(task), lambda *_: rows, made, "encoder")
     assert not made.relevances
     (note,) = made.notes
-    assert note.startswith("relevance: the page has none, since the cell has no graph.")
+    assert note.startswith("relevance: it is left out, because the cell has no graph.")

@@ -133,7 +133,7 @@ def test_singletons_teach_the_unknown_word() -> None:
         tagging = Tagging(TaggingOptions.from_mapping(QUICK | {"singleton_dropout": share, "weight_decay": 0.0}))
         tagging.fit(Split(nouns, [Tagged(["the"], ["DET"])]))
         without = Tagger(tagging.options, 4, 8, ["A"], singletons=4)
-        assert tagging.facts["singletons"] == FIRST + 2
+        assert tagging.fitted["singletons"] == FIRST + 2
         batch = {"units": torch.tensor([[2, 3, 4, 5] * 500]), "lengths": torch.tensor([2000])}
         noisy = tagging.network.train()._with_unknown(batch)
         assert (noisy[0].view(-1, 4)[:, :2] == torch.tensor([2, 3])).all()
@@ -238,7 +238,7 @@ def test_auto_leaves_data_that_breaks_bio_alone() -> None:
     tagging = Tagging(TaggingOptions.from_mapping(QUICK | {"epochs": 20}))
     tagging.fit(Split(old * 10))
     assert tagging.predict([Tagged(["a", "b"], None)])[0][0] in ("I-X", "O")
-    assert not tagging.facts["valid"]
+    assert not tagging.fitted["valid"]
     assert tagging.monitor == "f1"
 
 
@@ -303,8 +303,8 @@ def test_pretrained_vectors(tmp_path: Path) -> None:
     weight = tagging.network.embedding.weight
     assert weight[numbers].tolist() == [[1, 2, 3, 4, 5], [5, 4, 3, 2, 1]]
     assert weight[0].tolist() == [0] * 5
-    assert f"{file}: {tagging.facts['vectors']}" in notes.texts
-    assert tagging.facts["vectors"].startswith("vectors of 5 numbers for 2 of 10 words (20.0%)")
+    assert f"{file}: {tagging.fitted['vectors']}" in notes.texts
+    assert tagging.fitted["vectors"].startswith("vectors of 5 numbers for 2 of 10 words (20.0%)")
     file.unlink()
     assert torch.equal(Tagging.load(tmp_path / "run").network.embedding.weight, weight)
 

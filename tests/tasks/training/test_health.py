@@ -15,7 +15,18 @@ from tests.tasks.corpus import sentences, write_conllu
 
 OPTIONS = TaggingOptions(hidden_size=8, embedding_size=8, character_size=0, epochs=3, learning_rate=0.03, batch_size=4)
 TRAIN, DEV = sentences(40), sentences(20, seed=1)
-HEALTHY = Measurements(OPTIONS, epoch=3, first=1.1, recent=0.2, norms=[0.5] * 9, accuracy=0.9, commonest=0.4, labels=4)
+HEALTHY = Measurements(
+    OPTIONS,
+    epoch=3,
+    steps=30,
+    first=1.1,
+    lowest=1.0,
+    recent=0.2,
+    norms=[0.5] * 9,
+    accuracy=0.9,
+    most_common=0.4,
+    labels=4,
+)
 
 
 class Notes(Progress):
@@ -65,7 +76,7 @@ def test_labels_that_do_not_depend_on_tokens() -> None:
     mixed = [replace(each, labels=["DET" if n % 3 else "NOUN" for n, _ in enumerate(each.units)]) for each in dev]
     flat = [replace(each, labels=["DET" if k % 5 else "NOUN"] * len(each.units)) for k, each in enumerate(train)]
     by_epoch = warnings(OPTIONS, flat, mixed)
-    assert any("is no better than always giving the commonest answer" in sentence for _, sentence in by_epoch)
+    assert any("is no better than always giving the most common answer" in sentence for _, sentence in by_epoch)
 
 
 def test_a_vocabulary_without_the_words_of_the_dev_data() -> None:
@@ -97,6 +108,9 @@ def test_labels_without_examples_in_the_dev_data() -> None:
         ({"missing": ["A", "B"]}, "labels without examples"),
         ({"accuracy": 0.4, "epoch": 1}, None),
         ({"recent": 1.09, "epoch": 1}, None),
+        ({"recent": 1.09, "steps": 12}, None),
+        ({"recent": 1.05}, None),
+        ({"recent": 1.5, "spread": 0.3, "epoch": 1}, None),
         ({"missing": ["A"]}, None),
         ({"norms": [0.5] * 5 + [1e4] * 4}, None),
     ],
@@ -123,9 +137,19 @@ def test_each_symptom_is_reported_once_and_a_resumed_training_does_not_repeat_it
     assert len(health.messages) == 1
 
 
+@pytest.mark.parametrize(
+    "losses", [(0.55, 0.81, 0.72, 0.6, 0.9, 0.66, 0.75, 0.58), (0.05, 0.9, 0.1, 1.9, 0.2, 0.3, 1.8)]
+)
+def test_a_short_training_whose_losses_vary_from_batch_to_batch_is_silent(losses: tuple[float, ...]) -> None:
+    health = Health(Tagging(replace(OPTIONS, epochs=1)), [])
+    for loss in losses:
+        health.step(loss)
+    assert health.check(1, {"accuracy": 0.0}) == []
+
+
 def test_the_command_line_repeats_the_warnings_at_the_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data = write_conllu(tmp_path / "a.conllu", sentences(30))
-    words = ["train", "tagging", f"--data={data}", f"--dev={data}", f"--run={tmp_path}/run", "--epochs=1"]
+    words = ["train", "tagging", f"--data={data}", f"--dev={data}", f"--run={tmp_path}/run", "--epochs=3"]
     assert main([*words, "--hidden-size=4", "--embedding-size=4", "--learning-rate=0"]) == 0
     out, err = capsys.readouterr()
     assert "\nwarning: the loss does not fall" in out

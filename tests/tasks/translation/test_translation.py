@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from glassgate.cli import main
-from glassgate.tasks.data.pairs import Pair
+from glassgate.tasks.data.pairs import Pair, read_pairs
 from glassgate.tasks.errors import RunError, UserError
 from glassgate.tasks.progress import Interrupted
 from glassgate.tasks.runs import CHECKPOINT, MODEL
@@ -145,6 +145,13 @@ def test_commands(folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch:
     assert (folder / "first.svg").read_text("utf-8").count("<title>") > 4
 
 
+@pytest.mark.parametrize("line", ["77\ta cat\t1024\teine Katze", "a cat\teine Katze\tCC-BY 2.0\t5"])
+def test_pairs_with_the_numbers_of_tatoeba_or_further_columns(tmp_path: Path, line: str) -> None:
+    (tmp_path / "pairs.tsv").write_text(f"{line}\n")
+    (pair,) = read_pairs(tmp_path / "pairs.tsv")
+    assert (pair.source, pair.target) == ("a cat", "eine Katze")
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -175,7 +182,7 @@ def test_bad_files_of_two_sides_and_bad_options_are_named(folder: Path, capsys: 
         run = f"--run={folder}/bad"
         return said("train", "translation", f"--source={folder}/b.en", f"--target={folder}/b.zh", run, *words)
 
-    assert "b.en: 2 lines here and 1 in " in train("a\nb\n", "c\n")
+    assert "b.zh: expected 2 lines, as many as " in train("a\nb\n", "c\n")
     assert "b.zh:2: the line is empty, and that of " in train("a\nb\n", "c\n\n")
     assert "pair to train on is longer than 1 tokens" in train("a b c\n", "c d e\n", "--longest=1", "--held-out=0")
     assert "source, target: expected both files, got one" in said("train", "translation", "--source=a.en")
@@ -184,7 +191,7 @@ def test_bad_files_of_two_sides_and_bad_options_are_named(folder: Path, capsys: 
     )
     assert "beam: expected 1 or more, got 0" in said("translate", f"{folder}/run", f"{folder}/a.en", "--beam=0")
     assert "n_best: expected 1 to 5, the size of the beam" in said("translate", f"{folder}/run", "--n-best=9")
-    assert "a.en: 20 lines here and 1 in " in said("evaluate", f"{folder}/run", f"{folder}/a.en,{folder}/b.zh")
+    assert "b.zh: expected 20 lines, as many as " in said("evaluate", f"{folder}/run", f"{folder}/a.en,{folder}/b.zh")
     (folder / "strange.txt").write_text("ΩΩΩ\n", "utf-8")
     assert "the training data had none of its tokens" in said("translate", f"{folder}/run", f"{folder}/strange.txt")
     assert not (folder / "bad").exists()

@@ -60,7 +60,7 @@ def _series(file: Arrow, table: Table, schema: Schema, progress: Progress) -> li
     batches = [file.reader.get_batch_with_custom_metadata(k) for k in range(file.reader.num_record_batches)]
     content = json.loads(batches[-1][1][b"content"])
     columns = {
-        name: Column(file, k, [], [batch.column(k).to_numpy() for batch, _ in batches])
+        name: Column(file, [], [batch.column(k).to_numpy() for batch, _ in batches])
         for k, name in enumerate(file.reader.schema.names)
     }
     file.release()
@@ -131,9 +131,8 @@ class _Rows:
         if numbers.decimal == ",":
             self.notes.append("decimal commas")
         stamps = Stamps(table, schema.time or "", schema.time_format)
-        if folder is not None:
-            progress.converting(table.source, 0.0)
-        known: dict[str, int] = {} if schema.series else {"": 0}
+        progress.converting(table.source, 0.0)
+        known: dict[str, int] = {}
         self.static: list[list[float | str]] = []
         rows, codes = _GrowingArray(folder, "rows"), _GrowingArray(folder, "codes")
         values = {name: _GrowingArray(folder, f"values{k}") for k, name in enumerate(schema.numbers)}
@@ -141,19 +140,18 @@ class _Rows:
             rows.add(places)
             series = part[schema.series].astype("string").fillna("") if schema.series else pd.Series("", part.index)
             local, names = pd.factorize(series)
-            codes.add(np.array([known.setdefault(str(name), len(known)) for name in names], np.int64)[local])
-            firsts = np.unique(local, return_index=True)[1]
-            for first in firsts[np.argsort(firsts)][: len(known) - len(self.static)] if schema.static else ():
-                if known[str(series.iloc[first])] >= len(self.static):
-                    self.static.append([_static(part[name].iloc[first]) for name in schema.static])
+            for name, first in zip(map(str, names), np.unique(local, return_index=True)[1], strict=True):
+                if name not in known:
+                    known[name] = len(known)
+                    self.static.append([_static(part[each].iloc[first]) for each in schema.static])
+            codes.add(np.array([known[str(name)] for name in names], np.int64)[local])
             if schema.time:
                 stamps.add(places, part[schema.time])
             for name, column in values.items():
                 column.add(numbers.read(name, places, part[name]))
         if not rows.parts:
             raise table.fault(None, "the file holds no row of data; give one with a row for each time step")
-        if folder is not None:
-            progress.converting(table.source, 1.0)
+        progress.converting(table.source, 1.0)
         self.names = list(known)
         self.rows = rows.whole()
         groups = codes.whole()
@@ -251,8 +249,8 @@ class _Rows:
             "name": self.names[number],
             "start": int(times[0].astype(np.int64)),
             "length": len(taken),
-            "line": self.table.line_of(row),
-            "static": self.static[number] if self.static else [],
+            "line": row if self.table.is_text else None,
+            "static": self.static[number],
             "targets": targets,
         }
 

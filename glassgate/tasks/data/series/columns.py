@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -13,7 +14,12 @@ from glassgate.tasks.errors import DataError, OptionError
 
 _MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "?")
 _COMPACT_DATE = r"(19|20)\d\d[01]\d[0-3]\d"
-_THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}([.,])\d{3}")
+_ONE_GROUP = r"[+-]?[1-9]\d{0,2}[.,]\d{3}"
+# Numbers that show the decimal mark: by a fraction, or by several groups of thousands.
+_DECIMALS = {
+    ",": r"[+-]?((\d+|\d{1,3}(\.\d{3})+),\d+(e[+-]?\d+)?|\d{1,3}(\.\d{3}){2,})",
+    ".": r"[+-]?((\d*|\d{1,3}(,\d{3})+)\.\d+(e[+-]?\d+)?|\d{1,3}(,\d{3}){2,})",
+}
 
 
 def resolved(table: Table, schema: Schema) -> Schema:
@@ -48,7 +54,7 @@ def resolved(table: Table, schema: Schema) -> Schema:
         raise OptionError(
             f"target: {both.pop()!r} holds the time stamps, the names of series or a covariate; name another column"
         )
-    return schema.with_columns(time, series, target)
+    return replace(schema, time=time, series=series, target=target)
 
 
 def _begins_with_a_date(table: Table, name: str) -> bool:
@@ -85,19 +91,13 @@ class Numbers:
         for rows, part in self.table.parts(names):
             for name in names:
                 texts = part[name].str.strip()
-                marked = texts[texts.str.contains(r"[.,]\d", regex=True, na=False)]
-                comma = marked.str.fullmatch(r"[+-]?(\d+|\d{1,3}(\.\d{3})+),\d+(e[+-]?\d+)?", case=False)
-                point = marked.str.fullmatch(r"[+-]?(\d*|\d{1,3}(,\d{3})+)\.\d+(e[+-]?\d+)?", case=False)
-                either = marked.str.fullmatch(_THOUSANDS.pattern)
-                groups = marked.str.fullmatch(r"[+-]?\d{1,3}([.,]\d{3}){2,}")
-                if (comma & ~either).any() or (groups & marked.str.contains(".", regex=False)).any():
-                    return ","
-                if (point & ~either).any() or (groups & marked.str.contains(",", regex=False)).any():
-                    return "."
+                either = texts.str.fullmatch(_ONE_GROUP).to_numpy(bool)
+                for mark, pattern in _DECIMALS.items():
+                    if texts[~either].str.fullmatch(pattern, case=False).any():
+                        return mark
                 if unclear is None and either.any():
-                    place = int(np.asarray(either).argmax())
-                    text = str(marked.iloc[place])
-                    unclear = name, text, int(rows[texts.index.get_indexer([marked.index[place]])[0]])
+                    place = int(either.argmax())
+                    unclear = name, texts.iloc[place], int(rows[place])
         if unclear is None:
             return "."
         name, text, row = unclear
@@ -115,29 +115,28 @@ class Numbers:
         Raises:
             DataError: a value is not a number, or is infinite
         """
-        if not pd.api.types.is_numeric_dtype(values):
-            texts = values.astype("string").str.strip()
-            texts = texts.mask(texts.isin(_MISSING))
-            if self.table.is_text:
-                thousands = "." if self.decimal == "," else ","
-                plain = texts.str.replace(rf"(?<=\d)[{re.escape(thousands)}\s](?=\d{{3}}(?!\d))", "", regex=True)
-                plain = plain.str.replace(",", ".", regex=False) if self.decimal == "," else plain
-            else:
-                plain = texts
-            numbers = pd.to_numeric(plain, errors="coerce").to_numpy(np.float64, na_value=np.nan)
-            wrong = np.isnan(numbers) & texts.notna().to_numpy(bool)
-            if wrong.any():
-                place = int(wrong.argmax())
-                raise self.table.fault(
-                    int(rows[place]),
-                    f"column {name!r}: expected a number, got {texts.iloc[place]!r}; correct it, or name the columns "
-                    "of numbers to forecast with --target",
-                )
-        else:
-            numbers = values.to_numpy(np.float64, na_value=np.nan)
+        numeric = pd.api.types.is_numeric_dtype(values)
+        numbers = values.to_numpy(np.float64, na_value=np.nan) if numeric else self._parse(name, rows, values)
         if np.isinf(numbers).any():
+            row = int(rows[np.isinf(numbers).argmax()])
+            raise self.table.fault(row, f"column {name!r}: expected a number, got infinity")
+        return numbers
+
+    def _parse(self, name: str, rows: np.ndarray, values: pd.Series) -> np.ndarray:
+        texts = values.astype("string").str.strip()
+        texts = plain = texts.mask(texts.isin(_MISSING))
+        if self.table.is_text:
+            thousands = "." if self.decimal == "," else ","
+            plain = texts.str.replace(rf"(?<=\d)[{re.escape(thousands)}\s](?=\d{{3}}(?!\d))", "", regex=True)
+            plain = plain.str.replace(self.decimal, ".", regex=False)
+        numbers = pd.to_numeric(plain, errors="coerce").to_numpy(np.float64, na_value=np.nan)
+        wrong = np.isnan(numbers) & texts.notna().to_numpy(bool)
+        if wrong.any():
+            place = int(wrong.argmax())
             raise self.table.fault(
-                int(rows[np.isinf(numbers).argmax()]), f"column {name!r}: expected a number, got infinity"
+                int(rows[place]),
+                f"column {name!r}: expected a number, got {texts.iloc[place]!r}; correct it, or name the columns of "
+                "numbers to forecast with --target, and a column of the series' names with --series",
             )
         return numbers
 
@@ -185,8 +184,8 @@ class Stamps:
         if values.isna().any():
             raise self._unread(rows, values, int(values.isna().to_numpy().argmax()))
         if pd.api.types.is_datetime64_any_dtype(values):
-            by_format = {"": values.dt.tz_convert(None) if values.dt.tz is not None else values}
-            parts = {"": by_format[""].to_numpy("datetime64[us]")}
+            stamps = values if values.dt.tz is None else values.dt.tz_convert(None)
+            parts = {"": stamps.to_numpy("datetime64[us]")}
         elif pd.api.types.is_integer_dtype(values) and not self._given:
             parts = {"": values.to_numpy(np.int64)}
         else:

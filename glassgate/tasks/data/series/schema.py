@@ -1,6 +1,6 @@
 """The roles of the columns of a table of time series, and the frequency of its time stamps."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -53,10 +53,6 @@ class Schema:
     def numbers(self) -> tuple[str, ...]:
         """The columns of numbers."""
         return (*self.target, *self.past, *self.known)
-
-    def with_columns(self, time: str | None, series: str | None, target: tuple[str, ...]) -> "Schema":
-        """Return a copy of the schema with the detected columns."""
-        return replace(self, time=time, series=series, target=target)
 
 
 @dataclass(frozen=True)

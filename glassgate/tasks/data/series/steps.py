@@ -1,7 +1,7 @@
 """Time series at regular time stamps, in memory or on disk."""
 
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -12,25 +12,11 @@ from glassgate.tasks.errors import DataError
 _STEPS = Frequency(STEP)
 
 
-class _Numbers(Protocol):
-    def read(self, start: int, stop: int) -> np.ndarray: ...
-
-
-class _InMemory:
-    """Numbers in memory, with the interface of a column of a file."""
-
-    def __init__(self, values: np.ndarray):
-        self.values = values
-
-    def read(self, start: int, stop: int) -> np.ndarray:
-        return self.values[start:stop]
-
-
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """A range of a column, which is read when it is indexed."""
+    """A range of a column, in memory or on disk, which is read when it is indexed."""
 
-    column: _Numbers
+    column: Column | np.ndarray
     start: int
     stop: int
 
@@ -39,7 +25,7 @@ class Steps:
 
     def __getitem__(self, place: slice) -> np.ndarray:
         start, stop, _ = place.indices(len(self))
-        return self.column.read(self.start + start, self.start + max(start, stop))
+        return self.column[self.start + start : self.start + max(start, stop)]
 
     def part(self, start: int, stop: int) -> "Steps":
         """Return a subrange, without reading it."""
@@ -113,4 +99,4 @@ def series_of(values: np.ndarray, name: str = "", start: Any = 0, frequency: Fre
         5
     """
     values = np.asarray(values, np.float64)
-    return Series(Steps(_InMemory(values), 0, len(values)), name, start, frequency or _STEPS)
+    return Series(Steps(values, 0, len(values)), name, start, frequency or _STEPS)

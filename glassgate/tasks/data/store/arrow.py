@@ -24,6 +24,7 @@ LARGE = 2**26
 _FORMAT = 1
 _READS = 2**11  # reads between two releases of pages; each read maps about 64 KB
 _CHUNK = 2**16  # tokens that are looked up at once; longer sequences are lazy
+_COUNTED = 2**22  # tokens that are counted at once
 
 Read = TypeVar("Read")
 
@@ -60,10 +61,10 @@ class Arrow:
         if self._map is not None and hasattr(mmap, "MADV_DONTNEED"):
             self._map.madvise(mmap.MADV_DONTNEED)
 
-    def batches(self, mapped: bool = True, start: int = 0, stop: int | None = None) -> Iterator[pa.RecordBatch]:
-        """Yield record batches; without the map, their memory is released after use."""
-        reader = self.reader if mapped or self._path is None else pa.ipc.open_file(pa.OSFile(str(self._path)))
-        return (reader.get_batch(k) for k in range(start, reader.num_record_batches if stop is None else stop))
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield record batches without the map: their memory is released after use."""
+        reader = self.reader if self._path is None else pa.ipc.open_file(pa.OSFile(str(self._path)))
+        return (reader.get_batch(k) for k in range(reader.num_record_batches))
 
 
 def cached(
@@ -123,10 +124,9 @@ class Column:
         symbols: the symbol of each index
     """
 
-    def __init__(self, file: Arrow, place: int, symbols: list[Any], parts: Sequence[np.ndarray]):
+    def __init__(self, file: Arrow, symbols: list[Any], parts: Sequence[np.ndarray]):
         self.file = file
         self.symbols = symbols
-        self._place = place
         self._parts = parts
         self.starts = np.cumsum([0, *map(len, parts)]).tolist()
         self._derived: dict[object, Any] = {}
@@ -134,8 +134,9 @@ class Column:
     def __len__(self) -> int:
         return int(self.starts[-1])
 
-    def read(self, start: int, stop: int) -> np.ndarray:
-        """Return the values from `start` to `stop`: a view of the map, or a copy if the range spans record batches."""
+    def __getitem__(self, place: slice) -> np.ndarray:
+        """Return the values of a range: a view of the map, or a copy if the range spans record batches."""
+        start, stop, _ = place.indices(len(self))
         pieces = []
         self.file.read()
         while start < stop:
@@ -144,17 +145,6 @@ class Column:
             pieces.append(self._parts[batch][start - first : stop - first])
             start += len(pieces[-1])
         return pieces[0] if len(pieces) == 1 else np.concatenate([*pieces, self._parts[0][:0]])
-
-    def count(self, start: int, stop: int) -> np.ndarray:
-        """Return the count of each symbol in the range; the pages read are released."""
-        totals = np.zeros(len(self.symbols), np.int64)
-        first = bisect_right(self.starts, start) - 1
-        last = bisect_right(self.starts, max(start, stop - 1))
-        for number, batch in enumerate(self.file.batches(False, first, min(last, len(self._parts))), start=first):
-            before = self.starts[number]
-            numbers = batch.column(self._place).to_numpy()[max(0, start - before) : max(0, stop - before)]
-            totals += np.bincount(numbers, minlength=len(self.symbols))
-        return totals
 
     def derived(self, key: object, make: Callable[[Sequence[str]], Read]) -> Read:
         """Return a value derived from the symbols, computed once for each key."""
@@ -202,56 +192,61 @@ class Units(Sequence[str]):
             yield from map(self.symbols.__getitem__, self.numbers(start, min(start + _CHUNK, len(self))).tolist())
 
     def numbers(self, start: int, stop: int) -> np.ndarray:
-        """Return the indices of the symbols, `(stop - start,)`; see `Column.read`."""
-        return self.column.read(self._start + start, self._start + stop)
+        """Return the indices of the symbols, `(stop - start,)`; see `Column`."""
+        return self.column[self._start + start : self._start + stop]
 
     def counts(self) -> Counter[str]:
         """Return the counts of the symbols; the pages read are released."""
-        totals = self.column.count(self._start, self._stop)
+        totals = np.zeros(len(self.symbols), np.int64)
+        for start in range(0, len(self), _COUNTED):
+            numbers = self.numbers(start, min(start + _COUNTED, len(self)))
+            totals += np.bincount(numbers, minlength=len(self.symbols))
+            self.column.file.release()
         return Counter({symbol: int(count) for symbol, count in zip(self.symbols, totals, strict=True) if count})
 
 
-class Numbers:
-    """A lazy array `(L,)` of int64: the index of each token in a vocabulary, looked up when a slice is read.
+class LazyArray:
+    """An array `(L, ...)` whose values are read when a slice is read.
 
     Args:
-        units: the tokens
-        table: the index of each of their symbols
-        first: shifts the array by one position and is its first value; None for no shift
+        read: returns the values from `start` to `stop`
+        length: the length of the first axis
+        digest: bytes that identify the values
+
+    Example:
+        >>> squares = LazyArray(lambda start, stop: np.arange(start, stop) ** 2, 5, b"squares")
+        >>> squares.shape, squares[3:].tolist()
+        ((5,), [9, 16])
     """
 
-    ndim = 1
-
-    def __init__(self, units: Units, table: np.ndarray, first: int | None = None):
-        self.units = units
-        self.table = table
-        self.first = first
+    def __init__(self, read: Callable[[int, int], np.ndarray], length: int, digest: bytes):
+        self._read = read
+        self._digest = digest
+        self.shape = (length, *read(0, 0).shape[1:])
+        self.ndim = len(self.shape)
 
     def __len__(self) -> int:
-        return len(self.units)
-
-    @property
-    def shape(self) -> tuple[int]:
-        return (len(self),)
+        return self.shape[0]
 
     def __getitem__(self, place: slice) -> np.ndarray:
         start, stop, _ = place.indices(len(self))
-        if self.first is None:
-            return self.table[self.units.numbers(start, stop)]
-        values = self.table[self.units.numbers(max(0, start - 1), max(0, stop - 1))]
-        return values if start or not stop else np.concatenate([[self.first], values])
+        return self._read(start, max(start, stop))
 
     def tobytes(self) -> bytes:
-        """Return bytes that identify the content, for hashes."""
-        return f"{self.units.digest} {self.first}".encode() + self.table.tobytes()
+        """Return bytes that identify the values, so that a hash of the data does not read them from disk."""
+        return self._digest
 
 
 def look_up(units: Units, table: np.ndarray) -> np.ndarray:
-    """Return the table's value for each token, `(L,)`; lazy `Numbers` for many tokens on disk."""
+    """Return the table's value for each token, `(L,)`; a `LazyArray` for many tokens on disk."""
+
+    def read(start: int, stop: int) -> np.ndarray:
+        values: np.ndarray = table[units.numbers(start, stop)]
+        return values
+
     if len(units) > _CHUNK and units.column.file.digest:
-        return cast(np.ndarray, Numbers(units, table))
-    values: np.ndarray = table[units.numbers(0, len(units))]
-    return values
+        return cast(np.ndarray, LazyArray(read, len(units), units.digest.encode() + table.tobytes()))
+    return read(0, len(units))
 
 
 def is_large(paths: Sequence[str | Path]) -> bool:

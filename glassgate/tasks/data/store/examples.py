@@ -4,9 +4,9 @@ import hashlib
 import json
 from array import array
 from bisect import bisect_right
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import accumulate, chain
+from itertools import accumulate, chain, count, islice
 from pathlib import Path
 from typing import Any, Generic, TypeVar, overload
 
@@ -178,8 +178,7 @@ class _Table(Generic[Example]):
                     part = part.values
                 values[name].append(part.to_numpy())
         self.starts = [0, *accumulate(sizes)]
-        places = {name: batch.schema.get_field_index(name) for name in fields}
-        self.columns = {name: Column(file, places[name], symbols[name], values[name]) for name in fields}
+        self.columns = {name: Column(file, symbols[name], values[name]) for name in fields}
         self.lengths = np.concatenate([np.diff(each) for each in self.offsets[next(iter(fields))]])
         file.release()
 
@@ -195,7 +194,8 @@ class _Table(Generic[Example]):
                 units = Units(column, column.starts[batch] + first + start, column.starts[batch] + last)
                 fields[name] = units if kind == SEQUENCE else units.numbers(0, len(units))
             else:
-                (value,) = column.read(self.starts[batch] + row, self.starts[batch] + row + 1).tolist()
+                place = self.starts[batch] + row
+                (value,) = column[place : place + 1].tolist()
                 fields[name] = column.symbols[value] if kind == SYMBOL else value
         return self.build(**fields)
 
@@ -203,7 +203,7 @@ class _Table(Generic[Example]):
         """Yield, per record batch, a field's indices in some examples and the number of indices of each example."""
         rows = np.sort(rows)
         bounds = np.searchsorted(rows, np.array(self.starts, rows.dtype)).tolist()
-        for number, batch in enumerate(self.file.batches(mapped=False)):
+        for number, batch in enumerate(self.file.batches()):
             start, stop = self.starts[number : number + 2]
             inside = np.zeros(stop - start, bool)
             inside[rows[bounds[number] : bounds[number + 1]] - start] = True
@@ -213,29 +213,15 @@ class _Table(Generic[Example]):
             yield part.to_numpy()[np.repeat(inside, lengths)], lengths[inside]
 
 
-class _Numbering(dict[Any, int]):
-    """Indices of symbols in the order of their first occurrence.
-
-    Attributes:
-        new: the symbols added since this list was last cleared
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.new: list[Any] = []
-
-    def __missing__(self, symbol: Any) -> int:
-        self.new.append(symbol)
-        self[symbol] = number = len(self)
-        return number
-
-
 class _Batch:
-    """A growing record batch, and the numbering of symbols, which continues from batch to batch."""
+    """A growing record batch. Symbols have indices in the order of their first occurrence in the file."""
 
     def __init__(self, fields: Mapping[str, str]):
         self.fields = fields
-        self.numberings = {name: _Numbering() for name, kind in fields.items() if kind in _SYMBOLS}
+        self.numberings = {
+            name: defaultdict[Any, int](count().__next__) for name, kind in fields.items() if kind in _SYMBOLS
+        }
+        self.written = dict.fromkeys(self.numberings, 0)
         types = {name: pa.list_(pa.uint32()) if kind in _LISTS else pa.uint32() for name, kind in fields.items()}
         self.schema = pa.schema(types)
         self.first = next(iter(fields))
@@ -269,12 +255,11 @@ class _Batch:
             if name in self.offsets:
                 part = pa.ListArray.from_arrays(np.asarray(self.offsets[name]), part)
             arrays.append(part)
-        new = {name: numbering.new for name, numbering in self.numberings.items()}
+        new = {name: list(islice(each, self.written[name], None)) for name, each in self.numberings.items()}
+        self.written = {name: len(each) for name, each in self.numberings.items()}
         batch = pa.record_batch(arrays, schema=self.schema)
         writer.write_batch(batch, custom_metadata={"symbols": json.dumps(new)})
         reached = [self.values[name][-1:] for name, kind in self.fields.items() if kind not in _SYMBOLS]
-        for numbering in self.numberings.values():
-            numbering.new = []
         self._empty()
         return max(chain.from_iterable(reached), default=0)
 

@@ -3,17 +3,17 @@
 import json
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pyarrow as pa
 
-from glassgate.tasks.data.files import opened, opened_text, regular_file
+from glassgate.tasks.data.files import opened_text, regular_file
 from glassgate.tasks.data.store.arrow import Arrow, Column, Units, cached
 from glassgate.tasks.errors import DataError
 from glassgate.tasks.progress import Progress
 
-_BLOCK = 2**24  # bytes read at once; lines are never split
-_ROWS = 2**22  # tokens in a record batch
+_BLOCK = 2**22  # characters in a record batch, and more to the end of a line
 
 
 def read_units(
@@ -36,9 +36,9 @@ def read_units(
         _write(sink, path, unit, split, progress or Progress())
 
     def opened(file: Arrow) -> Column:
+        batches = (file.reader.get_batch(k) for k in range(file.reader.num_record_batches))
         symbols = json.loads(file.reader.schema.metadata[b"symbols"])
-        parts = [batch.column(0).to_numpy() for batch in file.batches()]
-        return Column(file, 0, symbols, parts)
+        return Column(file, symbols, [batch.column(0).to_numpy() for batch in batches])
 
     column = cached([path], [unit], write, opened)
     return Units(column, 0, len(column))
@@ -48,97 +48,49 @@ def _write(
     sink: pa.NativeFile, path: Path, unit: str, split: Callable[[str], Sequence[str]], progress: Progress
 ) -> None:
     """Convert a file to indices. The file is read twice: for the list of its symbols, then for their indices."""
-    numbering: _Characters | _Strings = (_Characters if unit in ("character", "byte") else _Strings)()
     readings, blank = 2 * regular_file(path).stat().st_size, True
+    found: set[str] = set()
     progress.converting(str(path), 0.0)
     for text, done in _blocks(path, unit):
-        numbering.add(split(text))
+        found.update(split(text))
         blank = blank and not text.strip()
         progress.converting(str(path), min(0.5, done / readings))  # more bytes than on disk if compressed
     if blank:
         raise DataError(path, None, "the file has only blanks; give one with text")
-    symbols = numbering.symbols()
-    kind = np.min_scalar_type(len(symbols) - 1)
-
-    def numbers() -> Iterator[np.ndarray]:
-        for text, done in _blocks(path, unit):
-            yield numbering.numbers(split(text)).astype(kind)
-            progress.converting(str(path), 0.5 + min(0.5, done / readings))
-
-    schema = pa.schema([("unit", pa.from_numpy_dtype(kind))], {"symbols": json.dumps(symbols)})
+    symbols = sorted(found)
+    numbers = (_by_code_point if unit in ("character", "byte") else _by_symbol)(symbols)
+    kind = pa.from_numpy_dtype(_smallest(symbols))
+    schema = pa.schema([("unit", kind)], {"symbols": json.dumps(symbols)})
     with pa.ipc.new_file(sink, schema) as writer:
-        for rows in _in_rows(numbers()):
-            writer.write_batch(pa.record_batch([pa.array(rows)], schema=schema))
+        for text, done in _blocks(path, unit):
+            writer.write_batch(pa.record_batch([pa.array(numbers(split(text)))], schema=schema))
+            progress.converting(str(path), 0.5 + min(0.5, done / readings))
     progress.converting(str(path), 1.0)
 
 
-def _in_rows(parts: Iterator[np.ndarray]) -> Iterator[np.ndarray]:
-    """Re-chunk arrays to a length of `_ROWS`; the last one may be shorter."""
-    rest: list[np.ndarray] = []
-    for part in parts:
-        joined = np.concatenate([*rest, part])
-        whole = len(joined) // _ROWS * _ROWS
-        yield from (joined[start : start + _ROWS] for start in range(0, whole, _ROWS))
-        rest = [joined[whole:]]
-    if rest and len(rest[0]):
-        yield rest[0]
+def _smallest(symbols: Sequence[str]) -> np.dtype:
+    """The smallest type of indices."""
+    return np.min_scalar_type(len(symbols) - 1)
+
+
+def _by_code_point(symbols: Sequence[str]) -> Callable[[Sequence[str]], np.ndarray]:
+    """A function of a text that returns the index of each character: an array lookup."""
+    table = np.zeros(ord(symbols[-1]) + 1, _smallest(symbols))
+    table[[ord(symbol) for symbol in symbols]] = np.arange(len(symbols))
+    return lambda text: table[np.frombuffer(cast(str, text).encode("utf-32-le"), np.uint32)]
+
+
+def _by_symbol(symbols: Sequence[str]) -> Callable[[Sequence[str]], np.ndarray]:
+    """A function of tokens that returns the index of each."""
+    places = {symbol: place for place, symbol in enumerate(symbols)}
+    return lambda units: np.fromiter(map(places.__getitem__, units), _smallest(symbols), len(units))
 
 
 def _blocks(path: Path, unit: str) -> Iterator[tuple[str, int]]:
-    """The text in parts of whole lines that end with a line feed, each with the number of bytes read so far."""
+    """The text in parts of whole lines that end with a line feed, each with the number of characters read so far."""
     done = 0
-    if unit == "byte":
-        with opened(path) as file:
-            for block in iter(lambda: file.readlines(_BLOCK), []):
-                raw = b"".join(block)
-                done += len(raw)
-                raw = raw.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-                yield (raw if raw.endswith(b"\n") else raw + b"\n").decode("latin-1"), done
-        return
-    with opened_text(path, newline=None) as lines:
+    with opened_text(path, None, "latin-1" if unit == "byte" else "") as lines:
         for part in iter(lambda: lines.readlines(_BLOCK), []):
             text = "".join(part)
             done += len(text)
             yield (text if text.endswith("\n") else text + "\n"), done
-
-
-class _Characters:
-    """Assigns indices to characters, with an array indexed by code point."""
-
-    def __init__(self) -> None:
-        self.counts = np.zeros(0x110000, np.int64)
-
-    def add(self, units: Sequence[str]) -> None:
-        counts = np.bincount(_codes(units))
-        self.counts[: len(counts)] += counts
-
-    def symbols(self) -> list[str]:
-        (codes,) = self.counts.nonzero()
-        self.table = np.zeros(0x110000, np.uint32)
-        self.table[codes] = np.arange(len(codes))
-        return [chr(code) for code in codes]
-
-    def numbers(self, units: Sequence[str]) -> np.ndarray:
-        return self.table[_codes(units)]
-
-
-def _codes(units: Sequence[str]) -> np.ndarray:
-    assert isinstance(units, str)
-    return np.frombuffer(units.encode("utf-32-le"), np.uint32)
-
-
-class _Strings:
-    """Assigns indices to strings, with a dictionary."""
-
-    def __init__(self) -> None:
-        self.places: dict[str, int] = {}
-
-    def add(self, units: Sequence[str]) -> None:
-        for unit in units:
-            self.places.setdefault(unit, len(self.places))
-
-    def symbols(self) -> list[str]:
-        return list(self.places)
-
-    def numbers(self, units: Sequence[str]) -> np.ndarray:
-        return np.fromiter(map(self.places.__getitem__, units), np.int64, len(units))

@@ -37,7 +37,7 @@ models.classification = (info, run) => {
     return { ...result, decisive: edits.length ? [] : decisive };
   };
   const readSeries = (rows, edits) => {
-    const x = Float32Array.from(rows.flatMap((row) => row.map((value, k) => (value - info.mean[k]) / info.deviation[k])));
+    const x = Float32Array.from(rows.flatMap((row) => row.map((value, k) => (value - info.series[0][k]) / info.series[1][k])));
     return resultOf(x, rows.length, rows.map((row) => row.map((value) => brief(value)).join(", ")), edits, { rows });
   };
 

@@ -5,7 +5,7 @@ from typing import Any, cast
 from glassgate.glass.live.network import Network
 from glassgate.tasks.classification.network import Classifier
 from glassgate.tasks.classification.task import Classification
-from glassgate.tasks.report.live.tokens import tokens
+from glassgate.tasks.report.live.tokens import labelled_input
 from glassgate.tasks.report.study import Excerpt
 
 
@@ -20,13 +20,5 @@ def page_data(task: Classification, network: Network, excerpt: Excerpt) -> dict[
     }
     if model.pooling == "attention":
         content["attention"] = [network.linear(model.attention[0]), network.linear(model.attention[2])]
-    if model.embedding is None:
-        rows = excerpt.example.content[excerpt.start : excerpt.stop].tolist()
-        facts = {name: task.facts[name] for name in ("mean", "deviation")}
-        return content | facts | {"initial_input": {"rows": rows}}
-    unit = task.options.unit
-    return content | {
-        "tokens": tokens(task.vocabularies["units"], unit, raw=unit in ("word", "token")),
-        "embedding": network.array(model.embedding.weight),
-        "size": model.embedding.embedding_dim,
-    }
+    raw = task.options.unit in ("word", "token")
+    return content | labelled_input(task, network, excerpt, raw)

@@ -5,7 +5,7 @@ from typing import Any
 from glassgate.glass.live.network import Network
 from glassgate.tasks.regression.network import Regressor
 from glassgate.tasks.regression.task import Regression
-from glassgate.tasks.report.live.tokens import tokens
+from glassgate.tasks.report.live.tokens import labelled_input
 from glassgate.tasks.report.study import Excerpt
 
 
@@ -13,7 +13,7 @@ def page_data(task: Regression, network: Network, excerpt: Excerpt) -> dict[str,
     """Return the data that `regression.js` reads."""
     model = task.network
     assert isinstance(model, Regressor)
-    mean, deviation = task.facts["numbers"][:2]
+    mean, deviation = task.fitted["numbers"][:2]
     content: dict[str, Any] = {
         "mean": list(mean),
         "deviation": list(deviation),
@@ -21,14 +21,4 @@ def page_data(task: Regression, network: Network, excerpt: Excerpt) -> dict[str,
         "encoder": network.layer(model.encoder, "encoder"),
         "head": network.linear(model.head),
     }
-    if model.embedding is None:
-        rows = excerpt.example.content[excerpt.start : excerpt.stop]
-        return content | {
-            "series": [list(each) for each in task.facts["series"]],
-            "initial_input": {"rows": rows.tolist()},
-        }
-    return content | {
-        "tokens": tokens(task.vocabularies["units"], task.options.unit),
-        "embedding": network.array(model.embedding.weight),
-        "size": model.embedding.embedding_dim,
-    }
+    return content | labelled_input(task, network, excerpt)

@@ -1,16 +1,21 @@
-"""The rules by which a page splits texts into tokens: those of the run's training data."""
+"""The rules by which a page splits texts into tokens, and the data of tasks that read texts or series."""
 
 from typing import Any
 
+from torch import nn
+
+from glassgate.glass.live.network import Network
 from glassgate.tasks.data.raw_text import raw_text_like
 from glassgate.tasks.data.vocabulary import Vocabulary
+from glassgate.tasks.labelled_task import LabelledTask
+from glassgate.tasks.report.study import Excerpt
 
 
 def tokens(vocabulary: Vocabulary, unit: str, *, raw: bool = False, lower: bool = False) -> dict[str, Any]:
     """Return the rules by which the page splits texts.
 
     Args:
-        vocabulary: of the tokens
+        vocabulary: the vocabulary of the tokens
         unit: "character", "byte", "word", "token", "blank" or "subword"
         raw: whether unknown tokens are split further, as in raw text
         lower: whether texts are converted to lower case
@@ -21,6 +26,26 @@ def tokens(vocabulary: Vocabulary, unit: str, *, raw: bool = False, lower: bool 
         "symbols": vocabulary.symbols,
         "lower": lower,
         "raw": finer and {"tokenised": finer.tokenised, "segmented": finer.segmented, "longest": finer.longest},
+    }
+
+
+def labelled_input(
+    task: LabelledTask[Any, Any], network: Network, excerpt: Excerpt, raw: bool = False
+) -> dict[str, Any]:
+    """Return the embeddings and the rules of texts, or the scale and the first rows of series.
+
+    Args:
+        raw: whether unknown tokens are split further, as in raw text
+    """
+    embedding = task.network.embedding
+    if embedding is None:
+        rows = excerpt.example.content[excerpt.start : excerpt.stop]
+        return {"series": task.series_scale, "initial_input": {"rows": rows.tolist()}}
+    assert isinstance(embedding, nn.Embedding)
+    return {
+        "tokens": tokens(task.vocabularies["units"], task.options.unit, raw=raw),
+        "embedding": network.array(embedding.weight),
+        "size": embedding.embedding_dim,
     }
 
 

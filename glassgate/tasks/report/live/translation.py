@@ -22,10 +22,10 @@ def page_data(task: Translation, network: Network, excerpt: Excerpt) -> dict[str
     raw = options.source_unit in ("word", "token")
     return {
         "tokens": tokens(task.vocabularies["source"], options.source_unit, raw=raw, lower=options.lower)
-        | merges(task.facts["subwords"][0]),
+        | merges(task.fitted["subwords"][0]),
         "names": ["unknown", "the end", *task.vocabularies["target"].symbols[1:]],
         "target_unit": options.target_unit,
-        "ratio": task.facts["ratio"],
+        "ratio": task.fitted["ratio"],
         "beam": task.search.beam,
         "penalty": task.search.length_penalty,
         "embedding": embedding if model.embedding is None else network.array(model.embedding.weight),

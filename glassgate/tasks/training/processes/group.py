@@ -3,13 +3,14 @@
 import atexit
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
+from torch import Tensor
 
 from glassgate.tasks.data.batches import Shard
 from glassgate.tasks.errors import UserError
@@ -63,7 +64,7 @@ class Group:
 
     @contextmanager
     def connected(self) -> Iterator[bool]:
-        """Connect to the other processes; yield whether this one is_main.
+        """Connect to the other processes; yield whether this is process 0.
 
         Raises:
             UserError: the processes did not connect
@@ -124,13 +125,13 @@ class Group:
         dist.gather_object(value, values)
         return values or []
 
-    def sum(self, numbers: Sequence[float]) -> list[float]:
-        """Return the sum of each number over all processes, in float64."""
+    def sum(self, numbers: Tensor) -> Tensor:
+        """Return the sum of a tensor over all processes, in float64."""
         if self.size == 1:
-            return list(numbers)
-        total = torch.tensor(numbers, dtype=torch.float64)
+            return numbers
+        total = numbers.double()
         dist.all_reduce(total)
-        return total.tolist()
+        return total
 
     def broadcast_result(self, make: Callable[[], Value]) -> Value:
         """Call a function in process 0 and return its result in all processes; a UserError is raised in all."""

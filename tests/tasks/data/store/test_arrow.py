@@ -26,7 +26,7 @@ def _small_is_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GLASSGATE_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(mapped, "LARGE", 1)
     monkeypatch.setattr(mapped, "_CHUNK", 50)
-    monkeypatch.setattr(running, "_ROWS", 64)
+    monkeypatch.setattr(mapped, "_COUNTED", 70)
     monkeypatch.setattr(running, "_BLOCK", 100)
 
 
@@ -114,7 +114,7 @@ def test_second_process_uses_what_the_first_made(path: Path) -> None:
     before = file.stat().st_mtime_ns, file.stat().st_ino
     code = (
         "import sys; from glassgate.tasks.data import texts; from glassgate.tasks.data.store import arrow, units\n"
-        "arrow.LARGE = 1; units._ROWS = 64; units._write = None\n"
+        "arrow.LARGE = 1; units._write = None\n"
         "print(len(texts.read_text(sys.argv[1], 'word', 'file')[0].units))"
     )
     done = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, check=True)

@@ -167,7 +167,7 @@ def test_invalid_bio_labels_are_detected(tmp_path: Path) -> None:
     assert not all(is_valid(each.labels) for each in examples)
     for part, valid in ((examples, False), (examples[:30], True)):
         task.collect(part)
-        assert task.facts["valid"] is valid
+        assert task.fitted["valid"] is valid
 
 
 @pytest.mark.parametrize(

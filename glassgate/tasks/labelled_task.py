@@ -1,0 +1,157 @@
+"""The base of tasks that read a text or a series, and predict a label or numbers for it."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from glassgate.tasks.data import labelled as labelled_files
+from glassgate.tasks.data import records, texts
+from glassgate.tasks.data.labelled import Labelled, LabelledOptions
+from glassgate.tasks.data.number_labels import scale
+from glassgate.tasks.data.raw_text import RawText, note_on_unsegmented
+from glassgate.tasks.data.store.examples import LINE, SEQUENCE, SYMBOL, counts, store
+from glassgate.tasks.data.vocabulary import Vocabulary
+from glassgate.tasks.definition import Prediction
+from glassgate.tasks.errors import DataError
+from glassgate.tasks.progress import Progress
+from glassgate.tasks.task import Task, Vocabularies
+from glassgate.tasks.wording import plural
+
+LabelledOptionsType = TypeVar("LabelledOptionsType", bound=LabelledOptions)
+
+
+class LabelledTask(Task[LabelledOptionsType, Labelled, Prediction]):
+    """Reads, counts and encodes texts or series. Subclasses add the label, the network and its predictions."""
+
+    def read(self, path: str | Path, labelled: bool = True, progress: Progress | None = None) -> Sequence[Labelled]:
+        options = self.options
+        columns = (options.text_column, options.label_column)
+        reader = labelled_files.Reader(path, options.format, *columns, options.missing, labelled)
+        if reader.format in (*labelled_files.SERIES, "folder"):
+            examples: Sequence[Labelled] = list(reader)
+            self._report(path, reader, examples, labelled, progress)
+            return examples
+        unsegmented: list[int] = []
+        separator = reader.columns.separator if reader.columns else ""
+
+        def tokenised() -> Iterator[Labelled]:
+            for each in reader:
+                raw = self.raw_text(each)
+                if raw is not None and raw.is_unsegmented(str(each.content)):
+                    unsegmented.append(each.line or 0)
+                yield replace(each, content=self.tokens(each), label=self.read_label(each.label, separator))
+
+        examples = store(
+            tokenised(),
+            {"content": SEQUENCE, "label": SYMBOL, "line": LINE},
+            partial(Labelled, source=str(path)),
+            [path],
+            ["table", self.name, reader.format, *columns, labelled, options.unit, options.missing, reader.description],
+            progress,
+        )
+        if unsegmented and progress is not None:
+            progress.note(note_on_unsegmented(path, unsegmented))
+        self._report(path, reader, examples, labelled, progress)
+        return examples
+
+    def _report(
+        self,
+        path: str | Path,
+        reader: labelled_files.Reader,
+        examples: Sequence[Labelled],
+        labelled: bool,
+        progress: Progress | None,
+    ) -> None:
+        """Report the format and the size of a file."""
+        if progress is None or not (labelled or reader.dropped):
+            return
+        name = "series" if reader.format in labelled_files.SERIES else plural(len(examples), "text").split(" ", 1)[1]
+        labels = f", {plural(len(label_counts(examples)), 'label')}" if self.targets else ""
+        dropped = f"; {plural(reader.dropped, 'row')} without text or label dropped" if reader.dropped else ""
+        progress.note(f"{path}: {reader.description}; {len(examples):,} {name}{labels}{dropped}")
+
+    def read_label(self, label: str | None, separator: str) -> str | None:
+        """Return the label of a row, from its cell in a table with this separator; it is empty for other files."""
+        return label
+
+    def from_rows(self, rows: Iterator[tuple[int, Any, records.Names]]) -> list[Labelled]:
+        return labelled_files.of_rows(rows, self.options)
+
+    def collect_inputs(self, examples: Sequence[Labelled]) -> Vocabularies:
+        """Return the vocabulary of texts; of series, add mean and standard deviation of each channel to `fitted`."""
+        first = examples[0].content
+        if not isinstance(first, np.ndarray):
+            return {"units": Vocabulary.of(counts(examples, "content", self.tokens), self.options.least_count)}
+        channels = first.shape[1]
+        self.fitted["series"] = scale(np.concatenate([self._series(each, channels) for each in examples]))
+        return {}
+
+    @property
+    def series_scale(self) -> list[list[float]] | None:
+        """The mean and the standard deviation of each channel of the training series, `(2, C)`; None for texts."""
+        if "mean" in self.fitted:  # in classification runs of earlier versions
+            return [self.fitted["mean"], self.fitted["deviation"]]
+        series: list[list[float]] | None = self.fitted.get("series")
+        return series
+
+    def input_sizes(self) -> tuple[int | None, int]:
+        """Return the size of the vocabulary, None for series, and the number of features of a step."""
+        if self.series_scale is None:
+            return len(self.vocabularies["units"]), self.options.embedding_size
+        return None, len(self.series_scale[0])
+
+    def encode_input(self, example: Labelled) -> dict[str, np.ndarray]:
+        """Return the indices of a text's tokens, or the standardised steps of a series."""
+        if self.series_scale is None:
+            return {"units": self.vocabularies["units"].encode(self.tokens(example))}
+        mean, deviation = np.array(self.series_scale)
+        return {"series": ((self._series(example, len(mean)) - mean) / deviation).astype(np.float32)}
+
+    def steps(self, example: Labelled) -> list[str]:
+        """Return the tokens of a text, or the numbers of a series' steps from 1."""
+        if isinstance(example.content, np.ndarray):
+            return [str(step) for step in range(1, len(example.content) + 1)]
+        return list(self.tokens(example))
+
+    def tokens(self, example: Labelled) -> Sequence[str]:
+        """Return the tokens of a text.
+
+        Raises:
+            DataError: the example is a series, or has no tokens
+        """
+        content = example.content
+        if isinstance(content, np.ndarray):
+            raise DataError(
+                example.source, example.line, "expected a text, as in training, got a series; give a file of texts"
+            )
+        tokens = texts.split(content, self.options.unit) if isinstance(content, str) else content
+        if (raw := self.raw_text(example)) is not None:
+            tokens = raw.refined(tokens)
+        if not tokens:
+            raise DataError(example.source, example.line, "the text is empty; remove it")
+        return tokens
+
+    def raw_text(self, example: Labelled) -> RawText | None:
+        """Return a tokeniser for texts that are not split like the training data; None if the usual one is enough."""
+        return None
+
+    def _series(self, example: Labelled, channels: int) -> np.ndarray:
+        content = example.content
+        got = f"{content.shape[-1]}" if isinstance(content, np.ndarray) else "a text"
+        if not isinstance(content, np.ndarray) or content.shape[-1] != channels:
+            raise DataError(
+                example.source,
+                example.line,
+                f"expected a series of {channels} channels, as in training, got {got}; use data with the same channels",
+            )
+        return content
+
+
+def label_counts(examples: Sequence[Labelled]) -> dict[str, int]:
+    """Return the count of each label."""
+    by_label = counts(examples, "label", lambda each: [each.label])
+    return {label: count for label, count in by_label.items() if label is not None}

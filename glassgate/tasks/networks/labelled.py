@@ -1,0 +1,36 @@
+"""The common part of networks that map a text or a series to a label or numbers."""
+
+from typing import Any
+
+from torch import Tensor, nn
+
+from glassgate.tasks.data.batches import Batch
+from glassgate.tasks.data.vocabulary import PADDING
+from glassgate.tasks.networks.encoder import encoder
+from glassgate.tasks.options import Options
+
+
+class SequenceEncoder(nn.Module):
+    """Embeddings of tokens, or the steps of a series, and recurrent layers. Subclasses add the output `head`.
+
+    Args:
+        options: sizes, cell and dropout
+        tokens: the size of the vocabulary, including padding and unknown; None for series
+        input_size: the number of features of a step
+    """
+
+    def __init__(self, options: Options, tokens: int | None, input_size: int):
+        super().__init__()
+        self.embedding = None if tokens is None else nn.Embedding(tokens, input_size, padding_idx=PADDING)
+        self.dropout = nn.Dropout(options.dropout)
+        self.encoder = encoder(options, input_size)
+
+    def encode(self, batch: Batch) -> tuple[Tensor, Any]:
+        """Return the layers' output `(N, L, H)` and final states.
+
+        Args:
+            batch: with `units`, `(N, L)`, or `series`, `(N, L, C)`, and `lengths`, `(N,)`
+        """
+        steps = batch["series"] if self.embedding is None else self.dropout(self.embedding(batch["units"]))
+        output, state = self.encoder(steps, lengths=batch["lengths"])
+        return output, state

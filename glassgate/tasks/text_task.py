@@ -1,0 +1,37 @@
+"""The base of tasks that learn from plain text: language models and filling blanks."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from glassgate.tasks.data import records, texts
+from glassgate.tasks.data.texts import TextOptions
+from glassgate.tasks.definition import Prediction
+from glassgate.tasks.progress import Progress
+from glassgate.tasks.task import Split, Task, Vocabularies
+
+TextOptionsType = TypeVar("TextOptionsType", bound=TextOptions)
+
+
+class TextTask(Task[TextOptionsType, Any, Prediction]):
+    """Reads texts, splits them and counts their tokens. Subclasses add the network and its predictions."""
+
+    lower_is_better = True
+    monitor = "nats"
+
+    def read(self, path: str | Path, labelled: bool = True, progress: Progress | None = None) -> Sequence[Any]:
+        options = self.options
+        return texts.read_text(path, options.unit, options.sequence, progress, options.text_column)
+
+    def from_rows(self, rows: Iterator[tuple[int, Any, records.Names]]) -> list[Any]:
+        return texts.from_rows(rows, self.options)
+
+    def read_builtin(self) -> Split[Any]:
+        options = self.options
+        return self.hold_out(texts.documentation(options.unit, options.sequence), options.held_out)
+
+    def hold_out(self, examples: Sequence[Any], fraction: float) -> Split[Any]:
+        return Split(*texts.hold_out(examples, fraction))
+
+    def collect(self, examples: Sequence[Any]) -> Vocabularies:
+        return {"units": texts.vocabulary(examples, self.options.unit, self.options.least_count)}

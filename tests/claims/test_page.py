@@ -1,0 +1,42 @@
+"""`docs/claims.py` writes the page of the comparisons, also if no problem was solved and pictures are missing."""
+
+import json
+import shutil
+
+import pytest
+
+from docs import claims
+
+CONTENT = {
+    "compare": {
+        "problems": [
+            {
+                "problem": "adding", "lag": 100, "cell": "lstm", "forget_bias": None, "solved": 0, "seeds": 3,
+                "median_sequences_until_solved": None, "reported": 74_000, "reported_in": "1997",
+            }
+        ],
+        "gradients": [{"label": "lstm", "h": [2.0, 1.0]}],
+    },
+    "directions": {"taggers": [], "language_models": []},
+    "products": {"rows": [], "machine": {"processor": "a processor", "torch": "2.13"}},
+}  # fmt: skip
+
+
+def test_comparisons_that_solved_nothing(tmp_path, monkeypatch, capsys: pytest.CaptureFixture[str]):
+    docs, folder = tmp_path / "docs", tmp_path / "runs"
+    docs.mkdir()
+    folder.mkdir()
+    for page in claims.PAGES:
+        shutil.copyfile(claims.DOCS / page, docs / page)
+    monkeypatch.setattr(claims, "DOCS", docs)
+    for name, content in CONTENT.items():
+        (folder / f"{name}.json").write_text(json.dumps(content))
+    drawn = ("gradients", "taggers-reach", "language-models", "models-reach", "ladder")
+    for name in drawn:
+        (folder / f"{name}.svg").write_text("<svg/>")
+    claims.main(folder)
+    assert {each.stem for each in (docs / "claims").iterdir()} == {*drawn}
+    assert "| adding | 100 | lstm | 0 / 3 | - | 74,000 (1997) |" in (docs / claims.PAGES[0]).read_text()
+    said = capsys.readouterr().out
+    assert f"{folder / 'learning.svg'}: not drawn, because no problem was solved; the page keeps its picture" in said
+    assert said.count("not drawn") == 2
