@@ -30,7 +30,10 @@ def main(folder: Path) -> None:
         figures = {**FIGURES, "every": every}
     (DOCS / "claims").mkdir(exist_ok=True)
     for picture in pictures:
-        shutil.copyfile(picture, DOCS / "claims" / picture.name)
+        if picture.exists():
+            shutil.copyfile(picture, DOCS / "claims" / picture.name)
+        else:
+            print(f"{picture}: not drawn, because no problem was solved; the page keeps its picture")
     for language, page in enumerate(PAGES):
         path = DOCS / page
         text = path.read_text("utf-8")
