@@ -1,4 +1,4 @@
-"""OpenVINO, loaded once per process."""
+"""OpenVINO in float32, loaded once per process."""
 
 from functools import cache
 from typing import Any
@@ -13,4 +13,6 @@ def core() -> Any:
     A core's plug-in gives the process another stack for signal handlers, and frees that stack at its end. With a
     second core the process can be left with a freed stack. The next signal, Ctrl-C for example, then ends it.
     """
-    return pytest.importorskip("openvino").Core()
+    loaded = pytest.importorskip("openvino").Core()
+    loaded.set_property("CPU", {"INFERENCE_PRECISION_HINT": "f32"})  # the default is bfloat16 where the CPU supports it
+    return loaded

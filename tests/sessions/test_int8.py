@@ -41,7 +41,7 @@ def test_a_step_multiplies_rounded_rows(integers):
     (r, z, n), (r_h, z_h, n_h) = ih.chunk(3, -1), hh.chunk(3, -1)
     r, z = torch.sigmoid(r + r_h), torch.sigmoid(z + z_h)
     wanted = (1 - z) * torch.tanh(n + r * n_h) + z * h[0]
-    with pretend(host()._replace(integers=integers)):
+    with pretend(host().full_precision._replace(integers=integers)):
         got = gg.freeze(layer, "int8")(x, h)[0][0]
     torch.testing.assert_close(got.double(), wanted.detach(), atol=2e-6, rtol=0)
 
@@ -83,7 +83,7 @@ def test_files_are_a_quarter_and_give_the_same_bits(tmp_path):
     assert small.stat().st_size < 0.26 * large.stat().st_size
     loaded = gg.load_session(small)
     assert torch.equal(loaded(x)[0], session(x)[0])
-    with pretend(host()._replace(integers="emulated")):
+    with pretend(host().full_precision._replace(integers="emulated")):
         torch.testing.assert_close(gg.load_session(small)(x)[0], session(x)[0], atol=1e-6, rtol=0)
     with pytest.raises(RuntimeError, match=r"loaded from a file and has no module to compare with"):
         loaded.compare(x)
