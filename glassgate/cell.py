@@ -344,9 +344,9 @@ def _check_step(cell: Cell) -> None:
         signature = inspect.signature(cell.step)
         signature.bind(*"asp"[: 3 if cell.parameters else 2])
     except TypeError:
-        wanted = "(self, a, s, p), since the cell has parameters" if cell.parameters else "(self, a, s)"
+        expected = "(self, a, s, p), since the cell has parameters" if cell.parameters else "(self, a, s)"
         given = str(signature).replace("(", "(self, ", 1).replace("(self, )", "(self)")
-        raise TypeError(f"cell {type(cell).__name__}: step must be step{wanted}, got step{given}") from None
+        raise TypeError(f"cell {type(cell).__name__}: step must be step{expected}, got step{given}") from None
 
 
 def _as_states(cell: Cell, new: Any) -> tuple[Any, ...]:

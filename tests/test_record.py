@@ -240,7 +240,7 @@ def test_what_is_compiled_runs_as_it_is_written_while_it_is_recorded_or_edited()
 
     torch._dynamo.reset()
     with (
-        patch("glassgate.glass.uncompiled.sys", SimpleNamespace(modules={})),  # the compiler was not loaded before
+        patch("glassgate.glass.contexts.sys", SimpleNamespace(modules={})),  # the compiler was not loaded before
         gg.record(layer),
         pytest.raises(
             RuntimeError,

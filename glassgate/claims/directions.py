@@ -13,7 +13,7 @@ from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
 import glassgate as gg
-from glassgate.claims.contestants import hidden_size
+from glassgate.claims.cells import hidden_size
 from glassgate.claims.machine import machine
 from glassgate.claims.page import figure, page, save
 from glassgate.claims.pictures import Picture, drawing
@@ -23,7 +23,7 @@ from glassgate.tasks.errors import DataError
 DIRECTIONS = ("forward", "backward", "both")
 COLOURS = dict(zip(DIRECTIONS, ("#2f86cc", "#e0a010", "#0a9e76"), strict=True))
 LENGTH, BATCH, FEATURES, PARAMETERS = 100, 32, 24, 24_000
-MOST_UNITS, REACH, WRITTEN = 2_000, 30, 160
+MAX_TOKENS, REACH, GENERATED = 2_000, 30, 160
 UNKNOWN, NOTHING = 0, -100
 _DIRECTIONS = {"forward": "one direction", "both": "two directions"}
 
@@ -31,7 +31,7 @@ _DIRECTIONS = {"forward": "one direction", "both": "two directions"}
 class Text(NamedTuple):
     """Windows of tokens and labels as indices, (windows, LENGTH), and the symbols of the indices."""
 
-    units: Tensor
+    tokens: Tensor
     labels: Tensor
     lengths: Tensor
     symbols: list[str]
@@ -53,44 +53,44 @@ def text_of(train: Sequence[Tagged], test: Sequence[Tagged]) -> tuple[Text, Text
     """
     for each in (*train, *test):
         if each.labels is None:
-            raise DataError(each.source, each.line(), "expected labels to compare by, one for each unit, got none")
+            raise DataError(each.source, each.line(), "expected labels, one for each token, got none")
     counts = Counter(chain.from_iterable(each.units for each in train))
-    symbols = ["?", *(unit for unit, _ in counts.most_common(MOST_UNITS))]
+    symbols = ["?", *(token for token, _ in counts.most_common(MAX_TOKENS))]
     names = sorted(set(chain.from_iterable(each.labels or () for each in train)))
     return _windows(train, symbols, names), _windows(test, symbols, names)
 
 
 def _windows(examples: Sequence[Tagged], symbols: list[str], names: list[str]) -> Text:
-    number = {unit: k for k, unit in enumerate(symbols)}
+    number = {token: k for k, token in enumerate(symbols)}
     label = {name: k for k, name in enumerate(names)}
-    units, labels, lengths = [], [], []
+    tokens, labels, lengths = [], [], []
     for each in examples:
         for start in range(0, len(each.units), LENGTH):
-            cut = [number.get(unit, UNKNOWN) for unit in each.units[start : start + LENGTH]]
+            cut = [number.get(token, UNKNOWN) for token in each.units[start : start + LENGTH]]
             missing = LENGTH - len(cut)
-            units.append(cut + [UNKNOWN] * missing)
+            tokens.append(cut + [UNKNOWN] * missing)
             numbers = [label.get(name, NOTHING) for name in (each.labels or ())[start : start + LENGTH]]
             labels.append(numbers + [NOTHING] * missing)
             lengths.append(len(cut))
-    if not units:
+    if not tokens:
         raise DataError(examples[0].source if examples else "data", None, "expected text to learn from, got none")
-    return Text(torch.tensor(units), torch.tensor(labels), torch.tensor(lengths), symbols, names)
+    return Text(torch.tensor(tokens), torch.tensor(labels), torch.tensor(lengths), symbols, names)
 
 
 class Reader(nn.Module):
     """A network that reads forward, backward or in both directions, always with equally many parameters."""
 
-    def __init__(self, direction: str, units: int, answers: int) -> None:
+    def __init__(self, direction: str, tokens: int, answers: int) -> None:
         super().__init__()
         self.direction = direction
         parameters = PARAMETERS // (2 if direction == "both" else 1)
         size = hidden_size(gg.cells.LSTM(), FEATURES, parameters)
-        self.embedding = nn.Embedding(units, FEATURES)
+        self.embedding = nn.Embedding(tokens, FEATURES)
         self.layer = gg.LSTM(FEATURES, size, batch_first=True, bidirectional=direction == "both")
         self.head = nn.Linear(self.layer.output_size, answers)
 
     def forward(self, embedded: Tensor, lengths: Tensor) -> Tensor:
-        """Logits (N, L, answers) from embedded units (N, L, FEATURES)."""
+        """Logits (N, L, answers) from embedded tokens (N, L, FEATURES)."""
         places = torch.arange(embedded.shape[1])
         reversed_places = torch.where(places < lengths[:, None], lengths[:, None] - 1 - places, places)[..., None]
         if self.direction == "backward":
@@ -105,17 +105,17 @@ class Reader(nn.Module):
 def _batches(text: Text, targets: Tensor, updates: int, seed: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
     generator = torch.Generator().manual_seed(seed)
     for _ in range(updates):
-        rows = torch.randint(0, len(text.units), (BATCH,), generator=generator)
-        yield text.units[rows], targets[rows], text.lengths[rows]
+        rows = torch.randint(0, len(text.tokens), (BATCH,), generator=generator)
+        yield text.tokens[rows], targets[rows], text.lengths[rows]
 
 
 def _train(reader: Reader, text: Text, targets: Tensor, updates: int, seed: int) -> list[float]:
-    """The loss of each update, in nats per unit."""
+    """The loss of each update, in nats per token."""
     optimizer = torch.optim.Adam(reader.parameters(), lr=0.01)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, updates)
     losses = []
-    for units, batch_targets, lengths in _batches(text, targets, updates, seed):
-        logits = reader(reader.embedding(units), lengths)
+    for tokens, batch_targets, lengths in _batches(text, targets, updates, seed):
+        logits = reader(reader.embedding(tokens), lengths)
         loss = F.cross_entropy(logits.flatten(0, 1), batch_targets.flatten(), ignore_index=NOTHING)
         optimizer.zero_grad()
         loss.backward()
@@ -129,9 +129,9 @@ def _train(reader: Reader, text: Text, targets: Tensor, updates: int, seed: int)
 @torch.no_grad()
 def _accuracy(reader: Reader, text: Text) -> float:
     right = counted = 0
-    for start in range(0, len(text.units), 256):
+    for start in range(0, len(text.tokens), 256):
         part = slice(start, start + 256)
-        predicted = reader(reader.embedding(text.units[part]), text.lengths[part]).argmax(-1)
+        predicted = reader(reader.embedding(text.tokens[part]), text.lengths[part]).argmax(-1)
         labelled = text.labels[part] != NOTHING
         right += int((predicted == text.labels[part])[labelled].sum())
         counted += int(labelled.sum())
@@ -148,7 +148,7 @@ def sensitivity(reader: Reader, text: Text, targets: Tensor) -> list[float]:
     rows = rows[targets[rows, t] != NOTHING]
     if not len(rows):
         return []
-    embedded = reader.embedding(text.units[rows]).detach().requires_grad_()
+    embedded = reader.embedding(text.tokens[rows]).detach().requires_grad_()
     logits = reader(embedded, text.lengths[rows])
     logits[torch.arange(len(rows)), t, targets[rows, t]].sum().backward()
     assert embedded.grad is not None
@@ -157,31 +157,31 @@ def sensitivity(reader: Reader, text: Text, targets: Tensor) -> list[float]:
     return values
 
 
-def next_units(text: Text) -> Tensor:
+def next_tokens(text: Text) -> Tensor:
     """Return the targets of a language model: the next token at each token."""
-    targets = torch.full_like(text.units, NOTHING)
-    targets[:, :-1] = text.units[:, 1:]
+    targets = torch.full_like(text.tokens, NOTHING)
+    targets[:, :-1] = text.tokens[:, 1:]
     inside = torch.arange(LENGTH - 1) < text.lengths[:, None] - 1
     targets[:, :-1][~inside] = NOTHING
     return targets
 
 
 @torch.no_grad()
-def write_on(reader: Reader, text: Text, start: Sequence[int], count: int, seed: int) -> str:
+def generate(reader: Reader, text: Text, start: Sequence[int], count: int, seed: int) -> str:
     """Return text that a network generates from its own output."""
     generator = Generator().manual_seed(seed)
-    units = list(start)
+    tokens = list(start)
     for _ in range(count):
-        seen = torch.tensor([units[-LENGTH:]])
+        seen = torch.tensor([tokens[-LENGTH:]])
         logits = reader(reader.embedding(seen), torch.tensor([seen.shape[1]]))[0, -1]
         logits[UNKNOWN] = -torch.inf
-        units.append(int(torch.multinomial((logits / 0.7).softmax(-1), 1, generator=generator)))
+        tokens.append(int(torch.multinomial((logits / 0.7).softmax(-1), 1, generator=generator)))
     separator = "" if all(len(symbol) == 1 for symbol in text.symbols) else " "
-    return separator.join(text.symbols[k] for k in units)
+    return separator.join(text.symbols[k] for k in tokens)
 
 
 def measure(train: Text, test: Text, settings: Settings, report: Callable[[str], None] = print) -> dict[str, Any]:
-    """Train and measure taggers of each direction, and two language models, of which the second one sees the answer."""
+    """Train and measure taggers of each direction and two language models. The second one reads the answer."""
     taggers = []
     for direction in DIRECTIONS:
         scores, losses, reach = [], [], []
@@ -198,17 +198,17 @@ def measure(train: Text, test: Text, settings: Settings, report: Callable[[str],
     for direction in ("forward", "both"):
         torch.manual_seed(0)
         reader = Reader(direction, len(train.symbols), len(train.symbols))
-        losses = _train(reader, train, next_units(train), settings.updates, 0)
-        start = test.units[0, :8].tolist()
+        losses = _train(reader, train, next_tokens(train), settings.updates, 0)
+        start = test.tokens[0, :8].tolist()
         models.append(
             {
                 "reads": direction,
                 "loss": losses,
-                "sensitivity": sensitivity(reader, test, next_units(test)),
-                "written": write_on(reader, train, start, WRITTEN, 0),
+                "sensitivity": sensitivity(reader, test, next_tokens(test)),
+                "generated": generate(reader, train, start, GENERATED, 0),
             }
         )
-        report(f"language model {direction}: {losses[-1]:.3f} nats per unit")
+        report(f"language model {direction}: {losses[-1]:.3f} nats per token")
     return {"machine": machine(), "settings": settings._asdict(), "taggers": taggers, "language_models": models}
 
 
@@ -217,21 +217,21 @@ def _reach(name: str, rows: Sequence[dict[str, Any]], network: str) -> Picture:
         for row in rows:
             places = range(-REACH, -REACH + len(row["sensitivity"]))
             axes.plot(places, row["sensitivity"], color=COLOURS[row["reads"]], label=row["reads"], lw=1.4)
-        axes.set(xlabel="k - t, units", ylabel="|d logit(t) / d x(k)|", yscale="log", ylim=(1e-4, 1.5))
+        axes.set(xlabel="k - t, tokens", ylabel="|d logit(t) / d x(k)|", yscale="log", ylim=(1e-4, 1.5))
         axes.axvline(0, color="#8c8c8c", lw=0.6, ls=":")
         axes.legend(fontsize=8)
-        return Picture(name, drawn, f"How much the answer of {network} at t depends on the unit at k.")
+        return Picture(name, drawn, f"How much the answer of {network} at t depends on the token at k.")
 
 
 def _loss(models: Sequence[dict[str, Any]]) -> Picture:
     with drawing(6.4, 2.8) as (drawn, ((axes,),)):
         for row in models:
             axes.plot(row["loss"], color=COLOURS[row["reads"]], label=row["reads"], lw=1.2)
-        axes.set(xlabel="updates", ylabel="nats per unit", ylim=(0, None))
+        axes.set(xlabel="updates", ylabel="nats per token", ylim=(0, None))
         axes.legend(fontsize=8)
         final = ", ".join(f"{row['reads']} {row['loss'][-1]:.3f}" for row in models)
         return Picture(
-            "language-models", drawn, f"Training loss of two language models in nats per unit, at the end: {final}."
+            "language-models", drawn, f"Training loss of two language models in nats per token, at the end: {final}."
         )
 
 
@@ -248,24 +248,28 @@ def write(measured: dict[str, Any], folder: Path) -> list[Path]:
     last = {row["reads"]: row["loss"][-1] for row in models}
     findings = [
         f"Labels right in unseen text: reading both ways {means['both']:.2%}, forward {means['forward']:.2%}, "
-        f"backward {means['backward']:.2%}; the second direction is worth {100 * (means['both'] - best):.1f} points.",
-        f"As a language model the network of two directions falls to {last['both']:.3f} nats per unit (one direction: "
-        f"{last['forward']:.3f}): it reads the answer, one unit ahead, and the text that it generates is meaningless.",
+        f"backward {means['backward']:.2%}; the second direction adds {100 * (means['both'] - best):.1f} points.",
+        f"As a language model the network of two directions falls to {last['both']:.3f} nats per token (one direction: "
+        f"{last['forward']:.3f}): it reads the answer, one token ahead, and the text that it generates is meaningless.",
     ]
-    samples = "".join(f"<h3>{_DIRECTIONS[row['reads']]}</h3><pre>{escape(row['written'])}</pre>" for row in models)
+    samples = "".join(f"<h3>{_DIRECTIONS[row['reads']]}</h3><pre>{escape(row['generated'])}</pre>" for row in models)
     sections = [
         (
-            "Where a tagger looks",
-            figure(drawn[0], "A network of one direction cannot look to the other side; its answer rests on one half."),
-        ),
-        ("A language model that sees the answer", figure(drawn[1], "The loss on its training text, in nats per unit.")),
-        (
-            "Where it looks",
-            figure(drawn[2], "The network of two directions looks at k = t + 1: the unit it is to predict."),
+            "Tokens that a tagger depends on",
+            figure(drawn[0], "A network of one direction depends only on the tokens that it has read."),
         ),
         (
-            "What they write",
-            "<p>Each begins with the same eight units and reads only what it has written.</p>" + samples,
+            "A language model that reads the answer",
+            figure(drawn[1], "The loss on its training text, in nats per token."),
+        ),
+        (
+            "Tokens that it depends on",
+            figure(drawn[2], "The network of two directions depends on k = t + 1, the token that it predicts."),
+        ),
+        (
+            "Generated text",
+            "<p>Both texts begin with the same eight tokens. After these, each network reads only its own output.</p>"
+            + samples,
         ),
     ]
     lead = "The same network with equal parameters, reading forward, backward and both ways."

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from glassgate.claims import pictures
-from glassgate.claims.contest import GRADIENT_STEPS, Contest, summary
+from glassgate.claims.comparison import GRADIENT_STEPS, Comparison, summary
 from glassgate.claims.exponents import course_of
 from glassgate.claims.machine import machine
 from glassgate.claims.page import figure, page, save, table
@@ -18,7 +18,7 @@ ALMOST_ALL = 0.8
 
 
 def write(
-    contest: Contest, results: Sequence[dict[str, Any]], gradients: Sequence[dict[str, Any]], folder: Path
+    comparison: Comparison, results: Sequence[dict[str, Any]], gradients: Sequence[dict[str, Any]], folder: Path
 ) -> list[Path]:
     """Write `compare.json`, the pictures and `compare.html`; returns the files.
 
@@ -27,25 +27,25 @@ def write(
     """
     rows = summary(results)
     claims = claims_of(rows, gradients)
-    drawn = [pictures.gradient_flow(gradients, contest.cells)]
+    drawn = [pictures.gradient_flow(gradients, comparison.cells)]
     if shown := [row for row in rows if row["problem"] in solved_problems(rows)]:
-        drawn.append(pictures.success(shown, contest.cells))
+        drawn.append(pictures.success(shown, comparison.cells))
     if any(right > 0 for result in results for *_, right in result["curve"]):
-        drawn.append(pictures.learning(results, contest.cells))
+        drawn.append(pictures.learning(results, comparison.cells))
     if any(row["forget_bias"] is not None for row in rows):
-        drawn.append(pictures.forget_bias(rows, gradients, contest.sequences))
+        drawn.append(pictures.forget_bias(rows, gradients, comparison.sequences))
     content = {
         "machine": machine(),
-        "settings": contest.__dict__,
+        "settings": comparison.__dict__,
         "claims": claims,
-        "unsolved": unsolved(contest, rows),
+        "unsolved": unsolved(comparison, rows),
         "problems": rows,
         "gradients": list(gradients),
         "curves": [{k: r[k] for k in ("problem", "cell", "lag", "seed", "forget_bias", "curve")} for r in results],
     }
     for name in pictures.NAMES - {picture.name for picture in drawn}:
         (folder / f"{name}.svg").unlink(missing_ok=True)
-    return save(folder, "compare", _html(contest, rows, claims, gradients, drawn), content, drawn)
+    return save(folder, "compare", _html(comparison, rows, claims, gradients, drawn), content, drawn)
 
 
 def solved_problems(rows: Sequence[dict[str, Any]]) -> list[str]:
@@ -53,9 +53,9 @@ def solved_problems(rows: Sequence[dict[str, Any]]) -> list[str]:
     return list(dict.fromkeys(row["problem"] for row in rows if row["solved"] and row["forget_bias"] is None))
 
 
-def unsolved(contest: Contest, rows: Sequence[dict[str, Any]]) -> str:
+def unsolved(comparison: Comparison, rows: Sequence[dict[str, Any]]) -> str:
     """Return a sentence about the problems that no cell solved; an empty one if there are none."""
-    left = [problem for problem in contest.problems if problem not in solved_problems(rows)]
+    left = [problem for problem in comparison.problems if problem not in solved_problems(rows)]
     if not left:
         return ""
     few = [
@@ -63,9 +63,10 @@ def unsolved(contest: Contest, rows: Sequence[dict[str, Any]]) -> str:
         for problem in left
         if (wrong := [w for row in rows if row["problem"] == problem for w in row["wrong_of_2560"]])
     ]
-    which = "any problem" if len(left) == len(contest.problems) else ", ".join(PROBLEMS[each].title for each in left)
+    which = "any problem" if len(left) == len(comparison.problems) else ", ".join(PROBLEMS[each].title for each in left)
     return (
-        f"No cell solved {which} in {contest.sequences:,} sequences. Fewest wrong answers of 2,560: {'; '.join(few)}. "
+        f"No cell solved {which} in {comparison.sequences:,} sequences. "
+        f"Fewest wrong answers of 2,560: {'; '.join(few)}. "
         "A comparison needs a longer training (--sequences) or a shorter lag (--lags)."
     )
 
@@ -90,7 +91,7 @@ def claims_of(rows: Sequence[dict[str, Any]], gradients: Sequence[dict[str, Any]
                 "holds": worst < GONE,
             }
         )
-    for cell, wanted in (("lstm", True), ("gru", True), ("rnn", False)):
+    for cell, solves in (("lstm", True), ("gru", True), ("rnn", False)):
         row = next(
             (r for r in rows if (r["problem"], r["cell"], r["lag"], r["forget_bias"]) == ("adding", cell, 100, None)),
             None,
@@ -99,11 +100,11 @@ def claims_of(rows: Sequence[dict[str, Any]], gradients: Sequence[dict[str, Any]
             fraction = row["solved"] / row["seeds"]
             claims.append(
                 {
-                    "claim": f"{cell.upper()} {'solves' if wanted else 'does not solve'} adding at a lag of 100 steps",
+                    "claim": f"{cell.upper()} {'solves' if solves else 'does not solve'} adding at a lag of 100 steps",
                     "measure": f"seeds of {row['seeds']} in which it is solved",
                     "value": row["solved"],
-                    "bound": ALMOST_ALL * row["seeds"] if wanted else 0,
-                    "holds": fraction >= ALMOST_ALL if wanted else row["solved"] == 0,
+                    "bound": ALMOST_ALL * row["seeds"] if solves else 0,
+                    "holds": fraction >= ALMOST_ALL if solves else row["solved"] == 0,
                 }
             )
     return claims
@@ -114,7 +115,7 @@ def _left(row: dict[str, Any]) -> float:
 
 
 def _html(
-    contest: Contest,
+    comparison: Comparison,
     rows: Sequence[dict[str, Any]],
     claims: Sequence[dict[str, Any]],
     gradients: Sequence[dict[str, Any]],
@@ -125,11 +126,11 @@ def _html(
         f"{claim['claim']}: {'yes' if claim['holds'] else 'no'} ({claim['measure']}: {_number(claim['value'])})."
         for claim in claims
     ]
-    if sentence := unsolved(contest, rows):
+    if sentence := unsolved(comparison, rows):
         findings.append(sentence)
     sections = [
         (
-            "How far a gradient reaches",
+            "Reach of the gradient",
             figure(
                 by_name["gradients"],
                 "|dL/dh(t-k)| against k, relative to k = 0, in the mean over 32 sequences of the adding problem. Left: "
@@ -139,7 +140,7 @@ def _html(
         ),
     ]
     if "success" in by_name:
-        caption = f"Seeds, of {contest.seeds}, in which {_solved()}."
+        caption = f"Seeds, of {comparison.seeds}, in which {_solved()}."
         sections.append(("Solved problems", figure(by_name["success"], caption)))
     if "learning" in by_name:
         caption = "Fraction of correct answers; a thin line per seed, a thick line for their median."
@@ -147,7 +148,7 @@ def _html(
     if "forget-bias" in by_name:
         sections.append(
             (
-                "Why the forget bias matters",
+                "Effect of the forget bias",
                 figure(
                     by_name["forget-bias"],
                     "Above: the LSTM on adding by the initial bias of its forget gates, with an input bias of 0 or of "
@@ -157,14 +158,14 @@ def _html(
             )
         )
     sections += [
-        ("Does a difference grow?", _exponents(gradients)),
+        ("Growth of small differences", _exponents(gradients)),
         ("All figures", _figures(rows)),
-        ("How it was measured", _method(contest)),
+        ("Method", _method(comparison)),
     ]
     return page(
         "Which cell remembers?",
-        f"{', '.join(contest.cells)}: layers of at most {contest.parameters:,} parameters on the long-lag problems of "
-        "Hochreiter and Schmidhuber (1997), trained in the same way.",
+        f"{', '.join(comparison.cells)}: layers of at most {comparison.parameters:,} parameters on the long-lag "
+        "problems of Hochreiter and Schmidhuber (1997), trained in the same way.",
         findings,
         sections,
     )
@@ -240,10 +241,10 @@ def _start(row: dict[str, Any]) -> str:
     return f", forget bias {row['forget_bias']:g}" + (f", input {-row['forget_bias']:g}" if row["closed"] else "")
 
 
-def _method(contest: Contest) -> str:
+def _method(comparison: Comparison) -> str:
     return (
         "<p>One recurrent layer and a linear output layer; Adam at 0.01 falling to zero along a cosine, gradients "
-        f"clipped at 1.0, batches of 32, at most {contest.sequences:,} sequences, float32, one thread per training. "
+        f"clipped at 1.0, batches of 32, at most {comparison.sequences:,} sequences, float32, one thread per training. "
         "Every cell starts from <code>gg.init.long_memory(lag)</code>: Xavier for the input weights, orthogonal "
         "recurrent weights and, where a gate keeps, biases drawn as by Tallec and Ollivier (2018). A "
         f"problem counts as solved when {_solved()}: numbers within 0.04 of their targets, classes with every output "

@@ -77,5 +77,5 @@ def save(folder: Path, name: str, html: str, content: Any, pictures: Sequence[Pi
     write(files[0], html.encode())
     write_json(files[1], content)
     for file, picture in zip(files[2:], pictures, strict=True):
-        write(file, picture.standing_alone.encode())
+        write(file, picture.standalone.encode())
     return files

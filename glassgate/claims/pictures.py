@@ -45,7 +45,7 @@ class Picture:
         self.svg = svg.replace("<svg ", '<svg role="img" aria-label="' + _escaped(sentence) + '" ', 1)
 
     @property
-    def standing_alone(self) -> str:
+    def standalone(self) -> str:
         """The SVG with its own text colour, for use outside a page."""
         start = self.svg.index(">") + 1
         return self.svg[:start] + _TEXT_COLOUR + self.svg[start:]

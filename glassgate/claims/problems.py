@@ -70,8 +70,8 @@ class Problem(NamedTuple):
             return ((worst_legal > best_illegal) | (batch.targets < 0)).all(0)
         if self.every_step:
             return ((answers.argmax(-1) == batch.targets) | (batch.targets < 0)).all(0)
-        wanted = F.one_hot(batch.targets, self.outputs)
-        return ((answers.softmax(-1) - wanted).abs() < SURE).all(-1)
+        expected = F.one_hot(batch.targets, self.outputs)
+        return ((answers.softmax(-1) - expected).abs() < SURE).all(-1)
 
 
 def _lengths(lag: int, N: int, generator: Generator) -> Tensor:

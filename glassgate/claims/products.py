@@ -51,8 +51,8 @@ def measure(
 
     Returns:
         rows: "variant", "N", "H", "forward" and "training" in microseconds per step (training is None for inference
-        engines), "error": the largest difference from float64, relative to the largest value, "share": the fraction of
-        the processor's peak.
+        engines), "error": the largest difference from float64, relative to the largest value, "fraction_of_peak":
+        of the processor's peak throughput.
     """
     peak, rows = 0.0, []
     threads = torch.get_num_threads()
@@ -99,7 +99,7 @@ def _multiplications(size: Size) -> int:
 
 
 def _row(variant: str, size: Size, forward: float, training: float | None, error: float, peak: float) -> dict[str, Any]:
-    share = _multiplications(size) / forward / peak
+    fraction_of_peak = _multiplications(size) / forward / peak
     per_step = 1e6 / LENGTH
     return {
         "variant": variant,
@@ -107,7 +107,7 @@ def _row(variant: str, size: Size, forward: float, training: float | None, error
         "forward": forward * per_step,
         "training": training and training * per_step,
         "error": error,
-        "share": share,
+        "fraction_of_peak": fraction_of_peak,
     }
 
 
@@ -176,7 +176,7 @@ def _onnx(size: Size, rounds: int, peak: float) -> dict[str, Any]:
     return _row(ONNX, size, seconds, None, _error(output, exact), peak)
 
 
-def ladder(rows: Sequence[dict[str, Any]]) -> Picture:
+def variants_picture(rows: Sequence[dict[str, Any]]) -> Picture:
     """Microseconds per step of each variant, with one panel per size."""
     sizes = list(dict.fromkeys((row["N"], row["H"]) for row in rows))
     names = list(dict.fromkeys(row["variant"] for row in rows))
@@ -195,12 +195,12 @@ def ladder(rows: Sequence[dict[str, Any]]) -> Picture:
         grid[0].invert_yaxis()
         grid[0].legend(fontsize=7, loc="lower right")
         values = [f"{row['variant']} at N={row['N']}, H={row['H']}: {row['forward']:.1f}" for row in rows]
-        return Picture("ladder", drawn, f"Microseconds per step, forward: {'; '.join(values)}.")
+        return Picture("variants", drawn, f"Microseconds per step, forward: {'; '.join(values)}.")
 
 
 def write(rows: Sequence[dict[str, Any]], folder: Path) -> list[Path]:
     """Write `products.html`, `products.json` and the picture; returns the files."""
-    picture = ladder(rows)
+    picture = variants_picture(rows)
     head = [
         "variant",
         "N",
@@ -218,7 +218,7 @@ def write(rows: Sequence[dict[str, Any]], folder: Path) -> list[Path]:
             f"{row['forward']:.1f}",
             f"{row['training']:.1f}" if row["training"] else "-",
             f"{row['error']:.1e}",
-            f"{row['share']:.0%}",
+            f"{row['fraction_of_peak']:.0%}",
         ]
         for row in rows
     ]
@@ -235,7 +235,7 @@ def write(rows: Sequence[dict[str, Any]], folder: Path) -> list[Path]:
         ),
     ]
     lead = f"One LSTM layer over {LENGTH} steps in float32 on one thread, from its equations to machine code."
-    html = page("One product: the ladder", lead, _findings(rows), sections)
+    html = page("From eight matrix products to one", lead, _findings(rows), sections)
     return save(folder, "products", html, {"machine": machine(), "rows": list(rows)}, [picture])
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import glassgate as gg
-from glassgate.claims.contestants import cell_of, hidden_size
+from glassgate.claims.cells import cell_of, hidden_size
 from glassgate.claims.problems import PROBLEMS, Batch, Problem
 
 IN_A_ROW = 2_000

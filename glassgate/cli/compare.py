@@ -9,9 +9,9 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from glassgate.claims import contest as contests
-from glassgate.claims.contest import Contest
-from glassgate.claims.contestants import cell_of, hidden_size
+from glassgate.claims import comparison as comparisons
+from glassgate.claims.cells import cell_of, hidden_size
+from glassgate.claims.comparison import Comparison
 from glassgate.claims.problems import PROBLEMS
 from glassgate.claims.trial import Trial
 from glassgate.cli.parser import Parser
@@ -76,15 +76,15 @@ def command(argv: list[str]) -> None:
         help="parallel training runs (default: one per processor)",
     )
     arguments = parser.parse_args(argv)
-    contest = _contest(arguments)
+    comparison = _comparison(arguments)
     folder, console = Path(arguments.output), Console(highlight=False)
     console.print("Gradients at the start and after a short training ...")
-    gradients = contests.gradients(contest)
-    results = _run(contest, folder / "trials", arguments.processes, console)
+    gradients = comparisons.gradients(comparison)
+    results = _run(comparison, folder / "trials", arguments.processes, console)
     from glassgate.claims.long_lags import unsolved, write
 
-    files = write(contest, results, gradients, folder)
-    if sentence := unsolved(contest, contests.summary(results)):
+    files = write(comparison, results, gradients, folder)
+    if sentence := unsolved(comparison, comparisons.summary(results)):
         console.print(sentence, soft_wrap=True)
     _print_paths(console, files)
 
@@ -167,7 +167,7 @@ def _products(argv: list[str]) -> None:
     _print_paths(console, products.write(rows, Path(arguments.output)))
 
 
-def _contest(arguments: Namespace) -> Contest:
+def _comparison(arguments: Namespace) -> Comparison:
     """Return the requested comparison; check all names and numbers first."""
     quick = arguments.quick
     cells = _names("--cells", arguments.cells)
@@ -185,9 +185,9 @@ def _contest(arguments: Namespace) -> Contest:
     for cell in cells:
         for problem in problems:
             hidden_size(cell_of(cell), PROBLEMS[problem].features, arguments.parameters)
-    biases = contests.FORGET_BIASES[::2] if quick else contests.FORGET_BIASES
+    biases = comparisons.FORGET_BIASES[::2] if quick else comparisons.FORGET_BIASES
     bias_seeds = 1 if quick else arguments.seeds
-    return Contest(
+    return Comparison(
         cells,
         problems,
         tuple(_lag(lag) for lag in _names("--lags", lags)),
@@ -216,7 +216,7 @@ def _lag(text: str) -> int:
     return lag
 
 
-def _run(contest: Contest, folder: Path, processes: int, console: Console) -> list[dict[str, Any]]:
+def _run(comparison: Comparison, folder: Path, processes: int, console: Console) -> list[dict[str, Any]]:
     columns = (
         BarColumn(bar_width=20),
         MofNCompleteColumn(),
@@ -226,13 +226,13 @@ def _run(contest: Contest, folder: Path, processes: int, console: Console) -> li
         TextColumn("{task.description}"),
     )
     with Progress(*columns, console=console) as progress:
-        bar = progress.add_task("", total=len(contest.trials))
+        bar = progress.add_task("", total=len(comparison.trials))
 
         def report(trial: Trial, result: dict[str, Any]) -> None:
             progress.update(bar, advance=1, description=_line(trial, result))
 
         try:
-            return contests.run(contest.trials, folder, processes, report)
+            return comparisons.run(comparison.trials, folder, processes, report)
         except KeyboardInterrupt:
             console.print(f"Finished trainings are in {folder}; run the same command to continue.", soft_wrap=True)
             raise

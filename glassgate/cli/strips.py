@@ -8,8 +8,8 @@ from rich.text import Text
 
 from glassgate.glass.findings import findings
 from glassgate.glass.followers import follows
-from glassgate.glass.reading import END
 from glassgate.glass.study import Direction, Study
+from glassgate.glass.text_section import END
 
 _BLOCKS = " ▁▂▃▄▅▆▇█"
 _HIGH, _LOW, _GATE = (230, 116, 24), (58, 134, 214), (14, 150, 136)

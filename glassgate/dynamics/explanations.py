@@ -18,8 +18,8 @@ from glassgate.engines.meaning import current_equations
 from glassgate.engines.symbolic.equations import Equations
 from glassgate.engines.symbolic.graph import Node, NotTraceable
 from glassgate.engines.symbolic.graph_cell import GraphCell
+from glassgate.glass.contexts import eval_mode, uncompiled
 from glassgate.glass.measures import ranges
-from glassgate.glass.uncompiled import uncompiled
 from glassgate.layers.parts import Part
 from glassgate.layers.stack import Recurrent
 from glassgate.layout import Layout
@@ -107,7 +107,7 @@ def relevance(
     if method == "lrp":
         with propagated(model) as biases:
             return _gradient_times_input(model, input, target, arguments, biases)
-    with _eval_mode(model):
+    with eval_mode(model), torch.enable_grad():
         if method == "integrated":
             return _integrated_gradients(model, input, target, points, arguments)
         if method == "gradient":
@@ -157,7 +157,7 @@ def contribution(model: nn.Module, input: Tensor, target: Target, phrase: Tensor
             f"contribution: phrase must be bool, one per token, {tuple(shape)}, got {phrase.dtype} "
             f"{tuple(phrase.shape)}"
         )
-    with _eval_mode(model):
+    with eval_mode(model), torch.enable_grad():
         return _contributions(model, input, target, arguments, layers, phrase.unsqueeze(0))[0]
 
 
@@ -183,7 +183,7 @@ def propagated(model: nn.Module) -> Iterator[list[nn.Parameter]]:
     """
     layers, biases = _layers("relevance", model), _biases(model)
     frozen = [bias for bias in biases if not bias.requires_grad]
-    with _eval_mode(model), _with_rule(layers, _lrp), Outside():
+    with eval_mode(model), torch.enable_grad(), _with_rule(layers, _lrp), Outside():
         try:
             for bias in frozen:
                 bias.requires_grad_()
@@ -191,19 +191,6 @@ def propagated(model: nn.Module) -> Iterator[list[nn.Parameter]]:
         finally:
             for bias in frozen:
                 bias.requires_grad_(False)
-
-
-@contextmanager
-def _eval_mode(model: nn.Module) -> Iterator[None]:
-    """Put the model in eval mode, and enable gradients."""
-    training = {module: module.training for module in model.modules()}
-    try:
-        model.eval()
-        with torch.enable_grad():
-            yield
-    finally:
-        for module, mode in training.items():
-            module.training = mode
 
 
 def _step_axis(layers: list[Recurrent], shape: torch.Size, scores: Tensor) -> int:

@@ -62,7 +62,7 @@ class Trajectory:
         before, x = states[:-1].flatten(0, 1), inputs.flatten(0, 1)
         jacobians = [network.jacobian(before[at], x[at]) for at in network.chunks(steps * rows)]
         self.jacobians = torch.cat(jacobians).unflatten(0, (steps, rows))
-        self.labels = tuple(slot.label for slot in network.slots for _ in range(slot.columns.stop - slot.columns.start))
+        self.labels = network.labels
 
     def product(self, start: int = 0, stop: int | None = None) -> Tensor:
         """(N, S, S): the derivative of the states after step `stop` - 1 with respect to those before step `start`."""

@@ -120,6 +120,11 @@ class Network:
         """(S,): the initial state of every sequence."""
         return torch.cat([state[0] for call in self._directions for state in call.initial])
 
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The label of the slot of each column of the flat state."""
+        return tuple(slot.label for slot in self.slots for _ in range(slot.columns.stop - slot.columns.start))
+
     def slots_of(self, layer: int) -> list[Slot]:
         """The slots of one layer."""
         return [slot for slot in self.slots if slot.layer == layer]

@@ -145,8 +145,7 @@ def _points(network: Network, states: Tensor, x: Tensor, slow: FixedPoints | Non
         network.jacobian(states[rows], x.expand(len(states[rows]), -1)) for rows in network.chunks(len(states))
     ]
     empty = states.new_zeros(0, network.size, network.size)
-    labels = tuple(slot.label for slot in network.slots for _ in range(slot.columns.stop - slot.columns.start))
-    return FixedPoints(states, speeds[order], torch.cat([empty, *jacobians]), labels, slow)
+    return FixedPoints(states, speeds[order], torch.cat([empty, *jacobians]), network.labels, slow)
 
 
 def _speeds(network: Network, states: Tensor, x: Tensor) -> Tensor:

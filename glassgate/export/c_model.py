@@ -170,7 +170,7 @@ class Program:
             f'#include "{self.name}.h"\n\n#include <math.h>\n#include <stdint.h>\n'
             + ("#include <stdio.h>\n" if self.from_file else "")
             + "#include <string.h>\n",
-            f"typedef {self.real} real;\ntypedef int{64 if self.double else 32}_t whole;\n"
+            f"typedef {self.real} real;\ntypedef int{64 if self.double else 32}_t integer;\n"
             f"#define SIZE {8 if self.double else 4}\n#define MATH(function) function{'' if self.double else '##f'}\n"
             f"#define BLOCK {self.block} /* units whose weights are stored side by side */\n",
             _support("\n".join(code)),

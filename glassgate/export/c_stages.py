@@ -17,9 +17,9 @@ _COST = {32: 1.7, 16: 1.0, 8: 0.65, 4: 0.5}
 _MAX_SUMS = 96
 """The maximum number of sums that are computed together: those of a block in 12 registers of 8 numbers."""
 _ACTIVATIONS: dict[type[nn.Module], str] = {
-    nn.ReLU: "most(v, all(0))",
-    nn.Tanh: "tanhs(v)",
-    nn.Sigmoid: "sigmoids(v)",
+    nn.ReLU: "maximum_lanes(v, broadcast(0))",
+    nn.Tanh: "tanh_lanes(v)",
+    nn.Sigmoid: "sigmoid_lanes(v)",
 }
 _NO_OPS = (nn.Identity, nn.Dropout)
 """Modules without effect in eval mode."""
@@ -144,7 +144,7 @@ class DenseStage(Stage):
         packed.parts.append(np.stack([packed.rows(row, self.output) for row in rows], 1))
         self.arrays.append(Array(f"{name}_W", packed.values))
         biased = module.bias is not None
-        start = "load(w + at % BLOCK)" if biased else "all(0)"
+        start = "load(w + at % BLOCK)" if biased else "broadcast(0)"
         skip = " + BLOCK" if biased else ""
         blocks = -(-self.output // block) * block
         self.text = f"""\

@@ -15,17 +15,22 @@ auto break case char const continue default do double else enum extern float for
 restrict return short signed sizeof static struct switch typedef union unsigned void volatile while
 """
 KEYWORDS = frozenset(_KEYWORDS.split())
-_HELPERS = "W x w u k at part all first least load mask most pick real store total whole lanes"
-_RESERVED = KEYWORDS | frozenset(_HELPERS.split())
-"""Names that a value of a step must not have in C."""
 _INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
 _COMPARE = {"lt": "<", "le": "<=", "eq": "==", "ne": "!="}
-_FUNCTIONS = {
-    "abs": "sizes", "sign": "signs", "floor": "floors", "ceil": "ceilings", "round": "rounded", "trunc": "truncated",
-    "sqrt": "roots", "exp": "exps", "expm1": "exps_minus_1", "log": "logs", "log1p": "logs1p", "sin": "sines",
-    "cos": "cosines", "tan": "tangents", "atan": "arctangents", "sigmoid": "sigmoids", "tanh": "tanhs", "erf": "erfs",
-    "pow": "powers", "minimum": "least", "maximum": "most",
-}  # fmt: skip
+_FUNCTION_NAMES = """
+abs sign floor ceil round trunc sqrt exp expm1 log log1p sin cos tan atan sigmoid tanh erf pow minimum maximum
+"""
+_FUNCTIONS = frozenset(_FUNCTION_NAMES.split())
+"""Operations that are functions of `support.c`: `exp_lanes` for "exp"."""
+_HELPERS = (
+    "W x w u k at part broadcast load store select_lanes sum_lanes first_lanes real integer lanes mask memcpy "
+    "LANES ROWS BLOCK SIZE MATH NOT REAL INTEGER LANE UNROLL ALIGNED HELPER"
+)
+_LIBRARY = (*_FUNCTIONS, "rint", "fabs", "fmin", "fmax")
+_RESERVED = KEYWORDS.union(
+    _HELPERS.split(), _LIBRARY, (f"{name}f" for name in _LIBRARY), (f"{name}_lanes" for name in _FUNCTIONS)
+)
+"""Names that a value of a step must not have in C."""
 
 
 @dataclass
@@ -127,7 +132,7 @@ class Direction:
         fixed = self._fixed([item for item in here if isinstance(item, Point)])
         yield from self._scalars(phase[0])
         for item in totals:
-            yield f"    lanes sum_{item.name} = all(0);"
+            yield f"    lanes sum_{item.name} = broadcast(0);"
         rows = [self.packed.rows(item.bias, units) for item in affine if item.bias is not None]
         sums = list(self._affine(affine, units, rows))
         rows += [self.packed.rows(item.values, units) for item in fixed]
@@ -149,7 +154,7 @@ class Direction:
         yield "        }"
         yield "    }"
         for item in totals:
-            yield f"    const real {item.name} = total(sum_{item.name});"
+            yield f"    const real {item.name} = sum_lanes(sum_{item.name});"
             self._place[item] = item.name
         # Later phases load the stored values of this one.
         self._place |= {item: f"all_{item.name}" for item in here if item in self._stored}
@@ -172,7 +177,7 @@ class Direction:
         units = self.width[phase[1]]
         for total in totals:
             value = self._read(total.x, phase)
-            yield f"sum_{total.name} += {f'first({value}, {units} - at)' if units % self.block else value};"
+            yield f"sum_{total.name} += {f'first_lanes({value}, {units} - at)' if units % self.block else value};"
         for name, new in self.step.new.items():
             if self.step.stored_in(name) == phase:
                 target = f"{'new' if self._is_buffered(name) else 'state'}_{name}"
@@ -188,7 +193,7 @@ class Direction:
         if affine:
             yield "for (int part = 0; part < ROWS; part++) {"
             for item in affine:
-                start = f"load(w + {biased.index(item)} * BLOCK + part * LANES)" if item in biased else "all(0)"
+                start = f"load(w + {biased.index(item)} * BLOCK + part * LANES)" if item in biased else "broadcast(0)"
                 yield f"    {item.name}_sum[part] = {start};"
             yield "}"
         if biased:
@@ -266,7 +271,7 @@ class Direction:
 
     def _lanes(self, text: str, arg: Item | float) -> str:
         """A value as an argument of a function that takes lanes."""
-        return text if isinstance(arg, Item) and arg.axis != "1" else f"all({text})"
+        return text if isinstance(arg, Item) and arg.axis != "1" else f"broadcast({text})"
 
     def _expression(self, item: Point, scalar: bool = False) -> str:
         loose = item.op in ("add", "sub") or item.op in _FUNCTIONS
@@ -280,15 +285,15 @@ class Direction:
             case op if op in _COMPARE:
                 return f"(mask)({wide[0]} {_COMPARE[op]} {wide[1]})"
             case op if op in _FUNCTIONS:
-                return f"{_FUNCTIONS[op]}({', '.join(wide)})"
+                return f"{op}_lanes({', '.join(wide)})"
             case "neg":
                 return f"-{args[0]}"
             case "detach":
                 return args[0]
             case "rsqrt":
-                return f"all(1) / roots({wide[0]})"
+                return f"broadcast(1) / sqrt_lanes({wide[0]})"
             case "where":
-                return f"pick({args[0]}, {wide[1]}, {wide[2]})"
+                return f"select_lanes({args[0]}, {wide[1]}, {wide[2]})"
             case "logical_not":
                 return f"NOT({args[0]})"
             case "logical_and":

@@ -155,8 +155,8 @@ const inputProducts = (direction, x, count, from, to) => {
   return found;
 };
 
-// Room for the products of one step.
-const roomFor = ({ products }) =>
+// Memory for the products of one step.
+const scratchFor = ({ products }) =>
   Object.fromEntries(Object.values(products).flat().filter(({ hoisted }) => !hoisted).map(({ weight, units }) => [weight, new Float64Array(units)]));
 
 // One direction over a sequence `x` of so many steps: each value that its step stores, (steps, units). The steps that
@@ -179,12 +179,12 @@ const runDirection = (direction, step, x, count, edits = [], start = null, earli
     return found;
   };
   const products = inputProducts(direction, x, count, from, to);
-  const room = roomFor(direction);
+  const scratch = scratchFor(direction);
   const first = start ?? direction.initial;
   let before = same ? statesAt(reverse ? to : from - 1) : first;
   for (let k = same; k < count; k++) {
     const t = reverse ? count - 1 - k : k;
-    step(weights, products, before, editAt(t), values, t, room);
+    step(weights, products, before, editAt(t), values, t, scratch);
     before = statesAt(t);
   }
   return { direction, values, first, last: before, x };
@@ -214,8 +214,8 @@ const runLayer = (layer, steps, x, count, { edits = [], start = {}, memory = nul
 const merged = (outputs, merge, count) => {
   if (outputs.length === 1) return outputs[0];
   if (merge !== "concat") {
-    const share = merge === "mean" ? 1 / outputs.length : 1;
-    return outputs[0].map((_, place) => share * outputs.reduce((sum, each) => sum + each[place], 0));
+    const factor = merge === "mean" ? 1 / outputs.length : 1;
+    return outputs[0].map((_, place) => factor * outputs.reduce((sum, each) => sum + each[place], 0));
   }
   const widths = outputs.map((each) => each.length / count);
   const total = widths.reduce((sum, width) => sum + width, 0);

@@ -35,7 +35,9 @@ arguments await break case catch class const continue debugger default delete do
 false finally for function if implements import in instanceof interface let new null package private protected
 public return static super switch this throw true try typeof undefined var void while with yield
 """
-_HELPERS = "Infinity Math NaN at at_out before edit erf multiply now room roundToEven sigmoid t tanh u w x"
+_HELPERS = (
+    "Infinity Math NaN at at_out before edit erf multiply products roundToEven scratch sigmoid t tanh u values w x"
+)
 _RESERVED = frozenset(_KEYWORDS.split()) | frozenset(_HELPERS.split())
 """Names that a value of a step must not have in JavaScript."""
 
@@ -213,7 +215,7 @@ class _Emitter:
         spec, step = self.spec, self.step
         states = ", ".join(f"{name}: {item.name}" for name, item in step.states.items())
         yield f"// {self.label}: step t, {spec.input_size} inputs, {spec.hidden_size} units."
-        yield f'"{self.label}": (w, x, before, edit, now, t, room) => {{'
+        yield f'"{self.label}": (w, products, before, edit, values, t, scratch) => {{'
         yield f"  const {{ {states} }} = before;"
         if step.noise:
             yield f"  const {{ {', '.join(step.noise)} }} = edit;"
@@ -222,11 +224,11 @@ class _Emitter:
         parts = [part for parts in self.products.values() for part in parts]
         names = {
             "w": [name for name in self.arrays if name not in {part["weight"] for part in parts}],
-            "x": [part["weight"] for part in parts if part["hoisted"]],
-            "room": [part["weight"] for part in parts if not part["hoisted"]],
+            "products": [part["weight"] for part in parts if part["hoisted"]],
+            "scratch": [part["weight"] for part in parts if not part["hoisted"]],
         }
         yield from (f"  const {{ {', '.join(arrays)} }} = {source};" for source, arrays in names.items() if arrays)
-        yield f"  const {{ {', '.join(f'{name}: now_{name}' for name in self.values)} }} = now;"
+        yield f"  const {{ {', '.join(f'{name}: now_{name}' for name in self.values)} }} = values;"
         yield from (f"  const {self._offset(axis)} = t * {self.width[axis]};" for axis in self._axes())
         yield from (f"  {line}" for line in body)
         yield "}"

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
+from glassgate.glass.contexts import eval_mode
 from glassgate.glass.edit import applied, editable, hold
 from glassgate.layers.edits import Edit, Edits, Positions, positions
 from glassgate.layers.observed import Observed
@@ -90,7 +91,7 @@ def ablate(
     return Ablation(unchanged, {name: changed - unchanged for name, changed in losses.items()})
 
 
-Places = Mapping[str, tuple[Recurrent, str, str, int]]
+Editable = Mapping[str, tuple[Recurrent, str, str, int]]
 """The values that can be edited, as returned by `editable`."""
 Held = dict[str, Edit]
 """Edits that hold a part at its mean, by the names of gates and states."""
@@ -99,7 +100,7 @@ Held = dict[str, Edit]
 def runs_without(
     model: nn.Module,
     run: Callable[[str], T],
-    held: Callable[[Places, Mapping[str, Tensor]], Mapping[str, Held]],
+    held: Callable[[Editable, Mapping[str, Tensor]], Mapping[str, Held]],
     per_step: bool = False,
 ) -> dict[str, T]:
     """Run a model with each part held at its mean. Returns the results by part; "" is the unchanged model.
@@ -111,7 +112,7 @@ def runs_without(
         per_step: whether parts are held at selected steps only.
     """
     places = editable(model)
-    with torch.no_grad(), _in_eval_mode(model):
+    with torch.no_grad(), eval_mode(model):
         with _means(places) as means:
             results = {"": run("")}
         for name, edits in held(places, means()).items():
@@ -124,10 +125,10 @@ def _add_rows(rows: list[int], call: Observed) -> None:
     rows.append(call.layout.rows)
 
 
-def typical(model: nn.Module, run: Callable[[], object]) -> tuple[Places, dict[str, Tensor], dict[str, list[int]]]:
+def typical(model: nn.Module, run: Callable[[], object]) -> tuple[Editable, dict[str, Tensor], dict[str, list[int]]]:
     """The editable values, their means over a run, and the number of rows of each call by the name of the layer."""
     places = editable(model)
-    with torch.no_grad(), _in_eval_mode(model), _means(places) as means:
+    with torch.no_grad(), eval_mode(model), _means(places) as means:
         rows: dict[str, list[int]] = {}
         for name, (layer, label, value, _) in places.items():
             prefix = name.removesuffix(f".{label}.{value}")
@@ -143,7 +144,7 @@ def typical(model: nn.Module, run: Callable[[], object]) -> tuple[Places, dict[s
 
 
 @contextmanager
-def held_in_rows(model: nn.Module, places: Places, held: Sequence[Held], length: int | None) -> Iterator[None]:
+def held_in_rows(model: nn.Module, places: Editable, held: Sequence[Held], length: int | None) -> Iterator[None]:
     """Holds a different part in each row of a batch, so that one pass measures many parts.
 
     Args:
@@ -153,11 +154,11 @@ def held_in_rows(model: nn.Module, places: Places, held: Sequence[Held], length:
         length: the length of the sequences; None for one row and any number of calls.
     """
     changes = held[0] if length is None else _in_rows(places, held, length)
-    with torch.no_grad(), _in_eval_mode(model), applied(_prepared(places, changes, True)):
+    with torch.no_grad(), eval_mode(model), applied(_prepared(places, changes, True)):
         yield
 
 
-def _in_rows(places: Places, held: Sequence[Held], length: int) -> Held:
+def _in_rows(places: Editable, held: Sequence[Held], length: int) -> Held:
     """One edit for each name, with different values in each row."""
     changes = {}
     for name, (*_, width) in places.items():
@@ -172,14 +173,14 @@ def _in_rows(places: Places, held: Sequence[Held], length: int) -> Held:
     return changes
 
 
-def windows_held(places: Places, means: Mapping[str, Tensor], window: tuple[int, int]) -> Held:
+def windows_held(places: Editable, means: Mapping[str, Tensor], window: tuple[int, int]) -> Held:
     """The edits that hold all states at their means in a window of steps."""
     states = [name for name, (layer, _, value, _) in places.items() if value in layer.cell.state and name in means]
     return {name: hold(means[name], steps=slice(*window)) for name in states}
 
 
 def parts_held(
-    places: Places, means: Mapping[str, Tensor], groups: int | Sequence[Sequence[int]], steps: Positions = None
+    places: Editable, means: Mapping[str, Tensor], groups: int | Sequence[Sequence[int]], steps: Positions = None
 ) -> dict[str, Held]:
     """The edits that hold each gate, state, group of units, direction and layer, by name."""
     parts: dict[str, Held] = {}
@@ -216,7 +217,7 @@ def _span(units: Sequence[int]) -> str:
     return f"[{units[0]}:{units[-1] + 1}]" if adjacent else f"[{', '.join(map(str, units))}]"
 
 
-def _prepared(places: Places, held: Held, per_step: bool) -> dict[Recurrent, Edits]:
+def _prepared(places: Editable, held: Held, per_step: bool) -> dict[Recurrent, Edits]:
     """The edits, with neutral edits for all other names, so that one kernel runs every part."""
     changes: dict[Recurrent, dict[str, dict[str, list[Edit]]]] = {}
     neutral = [hold(0.0, units=[], steps=[] if per_step else None)]
@@ -226,7 +227,7 @@ def _prepared(places: Places, held: Held, per_step: bool) -> dict[Recurrent, Edi
 
 
 @contextmanager
-def _means(places: Places) -> Iterator[Callable[[], dict[str, Tensor]]]:
+def _means(places: Editable) -> Iterator[Callable[[], dict[str, Tensor]]]:
     """Yields a function that returns the mean of each value over all steps and sequences, one number per unit."""
     sums: dict[str, Tensor] = {}
     counts: dict[str, int] = {}
@@ -248,14 +249,3 @@ def _means(places: Places) -> Iterator[Callable[[], dict[str, Tensor]]]:
             layer._watchers.append(partial(take, prefix))
             stack.callback(layer._watchers.pop)
         yield lambda: {name: total / max(counts[name], 1) for name, total in sums.items()}
-
-
-@contextmanager
-def _in_eval_mode(model: nn.Module) -> Iterator[None]:
-    training = {module: module.training for module in model.modules()}
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, mode in training.items():
-            module.training = mode

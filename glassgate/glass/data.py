@@ -1,7 +1,6 @@
 """The data embedded in a report for its script and for tests: the numbers of a study as JSON, with arrays in base64."""
 
 import base64
-import json
 from typing import Any
 
 import numpy as np
@@ -26,19 +25,19 @@ def embedded(study: Study, runs: int = 1) -> tuple[dict[str, Any], str]:
     wires = sum(value.size for each in study.directions for value in each.wires.values())
     sizes = {bits: (values * bits + wires * min(bits, 16)) // 8 for bits in (32, 16, 8)}
     bits = next((bits for bits, size in sizes.items() if size <= _BUDGET // runs), 8)
-    share = min(1.0, _BUDGET / runs / max(sizes[bits], 1))
+    fraction = min(1.0, _BUDGET / runs / max(sizes[bits], 1))
     note = ""
     if bits < 32:
         note = f"Values under the cursor are kept in {bits} bits, to 1/{2**bits - 1} of each gate's range."
-    if share < 1:
-        note += f" They are kept for {share:.0%} of the units: those that the page names, and those that vary most. "
+    if fraction < 1:
+        note += f" They are kept for {fraction:.0%} of the units: those that the page names, and those that vary most. "
         note += "Pictures and measures are of all units."
     all_findings = findings(study)
     data = {
         "starts": study.starts,
         "steps": [list(each.steps) for each in study.passages],
         "answers": [[[each.step, _choices(each.best), each.target] for each in p.answers] for p in study.passages],
-        "parts": [_part(each, bits, share, named(study, all_findings, each)) for each in study.directions],
+        "parts": [_part(each, bits, fraction, named(study, all_findings, each)) for each in study.directions],
         "connections": [
             {
                 "targets": each.targets,
@@ -52,7 +51,7 @@ def embedded(study: Study, runs: int = 1) -> tuple[dict[str, Any], str]:
         "places": None if study.places is None else _places(study.places),
         "relevances": [_relevance(each) for each in study.relevances],
         "causes": [list(each) for each in study.causes],
-        "lapses": [list(each) for each in study.lapses],
+        "windows": [list(each) for each in study.windows],
         "follows": [list(each) for each in follows(study)],
         "findings": [list(each) for each in all_findings],
         "thresholds": study.thresholds,
@@ -65,11 +64,6 @@ def named(study: Study, all_findings: list[Finding], direction: Direction) -> li
     units = {each.unit[1] for each in all_findings if each.unit and each.unit[0] == direction.label}
     units |= {each.unit for each in follows(study) if each.direction == direction.label}
     return sorted(units | {0})
-
-
-def text(data: dict[str, Any]) -> str:
-    """The data as JSON that is safe inside HTML."""
-    return json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
 
 
 def array(packed: dict[str, Any]) -> np.ndarray:
@@ -119,14 +113,14 @@ def _relevance(each: Relevances) -> dict[str, Any]:
     }
 
 
-def _part(each: Direction, bits: int, share: float, named: list[int]) -> dict[str, Any]:
+def _part(each: Direction, bits: int, fraction: float, named: list[int]) -> dict[str, Any]:
     output = each.values[each.states[0]]
     units = max(value.shape[1] for value in each.values.values())
     shown = list(range(units))
-    if share < 1:
+    if fraction < 1:
         varies = np.max([_padded(value.std(0), units) for value in each.values.values()], 0)
         varies[[unit for unit in named if unit < units]] = np.inf
-        shown = sorted(np.argsort(-varies, kind="stable")[: max(len(named), int(units * share))].tolist())
+        shown = sorted(np.argsort(-varies, kind="stable")[: max(len(named), int(units * fraction))].tolist())
     return {
         "label": each.label,
         "reverse": each.reverse,

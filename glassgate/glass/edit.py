@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from glassgate.engines.symbolic.graph import NotTraceable
 from glassgate.engines.symbolic.step import equations_of
-from glassgate.glass.uncompiled import uncompiled
+from glassgate.glass.contexts import uncompiled
 from glassgate.layers.edits import Edit, Edits, Positions
 from glassgate.layers.stack import Recurrent
 

@@ -13,8 +13,8 @@ NARROW = "\N{NARROW NO-BREAK SPACE}"
 # The width of the plot of a series. The style sheet gives the strip beneath it the same margins.
 SERIES = 640
 # The maximum number of channels of a series that are drawn.
-_MOST_CHANNELS = 12
-_SHARES = [(0.0, "0"), (0.5, "50 %"), (1.0, "100 %")]
+_MAX_CHANNELS = 12
+_FRACTIONS = [(0.0, "0"), (0.5, "50 %"), (1.0, "100 %")]
 
 
 class Figure(NamedTuple):
@@ -41,13 +41,17 @@ def saturation(direction: Direction) -> list[Figure]:
         shut, wide = ("below \N{MINUS SIGN}0.9", "above 0.9") if signed else ("below 0.1", "above 0.9")
         sentence = f"{name}: {shut} at {percent(low.mean())} of the steps, {wide} at {percent(high.mean())}."
         always = [
-            f"{count(int((share > 0.9).sum()), 'unit', 'units')} nearly always {word}"
-            for share, word in ((low, shut), (high, wide))
-            if (share > 0.9).any()
+            f"{count(int((fraction > 0.9).sum()), 'unit', 'units')} nearly always {word}"
+            for fraction, word in ((low, shut), (high, wide))
+            if (fraction > 0.9).any()
         ]
         sentence += f" {', '.join(always).capitalize()}." if always else ""
         plot = Plot(
-            Axis(0, 1, f"steps {shut}", ticks=_SHARES), Axis(0, 1, f"steps {wide}", ticks=_SHARES), 233, 224, sentence
+            Axis(0, 1, f"steps {shut}", ticks=_FRACTIONS),
+            Axis(0, 1, f"steps {wide}", ticks=_FRACTIONS),
+            233,
+            224,
+            sentence,
         )
         plot.rule(0, 1, 1, 0)
         plot.dots(low.tolist(), high.tolist(), "signed" if signed else "gate")
@@ -139,7 +143,7 @@ def flow(direction: Direction, state: str) -> Figure:
         plot.line(each.lags, each.initial.tolist(), "before")
     plot.line(each.lags, each.trained[0].tolist(), "flow")
     if each.own_path is not None:
-        plot.line(each.lags, [value if value >= low else math.nan for value in each.own_path], "way")
+        plot.line(each.lags, [value if value >= low else math.nan for value in each.own_path], "own-path")
     return Figure(plot.svg(), sentence)
 
 
@@ -158,17 +162,17 @@ def flow_sentence(state: str, each: Flow) -> str:
     return words + "."
 
 
-def lapses(study: Study) -> list[Figure]:
+def windows(study: Study) -> list[Figure]:
     """The increase of the loss when all states are held in a window of steps, for consecutive windows."""
-    if not study.lapses:
+    if not study.windows:
         return []
     total = study.starts[-1]
     bars = [
         (study.starts[each.passage] + each.start, study.starts[each.passage] + each.stop, each.loss)
-        for each in study.lapses
+        for each in study.windows
     ]
     low, high = min(0.0, *(bar[2] for bar in bars)), max(0.0, *(bar[2] for bar in bars))
-    most = max(study.lapses, key=lambda each: each.loss)
+    most = max(study.windows, key=lambda each: each.loss)
     where = f" of sequence {most.passage + 1}" if len(study.passages) > 1 else ""
     some = f"step {most.stop}" if most.stop - most.start == 1 else f"steps {most.start + 1} to {most.stop}"
     sentence = (
@@ -200,13 +204,13 @@ def training(study: Study) -> list[Figure]:
             continue
         values = [value for _, points in curves for _, value in points if math.isfinite(value)]
         low, high = min(values), max(values)
-        room = 0.08 * ((high - low) or abs(high) or 1.0)
+        margin = 0.08 * ((high - low) or abs(high) or 1.0)
         if all(len(points) == 1 for _, points in curves):
             continue  # a single value is in the first sentence of the section
         ends = [f"{_curve_name(name)} {points[-1][1]:.4g}" for name, points in curves]
         words = title.replace("_", " ")
         sentence = f"{words[0].upper()}{words[1:]} at the end: {', '.join(ends)}."
-        plot = Plot(Axis(0, last, "training steps"), Axis(low - room, high + room, words), 340, 220, sentence)
+        plot = Plot(Axis(0, last, "training steps"), Axis(low - margin, high + margin, words), 340, 220, sentence)
         for place, (_, points) in enumerate(curves):
             kind = f"k{place % 6}"
             plot.line([x for x, _ in points], [y for _, y in points], kind)
@@ -227,23 +231,23 @@ def series(study: Study, number: int, start: int) -> Figure | None:
     if passage.series is None:
         return None
     values, ahead = np.asarray(passage.series, dtype=float), passage.forecasts
-    many, length, pace = values.shape[1], len(passage.steps), passage.pace
-    shown, one = values[:, :_MOST_CHANNELS], many == 1
+    many, length, rows_per_step = values.shape[1], len(passage.steps), passage.rows_per_step
+    shown, one = values[:, :_MAX_CHANNELS], many == 1
     if not one:
         shown = (shown - shown.mean(0)) / np.maximum(shown.std(0), 1e-9)
     numbers = np.concatenate([shown.ravel(), *([[each.value, _true(each)] for each in ahead] if one else [])])
-    room = 0.08 * (float(np.ptp(numbers)) or 1.0)
-    end = max(length, *(each.place + 0.5 / pace for each in ahead)) if ahead else max(1, length)
+    margin = 0.08 * (float(np.ptp(numbers)) or 1.0)
+    end = max(length, *(each.place + 0.5 / rows_per_step for each in ahead)) if ahead else max(1, length)
     names = list(passage.names) or [f"channel {k + 1}" for k in range(many)]
     plot = Plot(
         Axis(0, end, "" if passage.times else "step", ticks=_dates(passage, end)),
-        Axis(float(numbers.min()) - room, float(numbers.max()) + room, names[0] if one else "standard deviations"),
+        Axis(float(numbers.min()) - margin, float(numbers.max()) + margin, names[0] if one else "standard deviations"),
         SERIES,
         200,
         _series_sentence(passage, names, ahead),
         time=(start, length),
     )
-    xs = [(row + 0.5) / pace for row in range(len(shown))]
+    xs = [(row + 0.5) / rows_per_step for row in range(len(shown))]
     for channel in range(shown.shape[1]):
         plot.line(xs, shown[:, channel].tolist(), f"thin k{channel % 6}")
     if ahead and one:
@@ -257,11 +261,11 @@ def series(study: Study, number: int, start: int) -> Figure | None:
 
 
 def _series_sentence(passage: Passage, names: list[str], ahead: list[ForecastValue]) -> str:
-    many, pace = len(names), passage.pace
-    each = f" of {pace} values each" if pace > 1 else ""
+    many, rows_per_step = len(names), passage.rows_per_step
+    each = f" of {rows_per_step} values each" if rows_per_step > 1 else ""
     channels = names[0] if many == 1 else f"{many} channels, each in its standard deviations"
     sentence = f"{steps(len(passage.steps))}{each} of {channels}"
-    sentence += f", of which the first {_MOST_CHANNELS} are drawn." if many > _MOST_CHANNELS else "."
+    sentence += f", of which the first {_MAX_CHANNELS} are drawn." if many > _MAX_CHANNELS else "."
     if passage.times:
         sentence += f" From {passage.times[0]} to {passage.times[-1]}."
     if ahead:
@@ -279,9 +283,9 @@ def _dates(passage: Passage, end: float) -> list[tuple[float, str]]:
     """Some time stamps along the axis, without seconds if they are zero."""
     if not passage.times:
         return []
-    last = min(len(passage.times) - 1, int(end * passage.pace) - 1)
+    last = min(len(passage.times) - 1, int(end * passage.rows_per_step) - 1)
     rows = sorted({round(k * last / 4) for k in range(5)})
-    return [((row + 0.5) / passage.pace, passage.times[row].removesuffix(":00")) for row in rows]
+    return [((row + 0.5) / passage.rows_per_step, passage.times[row].removesuffix(":00")) for row in rows]
 
 
 def by_similarity(values: np.ndarray) -> list[int]:

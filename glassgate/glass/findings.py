@@ -21,8 +21,6 @@ NO_NULL_MODEL = "none: the log is the evidence"
 GUESS = "the most common answer; for sets, the right sets of other steps"
 BEFORE = "the same network before training"
 
-_NO_FLOOR = -np.inf
-
 
 class Rule(NamedTuple):
     """A kind of finding.
@@ -34,11 +32,11 @@ class Rule(NamedTuple):
         meaning: the consequence, or the remedy
         measure: yields the effects of a study
         null: the null model in words: a model without structure, with which the effect is compared
-        least: the minimum excess over the effect under the null model, in the unit of the measure
-        floor: the minimum effect for any null model
+        min_excess: the minimum excess over the effect under the null model, in the unit of the measure
+        minimum: the minimum effect for any null model
         unit: the unit of the measure in words
         fault: whether the finding is a fault to repair
-        most: the maximum number of findings of this rule; the strongest are kept
+        max_findings: the maximum number of findings of this rule; the strongest are kept
     """
 
     name: str
@@ -47,11 +45,11 @@ class Rule(NamedTuple):
     meaning: str
     measure: Callable[[Study], Iterator[Effect]]
     null: str
-    least: float
-    floor: float = _NO_FLOOR
+    min_excess: float
+    minimum: float = -np.inf
     unit: str = ""
     fault: bool = False
-    most: int = 99
+    max_findings: int = 99
 
 
 RULES = (
@@ -162,7 +160,7 @@ RULES = (
         0.1,
         0.69,
         "Fisher's z of the correlation",
-        most=2,
+        max_findings=2,
     ),
     Rule(
         "unit that counts",
@@ -178,20 +176,20 @@ RULES = (
     Rule(
         "direction",
         "causes",
-        "Holding {name} at its mean costs {worth}.",
+        "Holding {name} at its mean costs {cost}.",
         "The mean is that of these steps. The loss increases by {loss} {unit}.",
-        answers.worth,
+        answers.direction,
         TARGETS,
         0.02,
         0.02,
         "fraction of the loss with targets in another order",
     ),
     Rule(
-        "stretch",
+        "window",
         "causes",
-        "{window} most: {worth}.",
+        "{window} most: {cost}.",
         "Holding all states at their means there{text} increases the loss by {loss} {unit}.",
-        answers.stretch,
+        answers.window,
         TARGETS,
         0.02,
         0.02,
@@ -302,17 +300,17 @@ def significant(study: Study, rule: Rule) -> list[tuple[Effect, float, float]]:
     """The effects of a rule that exceed their thresholds, the lower ends of their intervals, and the thresholds."""
     large = [(each, limit) for each in rule.measure(study) if each.value > (limit := threshold(study, rule, each))]
     found = [(each, low, limit) for each, limit in large if (low := each.interval().low) > limit]
-    return sorted(found, key=lambda row: row[2] - row[1])[: rule.most]
+    return sorted(found, key=lambda row: row[2] - row[1])[: rule.max_findings]
 
 
 def threshold(study: Study, rule: Rule, effect: Effect) -> float:
     """The value that an effect must exceed; computed once per study."""
     key = f"{rule.name}: {effect.key}"
     if key not in study.thresholds:
-        limit = max(_null(study, rule, effect) + rule.least, rule.floor)
+        limit = max(_null(study, rule, effect) + rule.min_excess, rule.minimum)
         if rule.null == ORDER and effect.value > limit:
             marks.draw_controls(study, rule.name)
-            limit = max(_null(study, rule, effect) + rule.least, rule.floor)
+            limit = max(_null(study, rule, effect) + rule.min_excess, rule.minimum)
         study.thresholds[key] = limit
     return study.thresholds[key]
 
@@ -338,9 +336,9 @@ def table() -> str:
     rows = ["| finding | sentence | measure | null model | threshold |", "|---|---|---|---|---|"]
     for rule in RULES:
         measure = (rule.measure.__doc__ or "").strip().rstrip(".")
-        over = f"{rule.least:g} over the null model" if rule.null != NO_NULL_MODEL else ""
-        floor = f"{rule.floor:g} at least" if rule.floor > 0 else ""
-        limits = ", ".join(each for each in (over, floor) if each)
+        over = f"{rule.min_excess:g} over the null model" if rule.null != NO_NULL_MODEL else ""
+        minimum = f"{rule.minimum:g} at least" if rule.minimum > 0 else ""
+        limits = ", ".join(each for each in (over, minimum) if each)
         cells = (rule.name, rule.sentence, f"{measure} ({rule.unit})", rule.null, limits)
         rows.append("| " + " | ".join(cells) + " |")
     return "\n".join(rows) + "\n"

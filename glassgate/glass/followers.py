@@ -81,7 +81,7 @@ def marks(study: Study, direction: Direction | None = None) -> dict[str, np.ndar
     elif study.passages[0].series is None:
         by_name = _of_text([step for passage in study.passages for step in passage.steps])
     else:
-        channels = np.concatenate([_by_step(p.series, p.pace) for p in study.passages if p.series is not None])
+        channels = np.concatenate([_by_step(p.series, p.rows_per_step) for p in study.passages if p.series is not None])
         names = study.passages[0].names or [f"channel {k + 1}" for k in range(channels.shape[1])]
         by_name = {name: channels[:, k] for k, name in enumerate(names[:12])}
     order = -1 if direction is not None and direction.reverse else 1
@@ -89,9 +89,9 @@ def marks(study: Study, direction: Direction | None = None) -> dict[str, np.ndar
     return {name: mark for name, mark in by_name.items() if _varies(mark)}
 
 
-def _by_step(series: np.ndarray, pace: int) -> np.ndarray:
+def _by_step(series: np.ndarray, rows_per_step: int) -> np.ndarray:
     """The mean of the rows that each step reads, (L, C)."""
-    return np.asarray(series, float).reshape(-1, pace, series.shape[1]).mean(1)
+    return np.asarray(series, float).reshape(-1, rows_per_step, series.shape[1]).mean(1)
 
 
 def _predicts_text(study: Study) -> bool:

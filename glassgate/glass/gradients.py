@@ -15,8 +15,8 @@ from glassgate.glass.study import Connections, Evidence, Flow, Study
 
 # The maximum number of steps in a batch of copies of a sequence, and the maximum number of differentiated answers.
 _MAX_STEPS_AT_ONCE = 60_000
-MOST_TARGETS = 240
-MOST_BEFORE = 60
+MAX_TARGETS = 240
+MAX_TARGETS_BEFORE = 60
 _MAX_LAG = 200
 # A gradient has vanished if its norm is below this fraction of that at lag 0.
 GONE = 0.01
@@ -56,7 +56,7 @@ def differentiate(
     """Compute connections and gradient flow. A batch has a row per answer, so one backward pass serves many answers."""
     after, before = Collected(), Collected()
     for number, passage in enumerate(study.passages):
-        chosen = evenly(len(passage.answers), most_targets(len(passage.steps), len(study.passages)))
+        chosen = evenly(len(passage.answers), max_targets(len(passage.steps), len(study.passages)))
         matrix = []
         for start in range(0, len(chosen), max(1, _MAX_STEPS_AT_ONCE // len(passage.steps))):
             some = chosen[start : start + max(1, _MAX_STEPS_AT_ONCE // len(passage.steps))]
@@ -65,7 +65,7 @@ def differentiate(
             _collect(tape, study, [number] * len(some), after, layer)
             tick()
         if initial is not None:
-            some = [chosen[place] for place in evenly(len(chosen), MOST_BEFORE)]
+            some = [chosen[place] for place in evenly(len(chosen), MAX_TARGETS_BEFORE)]
             tape, _ = _backward(initial, evidence, number, some, layer)
             _collect(tape, study, [number] * len(some), before, layer)
             tick()
@@ -81,9 +81,9 @@ def by_backward(study: Study, tape: Recorded) -> None:
     study.evidence = "the loss"
 
 
-def most_targets(length: int, passages: int) -> int:
+def max_targets(length: int, passages: int) -> int:
     """The maximum number of answers of a passage that are differentiated."""
-    return max(1, min(MOST_TARGETS, 2 * _MAX_STEPS_AT_ONCE // length, max(8, 1600 // passages)))
+    return max(1, min(MAX_TARGETS, 2 * _MAX_STEPS_AT_ONCE // length, max(8, 1600 // passages)))
 
 
 def evenly(count: int, most: int) -> list[int]:

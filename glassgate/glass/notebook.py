@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from glassgate.glass.cell_section import diagrams
 from glassgate.glass.controls import CONTROLS, with_fresh_weights
 from glassgate.glass.cost import cost, described
 from glassgate.glass.diagrams.svg import Picture
@@ -15,7 +16,6 @@ from glassgate.glass.measures import ranges
 from glassgate.glass.page import page
 from glassgate.glass.png import heat_map
 from glassgate.glass.recorded import Recorded
-from glassgate.glass.step import diagrams
 from glassgate.glass.study import Passage, Study, directions
 from glassgate.glass.svg import nice, number
 

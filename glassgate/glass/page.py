@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from html import escape
 
 from glassgate.glass import data
-from glassgate.glass.frame import page_policy, page_style, resource
 from glassgate.glass.live.page import Live
+from glassgate.glass.page_parts import as_json, page_policy, page_style, resource
 from glassgate.glass.sections import sections, side_by_side
 from glassgate.glass.study import Study
 
@@ -57,7 +57,7 @@ light or dark. Select text or hold <kbd>Shift</kbd> with <kbd>←</kbd> <kbd>→
 JSON and makes no requests.</p>
 </footer>
 {_bar(studies)}
-<script type="application/json" id="data">{data.text(numbers)}</script>
+<script type="application/json" id="data">{as_json(numbers)}</script>
 <script>{script}</script>
 {f'<script type="application/json" id="live-data">{live.data}</script><script>{live.script}</script>' if live else ""}
 </body>

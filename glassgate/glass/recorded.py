@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeVar
 import torch
 from torch import Tensor, nn
 
-from glassgate.glass.uncompiled import uncompiled
+from glassgate.glass.contexts import uncompiled
 from glassgate.layers.observed import Observed
 from glassgate.layers.stack import Recurrent
 from glassgate.layout import Layout

@@ -5,16 +5,16 @@ from collections.abc import Callable, Sequence
 from html import escape
 
 from glassgate.glass import figures
+from glassgate.glass.cell_section import cell
+from glassgate.glass.dynamics_section import stability
 from glassgate.glass.effects.answers import answers
 from glassgate.glass.elements import Section, figure_element, for_each_direction
 from glassgate.glass.findings import RULES, Finding, findings
-from glassgate.glass.maps import connectivity, gates
-from glassgate.glass.reading import text
-from glassgate.glass.stability import stability
-from glassgate.glass.step import cell
+from glassgate.glass.heat_map_sections import connectivity, gates
 from glassgate.glass.study import Direction, Study
+from glassgate.glass.text_section import text
 
-_MOST_CAUSES = 16
+_MAX_CAUSES = 16
 _NONE = "\N{EN DASH}"
 
 
@@ -122,7 +122,7 @@ def _flow(study: Study) -> Section:
     if any(flow.initial is not None for each in study.directions for flow in each.flow.values()):
         lines.append(("before", "at initialisation"))
     if any(flow.own_path is not None for each in study.directions for flow in each.flow.values()):
-        lines.append(("way", "only the state's own path"))
+        lines.append(("own-path", "only the state's own path"))
     key = '<p class="key">' + " ".join(f'<span><i class="{kind}"></i>{words}</span>' for kind, words in lines) + "</p>"
     body = for_each_direction(study, plots, "row")
     intro = f"How much {escape(study.evidence)} depends on the state k steps earlier: the norm of the gradient."
@@ -136,7 +136,7 @@ def _flow(study: Study) -> Section:
 
 def _causes(study: Study) -> Section:
     most = max((abs(each.loss) for each in study.causes), default=1.0) or 1.0
-    shown = study.causes[:_MOST_CAUSES]
+    shown = study.causes[:_MAX_CAUSES]
     rows = "".join(
         f'<tr><td>{escape(_held(each.name))}</td><td class="num">{each.loss:+.4f}</td>'
         + (f'<td class="num">{each.points:+.1f}</td>' if study.points else "")
@@ -152,7 +152,7 @@ def _causes(study: Study) -> Section:
         f'<th class="num">{escape(study.unit)}</th>{points}<th></th></tr></thead><tbody>{rows}</tbody></table>'
         f"{more}</div>"
     )
-    windows = "".join(map(figure_element, figures.lapses(study)))
+    windows = "".join(map(figure_element, figures.windows(study)))
     intro = (
         "The increase of the loss when a gate, a state, a group of units, a direction or a layer is held at its mean, "
         "and when all states are held for some steps. It shows the parts on which the answers depend; other parts may "

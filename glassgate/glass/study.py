@@ -65,8 +65,8 @@ class Passage:
     """One sequence: the text or numbers that its steps read, and the model's answers.
 
     Attributes:
-        series: the numbers of a series, (L * pace, C)
-        pace: the number of rows of the series per step
+        series: the numbers of a series, (L * rows_per_step, C)
+        rows_per_step: the number of rows of the series per step
         names: the names of the C channels; the first channel is forecast
         times: the time stamp of each row of the series and of each forecast; empty if there are none
     """
@@ -75,7 +75,7 @@ class Passage:
     answers: Sequence[PassageAnswer] = ()
     series: np.ndarray | None = None
     title: str = ""
-    pace: int = 1
+    rows_per_step: int = 1
     names: Sequence[str] = ()
     times: Sequence[str] = ()
 
@@ -86,7 +86,7 @@ class Passage:
         for place, answer in enumerate(self.answers):
             (name, chance), target = answer.best[0], answer.target
             if self.series is not None and chance is None:
-                at = len(self.steps) + (place + 0.5) / self.pace if answer.step is None else answer.step + 1.5
+                at = len(self.steps) + (place + 0.5) / self.rows_per_step if answer.step is None else answer.step + 1.5
                 values.append(ForecastValue(at, float(name), None if target is None else float(target[0])))
         return values
 
@@ -231,7 +231,7 @@ class Cause(NamedTuple):
     control: float = 0.0
 
 
-class Lapse(NamedTuple):
+class WindowCause(NamedTuple):
     """The increase of the loss when all states are held at their means in a window of steps of one passage.
 
     Attributes:
@@ -263,7 +263,7 @@ class Study:
         control: takes a seed and returns the directions of another such network
         loss: mean loss of the answers with the targets in another order, in `unit`; None without targets
         places: steps of the run's data, which readers of the page can search
-        unit, points: the units of `loss` and `points` in causes and lapses
+        unit, points: the units of `loss` and `points` in causes and windows
         thresholds: the value that each effect must exceed; computed once by `findings`
         nulls: the effects of each rule in networks with fresh weights, by rule
         diagrams: the name and the SVG of the diagram of each cell
@@ -283,7 +283,7 @@ class Study:
     metrics: dict[str, Any] = field(default_factory=dict)
     cost: list[tuple[str, str]] = field(default_factory=list)
     causes: list[Cause] = field(default_factory=list)
-    lapses: list[Lapse] = field(default_factory=list)
+    windows: list[WindowCause] = field(default_factory=list)
     unit: str = ""
     points: str = ""
     loss: float | None = None

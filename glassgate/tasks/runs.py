@@ -268,5 +268,7 @@ def _loaded(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
         tensors = load(content)
     except SafetensorError as error:
         raise RunError(f"{path}: damaged or cut short ({error}); copy the folder again, or train again") from None
+    # Older runs call the projection of tied weights "narrow".
+    tensors = {name.replace(".narrow.", ".projection."): tensor for name, tensor in tensors.items()}
     length = int.from_bytes(content[:8], "little")
     return tensors, json.loads(content[8 : 8 + length]).get("__metadata__", {})

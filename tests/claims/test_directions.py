@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from glassgate.claims import directions
-from glassgate.claims.directions import REACH, Reader, Settings, next_units, sensitivity, text_of
+from glassgate.claims.directions import REACH, Reader, Settings, next_tokens, sensitivity, text_of
 from glassgate.cli.compare import command
 from glassgate.tasks.data.tagged import Tagged
 from glassgate.tasks.errors import DataError, UserError
@@ -57,7 +57,7 @@ def test_sensitivity_is_the_gradient_of_each_row_alone():
     rows = (text.lengths == directions.LENGTH).nonzero()[:64, 0]
     t, total = directions.LENGTH // 2, 0.0
     for row in rows:
-        x = reader.embedding(text.units[row][None]).detach().requires_grad_()
+        x = reader.embedding(text.tokens[row][None]).detach().requires_grad_()
         reader(x, text.lengths[row][None])[0, t, text.labels[row, t]].backward()
         total = total + x.grad[0].norm(dim=-1)
     expected = total[t - REACH : t + REACH + 1]
@@ -66,7 +66,7 @@ def test_sensitivity_is_the_gradient_of_each_row_alone():
 
 def test_the_target_of_a_language_model_is_the_next_unit():
     text, _ = text_of([Tagged("abca", list("xyxy"))], [Tagged("ab", list("xy"))])
-    assert next_units(text)[0, :5].tolist() == [*text.units[0, 1:4].tolist(), -100, -100]
+    assert next_tokens(text)[0, :5].tolist() == [*text.tokens[0, 1:4].tolist(), -100, -100]
 
 
 def test_a_file_of_ones_own_makes_a_page(tmp_path, monkeypatch):

@@ -31,7 +31,7 @@ def test_comparisons_that_solved_nothing(tmp_path, monkeypatch, capsys: pytest.C
     monkeypatch.setattr(claims, "DOCS", docs)
     for name, content in CONTENT.items():
         (folder / f"{name}.json").write_text(json.dumps(content))
-    drawn = ("gradients", "taggers-reach", "language-models", "models-reach", "ladder")
+    drawn = ("gradients", "taggers-reach", "language-models", "models-reach", "variants")
     for name in drawn:
         (folder / f"{name}.svg").write_text("<svg/>")
     claims.main(folder)

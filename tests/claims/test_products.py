@@ -19,7 +19,7 @@ def test_all_variants_compute_the_same_and_gradients_too():
         assert torch.allclose(gradient_of_variant, gradient, atol=1e-11), name
 
 
-def test_the_ladder_is_measured_and_drawn(tmp_path, monkeypatch):
+def test_the_variants_are_measured_and_drawn(tmp_path, monkeypatch):
     monkeypatch.setattr(products, "SIZES", ((1, 8), (2, 8)))
     monkeypatch.setattr(products, "LENGTH", 3)
     command(["products", "--quick", "-o", str(tmp_path)])

@@ -96,7 +96,7 @@ def test_a_page_of_every_way_to_forecast(
     assert told is not None
     assert float(told[1]) == pytest.approx(sum(missed) / 4, rel=6e-3, abs=6e-3)
     assert {"layer0.forward", "layer0.forward.f"} <= {name for name, *_ in data["causes"]}
-    assert len(data["lapses"]) == steps
+    assert len(data["windows"]) == steps
 
 
 def test_attention_is_that_of_the_network(runs: Path, tmp_path: Path) -> None:

@@ -211,8 +211,8 @@ def test_causes(made: Made) -> None:
                 return means[full] if full == whole or states else value
 
             np.testing.assert_allclose(lost(hold), expected[:2], atol=1e-5, err_msg=name)
-        assert [each[:3] for each in made.data["lapses"]] == [[0, step, step + 1] for step in range(L)]
-        for _, start, stop, *expected in made.data["lapses"]:
+        assert [each[:3] for each in made.data["windows"]] == [[0, step, step + 1] for step in range(L)]
+        for _, start, stop, *expected in made.data["windows"]:
             window = range(start, stop)
             held = lost(lambda full, t, v, window=window: means[full] if full[-1] in "hc" and t in window else v)
             np.testing.assert_allclose(held, expected[:2], atol=1e-5)

@@ -41,12 +41,30 @@ class Everything(gg.Cell):
         return torch.tanh(0.1 * torch.where(mask, wave + 0.1 * whole, power + least))
 
 
+class NamesOfHelpers(gg.Cell):
+    """Variables with the names of functions of C, of JavaScript and of the emitted code."""
+
+    gates = ("n",)
+    state = ("h",)
+
+    def step(self, a: Any, s: Any) -> Any:
+        exp = torch.exp(-a.n * a.n)
+        log = torch.log(exp + 1)
+        broadcast = torch.sigmoid(log + s.h)
+        sigmoid_lanes = torch.sigmoid(a.n * broadcast)
+        sqrt = torch.sqrt(sigmoid_lanes.mean(-1, keepdim=True) + 1)
+        scratch = torch.tanh(sqrt * sigmoid_lanes)
+        LANES = torch.tanh(scratch)
+        return LANES * broadcast
+
+
 CELLS: dict[str, Any] = {name: getattr(gg.cells, name)() for name in gg.cells.__all__} | {
     "RNN with relu": gg.cells.RNN("relu"),
     "SLSTM of 2 heads": gg.cells.SLSTM(2),
     "clipped": gg.cells.ClippedLSTM(0.2, 0.1),
     "custom": Leaky(),
     "every operation": Everything(),
+    "names of helpers": NamesOfHelpers(),
 }
 STRUCTURES: dict[str, dict[str, Any]] = {
     "stack": {"num_layers": 2, "residual": True},

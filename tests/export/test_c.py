@@ -143,9 +143,9 @@ def test_the_code_names_gates_and_allocates_nothing(tmp_path: Path) -> None:
     header, source = gg.to_c(drawn(gg.LSTM(3, 8)), tmp_path, "net")
     text = source.read_text()
     assert "const lanes c = f * load(state_c + at) + i * g;" in text
-    assert "const lanes i = sigmoids(i_pre);" in text
+    assert "const lanes i = sigmoid_lanes(i_pre);" in text
     assert "malloc" not in text
-    assert "logs" not in text
+    assert "log_lanes" not in text
     for function in ("net_state", "net_init", "net_reset", "net_step", "net_run"):
         assert function in header.read_text()
 

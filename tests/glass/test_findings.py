@@ -15,7 +15,7 @@ from glassgate.glass.effects.answers import agreement
 from glassgate.glass.findings import RULES, Finding, findings, table
 from glassgate.glass.followers import follows
 from glassgate.glass.gradients import by_backward
-from glassgate.glass.study import Cause, Direction, Flow, Lapse, Passage, PassageAnswer, Study, directions
+from glassgate.glass.study import Cause, Direction, Flow, Passage, PassageAnswer, Study, WindowCause, directions
 
 L, H = 60, 8
 NARROW = "\N{NARROW NO-BREAK SPACE}"
@@ -224,14 +224,14 @@ def test_overfitting_is_a_rise_of_the_dev_loss() -> None:
     assert said(trained([2.0, 1.0, 1.2, 1.5, 1.9])) == "The dev loss rose from 1 at step 10 to 1.9 at the end."
 
 
-def caused(causes: list[Cause], lapses: list[Lapse] = []) -> Study:  # noqa: B006
+def caused(causes: list[Cause], windows: list[WindowCause] = []) -> Study:  # noqa: B006
     made = study()
-    made.unit, made.points, made.loss, made.causes, made.lapses = (
+    made.unit, made.points, made.loss, made.causes, made.windows = (
         "nats per answer",
         "points of accuracy",
         2.0,
         causes,
-        lapses,
+        windows,
     )
     return made
 
@@ -251,16 +251,16 @@ def test_causes_are_compared_with_targets_in_another_order() -> None:
 
 
 def test_the_stretch_that_matters_most() -> None:
-    def sentence_on(lapses: list[Lapse], answers: int = 10) -> str:
-        made = caused([], lapses)
+    def sentence_on(windows: list[WindowCause], answers: int = 10) -> str:
+        made = caused([], windows)
         made.passages[0].answers = [PassageAnswer(step, [("1.0", None)], None) for step in range(answers)]
         return said(made)
 
-    lapses = [Lapse(0, k, k + 10, 0.05, 0, 0.0, 0.1) for k in range(0, 60, 10)]
-    assert sentence_on(lapses) == ""
-    lapses[2] = Lapse(0, 20, 30, 0.7, 12, 0.6, 0.8)
-    assert sentence_on(lapses) == "Steps 21 to 30 matter most: 12.0 points of accuracy."
-    assert sentence_on(lapses, answers=1) == ""  # a single answer shows no spread
+    windows = [WindowCause(0, k, k + 10, 0.05, 0, 0.0, 0.1) for k in range(0, 60, 10)]
+    assert sentence_on(windows) == ""
+    windows[2] = WindowCause(0, 20, 30, 0.7, 12, 0.6, 0.8)
+    assert sentence_on(windows) == "Steps 21 to 30 matter most: 12.0 points of accuracy."
+    assert sentence_on(windows, answers=1) == ""  # a single answer shows no spread
 
 
 def test_a_direction_that_the_answers_do_not_read() -> None:

@@ -10,7 +10,7 @@ import torch
 
 import glassgate as gg
 from glassgate.glass.data import embedded
-from glassgate.glass.frame import resource
+from glassgate.glass.page_parts import resource
 from glassgate.glass.places import Places, packed
 from glassgate.glass.study import Study
 from tests.compare import noise

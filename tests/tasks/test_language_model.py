@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 from glassgate.tasks.data.music import Roll
 from glassgate.tasks.data.texts import Text
@@ -147,10 +147,20 @@ def test_saved_and_loaded(tmp_path: Path, counter: LanguageModel) -> None:
 def test_tied_weights_are_one() -> None:
     model = trained(tied=True, embedding_size=16, epochs=1)
     names = [name for name, _ in model.network.named_parameters()]
-    assert not any("narrow" in name or name == "head.weight" for name in names)
+    assert not any("projection" in name or name == "head.weight" for name in names)
     assert sum(name.endswith("embedding.weight") for name in names) == 1
     tied = trained(tied=True, embedding_size=8, epochs=1)
-    assert tied.network.get_parameter("head.narrow.weight").shape == (8, 16)
+    assert tied.network.get_parameter("head.projection.weight").shape == (8, 16)
+
+
+def test_weights_of_an_older_run_load(tmp_path: Path) -> None:
+    model, path = trained(tied=True, embedding_size=8, epochs=1), tmp_path / "run"
+    model.save(path)
+    weights = load_file(path / "model.safetensors")
+    older = {name.replace("head.projection.", "head.narrow."): value for name, value in weights.items()}
+    assert "head.narrow.weight" in older
+    save_file(older, path / "model.safetensors")
+    assert LanguageModel.load(path).predict([COUNTING]) == model.predict([COUNTING])
 
 
 def test_generates_the_likeliest(counter: LanguageModel) -> None:

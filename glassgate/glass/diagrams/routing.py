@@ -59,11 +59,11 @@ class Router:
     def is_blocked(self, at: Point) -> bool:
         return at in self._blocked
 
-    def lay(self, net: int, way: Sequence[Point]) -> None:
+    def lay(self, net: int, path: Sequence[Point]) -> None:
         """Add a wire with a given path, corner by corner."""
         tree = self._trees.setdefault(net, {})
-        full = [way[0]]
-        for (a, b), (c, d) in pairwise(way):
+        full = [path[0]]
+        for (a, b), (c, d) in pairwise(path):
             step = (c > a) - (c < a), (d > b) - (d < b)
             while full[-1] != (c, d):
                 full.append((full[-1][0] + step[0], full[-1][1] + step[1]))
@@ -137,10 +137,10 @@ class Router:
                     continue  # states enter and leave at the sides
                 if not self._is_free(point, turn, net, turning=False) or not self._is_free(after, turn, net, False):
                     continue
-                way = abs(self._xs[after[0]] - self._xs[point[0]]) + abs(self._ys[after[1]] - self._ys[point[1]])
-                way *= 3 if turn[1] == 0 and self._ys[point[1]] > self._low else 1
+                length = abs(self._xs[after[0]] - self._xs[point[0]]) + abs(self._ys[after[1]] - self._ys[point[1]])
+                length *= 3 if turn[1] == 0 and self._ys[point[1]] > self._low else 1
                 other = (self._down if turn[1] == 0 else self._across).get(after, net)
-                reach(total + way + BEND * bends + CROSSING * (other != net), after, turn, (point, heading))
+                reach(total + length + BEND * bends + CROSSING * (other != net), after, turn, (point, heading))
         if best is None:
             raise NoRoute
         whole, state, end = best

@@ -156,5 +156,5 @@ def _distance(a: Place, b: Place) -> float:
 
 
 def _toward(a: Place, b: Place, length: float) -> Place:
-    share = length / (_distance(a, b) or 1.0)
-    return a[0] + (b[0] - a[0]) * share, a[1] + (b[1] - a[1]) * share
+    fraction = length / (_distance(a, b) or 1.0)
+    return a[0] + (b[0] - a[0]) * fraction, a[1] + (b[1] - a[1]) * fraction

@@ -4,11 +4,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from glassgate.glass import spread
+from glassgate.glass import bootstrap
+from glassgate.glass.bootstrap import Interval
 from glassgate.glass.effects.effect import Effect
 from glassgate.glass.figures import percent, quoted
-from glassgate.glass.spread import Interval
-from glassgate.glass.study import Cause, Lapse, PassageAnswer, Study
+from glassgate.glass.study import Cause, PassageAnswer, Study, WindowCause
 
 # The minimum number of answers for an estimate of the spread.
 _MIN_SPREAD_ANSWERS = 8
@@ -30,7 +30,9 @@ def answers(study: Study) -> Iterator[Effect]:
         "guess": "the right sets of other steps" if sets else f"always “{_most_common(graded)}”",
         "guess_score": percent(float(guesses.mean())),
     }
-    yield Effect("answers", float(scores.mean()), lambda: spread.of_mean(scores, number), words, float(guesses.mean()))
+    yield Effect(
+        "answers", float(scores.mean()), lambda: bootstrap.of_mean(scores, number), words, float(guesses.mean())
+    )
 
 
 def no_better(study: Study) -> Iterator[Effect]:
@@ -39,13 +41,13 @@ def no_better(study: Study) -> Iterator[Effect]:
     if len(graded) >= _MIN_ANSWERS:
         lead = _guesses(graded) - _scores(graded)
         (of_answers,) = answers(study)
-        yield Effect("no_better", float(lead.mean()), lambda: spread.of_mean(lead, number), of_answers.words)
+        yield Effect("no_better", float(lead.mean()), lambda: bootstrap.of_mean(lead, number), of_answers.words)
 
 
 def _known(study: Study) -> tuple[list[PassageAnswer], np.ndarray]:
     """The answers with a reference, and the resampling group of each answer."""
     by_passage = [[each for each in passage.answers if each.right is not None] for passage in study.passages]
-    return [each for known in by_passage for each in known], spread.groups([len(known) for known in by_passage])
+    return [each for known in by_passage for each in known], bootstrap.groups([len(known) for known in by_passage])
 
 
 def _scores(graded: list[PassageAnswer]) -> np.ndarray:
@@ -78,7 +80,7 @@ def agreement(predicted: set[str], right: set[str]) -> float:
     return 2 * len(predicted & right) / (len(predicted) + len(right)) if predicted or right else 1.0
 
 
-def worth(study: Study) -> Iterator[Effect]:
+def direction(study: Study) -> Iterator[Effect]:
     """Increase of the loss when one of two directions is held at its mean."""
     if not study.loss:
         return
@@ -86,45 +88,45 @@ def worth(study: Study) -> Iterator[Effect]:
     layers = [each.name.rsplit(".", 1)[0] for each in directions]
     for each, layer in zip(directions, layers, strict=True):
         if layers.count(layer) == 2:
-            words = {"name": each.name, "worth": lost(study, each), "loss": f"{each.loss:.3g}", "unit": study.unit}
+            words = {"name": each.name, "cost": lost(study, each), "loss": f"{each.loss:.3g}", "unit": study.unit}
             yield _of_loss(study, each.name, each, words, each.control)
 
 
-def stretch(study: Study) -> Iterator[Effect]:
+def window(study: Study) -> Iterator[Effect]:
     """Increase of the loss when all states are held at their means in the most important window."""
-    if not study.loss or len(study.lapses) < 4:
+    if not study.loss or len(study.windows) < 4:
         return
-    most = max(study.lapses, key=lambda each: each.loss)
+    most = max(study.windows, key=lambda each: each.loss)
     if len(study.passages[most.passage].answers) < _MIN_SPREAD_ANSWERS:
         return
-    others = [each.loss for each in study.lapses if each is not most]
+    others = [each.loss for each in study.windows if each is not most]
     passage = study.passages[most.passage]
     text = "".join(passage.steps[most.start : most.stop]).strip() if passage.series is None else ""
     words = {
-        "window": _window(study, most),
-        "worth": lost(study, most),
+        "window": _window_words(study, most),
+        "cost": lost(study, most),
         "loss": f"{most.loss:.3g}",
         "unit": study.unit,
         "text": f", {quoted(text[:30])}," if text else "",
     }
-    yield _of_loss(study, "stretch", most, words, max(most.control, 2 * float(np.quantile(others, 0.75))))
+    yield _of_loss(study, "window", most, words, max(most.control, 2 * float(np.quantile(others, 0.75))))
 
 
-def _of_loss(study: Study, key: str, each: Cause | Lapse, words: dict[str, str], null: float) -> Effect:
+def _of_loss(study: Study, key: str, each: Cause | WindowCause, words: dict[str, str], null: float) -> Effect:
     """The effect of a part or a window, as a fraction of the loss with targets in another order."""
     scale = study.loss or 1.0
     interval = Interval(each.low / scale, each.high / scale)
     return Effect(key, each.loss / scale, lambda: interval, words, max(0.0, null / scale))
 
 
-def _window(study: Study, each: Lapse) -> str:
+def _window_words(study: Study, each: WindowCause) -> str:
     where = f" of sequence {each.passage + 1}" if len(study.passages) > 1 else ""
     if each.stop - each.start == 1:
         return f"Step {each.stop}{where} matters"
     return f"Steps {each.start + 1} to {each.stop}{where} matter"
 
 
-def lost(study: Study, each: Cause | Lapse) -> str:
+def lost(study: Study, each: Cause | WindowCause) -> str:
     """The effect on the answers in words: in points of accuracy if answers can be wrong, otherwise in loss.
 
     Example:

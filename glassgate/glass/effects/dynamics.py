@@ -6,11 +6,11 @@ from functools import partial
 
 import numpy as np
 
-from glassgate.glass import spread
+from glassgate.glass import bootstrap
+from glassgate.glass.bootstrap import Interval
 from glassgate.glass.dynamics import Dynamics
 from glassgate.glass.effects.effect import Effect
 from glassgate.glass.figures import steps
-from glassgate.glass.spread import Interval
 from glassgate.glass.study import Direction, Study
 
 MAX_TIME_CONSTANT = 1000.0
@@ -63,7 +63,7 @@ def stable_points(study: Study) -> Iterator[Effect]:
 
 def exponent_interval(dynamics: Dynamics) -> Interval:
     """The interval of the mean exponent over windows."""
-    return spread.of_mean(dynamics.exponents, np.arange(len(dynamics.exponents)))
+    return bootstrap.of_mean(dynamics.exponents, np.arange(len(dynamics.exponents)))
 
 
 def _measured(study: Study) -> Iterator[tuple[Direction, Dynamics]]:

@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from glassgate.glass import spread
-from glassgate.glass.spread import Interval
+from glassgate.glass import bootstrap
+from glassgate.glass.bootstrap import Interval
 from glassgate.glass.study import Study
 
 
@@ -32,4 +32,4 @@ class Effect(NamedTuple):
 
 def by_passage(study: Study) -> np.ndarray:
     """The resampling group (S,) of each step of a study."""
-    return spread.groups([len(each.steps) for each in study.passages])
+    return bootstrap.groups([len(each.steps) for each in study.passages])

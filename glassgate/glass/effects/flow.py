@@ -5,11 +5,11 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from glassgate.glass import spread
+from glassgate.glass import bootstrap
+from glassgate.glass.bootstrap import Interval
 from glassgate.glass.effects.effect import Effect
 from glassgate.glass.figures import steps
 from glassgate.glass.gradients import reach
-from glassgate.glass.spread import Interval
 from glassgate.glass.study import Direction, Flow, Study
 
 # A gradient vanishes only if its reach, in steps, is at most this.
@@ -37,7 +37,7 @@ def unread(study: Study) -> Iterator[Effect]:
 
         def interval(over: np.ndarray = that.each[:, 0], under: np.ndarray = this.each[:, 0]) -> Interval:
             pairs = [(_resampled(over, seed), _resampled(under, seed)) for seed in range(_SAMPLES)]
-            return spread.interval(np.array([_ratio(*pair) for pair in pairs]))
+            return bootstrap.interval(np.array([_ratio(*pair) for pair in pairs]))
 
         words = {"direction": each.label, "other": other.label}
         yield Effect(each.label, _ratio(that.each[:, 0], this.each[:, 0]), interval, words, max(0.0, before))
@@ -63,7 +63,7 @@ def vanishing(study: Study) -> Iterator[Effect]:
                 return math.log2(max(1, reach(flow.lags, curve) or flow.lags[-1]))
 
             first = np.array([reached(curve) for curve in _curves(flow.before)])
-            return spread.interval(first - np.array([reached(curve) for curve in _curves(flow.each)]))
+            return bootstrap.interval(first - np.array([reached(curve) for curve in _curves(flow.each)]))
 
         words = {"direction": each.label, "reach": steps(after), "before": steps(before)}
         yield Effect(each.label, math.log2(before / after), interval, words)
@@ -81,7 +81,7 @@ def exploding(study: Study) -> Iterator[Effect]:
             return math.log10(peak / start) if peak > 0 and start > 0 else 0.0
 
         def interval(flow: Flow = flow, grown: Callable[[np.ndarray], float] = grown) -> Interval:
-            return spread.interval(np.array([grown(curve) for curve in _curves(flow.each)]))
+            return bootstrap.interval(np.array([grown(curve) for curve in _curves(flow.each)]))
 
         value = grown(flow.trained[0])
         words = {"direction": each.label, "times": f"{10**value:.3g}", "lag": steps(flow.lags[-1])}

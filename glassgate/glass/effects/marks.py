@@ -5,11 +5,11 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from glassgate.glass import spread
+from glassgate.glass import bootstrap
+from glassgate.glass.bootstrap import Interval
 from glassgate.glass.controls import CONTROLS, MANY_CONTROLS
 from glassgate.glass.effects.effect import Effect, by_passage
 from glassgate.glass.followers import GROUND, PLACE, Follower, closest, correlations, labelled, marks
-from glassgate.glass.spread import Interval
 from glassgate.glass.study import Direction, Study
 
 # Correlations over fewer steps than this are not shown as findings.
@@ -68,7 +68,7 @@ def _strongest(study: Study, wanted: Callable[[str], bool]) -> Iterator[Effect]:
 def _effect(study: Study, direction: Direction, follower: Follower, mark: np.ndarray, chance: float) -> Effect:
     def interval() -> Interval:
         values = direction.values[follower.state][:, follower.unit].astype(float)
-        low, high = spread.of_correlation(values, mark, by_passage(study))
+        low, high = bootstrap.of_correlation(values, mark, by_passage(study))
         return Interval(_fisher_z(low), _fisher_z(high))
 
     words = {

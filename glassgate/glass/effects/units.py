@@ -5,11 +5,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from glassgate.glass import spread
+from glassgate.glass import bootstrap
+from glassgate.glass.bootstrap import Interval
 from glassgate.glass.effects.effect import Effect, by_passage
 from glassgate.glass.figures import count, percent, steps
 from glassgate.glass.measures import CLOSED, OPEN
-from glassgate.glass.spread import Interval
 from glassgate.glass.study import Direction, Study
 
 # A state whose standard deviation over all steps is below this is constant.
@@ -35,8 +35,8 @@ def dead(study: Study) -> Iterator[Effect]:
             continue
 
         def interval(values: np.ndarray = values) -> Interval:
-            deviations = spread.deviations(values, by_passage(study))
-            return spread.interval((deviations < DEAD_DEVIATION).mean(1))
+            deviations = bootstrap.deviations(values, by_passage(study))
+            return bootstrap.interval((deviations < DEAD_DEVIATION).mean(1))
 
         units = "All units" if len(none) == values.shape[1] else count(len(none), "unit", "units")
         verb = "does" if len(none) == 1 else "do"
@@ -77,9 +77,9 @@ def twins(study: Study) -> Iterator[Effect]:
 def _twins_among(values: np.ndarray, number: np.ndarray, first: np.ndarray, second: np.ndarray) -> Interval:
     """The interval of the fraction of units that are twins, from one pair for each of these units."""
     change = np.diff(values, axis=0)
-    alike = spread.correlations(values[:, first], values[:, second], number) >= TWIN_CORRELATION
-    alike &= spread.correlations(change[:, first], change[:, second], number[1:]) >= TWIN_CORRELATION
-    return spread.interval(alike.sum(1) / values.shape[1])
+    alike = bootstrap.correlations(values[:, first], values[:, second], number) >= TWIN_CORRELATION
+    alike &= bootstrap.correlations(change[:, first], change[:, second], number[1:]) >= TWIN_CORRELATION
+    return bootstrap.interval(alike.sum(1) / values.shape[1])
 
 
 def stuck(study: Study) -> Iterator[Effect]:
@@ -106,7 +106,7 @@ def stuck(study: Study) -> Iterator[Effect]:
             def interval(each: Direction = each, gate: str = gate, word: str = word) -> Interval:
                 values = each.values[gate]
                 saturated = values < CLOSED if word == "closed" else values > OPEN
-                return spread.interval((spread.means(saturated, by_passage(study)) >= STUCK).mean(1))
+                return bootstrap.interval((bootstrap.means(saturated, by_passage(study)) >= STUCK).mean(1))
 
             value, unit = by_gate[gate]
             yield Effect(f"{each.label}.{word}", float(value), interval, words, 0.0, (each.label, unit))
@@ -119,7 +119,7 @@ def open_gates(study: Study) -> Iterator[Effect]:
             by_step = (each.values[gate] > OPEN).mean(1)
 
             def interval(by_step: np.ndarray = by_step) -> Interval:
-                return spread.of_mean(by_step, by_passage(study))
+                return bootstrap.of_mean(by_step, by_passage(study))
 
             value = float(by_step.mean())
             words = {"percent": percent(value), "gates": _gates(gate), "direction": each.label}
@@ -156,5 +156,5 @@ def lasting(study: Study) -> Iterator[Effect]:
 def _half_life(left: np.ndarray, number: np.ndarray) -> Interval:
     """The interval of the log2 of a unit's half-life in steps, from the fraction (S,) that each step keeps."""
     logs = np.log(np.maximum(np.abs(left.astype(np.float64)), 1e-300))
-    means = np.minimum(spread.means(logs, number), math.log(0.5) / _MAX_HALF_LIFE)
-    return spread.interval(np.log2(math.log(0.5) / means))
+    means = np.minimum(bootstrap.means(logs, number), math.log(0.5) / _MAX_HALF_LIFE)
+    return bootstrap.interval(np.log2(math.log(0.5) / means))

@@ -8,17 +8,17 @@ from typing import Any
 import torch
 
 from glassgate.cell import Cell
+from glassgate.glass.cell_section import plain
 from glassgate.glass.diagrams.cell import draw_cell
 from glassgate.glass.diagrams.svg import Diagram
-from glassgate.glass.frame import page_policy, page_style
 from glassgate.glass.live.network import Network
-from glassgate.glass.live.page import as_json, enclosed, part, resource
-from glassgate.glass.step import plain
+from glassgate.glass.live.page import enclosed, part, resource
+from glassgate.glass.page_parts import as_json, page_policy, page_style
 from glassgate.init import gate_bias
 from glassgate.layers.stack import Recurrent
 
 _SCRIPTS = ("base", "activity", "inside", "cell")
-MOST_UNITS = 4
+MAX_UNITS = 4
 """The maximum number of units: the page has a slider for each of their weights."""
 
 
@@ -82,8 +82,8 @@ class CellDiagram(Diagram):
             >>> "Draw on the signal" in str(page)
             True
         """
-        if not isinstance(units, int) or not 1 <= units <= MOST_UNITS:
-            raise ValueError(f"live: units must be 1 to {MOST_UNITS}, whose weights fit as sliders, got {units!r}")
+        if not isinstance(units, int) or not 1 <= units <= MAX_UNITS:
+            raise ValueError(f"live: units must be 1 to {MAX_UNITS}, whose weights fit as sliders, got {units!r}")
         return cell_page([self._cell, *beside], units, seed)
 
 
@@ -93,7 +93,7 @@ def cell_page(cells: Sequence[Cell], units: int, seed: int) -> LivePage:
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         for number, cell in enumerate(cells):
-            sizes = [_sized(cell, size, network, number) for size in range(1, MOST_UNITS + 1)]
+            sizes = [_sized(cell, size, network, number) for size in range(1, MAX_UNITS + 1)]
             described.append({"name": type(cell).__name__, "alone": len(cells) == 1, "sizes": sizes})
     content = {"cells": described, "weights": network.weights.packed(), "units": units}
     script = enclosed(network, [part(name) for name in _SCRIPTS], "liveCells")
@@ -113,7 +113,7 @@ def cell_page(cells: Sequence[Cell], units: int, seed: int) -> LivePage:
             kind="several" if len(cells) > 1 else "alone",
             lede=_LEDE.format(what="these cells" if len(cells) > 1 else "this cell"),
             sections=sections,
-            counts="".join(f"<option>{count}</option>" for count in range(1, MOST_UNITS + 1)),
+            counts="".join(f"<option>{count}</option>" for count in range(1, MAX_UNITS + 1)),
             data=as_json(content),
             script=script,
         )

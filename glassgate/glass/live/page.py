@@ -1,12 +1,12 @@
 """The interactive part of a page: its markup, style, script and data; the script evaluates no text."""
 
-import json
 from functools import partial
 from typing import Any, NamedTuple
 
 from glassgate.export.javascript import runtime
-from glassgate.glass.frame import resource as of_package
 from glassgate.glass.live.network import Network
+from glassgate.glass.page_parts import as_json
+from glassgate.glass.page_parts import resource as of_package
 
 resource = partial(of_package, package="glassgate.glass.live")
 """A file of this package."""
@@ -61,12 +61,6 @@ def enclosed(network: Network, parts: list[str], start: str) -> str:
 def part(name: str) -> str:
     """A part of the script."""
     return resource(f"{name}.js")
-
-
-def as_json(content: Any) -> str:
-    """Data for the inside of a page."""
-    text = json.dumps(content, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    return text.replace("<", "\\u003c")
 
 
 def check_size(content: str) -> int:

@@ -75,7 +75,7 @@ const seriesModel = ({ title, compare }) => ({
       step = t;
       if (dragging) rows[t][channel] = value;
       if (dragging) listeners.typed();
-      listeners.moved(Math.floor(t / (given.pace ?? 1)), null);
+      listeners.moved(Math.floor(t / (given.rowsPerStep ?? 1)), null);
     };
     svg.addEventListener("pointerdown", (event) => {
       svg.setPointerCapture(event.pointerId);
@@ -91,7 +91,7 @@ const seriesModel = ({ title, compare }) => ({
       };
       const go = (by) => {
         step = clamp(step + by, 0, rows.length - 1);
-        listeners.moved(Math.floor(step / (given.pace ?? 1)), null);
+        listeners.moved(Math.floor(step / (given.rowsPerStep ?? 1)), null);
       };
       const moves = { ArrowLeft: () => go(-1), ArrowRight: () => go(1), ArrowUp: () => change(0.02), ArrowDown: () => change(-0.02) };
       if (!moves[event.key]) return;
@@ -101,8 +101,8 @@ const seriesModel = ({ title, compare }) => ({
     return {
       get: () => rows,
       mark: (place) => {
-        const pace = given.pace ?? 1;
-        if (Math.floor(step / pace) !== place) step = clamp(place * pace, 0, rows.length - 1);
+        const rowsPerStep = given.rowsPerStep ?? 1;
+        if (Math.floor(step / rowsPerStep) !== place) step = clamp(place * rowsPerStep, 0, rows.length - 1);
         draw();
       },
       shown: (was, now) => {

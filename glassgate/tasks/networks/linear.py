@@ -48,7 +48,7 @@ class Tied(nn.Module):
     def __init__(self, embedding: nn.Embedding, hidden_size: int):
         super().__init__()
         same = hidden_size == embedding.embedding_dim
-        self.narrow = nn.Identity() if same else nn.Linear(hidden_size, embedding.embedding_dim)
+        self.projection = nn.Identity() if same else nn.Linear(hidden_size, embedding.embedding_dim)
         self.bias = nn.Parameter(torch.zeros(embedding.num_embeddings - UNKNOWN))
         nn.init.normal_(embedding.weight, std=embedding.embedding_dim**-0.5)
         with torch.no_grad():
@@ -56,7 +56,7 @@ class Tied(nn.Module):
 
     def forward(self, states: Tensor, vectors: Tensor) -> Tensor:
         """From states, `(N, L, H)`, and all embeddings, `(units, E)`, to scores, `(N, L, units - 1)`."""
-        return linear(self.narrow(states), vectors[UNKNOWN:], self.bias)
+        return linear(self.projection(states), vectors[UNKNOWN:], self.bias)
 
 
 def _fits(input: Tensor, weight: Tensor) -> bool:

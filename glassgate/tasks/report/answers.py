@@ -64,15 +64,15 @@ class LayerInput(NamedTuple):
 
     Attributes:
         steps: each step as text
-        series: `(L * pace, C)`, the numbers of a series; None for text
-        pace: the number of rows of the series that one step reads
+        series: `(L * rows_per_step, C)`, the numbers of a series; None for text
+        rows_per_step: the number of rows of the series that one step reads
         names: the names of the C channels
         times: the time stamp of each row, and of each forecast after them
     """
 
     steps: Sequence[str]
     series: np.ndarray | None
-    pace: int = 1
+    rows_per_step: int = 1
     names: Sequence[str] = ()
     times: Sequence[str] = ()
 

@@ -11,9 +11,9 @@ import torch
 from torch import nn
 
 import glassgate as gg
-from glassgate.glass import spread
-from glassgate.glass.ablate import Held, Places, held_in_rows, parts_held, runs_without, typical, windows_held
-from glassgate.glass.study import Cause, Lapse, Study
+from glassgate.glass import bootstrap
+from glassgate.glass.ablate import Editable, Held, held_in_rows, parts_held, runs_without, typical, windows_held
+from glassgate.glass.study import Cause, Study, WindowCause
 from glassgate.tasks.data.batches import Batch
 from glassgate.tasks.report.answers import BatchAnswers, compared
 from glassgate.tasks.report.questions import Questions
@@ -80,7 +80,7 @@ def causes(questions: Questions[Any], batch_of: Callable[[int, int], Batch], mad
         held = parts(own)
         by_part = runs_without(network, every, lambda *_: parts(decoder)) if decoder else {}
         by_part = {name: each for name, each in by_part.items() if name} | {name: [] for name in held}
-        lapses: list[tuple[int, Window, Answers]] = []
+        by_window: list[tuple[int, Window, Answers]] = []
         for number, length in enumerate(lengths):
             windows = {each: windows_held(own, means, each) for each in _windows(length, sum(lengths))}
             # A layer that is called once for a sequence can hold something else in each row of a batch.
@@ -89,14 +89,14 @@ def causes(questions: Questions[Any], batch_of: Callable[[int, int], Batch], mad
             for name, each in zip(held, run(list(held.values())), strict=True):
                 by_part[name].append(each)
             for window, each in zip(windows, run(list(windows.values())), strict=True):
-                lapses.append((number, window, each))
-    _fill(made, first, layer, whole, by_part, lapses)
+                by_window.append((number, window, each))
+    _fill(made, first, layer, whole, by_part, by_window)
 
 
 def _held(
     network: nn.Module,
     answered: Callable[[int], list[Answers]],
-    places: Places,
+    places: Editable,
     length: int | None,
     every: Sequence[Held],
 ) -> Iterator[Answers]:
@@ -114,7 +114,7 @@ def _fill(
     layer: str,
     whole: Sequence[Answers],
     by_part: Mapping[str, Sequence[Answers]],
-    lapses: Sequence[tuple[int, Window, Answers]],
+    by_window: Sequence[tuple[int, Window, Answers]],
 ) -> None:
     answers = [each for passage in made.passages for each in passage.answers]
     choices = all(each.best[0][1] is not None and each.agreement is None for each in answers)
@@ -127,7 +127,7 @@ def _fill(
     def added(without: Sequence[Answers], beside: Sequence[Answers]) -> dict[str, Any]:
         now, before = (Answers(*map(np.concatenate, zip(*each, strict=True))) for each in (without, beside))
         loss = now.losses - before.losses
-        low, high = spread.of_mean(loss, spread.groups([len(each.losses) for each in without]))
+        low, high = bootstrap.of_mean(loss, bootstrap.groups([len(each.losses) for each in without]))
         return {
             "loss": float(loss.mean()),
             "points": 100 * float(before.right.mean() - now.right.mean()) if choices else None,
@@ -138,8 +138,8 @@ def _fill(
 
     every = [Cause(_short(name, layer, by_part), **added(each, whole)) for name, each in by_part.items()]
     made.causes = sorted(every, key=lambda cause: -cause.loss)
-    for number, window, answer in lapses:
-        made.lapses.append(Lapse(number, *window, **added([answer], [whole[number]])))
+    for number, window, answer in by_window:
+        made.windows.append(WindowCause(number, *window, **added([answer], [whole[number]])))
 
 
 def _short(name: str, layer: str, every: Iterable[str]) -> str:

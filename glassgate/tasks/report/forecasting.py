@@ -75,4 +75,4 @@ class ForecastingQuestions(Questions[Forecasting]):
             return every
         firsts, size = range(0, len(every.steps), options.segment), options.segment
         words = [f"{every.steps[first]} to {every.steps[first + size - 1]}" for first in firsts]
-        return every._replace(steps=words, pace=size)
+        return every._replace(steps=words, rows_per_step=size)

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor, nn
 
 import glassgate as gg
+from glassgate.glass.cell_section import diagrams
 from glassgate.glass.controls import CONTROLS
 from glassgate.glass.cost import cost, described
 from glassgate.glass.figures import count
 from glassgate.glass.gradients import differentiate
-from glassgate.glass.step import diagrams
 from glassgate.glass.study import Direction, Passage, PassageAnswer, Study, directions
 from glassgate.tasks.data.batches import Batch, Encoded
 from glassgate.tasks.data.pieces import Piece
@@ -306,7 +306,7 @@ def _passage(questions: Questions[Any], excerpt: Excerpt, answers: list[PassageA
     shown = questions.shown(excerpt.example, excerpt.start, excerpt.stop)
     steps = [visible(step) if step != "\n" else "\n" for step in shown.steps]
     title = _source(excerpt, len(steps))
-    return Passage(steps, answers, shown.series, title, shown.pace, shown.names, shown.times)
+    return Passage(steps, answers, shown.series, title, shown.rows_per_step, shown.names, shown.times)
 
 
 def _source(excerpt: Excerpt, length: int) -> str:

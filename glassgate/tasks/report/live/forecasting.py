@@ -51,7 +51,7 @@ def page_data(task: Forecasting, network: Network, excerpt: Excerpt) -> dict[str
             "rows": [[value] for value in values[: model.back]],
             "target": values[model.back :],
             "names": list(shown.names),
-            "pace": shown.pace,
+            "rowsPerStep": shown.rows_per_step,
         },
     }
 

@@ -32,8 +32,8 @@ const textLanguageModel = (info, run) => {
   const memory = new Map();
   const tokenize = tokenizer(info.tokens);
   const scored = ({ output, parts }, count) => {
-    const narrow = info.narrow ? linear(info.narrow, output, count) : output;
-    return { chances: chancesOf(info.head, narrow, count), parts };
+    const projection = info.projection ? linear(info.projection, output, count) : output;
+    return { chances: chancesOf(info.head, projection, count), parts };
   };
 
   // Step k reads the token before token k and predicts token k; the last step predicts the token after the text.

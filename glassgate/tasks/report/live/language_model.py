@@ -27,10 +27,10 @@ def page_data(task: LanguageModel, network: Network, excerpt: Excerpt) -> dict[s
         }
     known, head = task.vocabularies["units"], model.head
     embedding = network.array(model.embedding.weight)
-    narrow: dict[str, Any] | None = None
+    projection: dict[str, Any] | None = None
     scores: dict[str, Any] | None
     if isinstance(head, Tied):
-        narrow = network.linear(head.narrow) if isinstance(head.narrow, nn.Linear) else None
+        projection = network.linear(head.projection) if isinstance(head.projection, nn.Linear) else None
         scores = {"weight": network.array(model.embedding.weight[UNKNOWN:]), "bias": network.array(head.bias)}
     else:
         scores = network.linear(head)
@@ -40,6 +40,6 @@ def page_data(task: LanguageModel, network: Network, excerpt: Excerpt) -> dict[s
         "embedding": embedding,
         "size": model.embedding.embedding_dim,
         "encoder": network.layer(model.encoder, "encoder"),
-        "narrow": narrow,
+        "projection": projection,
         "head": scores,
     }

@@ -10,9 +10,9 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from glassgate.glass.cell_section import diagrams
 from glassgate.glass.live.network import Network
 from glassgate.glass.live.page import Live, live_part
-from glassgate.glass.step import diagrams
 from glassgate.tasks.data.texts import join
 from glassgate.tasks.errors import OptionError
 from glassgate.tasks.report.study import LAYER, Excerpt

@@ -46,7 +46,7 @@ models.translation = (info, run) => {
     const { output, parts } = run(info.decoder, x, 1, { start, edits });
     const { context, weights } = kept ? attended(output, kept) : {};
     const next = readoutOf(output, context, vector);
-    const chances = softmax(linear(info.head, info.narrow ? linear(info.narrow, next, 1) : next, 1));
+    const chances = softmax(linear(info.head, info.projection ? linear(info.projection, next, 1) : next, 1));
     const states = Object.fromEntries(Object.entries(parts).map(([label, { last }]) => [label, last]));
     return { start: states, readout: next, path, chances, weights, parts, before };
   };

@@ -61,7 +61,7 @@ def _attention(decoder: Decoder, network: Network) -> dict[str, Any] | None:
 def _head(decoder: Decoder, network: Network) -> dict[str, Any]:
     head = decoder.head
     if not isinstance(head, Tied):
-        return {"head": network.linear(head), "narrow": None}
-    narrow = network.linear(head.narrow) if isinstance(head.narrow, nn.Linear) else None
+        return {"head": network.linear(head), "projection": None}
+    projection = network.linear(head.projection) if isinstance(head.projection, nn.Linear) else None
     weight = network.array(decoder.embedding.weight[UNKNOWN:])
-    return {"head": {"weight": weight, "bias": network.array(head.bias)}, "narrow": narrow}
+    return {"head": {"weight": weight, "bias": network.array(head.bias)}, "projection": projection}

@@ -171,10 +171,10 @@ def _plane(points: Points) -> Figure:
     sentence += f". The plane has {percent(float(points.explained.sum()))} of the variance of the visited states."
     every = np.concatenate([points.visited.reshape(-1, 2), points.places])
     (left, bottom), (right, top) = every.min(0), every.max(0)
-    room = 0.08 * max(right - left, top - bottom, 1e-6)
+    margin = 0.08 * max(right - left, top - bottom, 1e-6)
     plot = Plot(
-        Axis(left - room, right + room, "first principal component of the states"),
-        Axis(bottom - room, top + room, "second principal component"),
+        Axis(left - margin, right + margin, "first principal component of the states"),
+        Axis(bottom - margin, top + margin, "second principal component"),
         490,
         280,
         sentence,

@@ -8,7 +8,7 @@ import numpy as np
 
 SAMPLES = 200
 # Fewer passages than this are divided into blocks of neighbouring steps, which are resampled in their place.
-_LEAST_GROUPS = 20
+_MIN_GROUPS = 20
 # The quantiles of an interval that contains 90 % of the resampled values.
 _LEVELS = (0.05, 0.95)
 
@@ -30,9 +30,9 @@ def groups(lengths: Sequence[int]) -> np.ndarray:
     total = max(1, sum(lengths))
     numbers, first = [], 0
     for length in lengths:
-        many = max(1, min(length, round(_LEAST_GROUPS * length / total))) if len(lengths) < _LEAST_GROUPS else 1
-        numbers.append(first + np.arange(length) * many // max(1, length))
-        first += many
+        count = max(1, min(length, round(_MIN_GROUPS * length / total))) if len(lengths) < _MIN_GROUPS else 1
+        numbers.append(first + np.arange(length) * count // max(1, length))
+        first += count
     return np.concatenate(numbers) if numbers else np.zeros(0, int)
 
 
@@ -42,8 +42,8 @@ def weights(number: np.ndarray) -> np.ndarray:
 
 
 @lru_cache(32)
-def _drawn(many: int) -> np.ndarray:
-    return np.random.default_rng(0).multinomial(many, np.full(many, 1 / many), SAMPLES).astype(float)
+def _drawn(count: int) -> np.ndarray:
+    return np.random.default_rng(0).multinomial(count, np.full(count, 1 / count), SAMPLES).astype(float)
 
 
 def sums(values: np.ndarray, number: np.ndarray) -> np.ndarray:

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 import glassgate as gg
-from glassgate.claims import contest
-from glassgate.claims.contestants import cell_of, hidden_size
+from glassgate.claims import comparison
+from glassgate.claims.cells import cell_of, hidden_size
 from glassgate.claims.exponents import exponent
 from glassgate.claims.gradients import flow
 from glassgate.claims.long_lags import solved_problems, unsolved
@@ -150,7 +150,7 @@ def test_a_problem_that_some_cell_solved_is_drawn():
         {"problem": problem, "cell": "lstm", "forget_bias": None, "solved": solved, "wrong_of_2560": [wrong]}
         for problem, solved, wrong in (("adding", 1, 3), ("reber", 0, 2_000))
     ]
-    compared = contest.Contest(("lstm",), ("adding", "reber"), (100,), 1, 64, 200)
+    compared = comparison.Comparison(("lstm",), ("adding", "reber"), (100,), 1, 64, 200)
     assert solved_problems(rows) == ["adding"]
     assert unsolved(compared, rows).startswith(f"No cell solved {PROBLEMS['reber'].title} in 64 sequences.")
     rows[1]["solved"] = 1
@@ -160,8 +160,8 @@ def test_a_problem_that_some_cell_solved_is_drawn():
 def test_what_has_been_trained_is_not_trained_again_and_the_page_stays_the_same(written, monkeypatch):
     folder, words = written
     before = (folder / "out" / "compare.html").read_bytes()
-    monkeypatch.setattr(contest, "train", None)
-    monkeypatch.setattr(contest, "GRADIENT_SEQUENCES", 64)
+    monkeypatch.setattr(comparison, "train", None)
+    monkeypatch.setattr(comparison, "GRADIENT_SEQUENCES", 64)
     command(words)
     assert (folder / "out" / "compare.html").read_bytes() == before
 

@@ -1,9 +1,11 @@
-"""The style of every page, and its Content-Security-Policy: only the page's own scripts and no requests."""
+"""The parts of every page: its style, its Content-Security-Policy, files of the package, and embedded JSON."""
 
 import base64
 import hashlib
+import json
 import re
 from importlib.resources import files
+from typing import Any
 
 from glassgate.glass.diagrams.svg import STYLE
 
@@ -27,6 +29,12 @@ def page_policy(style: str, *scripts: str) -> str:
 def resource(name: str, package: str = "glassgate.glass") -> str:
     """A file of a package."""
     return files(package).joinpath(name).read_text(encoding="utf-8").strip()
+
+
+def as_json(content: Any) -> str:
+    """JSON that is safe inside HTML."""
+    text = json.dumps(content, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return text.replace("<", "\\u003c")
 
 
 def _hash(content: str) -> str:

@@ -11,9 +11,9 @@ from torch import Tensor
 
 import glassgate as gg
 from glassgate.glass.controls import CONTROLS, with_fresh_weights
+from glassgate.glass.dynamics_section import stability
 from glassgate.glass.findings import findings
 from glassgate.glass.recorded import Recorded
-from glassgate.glass.stability import stability
 from glassgate.glass.study import Direction, Passage, Study, directions
 from glassgate.tasks.report.dynamics import add_dynamics
 from tests.compare import noise

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 import glassgate as gg
-from glassgate.claims.contestants import cell_of, hidden_size
+from glassgate.claims.cells import cell_of, hidden_size
 from glassgate.claims.exponents import exponent
 from glassgate.claims.gradients import flow
 from glassgate.claims.problems import PROBLEMS
@@ -33,7 +33,7 @@ Report = Callable[[Trial, dict[str, Any]], None]
 
 
 @dataclass(frozen=True)
-class Contest:
+class Comparison:
     """The settings of a comparison.
 
     Attributes:
@@ -115,26 +115,26 @@ def _begin() -> None:
     end_with_parent()
 
 
-def gradients(contest: Contest) -> list[dict[str, Any]]:
+def gradients(comparison: Comparison) -> list[dict[str, Any]]:
     """Gradient norms of each cell, with the initial values of torch.nn and trained, and of the LSTM by forget bias."""
-    problem, rows, shown = PROBLEMS[GRADIENT_PROBLEM], [], min(GRADIENT_SEQUENCES, contest.sequences)
+    problem, rows, shown = PROBLEMS[GRADIENT_PROBLEM], [], min(GRADIENT_SEQUENCES, comparison.sequences)
 
     def add(label: str, network: Network, course: Sequence[dict[str, float]] = (), **more: Any) -> None:
         measured = flow(network, GRADIENT_PROBLEM, GRADIENT_STEPS, seed=0)
         rows.append({"label": label, "lyapunov": list(course) or [_exponent(network)], **more} | measured)
 
-    for name in contest.cells:
+    for name in comparison.cells:
         cell = cell_of(name)
         torch.manual_seed(0)
-        network = Network(cell, problem, hidden_size(cell, problem.features, contest.parameters))
+        network = Network(cell, problem, hidden_size(cell, problem.features, comparison.parameters))
         add(name, network, cell=name, trained=False, forget_bias=None)
-        trial = Trial(GRADIENT_PROBLEM, name, GRADIENT_STEPS, 0, shown, contest.parameters)
+        trial = Trial(GRADIENT_PROBLEM, name, GRADIENT_STEPS, 0, shown, comparison.parameters)
         network, course = _trained(trial)
         add(f"{name}, trained", network, course, cell=name, trained=True, forget_bias=None)
-    for bias in contest.biases if "lstm" in contest.cells else ():
+    for bias in comparison.biases if "lstm" in comparison.cells else ():
         torch.manual_seed(0)
         cell = cell_of("lstm")
-        network = Network(cell, problem, hidden_size(cell, problem.features, contest.parameters))
+        network = Network(cell, problem, hidden_size(cell, problem.features, comparison.parameters))
         gg.init.gate_bias(f=bias)(network.layer)
         add(f"lstm, forget bias {bias:g}", network, cell="lstm", trained=False, forget_bias=bias)
     return rows
