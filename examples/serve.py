@@ -12,7 +12,7 @@ from fastapi import FastAPI
 
 import glassgate as gg
 
-MOST = 32  # sequences in a batch
+MAX_BATCH = 32  # sequences in a batch
 queue: asyncio.Queue = asyncio.Queue()
 
 
@@ -20,7 +20,7 @@ async def answer() -> None:
     session = gg.load_session(os.environ["SESSION"])
     while True:
         waiting = [await queue.get()]
-        while len(waiting) < MOST and not queue.empty():
+        while len(waiting) < MAX_BATCH and not queue.empty():
             waiting.append(queue.get_nowait())
         batch = torch.nn.utils.rnn.pad_sequence([x for x, _ in waiting])
         output, _ = await asyncio.to_thread(session, batch, lengths=[len(x) for x, _ in waiting])  # releases the GIL

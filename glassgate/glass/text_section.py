@@ -134,7 +134,7 @@ def _passage(study: Study, place: int, start: int, values: np.ndarray, alike: tu
     for step, (words, value) in enumerate(zip(passage.steps, values, strict=True)):
         answer = by_step.get(step)
         wrong = " w" if answer is not None and answer.wrong else ""
-        title = f"{words.strip() or 'blank'}: {spoken(answer)}" if answer else words
+        title = f"{words.strip() or 'blank'}: {sentence_about(answer)}" if answer else words
         shown = "" if passage.series is not None else "↵\n" if words == "\n" else words
         under = "" if letters or answer is None or passage.series is not None else _under(answer)
         parts.append(
@@ -157,11 +157,11 @@ def _answers(passage: Passage, place: int, whole: list[PassageAnswer], letters: 
     if passage.forecasts:
         return ""
     if len(whole) < 2:
-        return "".join(f'<p class="answer{_wrong(each)}">{escape(spoken(each))}</p>' for each in whole)
+        return "".join(f'<p class="answer{_wrong(each)}">{escape(sentence_about(each))}</p>' for each in whole)
     kind, between = ("letters", "") if letters else ("words", " ")
     row = between.join(
         f'<span class="u{_wrong(each)}{_ending(each.best[0][0])}" data-p="{place}" data-a="{number}" '
-        f'title="{escape(spoken(each))}">{escape(each.best[0][0])}</span>'
+        f'title="{escape(sentence_about(each))}">{escape(each.best[0][0])}</span>'
         for number, each in enumerate(passage.answers)
         if each.step is None
     )
@@ -187,7 +187,7 @@ def _wrong(answer: PassageAnswer) -> str:
     return " w" if answer.wrong else ""
 
 
-def spoken(answer: PassageAnswer) -> str:
+def sentence_about(answer: PassageAnswer) -> str:
     """A sentence about an answer."""
     first, *others = answer.best
     words = f"predicts {_choice(first)}"

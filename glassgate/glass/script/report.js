@@ -69,7 +69,7 @@ const report = (data, run, others) => {
     paint();
     const k = passageOf(now.step);
     const where = data.steps.length > 1 ? `passage ${k + 1}, step ${now.step - data.starts[k] + 1}` : `step ${now.step + 1} of ${total}`;
-    $("now").textContent = `${where} reads ${quote(steps[now.step])}, ${spoken(answerAt(now.step))}`;
+    $("now").textContent = `${where} reads ${quote(steps[now.step])}, ${described(answerAt(now.step))}`;
     $("wires").replaceChildren(
       ...Object.keys(part.values).map((name) => {
         const span = document.createElement("span");

@@ -9,7 +9,7 @@ const brief = (v) => (v === undefined ? "–" : v.toFixed(3).replace("-", "−")
 const short = (v) => (v === undefined ? "–" : Math.abs(v) >= 1000 || (v && Math.abs(v) < 1e-4) ? v.toExponential(2) : v.toFixed(4)).replace("-", "−");
 const signed = (v) => `${v < 0 ? "−" : "+"}${Math.abs(v).toFixed(2)}`;
 
-const spoken = (answer) => {
+const described = (answer) => {
   if (!answer) return "";
   const [first, second] = answer.best;
   let words = `predicts ${letter(first[0])}${chance(first[1])}`;

@@ -99,7 +99,7 @@ models.translation = (info, run) => {
     return { count, tokens, labels, decoded, parts: { ...parts, ...joinedParts(written) }, answers, unknown: unknownTokens(tokens) };
   };
 
-  const spoken = ({ answers }) => {
+  const textOf = ({ answers }) => {
     const words = answers.filter(({ chosen }) => chosen !== END - UNKNOWN).map(({ chosen }) => info.names[chosen]);
     if (info.target_unit === "subword") return words.join("").replaceAll("▁", " ").trim();
     return words.join(info.target_unit === "character" ? "" : " ");
@@ -137,11 +137,11 @@ models.translation = (info, run) => {
       };
       const buttons = shown.answers.map((each, k) => element("button", { type: "button", className: k === chosen ? "primary" : "", ariaPressed: String(k === chosen), onclick: () => choose(k), onpointerenter: () => choose(k) },
         each.chosen === END - UNKNOWN ? "end" : info.names[each.chosen]));
-      const before = plain === shown ? "" : element("p", { className: "live-note" }, `Without the changes: ${spoken(plain)}`);
-      place.replaceChildren(element("p", { className: "live-written" }, spoken(shown)), before, element("div", { className: "live-controls live-tokens" }, ...buttons), element("p", { className: "live-note" }, `Token ${chosen + 1} of the translation:`), barsOf(answer, plain.answers[chosen] && plain !== shown ? plain.answers[chosen] : answer));
+      const before = plain === shown ? "" : element("p", { className: "live-note" }, `Without the changes: ${textOf(plain)}`);
+      place.replaceChildren(element("p", { className: "live-written" }, textOf(shown)), before, element("div", { className: "live-controls live-tokens" }, ...buttons), element("p", { className: "live-note" }, `Token ${chosen + 1} of the translation:`), barsOf(answer, plain.answers[chosen] && plain !== shown ? plain.answers[chosen] : answer));
     },
     compare: (plain, shown) => {
-      const [was, now] = [spoken(plain), spoken(shown)];
+      const [was, now] = [textOf(plain), textOf(shown)];
       return was === now ? `the translation stays “${was}”.` : `the translation changes from “${was}” to “${now}”.`;
     },
   };
