@@ -54,6 +54,13 @@ def convert(model: nn.Module, *, verbose: bool = False) -> nn.Module:
           (1): Custom(4, 4)
         )
     """
+    if not isinstance(model, nn.Module):
+        got = (
+            f"the class {model.__name__}; create a layer first"
+            if isinstance(model, type)
+            else f"a {type(model).__name__}"
+        )
+        raise TypeError(f"convert: model must be a torch.nn.Module, got {got}")
     recurrent = [named for named in model.named_modules(remove_duplicate=False) if _is_recurrent(named[1])]
     converted, counterparts = _swap(
         model, lambda part: _counterpart(part, NAMESAKES[type(part)]) if type(part) in NAMESAKES else None

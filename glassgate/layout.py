@@ -139,7 +139,8 @@ def _padded(
     if lengths is None:
         return layout, None
     if not isinstance(lengths, Tensor):
-        lengths = torch.as_tensor(lengths, dtype=None if len(lengths) else torch.int64, device="cpu")
+        empty = isinstance(lengths, Sequence) and not lengths
+        lengths = torch.as_tensor(lengths, dtype=torch.int64 if empty else None, device="cpu")
     if lengths.dtype is torch.bool or lengths.is_floating_point() or lengths.is_complex():
         raise TypeError(f"{operation}: lengths must be integers, got {lengths.dtype}")
     check_shape(operation, "lengths", lengths.view(-1) if unbatched and lengths.dim() == 0 else lengths, "(N,)", (N,))

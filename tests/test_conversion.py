@@ -179,6 +179,13 @@ def test_a_name_that_ours_needs_leaves_the_layer_as_it_is():
     assert isinstance(model[2], gg.LSTM)
 
 
+def test_only_modules_are_converted():
+    with pytest.raises(TypeError, match=r"convert: model must be a torch\.nn\.Module, got a list"):
+        gg.convert([nn.LSTM(3, 4)])
+    with pytest.raises(TypeError, match="got the class LSTM; create a layer first"):
+        gg.convert(nn.LSTM)
+
+
 def test_dtype_and_device_stay():
     assert gg.convert(nn.LSTM(3, 4, dtype=torch.float64, device="meta")).weight_ih_l0.dtype == torch.float64
     assert gg.convert(nn.LSTM(3, 4, device="meta")).weight_ih_l0.is_meta

@@ -5,7 +5,7 @@ from operator import attrgetter
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 from torch.nn.functional import linear
 
 from glassgate import cells
@@ -15,6 +15,7 @@ from glassgate.display import Shown
 from glassgate.engines import choose, stock
 from glassgate.engines.contract import PLAIN, is_eager
 from glassgate.engines.reference import advance
+from glassgate.layers.symbolic_call import symbolic_call
 from glassgate.shapes import ShapeError, check_flag, check_like, check_parameters, check_shape, check_size
 
 _shape, _dtype = attrgetter("shape"), attrgetter("dtype")
@@ -96,6 +97,8 @@ class RecurrentCell(Shown, nn.Module):
         new = self._by_torch(input, hx)
         if new is not None:
             return new
+        if isinstance(input, fx.Proxy):
+            return symbolic_call(self, (input, hx), {})
         name = type(self).__name__
         if not isinstance(input, Tensor):
             raise TypeError(f"{name}: input must be a tensor, got {type(input).__name__}")

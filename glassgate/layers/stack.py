@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 from torch.autograd import profiler
 from torch.nn.utils.rnn import PackedSequence
 
@@ -24,6 +24,7 @@ from glassgate.layers.regularisers import between_layers, regularised, with_nois
 from glassgate.layers.repeated import PreparedCalls
 from glassgate.layers.states import State, States
 from glassgate.layers.stream import Stream
+from glassgate.layers.symbolic_call import symbolic_call
 from glassgate.layout import Layout, arrange
 from glassgate.shapes import check_choice, check_flag, check_like, check_parameters, check_rate, check_size
 
@@ -110,6 +111,8 @@ class Recurrent(Shown, nn.Module):
         check_size(name, "input_size", input_size)
         check_size(name, "num_layers", num_layers)
         check_rate(name, "dropout", dropout)
+        if isinstance(bidirectional, int):
+            bidirectional = bool(bidirectional)  # `torch.nn` accepts 0 and 1
         check_choice(name, "recurrent_dropout_on", recurrent_dropout_on, ("update", "state"))
         check_choice(name, "merge", merge, ("concat", "sum", "mean", "none"))
         if dropout > 0 and num_layers == 1:
@@ -189,6 +192,11 @@ class Recurrent(Shown, nn.Module):
         """The parameters of each layer and direction, as `torch.nn` lists them."""
         return [list(weights.values()) for _, weights in self.weights()]
 
+    @property
+    def _flat_weights(self) -> list[Tensor]:
+        """The parameters in torch's order. It exists for code that reads this attribute of `torch.nn` layers."""
+        return [weight for weights in self.all_weights for weight in weights]
+
     def reset_parameters(self) -> None:
         """Initialises all parameters again."""
         schemes.torch(self)
@@ -251,6 +259,9 @@ class Recurrent(Shown, nn.Module):
         results = self._repeated.run(self, input, hx, resets, restart, lengths, return_states)
         if results is not None:
             return results
+        if isinstance(input, fx.Proxy):
+            options = {"lengths": lengths, "resets": resets, "restart": restart, "return_states": return_states}
+            return symbolic_call(self, (input, hx), options)
         run = self._computed
         if not torch.compiler.is_compiling() and profiler._is_profiler_enabled:
             run = profiler.record_function(self.profile_row)(run)

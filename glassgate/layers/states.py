@@ -53,13 +53,15 @@ def _by_part(
 ) -> Sequence[Tensor]:
     """One state of every layer and direction, from a stacked tensor or, if widths differ, a tuple."""
     batch, axis = ((), "") if layout.unbatched else ((layout.rows,), "N, ")
-    if len(set(widths)) == 1 and not isinstance(value, tuple | list):
+    one_per_part = isinstance(value, tuple | list) and len(value) == len(widths)
+    if len(set(widths)) == 1 and not one_per_part:
         check_shape(operation, name, value, f"(num_layers * D, {axis}{letters})", (len(widths), *batch, widths[0]))
         return [value.squeeze(0)] if len(widths) == 1 else value.unbind(0)
-    if not isinstance(value, tuple | list) or len(value) != len(widths):
+    if not one_per_part:
+        got = f"{len(value)} of them" if isinstance(value, tuple | list) else type(value).__name__
         raise ShapeError(
             f"{operation}: {name} must be a tuple of num_layers * D = {len(widths)} tensors, as sizes differ, "
-            f"got {tuple(value.shape) if isinstance(value, Tensor) else value!r}"
+            f"got {tuple(value.shape) if isinstance(value, Tensor) else got}"
         )
     for k, (state, width) in enumerate(zip(value, widths, strict=True)):
         check_shape(operation, f"{name}[{k}]", state, f"({axis}{letters})", (*batch, width))

@@ -171,6 +171,7 @@ def unchanged(layer, call, kind, message):
 LSTM = gg.LSTM(3, 4)
 LSTMP = gg.LSTM(3, 4, proj_size=2)
 PAIR = gg.LSTM(3, (4, 5), bidirectional=True)
+GRU = gg.GRU(3, 4)
 SECOND = gg.GRU(3, 4, batch_first=True)
 h, c = torch.zeros(1, 2, 4), torch.zeros(1, 2, 4)
 
@@ -212,6 +213,18 @@ OWN_CALLS = {
         gg.ShapeError,
         "LSTM: h_0[1] must be (N, H_out) = (2, 5), got (2, 4)",
     ),
+    "too few where widths differ": (
+        PAIR,
+        lambda f: f(X, ((h[0],), (c[0], c[0]))),
+        gg.ShapeError,
+        "LSTM: h_0 must be a tuple of num_layers * D = 2 tensors, as sizes differ, got 1 of them",
+    ),
+    "hx of an LSTM": (
+        GRU,
+        lambda f: f(X, (h, c)),
+        TypeError,
+        "GRU: h_0 must be a tensor (num_layers * D, N, H_out) = (1, 2, 4), got tuple",
+    ),
     "device of hx": (
         LSTM,
         lambda f: f(X, (h.to("meta"), c)),
@@ -241,6 +254,12 @@ OWN_CALLS = {
         lambda f: f(X, lengths=[5, 5, 5]),
         gg.ShapeError,
         "LSTM: lengths must be (N,) = (2,), got (3,)",
+    ),
+    "one length for a batch": (
+        LSTM,
+        lambda f: f(X, lengths=5),
+        gg.ShapeError,
+        "LSTM: lengths must be (N,) = (2,), got ()",
     ),
     "broken lengths": (
         LSTM,

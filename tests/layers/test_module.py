@@ -55,6 +55,22 @@ def test_same_seed_same_cell(kind):
     same_state(getattr(gg, f"{kind}Cell")(3, 4), stock)
 
 
+@pytest.mark.parametrize("bidirectional", [0, 1])
+def test_numbers_are_flags_where_torch_accepts_them(bidirectional):
+    ours, stock = gg.LSTM(3, 4, bidirectional=bidirectional), nn.LSTM(3, 4, bidirectional=bidirectional)
+    ours.load_state_dict(stock.state_dict())
+    assert repr(ours) == repr(gg.LSTM(3, 4, bidirectional=bool(bidirectional)))
+
+
+@pytest.mark.parametrize("kind", STOCK)
+def test_flat_weights_are_those_of_torch(kind):
+    ours = getattr(gg, kind)(3, 4, 2, bidirectional=True)
+    stock = gg.restore(ours)
+    assert all(a is b for a, b in zip(ours._flat_weights, stock._flat_weights, strict=True))
+    with pytest.raises(AttributeError, match="_flat_weights"):
+        ours._flat_weights = []  # no kernel would read this list
+
+
 def test_projection_weights_by_seed_and_name():
     torch.manual_seed(0)
     stock = nn.LSTM(3, 5, 2, bidirectional=True, proj_size=2)
@@ -191,6 +207,26 @@ def test_moves_to_a_dtype(engine, kind, dtype):
     assert all(v.dtype == dtype for v in (final if isinstance(final, tuple) else (final,)))
     output.sum().backward()
     assert all(p.grad.dtype == dtype for p in layer.parameters())
+
+
+@pytest.mark.parametrize("kind", STOCK)
+def test_symbolic_trace_has_one_node_per_call(kind):
+    """`torch.fx` keeps each layer as one node, with initial states and keyword arguments."""
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer, self.cell = getattr(gg, kind)(3, 4), getattr(gg, f"{kind}Cell")(4, 4)
+
+        def forward(self, x, lengths):
+            _, hx = self.layer(x)
+            output, _ = self.layer(x, hx, lengths=lengths)
+            return self.cell(output[0])
+
+    model, x, lengths = Model(), torch.randn(5, 2, 3), torch.tensor([5, 3])
+    traced = torch.fx.symbolic_trace(model)
+    assert [node.target for node in traced.graph.nodes if node.op == "call_module"] == ["layer", "layer", "cell"]
+    torch.testing.assert_close(traced(x, lengths), model(x, lengths), rtol=0, atol=0)
 
 
 def test_training_mode_and_children():

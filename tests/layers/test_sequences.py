@@ -121,6 +121,13 @@ def in_pieces(layer, kind, direction, x, initial, anew, resets):
     return out.flip(0) if direction else out, as_tuple(pieces[-1][1])
 
 
+def test_an_unbatched_sequence_has_one_length():
+    layer, x = gg.GRU(3, 4, dtype=torch.float64), noise(1, 5, 3)
+    output, final = layer(x, lengths=2)
+    assert torch.equal(output[:2], layer(x[:2])[0])
+    assert torch.equal(final, layer(x[:2])[1])
+
+
 @KINDS
 @pytest.mark.parametrize("lengths", [[2, 5, 3], [5]], ids=["three rows", "one row"])
 def test_lengths_equal_packing(kind, lengths):
