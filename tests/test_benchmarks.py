@@ -36,7 +36,7 @@ def contents(folder: Path) -> dict:
     return json.loads((folder / "tiny.json").read_text())
 
 
-def test_a_run_writes_figures_with_their_errors_and_goes_on_with_what_it_lacks(bench, tmp_path, capsys):
+def test_a_run_writes_figures_with_errors_and_continues_with_missing_points(bench, tmp_path, capsys):
     run([replace(ROW, points=ROW.points[:1])], tmp_path, bench)
     (first,) = contents(tmp_path)["points"]
     run([ROW], tmp_path, bench)
@@ -59,7 +59,7 @@ def test_a_run_writes_figures_with_their_errors_and_goes_on_with_what_it_lacks(b
     assert "L=4 N=1 H=5" in table
 
 
-def test_what_fails_is_missing_with_its_last_words(bench, tmp_path):
+def test_a_failed_point_is_reported_with_its_last_output(bench, tmp_path):
     ours = ROW.points[0].ours
     absent = Point(replace(ours, cell="Absent"), {"nn.LSTM": replace(ours, peer="stock")})
     broken = Point(ours, {"another": replace(ours, peer="stock", cell="FourGates")})
@@ -102,7 +102,7 @@ def test_a_model_learns_and_is_checked_at_its_first_weights(peer_name, tmp_path)
     assert worker._check(work, right, path) < 1e-5
 
 
-def test_the_end_of_a_long_work_is_checked(tmp_path):
+def test_the_last_steps_of_a_long_sequence_are_checked(tmp_path):
     work, path = Work(20_001, 1, 2, do="inference", peer="stock"), str(tmp_path / "truth.pt")
     worker.Peer("ours").truth(work, path)
     right = worker.Peer("stock").module.prepare(work).results()
@@ -111,7 +111,7 @@ def test_the_end_of_a_long_work_is_checked(tmp_path):
         worker._check(work, right | {"output": right["output"] + 1e-3}, path)
 
 
-def test_processes_stand_still_between_turns_and_alternate(bench):
+def test_processes_are_stopped_between_rounds_and_alternate(bench):
     workers = bench.workers
     workers.drop()
     contenders = {"ours": ROW.points[0].ours, "nn.LSTM": ROW.points[0].others["nn.LSTM"]}
@@ -132,7 +132,7 @@ def test_quartiles_of_an_odd_number_of_ratios():
     assert quartiles([4.0]) == (4.0, 4.0, 4.0)
 
 
-def test_every_row_has_a_name_points_and_something_measured_quickly():
+def test_every_row_has_a_name_and_points_also_with_quick():
     assert len({row.name for row in ROWS}) == len(ROWS)
     for row in ROWS:
         assert row.points, row.name
@@ -171,7 +171,7 @@ def test_the_plots_are_made_from_the_files(tmp_path):
         assert (tmp_path / plot).read_bytes().startswith(b"\x89PNG")
 
 
-def test_calls_under_limits_stand_in_a_row_or_the_reason_why_not(bench, tmp_path, monkeypatch):
+def test_calls_under_limits_have_a_row_or_a_reason(bench, tmp_path, monkeypatch):
     monkeypatch.setattr(limited, "POINTS", on_engine(ROW, "reference").points[:1])
     _, limits, cell, _ = limited.row(bench, limited.Limits(1, 1), 0.01, 3).split("|")
     assert limits == " 1 threads, 1 processors "

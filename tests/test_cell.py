@@ -103,7 +103,7 @@ def test_wrong_steps_and_parameters(parameters, step, message):
         gg.Recurrent(with_step(parameters, step), 2, 3)(torch.zeros(1, 1, 2))
 
 
-def test_parameters_that_no_optimizer_sees_are_reported():
+def test_parameters_outside_of_the_layer_are_reported():
     cell = with_step({}, lambda self, a, s: torch.tanh(a.n))
     cell.table, cell.fixed = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2).requires_grad_(False)
     with pytest.warns(
@@ -223,7 +223,7 @@ class TestOwn:
     )
     @pytest.mark.parametrize("options", [{}, {"zoneout": 0.5}])
     @pytest.mark.parametrize("engine", ["reference", "cpu"])
-    def test_a_step_that_asks_for_what_is_not_there(self, engine, options, asked, recurrent, said):
+    def test_a_step_that_reads_an_unknown_name(self, engine, options, asked, recurrent, said):
         body = {"gates": ("a",), "recurrent": recurrent, "step": lambda self, a, s: asked(a, s)}
         layer = gg.Recurrent(type("Odd", (gg.Cell,), body)(), 2, 4, **options)
         with gg.engine(engine), pytest.raises(AttributeError, match=f"cell Odd: {said}"):

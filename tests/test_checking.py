@@ -114,7 +114,7 @@ class Differences(gg.Cell):
 
 
 @pytest.mark.parametrize("cell", [gg.cells.LSTM(), gg.cells.GRU(), gg.cells.RNN("tanh"), Unused()], ids=repr)
-def test_good_cells_pass(cell):
+def test_correct_cells_pass(cell):
     report = gg.check(cell)
     assert report, str(report)
 
@@ -132,7 +132,7 @@ def test_good_cells_pass(cell):
     ],
     ids=lambda v: type(v).__name__,
 )
-def test_faults_are_named(cell, words):
+def test_errors_name_the_fault(cell, words):
     report = gg.check(cell)
     assert not report
     assert words in str(report)

@@ -37,7 +37,7 @@ class Model(nn.Module):
 
 
 @pytest.mark.parametrize("training", [False, True])
-def test_a_whole_model_there_and_back(training):
+def test_a_model_is_converted_and_restored(training):
     model = Model().train(training)
     stock, x = copy.deepcopy(model), torch.randn(5, 2, 3)
     parameters = dict(model.named_parameters())
@@ -75,7 +75,7 @@ def test_a_layer_itself(kind):
     torch.testing.assert_close(back(x), stock(x))
 
 
-def test_an_optimizer_goes_on():
+def test_an_optimizer_stays_valid():
     model = nn.Sequential(nn.LSTM(3, 4))
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     gg.convert(model)
@@ -92,7 +92,7 @@ def test_frozen_stays_frozen():
     assert [name for name, p in ours.named_parameters() if p.requires_grad] == ["bias_hh_l0"]
 
 
-def test_hooks_move_along():
+def test_hooks_are_moved():
     seen = []
     model = nn.Sequential(nn.GRU(3, 4))
     model[0].register_forward_hook(lambda module, *_: seen.append(type(module)))
@@ -100,7 +100,7 @@ def test_hooks_move_along():
     assert seen == [gg.GRU]
 
 
-def test_everything_attached_moves_along():
+def test_attached_objects_are_moved():
     layer = nn.LSTM(3, 4)
     layer.register_buffer("seen", torch.ones(2))
     layer.register_buffer("scratch", torch.ones(3), persistent=False)
@@ -167,7 +167,7 @@ def test_weights_that_a_hook_computes():
     torch.testing.assert_close(gg.restore(nn.Sequential(ours))[0](x)[0], doubled)
 
 
-def test_a_name_that_ours_needs_leaves_the_layer_as_it_is():
+def test_a_layer_with_a_conflicting_attribute_is_kept():
     layer = nn.LSTM(3, 4)
     layer.merge = "mine"
     patched = nn.LSTM(3, 4)
@@ -211,7 +211,7 @@ def test_subclasses_and_parametrized_layers_are_not_converted():
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")  # of torch's quantisation
-def test_verbose_lists_what_changed_and_what_was_kept_with_the_reason(capsys):
+def test_verbose_lists_replaced_and_kept_layers_with_reasons(capsys):
     class Own(nn.LSTM):
         pass
 
@@ -254,7 +254,7 @@ LACKS = {
 
 
 @pytest.mark.parametrize("lack", LACKS)
-def test_what_torch_lacks(lack):
+def test_restore_rejects_features_that_torch_lacks(lack):
     model = nn.Sequential(gg.LSTM(3, 4), LACKS[lack]())
     with pytest.raises(ValueError) as error:  # noqa: PT011
         gg.restore(model)

@@ -18,7 +18,7 @@ SET = replace(SETS[0], epochs=0, score=ACCURACY)
 BEST = Settings(batch_size=16, learning_rate=8e-3, dropout=0.2, hidden_size=64, epochs=40)
 
 
-def test_the_page_is_that_of_the_kept_figures(tmp_path: Path) -> None:
+def test_the_page_equals_the_stored_figures(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="the picture needs the extra pictures")
     (tmp_path / "docs").mkdir()
     program.main(["--report", "--root", str(tmp_path)])
@@ -43,7 +43,7 @@ def test_the_search_finds_the_best_and_stops() -> None:
     assert best(SET, [{"settings": asdict(each), "dev": dev(each)} for each in tried]) == BEST
 
 
-def test_a_measurement_that_was_stopped_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stopped_measurement_continues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_conllu(tmp_path / "toy.conllu", sentences(9))
     small = {"hidden_size": 4, "embedding_size": 4, "character_size": 0}
     paths = dict.fromkeys(("data", "dev", "test"), "toy.conllu")

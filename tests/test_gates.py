@@ -16,7 +16,7 @@ def states(*rows, H=4):
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("kind", [gg.LSTMCell, nn.LSTMCell])
 @pytest.mark.parametrize("rows", [(5,), ()])
-def test_taken_apart_equals_fused(kind, bias, rows):
+def test_separate_gates_equal_the_fused_cell(kind, bias, rows):
     fused = kind(3, 4, bias=bias).double()
     apart = gates.LSTMCell.from_fused(fused)
     assert apart.input_gate.linear.weight.dtype == torch.float64
@@ -52,7 +52,7 @@ def test_conversions_share_no_memory():
 
 
 @pytest.mark.parametrize("kind", [gates.InputGate, gates.ForgetGate, gates.OutputGate])
-def test_a_gate_is_a_squashed_linear_map(kind):
+def test_a_gate_is_a_linear_map_with_a_sigmoid(kind):
     gate, (x, h, _) = kind(3, 4).double(), states(5)
     assert torch.equal(gate(x, h), torch.sigmoid(nn.functional.linear(torch.cat([x, h], 1), *gate.linear.parameters())))
 
@@ -65,7 +65,7 @@ def test_the_cell_state_is_kept_and_written():
     assert update.candidate(x, h).abs().max() < 1
 
 
-def test_each_gate_has_its_part():
+def test_each_gate_has_its_effect():
     """Biases that close one gate show its effect."""
     cell, (x, h, c) = gates.LSTMCell(3, 4).double(), states(5)
     with torch.no_grad():

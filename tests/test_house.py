@@ -44,20 +44,20 @@ PREDICT = (
 
 
 @pytest.mark.parametrize(
-    ("code", "wanted"),
+    ("code", "expected"),
     [
         ("import glassgate", []),
         ("import glassgate as gg; gg.LSTM", ["torch"]),
         (PREDICT, ["torch", "safetensors", "rich", "yaml"]),
     ],
 )
-def test_import_loads_only_what_is_used(code: str, wanted: list[str]) -> None:
+def test_import_loads_only_used_libraries(code: str, expected: list[str]) -> None:
     code += "; import sys; print(*(name for name in sys.argv[1:] if name in sys.modules))"
     loaded = subprocess.run([sys.executable, "-c", code, *LIBRARIES], capture_output=True, text=True, check=True)
-    assert loaded.stdout.split() == wanted
+    assert loaded.stdout.split() == expected
 
 
-def test_every_public_name_is_there_and_explained() -> None:
+def test_every_public_name_exists_and_has_a_docstring() -> None:
     for name in gg.__all__:
         assert getattr(gg, name).__doc__, name
     assert dir(gg) == sorted([*gg.__all__, "__version__"])
@@ -65,29 +65,27 @@ def test_every_public_name_is_there_and_explained() -> None:
         gg.LSTN  # noqa: B018
 
 
-def test_type_checkers_see_every_public_name_where_it_is() -> None:
-    """A name stands twice in the package: among the imports for type checkers, and where `__getattr__` looks."""
+def test_type_checkers_import_every_public_name_from_its_module() -> None:
+    """Each name is listed twice: among the imports for type checkers, and in the table that `__getattr__` reads."""
     block = next(node for node in ast.parse(Path(gg.__file__).read_text("utf-8")).body if isinstance(node, ast.If))
     seen = {(a.name, each.module) for each in block.body if isinstance(each, ast.ImportFrom) for a in each.names}
     assert seen == set(gg._MODULES.items())
 
 
-def test_the_changelog_knows_the_version() -> None:
+def test_the_changelog_has_the_version() -> None:
     assert f"## [{gg.__version__}]" in (ROOT / "CHANGELOG.md").read_text("utf-8")
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python") and page != CHINESE], ids=relative)
-def test_code_runs_and_prints_what_its_comments_say(
-    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_code_of_pages_prints_the_commented_output(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The blocks of a page run in order, as a reader would type them; `print(x)  # 3` must print 3."""
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {"__name__": "__main__"}
     for code in blocks(page, "python"):
-        said, printed = re.findall(r"^ *print\(.*\)  # (.*)$", code, re.MULTILINE), io.StringIO()
+        expected, printed = re.findall(r"^ *print\(.*\)  # (.*)$", code, re.MULTILINE), io.StringIO()
         with redirect_stdout(printed):
             exec(compile(code, str(page), "exec"), names)
-        assert [line for line in printed.getvalue().splitlines() if said] == said
+        assert [line for line in printed.getvalue().splitlines() if expected] == expected
 
 
 SENTENCE = """\
@@ -117,7 +115,7 @@ def run_lines(lines: list[str]) -> str:
 
 
 def test_the_commands_of_the_readme_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In order, in a folder with the files that they mention; the commands of make run this very test."""
+    """In order, in a folder with the files that they name, except those of make, which run this test."""
     monkeypatch.chdir(tmp_path)
     for name in ("train", "dev"):
         (tmp_path / f"{name}.conllu").write_text(SENTENCE * 8, "utf-8")
@@ -128,22 +126,22 @@ def test_the_commands_of_the_readme_run(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_the_commands_of_the_chinese_page_on_tagging_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those that bring their own data: four sentences, a label per character, and raw text without blanks."""
+    """Those with their own data: four sentences, a label per character, and raw text without spaces."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", f"{Path(sys.prefix) / 'bin'}:{os.environ['PATH']}")
-    said = run_lines(blocks(ROOT / "docs/tagging.zh-CN.md", "sh")[1].splitlines())
-    assert "他\tO\n爱\tO\n北\tB-LOC\n京\tI-LOC\n" in said
+    printed = run_lines(blocks(ROOT / "docs/tagging.zh-CN.md", "sh")[1].splitlines())
+    assert "他\tO\n爱\tO\n北\tB-LOC\n京\tI-LOC\n" in printed
     assert "北" in (tmp_path / "zi.html").read_text("utf-8")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=relative)
-def test_make_knows_the_targets_that_a_page_names(page: Path) -> None:
+def test_make_has_the_targets_of_the_pages(page: Path) -> None:
     targets = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE)
     assert set(re.findall(r"\bmake ([a-z]+)\b", "\n".join(blocks(page, "sh")))) <= set(targets)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=relative)
-def test_links_lead_somewhere(page: Path) -> None:
+def test_links_have_targets(page: Path) -> None:
     for target in links(page):
         assert (page.parent / target).exists(), target
 
@@ -163,7 +161,7 @@ def test_the_index_lists_each_page_once() -> None:
 
 
 def test_both_readmes_show_the_same_code_and_links() -> None:
-    """The Chinese page leads to Chinese pages where there are some."""
+    """The Chinese page links to Chinese pages where they exist."""
     assert fenced(README) == fenced(CHINESE)
     assert headings(README) == headings(CHINESE)
     translated = {name for name in links(CHINESE) if name.endswith(".zh-CN.md")}
@@ -175,13 +173,13 @@ def test_both_readmes_show_the_same_code_and_links() -> None:
 
 
 def headings(page: Path) -> list[str]:
-    """The marks of a page's headings, in order: # for a title, ## for a section."""
+    """The levels of a page's headings, in order: # for a title, ## for a section."""
     outside = re.sub(r"^```.*?^```$", "", page.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)
     return re.findall(r"^(#+) ", outside, re.MULTILINE)
 
 
 def links(page: Path) -> set[str]:
-    """The files of this project that a page leads to or shows."""
+    """The files of this project that a page links to or shows."""
     return set(re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text("utf-8")))
 
 
@@ -217,5 +215,5 @@ def test_few_sentences_are_hard_to_read() -> None:
         ("what is short", False),
     ],
 )
-def test_what_is_hard_to_read(text: str, hard: bool) -> None:
+def test_hard_sentences_are_recognised(text: str, hard: bool) -> None:
     assert [each for each in sentences(text) if is_hard(each)] == ([text] if hard else [])

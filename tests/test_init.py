@@ -20,7 +20,7 @@ def test_torch_is_uniform_within_one_over_root_h(H):
     assert layer.weight_hh_l0.abs().max() > 0.5 * H**-0.5
 
 
-def test_torch_by_size_of_each_direction():
+def test_torch_scheme_uses_the_size_of_each_direction():
     layer = gg.GRU(8, (4, 400), bidirectional=True)
     assert 0.05 < layer.weight_ih_l0.abs().max() <= 0.5
     assert layer.weight_ih_l0_reverse.abs().max() <= 0.05

@@ -53,7 +53,7 @@ def test_there_and_back(batch, batch_first):
 
 
 @given(batches, st.booleans())
-def test_resets_go_with_their_steps(batch, packed):
+def test_resets_are_reordered_like_steps(batch, packed):
     L, lengths = batch
     lengths = [max(n, 1) for n in lengths]
     lengths[0] = L
@@ -68,7 +68,7 @@ def test_resets_go_with_their_steps(batch, packed):
     assert torch.equal(steps.resets, steps.data[:, 0] > steps.data[:, 1])
 
 
-def test_packed_goes_through():
+def test_a_packed_sequence_is_passed_through():
     x, lengths = numbered(4, 3), torch.tensor([2, 4, 1])
     packed = pack_padded_sequence(x, lengths, enforce_sorted=False)
     steps, layout = arrange("test", packed, 2)
@@ -92,7 +92,7 @@ def test_empty_batch():
 
 
 @pytest.mark.parametrize("lengths", [None, [4, 2, 3]])
-def test_gradients_come_back_to_their_places(lengths):
+def test_gradients_return_to_their_positions(lengths):
     x = numbered(4, 3).requires_grad_()
     steps, layout = arrange("test", x, 2, lengths=lengths)
     layout.restore(steps.data * steps.data.detach()).sum().backward()
@@ -108,7 +108,7 @@ def test_a_compiled_call_refuses_lengths_outside():
             compiled(x, lengths=torch.tensor(lengths))
 
 
-def test_lengths_are_numbers_wherever_tensors_are_made():
+def test_lengths_are_on_the_cpu_for_any_default_device():
     layer, x = gg.LSTM(3, 4), torch.randn(5, 2, 3)
     with gg.engine("reference"):
         expected, _ = layer(x, lengths=[2, 5])

@@ -56,7 +56,7 @@ NOT_MADE = {
 """Messages without an input, by reason."""
 
 
-def test_each_input_is_answered_as_the_page_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_input_causes_the_documented_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The inputs run in order, in one folder. `python -m tests.messages` writes new answers into the page."""
     monkeypatch.chdir(tmp_path)
     reader = Reader()
@@ -68,7 +68,7 @@ def test_each_input_is_answered_as_the_page_says(tmp_path: Path, monkeypatch: py
     assert not wrong, "\n".join(wrong)
 
 
-def test_no_message_is_without_an_input_that_raises_it() -> None:
+def test_every_message_has_an_input_that_causes_it() -> None:
     page, texts = " ".join(PAGE.read_text("utf-8").split()), read_by_tests()
     excused = [text for each in NOT_MADE.values() for text in each]
     unread = [site for site in sites() if not (site.pattern.search(page) or read_in(site, texts))]

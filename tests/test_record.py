@@ -31,7 +31,7 @@ def by_hand(layer, x, hx):
 
 
 @pytest.mark.parametrize("engine", ["auto", "reference"])
-def test_equals_a_loop_by_hand(engine):
+def test_equals_a_manual_loop(engine):
     torch.manual_seed(0)
     layer = gg.LSTM(D, H, dtype=torch.float64)
     x = torch.randn(L, N, D, dtype=torch.float64)
@@ -51,7 +51,7 @@ def test_equals_a_loop_by_hand(engine):
 
 @pytest.mark.parametrize("kind", ["lstm", "gru", "rnn", "paper", "projected", "zoneout"])
 @pytest.mark.parametrize("form", ["padded", "lengths", "packed", "resets"])
-def test_kernel_and_reference_show_the_same(kind, form):
+def test_kernel_and_reference_record_the_same(kind, form):
     torch.manual_seed(1)
     options = {"bidirectional": True, "num_layers": 2, "dtype": torch.float64}
     layer = {
@@ -136,7 +136,7 @@ class Odd(gg.Cell):
         return w * s.h + torch.tanh(a.ih.half - a.row + row * alike + a.alike + a.ih.both * a.hh.both)
 
 
-def test_engines_agree_on_what_a_gate_shows():
+def test_engines_record_the_same_gates():
     layer, x = gg.Recurrent(Odd(), D, H, dtype=torch.float64), torch.randn(L, N, D, dtype=torch.float64)
     tapes = []
     for engine in ("cpu", "reference"):
@@ -167,7 +167,7 @@ class Namesake(gg.Cell):
 
 
 @pytest.mark.parametrize("engine", ["cpu", "reference"])
-def test_halves_are_no_gates(engine):
+def test_halves_of_pre_activations_are_not_recorded(engine):
     layer = gg.Recurrent(Namesake(), D, H, dtype=torch.float64)
     with gg.engine(engine), gg.record(layer) as tape:
         layer(torch.randn(L, N, D, dtype=torch.float64))
@@ -226,7 +226,7 @@ def test_errors():
         layer(torch.randn(L, N, D))
 
 
-def test_what_is_compiled_runs_as_it_is_written_while_it_is_recorded_or_edited():
+def test_compiled_modules_run_uncompiled_while_they_are_recorded_or_edited():
     layer, x = gg.LSTM(3, 4), torch.randn(5, 2, 3)
     compiled = torch.compile(layer, backend="eager")
     expected, _ = compiled(x)

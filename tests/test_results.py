@@ -46,7 +46,7 @@ def trained(case: Case, side: str, runs: Path, wait: Callable[[], object] = lamb
 
 @pytest.mark.parametrize(("directions", "merge"), [(1, "concat"), (2, "concat"), (2, "none")])
 @pytest.mark.parametrize("kind", [gg.LSTM, gg.GRU, gg.RNN])
-def test_the_layers_of_the_other_side_compute_what_ours_do(kind, directions, merge):
+def test_both_implementations_compute_the_same(kind, directions, merge):
     ours = kind(3, 5, 1 if merge == "none" else 2, batch_first=True, bidirectional=directions == 2, merge=merge)
     theirs, lengths = PlainLayers(ours), torch.tensor([7, 4, 0])
     input = torch.randn(3, 7, 3)
@@ -59,7 +59,7 @@ def test_the_layers_of_the_other_side_compute_what_ours_do(kind, directions, mer
         torch.testing.assert_close(other, state)
 
 
-def test_both_sides_learn_the_same_by_turns_and_what_is_there_stays(tmp_path, capsys):
+def test_both_implementations_train_alternately_and_finished_results_are_kept(tmp_path, capsys):
     store = Store(tmp_path / "figures")
     run([TOY], tmp_path, store, 1, tmp_path / "runs")
     said = [line.split()[4:6] + line.split()[6:8] for line in capsys.readouterr().out.splitlines() if "epoch" in line]
@@ -76,7 +76,7 @@ def test_both_sides_learn_the_same_by_turns_and_what_is_there_stays(tmp_path, ca
     assert store.lacks(replace(TOY, options={**TOY.options, "epochs": 3}), 1) == ["ours", "plain"]
 
 
-def test_a_training_that_was_broken_off_goes_on(tmp_path):
+def test_an_interrupted_training_continues(tmp_path):
     def stop_in_the_second_epoch() -> None:
         if (tmp_path / "broken" / "toy-1-ours.times").read_text():
             raise EOFError
@@ -109,7 +109,7 @@ def test_the_page_is_made_from_the_files(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("page", readme.HEADINGS)
-def test_the_tables_of_the_readmes_are_those_of_the_figures(page, tmp_path):
+def test_the_tables_of_the_readmes_equal_the_figures(page, tmp_path):
     store = Store(ROOT / "results" / "figures")
     assert readme.table(store, page) in (ROOT / page).read_text("utf-8")
     for each in readme.HEADINGS:
@@ -118,7 +118,7 @@ def test_the_tables_of_the_readmes_are_those_of_the_figures(page, tmp_path):
     assert (tmp_path / page).read_text("utf-8") == f"before\n{readme.table(store, page)}\nafter\n"
 
 
-def test_each_case_says_what_trains_it_and_is_shown_by_scores_that_it_has():
+def test_each_case_has_its_command_and_scores():
     assert len({case.name for case in CASES}) == len(CASES)
     shakespeare = next(case for case in CASES if case.name == "shakespeare")
     assert shakespeare.command().startswith(
@@ -129,7 +129,7 @@ def test_each_case_says_what_trains_it_and_is_shown_by_scores_that_it_has():
         assert {each.score for each in case.reported} <= {score.key for score in case.scores}, case.name
 
 
-def test_a_missing_folder_no_figures_and_an_unknown_case_are_refused_by_name(tmp_path, monkeypatch):
+def test_missing_folders_and_unknown_cases_raise_errors(tmp_path, monkeypatch):
     monkeypatch.delenv("GLASSGATE_DATA", raising=False)
     with pytest.raises(SystemExit, match="expected a folder of data in GLASSGATE_DATA, got none"):
         main([])

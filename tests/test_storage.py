@@ -11,9 +11,7 @@ from glassgate.storage import cache_folder, read_trusted
 
 
 @pytest.mark.parametrize("given", ["", "relative", None])
-def test_a_cache_that_is_no_absolute_path_is_not_looked_for_in_the_current_folder(
-    given: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_relative_cache_path_is_ignored(given: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("GLASSGATE_CACHE", raising=False)
     monkeypatch.setenv("HOME", "/home/of/me")
     monkeypatch.setattr("sys.platform", "linux")
@@ -36,7 +34,7 @@ def test_without_a_home_the_cache_is_a_temporary_folder(monkeypatch: pytest.Monk
     assert str(os.getuid()) in str(cache_folder())
 
 
-def test_a_kernel_that_others_could_write_is_compiled_again(tmp_path: Path) -> None:
+def test_a_kernel_that_others_can_write_is_compiled_again(tmp_path: Path) -> None:
     folder = tmp_path / "cache"
     kernel = cache.MachineCode("work", b"code")
     path = folder / "a.kernel"
@@ -59,7 +57,7 @@ def test_a_kernel_that_others_could_write_is_compiled_again(tmp_path: Path) -> N
     assert cache.read(path) is None
 
 
-def test_a_folder_that_others_can_write_to_is_reported_once_though_it_is_empty(tmp_path: Path) -> None:
+def test_an_empty_folder_that_others_can_write_to_is_reported_once(tmp_path: Path) -> None:
     tmp_path.chmod(0o777)
     cache._warn.cache_clear()
     with pytest.warns(RuntimeWarning, match=f"other users can write to {tmp_path}"):

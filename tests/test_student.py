@@ -7,7 +7,7 @@ DOCS = Path(__file__).parents[1] / "docs"
 HEAT_MAPS = ("forget.svg", "state.svg")  # their last digits depend on the processor
 
 
-def test_pictures_are_those_of_the_pages(tmp_path: Path) -> None:
+def test_pictures_equal_those_of_the_pages(tmp_path: Path) -> None:
     spec = importlib.util.spec_from_file_location("draw_student", DOCS / "draw_student.py")
     assert spec is not None
     assert spec.loader is not None

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from torch import nn
 
-from glassgate.glass.figures import count
 from glassgate.glass.study import Study
+from glassgate.glass.wording import count
 from glassgate.layers.stack import Recurrent
 
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from glassgate.glass.figures import by_similarity
 from glassgate.glass.findings import Finding, findings
 from glassgate.glass.followers import follows
+from glassgate.glass.heat_map import by_similarity
 from glassgate.glass.places import Places, packed
 from glassgate.glass.study import Direction, Relevances, Study
 

@@ -8,11 +8,12 @@ import numpy as np
 from glassgate.glass.dynamics import Dynamics, Points
 from glassgate.glass.effects.dynamics import exponent_interval, time_constant
 from glassgate.glass.elements import Section, figure_element, for_each_direction
-from glassgate.glass.figures import Figure, count, percent, steps
+from glassgate.glass.figures import Figure
 from glassgate.glass.findings import RULES, significant
 from glassgate.glass.gradients import GONE, reach
 from glassgate.glass.study import Direction, Study
 from glassgate.glass.svg import Axis, Plot
+from glassgate.glass.wording import count, percent, steps
 
 _NONE = "\N{EN DASH}"
 # The smallest fraction that the plot of the survival shows.

@@ -8,8 +8,8 @@ import numpy as np
 from glassgate.glass.gradients import GONE, reach
 from glassgate.glass.study import Direction, Flow, ForecastValue, Passage, Study
 from glassgate.glass.svg import Axis, Plot
+from glassgate.glass.wording import count, percent, steps
 
-NARROW = "\N{NARROW NO-BREAK SPACE}"
 # The width of the plot of a series. The style sheet gives the strip beneath it the same margins.
 SERIES = 640
 # The maximum number of channels of a series that are drawn.
@@ -286,70 +286,3 @@ def _dates(passage: Passage, end: float) -> list[tuple[float, str]]:
     last = min(len(passage.times) - 1, int(end * passage.rows_per_step) - 1)
     rows = sorted({round(k * last / 4) for k in range(5)})
     return [((row + 0.5) / passage.rows_per_step, passage.times[row].removesuffix(":00")) for row in rows]
-
-
-def by_similarity(values: np.ndarray) -> list[int]:
-    """An order of units (S, H) in which similar units are adjacent: by angle in their first two principal components.
-
-    Example:
-        >>> wave = np.sin(np.arange(20.0))
-        >>> by_similarity(np.stack([wave, -wave, wave + 1e-3, -wave], 1)) in ([0, 2, 1, 3], [1, 3, 0, 2], [2, 0, 1, 3])
-        True
-    """
-    if values.shape[1] < 3 or len(values) < 2:
-        return list(range(values.shape[1]))
-    centred = values - values.mean(0)
-    scaled = (centred / np.maximum(np.linalg.norm(centred, axis=0), 1e-9)).T.astype(np.float64)
-    left, sizes, _ = np.linalg.svd(scaled, full_matrices=False)
-    two = left[:, :2] * sizes[:2]
-    two *= np.sign(two[np.abs(two).argmax(0), [0, 1]])
-    angle = np.round(np.arctan2(two[:, 1], two[:, 0]), 6)
-    order = np.argsort(angle, kind="stable")
-    gaps = np.diff(np.append(angle[order], angle[order[0]] + 2 * np.pi))
-    return np.roll(order, -1 - int(gaps.argmax())).tolist()
-
-
-def percent(fraction: float) -> str:
-    """A fraction as a percentage.
-
-    Example:
-        >>> [words.replace(NARROW, " ") for words in (percent(0.381), percent(0.004), percent(0.0001), percent(0))]
-        ['38 %', '0.4 %', 'under 0.1 %', '0 %']
-    """
-    if 0 < fraction < 0.0005:
-        return f"under 0.1{NARROW}%"
-    digits = 0 if fraction >= 0.1 or not fraction else 1
-    return f"{100 * fraction:.{digits}f}{NARROW}%"
-
-
-def quoted(words: str) -> str:
-    """The text of a step, in quotes if it is short.
-
-    Example:
-        >>> quoted("word"), quoted(" "), quoted("x")
-        ('word', '“ ”', '“x”')
-    """
-    return words if len(words.strip()) > 1 else f"“{words}”"
-
-
-def steps(count: float) -> str:
-    """A number of steps in words.
-
-    Example:
-        >>> steps(1), steps(2.345), steps(61.2), steps(float("inf"))
-        ('1 step', '2.3 steps', '61 steps', 'ever')
-    """
-    if count == math.inf:
-        return "ever"
-    words = f"{count:.0f}" if count >= 10 or count == int(count) else f"{count:.1f}"
-    return f"{words} step" if words == "1" else f"{words} steps"
-
-
-def count(number: int, one: str, many: str) -> str:
-    """A number with the singular or plural of a noun.
-
-    Example:
-        >>> count(1, "unit", "units"), count(3, "unit", "units")
-        ('1 unit', '3 units')
-    """
-    return f"{number} {one if number == 1 else many}"

@@ -101,17 +101,17 @@ def _predicts_text(study: Study) -> bool:
     return len(targets & set(first.steps)) > len(targets) / 2
 
 
-def _of_text(units: list[str]) -> dict[str, np.ndarray]:
+def _of_text(tokens: list[str]) -> dict[str, np.ndarray]:
     quoted, depth, column = False, 0, 0
     rows = []
-    for unit in units:
-        line_end = unit in ("\n", "↵")
-        if unit in ('"', "'"):
+    for token in tokens:
+        line_end = token in ("\n", "↵")
+        if token in ('"', "'"):
             quoted = not quoted
-        depth = max(0, depth + (unit in "([{") - (unit in ")]}")) if len(unit) == 1 else depth
+        depth = max(0, depth + (token in "([{") - (token in ")]}")) if len(token) == 1 else depth
         column = 0 if line_end else column + 1
-        rows.append((quoted, depth > 0, column, unit.isspace(), unit[:1].isupper(), unit.isdigit(), line_end))
-    if not any(unit.isalpha() for text in units for unit in text[:1]):
+        rows.append((quoted, depth > 0, column, token.isspace(), token[:1].isupper(), token.isdigit(), line_end))
+    if not any(token[:1].isalpha() for token in tokens):
         return {}  # step numbers of a recording without text
     names = ("inside quotes", "inside brackets", "place in the line", "a blank", "a capital", "a digit", "a line end")
     classes = dict(zip(names, np.array(rows, float).T, strict=True))

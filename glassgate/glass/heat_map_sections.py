@@ -4,11 +4,10 @@ from html import escape
 
 import numpy as np
 
-from glassgate.glass import figures
 from glassgate.glass.elements import Section, colour_scale, for_each_direction, row_ruler, step_ruler
-from glassgate.glass.figures import by_similarity, count
-from glassgate.glass.png import Scale, heat_map
+from glassgate.glass.heat_map import Scale, by_similarity, heat_map
 from glassgate.glass.study import Direction, Study
+from glassgate.glass.wording import count, quoted, steps
 
 # The maximum number of passages with a connectivity picture.
 _MAX_PICTURES = 4
@@ -26,7 +25,7 @@ def connectivity(study: Study) -> Section:
         if each.attention is not None:
             has_attention = True
             most = passage.steps[int(each.attention.sum(0).argmax())]
-            sentence = f"The attention of the answers; {figures.quoted(most)} has the largest total weight."
+            sentence = f"The attention of the answers; {quoted(most)} has the largest total weight."
             legend = colour_scale("0", "1, attention", "gate")
             blocks.append(_matrix(study, place, each.attention, "gate", legend, sentence))
     intro = (
@@ -67,9 +66,9 @@ def _reach_back(study: Study, place: int) -> str:
     if not distances:
         row = np.abs(each.matrix[-1])
         first = np.argsort(-row, kind="stable")[:3]
-        words = ", ".join(f"{step + 1} ({figures.quoted(passage.steps[step])})" for step in first)
+        words = ", ".join(f"{step + 1} ({quoted(passage.steps[step])})" for step in first)
         return f"The steps that contribute most: {words}."
-    within = figures.steps(float(np.median(distances)))
+    within = steps(float(np.median(distances)))
     return f"90 % of the contributions are within {within} of the answer (median)."
 
 

@@ -70,9 +70,9 @@ class Tape(Recorded):
 
     def plot(self, name: str, row: int = 0) -> "Picture":
         """A heat map of a gate or state, such as "layer0.forward.f", for one row of the batch, as SVG."""
-        from glassgate.glass import notebook
+        from glassgate.glass import recording_views
 
-        return notebook.plot(self, name, row)
+        return recording_views.plot(self, name, row)
 
     def report(self, path: str | Path, steps: Sequence[str] | Sequence[Sequence[str]] = ()) -> None:
         """Write one HTML page of the recording: saturation, memory, gates by time, the cell.
@@ -84,15 +84,15 @@ class Tape(Recorded):
             path: the path of the page
             steps: the text or symbol of each step: one list per row of the batch, or one list for one row
         """
-        from glassgate.glass import notebook
+        from glassgate.glass import recording_views
 
-        notebook.report(self, Path(path), steps)
+        recording_views.report(self, Path(path), steps)
 
     def _repr_html_(self) -> str:
         """A table for notebooks with the mean, range and picture of each value."""
-        from glassgate.glass import notebook
+        from glassgate.glass import recording_views
 
-        return notebook.of_tape(self)
+        return recording_views.of_tape(self)
 
 
 def record(module: nn.Module, *, first: bool = False) -> AbstractContextManager[Tape]:

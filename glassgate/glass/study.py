@@ -323,26 +323,22 @@ def directions(tape: Recorded, layer: str = "", brief: bool = False) -> list[Dir
             return {name.removeprefix(f"{label}."): v for name, v in by_name.items() if name.startswith(f"{label}.")}
 
         left, reverse = retentions(call, number), part.direction == 1
-        memories = (
-            {}
-            if brief
-            else {name: measures.memory_of(each.by_step, inside, reverse, _LONGEST_LAG) for name, each in left.items()}
+        direction = Direction(
+            label=short,
+            reverse=reverse,
+            cell=cell,
+            states=cell.state,
+            kinds=ranges(cell),
+            sizes=(part.shapes["weight_ih"][1], part.hidden_size, part.widths[cell.state[0]]),
+            values={name: rows(value) for name, value in of(dict(tape)).items()},
+            saturation=of(saturated),
+            half_life={name: np.asarray(measures.half_life_of(each.by_step[inside])) for name, each in left.items()},
+            memory={},
+            left={name: (rows(each.by_step), each.direct) for name, each in left.items()},
         )
-        wire_values: dict[str, Tensor] = {} if brief else wires(call, number)
-        result.append(
-            Direction(
-                short,
-                reverse,
-                cell,
-                cell.state,
-                ranges(cell),
-                (part.shapes["weight_ih"][1], part.hidden_size, part.widths[cell.state[0]]),
-                {name: rows(value) for name, value in of(dict(tape)).items()},
-                of(saturated),
-                {name: np.asarray(measures.half_life_of(each.by_step[inside])) for name, each in left.items()},
-                memories,
-                {name: (rows(each.by_step), each.direct) for name, each in left.items()},
-                {name: rows(each) for name, each in wire_values.items()},
-            )
-        )
+        if not brief:
+            for name, each in left.items():
+                direction.memory[name] = measures.memory_of(each.by_step, inside, reverse, _LONGEST_LAG)
+            direction.wires = {name: rows(each) for name, each in wires(call, number).items()}
+        result.append(direction)
     return result

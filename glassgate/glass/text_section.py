@@ -6,10 +6,10 @@ import numpy as np
 
 from glassgate.glass import figures
 from glassgate.glass.elements import Section, colour_scale, figure_element
-from glassgate.glass.figures import percent
 from glassgate.glass.followers import follows
 from glassgate.glass.study import Passage, PassageAnswer, Study
 from glassgate.glass.svg import number
+from glassgate.glass.wording import percent
 
 _SHADES = 10
 # The maximum number of rows of wrong answers.

@@ -170,7 +170,7 @@ def layer_of(name, **options):
 
 
 @pytest.mark.parametrize("name", CELLS)
-def test_a_cell_is_its_formulas(name):
+def test_a_cell_equals_its_formulas(name):
     layer, x = layer_of(name), noise(99, L, N, INPUTS)
     cell, formulas = CELLS[name]
     with gg.engine("reference"):
@@ -193,7 +193,7 @@ def test_a_cell_is_its_formulas(name):
 
 
 @pytest.mark.parametrize("name", CELLS)
-def test_a_cell_on_the_kernel_is_the_reference(name):
+def test_a_kernel_equals_the_reference(name):
     layer = layer_of(name, bidirectional=True)
     leaves = {"input": noise(99, L, N, INPUTS).requires_grad_()}
     widths = dict.fromkeys(layer.cell.state, H) | {layer.cell.state[0]: P if name in PROJECTED else H}

@@ -136,7 +136,7 @@ FAR = {
 
 
 @pytest.mark.parametrize("cell", [cells.SLSTM(), cells.MinLSTM(), cells.MinGRU()], ids=lambda cell: type(cell).__name__)
-def test_far_gates_keep_numbers_finite_and_right(cell):
+def test_saturated_gates_give_finite_and_accurate_results(cell):
     for (where, (scale, biases)), engine in product(FAR.items(), ("reference", "cpu")):
         torch.manual_seed(4)
         layer = gg.Recurrent(cell, 3, H)
@@ -159,7 +159,7 @@ def test_far_gates_keep_numbers_finite_and_right(cell):
 
 
 @pytest.mark.parametrize("engine", ["reference", "cpu"])
-def test_min_lstm_weighs_two_gates_that_are_all_but_shut(engine):
+def test_min_lstm_is_accurate_with_two_nearly_closed_gates(engine):
     """sigmoid(-200) is 0 in float32, but the ratio of two such gates is not."""
     layer = gg.Recurrent(cells.MinLSTM(), 1, 1, bias=False)
     with torch.no_grad():

@@ -22,7 +22,7 @@ def test_cells_have_as_many_units_as_the_parameters_allow():
         assert counts[0] <= 2_700 < counts[1]
 
 
-def test_the_flow_of_gradients_is_what_autograd_gives_through_a_loop():
+def test_gradient_norms_equal_autograd_through_a_loop():
     torch.manual_seed(0)
     network = Network(gg.cells.LSTM(), PROBLEMS["adding"], 5)
     measured_norms = flow(network, "adding", 12, seed=1)
@@ -54,7 +54,7 @@ def test_the_flow_of_gradients_is_what_autograd_gives_through_a_loop():
     assert all(a > b for a, b in zip(measured_norms["own_path"], measured_norms["own_path"][1:], strict=False))
 
 
-def test_a_training_that_answers_rightly_is_solved(monkeypatch):
+def test_a_training_with_right_answers_counts_as_solved(monkeypatch):
     monkeypatch.setattr("glassgate.claims.trial.IN_A_ROW", 64)
     result = train(Trial("noise-free", "gru", 10, 0, 6_400, 900))
     assert 64 <= result["sequences_until_solved"] < 6_400
@@ -62,7 +62,7 @@ def test_a_training_that_answers_rightly_is_solved(monkeypatch):
     assert train(Trial("noise-free", "gru", 10, 0, 64, 900))["sequences_until_solved"] is None
 
 
-def test_few_wrong_answers_are_allowed_where_the_paper_allows_them(monkeypatch):
+def test_wrong_answers_are_allowed_as_in_the_paper(monkeypatch):
     monkeypatch.setattr("glassgate.claims.trial.IN_A_ROW", 64)
     trial = Trial("noise-free", "gru", 10, 0, 6_400, 900)
     strict = train(trial)["sequences_until_solved"]
@@ -71,7 +71,7 @@ def test_few_wrong_answers_are_allowed_where_the_paper_allows_them(monkeypatch):
     assert train(trial)["sequences_until_solved"] < strict
 
 
-def test_the_exponent_of_a_slow_cell_is_the_logarithm_of_what_it_keeps():
+def test_the_exponent_of_a_slow_cell_is_the_logarithm_of_its_decay():
     network = Network(gg.cells.JANET(), PROBLEMS["adding"], 4)
     with torch.no_grad():
         for weight in network.layer.parameters():
@@ -82,7 +82,7 @@ def test_the_exponent_of_a_slow_cell_is_the_logarithm_of_what_it_keeps():
     assert measured["low"] == pytest.approx(measured["high"], abs=1e-6)
 
 
-def test_a_training_that_stands_still_is_given_up(monkeypatch):
+def test_a_training_that_does_not_learn_stops_early(monkeypatch):
     monkeypatch.setattr("glassgate.claims.trial.EVERY", 1)
     hopeless = train(Trial("copy", "rnn", 100, 0, 512, 200, learning_rate=0.0))
     assert hopeless["sequences_seen"] == 256
@@ -130,7 +130,7 @@ def test_a_comparison_writes_its_page_pictures_and_figures(written):
     )
 
 
-def test_nothing_solved_is_said_in_words(written, capsys):
+def test_a_sentence_states_that_no_problem_was_solved(written, capsys):
     folder, words = written
     (folder / "out" / "success.svg").write_text("of an earlier run")
     command(words)
@@ -157,7 +157,7 @@ def test_a_problem_that_some_cell_solved_is_drawn():
     assert unsolved(compared, rows) == ""
 
 
-def test_what_has_been_trained_is_not_trained_again_and_the_page_stays_the_same(written, monkeypatch):
+def test_finished_trainings_are_not_repeated_and_the_page_stays_the_same(written, monkeypatch):
     folder, words = written
     before = (folder / "out" / "compare.html").read_bytes()
     monkeypatch.setattr(comparison, "train", None)
@@ -181,7 +181,7 @@ def test_what_has_been_trained_is_not_trained_again_and_the_page_stays_the_same(
         ("--sequences 3", "at least one batch"),
     ],
 )
-def test_what_cannot_be_compared_is_said(written, words, said):
+def test_an_invalid_comparison_raises_an_error(written, words, said):
     with pytest.raises(UserError, match=said):
         command([*words.format(written[0]).split(), "-o", str(written[0] / "never")])
     assert not (written[0] / "never").exists()

@@ -64,12 +64,12 @@ def test_sensitivity_is_the_gradient_of_each_row_alone():
     assert sensitivity(reader, text, text.labels) == pytest.approx((expected / expected.max()).tolist(), rel=1e-4)
 
 
-def test_the_target_of_a_language_model_is_the_next_unit():
+def test_the_target_of_a_language_model_is_the_next_token():
     text, _ = text_of([Tagged("abca", list("xyxy"))], [Tagged("ab", list("xy"))])
     assert next_tokens(text)[0, :5].tolist() == [*text.tokens[0, 1:4].tolist(), -100, -100]
 
 
-def test_a_file_of_ones_own_makes_a_page(tmp_path, monkeypatch):
+def test_a_users_file_makes_a_page(tmp_path, monkeypatch):
     file = tmp_path / "words.tsv"
     file.write_text("".join(f"the\tD\n{noun}\tN\nsleeps\tV\n\n" for noun in ("cat", "dog", "fox", "hen") * 20))
     monkeypatch.setattr(directions, "BATCH", 4)
@@ -79,7 +79,7 @@ def test_a_file_of_ones_own_makes_a_page(tmp_path, monkeypatch):
     assert "two directions" in (tmp_path / "out" / "directions.html").read_text()
 
 
-def test_what_cannot_be_compared_is_said(tmp_path):
+def test_an_invalid_comparison_raises_an_error(tmp_path):
     with pytest.raises(UserError, match="--test requires --data"):
         command(["directions", "--test", "file.tsv"])
     with pytest.raises(DataError, match="expected labels"):

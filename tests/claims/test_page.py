@@ -22,7 +22,7 @@ CONTENT = {
 }  # fmt: skip
 
 
-def test_comparisons_that_solved_nothing(tmp_path, monkeypatch, capsys: pytest.CaptureFixture[str]):
+def test_a_comparison_without_solved_problems(tmp_path, monkeypatch, capsys: pytest.CaptureFixture[str]):
     docs, folder = tmp_path / "docs", tmp_path / "runs"
     docs.mkdir()
     folder.mkdir()

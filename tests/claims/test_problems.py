@@ -9,7 +9,7 @@ def _made(name, lag=40, N=64, seed=3):
 
 
 @pytest.mark.parametrize("name", PROBLEMS)
-def test_same_seed_same_sequences_of_the_widths_that_are_said(name):
+def test_a_seed_repeats_the_sequences_and_widths_are_as_documented(name):
     one, other, third = _made(name), _made(name), _made(name, seed=4)
     assert torch.equal(one.inputs, other.inputs)
     assert torch.equal(one.targets, other.targets)
@@ -45,21 +45,21 @@ def test_the_order_of_x_and_y_is_the_class(name, symbols):
         assert int(seen.replace("X", "0").replace("Y", "1"), 2) == batch.targets[n]
 
 
-def test_the_noisy_problems_class_is_the_sign_of_its_beginning():
+def test_the_class_of_a_noisy_sequence_is_the_sign_of_its_start():
     batch = _made("noisy", N=400)
     means = batch.inputs[:3, :, 0].mean(0)
     assert ((means < 0).long() == batch.targets).float().mean() > 0.98
     assert batch.inputs[3:].var().item() == pytest.approx(0.2, rel=0.05)
 
 
-def test_copy_asks_for_the_first_ten_symbols_at_the_end():
+def test_the_targets_of_copy_are_the_first_ten_symbols():
     batch = _made("copy")
     symbols = batch.inputs.argmax(-1)
     assert torch.equal(batch.targets[-10:], symbols[:10])
     assert (batch.targets[:-10] == -100).all()
 
 
-def test_reber_strings_are_what_the_grammar_of_the_paper_writes():
+def test_reber_strings_follow_the_grammar_of_the_paper():
     """Legal next symbols by another writing of the automaton: a regular expression of the inner language."""
     import re
 
@@ -74,7 +74,7 @@ def test_reber_strings_are_what_the_grammar_of_the_paper_writes():
             assert 1 <= int(batch.legal[step, n].sum()) <= 2
 
 
-def test_an_answer_is_right_as_the_paper_counts():
+def test_answers_are_graded_as_in_the_paper():
     adding, order = PROBLEMS["adding"], PROBLEMS["order"]
     batch = _made("adding", N=2)
     near = batch.targets[:, None] + torch.tensor([[0.039], [0.041]])

@@ -11,7 +11,7 @@ import glassgate as gg
 from tests.compare import noise
 
 
-def test_points_of_independent_units_are_known(tmp_path: Path) -> None:
+def test_points_of_independent_units_equal_the_known_ones(tmp_path: Path) -> None:
     """h = tanh(2 h) has the roots 0 and +-0.9575 in each unit."""
     layer = gg.RNN(1, 2, bias=False).double()
     layer.weight_hh_l0.data.copy_(2.0 * torch.eye(2))

@@ -91,7 +91,7 @@ class Branching(gg.Cell):
         return torch.tanh(a.n) if float(s.h.detach().sum()) > -1e9 else s.h
 
 
-def test_a_cell_without_a_graph_runs_by_autograd_and_says_so() -> None:
+def test_a_cell_without_a_graph_runs_by_autograd_with_a_warning() -> None:
     layer = scaled(gg.Recurrent(Branching(), D, H).double())
     plain = gg.RNN(D, H).double()
     plain.load_state_dict(layer.state_dict())
@@ -124,7 +124,7 @@ def test_products_along_a_trajectory_are_the_derivative_of_the_last_state() -> N
     assert path.labels[::H] == ("layer0.h", "layer0.c")
 
 
-def test_what_does_not_fit_is_named() -> None:
+def test_invalid_arguments_raise_errors() -> None:
     layer = gg.LSTM(D, H)
     with pytest.raises(
         gg.ShapeError,

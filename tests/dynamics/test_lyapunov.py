@@ -44,7 +44,7 @@ def test_a_linear_network_has_the_logarithms_of_its_eigenvalues() -> None:
     assert spectrum.interval.isnan().all()
 
 
-def test_warm_up_is_left_out_and_batch_first_changes_nothing() -> None:
+def test_warm_up_steps_do_not_count_and_batch_first_changes_nothing() -> None:
     layer = gg.GRU(2, 4, batch_first=True).double()
     inputs = noise(1, 60, 3, 2)
     whole = gg.dynamics.lyapunov(layer, inputs, k=2)
@@ -57,7 +57,7 @@ def test_warm_up_is_left_out_and_batch_first_changes_nothing() -> None:
     assert torch.allclose(late.per_sequence.sum(1), path.jacobians[20:].det().abs().log().mean(0), rtol=0, atol=1e-9)
 
 
-def test_what_does_not_fit_is_named() -> None:
+def test_invalid_arguments_raise_errors() -> None:
     layer = gg.GRU(2, 4)
     with pytest.raises(ValueError, match="k must be at most S = 4, the number of state variables, got 5"):
         gg.dynamics.lyapunov(layer, torch.zeros(3, 1, 2), k=5)

@@ -54,7 +54,7 @@ def test_planted_patterns_are_found_in_a_file_and_units_are_chosen(tmp_path: Pat
     assert all(m.distance < 0.05 for m in best_matches)
 
 
-def test_faults_are_named(tmp_path: Path) -> None:
+def test_errors_name_the_fault(tmp_path: Path) -> None:
     index, _ = indexed([8])
     with pytest.raises(KeyError, match=r"no state .c.; there are layer0.forward.h"):
         gg.dynamics.search(index, "c", torch.zeros(2, 6), [0])

@@ -10,7 +10,7 @@ from tests.compare import noise
 @pytest.mark.parametrize("merge", ["concat", "sum", "mean", "none"])
 @pytest.mark.parametrize("residual", [False, True])
 @pytest.mark.parametrize("proj_size", [0, 3])
-def test_separate_layers_compute_what_the_stack_computes(merge: str, residual: bool, proj_size: int) -> None:
+def test_separate_layers_compute_the_same_as_the_stack(merge: str, residual: bool, proj_size: int) -> None:
     options = {"merge": merge, "residual": residual, "proj_size": proj_size, "learn_initial_state": True}
     stack = gg.LSTM(3, 4, 3, bidirectional=True, batch_first=True, dtype=torch.float64, **options)
     with torch.no_grad():
@@ -40,7 +40,7 @@ def check(stack: gg.Recurrent, inputs: torch.Tensor) -> None:
             assert (layer.num_directions, layer.num_layers, layer.training) == (1, 1, False)
 
 
-def test_bad_arguments_are_named() -> None:
+def test_invalid_arguments_raise_errors() -> None:
     with pytest.raises(gg.ShapeError, match=r"separate: inputs must be \(L, N, H_in\) with H_in = 3, got \(7, 2, 4\)"):
         gg.dynamics.separate(gg.GRU(3, 4), noise(1, 7, 2, 4))
     with pytest.raises(TypeError, match=r"separate: layer must be a glassgate layer such as gg\.LSTM, got Linear"):

@@ -14,7 +14,7 @@ from tests.export.cases import drawn, layer_of_cell
 
 
 @pytest.mark.parametrize("name", ["RNN", "RNN with relu", "GRU", "GRUv1", "LSTM", "PeepholeLSTM", "CIFG"])
-def test_what_was_exported_comes_back(name: str, tmp_path: Path) -> None:
+def test_an_exported_layer_can_be_imported(name: str, tmp_path: Path) -> None:
     layer = layer_of_cell(name, bidirectional=True)
     (imported,) = gg.from_onnx(gg.to_onnx(layer, tmp_path / "model.onnx")).values()
     x = torch.randn(4, 2, layer.input_size)
@@ -22,7 +22,7 @@ def test_what_was_exported_comes_back(name: str, tmp_path: Path) -> None:
         torch.testing.assert_close(imported(x)[0], layer(x)[0], rtol=0, atol=1e-6)
 
 
-def test_sizes_and_depth_come_back(tmp_path: Path) -> None:
+def test_sizes_and_depth_can_be_imported(tmp_path: Path) -> None:
     layer = drawn(gg.GRU(3, [(4, 6), (2, 5)], num_layers=2, bidirectional=True, bias=False))
     first, second = gg.from_onnx(gg.to_onnx(layer, tmp_path / "model.onnx")).values()
     x = torch.randn(4, 2, 3)

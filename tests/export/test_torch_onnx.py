@@ -75,7 +75,7 @@ def test_a_model_without_operators_in_openvino(tmp_path: Path) -> None:
     torch.testing.assert_close(torch.from_numpy(results[0]), output, rtol=0, atol=1e-5)
 
 
-def test_a_model_that_cannot_be_exported_gets_one_sentence(tmp_path: Path) -> None:
+def test_a_model_that_cannot_be_exported_raises_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(ExportError, match=r"^to_onnx: torch cannot export Branch: .*data-dependent.*") as error:
         gg.to_onnx(Branch(), tmp_path / "model.onnx", (torch.ones(3),))
     assert "\n" not in str(error.value)

@@ -88,7 +88,7 @@ def test_the_pictures_of_the_docs_are_those_of_the_cells(drawn):
     assert set(re.findall(r"cells/(\w+)\.svg", page)) == set(drawn)
 
 
-def test_every_cell_draws_with_wires_that_keep_apart(drawn):
+def test_every_cell_is_drawn_with_separate_wires(drawn):
     cells = {name: getattr(gg.cells, name)() for name in drawn} | {"Own": Own()}
     for name, cell in cells.items():
         picture = drawn.get(name) or str(gg.draw(cell))
@@ -121,12 +121,12 @@ def drawn_by_lot(seed: int) -> gg.Cell:
     return Random()
 
 
-def test_random_cells_draw_too():
+def test_random_cells_can_be_drawn():
     for seed in range(40):
         check_wires(str(gg.draw(drawn_by_lot(seed))))
 
 
-def test_an_lstm_looks_as_in_the_tutorials(drawn):
+def test_an_lstm_is_drawn_as_in_tutorials(drawn):
     picture = drawn["LSTM"]
     labels = [["".join(t.itertext()) for t in g.findall(f"{SVG}text")] for g in items(picture, "gate")]
     assert labels == [["f", "σ"], ["i", "σ"], ["g", "tanh"], ["o", "σ"]]
@@ -138,7 +138,7 @@ def test_an_lstm_looks_as_in_the_tutorials(drawn):
     assert "c = f * c_prev + i * g; h = o * tanh(c)" in picture
 
 
-def test_a_cell_of_ones_own_shows_its_functions_by_name():
+def test_a_custom_cell_shows_its_functions_by_name():
     read = flow(Own())
     by_name = {item.name: item for item in read.items if item.name}
     assert by_name["g"].lines == ("squashed",)
@@ -160,7 +160,7 @@ def test_a_cell_of_ones_own_shows_its_functions_by_name():
         gg.draw(torch.nn.Linear(2, 2))
 
 
-def test_wires_know_their_values():
+def test_wires_have_a_text_for_their_values():
     layer = gg.LSTM(3, 4, dtype=torch.float64)
     (cell, weights), x, before = next(layer.weights()), noise(0, 5, 3), [noise(1, 5, 4), noise(2, 5, 4)]
     values = wire_values(cell, weights, x, before)

@@ -97,13 +97,13 @@ def test_a_network_with_fresh_weights_has_no_finding(cell: type[gg.Recurrent]) -
     assert "At least one" not in stability(made).body
 
 
-def test_a_large_state_has_no_fixed_points_and_a_reason() -> None:
+def test_a_large_state_has_a_reason_instead_of_fixed_points() -> None:
     made = study(gg.LSTM(3, 65), length=16)
     assert made.directions[0].dynamics.points is None
     assert "The page has no fixed points of 130 state variables" in stability(made).body
 
 
-def test_reasons_for_no_dynamics() -> None:
+def test_reasons_for_missing_dynamics() -> None:
     assert (
         reason(gg.GRU(3, H), 7) == "dynamics: the section is left out, because it needs sequences of at least 8 steps."
     )

@@ -118,7 +118,7 @@ def test_equals_a_loop_that_changes_its_values(engine):
         )
 
 
-def test_goes_with_zoneout_and_dropout_inside():
+def test_works_with_zoneout_and_recurrent_dropout():
     """In evaluation against the loop; in training, with the same noise, the kernel against the reference."""
     torch.manual_seed(0)
     layer = gg.LSTM(D, H, bidirectional=True, zoneout=0.25, recurrent_dropout=0.2, dtype=torch.float64)
@@ -161,7 +161,7 @@ class Own(gg.Cell):
 
 
 @pytest.mark.parametrize("cell", [gg.cells.LSTM(), gg.cells.LayerNormLSTM(), gg.cells.SLSTM(), gg.cells.GRUv1(), Own()])
-def test_a_run_s_own_values_change_nothing(cell):
+def test_replacing_values_by_themselves_changes_nothing(cell):
     layer = gg.Recurrent(cell, D, H, 2, bidirectional=True, dtype=torch.float64)
     x = noise(0, L, N, D)
     with gg.engine("reference"):
@@ -201,7 +201,7 @@ def test_second_gradients_transforms_and_smaller_types():
 HELD = gg.hold(0.5, units=1, steps=slice(1, 3))
 
 
-def test_edits_inside_edits_and_models():
+def test_nested_edits_and_models():
     model = torch.nn.ModuleDict({"encoder": gg.GRU(D, H), "decoder": gg.GRU(H, H)})
     x = torch.randn(L, N, D)
 
@@ -250,7 +250,7 @@ LATE = [
 ]
 
 
-def test_what_does_not_fit_is_refused_in_words():
+def test_invalid_edits_raise_errors():
     layer = gg.LSTM(D, H)
     for name, (change, error, said) in ERRORS.items():
         with pytest.raises(error, match=said), gg.edit(layer, {name: change}):
@@ -281,7 +281,7 @@ def test_what_does_not_fit_is_refused_in_words():
         pass
 
 
-def test_ablation_tells_what_is_used_from_what_is_not():
+def test_ablation_separates_used_from_unused_parts():
     """The output reads only one direction, and only half of its units."""
     torch.manual_seed(0)
     layer = gg.GRU(D, 4, bidirectional=True)

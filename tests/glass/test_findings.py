@@ -110,7 +110,7 @@ def test_a_unit_that_follows_is_compared_with_many_networks(equal: int | None, i
     assert drawn == [*range(CONTROLS, MANY_CONTROLS)]
 
 
-def test_a_network_whose_controls_look_the_same_has_no_headline() -> None:
+def test_a_network_like_its_controls_has_no_finding() -> None:
     """Forget gates that are open by their initial bias are not a result of training."""
     made = study(bias(1, 9.0))
     assert "forget gates" in said(made)
@@ -250,7 +250,7 @@ def test_causes_are_compared_with_targets_in_another_order() -> None:
     assert said(made) == ""
 
 
-def test_the_stretch_that_matters_most() -> None:
+def test_the_most_important_window() -> None:
     def sentence_on(windows: list[WindowCause], answers: int = 10) -> str:
         made = caused([], windows)
         made.passages[0].answers = [PassageAnswer(step, [("1.0", None)], None) for step in range(answers)]

@@ -29,7 +29,7 @@ def test_every_wire_of_the_diagram_has_a_value(cell: gg.Cell) -> None:
         assert name == "x" or name.endswith("_prev") or wire_key(name) in values
 
 
-def test_the_page_of_a_cell_is_one_file_that_runs_no_text(tmp_path: Path) -> None:
+def test_the_page_of_a_cell_is_one_file_and_evaluates_no_text(tmp_path: Path) -> None:
     page = gg.draw(gg.cells.GRU()).live(units=2)
     page.save(tmp_path / "gru.html")
     text = (tmp_path / "gru.html").read_text("utf-8")

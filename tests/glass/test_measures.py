@@ -67,7 +67,7 @@ def test_half_life_is_that_of_the_forget_gate(make, state, gate):
 
 
 @pytest.mark.parametrize("make", [lambda: gg.RNN(D, H), lambda: gg.GRU(D, H), lambda: gg.Recurrent(Leaky(), D, H)])
-def test_what_a_step_leaves_equals_autograd_unit_by_unit(make):
+def test_the_kept_fraction_equals_autograd_unit_by_unit(make):
     """The Jacobian of one step, without the recurrent products if a state has a direct path."""
     layer = make().double()
     x = torch.randn(L, 1, D, dtype=torch.float64)
@@ -86,7 +86,7 @@ def test_what_a_step_leaves_equals_autograd_unit_by_unit(make):
         torch.testing.assert_close(retention.by_step[t, 0], expected, rtol=1e-9, atol=1e-9)
 
 
-def test_memory_is_the_product_of_what_each_step_leaves():
+def test_memory_is_the_product_of_the_kept_fractions():
     tape, _ = recorded(gg.LSTM(D, H), torch.randn(L, N, D), lengths=LENGTHS)
     memory = tape.memory(3)["layer0.forward.c"]
     f = tape["layer0.forward.f"].double()

@@ -50,7 +50,7 @@ def result(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return {"index": index, "marked": marked, **json.loads(done.stdout)}
 
 
-def test_it_finds_the_places_of_the_command(result: dict[str, Any]) -> None:
+def test_the_search_of_the_page_equals_that_of_the_command(result: dict[str, Any]) -> None:
     """The index has 8 bits and the page 4, so places with nearly equal distances may be in another order."""
     truth = gg.dynamics.search(result["index"], NAME, result["marked"][10:14], [1, 4, 5], matches=6)
     here = result["found"]
@@ -63,7 +63,7 @@ def test_it_finds_the_places_of_the_command(result: dict[str, Any]) -> None:
     assert all(each["sequence"] > 0 for each in result["own"])
 
 
-def test_it_chooses_the_units_of_the_command(result: dict[str, Any]) -> None:
+def test_the_page_selects_the_same_units_as_the_command(result: dict[str, Any]) -> None:
     assert sorted(result["units"]) == sorted(result["index"].active(NAME, result["marked"], 10, 14))
     assert {2, 3} <= set(result["units"])
 

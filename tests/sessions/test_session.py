@@ -265,7 +265,7 @@ def test_another_processor_packs_again(tmp_path):
     torch.testing.assert_close(other, session(x)[0])
 
 
-def test_files_that_hold_no_session(tmp_path):
+def test_files_without_a_session(tmp_path):
     from safetensors.torch import save_file
 
     path = tmp_path / "gru.safetensors"

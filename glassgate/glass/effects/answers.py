@@ -7,8 +7,8 @@ import numpy as np
 from glassgate.glass import bootstrap
 from glassgate.glass.bootstrap import Interval
 from glassgate.glass.effects.effect import Effect
-from glassgate.glass.figures import percent, quoted
 from glassgate.glass.study import Cause, PassageAnswer, Study, WindowCause
+from glassgate.glass.wording import percent, quoted
 
 # The minimum number of answers for an estimate of the spread.
 _MIN_SPREAD_ANSWERS = 8

@@ -10,8 +10,8 @@ from glassgate.glass import bootstrap
 from glassgate.glass.bootstrap import Interval
 from glassgate.glass.dynamics import Dynamics
 from glassgate.glass.effects.effect import Effect
-from glassgate.glass.figures import steps
 from glassgate.glass.study import Direction, Study
+from glassgate.glass.wording import steps
 
 MAX_TIME_CONSTANT = 1000.0
 """The largest time constant in steps that windows of some dozen steps can show."""

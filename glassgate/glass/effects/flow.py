@@ -8,9 +8,9 @@ import numpy as np
 from glassgate.glass import bootstrap
 from glassgate.glass.bootstrap import Interval
 from glassgate.glass.effects.effect import Effect
-from glassgate.glass.figures import steps
 from glassgate.glass.gradients import reach
 from glassgate.glass.study import Direction, Flow, Study
+from glassgate.glass.wording import steps
 
 # A gradient vanishes only if its reach, in steps, is at most this.
 SHORT_REACH = 30

@@ -8,9 +8,9 @@ import numpy as np
 from glassgate.glass import bootstrap
 from glassgate.glass.bootstrap import Interval
 from glassgate.glass.effects.effect import Effect, by_passage
-from glassgate.glass.figures import count, percent, steps
 from glassgate.glass.measures import CLOSED, OPEN
 from glassgate.glass.study import Direction, Study
+from glassgate.glass.wording import count, percent, steps
 
 # A state whose standard deviation over all steps is below this is constant.
 DEAD_DEVIATION = 0.005

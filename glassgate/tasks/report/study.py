@@ -13,9 +13,9 @@ import glassgate as gg
 from glassgate.glass.cell_section import diagrams
 from glassgate.glass.controls import CONTROLS
 from glassgate.glass.cost import cost, described
-from glassgate.glass.figures import count
 from glassgate.glass.gradients import differentiate
 from glassgate.glass.study import Direction, Passage, PassageAnswer, Study, directions
+from glassgate.glass.wording import count
 from glassgate.tasks.data.batches import Batch, Encoded
 from glassgate.tasks.data.pieces import Piece
 from glassgate.tasks.errors import DataError, OptionError

@@ -10,11 +10,10 @@ from glassgate.glass.cell_section import diagrams
 from glassgate.glass.controls import CONTROLS, with_fresh_weights
 from glassgate.glass.cost import cost, described
 from glassgate.glass.diagrams.svg import Picture
-from glassgate.glass.figures import by_similarity
 from glassgate.glass.gradients import by_backward
+from glassgate.glass.heat_map import by_similarity, heat_map
 from glassgate.glass.measures import ranges
 from glassgate.glass.page import page
-from glassgate.glass.png import heat_map
 from glassgate.glass.recorded import Recorded
 from glassgate.glass.study import Passage, Study, directions
 from glassgate.glass.svg import nice, number

@@ -11,12 +11,11 @@ import torch
 
 import glassgate as gg
 from glassgate.glass.data import array
-from glassgate.glass.figures import by_similarity
-from glassgate.glass.png import heat_map
+from glassgate.glass.heat_map import by_similarity, heat_map
 from tests.glass.test_measures import Leaky
 
 
-def test_a_page_of_a_users_own_cell(tmp_path: Path) -> None:
+def test_a_page_of_a_custom_cell(tmp_path: Path) -> None:
     layer = gg.Recurrent(Leaky(), 3, 5, num_layers=2, bidirectional=True)
     with gg.record(layer) as tape:
         output, _ = layer(torch.randn(9, 2, 3), lengths=torch.tensor([9, 4]))
@@ -37,7 +36,7 @@ def test_a_page_of_a_users_own_cell(tmp_path: Path) -> None:
         tape.report(tmp_path / "page.html", ["a", "b", "c"])
 
 
-def test_a_plot_and_what_a_notebook_shows(tmp_path: Path) -> None:
+def test_a_plot_and_the_notebook_display(tmp_path: Path) -> None:
     with gg.record(layer := gg.GRU(3, 5)) as tape:
         layer(torch.randn(9, 2, 3))
     picture = tape.plot("layer0.forward.z")

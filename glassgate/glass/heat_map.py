@@ -1,4 +1,4 @@
-"""Heat maps as PNG. Zero is transparent, so that the same picture suits light and dark pages."""
+"""Heat maps as PNG, and the order of their rows. Zero is transparent, which suits light and dark pages."""
 
 import base64
 import struct
@@ -55,3 +55,24 @@ def _png(numbers: np.ndarray, colours: list[tuple[int, int, int, float]]) -> byt
     return b"\x89PNG\r\n\x1a\n" + b"".join(
         struct.pack(">I", len(body)) + name + body + struct.pack(">I", zlib.crc32(name + body)) for name, body in chunks
     )
+
+
+def by_similarity(values: np.ndarray) -> list[int]:
+    """An order of units (S, H) in which similar units are adjacent: by angle in their first two principal components.
+
+    Example:
+        >>> wave = np.sin(np.arange(20.0))
+        >>> by_similarity(np.stack([wave, -wave, wave + 1e-3, -wave], 1)) in ([0, 2, 1, 3], [1, 3, 0, 2], [2, 0, 1, 3])
+        True
+    """
+    if values.shape[1] < 3 or len(values) < 2:
+        return list(range(values.shape[1]))
+    centred = values - values.mean(0)
+    scaled = (centred / np.maximum(np.linalg.norm(centred, axis=0), 1e-9)).T.astype(np.float64)
+    left, sizes, _ = np.linalg.svd(scaled, full_matrices=False)
+    two = left[:, :2] * sizes[:2]
+    two *= np.sign(two[np.abs(two).argmax(0), [0, 1]])
+    angle = np.round(np.arctan2(two[:, 1], two[:, 0]), 6)
+    order = np.argsort(angle, kind="stable")
+    gaps = np.diff(np.append(angle[order], angle[order[0]] + 2 * np.pi))
+    return np.roll(order, -1 - int(gaps.argmax())).tolist()
