@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
-from glassgate.display import Shown
+from glassgate.display import Drawable
 from glassgate.shapes import ShapeError
 
 
@@ -165,7 +165,7 @@ class Noise:
         return self.rate if self.keeps else 1.0
 
 
-class Cell(Shown):
+class Cell(Drawable):
     """One step of a recurrent network. Every engine computes these equations; kernels are generated from them.
 
     A subclass names its `gates` (row blocks of `weight_ih` and `weight_hh`, in order) and its `state` (the first one is

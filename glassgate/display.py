@@ -6,8 +6,8 @@ formatter: Callable[[object], str] | None = None
 """Converts a cell or a layer to HTML; `import glassgate` sets it."""
 
 
-class Shown:
-    """An object that a notebook shows as its picture."""
+class Drawable:
+    """An object that notebooks display as a diagram."""
 
     def _repr_html_(self) -> str | None:
         return None if formatter is None else formatter(self)

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from glassgate.export.phases import Affine, Fixed, Item, Numbers, Point, State, Step, Total, ordered
+from glassgate.export.phases import Affine, Constant, Item, Numbers, Pointwise, State, Step, SumOverUnits, ordered
 
 _ROUNDING = 1e-13
 """A sum in double precision counts as zero if it is at most this fraction of the sum of magnitudes."""
@@ -60,11 +60,11 @@ class _Centring:
         return self._new[item]
 
     def _rewritten(self, item: Item) -> Item | float:
-        form = self._form(item) if isinstance(item, Point | Total) else None
+        form = self._form(item) if isinstance(item, Pointwise | SumOverUnits) else None
         if form is not None and item.axis == "1" and not form.any():
             return 0.0
         match item:
-            case Total(x=x):
+            case SumOverUnits(x=x):
                 x = self.centred(x)
                 return replace(item, x=x, level=x.level + 1)
             case Affine(products=products):
@@ -72,9 +72,11 @@ class _Centring:
                 lefts = [product.left for product in products]
                 level = max(0 if isinstance(left, State) else left.level + 1 for left in lefts)
                 return replace(item, level=level, products=products)
-            case Point(op="sub", args=(Affine() as product, Point(axis="1") | Total())) if form is not None:
+            case Pointwise(op="sub", args=(Affine() as product, Pointwise(axis="1") | SumOverUnits())) if (
+                form is not None
+            ):
                 return self._product(product, form)
-            case Point(op=op, args=args):
+            case Pointwise(op=op, args=args):
                 new = tuple(self._centred(arg) for arg in args)
                 match op, new:
                     case ("add" | "sub", (kept, 0.0)) | ("add", (0.0, kept)):
@@ -107,7 +109,7 @@ class _Centring:
 
     def _computed_form(self, item: Item) -> Numbers | None:
         match item:
-            case Fixed(values=values):
+            case Constant(values=values):
                 return self._constant(values)
             case Affine(products=products) if all(product.matrix.ndim == 2 for product in products):
                 units = len(products[0].matrix)
@@ -115,15 +117,15 @@ class _Centring:
                 for product in products:
                     form[:, self._columns[product.left]] += product.matrix
                 return form
-            case Total(x=x) if (terms := self._form(x)) is not None:
+            case SumOverUnits(x=x) if (terms := self._form(x)) is not None:
                 total = terms.sum(0, keepdims=True)
                 return np.where(np.abs(total) <= _ROUNDING * np.abs(terms).sum(0), 0.0, total)
-            case Point(op="add" | "sub" as op, args=(a, b)):
+            case Pointwise(op="add" | "sub" as op, args=(a, b)):
                 left, right = self._form(a), self._form(b)
                 if left is not None and right is not None:
                     return left + right if op == "add" else left - right
-            case Point(op="mul" | "div" as op, args=(Item() as a, float() | Fixed(axis="1") as number)):
-                factor = number.values.item() if isinstance(number, Fixed) else number
+            case Pointwise(op="mul" | "div" as op, args=(Item() as a, float() | Constant(axis="1") as number)):
+                factor = number.values.item() if isinstance(number, Constant) else number
                 if (scaled := self._form(a)) is not None:
                     return scaled * factor if op == "mul" else scaled / factor
         return None

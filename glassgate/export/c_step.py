@@ -8,7 +8,7 @@ import torch
 
 from glassgate.export.c_centred import centred
 from glassgate.export.network import DirectionSpec
-from glassgate.export.phases import Affine, Fixed, Item, Phase, Point, Product, State, Step, Total
+from glassgate.export.phases import Affine, Constant, Item, Phase, Pointwise, Product, State, Step, SumOverUnits
 
 _KEYWORDS = """
 auto break case char const continue default do double else enum extern float for goto if inline int long register
@@ -120,16 +120,16 @@ class Direction:
                     # A block computes its products before its new states, but after the new states of earlier blocks.
                     if item.phase > last or (item.phase == last and not one_block):
                         return True
-                case Point(args=args) if old in args and item.phase > last:
+                case Pointwise(args=args) if old in args and item.phase > last:
                     return True
         return any(other is old for name, other in self.step.new.items() if name != state) or isinstance(new, State)
 
     def _phase(self, phase: Phase) -> Iterator[str]:
         units = self.width[phase[1]]
-        here = [item for item in self.step.items if isinstance(item, Affine | Point) and item.phase == phase]
+        here = [item for item in self.step.items if isinstance(item, Affine | Pointwise) and item.phase == phase]
         affine = [item for item in here if isinstance(item, Affine)]
-        totals = [item for item in self.step.items if isinstance(item, Total) and item.x in here]
-        fixed = self._fixed([item for item in here if isinstance(item, Point)])
+        totals = [item for item in self.step.items if isinstance(item, SumOverUnits) and item.x in here]
+        fixed = self._fixed([item for item in here if isinstance(item, Pointwise)])
         yield from self._scalars(phase[0])
         for item in totals:
             yield f"    lanes sum_{item.name} = broadcast(0);"
@@ -162,15 +162,17 @@ class Direction:
     def _scalars(self, level: int) -> Iterator[str]:
         """The values of a level that are the same for all units."""
         for item in self.step.items:
-            if isinstance(item, Point) and item.phase == (level, "1") and item not in self._place:
+            if isinstance(item, Pointwise) and item.phase == (level, "1") and item not in self._place:
                 self._place[item] = item.name
                 if not self._is_inline(item):
                     yield f"    const {self._type(item)} {item.name} = {self._expression(item, scalar=True)};"
 
-    def _pointwise(self, phase: Phase, here: Sequence[Affine | Point], totals: Sequence[Total]) -> Iterator[str]:
+    def _pointwise(
+        self, phase: Phase, here: Sequence[Affine | Pointwise], totals: Sequence[SumOverUnits]
+    ) -> Iterator[str]:
         """The pointwise operations on one register of units, after the matrix products."""
         for item in here:
-            if isinstance(item, Point) and not self._is_inline(item):
+            if isinstance(item, Pointwise) and not self._is_inline(item):
                 yield f"const {self._type(item)} {item.name} = {self._expression(item)};"
             if item in self._stored:
                 yield f"store(all_{item.name} + at, {item.name});"
@@ -230,24 +232,24 @@ class Direction:
     def _vector(self, left: Item) -> str:
         return f"all_{left.name}" if left in self._stored else self._place[left]
 
-    def _fixed(self, points: Sequence[Point]) -> list[Fixed]:
+    def _fixed(self, points: Sequence[Pointwise]) -> list[Constant]:
         """The constants per unit that these operations and the new states read."""
         read = [*(arg for point in points for arg in point.args), *self.step.new.values()]
-        named = list(dict.fromkeys(arg for arg in read if isinstance(arg, Fixed) and arg.axis != "1"))
-        names = {item.name for item in self.step.items if not isinstance(item, Fixed)}
+        named = list(dict.fromkeys(arg for arg in read if isinstance(arg, Constant) and arg.axis != "1"))
+        names = {item.name for item in self.step.items if not isinstance(item, Constant)}
         for item in named:
             while item.name in names | _RESERVED:
                 item.name += "_"
             names.add(item.name)
         return named
 
-    def _is_inline(self, item: Point) -> bool:
+    def _is_inline(self, item: Pointwise) -> bool:
         """Whether a value without a name is written inside the expression of its only reader."""
         kept = item in self._stored or item in self.step.new.values()
         return not item.is_named and not kept and self._uses[item] == 1
 
     def _type(self, item: Item) -> str:
-        of_masks = isinstance(item, Point) and (item.op in _COMPARE or item.op.startswith("logical"))
+        of_masks = isinstance(item, Pointwise) and (item.op in _COMPARE or item.op.startswith("logical"))
         if item.axis == "1":
             return "int" if of_masks else "real"
         return "mask" if of_masks else "lanes"
@@ -259,9 +261,9 @@ class Direction:
         match arg:
             case State():
                 return f"load({self._place[arg]} + at)"
-            case Fixed(axis="1"):
+            case Constant(axis="1"):
                 return number(float(arg.values.reshape(-1)[0]), self.double)
-            case Point() if self._is_inline(arg) and (arg.axis == "1" or arg.phase == phase):
+            case Pointwise() if self._is_inline(arg) and (arg.axis == "1" or arg.phase == phase):
                 text = self._expression(arg, scalar=arg.axis == "1")
                 tight = arg.op in _FUNCTIONS or arg.op == "detach" or (arg.op in ("mul", "div") and loose)
                 return text if tight and arg.axis != "1" else f"({text})"
@@ -273,7 +275,7 @@ class Direction:
         """A value as an argument of a function that takes lanes."""
         return text if isinstance(arg, Item) and arg.axis != "1" else f"broadcast({text})"
 
-    def _expression(self, item: Point, scalar: bool = False) -> str:
+    def _expression(self, item: Pointwise, scalar: bool = False) -> str:
         loose = item.op in ("add", "sub") or item.op in _FUNCTIONS
         args = [self._read(arg, item.phase, loose) for arg in item.args]
         if scalar:

@@ -14,7 +14,7 @@ import numpy as np
 from glassgate.cell import Cell
 from glassgate.engines.symbolic.equations import Equations
 from glassgate.export.network import DirectionSpec, levels_of
-from glassgate.export.phases import Affine, Fixed, Item, Phase, Point, State, Step, Total
+from glassgate.export.phases import Affine, Constant, Item, Phase, Pointwise, State, Step, SumOverUnits
 from glassgate.layers.edits import REPLACEMENT, SCALE, edited_equations
 from glassgate.layers.stack import Recurrent
 
@@ -200,7 +200,7 @@ class _Emitter:
         stored: dict[Item, str] = {}
         taken, crossing = {*self.results.values()}, self.step.crossing
         for item in self.step.items:
-            if not isinstance(item, Affine | Point) or item.axis == "1":
+            if not isinstance(item, Affine | Pointwise) or item.axis == "1":
                 continue
             named = item.is_named and item not in self.results and item.name not in taken
             if named or (item in crossing and item not in self.results):
@@ -248,12 +248,12 @@ class _Emitter:
     def _phase(self, phase: Phase, done: set[Item]) -> Iterator[str]:
         level, axis = phase
         items = self.step.items
-        here = [i for i in items if isinstance(i, Affine | Point) and i.phase == phase]
+        here = [i for i in items if isinstance(i, Affine | Pointwise) and i.phase == phase]
         for item in items:
-            if isinstance(item, Point) and item.phase == (level, "1") and item not in done:
+            if isinstance(item, Pointwise) and item.phase == (level, "1") and item not in done:
                 done.add(item)
                 yield f"const {item.name} = {self._expression(item)};"
-        totals = [item for item in items if isinstance(item, Total) and item.x in here]
+        totals = [item for item in items if isinstance(item, SumOverUnits) and item.x in here]
         for item in totals:
             yield f"let {item.name} = 0;"
         sums = {item: self._sum(item) for item in here if isinstance(item, Affine)}
@@ -324,7 +324,7 @@ class _Emitter:
         """The name under which a value is stored."""
         return self.stored.get(item) or self.results[item]
 
-    def _is_inline(self, item: Point) -> bool:
+    def _is_inline(self, item: Pointwise) -> bool:
         """Whether a value is written inside the expression of its only reader."""
         kept = item in self.stored or item in self.results
         return not item.is_named and self.uses[item] <= 1 and not kept and item.axis != "1"
@@ -336,19 +336,19 @@ class _Emitter:
                 return number(arg)
             case State():
                 return f"{arg.name}[u]"
-            case Fixed(axis="1"):
+            case Constant(axis="1"):
                 return number(float(arg.values.reshape(-1)[0]))
-            case Fixed():
+            case Constant():
                 self.arrays[arg.name] = arg.values
                 return f"{arg.name}[u]"
-            case Point() if self._is_inline(arg) and arg.phase == phase:
+            case Pointwise() if self._is_inline(arg) and arg.phase == phase:
                 text = self._expression(arg)
                 return text if loose or arg.op in _FUNCTIONS else f"({text})"
-        if isinstance(arg, Affine | Point) and arg.axis != "1" and arg.phase != phase:
+        if isinstance(arg, Affine | Pointwise) and arg.axis != "1" and arg.phase != phase:
             return self._now(self._stored_name(arg), arg.axis)
         return arg.name
 
-    def _expression(self, item: Point) -> str:
+    def _expression(self, item: Pointwise) -> str:
         loose = item.op in _FUNCTIONS or item.op == "where"
         args = [self._read(arg, item.phase, loose and self._is_flat(arg)) for arg in item.args]
         match item.op:
@@ -370,7 +370,7 @@ class _Emitter:
 
     def _is_flat(self, arg: Item | float) -> bool:
         """Whether an argument of a conditional expression needs no brackets."""
-        return not (isinstance(arg, Point) and arg.op == "where")
+        return not (isinstance(arg, Pointwise) and arg.op == "where")
 
 
 def number(value: float) -> str:

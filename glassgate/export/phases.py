@@ -70,7 +70,7 @@ class State(Item):
 
 
 @dataclass(eq=False)
-class Fixed(Item):
+class Constant(Item):
     """Constants of the layer: one per unit, or a single one."""
 
     values: Numbers
@@ -107,7 +107,7 @@ class Affine(Item):
 
 
 @dataclass(eq=False)
-class Point(Item):
+class Pointwise(Item):
     """An elementwise operation of `symbolic.operations.OPERATIONS`."""
 
     op: str
@@ -115,7 +115,7 @@ class Point(Item):
 
 
 @dataclass(eq=False)
-class Total(Item):
+class SumOverUnits(Item):
     """The sum over all units."""
 
     x: Item
@@ -173,7 +173,7 @@ class Step:
     @property
     def phases(self) -> list[Phase]:
         """All phases in order."""
-        return sorted({item.phase for item in self.items if isinstance(item, Affine | Point) and item.axis != "1"})
+        return sorted({item.phase for item in self.items if isinstance(item, Affine | Pointwise) and item.axis != "1"})
 
     def stored_in(self, result: str) -> Phase:
         """The phase that stores a new state or a gate."""
@@ -195,8 +195,8 @@ class Step:
             match item:
                 case Affine(products=products):
                     crossing |= {product.left for product in products if not isinstance(product.left, State)}
-                case Point(args=args):
-                    wide = [arg for arg in args if isinstance(arg, Affine | Point) and arg.axis != "1"]
+                case Pointwise(args=args):
+                    wide = [arg for arg in args if isinstance(arg, Affine | Pointwise) and arg.axis != "1"]
                     crossing |= {arg for arg in wide if arg.phase != item.phase}
         return crossing
 
@@ -230,7 +230,7 @@ class Step:
         if value in self._fixed:
             numbers = self._fixed[value]
             numbers = numbers if gate is None else numbers[gate]
-            return Fixed(value.name, self._axis(value), 0, numbers.reshape(-1))
+            return Constant(value.name, self._axis(value), 0, numbers.reshape(-1))
         if value in self._reads:
             return self._at(self._reads[value], gate)
         if value not in self._lines:
@@ -252,7 +252,7 @@ class Step:
                 return self._at(x, gate)
             case Sum(x, _):
                 summed = self._at(x, gate)
-                return Total(self._name(value.name), "1", summed.level + 1, summed)
+                return SumOverUnits(self._name(value.name), "1", summed.level + 1, summed)
             case Contract(a, b, _):
                 return self._product(value, a, b, gate, label)
             case Elementwise(op, args):
@@ -261,7 +261,7 @@ class Step:
                     for arg in args
                 )
                 level = max((item.level for item in items if isinstance(item, Item)), default=0)
-                return Point(self._name(value.name + label), self._axis(value), level, op, items)
+                return Pointwise(self._name(value.name + label), self._axis(value), level, op, items)
         raise AssertionError(f"a forward pass has no {type(operation).__name__}")
 
     def _has_gates(self, value: Value) -> bool:
@@ -308,10 +308,10 @@ def _fuse_affine(new: Mapping[str, Item]) -> tuple[list[Item], dict[str, Item]]:
 
     for item in order:
         match item:
-            case Point(op="add", args=(Item() as a, Item() as b)):
+            case Pointwise(op="add", args=(Item() as a, Item() as b)):
                 a, b = current(a), current(b)
                 parts = [part for part in (a, b) if isinstance(part, Affine) and users[part] <= 1]
-                fixed = [part for part in (a, b) if isinstance(part, Fixed) and part.axis != "1"]
+                fixed = [part for part in (a, b) if isinstance(part, Constant) and part.axis != "1"]
                 level = max(a.level, b.level)
                 if parts and len(parts) + len(fixed) == 2 and all(part.level == level for part in parts):
                     biases = [part.bias for part in parts if part.bias is not None] + [part.values for part in fixed]
@@ -323,9 +323,9 @@ def _fuse_affine(new: Mapping[str, Item]) -> tuple[list[Item], dict[str, Item]]:
     for item in order:
         target = current(item)
         match target:
-            case Point():
+            case Pointwise():
                 target.args = tuple(current(arg) if isinstance(arg, Item) else arg for arg in target.args)
-            case Total():
+            case SumOverUnits():
                 target.x = current(target.x)
             case Affine():
                 target.products = [replace(product, left=current(product.left)) for product in target.products]
@@ -336,9 +336,9 @@ def _fuse_affine(new: Mapping[str, Item]) -> tuple[list[Item], dict[str, Item]]:
 def inputs(item: Item) -> Iterator[Item]:
     """The values that a value reads."""
     match item:
-        case Point(args=args):
+        case Pointwise(args=args):
             yield from (arg for arg in args if isinstance(arg, Item))
-        case Total(x=x):
+        case SumOverUnits(x=x):
             yield x
         case Affine(products=products):
             yield from (product.left for product in products)

@@ -11,7 +11,7 @@ from torch.nn.functional import linear
 from glassgate import cells
 from glassgate import init as schemes
 from glassgate.cell import Cell, Weights, check_cell
-from glassgate.display import Shown
+from glassgate.display import Drawable
 from glassgate.engines import choose, stock
 from glassgate.engines.contract import PLAIN, is_eager
 from glassgate.engines.reference import advance
@@ -22,7 +22,7 @@ _shape, _dtype = attrgetter("shape"), attrgetter("dtype")
 _WEIGHTS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
 
 
-class RecurrentCell(Shown, nn.Module):
+class RecurrentCell(Drawable, nn.Module):
     """A module that computes one step of any cell.
 
     Args:

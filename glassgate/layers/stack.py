@@ -12,7 +12,7 @@ from torch.nn.utils.rnn import PackedSequence
 
 from glassgate import init as schemes
 from glassgate.cell import Cell, Weights, check_cell
-from glassgate.display import Shown
+from glassgate.display import Drawable
 from glassgate.engines import choose
 from glassgate.engines.contract import Direction, Recording, Result, Steps
 from glassgate.layers import one_row, opacus_rule, segments, states
@@ -33,7 +33,7 @@ _FLAGS = (
 )  # fmt: skip
 
 
-class Recurrent(Shown, nn.Module):
+class Recurrent(Drawable, nn.Module):
     """A recurrent layer, or a stack of layers, that runs any cell over sequences, in one or two directions.
 
     Args:

@@ -80,7 +80,7 @@ def test_damaged_texts(text: str, message: str) -> None:
         gg.cell_from_json(text)
 
 
-def test_what_cannot_be_written() -> None:
+def test_cells_that_cannot_be_written() -> None:
     with pytest.raises(TypeError, match=r"cell_to_json: cell must be an instance of glassgate.Cell, got 'LSTM'"):
         gg.cell_to_json("LSTM")  # type: ignore[arg-type]
 

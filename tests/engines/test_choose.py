@@ -16,7 +16,7 @@ RESETS = torch.zeros(5, 2, dtype=torch.bool)
 
 
 @pytest.mark.parametrize("name", engines())
-def test_named_engine_is_the_one(name):
+def test_the_named_engine_runs(name):
     with gg.engine(name):
         choice = gg.explain(gg.LSTM(3, 4), X)
         assert choice.engine == name
@@ -24,7 +24,7 @@ def test_named_engine_is_the_one(name):
         assert all(f"  {other}: " in str(choice) for other in engines() if other != name)
 
 
-def test_auto_takes_the_first_that_can():
+def test_auto_selects_the_first_capable_engine():
     for options in ({}, {"resets": RESETS}):
         choice = gg.explain(gg.LSTM(3, 4), X, **options)
         assert list(choice.reasons) == list(engines())
@@ -34,7 +34,7 @@ def test_auto_takes_the_first_that_can():
     assert "  torch: torch's kernels do not support resets" in str(choice)
 
 
-def test_reference_could_always_run():
+def test_the_reference_can_always_run():
     with gg.engine("torch"):
         assert "  reference: could run this call, but another engine is preferred" in str(gg.explain(gg.LSTM(3, 4), X))
 
@@ -49,7 +49,7 @@ def test_named_engine_never_falls_back():
     layer(X, resets=RESETS)
 
 
-def test_innermost_wins_and_ends():
+def test_the_innermost_context_applies():
     def chosen():
         return gg.explain(gg.LSTM(3, 4), X).engine
 
@@ -66,7 +66,7 @@ def test_innermost_wins_and_ends():
     assert chosen() == auto
 
 
-def test_threads_choose_for_themselves():
+def test_each_thread_has_its_own_engine():
     seen = []
     with gg.engine("reference"):
         thread = threading.Thread(target=lambda: seen.append(gg.explain(gg.LSTM(3, 4), X).engine))

@@ -53,7 +53,7 @@ def test_equations_stay_the_same_as_text_and_run_as_a_cell(name):
         check(run(other), run(layer))
 
 
-def test_a_value_replaced_is_another_one_for_all_that_reads_it():
+def test_a_replaced_value_changes_all_its_readers():
     class Halved(gg.Cell):
         gates, state = ("i", "f", "g", "o"), ("h", "c")
 
@@ -104,6 +104,6 @@ def altered(change):
         altered(lambda c: c["nodes"].append(["ih", "H", None, "none"])),
     ],
 )
-def test_a_text_that_holds_no_equations_is_refused(text):
+def test_a_text_without_equations_is_refused(text):
     with pytest.raises(NotEquations, match="this program's equations cannot be read"):
         parse(text)

@@ -145,7 +145,7 @@ def changes():
 
 
 @pytest.mark.parametrize("what", changes())
-def test_whatever_a_step_reads_is_read_again(what):
+def test_every_value_that_a_step_reads_is_compared(what):
     cell, change = changes()[what]
 
     def numbers():
@@ -166,7 +166,7 @@ def _as_before():
     scaled.__code__ = code
 
 
-def test_content_and_not_names_or_places_in_memory():
+def test_equations_depend_on_content_only():
     def define():
         class Same(gg.Cell):
             gates = ("x",)
@@ -326,7 +326,7 @@ def test_unsupported_steps_are_refused_with_the_reason(what):
     assert (states[2] == np.random.get_state()[1]).all()  # noqa: NPY002
 
 
-def test_random_numbers_that_other_threads_draw_refuse_no_cell():
+def test_random_numbers_of_other_threads_do_not_matter():
     stop = threading.Event()
 
     def draw():
@@ -370,7 +370,7 @@ def test_equations_that_look_dangerous_are_right():
     assert any("cpu engine equal" in finding.claim for finding in report.findings)
 
 
-def test_a_long_chain_of_operations_is_no_recursion():
+def test_a_long_chain_of_operations_does_not_recurse():
     def long(self, a, s):
         h = a.x
         for k in range(500):

@@ -23,7 +23,7 @@ def flags(address):
 
 
 @pytest.mark.skipif(not HUGE_PAGES.exists(), reason="no huge pages here")
-def test_large_memory_is_asked_for_in_huge_pages():
+def test_large_memory_uses_huge_pages():
     for size, dtype in ((LARGE, torch.uint8), (LARGE // 2 + 5, torch.float64)):
         memory = empty((size,), dtype)
         assert (memory.shape, memory.dtype, memory.device.type) == ((size,), dtype, "cpu")

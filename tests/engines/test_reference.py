@@ -93,7 +93,7 @@ def test_heads_are_blocks_on_the_diagonal():
 
 
 @pytest.mark.parametrize("make", [gg.LSTM, gg.GRU, lambda *sizes: gg.Recurrent(Everything(), *sizes)])
-def test_autocast_computes_all_in_its_type(make):
+def test_autocast_computes_everything_in_its_dtype(make):
     """As with torch's layers, the output equals that of a layer in that dtype, bit by bit."""
     layer, x = make(3, 4), torch.randn(5, 2, 3)
     half = deepcopy(layer).bfloat16()
@@ -111,7 +111,7 @@ def test_autocast_computes_all_in_its_type(make):
 
 
 @pytest.mark.parametrize("lengths", [None, []])
-def test_no_sequences_keep_their_graph(lengths):
+def test_an_empty_batch_has_a_graph(lengths):
     layer, x = gg.GRU(3, 4), torch.zeros(5, 0, 3, requires_grad=True)
     with gg.engine("reference"):
         output, h_n = layer(x, lengths=lengths)

@@ -17,7 +17,7 @@ def test_both_kernels_in_short_lines(cell):
         assert f" {gate} = " in text
 
 
-def test_the_equations_stand_in_it():
+def test_the_source_contains_the_equations():
     text = gg.source(gg.cells.GRU())
     assert "n = tanh(n_ih + r * n_hh)" in text
     assert "h = (1.0 - z) * n + z * h_prev" in text

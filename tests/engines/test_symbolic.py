@@ -170,7 +170,7 @@ def kept(cell: Cell) -> dict:
     return {key: node.name for key, node in trace(cell, COSTS).saved.items() if node.axis != "1"}
 
 
-def test_what_is_kept():
+def test_the_saved_values():
     gates = dict(enumerate("ifgo"))
     assert kept(cells.LSTM()) == kept(cells.PeepholeLSTM()) == {("ih", k): gate for k, gate in gates.items()}
     assert kept(cells.RNN()) == {("ih", 0): "h"}
@@ -179,7 +179,7 @@ def test_what_is_kept():
     assert kept(Keeps()) == {("hh", 0): "g", ("ih", 0): "i", ("ih", 1): "n_pre", ("state", 0): "h"}
 
 
-def test_kernels_read_what_is_kept_and_run_where_nothing_is():
+def test_kernels_run_with_and_without_saved_values():
     assert gg.check(Keeps())
     layer, x = gg.Recurrent(Keeps(), 4, 33, dtype=torch.float64), noise(1, 7, 5, 4)
     output = {}
@@ -302,7 +302,7 @@ def test_sizes_must_fit():
         trace(cells.GRU(), COSTS, projected=True)
 
 
-def test_names_are_the_author_s():
+def test_values_have_the_names_of_the_author():
     names = {node.name for node in trace(cells.LSTM(), COSTS).forward.nodes} - {None}
     assert names == {"i", "f", "g", "o", "c", "h", "i_pre", "f_pre", "g_pre", "o_pre", "h_prev", "c_prev"}
     traced = trace(cells.LSTM(), COSTS)
@@ -311,7 +311,7 @@ def test_names_are_the_author_s():
     assert [node.name for node in trace(cells.GRU(), COSTS).hh_only] == ["n_hh"]
 
 
-def test_backward_reads_what_forward_keeps():
+def test_backward_reads_the_values_that_forward_saves():
     traced = trace(Everything(), COSTS)
     read = {node.args for node in traced.backward.nodes if node.op == "saved"}
     assert read == set(traced.saved)
@@ -334,7 +334,7 @@ def test_a_garbage_collection_is_not_part_of_the_step():
         gc.callbacks.remove(note)
 
 
-def test_a_profiler_goes_on():
+def test_a_profiler_continues():
     profiler = cProfile.Profile()
     with profiler:
         trace(cells.LSTM(), COSTS)

@@ -72,7 +72,7 @@ def test_opcheck(resets, ragged):
 
 
 @pytest.mark.parametrize("options", [{}, {"lengths": torch.tensor([2, 0, 5])}], ids=["padded", "ragged"])
-def test_compiles_whole_and_stays_whole(options):
+def test_compiles_to_one_graph(options):
     layer, x = layer_of(), noise(1, 5, 3, 3).requires_grad_()
     compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
 
@@ -141,7 +141,7 @@ def test_a_compiled_graph_is_made_again_when_its_cell_changes(monkeypatch):
         seen.append(wanted)
 
 
-def test_engines_are_named_inside_and_around_what_is_compiled():
+def test_engines_are_selected_inside_and_outside_of_compiled_code():
     layer, x = gg.LSTM(3, 4, dtype=torch.float64), noise(1, 5, 2, 3)
 
     def inside(x):
@@ -158,7 +158,7 @@ def test_engines_are_named_inside_and_around_what_is_compiled():
             torch.testing.assert_close(compiled(x)[0], wanted)
 
 
-def test_what_has_no_kernel_says_what_to_do():
+def test_a_cell_without_a_kernel_raises_the_remedy():
     layer, x = gg.LSTM(3, 4), torch.randn(5, 2, 3)
     y = layer(x)[0].sum((1, 2))
     with pytest.raises(RuntimeError, match=r"is_grads_batched.*`with glassgate.engine\(\"reference\"\)`"):
@@ -188,7 +188,7 @@ def test_exports_with_any_length_and_batch(strict):
 
 
 @pytest.mark.parametrize("modules", ["torch, glassgate", "glassgate, torch", "torch"])
-def test_a_saved_program_carries_its_equations(tmp_path, modules):
+def test_a_saved_program_contains_its_equations(tmp_path, modules):
     """torch alone finds the operator by the entry point, which is installed here as pip would install it."""
 
     class Local(gg.Cell):
@@ -273,7 +273,7 @@ def test_a_second_derivative_runs_each_pass_once(monkeypatch):
     assert len(runs) == 4  # forward and backward, of the layer and of its tangent
 
 
-def test_refuses_what_no_kernel_has():
+def test_calls_without_a_kernel_raise_errors():
     class Sorts(gg.Cell):
         gates = ("x",)
 
@@ -291,7 +291,7 @@ def test_refuses_what_no_kernel_has():
 
 
 @pytest.mark.parametrize("kind", [gg.LSTM, gg.GRU, gg.RNN])
-def test_autocast_errs_as_little_as_the_reference(kind):
+def test_autocast_errors_are_those_of_the_reference(kind):
     layer, x = kind(30, 40), noise(1, 5, 2, 30).float()
     leaves = {"input": x.requires_grad_(), **dict(layer.named_parameters())}
 
@@ -309,7 +309,7 @@ def test_autocast_errs_as_little_as_the_reference(kind):
     assert {got[name].dtype for name in got if "grad" in name} == {torch.float32}
 
 
-def test_what_needs_no_gradient_is_not_computed(monkeypatch):
+def test_unneeded_gradients_are_not_computed(monkeypatch):
     layer, x, tasks, compute = layer_of(), noise(1, 5, 3, 3), [], passes.Pass.run
     leaves = {"input": x, **dict(layer.named_parameters())}
     every = gradients(layer, call, x.requires_grad_())
@@ -333,7 +333,7 @@ def test_what_needs_no_gradient_is_not_computed(monkeypatch):
     assert products == expected | {f"{name}_l0_reverse": (0, count) for name, count in halves.items()}
 
 
-def test_keeps_nothing_without_gradients():
+def test_nothing_is_saved_without_gradients():
     data, sizes, hits, given, form = arguments(True, False)
     count = len(torch.ops.glassgate.layer(data, sizes, hits, given, form, False, True, data.dtype))
     with torch.no_grad():

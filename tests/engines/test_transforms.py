@@ -114,7 +114,7 @@ def test_forward_mode_without_torch_func() -> None:
         ({}, {"lengths": [5, 3, 0, 1]}, "sequences of the same length"),
     ],
 )
-def test_names_what_transforms_do_not_support(options, call, reason) -> None:
+def test_unsupported_transforms_are_named(options, call, reason) -> None:
     layer, x = gg.LSTM(3, 4, **options), torch.zeros(5, 4, 3)
     with gg.engine("cpu"), pytest.raises(gg.EngineError, match=reason):
         jvp(lambda x: layer(x, **call)[0], (x,), (x,))

@@ -30,7 +30,7 @@ def test_float64_is_exact(engine, case):
     "engine", [name for name in engines() if name not in ("reference", "torch", "triton")], indirect=True
 )
 @given(constructions())
-def test_float32_errs_no_more_than_eager(engine, case):
+def test_float32_errors_are_at_most_those_of_eager(engine, case):
     stock = case.stock().float().double()
     layer = ours(case, stock, torch.float32)
     with gg.engine("reference"):

@@ -106,7 +106,7 @@ def saved(layer):
     ],
     ids=["LSTM", "GRU", "Recurrent"],
 )
-def test_copies_compute_alone(layer, make):
+def test_copies_are_independent(layer, make):
     twin, x = make(layer).eval(), torch.randn(5, 2, 3)
     before = layer.eval()(x)[0]
     assert torch.equal(twin(x)[0], before)
@@ -165,7 +165,7 @@ def test_orthogonal_weight_stays_orthogonal_in_training():
     torch.testing.assert_close(after @ after.T, torch.eye(4), rtol=0, atol=1e-5)
 
 
-def test_parametrized_layer_still_names_its_cell():
+def test_parametrized_layer_shows_its_cell():
     layer = parametrizations.weight_norm(gg.Recurrent(gg.cells.GRUv1(), 3, 4), "weight_hh_l0")
     assert "GRUv1(), 3, 4" in repr(layer)
     assert "cell=GRU" not in repr(parametrizations.weight_norm(gg.GRU(3, 4), "weight_hh_l0"))
@@ -258,7 +258,7 @@ REPRS = {
 
 
 @pytest.mark.parametrize("text", REPRS)
-def test_repr_says_what_is_unusual(text):
+def test_repr_shows_changed_options(text):
     assert repr(REPRS[text]()) == text
 
 
@@ -274,7 +274,7 @@ class TestDocuments:
         assert (output.shape, h_n.shape, c_n.shape) == ((3, 5, 32), (2, 3, 16), (2, 3, 16))
 
     @pytest.mark.parametrize("proj_size", [0, 3])
-    def test_lstm_called_by_hand(self, engine, proj_size):
+    def test_lstm_equals_a_manual_computation(self, engine, proj_size):
         stock = nn.LSTM(4, 5, batch_first=True, proj_size=proj_size, dtype=torch.float64)
         x = torch.randn(2, 3, 4, dtype=torch.float64)
         h_0 = torch.randn(2, proj_size or 5, dtype=torch.float64)

@@ -28,7 +28,7 @@ def _call(layer, x, hx):
 @pytest.mark.parametrize(
     "options", [{}, {"num_layers": 2, "bidirectional": True, "batch_first": True}, {"bias": False}]
 )
-def test_a_step_is_torchs_step_bit_for_bit_and_says_so(kind, options):
+def test_a_step_equals_torch_bit_for_bit_and_explain_reports_it(kind, options):
     theirs, ours = _pair(kind, **options)
     x, hx = torch.randn(1, 1, 6), torch.randn(len(theirs.all_weights), 1, H)
     for given in (hx, None):
@@ -56,7 +56,7 @@ def test_more_rows_inference_and_an_lstm_run_on_our_kernels():
     assert gg.explain(gg.LSTM(6, H), x).engine == "cpu"
 
 
-def test_a_change_of_the_equations_counts():
+def test_a_change_of_the_equations_is_detected():
     layer, x = gg.RNN(6, H), torch.randn(1, 1, 6)
     for _ in range(3):
         before = layer(x)[0]
@@ -66,7 +66,7 @@ def test_a_change_of_the_equations_counts():
     assert before.min() < 0
 
 
-def test_gradients_of_gradients_go_on():
+def test_gradients_of_gradients():
     for kind in KINDS:
         _, ours = _pair(kind)
         x = torch.randn(1, 1, 6, requires_grad=True)
@@ -75,7 +75,7 @@ def test_gradients_of_gradients_go_on():
         assert torch.isfinite(ours.weight_hh_l0.grad if kind != "RNN" else ours.weight_ih_l0.grad).all()
 
 
-def test_what_torch_lacks_takes_the_usual_way():
+def test_features_that_torch_lacks_run_on_the_kernels():
     x, hx = torch.randn(1, 1, 6), torch.ones(1, 1, H)
     layer, resets = gg.GRU(6, H), torch.ones(1, 1, dtype=torch.bool)
     assert torch.allclose(layer(x, hx, lengths=[1])[0], layer(x, hx)[0], atol=1e-6)
@@ -99,7 +99,7 @@ def test_what_torch_lacks_takes_the_usual_way():
         assert gg.explain(layer, x).engine == "cpu"
 
 
-def test_faults_are_told_as_ever():
+def test_errors_are_the_same_as_before():
     layer = gg.GRU(6, H)
     with pytest.raises(gg.ShapeError, match="GRU: input must have H_in = input_size = 6 features, got 7"):
         layer(torch.randn(1, 1, 7))
@@ -110,7 +110,7 @@ def test_faults_are_told_as_ever():
         layer(torch.randn(1, 1, 6))
 
 
-def test_dropout_between_layers_draws_what_torch_draws():
+def test_dropout_between_layers_draws_the_same_as_torch():
     theirs, ours = _pair("GRU", num_layers=2, dropout=0.5)
     x = torch.randn(1, 1, 6)
     torch.manual_seed(1)

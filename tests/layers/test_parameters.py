@@ -100,7 +100,7 @@ REFUSED = {
     [(way, what) for way in WAYS for what in VALUES if what not in REFUSED.get(way, ())],
     ids=lambda v: v if isinstance(v, str) else v.__name__,
 )
-def test_what_does_not_fit_is_refused(way, what):
+def test_invalid_parameters_raise_errors(way, what):
     name, value, message = VALUES[what]
     with pytest.raises(gg.ShapeError, match=f"LSTM: {message}"):
         way(gg.LSTM(3, 4), name, value())
@@ -117,12 +117,12 @@ def test_what_does_not_fit_is_refused(way, what):
     ],
     ids=lambda v: v if isinstance(v, str) else "",
 )
-def test_every_parameter_is_looked_at(options, name):
+def test_every_parameter_is_checked(options, name):
     with pytest.raises(gg.ShapeError, match=f"LSTM: {name} must be .*, got"):
         by_data(gg.LSTM(3, 4, **options), name, torch.randn(7, 7))
 
 
-def test_a_parametrization_is_looked_at():
+def test_a_parametrization_is_checked():
     layer = gg.GRU(3, 4)
     nn.utils.parametrize.register_parametrization(layer, "weight_hh_l0", Cut(), unsafe=True)
     with pytest.raises(gg.ShapeError, match=r"GRU: weight_hh_l0 must be \(12, 4\), got \(8, 4\)"):
@@ -130,21 +130,21 @@ def test_a_parametrization_is_looked_at():
 
 
 @pytest.mark.parametrize("name", ["weight_ih_l0", "weight_hh_l0"])
-def test_none_is_no_parameter(name):
+def test_none_is_not_a_parameter(name):
     layer = gg.LSTM(3, 4)
     setattr(layer, name, None)
     with pytest.raises(TypeError, match=f"LSTM: {name} must be a tensor.*, got NoneType"):
         layer(X)
 
 
-def test_a_cell_looks_too():
+def test_a_single_step_cell_checks_its_parameters():
     cell = gg.LSTMCell(3, 4)
     cell.bias_hh.data = torch.zeros(4)
     with pytest.raises(gg.ShapeError, match=r"LSTMCell: bias_hh must be \(16,\), got \(4,\)"):
         cell(X[0])
 
 
-def test_the_function_looks_too():
+def test_the_function_checks_its_parameters():
     w_ih, w_hh = torch.randn(16, 3), torch.randn(16, 4)
     with pytest.raises(gg.ShapeError, match="LSTM: weight_hh must be a dense tensor"):
         gg.functional.lstm(X, None, w_ih, w_hh.to_sparse())
@@ -155,7 +155,7 @@ def test_the_function_looks_too():
 @pytest.mark.parametrize(
     "value", [torch.randn(4, 16).t(), torch.randn(16, 1).expand(16, 4), torch.randn(16, 8)[:, ::2]]
 )
-def test_any_strides_will_do(value):
+def test_any_strides_are_accepted(value):
     layer = gg.LSTM(3, 4)
     output, _ = by_functional_call(layer, "weight_hh_l0", value)
     torch.testing.assert_close(output, by_functional_call(layer, "weight_hh_l0", value.contiguous())[0])
@@ -169,7 +169,7 @@ def test_a_tensor_without_memory_runs_on_the_reference():
         by_functional_call(layer, "weight_hh_l0", Wrapped(weight))
 
 
-def test_looking_takes_microseconds():
+def test_the_check_takes_microseconds():
     layer = gg.LSTM(3, 4)
     (part,), (weights,) = layer._parts, layer.checked_weights()
     like = weights["weight_ih"]
@@ -181,7 +181,7 @@ def test_looking_takes_microseconds():
 
 
 @pytest.mark.parametrize("kind", ["LSTM", "GRU"])
-def test_a_default_device_elsewhere_does_not_reach_the_kernels(kind):
+def test_another_default_device_does_not_affect_the_kernels(kind):
     layer, x = getattr(gg, kind)(3, 7), torch.randn(45, 5, 3)
     with gg.engine("cpu"):
         expected, _ = layer(x)

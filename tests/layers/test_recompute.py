@@ -40,7 +40,7 @@ def test_same_results_and_gradients(form, engine):
         torch.testing.assert_close(ours, wanted, atol=1e-12, rtol=0)
 
 
-def test_keeps_less():
+def test_saves_less_memory():
     def kept(recompute):
         layer, sizes = gg.LSTM(8, 16, recompute=recompute), []
 

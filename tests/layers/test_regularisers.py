@@ -152,14 +152,14 @@ def test_factors_have_their_rates():
 
 
 @pytest.mark.parametrize("rate", [1e-9, 1.0])
-def test_ends_of_the_range_of_rates(rate):
+def test_rates_of_zero_and_one(rate):
     assert abs(drawn(zoneout=rate)["keep_h"].mean() - rate) < 1e-3
     factors = drawn(recurrent_dropout=rate)["update"]
     assert abs((factors == 0).float().mean() - rate) < 1e-3
     assert factors.isfinite().all()
 
 
-def test_noise_is_the_seed_s_alone():
+def test_noise_depends_only_on_the_seed():
     def draw(threads: int) -> Tensor:
         torch.set_num_threads(threads)
         torch.manual_seed(5)
@@ -184,7 +184,7 @@ def test_zoneout_evaluates_the_mean():
     torch.testing.assert_close(layer(x, h_0)[0], 0.25 * h_0 + 0.75 * plain(x, h_0)[0])
 
 
-def test_variational_dropout_is_one_mask_a_sequence():
+def test_variational_dropout_has_one_mask_per_sequence():
     layer = gg.RNN(2, 3, 2, "relu", dropout=0.5, variational_dropout=True)
     with torch.no_grad():
         for name, weight in layer.named_parameters():

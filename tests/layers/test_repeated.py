@@ -169,7 +169,7 @@ def test_prepared_calls_under_autocast_give_the_same_bits(name, result):
                     torch.testing.assert_close(one, other, rtol=0.02, atol=0.02 * float(other.abs().max()))
 
 
-def test_only_so_many_forms_are_prepared(monkeypatch):
+def test_the_number_of_prepared_signatures_is_limited(monkeypatch):
     monkeypatch.setattr(repeated, "_MAX_SIGNATURES", 2)
     layer = gg.LSTM(6, 5).eval()
     for L in (20, 30, 40, 50, 20, 50):
@@ -180,7 +180,7 @@ def test_only_so_many_forms_are_prepared(monkeypatch):
     assert len(prepared(layer)) == 2
 
 
-def test_whatever_changes_between_two_calls_counts():
+def test_every_change_between_two_calls_is_detected():
     x, layer = noise(1, 40, 3, 6), gg.LSTM(6, 6)
     changes = {
         "numbers": lambda: layer.weight_hh_l0.data.mul_(2),
@@ -248,7 +248,7 @@ def test_a_profile_names_the_layer(training):
     }
 
 
-def test_what_a_cell_means_is_looked_at_before_each_call():
+def test_the_equations_of_a_cell_are_checked_before_each_call():
     class Scaled(gg.Cell):
         gates, state, factor = ("g",), ("h",), 1.0
 
@@ -282,7 +282,7 @@ def test_edits_are_prepared_with_their_numbers():
         same(call(layer, x), plain)
 
 
-def test_noise_is_drawn_anew_at_each_prepared_call():
+def test_noise_is_drawn_again_at_each_prepared_call():
     x, noisy = noise(1, 40, 3, 6), gg.LSTM(6, 5, zoneout=0.5)
     drawn = [noisy(x)[0] for _ in range(4)]
     assert prepared(noisy)
@@ -352,7 +352,7 @@ def test_prepared_calls_that_show_every_state_and_gate_give_the_same_bits(name):
         assert torch.equal(output, plain)
 
 
-def test_recordings_edits_lengths_and_engines_take_the_usual_way():
+def test_recordings_edits_lengths_and_engines_are_not_prepared():
     x, layer = noise(1, 40, 3, 6), gg.LSTM(6, 5)
     for _ in range(3):
         plain = call(layer, x, learns=False)[0]
@@ -367,7 +367,7 @@ def test_recordings_edits_lengths_and_engines_take_the_usual_way():
     same(call(layer, x, learns=False)[:1], [plain])
 
 
-def test_faults_are_told_at_every_call():
+def test_errors_are_raised_at_every_call():
     layer = gg.LSTM(6, 5)
     x, hx = noise(1, 40, 3, 6), (torch.zeros(1, 2, 5), torch.zeros(1, 3, 5))
     for _ in range(3):
@@ -402,7 +402,7 @@ def test_gradients_of_gradients_and_of_parts():
         torch.autograd.grad(output, x, torch.ones(4, *output.shape, dtype=torch.float64), is_grads_batched=True)
 
 
-def test_a_copy_remembers_nothing_and_threads_share_what_is_remembered():
+def test_a_copy_has_no_prepared_calls_and_threads_share_them():
     layer, x = gg.LSTM(6, 5).eval(), noise(1, 40, 3, 6)
     for _ in range(3):
         expected = call(layer, x, learns=False)
@@ -424,7 +424,7 @@ def test_a_copy_remembers_nothing_and_threads_share_what_is_remembered():
 
 
 @pytest.mark.parametrize("size", [10, 5_000, workspace.MOST_KEPT + 1])
-def test_a_call_has_as_much_memory_as_it_needs(size):
+def test_a_call_allocates_only_the_memory_that_it_needs(size):
     address, memory = workspace.borrow(size)
     assert memory is not None
     assert memory.data_ptr() <= address <= address + size <= memory.data_ptr() + memory.numel()
@@ -489,7 +489,7 @@ def test_a_tensor_whose_storage_was_freed_is_an_error(which, calls):
             layer(x)
 
 
-def test_a_checkpoint_saves_alike_when_it_computes_again():
+def test_a_checkpoint_saves_the_same_tensors_when_it_recomputes():
     x = noise(80, 6, 3, 4).requires_grad_()
     for layer in (gg.LSTM(4, 5), gg.GRUCell(4, 5), gg.GRU(4, 5, 2, bidirectional=True)):
         data = x[0] if isinstance(layer, gg.GRUCell) else x

@@ -38,7 +38,7 @@ def as_tuple(final):
 
 @KINDS
 @given(lengths=st.lists(st.integers(0, 6), min_size=1, max_size=5), batch_first=st.booleans(), layers=st.integers(1, 2))
-def test_each_row_as_if_alone(kind, lengths, batch_first, layers):
+def test_each_row_equals_a_separate_call(kind, lengths, batch_first, layers):
     layer = build(kind, num_layers=layers, bidirectional=True, batch_first=batch_first)
     L, N = 6, len(lengths)
     leaves = {"input": noise(9, N, L, 3), **start(kind, layer, N)}
@@ -76,7 +76,7 @@ def test_each_row_as_if_alone(kind, lengths, batch_first, layers):
     bidirectional=st.booleans(),
     elsewhere=st.booleans(),
 )
-def test_resets_start_anew(kind, lengths, seed, bidirectional, elsewhere):
+def test_resets_start_from_the_initial_state(kind, lengths, seed, bidirectional, elsewhere):
     layer = build(kind, bidirectional=bidirectional)
     L, N = max(lengths), len(lengths)
     leaves = {"input": noise(9, L, N, 3), **start(kind, layer, N)}
@@ -170,7 +170,7 @@ def test_forms_of_resets(form, batch_first):
     assert torch.equal(output.transpose(0, 1) if batch_first else output, wanted)
 
 
-def test_unbatched_takes_lengths_and_resets():
+def test_unbatched_input_with_lengths_and_resets():
     layer, x = build("LSTM"), noise(1, 5, 3)
     output, (h_n, c_n) = layer(x, lengths=[3], resets=torch.tensor([0, 0, 1, 1, 1]))
     wanted, (h, c) = layer(x[2:3])

@@ -34,7 +34,7 @@ def test_equals_the_layer(kind, engine):
 
 
 @pytest.mark.parametrize("rows", [[1, 3], torch.tensor([False, True, False, True])])
-def test_reset_rows_start_anew(rows):
+def test_reset_rows_start_from_the_initial_state(rows):
     torch.manual_seed(0)
     layer = gg.LSTM(5, 7, 2, dtype=torch.float64)
     x = torch.randn(8, 4, 5, dtype=torch.float64)
@@ -58,7 +58,7 @@ def test_reset_rows_start_anew(rows):
         (torch.tensor([0.5]), TypeError, "Stream.reset: rows must be bool or integers, got torch.float32"),
     ],
 )
-def test_reset_names_the_rows_that_do_not_exist(rows, error, message):
+def test_reset_reports_rows_that_do_not_exist(rows, error, message):
     with pytest.raises(error, match=message):
         gg.LSTM(5, 7).stream(4).reset(rows)
 
@@ -70,7 +70,7 @@ def test_reset_of_no_rows_changes_no_state():
     assert bool((stream.states[0][0] == before).all())
 
 
-def test_later_training_does_not_move_a_stream():
+def test_later_training_does_not_change_a_stream():
     layer, x = gg.GRU(3, 4), torch.randn(6, 2, 3)
     expected = layer(x)[0].detach()
     stream = layer.stream(2)
@@ -84,7 +84,7 @@ def test_later_training_does_not_move_a_stream():
     assert not any(step.requires_grad for step in steps)
 
 
-def test_no_new_memory():
+def test_a_step_allocates_no_memory():
     stream = gg.LSTM(16, 16).eval().stream(1)
     x = torch.randn(1, 16)
     for _ in range(3):

@@ -38,7 +38,7 @@ def test_merge(engine, merge):
     assert h_n.shape == c_n.shape == (4, 2, 4)
 
 
-def test_directions_that_never_meet():
+def test_separate_directions():
     layer = gg.GRU(3, (4, 6), 2, bidirectional=True, merge="none", **DOUBLE)
     x = noise(1, 5, 2, 3)
     (forward, reverse), h_n = layer(x)
@@ -100,7 +100,7 @@ def test_size_by_direction_equals_two_layers():
             )
 
 
-def test_projected_rnn_by_hand():
+def test_projected_rnn_equals_a_manual_loop():
     layer = gg.RNN(3, 5, proj_size=2, **DOUBLE)
     x, h = noise(1, 6, 2, 3), noise(2, 2, 2)
     output, h_n = layer(x, h[None])
@@ -115,7 +115,7 @@ def test_projected_rnn_by_hand():
     )
 
 
-def test_projected_gru_by_hand():
+def test_projected_gru_equals_a_manual_loop():
     layer = gg.GRU(3, 5, proj_size=2, **DOUBLE)
     assert repr(layer) == "GRU(3, 5, proj_size=2)"
     x, h, m = noise(1, 6, 2, 3), noise(2, 2, 2), noise(3, 2, 5)
@@ -139,7 +139,7 @@ def test_projected_gru_by_hand():
     )
 
 
-def test_projection_to_one_unit_is_no_broadcast():
+def test_projection_to_one_unit_does_not_broadcast():
     assert gg.GRU(3, 5, 2, bidirectional=True, proj_size=1)(torch.randn(4, 2, 3))[1][1].shape == (4, 2, 5)
     with pytest.raises(ValueError, match="GRUv1: the reset gate acts on the units of h, so h cannot be projected"):
         gg.GRU(3, 5, proj_size=1, cell=gg.cells.GRUv1())
@@ -176,7 +176,7 @@ class TestDropout:
     def layer(self, rate, **options):
         return gg.LSTM(3, 4, 2, dropout=rate, **options, **DOUBLE)
 
-    def test_acts_between_layers_while_training(self, engine):
+    def test_dropout_acts_between_layers_in_training(self, engine):
         layer = self.layer(0.5)
         torch.manual_seed(7)
         output, _ = layer(self.x)
@@ -184,16 +184,16 @@ class TestDropout:
         between = dropout(one_way(layer, 0, 0, self.x).flatten(0, 1), 0.5).view(5, 2, 4)
         check({"output": output.detach()}, {"output": one_way(layer, 1, 0, between).detach()})
 
-    def test_rests_in_evaluation(self, engine):
+    def test_dropout_is_off_in_eval_mode(self, engine):
         layer = self.layer(0.5).eval()
         wanted = one_way(layer, 1, 0, one_way(layer, 0, 0, self.x))
         check({"output": layer(self.x)[0].detach()}, {"output": wanted.detach()})
 
-    def test_rate_zero_is_none(self, engine):
+    def test_a_rate_of_zero_drops_nothing(self, engine):
         layer = self.layer(0.0)
         assert torch.equal(layer(self.x)[0], layer.eval()(self.x)[0])
 
-    def test_rate_one_is_all(self, engine):
+    def test_a_rate_of_one_drops_everything(self, engine):
         layer = self.layer(1.0)
         wanted = one_way(layer, 1, 0, torch.zeros(5, 2, 4, dtype=torch.float64))
         check({"output": layer(self.x)[0].detach()}, {"output": wanted.detach()})
@@ -206,7 +206,7 @@ class TestDropout:
         torch.manual_seed(3)
         check({"output": ours}, {"output": stock(self.x)[0].detach()})
 
-    def test_one_layer_has_no_between(self):
+    def test_a_single_layer_has_no_dropout(self):
         with pytest.warns(UserWarning, match=r"LSTM: dropout acts between layers, so dropout=0.5 does nothing"):
             gg.LSTM(3, 4, dropout=0.5)
 
@@ -223,7 +223,7 @@ class TestLearnedInitialState:
         layer = gg.GRU(3, 4, learn_initial_state=True)
         assert not layer.h_0_l0.any()
 
-    def test_stands_in_for_hx(self, layer):
+    def test_a_learned_state_replaces_hx(self, layer):
         x = noise(60, 6, 3, 3)
         states = [
             [getattr(layer, f"{s}_0_l{k}{suffix}").expand(3, -1) for k in (0, 1) for suffix in ("", "_reverse")]
@@ -236,7 +236,7 @@ class TestLearnedInitialState:
         for a, b in zip(final, wanted, strict=True):
             assert all(torch.equal(u, v) for u, v in zip(a, b, strict=True))
 
-    def test_learns(self, layer):
+    def test_it_learns(self, layer):
         layer(noise(60, 6, 3, 3))[0].sum().backward()
         assert all(p.grad.any() for name, p in layer.named_parameters() if "_0_l" in name)
 
@@ -273,7 +273,7 @@ class Held(gg.Cell):
 
 @pytest.mark.parametrize("name", ["reference", "cpu"])
 @pytest.mark.parametrize("steps", [1, 3])
-def test_final_states_are_the_users_to_write_to(name, steps):
+def test_final_states_may_be_modified(name, steps):
     layer, x, hx = gg.Recurrent(Held(), 3, 4), noise(1, steps, 2, 3).float(), (torch.ones(1, 2, 4), torch.ones(1, 2, 4))
     with gg.engine(name), torch.no_grad():
         output, final = layer(x, hx)
@@ -299,7 +299,7 @@ def test_writing_to_final_states_leaves_the_graph_as_it_is(name):
     assert all(map(torch.equal, *gradients))
 
 
-def test_a_call_leaves_alone_what_an_earlier_one_gave():
+def test_a_call_does_not_change_earlier_results():
     layer, x = gg.LSTM(3, 4, bidirectional=True), noise(1, 5, 2, 3).float()
     with gg.engine("cpu"):
         first, _ = layer(x)

@@ -54,7 +54,7 @@ def attentive() -> Classification:
     return trained(texts(150), pooling="attention")
 
 
-def test_where_attention_looked(attentive: Classification) -> None:
+def test_attention_weights(attentive: Classification) -> None:
     example = texts(1)[0]
     (answer,), shown = attentive.predict([example]), attentive.attend(example)
     assert shown.target == [answer.label]
@@ -122,7 +122,7 @@ def test_attention(attentive: Classification) -> None:
     assert trained(texts(20), epochs=1).predict(examples)[0].attention is None
 
 
-def test_scores_and_confusion_by_hand(tmp_path: Path) -> None:
+def test_scores_and_confusion_equal_a_manual_computation(tmp_path: Path) -> None:
     task = trained(texts(30), epochs=2)
     examples = texts(80, seed=5)
     pairs = [(each.label, answer.label) for each, answer in zip(examples, task.predict(examples), strict=True)]
@@ -151,7 +151,7 @@ def test_saved_and_loaded(tmp_path: Path) -> None:
         assert Classification.load(tmp_path / str(number)).predict(examples) == task.predict(examples)
 
 
-def test_series_are_scaled_by_training_alone() -> None:
+def test_series_are_scaled_by_the_training_data_only() -> None:
     task = trained(series(20), epochs=1)
     stacked = np.concatenate([task.encode(each)["series"] for each in series(20)])
     assert stacked.mean(0) == pytest.approx(0, abs=1e-3)
@@ -159,7 +159,7 @@ def test_series_are_scaled_by_training_alone() -> None:
     assert trained([Labelled(np.ones((3, 1)), "a"), Labelled(np.ones((3, 1)), "b")], epochs=1).predict(series(0)) == []
 
 
-def test_forms_that_training_lacked() -> None:
+def test_series_of_other_shapes_than_in_training() -> None:
     task = trained(texts(20), epochs=1)
     with pytest.raises(DataError, match=r"test\.csv:7: expected a text, as in training, got a series"):
         task.predict([Labelled(np.ones((3, 1)), None, "test.csv", 7)])

@@ -123,7 +123,7 @@ def test_objects_and_print_config(file: Path, capsys: pytest.CaptureFixture[str]
         ("{}:Leaky", {"hidden_size": 5}, "hidden_size: expected a multiple of the 2 heads of Leaky, got 5"),
     ],
 )
-def test_bad_cells(file: Path, cell: str, options: dict[str, Any], message: str) -> None:
+def test_invalid_cells(file: Path, cell: str, options: dict[str, Any], message: str) -> None:
     made = Tagging.options_type.from_mapping(SMALL | {"cell": cell.format(file)} | options)
     with pytest.raises(OptionError, match=message):
         Tagging(made).fit(SPLIT)

@@ -63,7 +63,7 @@ def choices() -> Iterator[tuple[str, str, Any]]:
 
 
 @pytest.mark.parametrize(("name", "option", "value"), [*choices()])
-def test_each_choice_leaves_a_run_that_says_the_same(name: str, option: str, value: Any, tmp_path: Path) -> None:
+def test_runs_of_every_option_load_with_equal_predictions(name: str, option: str, value: Any, tmp_path: Path) -> None:
     kind = task_class(name)
     small = {"hidden_size": 4, "embedding_size": 4, "epochs": 1, "threads": 1}
     task = kind(kind.options_type.from_mapping(small | {option: value}))
@@ -75,7 +75,9 @@ def test_each_choice_leaves_a_run_that_says_the_same(name: str, option: str, val
 
 
 @pytest.mark.parametrize("name", TASKS)
-def test_command_line_and_file_say_the_same(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_line_and_file_set_the_same_options(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Each option once on the command line and once in a file: both give the same settings, the expected ones."""
     kind = task_class(name).options_type
     wanted = {}

@@ -37,7 +37,7 @@ def filler() -> FillBlanks:
 
 
 @pytest.mark.parametrize("options", [{}, {"num_layers": 3}, {"cell": "gru", "num_layers": 2}, {"bidirectional": False}])
-def test_never_sees_what_it_fills(options: dict[str, object]) -> None:
+def test_the_model_does_not_read_the_blank(options: dict[str, object]) -> None:
     """The contents of a blank do not change its scores; every unit next to it does."""
     network = BlankNetwork(FillBlanksOptions.from_mapping(QUICK | options), 12).double().eval()
     numbers, lengths = torch.randint(2, 12, (1, 9)), torch.tensor([9])
@@ -58,7 +58,7 @@ def test_never_sees_what_it_fills(options: dict[str, object]) -> None:
             assert changed == (place < blank or (place > blank and network.encoder.bidirectional))
 
 
-def test_in_training_too() -> None:
+def test_the_model_does_not_read_the_blank_in_training() -> None:
     """A drawn blank's scores depend on no unit that it covers."""
     network = BlankNetwork(FillBlanksOptions.from_mapping(QUICK | {"num_layers": 2}), 12).train()
     numbers = torch.randint(2, 12, (3, 9))
@@ -88,7 +88,7 @@ def test_the_right_side_decides() -> None:
 
 
 @pytest.mark.parametrize("longest", [1, 2, 3])
-def test_chances_sum_to_one(longest: int) -> None:
+def test_probabilities_sum_to_one(longest: int) -> None:
     task = trained([Text("abcab")] * 8, longest_blank=3, epochs=30)
     candidates = task.fill("ab___ab", longest=longest, most=10**4)[0]
     assert (
@@ -128,7 +128,7 @@ def test_predicts_lines_and_texts(filler: FillBlanks) -> None:
     assert filler.text(Text("ab"), of_text[:2]).startswith("'a'\t")
 
 
-def test_scores_by_hand(filler: FillBlanks) -> None:
+def test_scores_equal_a_manual_computation(filler: FillBlanks) -> None:
     text = "salt and pepper, bread"
     candidates = filler.predict([Text(text)])[0]
     chances = [
@@ -145,7 +145,7 @@ def test_saved_and_loaded(tmp_path: Path, filler: FillBlanks) -> None:
     assert FillBlanks.load(tmp_path / "run").fill("bread a__") == filler.fill("bread a__")
 
 
-def test_wrong_wishes(filler: FillBlanks) -> None:
+def test_invalid_arguments(filler: FillBlanks) -> None:
     with pytest.raises(OptionError, match=r"text: expected a blank, as in 'I am ___ hungry', got 'none'"):
         filler.fill("none")
     for name in ("length", "longest"):

@@ -157,7 +157,7 @@ def test_percentages_leave_zeros_out() -> None:
     assert (scores["data_mae"], scores["seasonal_data_rmse"]) == pytest.approx((5.0, (125 / 3) ** 0.5))
 
 
-def test_a_model_that_does_not_beat_the_naive_forecast_says_so() -> None:
+def test_a_model_worse_than_the_naive_forecast_gives_a_note() -> None:
     task = trained([made(count=120)], learning_rate=0.0)
     told = task.summary.table(task.evaluate(task.split([made(count=120)]).test))
     assert "The model does not beat the seasonal naive forecast (mse " in told
@@ -256,7 +256,7 @@ def test_the_commands(table: Path, tmp_path: Path, capsys: pytest.CaptureFixture
     assert "expected a file that ends in .svg or .png, got fan.jpg" in capsys.readouterr().err
 
 
-def test_look_knows_a_table_of_series(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_look_recognises_a_table_of_series(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     series = made(count=200)
     rows = zip(series.times(0, 200), series.values[:], strict=True)
     (tmp_path / "t.csv").write_text("date,load\n" + "".join(f"{HOUR.text(a)},{b:g}\n" for a, b in rows))
@@ -324,7 +324,7 @@ def test_a_file_on_disk_trains_the_same(table: Path, tmp_path: Path, monkeypatch
     assert again.encoded(again.read(table))[0]["values"].tobytes() != b""
 
 
-def test_what_cannot_be_forecast_is_refused_before_anything_is_written(table: Path, tmp_path: Path) -> None:
+def test_impossible_forecasts_are_refused_before_writing(table: Path, tmp_path: Path) -> None:
     def fit(**options: Any) -> None:
         options = SMALL | {"data": str(table), "known": "phase"} | options
         Forecasting(ForecastingOptions.from_mapping(options)).fit(run=tmp_path / "run")
@@ -394,7 +394,7 @@ def valued(value: str, *places: int) -> Callable[[list[str]], list[str]]:
     ],
     ids=["horizon", "order", "constant", "text", "first", "last", "edge"],
 )
-def test_a_bad_table_gets_one_sentence_and_nothing_is_written(
+def test_an_invalid_table_raises_one_sentence_and_writes_nothing(
     change: Callable[[list[str]], list[str]],
     training: str,
     forecast: str | None,

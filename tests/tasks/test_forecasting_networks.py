@@ -93,7 +93,7 @@ def gru(ours: Forecaster, size: int) -> nn.GRU:
     return other
 
 
-def test_segments_are_the_equations_of_the_paper() -> None:
+def test_segments_follow_the_equations_of_the_paper() -> None:
     """Lin et al. 2023, section 3: subtract the last value, segments of W, ReLU(W x + b), GRU, and for each segment of
     the horizon one step of the same GRU from the last state, on the place's half and the channel's half of a vector.
     """
@@ -119,7 +119,7 @@ def test_segments_are_the_equations_of_the_paper() -> None:
 
 
 @pytest.mark.parametrize("cell", ["gru", "lstm", "rnn", "gruv1", "layernormlstm"])
-def test_what_segments_share_is_computed_once(cell: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shared_values_of_segments_are_computed_once(cell: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Forecast and gradients are those of a sequence for each row and segment, at every depth; a row's state is
     multiplied by each layer's weights once.
     """
@@ -155,7 +155,7 @@ def test_edits_and_recordings_see_the_segments_of_the_horizon(monkeypatch: pytes
 
 
 @pytest.mark.parametrize("name", ["gaussian", "student-t"])
-def test_drawn_paths_are_those_of_a_loop(name: str) -> None:
+def test_drawn_paths_equal_those_of_a_loop(name: str) -> None:
     """Each path separately: the past step by step, then the drawn values; the head is asked only for draws."""
     sizes = Sizes(known=2, series=2)
     ours, options = built(sizes, model="recursive", head=name, samples=4)
@@ -183,7 +183,7 @@ def test_drawn_paths_are_those_of_a_loop(name: str) -> None:
 
 @pytest.mark.parametrize("model", ["direct", "recursive", "segments"])
 @pytest.mark.parametrize("normalize", ["last", "window", "none"])
-def test_a_forecast_reads_its_window_alone(model: str, normalize: str) -> None:
+def test_a_forecast_reads_only_its_window(model: str, normalize: str) -> None:
     """No value of the horizon, none before the look-back, no past covariate of the horizon: the gradients are zero."""
     sizes = Sizes(known=1, past=0 if model == "recursive" else 1)
     ours, _ = built(sizes, model=model, normalize=normalize)

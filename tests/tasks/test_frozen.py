@@ -91,7 +91,7 @@ def test_networks_with_hooks_or_recordings_are_not_replaced() -> None:
     assert task.frozen() is not task
 
 
-def test_int8_and_its_faults(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_int8_and_its_errors(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
     task = trained("tagging", hidden_size=16, embedding_size=16)
     task.save(tmp_path / "run")
     small = task.frozen("int8")

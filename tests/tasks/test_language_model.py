@@ -54,7 +54,7 @@ def counter() -> LanguageModel:
         {"sequence": "line"},
     ],
 )
-def test_learns(options: dict[str, object]) -> None:
+def test_it_learns(options: dict[str, object]) -> None:
     unit, sequence = str(options.get("unit", "character")), str(options.get("sequence", "file"))
     texts = [COUNTING] if sequence == "file" else [Text(line + "\n") for line in str(COUNTING.units).splitlines()]
     if unit == "word":
@@ -66,7 +66,7 @@ def test_learns(options: dict[str, object]) -> None:
     assert result["best_epoch"] == 1 + min(range(len(history)), key=lambda epoch: history[epoch]["nats"])
 
 
-def test_scores_by_hand(counter: LanguageModel) -> None:
+def test_scores_equal_a_manual_computation(counter: LanguageModel) -> None:
     nats = counter.predict([COUNTING])[0]
     assert len(nats) == len(COUNTING.units)
     mean = sum(nats) / len(nats)
@@ -77,7 +77,7 @@ def test_scores_by_hand(counter: LanguageModel) -> None:
     assert counter.text(Text("a\n"), [1.0, 0.25]) == "a\t1.000\n\\n\t0.250\n"
 
 
-def test_surprise_is_that_of_the_whole_text(counter: LanguageModel) -> None:
+def test_the_loss_is_that_of_the_whole_text(counter: LanguageModel) -> None:
     """With the state carried over, chunks give the same surprise as one call over all of the text."""
     numbers = torch.from_numpy(counter.vocabularies["units"].encode(COUNTING.units))[None]
     network = counter.network
@@ -88,14 +88,14 @@ def test_surprise_is_that_of_the_whole_text(counter: LanguageModel) -> None:
     torch.testing.assert_close(torch.tensor(counter.predict([COUNTING])[0]), nats, rtol=1e-4, atol=1e-5)
 
 
-def test_texts_do_not_run_into_each_other(counter: LanguageModel) -> None:
+def test_texts_are_separate(counter: LanguageModel) -> None:
     apart = [counter.predict([Text(each)])[0] for each in ("one two", "three four five")]
     together = counter.predict([Text("one two"), Text("three four five")])
     for one, other in zip(apart, together, strict=True):
         assert one == pytest.approx(other, rel=1e-4, abs=1e-5)
 
 
-def test_rows_that_begin_start_from_nothing(counter: LanguageModel) -> None:
+def test_new_rows_start_from_zero_states(counter: LanguageModel) -> None:
     network = counter.network.eval()
     inputs, lengths = torch.randint(2, 12, (2, 2, 6)), torch.tensor([6, 6])
 
@@ -171,18 +171,18 @@ def test_generates_the_likeliest(counter: LanguageModel) -> None:
     assert list(counter.generate("one", length=30, temperature=0.01, seed=3)) == greedy
 
 
-def test_seed_makes_the_same_again(counter: LanguageModel) -> None:
+def test_a_seed_repeats_the_text(counter: LanguageModel) -> None:
     made = ["".join(counter.generate("", length=60, temperature=3, seed=seed)) for seed in (1, 1, 2)]
     assert made[0] == made[1] != made[2]
     assert len(made[0]) == 60
 
 
-def test_streams_what_it_makes(counter: LanguageModel) -> None:
+def test_text_is_returned_while_it_is_generated(counter: LanguageModel) -> None:
     stream = counter.generate("one", length=10**9, seed=1)
     assert len([next(stream) for _ in range(5)]) == 5
 
 
-def test_choice_follows_the_chances() -> None:
+def test_samples_follow_the_probabilities() -> None:
     chances = torch.tensor([0.5, 0.3, 0.15, 0.05])
     random = torch.Generator().manual_seed(0)
 
@@ -198,17 +198,17 @@ def test_choice_follows_the_chances() -> None:
     assert shares(temperature=0.5) == pytest.approx(sharp, abs=0.03)
 
 
-def test_bytes_come_out_as_characters() -> None:
+def test_bytes_are_decoded_to_characters() -> None:
     model = trained(Split([Text("我饿了\n".encode().decode("latin-1") * 60)]), unit="byte", epochs=12)
     assert "".join(model.generate("我", length=7, temperature=0)) == "饿了\n"
 
 
-def test_lines_begin_anew() -> None:
+def test_lines_start_from_the_initial_state() -> None:
     model = trained(Split([Text("ab\n"), Text("ab\n")]), sequence="line", epochs=40)
     assert "".join(model.generate(length=6, temperature=0)) == "ab\nab\n"
 
 
-def test_words_are_parted() -> None:
+def test_words_are_separated() -> None:
     model = trained(Split([Text(["well", ",", "well", ".", "\n"] * 60)]), unit="word", epochs=15)
     assert "".join(model.generate("well", length=5, temperature=0)) == ", well.\nwell"
 
@@ -240,7 +240,7 @@ def test_chunks_of_music_continue_from_the_carried_state() -> None:
     assert losses[0] == pytest.approx(losses[1], rel=1e-6)
 
 
-def test_music_by_hand() -> None:
+def test_music_scores_equal_a_manual_computation() -> None:
     """The loss of a step is the sum over 88 notes."""
     model = trained(Split([Roll(np.zeros((5, 88), np.uint8))]), unit="notes", epochs=1)
     for parameter in model.network.parameters():
@@ -256,7 +256,7 @@ def test_one_direction_only() -> None:
         LanguageModelOptions(bidirectional=True)
 
 
-def test_wrong_wishes(counter: LanguageModel) -> None:
+def test_invalid_arguments(counter: LanguageModel) -> None:
     for name, value, wanted in [
         ("temperature", -1.0, "0 or more"),
         ("top_k", -1, "0 or more"),

@@ -37,7 +37,7 @@ def test_wrong_values(values: dict[str, object], message: str) -> None:
         TaggingOptions.from_mapping(values)
 
 
-def test_every_cell_that_ships_by_its_name_in_any_case() -> None:
+def test_built_in_cells_by_name_in_any_case() -> None:
     assert list(CELLS) == sorted(name.lower() for name in gg.cells.__all__)
     for name in gg.cells.__all__:
         assert TaggingOptions(cell=name) == TaggingOptions(cell=name.lower())
@@ -66,7 +66,7 @@ def test_yaml_numbers_without_a_point(tmp_path: Path) -> None:
         (b"- 1", r"--config .*a\.yaml: expected lines of `name: value`, got list"),
     ],
 )
-def test_files_that_are_no_options(tmp_path: Path, content: bytes, message: str) -> None:
+def test_files_without_options(tmp_path: Path, content: bytes, message: str) -> None:
     (tmp_path / "a.yaml").write_bytes(content)
     with pytest.raises(OptionError, match=message):
         read_config(tmp_path / "a.yaml")

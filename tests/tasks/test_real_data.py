@@ -73,7 +73,7 @@ def test_chorales() -> None:
     assert LanguageModel(options).fit()["test"]["nats"] < 10.3  # the frequencies of the notes alone give 11.1
 
 
-def test_both_sides_of_a_poem() -> None:
+def test_a_poem_in_both_directions() -> None:
     lines = (ROOT / "char_lm/tang_10k_poems.txt").read_text(encoding="utf-8").splitlines()[:1500]
     scores = {}
     for both in (True, False):

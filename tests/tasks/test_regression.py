@@ -124,7 +124,7 @@ def test_a_comma_that_is_a_separator_or_a_decimal_sign() -> None:
     ("label", "message"),
     [("five", "expected numbers as the label, got 'five'"), ("1 2", "expected 1 numbers as in training, got 2")],
 )
-def test_labels_that_do_not_fit(label: str, message: str) -> None:
+def test_invalid_labels(label: str, message: str) -> None:
     task = Regression(RegressionOptions.from_mapping({**SMALL, "epochs": 1}))
     task.fit(Split([Labelled("good day", "5"), Labelled("bad day", "1")]))
     with pytest.raises(DataError, match=message):

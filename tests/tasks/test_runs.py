@@ -26,7 +26,7 @@ def run(tmp_path: Path) -> Path:
     return tmp_path / "run"
 
 
-def test_saved_model_is_the_same_elsewhere(run: Path, tmp_path: Path) -> None:
+def test_a_saved_model_predicts_the_same_in_another_process(run: Path, tmp_path: Path) -> None:
     moved = run.rename(tmp_path / "elsewhere")
     tagging = run_class(moved).load(moved)
     examples = sentences(5, seed=3)
@@ -41,7 +41,7 @@ def test_missing(tmp_path: Path) -> None:
         Tagging.load(tmp_path / "nowhere")
 
 
-def test_no_run(tmp_path: Path) -> None:
+def test_a_folder_without_a_run(tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"expected a run folder, got one without run\.json; give the folder that train"):
         Tagging.load(tmp_path)
 
@@ -142,7 +142,7 @@ def test_nothing_is_unpickled(run: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     Tagging(OPTIONS).fit(Split(sentences(3)), run=run.parent / "new")
 
 
-def test_full_disk_leaves_the_last_good_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_keeps_the_last_good_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     runs.write(tmp_path / "file", b"good")
 
     def full(number: int) -> None:

@@ -95,7 +95,7 @@ def test_frames_of_pandas() -> None:
         (["1949", "1951", "1953", "1955"], "2 steps", "1957"),
     ],
 )  # fmt: skip
-def test_frequencies_are_found_out(stamps: list[str], said: str, after: str, tmp_path: Path) -> None:
+def test_frequencies_are_detected(stamps: list[str], said: str, after: str, tmp_path: Path) -> None:
     (series,) = read_series(csv(tmp_path / "a.csv", {"time": stamps, "value": [1, 2, 4, 8]}))
     assert str(series.frequency) == said
     assert series.frequency.text(series.times(4, 5)[0]) == after
@@ -127,12 +127,12 @@ def broken(path: Path, line: int, text: str) -> Path:
         (7, f"{HOURS[5]},1", r"a\.csv:7: expected 3 columns, as in the first line, got 2; correct the line"),
     ],
 )  # fmt: skip
-def test_a_fault_is_said_with_its_line(line: int, text: str, message: str, tmp_path: Path) -> None:
+def test_errors_name_the_line(line: int, text: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=message):
         read_series(broken(tmp_path / "a.csv", line, text))
 
 
-def test_columns_that_are_not_there_or_no_numbers(tmp_path: Path) -> None:
+def test_missing_and_non_numeric_columns(tmp_path: Path) -> None:
     table = csv(tmp_path / "a.csv", wide() | {"town": ["Ulm"] * 30})
     with pytest.raises(DataError, match=r"a\.csv:2: column 'town': expected a number, got 'Ulm'; .* with --target"):
         read_series(table)
@@ -149,7 +149,7 @@ def test_columns_that_are_not_there_or_no_numbers(tmp_path: Path) -> None:
         read_series(tmp_path / "empty.csv")
 
 
-def test_gaps_take_the_value_before_and_never_one_that_comes_later(tmp_path: Path) -> None:
+def test_gaps_take_the_previous_value(tmp_path: Path) -> None:
     columns = wide(8)
     columns["a"] = ["", 1, "", 3, 4, 5, "", ""]
     for name in columns:
@@ -160,7 +160,7 @@ def test_gaps_take_the_value_before_and_never_one_that_comes_later(tmp_path: Pat
     assert series[1].values[:].tolist() == [0, 10.5, 21, 31.5, 31.5, 52.5, 63, 73.5]
 
 
-def test_covariates_ahead_are_in_rows_without_a_target(tmp_path: Path) -> None:
+def test_future_covariates_are_in_rows_without_a_target(tmp_path: Path) -> None:
     columns = wide(10) | {"holiday": [0] * 9 + [1], "town": ["Ulm"] * 10}
     columns["a"][7:] = ["", "", ""]
     layout = Schema(("a",), known=("holiday",), static=("town",))

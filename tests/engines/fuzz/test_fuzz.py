@@ -103,7 +103,7 @@ def examples(few: int, many: int) -> settings:
 @pytest.mark.filterwarnings("ignore:var.*degrees of freedom")  # torch's, where a step has no rows
 @examples(100, 10_000)
 @given(cells(), sampled_from(sorted(EVERY)))
-def test_printed_kernels_are_the_step(written, costs):
+def test_printed_kernels_equal_the_step(written, costs):
     """The very text that is compiled, run by Python: hundreds of cells in the time that a compiler takes for ten."""
     with interpreted(), pytest.MonkeyPatch.context() as patch:
         patch.setattr(BACKENDS["cpu"], "costs", EVERY[costs])
@@ -114,7 +114,7 @@ def test_printed_kernels_are_the_step(written, costs):
 @pytest.mark.filterwarnings("ignore:var.*degrees of freedom")
 @examples(5, 200)
 @given(cells())
-def test_compiled_kernels_are_the_step(written):
+def test_compiled_kernels_equal_the_step(written):
     try_out(written)
 
 
@@ -122,14 +122,14 @@ def test_compiled_kernels_are_the_step(written):
 @pytest.mark.filterwarnings("ignore:var.*degrees of freedom")
 @examples(5, 200)
 @given(cells())
-def test_torch_compile_is_the_step(written):
+def test_torch_compile_equals_the_step(written):
     torch._dynamo.reset()
     with interpreted():
         trial = Trial(written)
         agree(trial.call("cpu", False, compiled=True), trial.call("reference", False))
 
 
-def test_the_interpreter_sees_faults():
+def test_the_interpreter_detects_errors():
     """A kernel that omits a term, or writes outside of its buffers, is detected."""
 
     class Leaky(gg.Cell):

@@ -24,7 +24,7 @@ def trial(written: Written, costs: str) -> Trial:
 @pytest.mark.filterwarnings("ignore:var.*degrees of freedom")  # torch's, where a step has no rows
 @examples(200, 10_000)
 @given(cells(), sampled_from(sorted(EVERY)))
-def test_passes_are_the_step(written, costs):
+def test_passes_equal_the_step(written, costs):
     one = trial(written, costs)
     truth = one.by_reference()
     assume(all(v.isfinite().all() and (v.abs() < LARGE).all() for v in truth.values()))

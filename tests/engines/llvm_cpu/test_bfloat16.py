@@ -161,7 +161,7 @@ def test_any_cell(name, way):
     no_worse(ours, eager, truth, times=2 if precision == "medium" else 1 / 200)
 
 
-def test_explain_says_by_which_instructions():
+def test_explain_names_the_instructions():
     layer, x = gg.LSTM(3, 4), torch.randn(5, 2, 3)
     with gg.engine("cpu"), pretend(TILES):
         assert gg.explain(layer, x).detail is None

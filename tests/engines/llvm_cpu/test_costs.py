@@ -29,14 +29,14 @@ def kept(cell, costs):
     return {key: node.name or node.op for key, node in trace(cell, costs).saved.items()}
 
 
-def test_costs_decide_what_is_kept():
+def test_costs_decide_which_values_are_saved():
     gates = {("ih", k): gate for k, gate in enumerate("ifgo")}
     assert kept(gg.cells.LSTM(), OF_CPU) == gates
     assert kept(gg.cells.LSTM(), FREE_OPERATIONS) == {key: f"{gate}_pre" for key, gate in gates.items()}
     assert kept(gg.cells.LSTM(), FREE_MEMORY) == gates | {("kept", 0): "tanh"}
 
 
-def test_costs_decide_what_a_stage_computes_again():
+def test_costs_decide_which_values_are_recomputed():
     stored = [
         len(lower(Own(), trace(Own(), costs), backward=True).temporaries) for costs in (FREE_MEMORY, FREE_OPERATIONS)
     ]

@@ -132,7 +132,7 @@ def test_weights_whose_units_fill_no_vectors_are_packed():
 
 
 @pytest.mark.parametrize("parts", [2, 3, 5])
-def test_bits_do_not_depend_on_how_tasks_are_shared(parts):
+def test_bits_do_not_depend_on_the_division_of_tasks(parts):
     x, d = noise(0, 300, 37).float(), noise(1, 300, 50).float()
     results = []
     for k in (1, parts):

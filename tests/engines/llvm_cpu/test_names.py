@@ -91,7 +91,7 @@ def test_names_change_nothing_but_names(names):
         check_equal_but_for_names(text, plain)
 
 
-def test_an_author_s_names_are_kept_and_the_machine_s_begin_with_an_underscore():
+def test_names_of_the_author_are_kept_and_names_of_the_engine_begin_with_an_underscore():
     kernel = kernels(cell(PLAIN | {"l0": "load", "l1": "h_at", "l2": "tanh"}))[0]
     own = {name for name in written(ast.parse(kernel)) if not name.startswith("_")}
     assert {"load", "h_at", "tanh_"} <= own

@@ -51,7 +51,7 @@ def two_threads():
     torch.set_num_threads(before)
 
 
-def test_twice_and_on_one_thread_or_two_gives_the_same_bits(two_threads):
+def test_repeated_calls_and_thread_counts_give_the_same_bits(two_threads):
     first, again = call(), call()
     torch.set_num_threads(1)
     alone = call()
@@ -230,7 +230,7 @@ def test_two_processes_compiling_at_once(tmp_path):
 
 @pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf"), 1e30, -1e30])
-def test_numbers_that_are_not(kind, value):
+def test_nan_and_infinity(kind, value):
     ours, theirs = getattr(gg, kind)(3, 5), getattr(torch.nn, kind)(3, 5)
     theirs.load_state_dict(ours.state_dict())
     x = noise(2, 4, 2, 3).float()
@@ -269,7 +269,7 @@ def test_streams_and_sessions_keep_the_memory_that_their_kernels_read():
     assert junk
 
 
-def test_workers_wait_asleep(two_threads, monkeypatch):
+def test_waiting_workers_sleep(two_threads, monkeypatch):
     monkeypatch.setattr(openmp, "_openmp", None)
     call()
     assert {t.daemon for t in threading.enumerate() if t.name == "glassgate"} == {True}

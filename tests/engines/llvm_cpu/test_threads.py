@@ -46,7 +46,7 @@ def test_all_jobs_are_done(run, pause):
         time.sleep(pause)
 
 
-def test_jobs_in_turn():
+def test_jobs_run_in_order():
     table = torch.zeros(10, dtype=torch.int64)
     in_turn([job(table, 0, 10, base=5), job(table, 2, 4)])()
     wanted = rows(10, base=5)
@@ -93,7 +93,7 @@ def test_contention_is_remembered_longer_each_time(monkeypatch, quiet):
 
 
 @of_torch
-def test_a_team_that_is_too_small_does_nothing():
+def test_a_pool_that_is_too_small_does_nothing():
     """As it is where OpenMP may not have as many threads."""
     code = """
 import torch
@@ -114,7 +114,7 @@ print(openmp.run(jobs), table.sum().item())
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="a system without fork")
-def test_a_forked_child_has_threads_of_its_own():
+def test_a_forked_child_has_its_own_threads():
     """OpenMP's pool does not survive a fork; a process that uses it after a fork waits for ever."""
     before = torch.get_num_threads()
     torch.set_num_threads(2)

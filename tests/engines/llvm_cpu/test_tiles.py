@@ -106,7 +106,7 @@ def test_a_product_of_registers():
         ([float("nan"), 0.0], [1.0, 1.0], 0.0, float("nan")),
     ],
 )
-def test_the_arithmetic_is_that_of_the_manual(left, right, before, after):
+def test_the_arithmetic_follows_the_manual(left, right, before, after):
     registers = Registers().sized(_0=(1, 4), _4=(1, 4), _6=(1, 4))
     total, at = np.array([before], np.float32), []
     for pair in (left, right):
@@ -128,7 +128,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("message", WRONG)
-def test_what_a_processor_would_refuse_ends_the_interpreter(message):
+def test_invalid_instructions_end_the_interpreter(message):
     registers = Registers()
     registers.sized(_0=(1, 4), _4=(1, 4), _6=(1, 4)).tdpbf16ps(0, 4, 6)
     registers.tilezero(0)
@@ -210,7 +210,7 @@ def test_a_layer_s_kernels_for_a_processor_with_amx(tmp_path):
 @pytest.mark.matrix
 @pytest.mark.skipif(not shutil.which("gcc"), reason="there is no gcc")
 @pytest.mark.skipif(bool(llvm.get_host_cpu_features().get("amx-tile")), reason="this processor has AMX")
-def test_true_machine_code_where_each_instruction_is_refused_and_done_by_another_program(tmp_path):
+def test_machine_code_runs_with_trapped_and_emulated_instructions(tmp_path):
     """The kernels' machine code for AMX runs: `trap.c` executes each refused instruction from its bytes alone."""
     trap = tmp_path / "trap.so"
     gcc = ["gcc", "-O2", "-shared", "-fPIC", Path(__file__).with_name("trap.c"), "-o", trap, "-lm"]
@@ -273,11 +273,11 @@ def test_few_rows_take_no_tile_registers():
     assert [TILES.of_rows(rows).tiles for rows in (1, 2, 3)] == ["", "", "emulated"]
 
 
-def test_a_kernel_is_kept_for_its_own_way_of_multiplying():
+def test_kernels_are_cached_per_kind_of_matrix_product():
     assert len({path_of("text", "name", 32, p) for p in (TILES, amx.with_amx(TILES), TILES.of_rows(1))}) == 3
 
 
-def test_the_trial_finds_what_is_wrong(monkeypatch):
+def test_the_trial_detects_errors(monkeypatch):
     with pretend(TILES):
         assert trial.faults() == []
         monkeypatch.setattr(trial, "ERROR", 0.0)

@@ -51,7 +51,7 @@ class Memory(list):
 
 
 @pytest.mark.parametrize(("a", "b"), [(29, 5), (-29, 5), (29, -5), (-29, -5), (-32, 8)])
-def test_a_kernel_computes_what_python_computes(a, b):
+def test_a_kernel_computes_the_same_as_python(a, b):
     names = {"words": words, "early": early, "SEVEN": 7, "FAR": 10**12}
     job = array("q", [a, b, *[0] * 16])
     load(machine_code(translated(TEXT, "run", names)), "run")(job.buffer_info()[0])

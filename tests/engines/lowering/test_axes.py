@@ -38,7 +38,7 @@ def fast_and_slow() -> Pass:
     return b.finish({Port(Role.STATES, "h"): every, Port(Role.FINAL, "h"): final[h], Port(Role.FINAL, "s"): final[s]})
 
 
-def test_a_state_of_another_width_takes_one_declaration() -> None:
+def test_a_state_of_another_width_needs_one_declaration() -> None:
     shapes = {"W_x": (H, D), "W_h": (H, H), "W_s": (H, 2 * H), "W_f": (2 * H, H)}
     w = {name: noise(k, *shape) / 3 for k, (name, shape) in enumerate(shapes.items())}
     x, h, s, lengths = noise(8, T, N, D), noise(9, N, H), noise(10, N, 2 * H), torch.tensor([5, 0, 3])

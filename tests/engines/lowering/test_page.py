@@ -3,6 +3,6 @@
 from docs.from_step import PAGE, filled
 
 
-def test_the_page_is_true():
+def test_the_page_equals_the_output_of_the_engine():
     page = PAGE.read_text("utf-8")
     assert filled(page) == page, "run `python docs/from_step.py`"

@@ -122,7 +122,7 @@ def test_a_listing_has_a_line_for_each_operation() -> None:
     assert "  kept ih0: i_all [T, N, H]\n" in text
 
 
-def test_the_verifier_says_where_a_pass_is_wrong() -> None:
+def test_the_verifier_reports_the_invalid_line() -> None:
     program = lstm()
     body = program.loop.body
     number, line = next((k, line) for k, line in enumerate(body) if line.result.name == "c")
@@ -149,7 +149,7 @@ def test_the_verifier_says_where_a_pass_is_wrong() -> None:
         verify(replace(program, outputs={Port(Role.FINAL, "c"): line.result}))
 
 
-def test_a_builder_refuses_what_does_not_fit() -> None:
+def test_a_builder_rejects_invalid_operands() -> None:
     b = Builder("wrong", [Axis("T"), Axis("N"), Axis("G", (2,)), Axis("H"), Axis("2H", (2, "H"))])
     x = b.input(Port(Role.DATA), ("T", "N", "H"))
     with pytest.raises(

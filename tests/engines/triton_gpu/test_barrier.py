@@ -83,7 +83,7 @@ def test_programs_wait_for_each_other(cell, programs, monkeypatch):
     assert set(programs) == {4}  # two blocks of units in both directions
 
 
-def test_a_program_that_waits_too_long_gives_no_number(programs, monkeypatch):
+def test_a_program_that_waits_too_long_gives_nan(programs, monkeypatch):
     barrier = mathematics.FUNCTIONS["barrier"]
     impatient = barrier.replace("spins < patience", "spins < 0").replace('acq_rel") + 1', 'acq_rel") - 1000000')
     monkeypatch.setitem(mathematics.FUNCTIONS, "barrier", impatient)

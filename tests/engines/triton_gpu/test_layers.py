@@ -11,7 +11,7 @@ from tests.engines import test_engines
 @pytest.mark.gpu
 @pytest.mark.parametrize("cell", test_engines.CELLS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=["float32", "float16"])
-def test_they_equal_the_reference_on_the_whole_list(dtype, cell):
+def test_all_layers_equal_the_reference(dtype, cell):
     test_engines.test_engine_equals_the_reference("triton", dtype, cell)
 
 
@@ -35,7 +35,7 @@ def run(cell, engine, dtype, hidden_size=6, **options):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=["float32", "float16"])
 @pytest.mark.parametrize("cell", CELLS, ids=repr)
-def test_they_equal_the_reference(cell, dtype):
+def test_layers_equal_the_reference(cell, dtype):
     check(run(cell, "triton", dtype), run(cell, "reference", torch.float64), run(cell, "reference", dtype))
 
 

@@ -24,7 +24,7 @@ def test_gates_have_their_names(cell):
         assert f" {gate} = " in text
 
 
-def test_the_equations_stand_in_it():
+def test_the_source_contains_the_equations():
     text = gg.source(gg.cells.LSTM(), engine="triton")
     assert "c = f * c_prev + i * g" in text
     assert "h = o * tanh(c)" in text
@@ -45,7 +45,7 @@ def test_there_is_one_kernel_per_phase():
     assert "forward_begin" not in without_products
 
 
-def test_a_state_may_be_called_like_a_variable_of_kernels():
+def test_a_state_may_have_the_name_of_a_kernel_variable():
     class Row(gg.Cell):
         gates = ("t",)
         state = ("row", "seq")

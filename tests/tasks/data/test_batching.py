@@ -25,7 +25,7 @@ def units(batches: Batches) -> Counter[tuple[int, int]]:
 
 
 @pytest.mark.parametrize("name", WAYS)
-def test_every_unit_is_read_once(name: str) -> None:
+def test_every_token_is_read_once(name: str) -> None:
     way, each = WAYS[name], {(index, k): 1 for index, length in enumerate(LENGTHS) for k in range(length)}
     assert units(way.training(LENGTHS, 0)) == units(way.evaluation(LENGTHS)) == each
     assert way.units(LENGTHS) == len(each)

@@ -79,7 +79,7 @@ def test_a_public_file_of_entities_by_any_name(name: str, tmp_path: Path) -> Non
         lambda text: "-DOCSTART-\tX\tO\n\n" + text,
     ],
 )
-def test_the_same_file_written_otherwise(change: Callable[[str], str | bytes], tmp_path: Path) -> None:
+def test_the_same_content_in_other_formats(change: Callable[[str], str | bytes], tmp_path: Path) -> None:
     assert read(tmp_path / "train.conll", change(PUBLIC)) == (NAMES, SAID)
 
 
@@ -114,7 +114,7 @@ def test_a_header_names_columns_that_options_may_take(tmp_path: Path) -> None:
         read(tmp_path / "a.conll", column="lemma")
 
 
-def test_lines_of_text_are_no_columns(tmp_path: Path) -> None:
+def test_lines_of_text_are_not_read_as_columns(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("two words\nin lines\nno more\n")
     with pytest.raises(DataError, match=r"a\.txt: expected its labels in .*a\.labels"):
         read(tmp_path / "a.txt")
@@ -124,7 +124,7 @@ def test_lines_of_text_are_no_columns(tmp_path: Path) -> None:
         read(tmp_path / "a.odd", "some words here\nand here\n")
 
 
-def test_a_model_takes_columns_for_what_they_were_in_training(tmp_path: Path) -> None:
+def test_columns_have_the_same_meaning_as_in_training(tmp_path: Path) -> None:
     """A file of one label alone would not show where its labels are."""
     (tmp_path / "train.tsv").write_text("a\tx\tB-X\nb\ty\tO\n\nb\tx\tO\n")
     (tmp_path / "dev.tsv").write_text("b\tx\tO\na\ty\tO\n")
@@ -184,7 +184,7 @@ def test_tables_as_excel_and_others_write_them(content: str | bytes, said: str, 
     assert told.endswith("; 1 text, 1 label")
 
 
-def test_what_is_ambiguous_in_a_table_is_said_and_not_guessed(tmp_path: Path) -> None:
+def test_ambiguous_tables_raise_errors(tmp_path: Path) -> None:
     with pytest.raises(
         DataError, match="expected a single column that may be it, got 'review', 'comment', 'label'; name"
     ):

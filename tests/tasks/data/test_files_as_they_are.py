@@ -69,7 +69,7 @@ def test_encodings(text: str, encoding: str, reported: str, tmp_path: Path) -> N
     assert said == f"{path}: text, encoding {reported}"
 
 
-def test_utf_8_is_never_taken_for_another(tmp_path: Path) -> None:
+def test_utf_8_is_never_read_as_another_encoding(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_text("plain\n" * 300_000 + CHINESE, encoding="utf-8")
     assert encoding_of(path) == "utf_8"
@@ -109,7 +109,7 @@ def test_texts_and_labels(kind: str, tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "train on it: glassgate train classification" in capsys.readouterr().out
 
 
-def test_a_table_without_a_header_asks_where_it_is_ambiguous(tmp_path: Path) -> None:
+def test_an_ambiguous_table_without_a_header_needs_an_option(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text("yes,good\nno,bad\nyes,good\nno,bad\n")
     with pytest.raises(

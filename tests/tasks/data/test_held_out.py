@@ -33,7 +33,7 @@ def test_a_task_holds_out_the_same_for_every_seed(seed: int) -> None:
     assert len(split.train) == 16
 
 
-def test_too_few_examples_and_none_held_out() -> None:
+def test_too_few_examples_and_no_held_out_part() -> None:
     assert hold_out(["a", "b"], 0.1, str) == (["a", "b"], [], [])
     assert hold_out(["a"] * 20, 0.0, str) == (["a"] * 20, [], [])
     assert [len(part) for part in hold_out(["a"] * 20, 0.1, str)] == [16, 2, 2]

@@ -144,7 +144,7 @@ def test_faults_of_series(tmp_path: Path) -> None:
         read(tmp_path / "c.npz")
 
 
-def test_formats_that_cannot_be(tmp_path: Path) -> None:
+def test_impossible_formats(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match=r"a\.odd: cannot detect the format by the suffix '\.odd'; known are \.csv"):
         read(write(tmp_path / "a.odd", "x"))
     with pytest.raises(OptionError, match="plain text has no labels; give CSV, TSV or JSON lines"):

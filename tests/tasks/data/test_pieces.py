@@ -23,7 +23,7 @@ def covered(batches: list) -> list[tuple[int, int]]:
 
 
 @given(LENGTHS, st.integers(1, 5), st.integers(1, 9), st.integers(0, 9))
-def test_every_unit_once(lengths: list[int], rows: int, longest: int, first: int) -> None:
+def test_every_token_once(lengths: list[int], rows: int, longest: int, first: int) -> None:
     units = [(index, unit) for index, length in enumerate(lengths) for unit in range(length)]
     assert covered(Streams(lengths, rows, longest, first)) == units
     assert covered(evaluation_batches(lengths, rows, longest)) == units
@@ -31,7 +31,7 @@ def test_every_unit_once(lengths: list[int], rows: int, longest: int, first: int
 
 
 @given(LENGTHS, st.integers(1, 5), st.integers(1, 9), st.integers(0, 9))
-def test_rows_of_a_stream_go_on(lengths: list[int], rows: int, longest: int, first: int) -> None:
+def test_rows_of_a_stream_continue(lengths: list[int], rows: int, longest: int, first: int) -> None:
     batches = list(Streams(lengths, rows, longest, first))
     assert len(batches) == len(Streams(lengths, rows, longest, first))
     assert not any(piece.continues for piece in batches[0])
@@ -66,7 +66,7 @@ def test_chunks_have_nearly_equal_sizes() -> None:
 
 
 @pytest.mark.parametrize("longest", [1, 7, 100])
-def test_pieces_are_no_longer_than_asked(longest: int) -> None:
+def test_pieces_have_at_most_the_requested_length(longest: int) -> None:
     for batches in (
         Streams([50, 3], 2, longest),
         evaluation_batches([50, 3], 2, longest),
@@ -75,7 +75,7 @@ def test_pieces_are_no_longer_than_asked(longest: int) -> None:
         assert max(len(piece) for batch in batches for piece in batch) <= longest
 
 
-def test_padding_is_what_the_tensors_hold() -> None:
+def test_padding_is_counted_from_the_tensors() -> None:
     lengths = [int(length) for length in np.random.default_rng(0).geometric(0.06, 2000)]
     encoded = [{"units": np.full(length, 5)} for length in lengths]
     batches = training_batches(lengths, batch_size=32, longest=0, seed=1, epoch=0)

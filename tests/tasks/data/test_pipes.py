@@ -164,7 +164,7 @@ def test_a_named_format_keeps_the_lines_that_recognise_it(tmp_path: Path, piped:
     assert len(task.read(piped(path))) == len(task.read(path)) == 4_200
 
 
-def test_a_pipe_that_is_named_is_read_as_often_as_a_file(tmp_path: Path, data: dict[str, Path]) -> None:
+def test_a_named_pipe_can_be_read_repeatedly(tmp_path: Path, data: dict[str, Path]) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     thread = threading.Thread(target=lambda: pipe.write_bytes(data["columns.conll"].read_bytes()))
@@ -234,7 +234,7 @@ def test_copies_of_pipes_have_no_name_so_that_none_is_left_behind(
     assert not list(tmp_path.iterdir())
 
 
-def test_a_copy_that_has_no_room(data: dict[str, Path], piped: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_copy_on_a_full_disk(data: dict[str, Path], piped: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", "/nowhere")
     with pytest.raises(
         DataError,

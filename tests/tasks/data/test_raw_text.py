@@ -68,7 +68,7 @@ def test_chinese_without_blanks() -> None:
     assert not RawText(Vocabulary(["the", "cat"])).segmented
 
 
-def test_a_note_names_the_lines(tmp_path: Path) -> None:
+def test_a_note_lists_the_lines(tmp_path: Path) -> None:
     path, notes = tmp_path / "raw.txt", Notes()
     path.write_text("我 爱 北京 。\n我爱北京。\n\n北京天气。\n")
     read = read_raw(path, SEGMENTED, notes)

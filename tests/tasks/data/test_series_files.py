@@ -63,7 +63,7 @@ def test_dates_that_only_regularity_resolves(tmp_path: Path) -> None:
     assert "time stamps read as %d/%m/%Y, in which they are regular" in said
 
 
-def test_ambiguous_dates_are_asked_for(tmp_path: Path) -> None:
+def test_ambiguous_dates_need_an_option(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("day,load\n" + "".join(f"01/{month:02}/2024,{month}\n" for month in range(1, 13)))
     message = (
         r"a\.csv: column 'day': time stamp 2 can be 2024-02-01 00:00:00 or 2024-01-02 00:00:00, and both fit the whole "
@@ -94,7 +94,7 @@ def test_decimal_marks(separator: str, numbers: list[str], values: list[float], 
     assert ("decimal commas" in said) is comma
 
 
-def test_an_ambiguous_number_is_asked_for(tmp_path: Path) -> None:
+def test_an_ambiguous_number_needs_an_option(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("day;load\n" + "".join(f"{day};{k}.250\n" for k, day in enumerate(DAYS, 1)))
     with pytest.raises(
         DataError,
@@ -142,7 +142,7 @@ def test_a_month_is_in_its_place_after_a_gap() -> None:
     assert np.asarray(series.values[:]).tolist() == [1, 2, 2, 4]
 
 
-def test_messages_about_files_that_are_no_tables(tmp_path: Path) -> None:
+def test_messages_about_files_without_a_table(tmp_path: Path) -> None:
     (tmp_path / "a.xlsx").write_text("none")
     with pytest.raises(DataError, match=r"a\.xlsx: expected an Excel workbook, got what does not load"):
         read(tmp_path / "a.xlsx")

@@ -56,7 +56,7 @@ def pairs(sequences: list[Tagged]) -> list[list[tuple[str, str]]]:
     return [list(zip(each.units, each.labels or (), strict=True)) for each in sequences]
 
 
-def test_conllu_passes_over_comments_multiword_tokens_and_empty_nodes(tmp_path: Path) -> None:
+def test_conllu_skips_comments_multiword_tokens_and_empty_nodes(tmp_path: Path) -> None:
     examples = sentences(5)
     read = read_conllu(write_conllu(tmp_path / "a.conllu", examples))
     assert pairs(read) == pairs(examples)
@@ -90,7 +90,7 @@ def test_columns(tmp_path: Path, separator: str | None) -> None:
     assert pairs(read_columns(path, "2", separator))[1] == [("Both", "DT")]
 
 
-def test_tsv_units_may_hold_blanks(tmp_path: Path) -> None:
+def test_tsv_tokens_may_contain_spaces(tmp_path: Path) -> None:
     assert pairs(read_columns(write(tmp_path, "a.tsv", "New York\tB\r\n"), separator="\t")) == [[("New York", "B")]]
 
 
@@ -121,7 +121,7 @@ def test_columns_number(tmp_path: Path, column: str, said: str) -> None:
         read_columns(write(tmp_path, "a.tsv", "a\tB\n"), column, "\t")
 
 
-def test_text_beside_labels(tmp_path: Path) -> None:
+def test_text_next_to_labels(tmp_path: Path) -> None:
     path = write(tmp_path, "a.txt", "the cat\n\nsits\n")
     write(tmp_path, "a.labels", "D N\n\nV\n")
     assert pairs(read_text(path)) == [[("the", "D"), ("cat", "N")], [("sits", "V")]]

@@ -37,7 +37,7 @@ WORDS = [("Thousands", "of", "London", ",", '"'), ("Hyde", "Park")]
 TAGS = [("O", "O", "B-geo", "O", "O"), ("B-geo", "I-geo")]
 
 
-def test_the_form_of_kaggle(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_format_of_kaggle(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file.write_text(KAGGLE)
     assert tokens_and_labels(file) == list(zip(WORDS, TAGS, strict=True))
     assert tokens_and_labels(file, "POS")[1] == (("Hyde", "Park"), ("NNP", "NNP"))
@@ -60,7 +60,7 @@ def test_empty_rows_between_sentences(file: Path) -> None:
     assert [units for units, _ in tokens_and_labels(file)] == [("He", "ran"), ("She",), ("It",)]
 
 
-def test_a_table_of_texts_is_none_of_tokens(file: Path) -> None:
+def test_a_table_of_texts_is_not_read_as_tokens(file: Path) -> None:
     for table in ("text,label\na b,x\nc d,y\n", "sentence_id,text,label\n1,a b,x\n2,c d,y\n", "sentence,label\na,x\n"):
         file.write_text(table)
         assert detect_task(str(file)) == "classification"

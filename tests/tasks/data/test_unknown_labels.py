@@ -35,7 +35,7 @@ def f1_by_hand(said: Sequence[str], right: Sequence[str]) -> float:
     return sum(scores) / len(scores)
 
 
-def test_a_training_goes_on_and_says_so() -> None:
+def test_a_training_continues_with_a_warning() -> None:
     task = Tagging(TAGGER)
     result = task.fit(Split(TRAIN, TEST, TEST))
     said = [label for labels in task.predict(TEST) for label in labels]
@@ -64,7 +64,7 @@ def test_entities_of_unseen_types_are_missed(head: str) -> None:
     assert "1 intent that the training data lacks, shout (1 time), so 1 of 3" in result["warnings"][3]
 
 
-def test_classes_that_training_lacked() -> None:
+def test_classes_that_are_not_in_the_training_data() -> None:
     train = [Labelled("a fine day", "good"), Labelled("a foul day", "bad")] * 8
     test = [Labelled("a fine day", "good"), Labelled("a foul day", "bad"), Labelled("a foul week", "new")]
     options = ClassificationOptions.from_mapping(SIZES | {"least_count": 1, "epochs": 8})

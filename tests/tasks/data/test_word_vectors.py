@@ -55,7 +55,7 @@ def test_faults(tmp_path: Path, text: str, message: str) -> None:
         read_vectors(write(tmp_path, text), ["a", "b"])
 
 
-def test_files_that_are_not_there(tmp_path: Path) -> None:
+def test_missing_files(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"none\.txt: no such file; check the path"):
         read_vectors(tmp_path / "none.txt", ["a"])
     with pytest.raises(DataError, match=re.escape(f"{tmp_path}: this is a folder; give a file")):

@@ -9,7 +9,7 @@ from glassgate.tasks.networks.linear import Linear, linear
 
 @pytest.mark.parametrize("shape", [(5, 64), (3, 100, 64), (0, 64)])
 @pytest.mark.parametrize("bias", [True, False])
-def test_without_gradients_it_is_the_product_that_torch_computes(shape, bias):
+def test_without_gradients_it_equals_the_product_of_torch(shape, bias):
     torch.manual_seed(0)
     layer, input = Linear(64, 2000, bias), torch.randn(shape)
     with torch.no_grad():
@@ -24,7 +24,7 @@ def test_with_gradients_it_is_torch_s_own():
     assert layer.weight.grad is not None
 
 
-def test_other_precisions_stay_what_they_are():
+def test_other_precisions_do_not_change():
     input, weight = torch.randn(40, 64), torch.randn(2000, 64)
     with torch.no_grad():
         for dtype in (torch.float64, torch.bfloat16):

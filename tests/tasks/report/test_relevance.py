@@ -53,7 +53,7 @@ def read(name: str) -> tuple[Questions[Any], Batch, Tensor, Relevances]:
 
 
 @pytest.mark.parametrize("name", ["tagging", "classification", "translation", "regression of series", "fill-blanks"])
-def test_it_is_that_of_one_answer_at_a_time(name: str) -> None:
+def test_relevance_equals_that_of_single_answers(name: str) -> None:
     questions, batch, vectors, relevance = read(name)
     model = Reader(questions, batch)
     with gg.engine("reference"):

@@ -95,7 +95,7 @@ def test_forbidden_paths_are_not_taken() -> None:
         assert not {(0, 1), (1, 1), (2, 0)} & set(pairwise(path[:length]))
 
 
-def test_half_precision_does_not_reach_the_chain() -> None:
+def test_the_crf_computes_in_float32_under_autocast() -> None:
     crf, scores, labels = chain()
     crf, scores = crf.float(), scores.detach().float()
     expected = crf(scores, labels, LENGTHS)

@@ -31,7 +31,7 @@ QUICK = {
 
 
 @pytest.mark.parametrize("cell", ["lstm", "gru", "rnn"])
-def test_learns(cell: str) -> None:
+def test_it_learns(cell: str) -> None:
     tagging = Tagging(TaggingOptions.from_mapping(QUICK | {"cell": cell}))
     result = tagging.fit(Split(sentences(200), sentences(20, seed=1), sentences(50, seed=2)))
     assert result["test"]["accuracy"] > 0.99
@@ -49,7 +49,7 @@ def test_future_matters() -> None:
     assert scores[False] < 0.9
 
 
-def test_scores_by_hand() -> None:
+def test_scores_equal_a_manual_computation() -> None:
     tagging = Tagging(TaggingOptions.from_mapping(QUICK))
     tagging.fit(Split(sentences(20)))
     examples = sentences(30, seed=5)
@@ -92,7 +92,7 @@ def test_padding_does_not_reach_results() -> None:
     assert [len(labels) for labels in together] == [len(each.units) for each in examples]
 
 
-def test_characters_tell_words_never_seen() -> None:
+def test_characters_distinguish_unknown_words() -> None:
     """The last letter says the label, and no test word was met in training."""
 
     def words(first: int, count: int) -> list[Tagged]:
@@ -108,7 +108,7 @@ def test_characters_tell_words_never_seen() -> None:
     assert scores[0] < 0.7
 
 
-def test_characters_make_the_same_vector_wherever_a_word_stands() -> None:
+def test_the_vector_of_a_word_does_not_depend_on_its_position() -> None:
     tagging = Tagging(TaggingOptions.from_mapping(QUICK | {"character_size": 4, "epochs": 1}))
     tagging.fit(Split(sentences(20)))
     spelling = tagging.network.spelling.eval()
@@ -125,7 +125,7 @@ def test_characters_make_the_same_vector_wherever_a_word_stands() -> None:
     assert torch.allclose(vectors[0, 0], alone[0, 0], atol=1e-6)
 
 
-def test_singletons_teach_the_unknown_word() -> None:
+def test_singletons_train_the_unknown_token() -> None:
     """Every noun is met once; without them taken for unknown, the unknown word's vector is as it was drawn."""
     nouns = [Tagged(["the", f"n{number}", "sees"], ["DET", "NOUN", "VERB"]) for number in range(60)]
     nouns += [Tagged(["sees"], ["VERB"])] * 20 + [Tagged(["the"], ["DET"])] * 20
@@ -150,7 +150,7 @@ def test_heads_learn(head: str) -> None:
     assert result["test"]["accuracy"] > 0.99
 
 
-def test_chain_learns_what_a_label_alone_cannot() -> None:
+def test_the_crf_learns_dependencies_between_labels() -> None:
     """Two readings are equally likely and never mixed: a chain gives one of them whole."""
     both = [Tagged(["x"] * 6, [label] * 6) for label in "AB"] * 40
     options = QUICK | {"head": "crf", "epochs": 10}
@@ -221,7 +221,7 @@ def test_monitored_score() -> None:
 
 
 @pytest.mark.parametrize("head", ["softmax", "crf"])
-def test_results_keep_to_bio(head: str) -> None:
+def test_results_are_valid_bio(head: str) -> None:
     """Of an untrained network every path is about as good, so without the rule some go wrong."""
     valid = {}
     for transitions in ("any", "bio", "auto"):
@@ -242,7 +242,7 @@ def test_auto_leaves_data_that_breaks_bio_alone() -> None:
     assert tagging.monitor == "f1"
 
 
-def test_bio_asked_for_where_labels_are_others() -> None:
+def test_bio_option_with_other_labels() -> None:
     tagging = Tagging(TaggingOptions.from_mapping(QUICK | {"transitions": "bio"}))
     with pytest.raises(OptionError, match=r"transitions: bio goes with labels such as B-X, I-X and O, got NOUN, VERB"):
         tagging.fit(Split(sentences(5)))
@@ -267,7 +267,7 @@ def test_long_training_sequences_are_cut_with_both_heads() -> None:
         ),
     ],
 )
-def test_examples_that_do_not_fit(wrong: Tagged, message: str) -> None:
+def test_invalid_examples(wrong: Tagged, message: str) -> None:
     examples = entities(40)
     tagging = Tagging(TaggingOptions.from_mapping(QUICK))
     with pytest.raises(DataError, match=message):
@@ -319,12 +319,12 @@ def test_pretrained_vectors_of_another_size(tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
-def test_nothing_to_train_on() -> None:
+def test_empty_training_data() -> None:
     with pytest.raises(UserError, match="tagging: expected examples to train on, got none"):
         Tagging(TaggingOptions()).fit(Split([]))
 
 
-def test_one_label_alone() -> None:
+def test_a_single_label() -> None:
     with pytest.raises(DataError, match="given examples: expected at least 2 different labels, got X; add some"):
         Tagging(TaggingOptions()).fit(Split([Tagged(("a", "b"), ("X", "X"))]))
 
@@ -335,7 +335,7 @@ def test_dev_without_data() -> None:
 
 
 @pytest.mark.parametrize("device", ["cuda", "mps"])
-def test_device_that_is_not_there(device: str, tmp_path: Path) -> None:
+def test_a_missing_device(device: str, tmp_path: Path) -> None:
     if (torch.cuda if device == "cuda" else torch.backends.mps).is_available():
         pytest.skip(f"there is {device}")
     with pytest.raises(OptionError, match=f"device: expected an available device, got {device}; choose cpu"):

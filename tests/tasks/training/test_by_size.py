@@ -36,7 +36,7 @@ def test_little_data_makes_many_small_steps() -> None:
 
 
 @pytest.mark.parametrize("name", TASKS)
-def test_each_task_counts_what_its_batches_hold(name: str) -> None:
+def test_each_task_counts_the_elements_of_its_batches(name: str) -> None:
     """At one example a step there are as many steps as examples; a stream's first chunk may be cut short."""
     kind = task_class(name)
     task = kind(
@@ -49,7 +49,7 @@ def test_each_task_counts_what_its_batches_hold(name: str) -> None:
     assert 0 <= len(batches) - task.batching().examples(lengths) <= 1
 
 
-def test_a_run_keeps_what_was_decided_and_options_overrule_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_stores_chosen_values_and_options_override_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("glassgate.tasks.training.by_size._STEPS", 36)
     options, notes = TaggingOptions.from_mapping(SMALL), Notes()
     split = Split(sentences(9))

@@ -60,7 +60,7 @@ def test_tensorboard_has_the_same(whole: Path) -> None:
 
 
 @pytest.mark.parametrize("presses", [[5], [STEPS], [STEPS + 1, 4]])
-def test_resumed_run_goes_on_with_the_same_logs(tmp_path: Path, whole: Path, presses: list[int]) -> None:
+def test_a_resumed_run_continues_its_logs(tmp_path: Path, whole: Path, presses: list[int]) -> None:
     run = tmp_path / "run"
     with pytest.raises(Interrupted):
         Tagging(OPTIONS).fit(SPLIT, run=run, progress=CtrlC(presses[0]))
@@ -86,7 +86,7 @@ def test_rows_after_the_checkpoint_are_dropped(tmp_path: Path, whole: Path) -> N
     assert rows(run) == rows(whole)
 
 
-def test_each_layer_is_watched(whole: Path) -> None:
+def test_statistics_of_each_layer_are_logged(whole: Path) -> None:
     """The last logged forget bias is that of the weights, up to the change of the steps after it."""
     seen = [row for row in rows(whole) if "gradient_norm/layer0.forward" in row]
     assert seen

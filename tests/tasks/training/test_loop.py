@@ -43,14 +43,14 @@ def test_of_equal_scores_the_first_epoch_is_kept_and_of_none_the_last(right: boo
     )  # one epoch of decay
 
 
-def test_patience_without_dev_data_is_told_to_be_in_vain() -> None:
+def test_patience_without_dev_data_gives_a_warning() -> None:
     notes = Notes()
     options = TaggingOptions.from_mapping({**SMALL, "epochs": 3, "patience": 1})
     assert len(Tagging(options).fit(Split(sentences(4)), progress=notes)["history"]) == 3
     assert any("patience: it needs dev data" in each for each in notes.told)
 
 
-def test_a_training_that_diverges_ends_and_says_so(tmp_path: Path) -> None:
+def test_a_diverging_training_ends_with_a_message(tmp_path: Path) -> None:
     options = TaggingOptions.from_mapping({**SMALL, "learning_rate": 1e30, "warmup": 0.0, "epochs": 9})
     with pytest.raises(
         UserError, match=r"diverged: the loss is nan in step \d+, epoch \d; .*rate below 1e\+30, or a smal"
@@ -59,7 +59,7 @@ def test_a_training_that_diverges_ends_and_says_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("device", ["cpu", "auto"])
-def test_arithmetic_that_the_processor_has_not_is_refused(
+def test_precision_that_the_processor_lacks_is_refused(
     device: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)

@@ -86,7 +86,7 @@ def test_ctrl_c(tmp_path: Path, unbroken: tuple[TaggingOptions, Path], presses: 
     assert same_files(whole, run, CHECKPOINT)
 
 
-def test_chain_that_keeps_to_bio(tmp_path: Path) -> None:
+def test_a_crf_with_valid_bio(tmp_path: Path) -> None:
     """What forbids transitions is neither learned nor part of the model, and there again after a break."""
     names = [Tagged(["mr", "ann", "lee", "?"], ["O", "B-PER", "I-PER", "O"], intent="ask")] * 20
     names += [Tagged(["to", "paris", "."], ["O", "B-LOC", "O"], intent="tell")] * 20

@@ -41,7 +41,7 @@ def test_weights_and_context_are_those_of_the_papers(kind: str) -> None:
 
 @torch.no_grad()
 @pytest.mark.parametrize("kind", KINDS)
-def test_before_anything_is_learned_it_looks_at_many_states(kind: str) -> None:
+def test_untrained_attention_is_spread_over_many_states(kind: str) -> None:
     """Also where states are as large as they get; a weight of 1 would stay, as it has no gradient."""
     attention = Attention(kind, query_size=512, memory_size=1024, directions=2)
     memory = attention.memory(torch.randn(1, 20, 1024).sign(), torch.tensor([20]))

@@ -54,7 +54,7 @@ def log_probability(model: Translator, source: Tensor, units: tuple[int, ...]) -
 
 
 @pytest.mark.parametrize("given", CASES, ids=str)
-def test_a_beam_of_all_finds_what_exhaustive_search_finds(given: dict[str, object]) -> None:
+def test_a_full_beam_equals_exhaustive_search(given: dict[str, object]) -> None:
     """With room for every sequence, the n-best list is all sequences up to the limit, in order of their scores."""
     model, limit, penalty = network(given), 4, 0.7
     source, lengths = sources(2)
@@ -71,7 +71,7 @@ def test_a_beam_of_all_finds_what_exhaustive_search_finds(given: dict[str, objec
 
 
 @pytest.mark.parametrize("given", CASES, ids=str)
-def test_a_beam_of_one_takes_the_likeliest_unit(given: dict[str, object]) -> None:
+def test_a_beam_of_one_takes_the_most_likely_token(given: dict[str, object]) -> None:
     model = network(given, units=9)
     source, lengths = sources(6)
     limits = [4, 9, 3, 1, 7, 12]
@@ -92,7 +92,7 @@ def test_a_beam_of_one_takes_the_likeliest_unit(given: dict[str, object]) -> Non
 
 
 @pytest.mark.parametrize("given", CASES[:3], ids=str)
-def test_neither_company_nor_engine_nor_plain_layers_change_what_is_found(given: dict[str, object]) -> None:
+def test_other_sequences_engines_and_plain_layers_do_not_change_translations(given: dict[str, object]) -> None:
     """Sentences one by one and together, on streams, on the reference and through the layers of torch.nn."""
     model, how = network(given, units=12), Search(beam=3, length_penalty=0.6)
     source, lengths = sources(8)

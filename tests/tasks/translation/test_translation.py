@@ -47,7 +47,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Translation, Path
     return task, run
 
 
-def test_it_learns_to_reverse_and_looks_at_the_letter_that_it_writes(trained: tuple[Translation, Path]) -> None:
+def test_it_learns_to_reverse_and_attends_to_the_copied_letter(trained: tuple[Translation, Path]) -> None:
     task, run = trained
     scores = task.evaluate(SPLIT.test)
     assert scores["exact_match"] > 0.9
@@ -58,7 +58,7 @@ def test_it_learns_to_reverse_and_looks_at_the_letter_that_it_writes(trained: tu
     assert (shown.weights[:-1].argmax(1) == np.arange(4, -1, -1)).mean() > 0.5
 
 
-def test_a_run_shows_its_translations_and_where_it_looked(trained: tuple[Translation, Path]) -> None:
+def test_a_run_shows_its_translations_and_attention(trained: tuple[Translation, Path]) -> None:
     _, run = trained
     header, *rows = (run / "translations.tsv").read_text("utf-8").splitlines()
     assert header == "source\treference\ttranslation"
@@ -69,7 +69,7 @@ def test_a_run_shows_its_translations_and_where_it_looked(trained: tuple[Transla
     assert steps <= drawn.count("<title>") <= 6 * steps
 
 
-def test_n_best_come_in_order_and_greedy_is_one(trained: tuple[Translation, Path]) -> None:
+def test_n_best_lists_are_sorted_and_greedy_has_one_entry(trained: tuple[Translation, Path]) -> None:
     task, _ = trained
     task.search = Search(beam=4)
     for hypotheses in task.predict(SPLIT.test[:20]):
@@ -164,14 +164,14 @@ def test_pairs_with_the_numbers_of_tatoeba_or_further_columns(tmp_path: Path, li
         ("\n\n", r"bad.tsv: the file has only empty lines"),
     ],
 )
-def test_a_bad_file_of_pairs_is_named(tmp_path: Path, content: str, message: str) -> None:
+def test_an_invalid_file_of_pairs_is_named(tmp_path: Path, content: str, message: str) -> None:
     (tmp_path / "bad.tsv").write_text(content)
     with pytest.raises(UserError, match=message):
         Translation(TranslationOptions(data=str(tmp_path / "bad.tsv"))).fit(run=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
-def test_bad_files_of_two_sides_and_bad_options_are_named(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_files_and_options_are_named(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def said(*words: str) -> str:
         assert main([*words]) == 2
         return capsys.readouterr().err

@@ -52,7 +52,7 @@ def both(path: Path, unit: str, monkeypatch: pytest.MonkeyPatch) -> tuple[mapped
 
 
 @pytest.mark.parametrize("unit", ["character", "word", "token"])
-def test_units_are_those_of_memory(path: Path, unit: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stored_tokens_equal_those_in_memory(path: Path, unit: str, monkeypatch: pytest.MonkeyPatch) -> None:
     units, wanted = both(path, unit, monkeypatch)
     assert list(units) == wanted
     assert [units[0], units[-1], units[70]] == [wanted[0], wanted[-1], wanted[70]]
@@ -61,7 +61,7 @@ def test_units_are_those_of_memory(path: Path, unit: str, monkeypatch: pytest.Mo
     assert len(units[10:5]) == 0
 
 
-def test_numbers_are_those_of_memory(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stored_numbers_equal_those_in_memory(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     units, wanted = both(path, "word", monkeypatch)
     vocabulary = text.vocabulary([text.Text(units[:100])], "word", 2)
     assert vocabulary.symbols == text.vocabulary([text.Text(wanted[:100])], "word", 2).symbols
@@ -88,7 +88,7 @@ def test_numbers_are_in_a_memory_map(path: Path) -> None:
     assert any(start <= address < stop for start, stop in ranges)
 
 
-def test_what_was_read_leaves_the_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pages_of_read_data_are_released(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mapped, "_READS", 1000)
     path = tmp_path / "long.txt"
     path.write_text("salt and pepper\n" * 200_000)
@@ -108,7 +108,7 @@ def in_memory(file: Path) -> int:
     return sum(int(re.findall(r"Rss: +(\d+)", part)[0]) for part in parts)
 
 
-def test_second_process_uses_what_the_first_made(path: Path) -> None:
+def test_a_second_process_uses_the_stored_data(path: Path) -> None:
     text.read_text(path, "word", "file")
     (file,) = cached()
     before = file.stat().st_mtime_ns, file.stat().st_ino
@@ -122,7 +122,7 @@ def test_second_process_uses_what_the_first_made(path: Path) -> None:
     assert (file.stat().st_mtime_ns, file.stat().st_ino) == before
 
 
-def test_changed_file_and_other_units_are_read_anew(path: Path) -> None:
+def test_changed_files_and_other_tokens_are_read_again(path: Path) -> None:
     text.read_text(path, "word", "file")
     text.read_text(path, "character", "file")
     assert len(cached()) == 2
@@ -133,7 +133,7 @@ def test_changed_file_and_other_units_are_read_anew(path: Path) -> None:
 
 
 @pytest.mark.parametrize("share", [0.0, 0.5, 0.99])
-def test_file_cut_short_is_made_again(path: Path, share: float) -> None:
+def test_a_truncated_file_is_converted_again(path: Path, share: float) -> None:
     (example,) = text.read_text(path, "word", "file")
     wanted = list(example.units)
     (file,) = cached()
@@ -146,7 +146,7 @@ def test_file_cut_short_is_made_again(path: Path, share: float) -> None:
     assert cached() == [file]
 
 
-def test_mistakes_are_told_as_for_a_small_file(path: Path) -> None:
+def test_errors_are_those_of_a_small_file(path: Path) -> None:
     path.write_bytes("gööd\n".encode() * 50 + b"ab\xff\n")
     with pytest.raises(DataError, match=r"text\.txt:51: expected UTF-8, .* got byte 0xff in column 3; correct"):
         text.read_text(path, "character", "file")

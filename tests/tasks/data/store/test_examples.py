@@ -104,7 +104,7 @@ def in_memory(task: Task[Any, Any, Any], monkeypatch: pytest.MonkeyPatch) -> Seq
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_examples_are_those_of_memory(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stored_examples_equal_those_in_memory(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     task = made(tmp_path, kind)
     on_disk, wanted = task.read(task.options.data), in_memory(task, monkeypatch)
     assert isinstance(on_disk, Stored)
@@ -133,7 +133,9 @@ def test_counts_are_those_of_the_examples(kind: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_training_is_that_of_memory(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_training_on_stored_examples_equals_training_in_memory(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Read from disk, from a small file, and given as objects."""
     task = made(tmp_path, kind)
     results = [task.fit()]
@@ -177,7 +179,7 @@ def test_invalid_bio_labels_are_detected(tmp_path: Path) -> None:
         ("csv", "text,label\nfine,a\nfoul\n", r"dev\.csv:3: expected 2 columns"),
     ],
 )
-def test_mistakes_are_told_before_training(kind: str, content: str, message: str, tmp_path: Path) -> None:
+def test_errors_are_reported_before_training(kind: str, content: str, message: str, tmp_path: Path) -> None:
     name, options = write(tmp_path, kind)
     dev = tmp_path / f"dev.{kind}"
     dev.write_text(content)
@@ -187,7 +189,7 @@ def test_mistakes_are_told_before_training(kind: str, content: str, message: str
     assert not (tmp_path / "run").exists()
 
 
-def test_second_process_uses_what_the_first_made(tmp_path: Path) -> None:
+def test_a_second_process_uses_the_stored_data(tmp_path: Path) -> None:
     task = made(tmp_path, "csv")
     count = len(task.read(task.options.data))
     (file,) = cached()
@@ -202,7 +204,7 @@ def test_second_process_uses_what_the_first_made(tmp_path: Path) -> None:
     assert (file.stat().st_mtime_ns, file.stat().st_ino) == before
 
 
-def test_changed_file_and_damaged_cache_are_made_anew(tmp_path: Path) -> None:
+def test_changed_files_and_damaged_caches_are_converted_again(tmp_path: Path) -> None:
     task = made(tmp_path, "folder")
     path = Path(task.options.data)
     wanted = [plain(each) for each in task.read(path)]
@@ -216,7 +218,7 @@ def test_changed_file_and_damaged_cache_are_made_anew(tmp_path: Path) -> None:
     assert {each.intent for each in task.read(path)} == {"c"}
 
 
-def test_what_a_full_disk_leads_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_raises_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
@@ -250,7 +252,7 @@ def test_progress_is_reported_from_0_to_1(kind: str, tmp_path: Path) -> None:
     assert not again.fractions
 
 
-def test_run_on_stored_examples_knows_its_data_again(tmp_path: Path) -> None:
+def test_a_run_on_stored_examples_recognises_its_data(tmp_path: Path) -> None:
     task = made(tmp_path, "csv")
     task.fit(run=tmp_path / "whole")
     with pytest.raises(Interrupted):

@@ -60,7 +60,7 @@ def test_killed_in_mid_epoch_and_resumed(words: list[str], tmp_path: Path) -> No
     assert (tmp_path / "run" / METRICS).exists()
 
 
-def test_ctrl_c_stops_all_and_says_it_once(words: list[str], tmp_path: Path) -> None:
+def test_ctrl_c_stops_all_processes_with_one_message(words: list[str], tmp_path: Path) -> None:
     process = started([*PROGRAM, *words, "--devices=2"])
     wait_for(tmp_path / "run" / CHECKPOINT, process)
     process.send_signal(signal.SIGINT)

@@ -33,14 +33,14 @@ def equal(one: Path, other: Path, tolerance: float = 1e-9) -> None:
     ],
 )
 @pytest.mark.parametrize("size", [2, 3])
-def test_each_row_is_one_process_s_and_stays_there(batches: Batches, size: int) -> None:
+def test_each_row_belongs_to_one_process(batches: Batches, size: int) -> None:
     for pieces in batches:
         shares = [Shard(rank, size).of(pieces) for rank in range(size)]
         assert [shares[row % size][row // size] for row in range(len(pieces))] == list(pieces)
         assert sum(map(len, shares)) == len(pieces)
 
 
-def test_two_processes_come_to_what_one_comes_to(tmp_path: Path) -> None:
+def test_two_processes_reach_the_results_of_one(tmp_path: Path) -> None:
     """Losses, scores and weights of all tasks, with one process's batches, in double precision; both have the same.
 
     So it is where several batches make a step, where a training ends early and, but for rounding, in mixed precision.
@@ -61,7 +61,7 @@ def test_two_processes_come_to_what_one_comes_to(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "before", "after"), [("tagging", 1, 2), ("language-model", 1, 2), ("language-model", 2, 1)]
 )
-def test_goes_on_with_another_number_of_processes(name: str, before: int, after: int, tmp_path: Path) -> None:
+def test_a_run_continues_with_another_number_of_processes(name: str, before: int, after: int, tmp_path: Path) -> None:
     """Ctrl-C reaches one of them, all stop after the same step; streams find their states again."""
     (tmp_path / "whole").mkdir()
     crew.crew(1, fit, [name], tmp_path / "whole")
@@ -73,7 +73,7 @@ def test_goes_on_with_another_number_of_processes(name: str, before: int, after:
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_a_killed_process_is_reported_and_its_run_goes_on(rank: int, tmp_path: Path) -> None:
+def test_a_killed_process_is_reported_and_its_run_can_continue(rank: int, tmp_path: Path) -> None:
     assert crew.crew(2, broken, "tagging", tmp_path / "run", rank, int(signal.SIGKILL), patience=120) == (
         [0, -signal.SIGKILL] if rank else [-signal.SIGKILL, 0]
     )
@@ -86,5 +86,5 @@ def test_a_killed_process_is_reported_and_its_run_goes_on(rank: int, tmp_path: P
     equal(tmp_path / "whole" / "tagging-0", tmp_path / "resumed-0")
 
 
-def test_a_fault_of_one_ends_all() -> None:
+def test_an_error_of_one_process_ends_all() -> None:
     assert crew.crew(2, fail, 1) == [3, 3]

@@ -30,7 +30,7 @@ def test_torchrun_srun_and_no_launcher() -> None:
         assert from_environment(alone) == World()
 
 
-def test_where_processes_meet() -> None:
+def test_the_address_at_which_processes_meet() -> None:
     assert from_environment(TORCHRUN).rendezvous(TORCHRUN) == ("first", 29500)
     assert from_environment(SLURM | STEP).rendezvous(SLURM | STEP) == ("gpu07", 15007)
     given = SLURM | STEP | {"MASTER_ADDR": "gpu01", "MASTER_PORT": "4000"}
