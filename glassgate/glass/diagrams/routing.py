@@ -1,6 +1,6 @@
 """Routes wires along the cheapest paths through a grid: short and straight, with few crossings."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from heapq import heappop, heappush
 from itertools import pairwise
 from typing import NamedTuple
@@ -126,21 +126,8 @@ class Router:
                     whole = total + port.cost + BEND * bends
                     if best is None or whole < best[0]:
                         best = whole, (point, heading), port
-            for turn in (heading, (heading[1], heading[0]), (-heading[1], -heading[0])):
-                bends = turn != heading
-                if bends and not self._may_turn(point, net):
-                    continue
-                after = point[0] + turn[0], point[1] + turn[1]
-                if not (0 <= after[0] < len(self._xs) and 0 <= after[1] < len(self._ys)) or after in self._blocked:
-                    continue
-                if turn[0] == 0 and point[0] in (0, len(self._xs) - 1):
-                    continue  # states enter and leave at the sides
-                if not self._is_free(point, turn, net, turning=False) or not self._is_free(after, turn, net, False):
-                    continue
-                length = abs(self._xs[after[0]] - self._xs[point[0]]) + abs(self._ys[after[1]] - self._ys[point[1]])
-                length *= 3 if turn[1] == 0 and self._ys[point[1]] > self._low else 1
-                other = (self._down if turn[1] == 0 else self._across).get(after, net)
-                reach(total + length + BEND * bends + CROSSING * (other != net), after, turn, (point, heading))
+            for after, turn, length in self._moves(net, point, heading):
+                reach(total + length, after, turn, (point, heading))
         if best is None:
             raise NoRoute
         whole, state, end = best
@@ -157,6 +144,24 @@ class Router:
         if start is not None:
             self._mark_end(net, points[0], start.away)
         return points, start, end
+
+    def _moves(self, net: int, point: Point, heading: Point) -> Iterator[tuple[Point, Point, float]]:
+        """Yield the next points of a path straight ahead and to both sides, each with its direction and its cost."""
+        for turn in (heading, (heading[1], heading[0]), (-heading[1], -heading[0])):
+            bends = turn != heading
+            if bends and not self._may_turn(point, net):
+                continue
+            after = point[0] + turn[0], point[1] + turn[1]
+            if not (0 <= after[0] < len(self._xs) and 0 <= after[1] < len(self._ys)) or after in self._blocked:
+                continue
+            if turn[0] == 0 and point[0] in (0, len(self._xs) - 1):
+                continue  # states enter and leave at the sides
+            if not self._is_free(point, turn, net, turning=False) or not self._is_free(after, turn, net, False):
+                continue
+            length = abs(self._xs[after[0]] - self._xs[point[0]]) + abs(self._ys[after[1]] - self._ys[point[1]])
+            length *= 3 if turn[1] == 0 and self._ys[point[1]] > self._low else 1
+            other = (self._down if turn[1] == 0 else self._across).get(after, net)
+            yield after, turn, length + BEND * bends + CROSSING * (other != net)
 
     def _mark_end(self, net: int, point: Point, away: Point) -> None:
         (self._across if away[1] == 0 else self._down).setdefault(point, net)
