@@ -175,7 +175,7 @@ def costs(bench: Bench) -> Iterator[Case]:
         return {"microseconds": 1e3 * bench.milliseconds(run) / count}
 
     yield Case("launch in a CUDA graph", launch)
-    for programs in (1,) if bench.quick else (32, 64, 132):
+    for programs in (1,) if bench.quick else (32, 64, multiprocessors()):
         yield Case(f"barrier of {programs} programs", partial(barrier, programs))
 
 
@@ -385,6 +385,11 @@ def is_usable(device: str) -> bool:
 def chip() -> str:
     """The name of the device."""
     return torch.cuda.get_device_name() if torch.cuda.is_available() else "Triton's interpreter"
+
+
+def multiprocessors() -> int:
+    """The number of multiprocessors of the GPU: the most programs of kernel B."""
+    return torch.cuda.get_device_properties("cuda").multi_processor_count
 
 
 def triton_version() -> str:

@@ -193,8 +193,8 @@ def simulated_gpu(monkeypatch: pytest.MonkeyPatch, may_wait: bool = False) -> It
     """Operations inside the `with` run as if the machine had a GPU. Kernels run in Triton's interpreter."""
     starter = Launch.starter
 
-    def started(self: Launch, callers: Any) -> Any:
-        start = starter(self, callers)
+    def started(self: Launch, *callers: Any) -> Any:
+        start = starter(self, *callers)
 
         def launched(arguments: Any) -> None:
             with _disable_current_modes():

@@ -1,6 +1,5 @@
 """Writes the phases of a pass as Triton kernels: one launch per phase. `phases.py` splits, `launch.py` runs."""
 
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from keyword import iskeyword
@@ -17,7 +16,6 @@ from glassgate.engines.lowering.ir import (
     Stack,
     Sum,
     Value,
-    operands,
 )
 from glassgate.engines.triton_gpu.expressions import Text, elementwise, number
 from glassgate.engines.triton_gpu.kernel import CONSTANTS, Kernel, Kernels, Pointer
@@ -84,6 +82,8 @@ class Writer:
         self.now: dict[object, Text] = {}
         self.ahead = False
         """Whether the lines belong to phase 0 of the next step."""
+        self.late: dict[Value, Line] = {}
+        """Lines that are written next to the store of their result, so that it occupies no registers before."""
 
     def kernel(self, phase: Phase | None, products: Iterable[Line], ahead: Phase | None) -> Kernel:
         """Return the kernel of a phase: its products and lines, then phase 0 of the next step."""
@@ -238,7 +238,7 @@ class Writer:
         address, mask = self.place(kind, value, like, gate)
         rest = f", {mask}, 0" if mask else ""
         up = " != 0" if like.type.dtype == "bool" else ".to(tl.float32)"
-        # A kernel that owns whole rows has many values. It loads sums over steps when it adds to them.
+        # A kernel that owns whole rows has many values. It loads carries when it needs them.
         lines = self.body if self.out.by_rows and kind == "carry" else self.loads
         lines.append(f"{variable} = tl.load({address}{rest}){up}")
         return Text(variable)
@@ -256,6 +256,8 @@ class Writer:
     def first_use(self, value: Value, gate: int | None) -> Text:
         """The text of a value that this step has not read yet."""
         line = self.phases.line.get(value)
+        if value in self.late and (text := self.operation(self.late[value])):
+            return text
         if line is not None and isinstance(line.operation, Stack):
             assert gate is not None
             return self.use(line.operation.values[gate])
@@ -285,17 +287,11 @@ class Writer:
 
     def lines(self, phase: Phase) -> None:
         """The lines of a phase, and the stores of their results."""
-        results = [*phase.published, *phase.stored, *(write.value for write in phase.writes)]
-        results += [carry.next for carry in phase.carries]
-        uses = Counter(self.phases.origin(v) for v in results)
-        for line in phase.lines:
-            # A stack or a block may be read gate by gate: its operands count twice and get variables.
-            often = 2 if isinstance(line.operation, Stack | Block) else 1
-            for v in operands(line.operation):
-                uses[self.phases.origin(v)] += often
+        uses = self.phases.uses(phase)
+        self.late = self.phases.sums_over_steps(phase, uses) if self.out.by_rows else {}
         with self.section("The equations"):
             for line in phase.lines:
-                text = self.operation(line)
+                text = None if line.result in self.late else self.operation(line)
                 if text is None:
                     continue
                 inline = uses[line.result] == 1 and is_numbered(line.result) and len(text.text) < LONGEST
@@ -332,9 +328,10 @@ class Writer:
 
     def commit(self, carries: Iterable[Carry]) -> None:
         """Stores the next values of carries. Later lines of this kernel read them."""
-        following = [(carry.before, self.following(carry)) for carry in carries]
-        for before, text in following:
-            address, mask = self.place("carry", before, before, None, following=True)
+        following: dict[object, Text] = {}
+        for carry in carries:
+            following[carry.before] = text = self.following(carry)
+            address, mask = self.place("carry", carry.before, carry.before, None, following=True)
             self.body.append(f"tl.store({address}, {text.text}, {mask})")
         self.now.update(following)
 

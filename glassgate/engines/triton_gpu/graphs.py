@@ -70,7 +70,7 @@ class Steps:
             caller = in_graph(launch.kernels, [TYPES[v.dtype] for v in tensors], [*map(_is_aligned, tensors)])
             strides = [n for k in range(len(launch.kernels)) for n in launch.strides(k)]
             sizes = [launch.numbers.sizes[name] for name in ("H", "P", "heads")]
-            self.starts.append((launch.starter([caller]), len(tensors), [*strides, *sizes]))
+            self.starts.append((launch.starter(caller), len(tensors), [*strides, *sizes]))
 
     def run(self, table: Tensor) -> None:
         """Some steps from the first one in the table."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import chain
 from textwrap import wrap
 from typing import NamedTuple
@@ -107,7 +108,8 @@ def function(name: str, parameters: Sequence[Sequence[str]], body: Sequence[str]
     return "\n".join([*lines, *(f"    {line}" if line else "" for line in body)]) + "\n"
 
 
-def both(kernels: Sequence[Kernel]) -> Kernel:
+@lru_cache(1024)
+def both(kernels: tuple[Kernel, ...]) -> Kernel:
     """One kernel for the two directions of a layer: the third number of a program selects the direction."""
     first = kernels[0]
     numbers = [f"{p}_{k}" for k, kernel in enumerate(kernels) for p in (*kernel.tensors, *kernel.strides)]

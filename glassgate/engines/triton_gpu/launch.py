@@ -86,6 +86,17 @@ def compiled(text: str, interpreted: bool) -> dict[str, Any]:
     return namespace
 
 
+@lru_cache(1024)
+def triton_function(module: tuple[Kernel, ...], interpreted: bool) -> Any:
+    """The last kernel of a module as a function of Triton. Writing the text takes milliseconds: it is done once.
+
+    Args:
+        module: a kernel, after the kernels that it calls.
+        interpreted: see `compiled`.
+    """
+    return compiled(source(module), interpreted)[module[-1].name]
+
+
 class Loop:
     """The kernels of the loop of one pass, written when they first run.
 
@@ -177,23 +188,25 @@ class Launch:
     @cached_property
     def start(self) -> Callable[[Sequence[int | Tensor]], None]:
         """Launches the kernel, or for two directions one that runs both, with these arguments."""
-        return self.starter([] if len(self.kernels) == 1 else [both(self.kernels)])
+        return self.starter(*([] if len(self.kernels) == 1 else [both(self.kernels)]))
 
-    def starter(self, callers: Sequence[Kernel]) -> Callable[[Sequence[int | Tensor]], None]:
+    def starter(self, *callers: Kernel) -> Callable[[Sequence[int | Tensor]], None]:
         """Launches the last of the kernels and their callers with the programs of this launch. Keeps no tensor."""
-        functions, grid, (rows, units, columns, warps) = [*self.kernels, *callers], self.grid, self.blocks
-        function = compiled(source(functions), self.device.type == "cpu")[functions[-1].name]
+        run = triton_function((*self.kernels, *callers), self.device.type == "cpu")
+        grid, sizes, (rows, units, columns, warps) = self.grid, self.numbers.sizes, self.blocks
         options: dict[str, Any] = {"num_warps": warps, "num_stages": 1}
         if self.numbers.arrived is not None:
             options["launch_cooperative_grid"] = True  # programs that wait for each other must run at the same time
         options |= {"ROWS": rows, "UNITS": units, "COLUMNS": columns, "PRECISION": self.numbers.precision}
-        key = function, self.device, self.blocks, self.numbers.precision
+        types = tuple(v.dtype for own in self.tensors for v in own)
+        extents = sizes["H"], sizes["P"], sizes["heads"]
+        key = run, self.device, self.blocks, self.numbers.precision, types, extents
 
         def start(arguments: Sequence[int | Tensor]) -> None:
             registers = _registers.get(key)
-            kernel = function[grid](*arguments, **options, **(registers or {}))
+            kernel = run[grid](*arguments, **options, **(registers or {}))
             if registers is None and kernel is not None:  # the interpreter has no kernel
-                again = partial(function.warmup, *arguments, grid=grid, **options)
+                again = partial(run.warmup, *arguments, grid=grid, **options)
                 _registers[key] = fewest_spills(kernel, again)
 
         return start
@@ -214,7 +227,7 @@ def fewest_spills(kernel: Any, again: Callable[..., Any]) -> dict[str, int]:
 
 
 _registers: dict[tuple[object, ...], dict[str, int]] = {}
-"""The result of `fewest_spills` for each kernel, device, blocks and precision."""
+"""The result of `fewest_spills` for each kernel, device, blocks, precision, types of tensors and extents."""
 
 
 def launches(

@@ -3,6 +3,7 @@
 A *phase* is the part of a step between two such points. `emit.py` writes the phases as kernels.
 """
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -38,7 +39,6 @@ class Phase:
         number: 0 for the part before the first product of a step. It runs at the end of the previous step.
         products: the matrix products that it starts with.
         lines: the other operations.
-        taken: values that it reads from earlier phases of the step.
         stored: values that later phases of the step read at the same rows and units.
         published: the left operands of the next phase's products, which every unit reads.
         writes: the writes to sequences that it runs.
@@ -48,11 +48,16 @@ class Phase:
     number: int
     products: tuple[Line, ...] = ()
     lines: tuple[Line, ...] = ()
-    taken: tuple[Value, ...] = ()
     stored: tuple[Value, ...] = ()
     published: tuple[Value, ...] = ()
     writes: tuple[Write, ...] = ()
     carries: tuple[Carry, ...] = ()
+
+    @property
+    def results(self) -> list[Value]:
+        """The values that it computes for later phases, steps or passes."""
+        written, states = (write.value for write in self.writes), (carry.next for carry in self.carries)
+        return [*self.stored, *self.published, *written, *states]
 
 
 @dataclass(eq=False)
@@ -187,19 +192,17 @@ class Phases:
         stored: dict[int, dict[Value, None]] = {phase.number: {} for phase in phases}
         read_later: set[Value] = set()
         for phase in reversed(phases):
-            roots = [*stored[phase.number], *phase.published, *(write.value for write in phase.writes)]
-            roots += [carry.next for carry in phase.carries]
+            phase.stored = tuple(stored[phase.number])
             needed: dict[Value, None] = {}
             taken: dict[Value, None] = {}
-            self._needed(roots, phase.number, needed, taken)
+            self._needed(phase.results, phase.number, needed, taken)
             for value in taken:
                 stored[self.level[value]].setdefault(value)
             phase.lines = tuple(
                 line for line in self.loop.body if line.result in needed and not isinstance(line.operation, Contract)
             )
-            phase.taken, phase.stored = tuple(taken), tuple(stored[phase.number])
             if phase.number:
-                read_later |= {self.origin(v) for v in roots}
+                read_later |= {self.origin(v) for v in phase.results}
                 read_later |= {self.origin(v) for line in phase.lines for v in operands(line.operation)}
         return phases, read_later
 
@@ -228,6 +231,25 @@ class Phases:
         while (line := self.line.get(value)) and isinstance(line.operation, Reshape):
             value = line.operation.x
         return value
+
+    def uses(self, phase: Phase) -> Counter[Value]:
+        """How often a phase reads each value, its results included."""
+        uses = Counter(map(self.origin, phase.results))
+        for line in phase.lines:
+            # A stack or a block may be read gate by gate: its operands count twice, so that they become variables.
+            often = 2 if isinstance(line.operation, Stack | Block) else 1
+            for v in operands(line.operation):
+                uses[self.origin(v)] += often
+        return uses
+
+    def sums_over_steps(self, phase: Phase, uses: Counter[Value]) -> dict[Value, Line]:
+        """By result, the lines that only add to a carry, such as the gradient of a parameter."""
+        lines = {}
+        for carry in phase.carries:
+            line = self.line.get(self.origin(carry.next))
+            if line and uses[line.result] == 1 and carry.before in operands(line.operation):
+                lines[line.result] = line
+        return lines
 
     @cached_property
     def names(self) -> dict[Value, str]:

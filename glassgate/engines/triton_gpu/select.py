@@ -22,6 +22,10 @@ OPERANDS = 4
 """Left operands that kernels A and B may have in shared memory at the same time."""
 
 
+MOST_ARRIVALS = 2**31 - 1
+"""The most arrivals of programs that the counter of kernel B's barrier can count in a call."""
+
+
 class Chip(NamedTuple):
     """The properties of a GPU that select a kernel.
 
@@ -166,14 +170,14 @@ def grid(phases: Phases, sizes: Mapping[str, int], dtype: torch.dtype, chip: Chi
         return None
     # With 64 rows, the left operand spills.
     rows, columns = power_of_two(sizes["N"], 16, 32), power_of_two(widest // heads, 16, 256)
-    chunks = -(-(widest // heads) // columns)
+    chunks, barriers = -(-(widest // heads) // columns), len(phases.all) - 1
     for units in (16, 32) if heads == 1 else (32, 16):  # with heads, programs of 16 units spill
         size = sum(gates_of(phases, product) for product in phases.products) * chunks * columns * units * dtype.itemsize
-        fits = size + OPERANDS * rows * columns * dtype.itemsize <= chip.shared
-        if fits and directions * programs(sizes, rows, units) <= chip.multiprocessors:
+        fits, waiting = size + OPERANDS * rows * columns * dtype.itemsize <= chip.shared, programs(sizes, rows, units)
+        counted = waiting * barriers * (sizes["T"] + 1) <= MOST_ARRIVALS
+        if fits and counted and directions * waiting <= chip.multiprocessors:
             products = rows * size / dtype.itemsize / costs.PRODUCTS
-            barriers = (len(phases.all) - 1) * costs.BARRIER
-            time = barriers + products + costs.POINTWISE + start_time(2, size, sizes, chip)
+            time = barriers * costs.BARRIER + products + costs.POINTWISE + start_time(2, size, sizes, chip)
             warps = warps_of(rows, units) if heads == 1 else 8  # with heads, fewer warps spill
             return Selected("grid", time, Blocks(rows, units, columns, warps), chunks)
     return None

@@ -183,6 +183,7 @@ class Training:
                 start = time.perf_counter()
                 value(self.task.loss(network(batch), batch)).backward()
                 optimizer.step()
+                next(network.parameters()).sum().item()  # on a GPU, waits for the end of the step
                 seconds = time.perf_counter() - start
         epoch_seconds = seconds * self.units_per_epoch / max(1, int(batch["lengths"].sum())) / self.processes.size
         schedule = self.schedule

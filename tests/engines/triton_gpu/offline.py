@@ -1,13 +1,13 @@
 """Compiles the kernels of some cells for GPUs that need not be present: `python -m tests.engines.triton_gpu.offline`.
 
-The process must not run Triton's interpreter. ptxas from Triton's wheel reports registers and spills.
+The process must not run Triton's interpreter. Triton's ptxas reports registers and spills.
 """
 
 import re
-import subprocess
-import tempfile
 from argparse import ArgumentParser
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
 from typing import NamedTuple
 
@@ -43,7 +43,12 @@ FLOAT32 = ("RNN",)
 SIZES = (64, 256, 768)
 CHIPS = {80: Chip(108, 166_912), 90: Chip(132, 232_448), 100: Chip(148, 232_448)}
 PAGE = Path(__file__).parents[3] / "docs" / "gpu-compiled.md"
-ROWS = 16
+ROWS, MANY_ROWS = 16, 64
+"""The number of sequences. Some chips multiply blocks of 64 rows with other instructions."""
+WIDE = ("LSTM",)
+"""The cells whose kernels B and C are also compiled for `MANY_ROWS` sequences."""
+BEFORE = "3.6.0"
+"""The version of Triton before. Its kernels are compiled for sm_90."""
 PRODUCTS = {
     "bf16": (torch.bfloat16, "ieee"), "tf32": (torch.float32, "tf32"), "fp32": (torch.float32, "ieee")
 }  # fmt: skip
@@ -76,6 +81,7 @@ class Case(NamedTuple):
 
     Attributes:
         cell: its name in `CELLS`.
+        N: the number of sequences.
         letter: "A", "B" or "C".
         sizes: the hidden sizes for which it is the same.
         phases: of its pass.
@@ -84,6 +90,7 @@ class Case(NamedTuple):
     """
 
     cell: str
+    N: int
     letter: str
     sizes: str
     phases: Phases
@@ -96,8 +103,11 @@ class Case(NamedTuple):
         return self.kernels[-1].name
 
 
-def cases(cell: str, products: str) -> Iterator[Case]:
-    """The kernels of a cell, forward and backward in training. Most kernels C do not depend on the hidden size."""
+def cases(cell: str, products: str, N: int = ROWS) -> Iterator[Case]:
+    """The kernels of a cell, forward and backward in training. Most kernels C do not depend on the hidden size.
+
+    With `MANY_ROWS` sequences, only the kernels that differ.
+    """
     equations, dtype = equations_of(CELLS[cell]), PRODUCTS[products][0]
     trace = differentiated(equations, COSTS)
     for title, build in (("forward", forward_pass), ("backward", backward_pass)):
@@ -105,28 +115,29 @@ def cases(cell: str, products: str) -> Iterator[Case]:
         done: dict[tuple[Kernel, Blocks], list[int]] = {}
         steps = kernels(phases, title, ragged=False).steps
         for H in SIZES:
-            sizes = {"T": 100, "N": ROWS, "H": H, "P": H, "heads": phases.heads}
+            sizes = {"T": 100, "N": N, "H": H, "P": H, "heads": phases.heads}
             for kernel in steps:
                 done.setdefault((kernel, blocks_of(kernel, sizes, dtype, CHIPS[90])), []).append(H)
         for (kernel, blocks), every in done.items():
             shown = "any" if len(every) == len(SIZES) else ", ".join(map(str, every))
-            yield Case(cell, "C", shown, phases, [kernel], blocks)
-            if products == "bf16" and cell in CALLERS and every[-1] == SIZES[-1]:
+            yield Case(cell, N, "C", shown, phases, [kernel], blocks)
+            if products == "bf16" and cell in CALLERS and N == ROWS and every[-1] == SIZES[-1]:
                 types = [element(p, phases, products) for p in kernel.pointers]
                 caller = in_graph([kernel], [TYPES[t] for t in types], [True] * len(types))
-                yield Case(cell, "C", shown, phases, [kernel, caller], blocks)
+                yield Case(cell, N, "C", shown, phases, [kernel, caller], blocks)
         # Heads of 32 units: the blocks of weights differ from those of sequences, which have 16 rows.
-        for letter, H, kernel_of in (("A", 64 if phases.heads == 1 else 128, solo), ("B", 768, grid)):
-            sizes = {"T": 100, "N": ROWS, "H": H, "P": H, "heads": phases.heads}
+        persistent_kernels = [("A", 64 if phases.heads == 1 else 128, solo), ("B", 768, grid)]
+        for letter, H, kernel_of in persistent_kernels if N == ROWS else persistent_kernels[1:]:
+            sizes = {"T": 100, "N": N, "H": H, "P": H, "heads": phases.heads}
             choice = kernel_of(phases, sizes, dtype, CHIPS[80], 1) if phases.products else None
             if choice is not None and choice.blocks is not None:
                 two = [
                     persistent(each, name, False, letter == "A", choice.chunks)
                     for each, name in ((phases, title), (reverse, f"{title}_reverse"))
                 ]
-                yield Case(cell, letter, str(H), phases, two[:1], choice.blocks)
-                if products == "bf16" and cell in CALLERS:
-                    yield Case(cell, letter, str(H), phases, [*two, both(two)], choice.blocks)
+                yield Case(cell, N, letter, str(H), phases, two[:1], choice.blocks)
+                if products == "bf16" and cell in CALLERS and N == ROWS:
+                    yield Case(cell, N, letter, str(H), phases, [*two, both(tuple(two))], choice.blocks)
 
 
 def report(case: Case, chip: int, products: str) -> Report:
@@ -155,17 +166,19 @@ def compiled_for(case: Case, chip: int, products: str, more: Mapping[str, int]) 
     signature = {p: "constexpr" if p in constants else kinds.get(p, "i32") for p in parameters}
     fixed = ("iteration", "T", "N", "heads", "first", "step")
     attributes = {(k,): [["tt.divisibility", 16]] for k, p in enumerate(parameters) if p not in (*constants, *fixed)}
-    made = triton.compile(
-        ASTSource(fn=function, signature=signature, constexprs=constants, attrs=attributes),
-        target=GPUTarget("cuda", chip, 32),
-        options={"num_warps": blocks.warps, "num_stages": 1, **more},
-    )
+    triton.knobs.compilation.always_compile = triton.knobs.nvidia.dump_ptxas_log = True
+    with redirect_stdout(StringIO()) as log:
+        made = triton.compile(
+            ASTSource(fn=function, signature=signature, constexprs=constants, attrs=attributes),
+            target=GPUTarget("cuda", chip, 32),
+            options={"num_warps": blocks.warps, "num_stages": 1, **more},
+        )
     ptx = made.asm["ptx"]
     instructions = len(re.findall(r"mma\.sync|wgmma\.mma|tcgen05\.mma", ptx))
     body = loop_of(made.asm["ttgir"]) if case.letter != "C" else ""
     weights = len(re.findall(rf"tt\.load .*tensor<{blocks.columns}x{blocks.units}x!tt.ptr<", body))
     arrivals = len(re.findall(r"tt\.atomic_rmw", body))
-    return Report(*assembled(ptx, chip), made.metadata.shared, instructions, weights, arrivals // 2)
+    return Report(*resources(log.getvalue()), made.metadata.shared, instructions, weights, arrivals // 2)
 
 
 def loop_of(text: str) -> str:
@@ -195,74 +208,71 @@ def element(pointer: Pointer, phases: Phases, products: str) -> str:
     return "fp32" if port.role in (Role.D_STATES, Role.NOISE) else operand
 
 
-def assembled(ptx: str, chip: int) -> tuple[int, int]:
-    """Registers per thread and spilled bytes, as ptxas reports them."""
-    tools = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
-    tool = tools / ("ptxas-blackwell" if chip >= 100 and (tools / "ptxas-blackwell").exists() else "ptxas")
-    architecture = re.search(r"\.target (sm_\w+)", ptx)
-    assert architecture is not None
-    with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / "kernel.ptx").write_text(ptx)
-        command = [tool, "-v", f"--gpu-name={architecture[1]}", "kernel.ptx", "-o", "kernel.cubin"]
-        text = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True).stderr
-    return int(re.findall(r"Used (\d+) registers", text)[0]), sum(
-        map(int, re.findall(r"(\d+) bytes spill stores", text))
-    )
+def resources(log: str) -> tuple[int, int]:
+    """Registers per thread and spilled bytes, from the log of ptxas."""
+    return int(re.findall(r"Used (\d+) registers", log)[0]), sum(map(int, re.findall(r"(\d+) bytes spill stores", log)))
 
 
-HEAD = """\
+HEAD = f"""\
 # Kernels compiled without a GPU
 
-Triton {version} compiles the [GPU kernels](gpu.md) for chips that may be absent, and ptxas reports their resources.
-`python -m tests.engines.triton_gpu.offline` generates this page, and a test compares it. The batch has {rows} sequences
-without lengths and resets. Where chips differ, an entry has one number for each. A kernel *in_graph* is
-kernel C in a CUDA graph; a kernel *both* runs both directions. *Weights* is the number of loads of weights inside the
-loop over time: with 0 loads they stay on the chip. *Tensor cores* is the number of tensor-core instructions; matrix
-products in float32 (fp32) do not use them. A kernel that would spill is compiled again with up to 255 registers per
-thread. None of these kernels has run on a GPU.
+Triton compiles the [GPU kernels](gpu.md) for chips that may be absent, and its ptxas reports their resources: the
+version of PyTorch 2.13 for three chips, and version {BEFORE} for sm_90. `python -m tests.engines.triton_gpu.offline`
+generates the rows of the installed version, and a test compares them. *N* is the number of sequences; they have no
+lengths and resets. Where chips differ, an entry has one number for each. Sizes of *spilled* registers and of *shared*
+memory are in bytes. A kernel *in_graph* is kernel C in a CUDA graph; a kernel *both* runs both directions. *Weights* is
+the number of loads of weights inside the loop over time: with 0 loads they stay on the chip. *Tensor cores* is the
+number of tensor-core instructions; matrix products in float32 (fp32) do not use them. A kernel that would spill is
+compiled again with up to 255 registers per thread. None of these kernels has run on a GPU.
 
-| products | chips | cell | H | kernel | registers | spilled bytes | shared bytes | tensor cores | weights | barriers |
-|---|---|---|---|---|---|---|---|---|---|---|
+| Triton | products | chips | cell | N | H | kernel | registers | spilled | shared | tensor cores | weights | barriers |
+|---|---|---|---|---|---|---|---|---|---|---|---|---|
 """
 
 
 def line(case: Case, products: str, chips: Sequence[int]) -> str:
     """A row of the table."""
-    reports = [report(case, chip, products) for chip in chips]
+    return row(case, products, chips, [report(case, chip, products) for chip in chips])
+
+
+def row(case: Case, products: str, chips: Sequence[int], reports: Sequence[Report]) -> str:
+    """A row of the table from the reports for some chips."""
     shown = [
         " / ".join(map(str, values if len({*values}) > 1 else values[:1])) for values in zip(*reports, strict=True)
     ]
     if case.letter == "C":
         shown[-2:] = "", ""
     of_chips = " / ".join(f"sm_{chip}" for chip in chips)
-    first = [products, of_chips, case.cell, case.sizes, f"{case.letter} {case.name}"]
+    first = [triton.__version__, products, of_chips, case.cell, str(case.N), case.sizes, f"{case.letter} {case.name}"]
     return f"| {' | '.join([*first, *shown])} |\n"
 
 
-def lines(names: Iterable[str], chips: Sequence[int] = tuple(CHIPS)) -> Iterator[str]:
-    """The rows of some cells."""
+def every_case(names: Iterable[str]) -> Iterator[tuple[Case, str, Sequence[int]]]:
+    """The rows of some cells: kernels, the name of the type of products, chips."""
     for products in PRODUCTS:
         for cell in [name for name in names if products == "bf16" or name in FLOAT32]:
-            for case in cases(cell, products):
-                every_chip = products == "bf16" and len(case.kernels) == 1
-                yield line(case, products, chips if every_chip else [90])
+            for N in (ROWS, MANY_ROWS) if products == "bf16" and cell in WIDE else (ROWS,):
+                for case in cases(cell, products, N):
+                    every_chip = products == "bf16" and len(case.kernels) == 1 and triton.__version__ != BEFORE
+                    yield case, products, tuple(CHIPS) if every_chip else (90,)
 
 
 def main() -> None:
-    """Prints the rows of some cells; without names, writes the page."""
+    """Prints the rows of some cells; without names, replaces the rows of this version of Triton in the page."""
     parser = ArgumentParser()
     parser.add_argument("cells", nargs="*")
-    parser.add_argument("--chips", type=int, nargs="+", default=[*CHIPS])
-    options = parser.parse_args()
-    if options.cells:
-        for row in lines(options.cells, options.chips):
-            print(row, end="", flush=True)
+    names = parser.parse_args().cells
+    if names:
+        for each in every_case(names):
+            print(line(*each), end="", flush=True)
         return
-    with PAGE.open("w") as page:
-        page.write(HEAD.format(version=triton.__version__, rows=ROWS))
-        for row in lines(CELLS):
-            page.write(row)
-            page.flush()
+    rows = [text for text in PAGE.read_text().splitlines(keepends=True) if text[:3].strip("| ").isdigit()]
+    kept = [text for text in rows if not text.startswith(f"| {triton.__version__} ")]
+    first = triton.__version__ != BEFORE
+    made: list[str] = []
+    for each in every_case(CELLS):
+        made.append(line(*each))
+        PAGE.write_text(HEAD + "".join([*made, *kept] if first else [*kept, *made]))
 
 
 if __name__ == "__main__":

@@ -14,10 +14,11 @@ from glassgate.engines.symbolic.step import equations_of
 from glassgate.engines.symbolic.trace import differentiated
 from glassgate.engines.torch_op import fakes, operators
 from glassgate.engines.torch_op.operators import text_of
-from glassgate.engines.triton_gpu import graphs, passes
+from glassgate.engines.triton_gpu import graphs, launch, passes
 from glassgate.engines.triton_gpu.costs import COSTS
 from glassgate.engines.triton_gpu.emit import kernels
-from glassgate.engines.triton_gpu.launch import Blocks, Launch, Selected, fewest_spills
+from glassgate.engines.triton_gpu.kernel import Kernel
+from glassgate.engines.triton_gpu.launch import Blocks, Launch, Numbers, Selected, fewest_spills
 from glassgate.engines.triton_gpu.phases import Phases
 from glassgate.engines.triton_gpu.select import Chip, blocks_of, selected, solo
 from tests.compare import check
@@ -132,6 +133,8 @@ def test_the_cost_model_selects_a_kernel(cell, N, H, dtype, kind):
     assert selected(phases, sizes, dtype, None).kind == "steps"
     # A single step, as in a stream, does not repay a cooperative launch.
     assert selected(phases, {**sizes, "T": 1}, dtype, Chip(132, 232_448)).kind != "grid"
+    # Nor can a 32-bit counter count the arrivals of so many steps.
+    assert selected(phases, {**sizes, "T": 2**27}, dtype, Chip(132, 232_448)).kind != "grid"
 
 
 class EightGates(gg.Cell):
@@ -151,6 +154,53 @@ def test_operands_fit_into_the_shared_memory_of_a_small_chip():
             assert 3 * len(cell.gates) * blocks.columns * (blocks.rows + blocks.units) * 2 + 8192 <= chip.shared
         # The weights of CIFG, 98,304 bytes, fit without their left operands only.
         assert solo(phases, sizes, torch.bfloat16, chip, 1) is None
+
+
+def test_batch_sizes_share_kernels():
+    equations = equations_of(gg.cells.LSTM())
+    phases = Phases(forward_pass(equations, differentiated(equations, COSTS), Form(save=True)))
+    (kernel,), chip = kernels(phases, "forward", False).steps, Chip(132, 232_448)
+    chosen = set()
+    for N in range(1, 1000):
+        sizes = {"T": 100, "N": N, "H": 768, "P": 768, "heads": 1}
+        chosen.add(blocks_of(kernel, sizes, torch.bfloat16, chip))
+        chosen.add(selected(phases, sizes, torch.bfloat16, chip).blocks)
+    assert {blocks.rows for blocks in chosen if blocks} == {16, 32, 64}
+    assert len(chosen) < 10
+
+
+def test_repeated_calls_do_not_write_their_kernels_again(monkeypatch):
+    written, source = [], launch.source
+    monkeypatch.setattr(launch, "source", lambda module: written.append(module) or source(module))
+    monkeypatch.setattr(passes, "selected", lambda *_: A)
+    layer, x = gg.GRU(3, 7, bidirectional=True), torch.randn(4, 2, 3)
+    layer(x)[0].sum().backward()
+    first = len(written)
+    layer(torch.randn(5, 3, 3))[0].sum().backward()
+    assert len(written) == first
+
+
+def test_each_form_of_a_kernel_has_its_own_options(monkeypatch):
+    """Only the kernel with operands of float32 spills."""
+
+    class Function:
+        def __getitem__(self, grid):
+            return lambda x, *_, maxnreg=0, **__: (
+                used.append(maxnreg) or SimpleNamespace(n_spills=int(x.dtype == torch.float32))
+            )
+
+        def warmup(self, *_, maxnreg, **__):
+            return SimpleNamespace(n_spills=0, run=True)
+
+    used, function = [], Function()
+    monkeypatch.setattr(launch, "triton_function", lambda *_: function)
+    kernel, sizes = Kernel("any", ()), dict.fromkeys(("T", "N", "H", "P", "heads"), 1)
+    for dtype, expected in ((torch.bfloat16, [0, 0]), (torch.float32, [0, 255])):
+        used.clear()
+        x = torch.zeros(1, dtype=dtype)
+        for _ in expected:
+            Launch((kernel,), Blocks(16, 16, 16), [[x]], Numbers(sizes, "ieee")).start([x])
+        assert used == expected
 
 
 def test_a_kernel_that_spills_is_compiled_again_with_all_registers():

@@ -6,19 +6,18 @@ import sys
 from pathlib import Path
 
 import pytest
+import triton
 
-from tests.engines.triton_gpu.offline import CELLS
+from tests.engines.triton_gpu.offline import BEFORE, CELLS, CHIPS, PAGE
 
 ROOT = Path(__file__).parents[3]
+OLDER = Path(sys.prefix) / f"triton-{BEFORE}"
+"""The version of Triton before. `make test-gpu` installs it."""
 
 
-OLDER = Path(sys.prefix) / "triton-3.6.0"
-"""The version before Triton 3.7. `make test-gpu` installs it."""
-PAGES = ("gpu-compiled.md",)
-
-
-def page(name: str = PAGES[0]) -> list[list[str]]:
-    return rows_in((ROOT / "docs" / name).read_text())[2:]
+def table(version: str, *cells: str) -> list[list[str]]:
+    """The rows of a version of Triton in the page."""
+    return [row for row in rows_in(PAGE.read_text()) if row[0] == version and row[3] in (cells or CELLS)]
 
 
 def rows_in(text: str) -> list[list[str]]:
@@ -41,38 +40,33 @@ def compiled(*cells: str, path: str = "") -> list[list[str]]:
 
 
 def test_the_table_is_current_for_one_cell():
-    assert [row for row in page() if row[2] == "RNN"] == compiled("RNN")
+    assert table(triton.__version__, "RNN") == compiled("RNN")
 
 
 @pytest.mark.gpu
 def test_the_table_is_current():
-    assert page() == compiled(*CELLS)
+    assert table(triton.__version__) == compiled(*CELLS)
 
 
 @pytest.mark.gpu
-def test_the_version_before_compiles_the_kernels():
+def test_the_table_of_the_version_before_is_current():
     if not OLDER.exists():
-        pytest.skip("Triton 3.6.0 is not installed; `make test-gpu` installs it")
-    for row in compiled(*dict.fromkeys(row[2] for row in page()), path=str(OLDER)):
-        assert max(numbers(row[6])) <= SPILLED.get((row[2], row[4]), 0), row
-        assert row[9] in ("", "0"), row
+        pytest.skip(f"Triton {BEFORE} is not installed; `make test-gpu` installs it")
+    assert table(BEFORE) == compiled(*CELLS, path=str(OLDER))
 
 
-SPILLED = {("LayerNormLSTM", "C backward"): 20, ("LayerNormLSTM", "C backward_in_graph"): 20}
-"""The most bytes that a kernel spills; docs/gpu.md names the kernels."""
-
-
-@pytest.mark.parametrize("name", PAGES)
-def test_kernels_fit_and_weights_stay_on_the_chip(name):
-    rows = page(name)
-    assert {row[2] for row in rows} == {*CELLS}
+def test_kernels_fit_and_weights_stay_on_the_chip():
+    rows = rows_in(PAGE.read_text())[2:]
+    for version in {row[0] for row in rows} | {BEFORE}:
+        assert {row[3] for row in table(version)} == {*CELLS}
+    assert {row[2] for row in table(BEFORE)} == {"sm_90"}
     for row in rows:
-        chips, cell, _, kernel, registers, spilled, shared, _, weights, barriers = row[1:]
-        assert max(numbers(registers)) <= 255
-        assert max(numbers(shared)) <= (163 if "sm_80" in chips else 227) * 1024
-        assert max(numbers(spilled)) <= SPILLED.get((cell, kernel), 0), (cell, kernel)
-        assert weights in ("", "0")
-        assert barriers in {"A": ("0",), "B": ("1", "2"), "C": ("",)}[kernel[0]]
+        chips, kernel, registers, spilled, shared, _, weights, barriers = row[2], *row[6:]
+        assert max(numbers(registers)) <= 255, row
+        assert max(numbers(spilled)) == 0, row
+        assert max(numbers(shared)) <= min(CHIPS[int(chip[3:])].shared for chip in chips.split(" / ")), row
+        assert weights in ("", "0"), row
+        assert barriers in {"A": ("0",), "B": ("1", "2"), "C": ("",)}[kernel[0]], row
 
 
 def numbers(entry: str) -> list[int]:

@@ -1,5 +1,7 @@
 """Calls of layers do not make the CPU wait for the GPU. A simulated GPU raises where they would."""
 
+from contextlib import contextmanager
+
 import pytest
 import torch
 from torch.nn.utils.rnn import PackedSequence
@@ -7,8 +9,8 @@ from torch.nn.utils.rnn import PackedSequence
 import glassgate as gg
 from glassgate.engines.symbolic.evaluate import computed
 from glassgate.engines.triton_gpu import graphs, passes
-from glassgate.engines.triton_gpu.launch import Selected
-from tests.simulated_gpu import GPU, Waits, simulated_gpu, to_cpu, to_gpu
+from glassgate.engines.triton_gpu.launch import Launch, Selected
+from tests.simulated_gpu import GPU, OnGPU, Waits, simulated_gpu, to_cpu, to_gpu
 
 LENGTHS, RESETS = torch.tensor([4, 0, 2]), torch.eye(4, 3).bool()
 OPTIONS = {"num_layers": 2, "bidirectional": True}
@@ -76,6 +78,31 @@ def test_streams_and_edits_do_not_wait(monkeypatch):
         with gg.edit(layer, {"layer0.forward.f": gg.hold(0.5, steps=[0, 1], units=[2])}):
             layer(x, lengths=LENGTHS)
             layer(packed)
+
+
+def test_launches_select_the_gpu_of_their_tensors(monkeypatch):
+    second, selected, used = torch.device("cuda", 1), [], []
+    monkeypatch.setattr(graphs, "LEAST", 1)
+
+    @contextmanager
+    def select(device):
+        selected.append(device)
+        yield
+        selected.pop()
+
+    def starter(launch, *callers):
+        start = of_simulated_gpu(launch, *callers)
+        return lambda arguments: used.append((launch.device, *selected)) or start(arguments)
+
+    with simulated_gpu(monkeypatch), monkeypatch.context() as patch:
+        of_simulated_gpu = Launch.starter
+        patch.setattr(OnGPU, "device", second)
+        patch.setattr(torch.cuda, "device", select)
+        patch.setattr(Launch, "starter", starter)
+        layer, x = gg.GRU(3, 6)._apply(to_gpu), to_gpu(torch.randn(4, 3, 3))
+        layer(x)[0].sum().backward()
+        layer.stream(3).step(x[0])
+    assert {*used} == {(second, second)}
 
 
 def test_a_number_chosen_by_a_mask_is_made_on_the_gpu(monkeypatch):
