@@ -178,7 +178,7 @@ def test_layers_units_and_shades_are_chosen(browse: Any) -> None:
     tab.locator("h1").click()
     tab.keyboard.press("l")
     assert tab.locator("#part").input_value() == "0"
-    tab.locator("#shade").select_option("?mattered")
+    tab.locator("#shade").select_option("?contributions")
     tab.wait_for_timeout(100)
     assert {"p10", "n10"} & set(
         " ".join(tab.locator(".passage .u").evaluate_all("e => e.map(x => x.className)")).split()

@@ -22,7 +22,7 @@ const live = (data) => {
     edits = changes.get();
     shown = edits.length ? model.read(input.get(), edits) : plain;
     const unknown = plain.unknown ?? [];
-    byId("live-said").textContent = plain.count ? `${plural(plain.count, "step")}, answered in ${Math.ceil(performance.now() - before)} ms` : "Type some text.";
+    byId("live-timing").textContent = plain.count ? `${plural(plain.count, "step")}, answered in ${Math.ceil(performance.now() - before)} ms` : "Type some text.";
     byId("live-unknown").textContent = unknown.length ? `Not in the training data, read as unknown: ${unknown.slice(0, 12).map(quoted).join(" ")}${unknown.length > 12 ? " …" : ""}` : "";
     now.step = clamp(now.step, 0, Math.max(0, labels().length - 1));
     byId("live-step").max = Math.max(0, labels().length - 1);

@@ -48,7 +48,7 @@ const placeRow = (source, place, length, unit, series) => {
 
 // `get` gives the cursor's part; `elements` are those of the section. Returns functions that mark steps.
 const marking = (data, reading, now, letters, elements, panes) => {
-  const { form, steps: stepsField, passage, units: unitsField, said, list, note } = elements;
+  const { form, steps: stepsField, passage, units: unitsField, output, list, note } = elements;
   const marks = { first: 0, stop: 0, anchor: 0 };
   const sources = new Map();
   const partHere = () => data.parts[now.part];
@@ -71,7 +71,7 @@ const marking = (data, reading, now, letters, elements, panes) => {
   };
 
   const explain = (words) => {
-    said.textContent = words;
+    output.textContent = words;
     list.replaceChildren();
     note.textContent = "";
   };
@@ -91,7 +91,7 @@ const marking = (data, reading, now, letters, elements, panes) => {
     const pattern = units.map((unit) => Array.from({ length: stop - first }, (_, each) => valueHere(unit, first + each)));
     const found = nearestPlaces(source, pattern, units, MOST_PLACES, data.places ? null : [first, stop]);
     const name = `${part.states[0]} of ${part.label}`;
-    said.textContent = found.length ? `${name}, ${units.length === 1 ? "unit" : "units"} ${units.join(", ")}${why}:` : "No other place is as long.";
+    output.textContent = found.length ? `${name}, ${units.length === 1 ? "unit" : "units"} ${units.join(", ")}${why}:` : "No other place is as long.";
     list.replaceChildren(...found.map((each) => placeRow(source, each, stop - first, units[0], data.series)));
     const counts = new Map();
     for (const { sequence, start } of found) {

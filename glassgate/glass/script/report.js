@@ -1,4 +1,4 @@
-// One run of a page: its elements, its cursor and its controls. `others` are the runs beside it, which share the step.
+// One run of a page: its elements, its cursor and its controls. `others` are the other runs of the page, which share the step.
 const report = (data, run, others) => {
   const $ = (id) => document.getElementById(run ? `${id}-${run}` : id);
   const roots = [...document.querySelectorAll(`[data-run="${run}"]`)];
@@ -6,14 +6,14 @@ const report = (data, run, others) => {
   const named = (id) => all(`[data-id="${id}"]`)[0];
   const now = { step: 0, answer: 0, unit: 0, part: 0, shade: "" };
   const reading = readings(data, now);
-  const { total, steps, value, passageOf, answerAt, mattered } = reading;
+  const { total, steps, value, passageOf, answerAt, contributions } = reading;
   const units = all(".answer + [dir] [data-a]");
   const letters = new Map(all(".passage [data-s]").map((span) => [Number(span.dataset.s), span]));
   const paint = shading(data, reading, now, letters, named);
 
   const searching = all(".search:has(form)").map((place) => {
-    const [form, said, list] = ["form", "output", "ol"].map((name) => place.querySelector(name));
-    return { form, said, list, note: named("places-note"), passage: named("sequence"), steps: named("steps"), units: named("units") };
+    const [form, output, list] = ["form", "output", "ol"].map((name) => place.querySelector(name));
+    return { form, output, list, note: named("places-note"), passage: named("sequence"), steps: named("steps"), units: named("units") };
   })[0];
   const bands = all(".heat.time .pane").map((pane) => {
     const band = document.createElement("i");
@@ -35,13 +35,13 @@ const report = (data, run, others) => {
   };
   for (const figure of all(".heat.time")) {
     const pane = figure.querySelector(".pane");
-    lines.push({ figure, down: line(pane, "down"), across: line(pane, "across"), said: figure.querySelector("output"), pane });
+    lines.push({ figure, down: line(pane, "down"), across: line(pane, "across"), output: figure.querySelector("output"), pane });
   }
   const matrices = all(".heat.matrix").map((figure) => {
     const pane = figure.querySelector(".pane");
-    return { figure, pane, down: line(pane, "down"), across: line(pane, "across"), said: figure.querySelector("output"), passage: Number(figure.dataset.passage) };
+    return { figure, pane, down: line(pane, "down"), across: line(pane, "across"), output: figure.querySelector("output"), passage: Number(figure.dataset.passage) };
   });
-  const clocks = all("svg[data-time]").map((svg) => {
+  const timePlots = all("svg[data-time]").map((svg) => {
     const [first, count, x1, x2, y1, y2] = svg.dataset.time.split(" ").map(Number);
     const path = document.createElementNS("http://www.w3.org/2000/svg", "path");
     path.setAttribute("class", "now");
@@ -49,7 +49,7 @@ const report = (data, run, others) => {
     return { svg, path, first, count, x1, x2, y1, y2 };
   });
 
-  // A caption's words on the chosen unit.
+  // The measure of the chosen unit in a caption.
   const measured = (part, measure, of) => {
     const unit = `Unit ${now.unit}`;
     if (measure === "half_life") {
@@ -69,7 +69,8 @@ const report = (data, run, others) => {
     paint();
     const k = passageOf(now.step);
     const where = data.steps.length > 1 ? `passage ${k + 1}, step ${now.step - data.starts[k] + 1}` : `step ${now.step + 1} of ${total}`;
-    $("now").textContent = `${where} reads ${quote(steps[now.step])}, ${described(answerAt(now.step))}`;
+    const answered = described(answerAt(now.step));
+    $("now").textContent = `${where} reads ${quote(steps[now.step])}${answered && `, ${answered}`}`;
     $("wires").replaceChildren(
       ...Object.keys(part.values).map((name) => {
         const span = document.createElement("span");
@@ -88,7 +89,7 @@ const report = (data, run, others) => {
       label.textContent = v === undefined ? "" : name === "x" ? `‖x‖ ${v.toFixed(2)}` : v.toFixed(2);
     }
     const x = `${(100 * (now.step + 0.5)) / total}%`;
-    for (const { figure, down, across, said } of lines) {
+    for (const { figure, down, across, output } of lines) {
       if (figure.closest(".part").dataset.part !== part.label) continue;
       const name = figure.dataset.name;
       const units = part.values[name].units;
@@ -96,27 +97,27 @@ const report = (data, run, others) => {
       down.style.left = x;
       across.style.display = row < 0 ? "none" : "block";
       across.style.top = `${(100 * (row + 0.5)) / units}%`;
-      said.textContent = `here ${short(value(part, name, now.step, now.unit))}`;
+      output.textContent = `here ${short(value(part, name, now.step, now.unit))}`;
     }
-    const row = mattered();
-    for (const { figure, down, across, said, passage } of matrices) {
+    const row = contributions();
+    for (const { figure, down, across, output, passage } of matrices) {
       const here = passage === k && row;
       for (const each of [down, across]) each.style.display = here ? "block" : "none";
-      said.textContent = "";
+      output.textContent = "";
       if (!here) continue;
       const [height, width] = data.connections[k].shape;
       down.style.left = `${(100 * (now.step - row.start + 0.5)) / width}%`;
       across.style.top = `${(100 * (row.row + 0.5)) / height}%`;
       if (height === 1) across.style.display = "none";
-      const looked = figure.dataset.scale === "gate";
-      const numbers = looked ? row.attention : row.numbers;
+      const isAttention = figure.dataset.scale === "gate";
+      const numbers = isAttention ? row.attention : row.numbers;
       const most = numbers.reduce((best, each, place) => (Math.abs(each) > Math.abs(numbers[best]) ? place : best), 0);
       const where = `step ${most + 1}, ${quote(steps[row.start + most])}`;
-      said.textContent = looked
-        ? `The answer at the cursor looked most at ${where} (${short(numbers[most])}).`
+      output.textContent = isAttention
+        ? `The answer at the cursor attends most to ${where} (${short(numbers[most])}).`
         : `The largest contribution to the answer at the cursor is that of ${where} (${short(numbers[most])}).`;
     }
-    for (const { path, first, count, x1, x2, y1, y2 } of clocks) {
+    for (const { path, first, count, x1, x2, y1, y2 } of timePlots) {
       const inside = now.step >= first && now.step < first + count;
       const place = x1 + ((x2 - x1) * (now.step - first + 0.5)) / count;
       path.setAttribute("d", inside ? `M${place} ${y1}V${y2}` : "");
@@ -125,12 +126,12 @@ const report = (data, run, others) => {
       for (const dot of lit.dots) dot.classList.remove("on");
       lit = { key: `${now.part} ${now.unit}`, dots: all(`.part.chosen [data-u="${now.unit}"]`) };
       for (const dot of lit.dots) dot.classList.add("on");
-      for (const said of all(".part.chosen output[data-measure]")) said.textContent = measured(part, said.dataset.measure, said.dataset.of);
+      for (const output of all(".part.chosen output[data-measure]")) output.textContent = measured(part, output.dataset.measure, output.dataset.of);
     }
   };
 
   let waiting = false;
-  const soon = () => {
+  const scheduleShow = () => {
     if (waiting) return;
     waiting = true;
     requestAnimationFrame(() => {
@@ -140,13 +141,13 @@ const report = (data, run, others) => {
   };
   const follow = (step) => {
     now.step = clamp(Math.round(step), total - 1);
-    soon();
+    scheduleShow();
   };
   const go = (step) => {
     follow(step);
     for (const other of others) if (other !== self && other.starts.join() === data.starts.join()) other.follow(step);
   };
-  const near = (by) => {
+  const moveUnit = (by) => {
     const part = data.parts[now.part];
     choose(now.part, part.order[clamp(part.order.indexOf(now.unit) + by, part.order.length - 1)]);
   };
@@ -164,7 +165,7 @@ const report = (data, run, others) => {
     marks.again();
     if (!entries.some(([key]) => key === now.shade)) now.shade = data.parts[part].states.at(-1);
     $("shade").replaceChildren(...entries.map(([key, words]) => new Option(words, key, false, key === now.shade)));
-    soon();
+    scheduleShow();
   };
 
   // Pointing: at a step of the text, at a place of a picture, at a dot.
@@ -211,7 +212,7 @@ const report = (data, run, others) => {
       if (step === null) now.answer = target;
       go(data.starts[passage] + (step === null ? clamp(Math.floor(x * shape[1]), shape[1] - 1) : step));
     });
-  for (const { svg, first, count, x1, x2 } of clocks)
+  for (const { svg, first, count, x1, x2 } of timePlots)
     track(svg, (x) => {
       const width = svg.viewBox.baseVal.width;
       go(first + clamp(Math.floor(((x * width - x1) / (x2 - x1)) * count), count - 1));
@@ -239,7 +240,7 @@ const report = (data, run, others) => {
       const row = clamp(Math.floor(((event.clientY - box.top) / box.height) * order.length), order.length - 1);
       return { step: clamp(Math.floor(((event.clientX - box.left) / box.width) * total), total - 1), row: own ? row : undefined };
     });
-  for (const { svg, first, count, x1, x2 } of clocks)
+  for (const { svg, first, count, x1, x2 } of timePlots)
     marked(svg, (event) => {
       const box = svg.getBoundingClientRect();
       const x = ((event.clientX - box.left) / box.width) * svg.viewBox.baseVal.width;
@@ -289,20 +290,20 @@ const report = (data, run, others) => {
   $("part").addEventListener("change", () => choose(Number($("part").value)));
   $("unit").addEventListener("input", () => $("unit").value !== "" && choose(now.part, Number($("unit").value)));
   $("shade").addEventListener("change", () => choose(now.part, now.unit, $("shade").value));
-  $("before").addEventListener("click", () => near(-1));
-  $("after").addEventListener("click", () => near(1));
+  $("before").addEventListener("click", () => moveUnit(-1));
+  $("after").addEventListener("click", () => moveUnit(1));
   $("back").addEventListener("click", () => go(now.step - 1));
   $("forth").addEventListener("click", () => go(now.step + 1));
   $("unit").addEventListener("keydown", (event) => {
     if (event.key !== "ArrowUp" && event.key !== "ArrowDown") return;
     event.preventDefault();
-    near(event.key === "ArrowUp" ? -1 : 1);
+    moveUnit(event.key === "ArrowUp" ? -1 : 1);
   });
 
   for (const svg of all("figure > svg")) addSaveButton(svg);
 
   const extend = (by) => go(marks.extend(by));
-  const self = { follow, extend, clear: marks.clear, starts: data.starts, go: (by) => go(now.step + by), near, layer: () => choose((now.part + 1) % data.parts.length), next, roots };
+  const self = { follow, extend, clear: marks.clear, starts: data.starts, go: (by) => go(now.step + by), moveUnit, layer: () => choose((now.part + 1) % data.parts.length), next, roots };
   const first = data.follows[0];
   const part = first ? data.parts.findIndex((each) => each.label === first[1]) : 0;
   choose(part, first ? first[2] : 0, first ? first[3] : null);

@@ -1,5 +1,5 @@
 // The shades of the text: by a gate or state of a unit, by contribution, by relevance, or by probability.
-const SHADES = { "?right": "probability of the target", "?mattered": "contribution to the answer", "?relevance": "relevance to the answer" };
+const SHADES = { "?right": "probability of the target", "?contributions": "contribution to the answer", "?relevance": "relevance to the answer" };
 
 const shadeOf = (share, kind) => {
   const level = Math.round(10 * Math.min(1, Math.abs(share)));
@@ -22,7 +22,7 @@ const shading = (data, reading, now, letters, named) => {
   };
   const ways = {
     "": () => ({ of: () => "p0", low: "", high: "", words: "unshaded" }),
-    "?mattered": () => ({ of: byRow(reading.mattered()), low: "against", high: "for", words: "contribution to the answer at the cursor" }),
+    "?contributions": () => ({ of: byRow(reading.contributions()), low: "against", high: "for", words: "contribution to the answer at the cursor" }),
     "?relevance": () => {
       const row = reading.relevance();
       const words = row ? `relevance to the ${scoreOf(row.name, row)}` : "relevance";
@@ -51,7 +51,7 @@ const shading = (data, reading, now, letters, named) => {
   };
 
   return () => {
-    const byAnswer = now.shade === "?mattered" || now.shade === "?relevance";
+    const byAnswer = now.shade === "?contributions" || now.shade === "?relevance";
     const key = [now.shade, now.part, now.unit, byAnswer ? [now.step, now.answer] : ""].join();
     if (key === painted) return;
     painted = key;

@@ -19,8 +19,8 @@
     const moves = event.shiftKey ? { ArrowLeft: () => current.extend(-1), ArrowRight: () => current.extend(1) } : {
       ArrowLeft: () => current.go(-1),
       ArrowRight: () => current.go(1),
-      ArrowUp: () => current.near(-1),
-      ArrowDown: () => current.near(1),
+      ArrowUp: () => current.moveUnit(-1),
+      ArrowDown: () => current.moveUnit(1),
       l: () => current.layer(),
       n: () => current.next(),
       t: theme,

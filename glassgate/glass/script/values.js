@@ -54,7 +54,7 @@ const readings = (data, now) => {
   };
 
   // The contribution of each step to the answer at the cursor: gradient times input, and the attention.
-  const mattered = () => {
+  const contributions = () => {
     const k = passageOf(now.step);
     const connection = data.connections[k];
     const row = rowHere(connection);
@@ -66,7 +66,7 @@ const readings = (data, now) => {
     return { start: data.starts[k], numbers, attention, row };
   };
 
-  // The relevance of each step to it, by layer-wise relevance propagation, and what it adds up to.
+  // The relevance of each step to the answer at the cursor, by layer-wise relevance propagation, and the sums.
   const relevance = () => {
     const k = passageOf(now.step);
     const each = data.relevances[k];
@@ -78,5 +78,5 @@ const readings = (data, now) => {
     return { start: data.starts[k], numbers, total, biases, score, rest: score - total - biases, step, best, name: each.name };
   };
 
-  return { total: data.starts.at(-1), steps: data.steps.flat(), value, passageOf, answerAt, mattered, relevance };
+  return { total: data.starts.at(-1), steps: data.steps.flat(), value, passageOf, answerAt, contributions, relevance };
 };
