@@ -156,7 +156,7 @@ class Writer:
 
     def rows_of_step(self, iteration: str) -> list[str]:
         """The rows of a step in the sequences; a step before the first or after the last has none."""
-        back = "T - 1 - iteration" if iteration == "iteration" else "T - 2 - iteration"
+        back = {"0": "T - 1", "iteration": "T - 1 - iteration", "iteration + 1": "T - 2 - iteration"}[iteration]
         lines = [f"t = {back if self.reverse else iteration}"]
         if self.ragged:
             ends = "live = seq < tl.load(starts + t + 2) - start"
@@ -206,7 +206,7 @@ class Writer:
         axis = self.phases.gates_of(value)
         return range(len(self.axes[axis].labels)) if axis else (None,)
 
-    def place(self, kind: str, value: Value, like: Value, gate: int | None, following: bool = False) -> tuple[str, str]:
+    def place(self, kind: str, value: Value, like: Value, gate: int | None, row: str = "") -> tuple[str, str]:
         """The address and the mask of a value's elements, or of one gate's.
 
         Args:
@@ -214,7 +214,7 @@ class Writer:
             value: the value.
             like: the same value at this step.
             gate: the gate.
-            following: whether a carry's value for the following step is meant.
+            row: the row in a buffer, if not that of this step, or in phase 0 of the next step.
         """
         units, pointer = self.units(like), self.pointer(kind, value)
         axes, mask = value.type.axes, "here"
@@ -225,10 +225,10 @@ class Writer:
             return f"{pointer.parameter} + row * {pointer.stride}{of_unit}", " & ".join([self.live, *masks])
         if kind == "given":
             per_row = "N" in axes
-            row = f" + seq{width}" if per_row else ""
-            return f"{pointer.parameter}{row}{of_unit}", " & ".join([mask, *masks] if per_row else masks)
+            of_row = f" + seq{width}" if per_row else ""
+            return f"{pointer.parameter}{of_row}{of_unit}", " & ".join([mask, *masks] if per_row else masks)
         count = len([*self.gates(like)])
-        row = "seq_next" if self.ahead != following else "seq_now"
+        row = row or ("seq_next" if self.ahead else "seq_now")
         self.used.add(row)
         rows = f"{row} * {count}{width}" if count > 1 else f"{row}{width}"
         return f"{pointer.parameter} + {rows}{of_unit}", " & ".join([mask, *masks])
@@ -331,7 +331,8 @@ class Writer:
         following: dict[object, Text] = {}
         for carry in carries:
             following[carry.before] = text = self.following(carry)
-            address, mask = self.place("carry", carry.before, carry.before, None, following=True)
+            row = "seq_now" if self.ahead else "seq_next"
+            address, mask = self.place("carry", carry.before, carry.before, None, row)
             self.body.append(f"tl.store({address}, {text.text}, {mask})")
         self.now.update(following)
 

@@ -18,7 +18,7 @@ def persistent(phases: Phases, title: str, ragged: bool, solo: bool, chunks: int
     """The kernel of a whole pass.
 
     Args:
-        phases: the phases of the pass.
+        phases: the phases of the pass, with a product in each step.
         title: the first part of the kernel's name.
         ragged: whether sequences have lengths of their own.
         solo: whether one program owns all units (kernel A).
@@ -35,24 +35,18 @@ class _Persistent(Writer):
         self.before: list[str] = []
         """Loads before the loop over time."""
         self.given: dict[object, Text] = {}
-        first = phases.all[0]
-        self.begins = bool(first.published or first.writes)
-        """Whether phase 0 runs before the first step."""
 
     def whole(self) -> Kernel:
         """The kernel: loads, phase 0 of the first step, then the loop over time."""
         first, *rest = self.phases.all
-        for carry in self.loop.carries:
-            super().load("carry", carry.before, carry.before, self.name(carry.before))
-        states = [line.replace("seq_now", "seq") for line in self.loads]
-        prologue = self.prologue(first) if self.begins else []
+        states = self.initial_states()
+        prologue = self.prologue(first)
         body: list[str] = []
         for phase in rest:
             body += self.part(phase, "iteration")
-            is_last = phase is rest[-1]
-            if is_last and self.begins:
+            if phase is rest[-1]:
                 body += self.part(first, "iteration + 1")
-            if not self.solo and (phase.published or (is_last and self.begins and first.published)):
+            if not self.solo:
                 body += self.barrier()
         body += self.next_states()
         if not self.solo:
@@ -62,6 +56,14 @@ class _Persistent(Writer):
         loop = ["", "for iteration in range(T):", *(f"    {line}" if line else "" for line in body)]
         self.out.body = [*self.indices(), *loads, *prologue, *loop, "", *self.final_states()]
         return self.out
+
+    def initial_states(self) -> list[str]:
+        """Loads of the carries before the first step."""
+        lines = []
+        for carry in self.loop.carries:
+            address, mask = self.place("carry", carry.before, carry.before, None, row="seq")
+            lines.append(f"{self.name(carry.before)} = tl.load({address}, {mask}, 0).to(tl.float32)")
+        return lines
 
     def prologue(self, first: Phase) -> list[str]:
         """Phase 0 of the first step, and the barrier after it."""
@@ -89,11 +91,11 @@ class _Persistent(Writer):
     def next_states(self) -> list[str]:
         """The states of the next step. They become NaN if a program waited too long at a barrier."""
         early = {carry.before for carry in self.phases.all[0].carries}
-        lines = ["# States of the next step"]
+        lines = ["", "# States of the next step"]
         for carry in self.loop.carries:
             name = self.name(carry.before)
             text = name if carry.before in early else f"{name}_next"
-            if not self.solo and self.begins:
+            if not self.solo:
                 text = f'tl.where(patience > 0, {text}, float("nan"))'
             if name != text:
                 lines.append(f"{name} = {text}")
@@ -101,17 +103,11 @@ class _Persistent(Writer):
 
     def final_states(self) -> list[str]:
         """Stores of the carries after the last step."""
-        self.ahead, lines = False, list[str]()
+        lines = []
         for carry in self.loop.carries:
-            address, mask = self.place("carry", carry.before, carry.before, None)
-            address = address.replace("seq_now", "(seq + (T & 1) * N)")
+            address, mask = self.place("carry", carry.before, carry.before, None, row="(seq + (T & 1) * N)")
             lines.append(f"tl.store({address}, {self.name(carry.before)}, {mask})")
         return lines
-
-    def rows_of_step(self, iteration: str) -> list[str]:
-        """As in kernels of one step; the number of the first step is 0."""
-        lines = super().rows_of_step(iteration)
-        return [line.replace("T - 2 - iteration", "T - 1") if iteration == "0" else line for line in lines]
 
     def barrier(self) -> list[str]:
         """The barrier of all programs."""
@@ -124,8 +120,6 @@ class _Persistent(Writer):
 
     def columns(self) -> list[str]:
         """The columns of the left operands."""
-        if not self.phases.products:
-            return []
         return [f"column_{c} = {f'{c} * COLUMNS + ' if c else ''}tl.arange(0, COLUMNS)" for c in range(self.chunks)]
 
     def load(self, kind: str, value: Value, like: Value, variable: str, gate: int | None = None) -> Text:
