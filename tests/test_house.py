@@ -183,7 +183,7 @@ def links(page: Path) -> set[str]:
     return set(re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text("utf-8")))
 
 
-HARD_TO_READ = {"pages": 0.006, "modules": 0.006, "messages": 0.006}
+HARD_TO_READ = {"pages": 0.001, "modules": 0.001, "messages": 0.002}
 """Bounds of the fractions of sentences that are hard to read."""
 
 

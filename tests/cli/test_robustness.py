@@ -43,7 +43,7 @@ def run(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def said(capsys: pytest.CaptureFixture[str]) -> str:
-    """What a command that failed said: one line, after those of its progress."""
+    """The message of a failed command: one line, after those of its progress."""
     out, err = capsys.readouterr()
     assert not out
     (message,) = re.findall(r"^glassgate .*\n\Z", err, re.MULTILINE)

@@ -1,4 +1,4 @@
-"""Costs of backends that there are not, at the ends of what costs can say."""
+"""Extreme costs of hypothetical backends."""
 
 from glassgate.engines.llvm_cpu.costs import COSTS as OF_CPU
 from glassgate.engines.symbolic.costs import Costs

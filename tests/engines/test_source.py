@@ -1,4 +1,4 @@
-"""The printed kernels can be asked for, and hold the cell's equations in the author's names."""
+"""`gg.source` returns the kernels, which contain the cell's equations with the author's names."""
 
 import ast
 

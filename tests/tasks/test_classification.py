@@ -1,4 +1,4 @@
-"""A classifier learns with every pooling; padding, scale and order of examples change nothing that it says."""
+"""A classifier learns with every pooling. Padding, scale and the order of examples do not change its results."""
 
 import json
 from pathlib import Path

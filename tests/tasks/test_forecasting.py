@@ -74,7 +74,7 @@ def test_no_value_after_the_cut_changes_a_forecast(model: str, head: str) -> Non
 
 
 def test_windows_are_exact() -> None:
-    """Every origin of a part once, the first where the part before it ends, with the values that stand there."""
+    """Every origin of a part occurs once, beginning at the end of the part before, with the values of the series."""
     series = made()
     task = trained([series])
     parts = task.split([series])
@@ -299,7 +299,7 @@ def test_frames_of_neuralforecast_and_darts_come_back_in_their_own_form() -> Non
     assert (again.set_index("time") == out).all(axis=None)
 
     class TimeSeries:
-        """What darts' class says of itself."""
+        """The representation of darts' class."""
 
         def to_dataframe(self):
             return wide

@@ -1,4 +1,4 @@
-"""A run folder that cannot be used says why and what to do; files are replaced whole or not at all."""
+"""An unusable run raises an error with the reason and the remedy. Files are replaced completely or not at all."""
 
 import json
 import os

@@ -141,7 +141,7 @@ class Interpreter:
     def __init__(self, change: tuple[str, str] | None) -> None:
         self._change = change
         self.texts: list[str] = []
-        """Every kernel that was asked for."""
+        """Every requested kernel."""
         self.faults: list[BaseException] = []
 
     def compiled(self, text: str, name: str, bits: int, processor: Any) -> compiling.Function:

@@ -16,9 +16,9 @@ from tests.engines.fuzz.interpreted import interpreted
 from tests.engines.fuzz.writing import Written, cells
 
 EXACT = 1e-9
-"""Error allowed, as a share of a result's largest value and at least of one."""
+"""The maximum error, as a fraction of the largest value of a result, or of one if that is larger."""
 LARGE = 1e5
-"""Cells whose numbers grow beyond this say nothing of digits."""
+"""Cells with larger numbers are not compared, because their digits are not meaningful."""
 
 
 class Trial:

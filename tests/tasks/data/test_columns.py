@@ -39,7 +39,7 @@ SAID = "index in column 1, words in 2, labels in 3 (IOB2); 2 sentences, 3 entiti
 
 
 class Notes(Progress):
-    """Keeps what is said."""
+    """Stores all notes."""
 
     def __init__(self) -> None:
         self.said: list[str] = []

@@ -52,7 +52,7 @@ def test_a_training_continues_with_a_warning() -> None:
 
 @pytest.mark.parametrize("head", ["softmax", "crf"])
 def test_entities_of_unseen_types_are_missed(head: str) -> None:
-    """A right entity, one of an unseen type and one that is found where a label of no BIO form stands."""
+    """A right entity, one of an unseen type, and one predicted where the label is not valid BIO."""
     train = [Tagged(["go", "rome"], ["O", "B-LOC"], intent="ask"), Tagged(["go", "on"], ["O", "O"], intent="tell")] * 8
     strange = [("B-LOC", "ask"), ("B-PER", "tell"), ("PLACE", "shout")]
     test = [Tagged(["go", "rome"], ["O", label], intent=intent) for label, intent in strange]

@@ -1,4 +1,4 @@
-"""Every cell that ships can be trained, scored and asked in every task that takes a cell by its name."""
+"""Every built-in cell can be trained, scored and used for predictions, by its name, in every task with a cell."""
 
 import math
 

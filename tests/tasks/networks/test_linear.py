@@ -1,4 +1,4 @@
-"""The linear layer of decoding: equal to torch's, differentiable where gradients are asked for."""
+"""The linear layer of decoding equals that of torch, and has gradients where they are needed."""
 
 import pytest
 import torch

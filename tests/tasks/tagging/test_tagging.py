@@ -1,4 +1,4 @@
-"""A tagger learns from both sides, its scores are those counted by hand, and it refuses what does not fit."""
+"""A tagger reads in both directions, its scores equal a manual computation, and it rejects invalid examples."""
 
 import math
 import random
@@ -93,7 +93,7 @@ def test_padding_does_not_reach_results() -> None:
 
 
 def test_characters_distinguish_unknown_words() -> None:
-    """The last letter says the label, and no test word was met in training."""
+    """The last letter determines the label, and no test word is in the training data."""
 
     def words(first: int, count: int) -> list[Tagged]:
         draw = random.Random(first)

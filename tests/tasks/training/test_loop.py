@@ -18,7 +18,7 @@ SMALL = {"hidden_size": 4, "embedding_size": 4, "threads": 1}
 
 
 class Notes(Progress):
-    """Keeps what it is told."""
+    """Stores all reports."""
 
     def __init__(self) -> None:
         self.told: list[str] = []
@@ -29,7 +29,7 @@ class Notes(Progress):
 
 @pytest.mark.parametrize(("right", "kept"), [(True, 1), (False, 5)])
 def test_of_equal_scores_the_first_epoch_is_kept_and_of_none_the_last(right: bool, kept: int) -> None:
-    """A model that learns nothing says the same in each epoch, and is right about one label alone."""
+    """A model with a learning rate of zero, which is right about one label only."""
     labels = ("good", "bad")
     train = [Labelled(label, label) for label in labels]
     options = ClassificationOptions.from_mapping({**SMALL, "least_count": 1, "learning_rate": 0.0, "epochs": 5})

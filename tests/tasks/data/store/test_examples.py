@@ -87,7 +87,7 @@ def made(folder: Path, kind: str) -> Task[Any, Any, Any]:
 
 
 def plain(example: Any) -> tuple[Any, ...]:
-    """What an example says, as objects that can be compared."""
+    """The content of an example, as objects that can be compared."""
     if isinstance(example, Labelled):
         return list(example.content), example.label, example.source, example.line
     if isinstance(example, Text):
