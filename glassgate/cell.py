@@ -136,6 +136,14 @@ class Parameter:
     start: float = 0.0
     per_gate: bool = False
 
+    def __post_init__(self) -> None:
+        axes: int = getattr(self.start, "ndim", 0)
+        if axes or not hasattr(self.start, "__float__"):
+            raise TypeError(
+                f"Parameter: the initial value must be a number, got {type(self.start).__name__}; for one value per "
+                "unit, fill the parameter in a function that you pass to the layer as init="
+            )
+
 
 @dataclass(frozen=True)
 class Noise:
@@ -234,6 +242,11 @@ class Cell(Drawable):
         """The names and values that `trace_locals` reports for the local variables of a method of the cell."""
         return variables
 
+    @property
+    def _class_name(self) -> str:
+        """The class that the author of the equations wrote, for messages."""
+        return type(self).__name__
+
     def projected(self) -> "Cell":
         """The cell for a layer with a projection. A cell whose step reads the unprojected h returns another cell."""
         return self
@@ -247,12 +260,13 @@ class Cell(Drawable):
         except NoSuchName as error:
             raise AttributeError(f"cell {type(self).__name__}: {error}") from None
         except RuntimeError as error:
-            if projection is None or "must match the size of tensor" not in str(error):
+            other_width = "must match the size of tensor", "shapes cannot be multiplied"
+            if projection is None or not any(text in str(error) for text in other_width):
                 raise
             raise ShapeError(
                 f"cell {type(self).__name__}: step combines values of different widths; with proj_size "
-                f"{self.state[0]} is the projected output, {s.__dict__[self.state[0]].shape[-1]} wide. Keep the units "
-                "in a second state, as cells.GRUP does for GRU"
+                f"{self.state[0]} is the projected output, {s.__dict__[self.state[0]].shape[-1]} wide, and a.hh(u) "
+                "needs a u of this width. Keep the units in a second state, as cells.GRUP does for GRU"
             ) from error
         new = _as_states(self, new)
         if projection is not None:

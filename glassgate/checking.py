@@ -151,7 +151,10 @@ def _gradients(cell: Cell) -> list[Finding]:
         with engine("reference"):
             torch.autograd.gradcheck(outputs, inputs, fast_mode=True)
     except RuntimeError as error:
-        explanation = "a function in step has a wrong derivative, or is not differentiable at the tested point: "
+        explanation = (
+            "a function in step has a wrong derivative, is not differentiable at the tested point, or stops a gradient "
+            "with detach: "
+        )
         return [Finding(claim, False, explanation + str(error).strip().splitlines()[0])]
     return [Finding(claim, True)]
 

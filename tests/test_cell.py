@@ -190,6 +190,26 @@ class TestOwn:
         x = torch.randn(1, 5, 2)
         torch.testing.assert_close(clipped(x)[0], plain(x)[0].clamp(-0.01, 0.01))
 
+    @pytest.mark.filterwarnings("ignore:cell Second")
+    def test_a_second_product_needs_the_projected_width(self):
+        class Second(gg.Cell):
+            gates = ("x", "z")
+            state = ("h", "c")
+
+            def step(self, a, s):
+                return torch.tanh(a.x + a.hh(s.c).z), s.c
+
+        with pytest.raises(
+            gg.ShapeError, match=r"cell Second: .* h is the projected output, 3 wide, and a.hh\(u\) needs"
+        ):
+            gg.Recurrent(Second(), 2, 4, proj_size=3)(torch.randn(1, 5, 2))
+
+    @pytest.mark.parametrize("start", [torch.ones(4), [1.0, 2.0], "one", None])
+    def test_a_parameter_starts_at_one_number(self, start):
+        with pytest.raises(TypeError, match=r"Parameter: the initial value must be a number, got .* that you pass to"):
+            gg.Parameter(start)
+        assert gg.Parameter(torch.tensor(1.0)).start == 1.0
+
     def test_a_step_that_is_missing_or_returns_too_little(self):
         with pytest.raises(NotImplementedError, match=r"cell Bare must define step\(self, a, s\)"):
             self.run(Bare(), self.h)

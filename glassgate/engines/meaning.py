@@ -137,4 +137,4 @@ def untraceable(cell: Cell, projected: bool) -> str | None:
 
 
 def _refusal(cell: Cell, what: str) -> NotTraceable:
-    return NotTraceable(f"cell {type(cell).__name__}: step {what}; it runs on the reference engine")
+    return NotTraceable(f"cell {cell._class_name}: step {what}; it runs on the reference engine")

@@ -53,6 +53,10 @@ class Noisy(Cell):
                     recurrent_dropout, False, on == "update", None if on == "update" else cell.state[0]
                 )
 
+    @property
+    def _class_name(self) -> str:
+        return self.cell._class_name
+
     def step(self, *args: Any) -> Any:
         """The equations of the cell without noise."""
         return self.cell.step(*args)

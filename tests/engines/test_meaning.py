@@ -262,6 +262,43 @@ class Narrow:
         return a.x if not isinstance(a.x, torch.Tensor) else a.x[:, :1]
 
 
+def test_an_import_during_the_trace_is_not_a_call_of_the_step(monkeypatch):
+    """Import hooks are not pure. Torch imports parts of itself on first use, for example in `float(tensor)`."""
+
+    class Hook:
+        def find_spec(self, name, path=None, target=None):
+            hooked.append(locals())
+
+    library = {"__name__": "operator"}  # one of the modules whose functions are pure
+    exec("def third(x):\n    import colorsys\n    return x * colorsys.ONE_THIRD", library)
+    third = library["third"]
+
+    class Importing(gg.Cell):
+        gates = ("x",)
+
+        def step(self, a, s):
+            return third(a.x)
+
+    hooked = []
+    monkeypatch.delitem(sys.modules, "colorsys", raising=False)
+    monkeypatch.setattr(sys, "meta_path", [Hook(), *sys.meta_path])
+    current_equations(Importing())
+    assert hooked
+
+
+def test_refusals_name_the_class_of_the_author():
+    """Regularisers wrap a cell in another one."""
+
+    class Author(gg.Cell):
+        gates = ("x",)
+
+        def step(self, a, s):
+            return torch.softmax(a.x, -1)
+
+    with pytest.warns(UserWarning, match="cell Author: step uses torch.softmax"):
+        gg.Recurrent(Author(), 2, 3, zoneout=0.1)(torch.randn(4, 1, 2))
+
+
 REFUSED = {
     "random": (lambda self, a, s: a.x * random.random(), None, "random numbers from Python's generator"),
     "torch.rand": (lambda self, a, s: a.x * torch.rand(()), None, "random numbers from torch's generator"),

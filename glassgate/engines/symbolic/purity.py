@@ -85,8 +85,17 @@ def refuse_impure(caller: FrameType, called: Any) -> None:
         module, name = getattr(called, "__module__", None) or "", getattr(called, "__qualname__", repr(called))
         if _is_pure_builtin(called, module, name):
             return
+    if _is_inside_import(caller):
+        return
     name = name if module in ("", "builtins") else f"{module}.{name}"
     raise Impure(f"calls {name}(), which is not known to give the same result every time")
+
+
+def _is_inside_import(frame: FrameType | None) -> bool:
+    """Whether an import runs this code. torch imports parts of itself on first use, and import hooks are never pure."""
+    while frame is not None and frame.f_globals.get("__name__") != "importlib._bootstrap":
+        frame = frame.f_back
+    return frame is not None
 
 
 def _is_pure_python(module: str, name: str) -> bool:

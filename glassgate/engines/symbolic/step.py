@@ -27,7 +27,7 @@ def equations_of(cell: Cell, projected: bool = False) -> Equations:
     Raises:
         NotTraceable: the step uses an operation that kernels do not support; the message names it.
     """
-    name = type(cell).__name__
+    name = cell._class_name
     try:
         states, named = in_new_thread(_trace, cell, projected)
     except Impure as error:
