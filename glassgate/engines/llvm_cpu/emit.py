@@ -290,7 +290,8 @@ class _Emitter:
         weights, pitch, gates, sums = map(self.argument, of_matrix)
         n, rows = len(multiply.product.results), self._operand_table(multiply)
         self.line(f"_weights = {weights} + _block * {pitch} * _BYTES")
-        operands = f"{rows}, _tile_start, {first}, _weights, {pitch}, {gates}, {depth}, {sums}"
+        operands = f"{rows}, _tile_start, {first}, _weights, {pitch}, {gates}, _live, {depth}, {sums}"
+        self.line(f"_live = {self.argument(args.width(axis))} - _block * _LANES")
         self.line(f"_microkernel_{n}({operands}, _rows, _tile_blocks)")
 
     def _store_totals(self, partial: dict[SumIntoRow, str]) -> None:

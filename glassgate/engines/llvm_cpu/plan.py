@@ -257,17 +257,16 @@ class KernelPlan:
         self, to: Argument, matrix: Matrix, chosen: Sequence[int], heads: int, transposed: bool, terms: int
     ) -> Packed:
         """Pack the rows of some gates, quantised, rounded to bfloat16 or as they are. With few rows, pack nothing."""
-        reads_rows = self.few_rows and heads == 1 and not (transposed or terms)
-        packed = unpacked(matrix, chosen) if reads_rows else None
+        if self.few_rows and heads == 1 and not (transposed or terms):
+            return unpacked(matrix, chosen)
         if terms == INTEGERS:
             integers = Quantised.of(to, matrix, chosen, heads)
             self.quantised.append(integers)
             self.weights[to] = integers.packed.size
             return integers.packed
-        if packed is None:
-            packed = pack(to, matrix, chosen, heads, transposed, terms)
-            self.weights[to] = packed.size
-            self.packing += packed.tasks
+        packed = pack(to, matrix, chosen, heads, transposed, terms)
+        self.weights[to] = packed.size
+        self.packing += packed.tasks
         return packed
 
 

@@ -83,13 +83,14 @@ def write_state_addresses(pointers, first, last, row, resets, rows, pitch, start
 def microkernel(sums: int) -> Callable[..., None]:
     """The product of some rows with blocks of `sums` vectors each: packed, or a row of the matrix for each unit."""
 
-    def product(left, rank, first, weights, pitch, gates, depth, out, rows, blocks) -> None:
+    def product(left, rank, first, weights, pitch, gates, live, depth, out, rows, blocks) -> None:
         for row in range(rows):
             x = _numbers(left[rank + row], first, depth)
             for block in range(blocks):
                 if gates:
                     starts = [weights + block * pitch * BYTES + words(gates)[gate] for gate in range(sums)]
-                    units = [_numbers(start, pitch // LANES * unit, depth) for start in starts for unit in range(LANES)]
+                    places = [pitch // LANES * min(unit, live - block * LANES - 1) for unit in range(LANES)]
+                    units = [_numbers(start, place, depth) for start in starts for place in places]
                     matrix = np.stack(units, axis=1)
                 else:
                     matrix = _numbers(weights, block * pitch, depth * sums * LANES).reshape(depth, sums * LANES)

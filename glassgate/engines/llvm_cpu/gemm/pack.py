@@ -133,14 +133,9 @@ def pack(to: Argument, matrix: Matrix, chosen: Sequence[int], heads: int, of_col
     return Packed(to, heads * blocks * pitch * size, pitch, tasks, terms)
 
 
-def unpacked(matrix: Matrix, chosen: Sequence[int]) -> Packed | None:
-    """The matrix in the layout of the parameter, for products without packing.
-
-    None if the units of a gate are not a multiple of a vector.
-    """
+def unpacked(matrix: Matrix, chosen: Sequence[int]) -> Packed:
+    """The matrix in the layout of the parameter, for products without packing."""
     lanes, units = host().lanes(matrix.bits), matrix.rows // matrix.gates
-    if units % lanes:
-        return None
     gate = units * matrix.columns * matrix.bits // 8
     gates = _numbers(tuple(chosen), gate).data_ptr()
     return Packed(matrix.start, len(chosen) * gate, lanes * matrix.columns, (), 0, gates)

@@ -28,8 +28,8 @@ def multiply_{SUMS}(A, lda, K, B, block_pitch, gates, N, C, ldc, added, first, l
             wide, rank = blocks_of_tile(blocks - block, MOST_ROWS_{SUMS}, MOST_AREA_{SUMS}), 0
             while rank < count:
                 rows = rows_of_tile(count - rank, MOST_ROWS_{SUMS})
-                at = B + block * block_pitch * BYTES
-                long_microkernel_{SUMS}(pointers, rank, 0, at, block_pitch, gates, K, sums, rows, wide)
+                at, live = B + block * block_pitch * BYTES, N - block * LANES
+                long_microkernel_{SUMS}(pointers, rank, 0, at, block_pitch, gates, live, K, sums, rows, wide)
                 for near in range(rows):
                     C_row = C + (start + rank + near) * ldc
                     for k in range(wide):

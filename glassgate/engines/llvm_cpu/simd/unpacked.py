@@ -23,12 +23,13 @@ def microkernel(packed_microkernel: Any, bits: int, lanes: int, vectors: int, pa
         pairs: whether it rounds numbers to bfloat16, for which weights are always packed.
 
     Returns:
-        microkernel(left, rank, first, weights, pitch, gates, depth, out, rows, blocks): as `packed_microkernel` if
-        `gates` is 0. Otherwise `gates` is the address of the offsets of the gates from `weights`, in bytes, and `pitch`
-        is the distance between blocks of as many units as a vector has lanes, in numbers.
+        microkernel(left, rank, first, weights, pitch, gates, units, depth, out, rows, blocks): as `packed_microkernel`
+        if `gates` is 0. Otherwise `gates` is the address of the offsets of the gates from `weights`, in bytes, `pitch`
+        is the distance between blocks of as many units as a vector has lanes, in numbers, and `units` is the number of
+        units of a gate from `weights` on. Sums of units after the last one are those of the last one.
     """
 
-    def packed(left, rank, first, weights, pitch, gates, depth, out, rows, blocks):
+    def packed(left, rank, first, weights, pitch, gates, units, depth, out, rows, blocks):
         packed_microkernel(left, rank, first, weights, pitch, depth, out, rows, blocks)
 
     if pairs:
@@ -37,7 +38,7 @@ def microkernel(packed_microkernel: Any, bits: int, lanes: int, vectors: int, pa
     most = min(4, lanes)
     several, two, one = (_dots(VectorType(bits, lanes), rows) for rows in (most, 2, 1))
 
-    def either(left, rank, first, weights, pitch, gates, depth, out, rows, blocks):
+    def either(left, rank, first, weights, pitch, gates, units, depth, out, rows, blocks):
         if gates == 0:
             packed_microkernel(left, rank, first, weights, pitch, depth, out, rows, blocks)
             return
@@ -48,27 +49,28 @@ def microkernel(packed_microkernel: Any, bits: int, lanes: int, vectors: int, pa
                 to, row = out + (block * vectors + gate) * a_vector, 0
                 while row < rows:
                     at_once = most if rows - row >= most else 2 if rows - row >= 2 else 1
-                    units = lanes // at_once
-                    for unit in range(0, lanes, units):
+                    for unit in range(0, lanes, lanes // at_once):
                         at, sums = matrix + unit * unit_pitch, to + row * out_pitch + unit * size
+                        live = units - block * lanes - unit
                         if at_once == most:
-                            several(left, rank + row, first, at, unit_pitch, depth, sums, out_pitch)
+                            several(left, rank + row, first, at, unit_pitch, live, depth, sums, out_pitch)
                         elif at_once == 2:
-                            two(left, rank + row, first, at, unit_pitch, depth, sums, out_pitch)
+                            two(left, rank + row, first, at, unit_pitch, live, depth, sums, out_pitch)
                         else:
-                            one(left, rank + row, first, at, unit_pitch, depth, sums, out_pitch)
+                            one(left, rank + row, first, at, unit_pitch, live, depth, sums, out_pitch)
                     row += at_once
 
     return either
 
 
 def _dots(V: VectorType, rows: int) -> Instruction:
-    """dots(left, rank, first, matrix, pitch, depth, out, out_pitch): a fixed number of rows times some units.
+    """dots(left, rank, first, matrix, pitch, live, depth, out, out_pitch): a fixed number of rows times some units.
 
-    out[row][unit] is the sum over k < depth of left[rank + row][first + k] * matrix[unit][k]; pitches count bytes.
+    out[row][unit] is the sum over k < depth of left[rank + row][first + k] * matrix[min(unit, live - 1)][k]; pitches
+    count bytes.
     """
 
-    @instruction(WORDS, *[INT64] * 7)
+    @instruction(WORDS, *[INT64] * 8)
     def dots(builder, left, rank, *others):
         first = builder.ptrtoint(builder.gep(left, [rank]), INT64)
         builder.call(_function(builder.module, V, rows), [first, *others])
@@ -78,18 +80,20 @@ def _dots(V: VectorType, rows: int) -> Instruction:
 
 def _function(module: ir.Module, V: VectorType, rows: int) -> ir.Function:
     """The LLVM function of `_dots`. The first use adds it to the module."""
-    function, is_new = shared(module, f"dots_{rows}_{V}", 7)
+    function, is_new = shared(module, f"dots_{rows}_{V}", 8)
     if not is_new:
         return function
     lanes = V.lanes
-    left, first, matrix, pitch, depth, out, out_pitch = function.args
+    left, first, matrix, pitch, live, depth, out, out_pitch = function.args
     entry, loop, last = (function.append_basic_block(n) for n in ("entry", "k", "last"))
 
     b = ir.IRBuilder(entry)
     addresses = b.inttoptr(left, INT64.as_pointer())
     shift = b.mul(first, INT64(V.size))
     lefts = [b.add(b.load(b.gep(addresses, [INT64(row)])), shift) for row in range(rows)]
-    units = [b.add(matrix, b.mul(pitch, INT64(unit))) for unit in range(lanes // rows)]
+    last_live = b.sub(live, INT64(1))
+    indices = [b.select(b.icmp_signed("<", last_live, INT64(k)), last_live, INT64(k)) for k in range(lanes // rows)]
+    units = [b.add(matrix, b.mul(pitch, index)) for index in indices]
     whole = b.and_(depth, INT64(-lanes))
     b.cbranch(b.icmp_signed(">", whole, INT64(0)), loop, last)
 
