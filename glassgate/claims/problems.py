@@ -10,9 +10,9 @@ import torch
 from torch import Generator, Tensor
 from torch.nn import functional as F
 
-CLOSE = 0.04
+MAX_ERROR = 0.04
 """A number is correct if its error is below this (experiments 4 and 5)."""
-SURE = 0.3
+MAX_CLASS_ERROR = 0.3
 """A class is correct if the error of every output, 0 or 1, is below this (experiment 6)."""
 
 
@@ -63,7 +63,7 @@ class Problem(NamedTuple):
     def right(self, answers: Tensor, batch: Batch) -> Tensor:
         """Whether the answer to each sequence is correct, (N,) bool."""
         if self.outputs == 1:
-            return (answers[..., 0] - batch.targets).abs() < CLOSE
+            return (answers[..., 0] - batch.targets).abs() < MAX_ERROR
         if batch.legal is not None:
             worst_legal = answers.masked_fill(~batch.legal, torch.inf).amin(-1)
             best_illegal = answers.masked_fill(batch.legal, -torch.inf).amax(-1)
@@ -71,7 +71,7 @@ class Problem(NamedTuple):
         if self.every_step:
             return ((answers.argmax(-1) == batch.targets) | (batch.targets < 0)).all(0)
         expected = F.one_hot(batch.targets, self.outputs)
-        return ((answers.softmax(-1) - expected).abs() < SURE).all(-1)
+        return ((answers.softmax(-1) - expected).abs() < MAX_CLASS_ERROR).all(-1)
 
 
 def _lengths(lag: int, N: int, generator: Generator) -> Tensor:

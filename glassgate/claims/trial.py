@@ -14,13 +14,13 @@ import glassgate as gg
 from glassgate.claims.cells import cell_of, hidden_size
 from glassgate.claims.problems import PROBLEMS, Batch, Problem
 
-IN_A_ROW = 2_000
+CONSECUTIVE = 2_000
 """A problem is solved if the answers to this many consecutive sequences are correct (section 5.4 of the paper)."""
-LEARNING = 0.99
+STALLED_RATIO = 0.99
 """A training stops early if the loss of its second quarter is above this fraction of the loss before."""
-TESTED = 2_560
+TEST_SEQUENCES = 2_560
 BATCH = 32
-EVERY = 50
+UPDATES_PER_POINT = 50
 """Updates between two points of a learning curve."""
 
 
@@ -95,8 +95,8 @@ def train(trial: Trial) -> dict[str, Any]:
     optimizer = torch.optim.Adam(network.parameters(), lr=trial.learning_rate)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, updates)
     curve: list[tuple[int, float, float]] = []
-    losses, rights, solved_after = [], [], None
-    latest: deque[bool] = deque(maxlen=IN_A_ROW)
+    losses, accuracies, solved_after = [], [], None
+    latest: deque[bool] = deque(maxlen=CONSECUTIVE)
     start = time.process_time()
     for update in range(1, updates + 1):
         batch = problem.make(trial.lag, BATCH, generator)
@@ -109,12 +109,12 @@ def train(trial: Trial) -> dict[str, Any]:
         schedule.step()
         right = problem.right(answers.detach(), batch)
         latest.extend(right.tolist())
-        solved = len(latest) == IN_A_ROW and latest.count(False) <= problem.misses
+        solved = len(latest) == CONSECUTIVE and latest.count(False) <= problem.misses
         losses.append(loss.item())
-        rights.append(right.float().mean().item())
-        if update % EVERY == 0 or solved:
-            curve.append((update * BATCH, sum(losses) / len(losses), sum(rights) / len(rights)))
-            losses, rights = [], []
+        accuracies.append(right.float().mean().item())
+        if update % UPDATES_PER_POINT == 0 or solved:
+            curve.append((update * BATCH, sum(losses) / len(losses), sum(accuracies) / len(accuracies)))
+            losses, accuracies = [], []
         if solved:
             solved_after = update * BATCH
             break
@@ -141,7 +141,7 @@ def _learns_nothing(curve: Sequence[tuple[int, float, float]]) -> bool:
     if not before:
         return False
     loss_before, loss_after = (sum(loss for _, loss, _ in part) / len(part) for part in (before, after))
-    return loss_after > LEARNING * loss_before and after[-1][2] < 0.5
+    return loss_after > STALLED_RATIO * loss_before and after[-1][2] < 0.5
 
 
 def _saved_bytes(network: Network, problem: Problem, batch: Batch) -> int:
@@ -160,5 +160,5 @@ def _saved_bytes(network: Network, problem: Problem, batch: Batch) -> int:
 
 @torch.no_grad()
 def _wrong(network: Network, problem: Problem, lag: int, generator: torch.Generator) -> int:
-    batches = (problem.make(lag, 256, generator) for _ in range(TESTED // 256))
+    batches = (problem.make(lag, 256, generator) for _ in range(TEST_SEQUENCES // 256))
     return sum(int((~problem.right(network(batch), batch)).sum()) for batch in batches)

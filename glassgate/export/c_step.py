@@ -254,8 +254,13 @@ class Direction:
             return "int" if of_masks else "real"
         return "mask" if of_masks else "lanes"
 
-    def _read(self, arg: Item | float, phase: Phase, loose: bool = False) -> str:
-        """A value in an expression of a phase. `loose`: whether a product needs no brackets there."""
+    def _read(self, arg: Item | float, phase: Phase, loose: bool = False, alone: bool = False) -> str:
+        """A value in an expression of a phase.
+
+        Args:
+            loose: whether a product needs no brackets there.
+            alone: whether the value is the whole argument of a function, which needs no brackets.
+        """
         if not isinstance(arg, Item):
             return number(arg, self.double)
         match arg:
@@ -266,7 +271,7 @@ class Direction:
             case Pointwise() if self._is_inline(arg) and (arg.axis == "1" or arg.phase == phase):
                 text = self._expression(arg, scalar=arg.axis == "1")
                 tight = arg.op in _FUNCTIONS or arg.op == "detach" or (arg.op in ("mul", "div") and loose)
-                return text if tight and arg.axis != "1" else f"({text})"
+                return text if alone or (tight and arg.axis != "1") else f"({text})"
         if arg in self._stored and arg.phase != phase:
             return f"load(all_{arg.name} + at)"
         return arg.name
@@ -276,8 +281,8 @@ class Direction:
         return text if isinstance(arg, Item) and arg.axis != "1" else f"broadcast({text})"
 
     def _expression(self, item: Pointwise, scalar: bool = False) -> str:
-        loose = item.op in ("add", "sub") or item.op in _FUNCTIONS
-        args = [self._read(arg, item.phase, loose) for arg in item.args]
+        is_function = item.op in _FUNCTIONS and not scalar
+        args = [self._read(arg, item.phase, item.op in ("add", "sub"), is_function) for arg in item.args]
         if scalar:
             return _scalar(item.op, args)
         wide = [self._lanes(text, arg) for text, arg in zip(args, item.args, strict=True)]

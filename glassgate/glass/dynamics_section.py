@@ -10,7 +10,7 @@ from glassgate.glass.effects.dynamics import exponent_interval, time_constant
 from glassgate.glass.elements import Section, figure_element, for_each_direction
 from glassgate.glass.figures import Figure
 from glassgate.glass.findings import RULES, significant
-from glassgate.glass.gradients import GONE, reach
+from glassgate.glass.gradients import VANISHED, reach
 from glassgate.glass.study import Direction, Study
 from glassgate.glass.svg import Axis, Plot
 from glassgate.glass.wording import count, percent, steps
@@ -139,9 +139,9 @@ def _survival(trained: Dynamics, untrained: Sequence[Dynamics]) -> Figure:
     bottom = 10 ** math.floor(math.log10(max(_LOWEST, min(0.1, float(curves.min())))))
     top = max(1.0, 10 ** math.ceil(math.log10(float(curves.max()))))
     plot = Plot(Axis(0, last, "steps k"), Axis(bottom, top, "fraction left", log=True), 490, 280, sentence)
-    if bottom < GONE:
-        plot.rule(0, GONE, last, GONE)
-        plot.text(last, GONE, "1 %", anchor="end", up=4)
+    if bottom < VANISHED:
+        plot.rule(0, VANISHED, last, VANISHED)
+        plot.text(last, VANISHED, "1 %", anchor="end", up=4)
     for each in untrained:
         plot.line(lags, _above(each.course[0], bottom), "before")
     plot.band(lags, low.tolist(), high.tolist(), "flow")

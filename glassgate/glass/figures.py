@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from glassgate.glass.gradients import GONE, reach
+from glassgate.glass.gradients import VANISHED, reach
 from glassgate.glass.study import Direction, Flow, ForecastValue, Passage, Study
 from glassgate.glass.svg import Axis, Plot
 from glassgate.glass.wording import count, percent, steps
@@ -109,7 +109,7 @@ def memory(direction: Direction, state: str) -> Figure:
         + (f"after {steps(tenth)}." if tenth is not None else f"stays above it for all {ks[-1]} steps.")
     )
     top = max(1.0, min(2.0, max(each.high.tolist())))
-    gone = next((k for k, value in zip(ks, each.high.tolist(), strict=True) if value < GONE), ks[-1])
+    gone = next((k for k, value in zip(ks, each.high.tolist(), strict=True) if value < VANISHED), ks[-1])
     shown = max(2, sum(k <= max(gone, 10) for k in ks))
     plot = Plot(Axis(0, ks[:shown][-1], "steps k"), Axis(0, top, f"fraction of {state}"), 490, 250, sentence)
     plot.band(ks[:shown], each.low.tolist()[:shown], each.high.tolist()[:shown], "state")
@@ -135,9 +135,9 @@ def flow(direction: Direction, state: str) -> Figure:
         sentence,
     )
     start = float(each.trained[0][0])
-    if low < GONE * start < high:
-        plot.rule(0, GONE * start, each.lags[-1], GONE * start)
-        plot.text(each.lags[-1], GONE * start, "1 % of lag 0", anchor="end", up=4)
+    if low < VANISHED * start < high:
+        plot.rule(0, VANISHED * start, each.lags[-1], VANISHED * start)
+        plot.text(each.lags[-1], VANISHED * start, "1 % of lag 0", anchor="end", up=4)
     plot.band(each.lags, each.trained[1].tolist(), each.trained[2].tolist(), "flow")
     if each.initial is not None:
         plot.line(each.lags, each.initial.tolist(), "before")
@@ -151,7 +151,7 @@ def flow_sentence(state: str, each: Flow) -> str:
     """The course of the gradient in words."""
 
     def course(curve: np.ndarray) -> str:
-        lag = reach(each.lags, curve, GONE)
+        lag = reach(each.lags, curve, VANISHED)
         return f"falls below 1 % after {steps(lag)}" if lag else f"stays above 1 % for all {each.lags[-1]} steps"
 
     words = f"Relative to lag 0, the gradient with respect to {state} {course(each.trained[0])}"

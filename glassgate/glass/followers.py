@@ -11,8 +11,8 @@ _MAX_LABELS = 40
 # A mark must be present, and absent, at no fewer steps than this.
 _MIN_STEPS = 4
 # The labels of steps without a label.
-GROUND = ("other", "O", "_")
-PLACE = "position in the sequence"
+BACKGROUND = ("other", "O", "_")
+STEP_NUMBER = "position in the sequence"
 
 
 class Follower(NamedTuple):
@@ -33,7 +33,8 @@ def follows(study: Study) -> list[Follower]:
             if follower.label not in best or follower.correlation > best[follower.label].correlation:
                 best[follower.label] = follower
     return sorted(
-        best.values(), key=lambda each: (each.label == PLACE, each.label in GROUND, -round(each.correlation, 9))
+        best.values(),
+        key=lambda each: (each.label == STEP_NUMBER, each.label in BACKGROUND, -round(each.correlation, 9)),
     )
 
 
@@ -85,7 +86,7 @@ def marks(study: Study, direction: Direction | None = None) -> dict[str, np.ndar
         names = study.passages[0].names or [f"channel {k + 1}" for k in range(channels.shape[1])]
         by_name = {name: channels[:, k] for k, name in enumerate(names[:12])}
     order = -1 if direction is not None and direction.reverse else 1
-    by_name[PLACE] = np.concatenate([np.arange(float(len(p.steps)))[::order] for p in study.passages])
+    by_name[STEP_NUMBER] = np.concatenate([np.arange(float(len(p.steps)))[::order] for p in study.passages])
     return {name: mark for name, mark in by_name.items() if _varies(mark)}
 
 

@@ -19,7 +19,7 @@ MAX_TARGETS = 240
 MAX_TARGETS_BEFORE = 60
 _MAX_LAG = 200
 # A gradient has vanished if its norm is below this fraction of that at lag 0.
-GONE = 0.01
+VANISHED = 0.01
 
 
 class Curves(NamedTuple):
@@ -98,7 +98,7 @@ def evenly(count: int, most: int) -> list[int]:
     return sorted({round((k + 1) * count / most) - 1 for k in range(most)})
 
 
-def reach(lags: Sequence[int], curve: np.ndarray, fraction: float = GONE) -> int | None:
+def reach(lags: Sequence[int], curve: np.ndarray, fraction: float = VANISHED) -> int | None:
     """The first lag at which a gradient is below a fraction of its norm at lag 0, or None."""
     start = curve[0]
     if not start or not math.isfinite(start):

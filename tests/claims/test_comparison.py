@@ -55,7 +55,7 @@ def test_gradient_norms_equal_autograd_through_a_loop():
 
 
 def test_a_training_with_right_answers_counts_as_solved(monkeypatch):
-    monkeypatch.setattr("glassgate.claims.trial.IN_A_ROW", 64)
+    monkeypatch.setattr("glassgate.claims.trial.CONSECUTIVE", 64)
     result = train(Trial("noise-free", "gru", 10, 0, 6_400, 900))
     assert 64 <= result["sequences_until_solved"] < 6_400
     assert result["wrong_of_2560"] < 256
@@ -63,7 +63,7 @@ def test_a_training_with_right_answers_counts_as_solved(monkeypatch):
 
 
 def test_wrong_answers_are_allowed_as_in_the_paper(monkeypatch):
-    monkeypatch.setattr("glassgate.claims.trial.IN_A_ROW", 64)
+    monkeypatch.setattr("glassgate.claims.trial.CONSECUTIVE", 64)
     trial = Trial("noise-free", "gru", 10, 0, 6_400, 900)
     strict = train(trial)["sequences_until_solved"]
     lenient = PROBLEMS["noise-free"]._replace(misses=32)
@@ -83,7 +83,7 @@ def test_the_exponent_of_a_slow_cell_is_the_logarithm_of_its_decay():
 
 
 def test_a_training_that_does_not_learn_stops_early(monkeypatch):
-    monkeypatch.setattr("glassgate.claims.trial.EVERY", 1)
+    monkeypatch.setattr("glassgate.claims.trial.UPDATES_PER_POINT", 1)
     hopeless = train(Trial("copy", "rnn", 100, 0, 512, 200, learning_rate=0.0))
     assert hopeless["sequences_seen"] == 256
     assert hopeless["sequences_until_solved"] is None

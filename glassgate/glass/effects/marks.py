@@ -9,7 +9,7 @@ from glassgate.glass import bootstrap
 from glassgate.glass.bootstrap import Interval
 from glassgate.glass.controls import CONTROLS, MANY_CONTROLS
 from glassgate.glass.effects.effect import Effect, by_passage
-from glassgate.glass.followers import GROUND, PLACE, Follower, closest, correlations, labelled, marks
+from glassgate.glass.followers import BACKGROUND, STEP_NUMBER, Follower, closest, correlations, labelled, marks
 from glassgate.glass.study import Direction, Study
 
 # Correlations over fewer steps than this are not shown as findings.
@@ -24,7 +24,7 @@ def following(study: Study) -> Iterator[Effect]:
     if study.directions and (
         labelled(study) or not any(p.answers for p in study.passages) or _marks_are_of_input(study)
     ):
-        yield from _strongest(study, lambda label: label != PLACE and label not in GROUND)
+        yield from _strongest(study, lambda label: label != STEP_NUMBER and label not in BACKGROUND)
 
 
 def draw_controls(study: Study, rule: str) -> None:
@@ -46,7 +46,7 @@ def draw_controls(study: Study, rule: str) -> None:
 
 def counting(study: Study) -> Iterator[Effect]:
     """Absolute correlation of a unit's state with the number of the step."""
-    yield from _strongest(study, lambda label: label == PLACE)
+    yield from _strongest(study, lambda label: label == STEP_NUMBER)
 
 
 def _strongest(study: Study, wanted: Callable[[str], bool]) -> Iterator[Effect]:
@@ -97,7 +97,7 @@ def _chance_correlations(direction: Direction, marked: dict[str, np.ndarray]) ->
     shifted = [np.roll(columns, int(k * len(columns)), 0) for k in np.linspace(0.1, 0.9, _SHIFTS)]
     highest = correlations(direction, np.concatenate(shifted, 1)).max(0).reshape(_SHIFTS, -1)
     chance = dict(zip(marked, np.quantile(highest, _CHANCE_QUANTILE, axis=0).tolist(), strict=True))
-    return {label: 0.0 if label == PLACE else value for label, value in chance.items()}
+    return {label: 0.0 if label == STEP_NUMBER else value for label, value in chance.items()}
 
 
 def _marks_are_of_input(study: Study) -> bool:
