@@ -13,6 +13,7 @@ import torch
 
 from benchmarks import gpu, limited, report, results, worker
 from benchmarks.__main__ import main, on_engine, run
+from benchmarks.gpu_parts import Case
 from benchmarks.interleaved import Budget, PeerError, run_interleaved
 from benchmarks.measure import Bench
 from benchmarks.rows import ROWS, Point, Row, stock
@@ -212,7 +213,7 @@ def test_the_gpu_benchmarks_continue_after_ten_minutes(tmp_path, monkeypatch):
     def part(bench):
         """Three rows."""
         for name in "abc":
-            yield gpu.Case(name, lambda name=name: measured.append(name) or {"number": next(count)})
+            yield Case(name, lambda name=name: measured.append(name) or {"number": next(count)})
 
     monkeypatch.setattr(gpu, "PARTS", {"part": part})
     monkeypatch.setattr(gpu, "interpreted", lambda: True)
@@ -236,7 +237,7 @@ def test_a_failed_case_of_the_gpu_benchmarks_does_not_stop_the_others(tmp_path, 
 
     def part(bench):
         """Three rows."""
-        return (gpu.Case(name, lambda name=name: case(name)) for name in "abc")
+        return (Case(name, lambda name=name: case(name)) for name in "abc")
 
     monkeypatch.setattr(gpu, "PARTS", {"part": part})
     monkeypatch.setattr(gpu, "interpreted", lambda: True)
@@ -252,7 +253,7 @@ def test_a_failed_case_of_the_gpu_benchmarks_does_not_stop_the_others(tmp_path, 
     with pytest.raises(SystemExit, match="expected parts among part, got speed"):
         gpu.main(tmp_path / "gpu.json", quick=True, parts=["speed"])
     broken.add("d")
-    monkeypatch.setitem(gpu.PARTS, "part", lambda bench: [gpu.Case("d", lambda: case("d"))])
+    monkeypatch.setitem(gpu.PARTS, "part", lambda bench: [Case("d", lambda: case("d"))])
     monkeypatch.setattr(gpu, "is_usable", lambda device: False)
     with pytest.raises(SystemExit, match="the GPU cannot be used after d; run the command again"):
         gpu.main(tmp_path / "gpu.json", quick=True)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from keyword import iskeyword
 
 from glassgate.engines.lowering.ir import (
@@ -41,6 +42,7 @@ UNIT = {"H": ("unit", "unit_ok"), "P": ("out", "out_ok")}
 """For each axis of units its index in a kernel, and the mask of units that exist."""
 
 
+@lru_cache(1024)
 def kernels(phases: Phases, title: str, ragged: bool) -> Kernels:
     """The kernels of one pass, one per phase.
 

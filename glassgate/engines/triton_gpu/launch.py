@@ -97,26 +97,28 @@ def triton_function(module: tuple[Kernel, ...], interpreted: bool) -> Any:
     return compiled(source(module), interpreted)[module[-1].name]
 
 
-class Loop:
-    """The kernels of the loop of one pass, written when they first run.
+class Loop(NamedTuple):
+    """The loop of one pass. Its kernels are written when they first run.
 
-    Args:
+    Attributes:
         phases: the phases of the pass.
         title: the first part of the kernels' names.
         ragged: whether sequences have lengths of their own.
         like: a key that is equal for passes that differ only in the order of steps.
     """
 
-    def __init__(self, phases: Phases, title: str, ragged: bool, like: object) -> None:
-        self.phases, self.title, self.ragged, self.like = phases, title, ragged, like
-        self.whole = lru_cache(8)(self._whole)
+    phases: Phases
+    title: str
+    ragged: bool
+    like: object
 
-    @cached_property
+    @property
     def steps(self) -> Kernels:
         """Kernel C."""
         return kernels(self.phases, self.title, self.ragged)
 
-    def _whole(self, solo: bool, chunks: int) -> Kernel:
+    def whole(self, solo: bool, chunks: int) -> Kernel:
+        """Kernel A or B."""
         return persistent(self.phases, self.title, self.ragged, solo, chunks)
 
 

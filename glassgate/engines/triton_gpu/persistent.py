@@ -5,6 +5,7 @@ rows (of one head), without a barrier.
 """
 
 from collections.abc import Iterable
+from functools import lru_cache
 
 from glassgate.engines.lowering.ir import Block, Carry, Contract, Line, Stack, Value
 from glassgate.engines.triton_gpu.emit import Writer
@@ -14,6 +15,7 @@ from glassgate.engines.triton_gpu.phases import Phase, Phases
 from glassgate.engines.triton_gpu.products import Product
 
 
+@lru_cache(1024)
 def persistent(phases: Phases, title: str, ragged: bool, solo: bool, chunks: int) -> Kernel:
     """The kernel of a whole pass.
 
