@@ -55,12 +55,7 @@ def convert(model: nn.Module, *, verbose: bool = False) -> nn.Module:
         )
     """
     if not isinstance(model, nn.Module):
-        got = (
-            f"the class {model.__name__}; create a layer first"
-            if isinstance(model, type)
-            else f"a {type(model).__name__}"
-        )
-        raise TypeError(f"convert: model must be a torch.nn.Module, got {got}")
+        raise TypeError(f"convert: model must be a torch.nn.Module, got {description(model)}")
     recurrent = [named for named in model.named_modules(remove_duplicate=False) if _is_recurrent(named[1])]
     converted, counterparts = _swap(
         model, lambda part: _counterpart(part, NAMESAKES[type(part)]) if type(part) in NAMESAKES else None
@@ -92,6 +87,17 @@ def restore(model: nn.Module) -> nn.Module:
         if isinstance(part, Recurrent | RecurrentCell) and (feature := _missing_feature(part)):
             raise ValueError(f"restore: {name or 'the model'} cannot become a layer of torch.nn, which lacks {feature}")
     return _swap(model, lambda part: _counterpart(part, _TO_TORCH[type(part)]) if type(part) in _TO_TORCH else None)[0]
+
+
+def description(value: object) -> str:
+    """What a function got instead of a layer of this library: the class, and the remedy where there is one."""
+    if isinstance(value, type):
+        return f"the class {value.__name__}; create an object of it"
+    name = type(value).__name__
+    if isinstance(value, nn.Module) and any(type(part) in NAMESAKES for part in value.modules()):
+        library = "torch.nn." if type(value) in NAMESAKES else ""
+        return f"{library}{name}; replace the layers of torch.nn by those of glassgate: gg.convert(model)"
+    return name
 
 
 def _missing_feature(part: Recurrent | RecurrentCell) -> str | None:

@@ -124,6 +124,8 @@ class LSTMCell(nn.Module):
     @torch.no_grad()
     def from_fused(cls, fused: cells.LSTMCell | nn.LSTMCell) -> "LSTMCell":
         """The same cell with one linear map per gate. A gate's bias is the sum of its rows of bias_ih and bias_hh."""
+        if not isinstance(fused, cells.LSTMCell | nn.LSTMCell):
+            raise TypeError(f"from_fused: expected an LSTMCell of glassgate or torch.nn, got {type(fused).__name__}")
         cell = cls(fused.input_size, fused.hidden_size, bool(fused.bias)).to(fused.weight_ih)
         rows = torch.cat([fused.weight_ih, fused.weight_hh], 1).chunk(4)
         for k, linear in enumerate(cell._linears()):

@@ -34,6 +34,21 @@ def torch(module: nn.Module) -> None:
                 weight.uniform_(-bound, bound)
 
 
+def initialise(module: nn.Module, init: Scheme | Sequence[Scheme]) -> None:
+    """Applies torch's initialisation, then a scheme or several.
+
+    Raises:
+        TypeError: `init` is neither a scheme nor several.
+    """
+    torch(module)
+    for scheme in (init,) if callable(init) or isinstance(init, str) else init:
+        if not callable(scheme):
+            raise TypeError(
+                f"{type(module).__name__}: init must be a scheme of glassgate.init, or several, got {scheme!r}"
+            )
+        scheme(module)
+
+
 @no_grad()
 def xavier_orthogonal(module: nn.Module) -> None:
     """Xavier-uniform input weights, an orthogonal recurrent matrix per gate, zero biases, a forget bias of one.
@@ -71,6 +86,9 @@ class chrono:
     T_max: float
 
     def __post_init__(self) -> None:
+        if not hasattr(self.T_max, "__float__"):
+            got = type(self.T_max).__name__
+            raise TypeError(f"chrono: T_max must be a number of steps, such as in init=chrono(100), got {got}")
         if not self.T_max > 2:
             raise ValueError(f"chrono: T_max must be above 2 steps, got {self.T_max!r}")
 

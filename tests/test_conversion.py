@@ -180,9 +180,9 @@ def test_a_layer_with_a_conflicting_attribute_is_kept():
 
 
 def test_only_modules_are_converted():
-    with pytest.raises(TypeError, match=r"convert: model must be a torch\.nn\.Module, got a list"):
+    with pytest.raises(TypeError, match=r"convert: model must be a torch\.nn\.Module, got list"):
         gg.convert([nn.LSTM(3, 4)])
-    with pytest.raises(TypeError, match="got the class LSTM; create a layer first"):
+    with pytest.raises(TypeError, match="got the class LSTM; create an object of it"):
         gg.convert(nn.LSTM)
 
 

@@ -79,3 +79,8 @@ def test_each_gate_has_its_effect():
         assert torch.equal(new_h, torch.tanh(c))
         cell.forget_gate.linear.bias.fill_(-1e3)
         assert not cell(x, h, c)[1].any()
+
+
+def test_only_lstm_cells_are_split():
+    with pytest.raises(TypeError, match=r"from_fused: expected an LSTMCell of glassgate or torch\.nn, got GRUCell"):
+        gates.LSTMCell.from_fused(gg.GRUCell(3, 4))

@@ -120,6 +120,18 @@ FAULTS = {
         ValueError,
         lambda: gg.GRU(3, 4, init=init.gate_bias(z=[1.0, 2.0, 3.0])),
     ),
+    "GRU: init must be a scheme of glassgate.init, or several, got 'orthogonal'": (
+        TypeError,
+        lambda: gg.GRU(3, 4, init="orthogonal"),
+    ),
+    "GRUCell: init must be a scheme of glassgate.init, or several, got None": (
+        TypeError,
+        lambda: gg.GRUCell(3, 4, init=[init.xavier_orthogonal, None]),
+    ),
+    "chrono: T_max must be a number of steps, such as in init=chrono(100), got GRU": (
+        TypeError,
+        lambda: gg.GRU(3, 4, init=init.chrono),
+    ),
     "init: the module must be or hold a recurrent layer of glassgate, got Linear": (
         TypeError,
         lambda: init.xavier_orthogonal(nn.Linear(2, 2)),

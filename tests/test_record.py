@@ -218,6 +218,11 @@ def test_errors():
         gg.record(torch.nn.Linear(2, 2)),
     ):
         pass
+    stock = torch.nn.Sequential(torch.nn.GRU(D, H))
+    with pytest.raises(TypeError, match=r"got Sequential; replace the layers of torch\.nn by those"), gg.record(stock):
+        pass
+    with pytest.raises(KeyError, match=r"recorded names: none; call the layer inside of gg.record, and backward\(\)"):
+        tape.grad["layer0.forward.z"]
     with (
         gg.engine("torch"),
         gg.record(layer),

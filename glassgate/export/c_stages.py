@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from glassgate.conversion import description
 from glassgate.export.c_step import Direction, Packed
 from glassgate.export.errors import ExportError
 from glassgate.export.network import Level, levels_of
@@ -259,7 +260,7 @@ def _stages(
         else:
             names = ", ".join(["Linear", "Embedding", *(kind.__name__ for kind in _ACTIVATIONS)])
             raise ExportError(
-                f"to_c: expected layers of glassgate, {names}, or a Sequential of these, got {type(part).__name__}"
+                f"to_c: expected layers of glassgate, {names}, or a Sequential of these, got {description(part)}"
             )
         if width is not None and new[0].input != width:
             raise ExportError(

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 
 from torch import Tensor, nn
 
+from glassgate.conversion import description
 from glassgate.engines.symbolic.graph import NotTraceable
 from glassgate.engines.symbolic.step import equations_of
 from glassgate.glass.contexts import uncompiled
@@ -133,8 +134,7 @@ def editable(module: nn.Module) -> dict[str, tuple[Recurrent, str, str, int]]:
             widths = dict.fromkeys(gates, part.hidden_size) | part.widths
             places |= {f"{label}.{name}": (layer, part.label, name, width) for name, width in widths.items()}
     if not places:
-        got = type(module).__name__
-        raise TypeError(f"edit: the module must be or hold a recurrent layer of glassgate, got {got}")
+        raise TypeError(f"edit: the module must be or hold a recurrent layer of glassgate, got {description(module)}")
     return places
 
 

@@ -8,6 +8,7 @@ from typing import NamedTuple, TypeVar
 import torch
 from torch import Tensor, nn
 
+from glassgate.conversion import description
 from glassgate.glass.contexts import uncompiled
 from glassgate.layers.observed import Observed
 from glassgate.layers.stack import Recurrent
@@ -32,7 +33,9 @@ class Values(Mapping[str, Tensor]):
         if name not in self._values:
             recorded = self._rows()
             if name not in recorded:
-                names = ", ".join(recorded) or "none"
+                names = ", ".join(recorded) or (
+                    "none; call the layer inside of gg.record, and backward() on a result of this call for gradients"
+                )
                 raise KeyError(f"tape: {name!r} was not recorded; recorded names: {names}")
             layout, rows = recorded[name]
             self._values[name] = layout.by_step(rows.detach())
@@ -230,7 +233,7 @@ class Watch(AbstractContextManager[R]):
         self._layers = {name: part for name, part in module.named_modules() if isinstance(part, Recurrent)}
         self._recording = recording
         if not self._layers:
-            got = type(module).__name__
+            got = description(module)
             raise TypeError(f"record: the module must be or hold a recurrent layer of glassgate, got {got}")
 
     def __enter__(self) -> R:

@@ -78,9 +78,7 @@ class RecurrentCell(Drawable, nn.Module):
 
     def reset_parameters(self) -> None:
         """Initialises all parameters again."""
-        schemes.torch(self)
-        for scheme in (self.init,) if callable(self.init) else self.init:
-            scheme(self)
+        schemes.initialise(self, self.init)
 
     def extra_repr(self) -> str:
         """The arguments that differ from their defaults."""

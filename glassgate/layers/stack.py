@@ -120,6 +120,8 @@ class Recurrent(Drawable, nn.Module):
                 f"{name}: dropout acts between layers, so dropout={dropout} does nothing with num_layers=1",
                 stacklevel=2,
             )
+        if variational_dropout and not dropout:
+            warnings.warn(f"{name}: variational_dropout does nothing without a rate, dropout=", stacklevel=2)
         cell = cell.projected() if proj_size else cell
         self.cell, self.input_size, self.hidden_size, self.num_layers = cell, input_size, hidden_size, num_layers
         self.bias, self.batch_first, self.dropout, self.bidirectional = bias, batch_first, float(dropout), bidirectional
@@ -199,9 +201,7 @@ class Recurrent(Drawable, nn.Module):
 
     def reset_parameters(self) -> None:
         """Initialises all parameters again."""
-        schemes.torch(self)
-        for scheme in (self.init,) if callable(self.init) else self.init:
-            scheme(self)
+        schemes.initialise(self, self.init)
         with torch.no_grad():
             for part in self._parts if self.learn_initial_state else ():
                 for state in part.widths:

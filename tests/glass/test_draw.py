@@ -158,6 +158,20 @@ def test_a_custom_cell_shows_its_functions_by_name():
     assert "which no diagram can show" in Sorts()._repr_html_()
     with pytest.raises(TypeError, match="draw: expected a cell or a layer of glassgate, got Linear"):
         gg.draw(torch.nn.Linear(2, 2))
+    with pytest.raises(
+        TypeError, match=r"got torch\.nn\.LSTM; replace the layers of torch\.nn by .*: gg.convert\(model\)"
+    ):
+        gg.draw(torch.nn.LSTM(2, 2))
+    with pytest.raises(TypeError, match="got the class GRU; create an object of it"):
+        gg.draw(gg.cells.GRU)
+
+
+def test_a_picture_is_saved_as_svg_alone(tmp_path):
+    picture = gg.draw(gg.cells.GRU())
+    with pytest.raises(ValueError, match=r"so the path must end in \.svg, got '.*gru\.png'"):
+        picture.save(tmp_path / "gru.png")
+    picture.save(tmp_path / "gru.svg")
+    assert [path.name for path in tmp_path.iterdir()] == ["gru.svg"]
 
 
 def test_wires_have_a_text_for_their_values():

@@ -209,6 +209,8 @@ class TestDropout:
     def test_a_single_layer_has_no_dropout(self):
         with pytest.warns(UserWarning, match=r"LSTM: dropout acts between layers, so dropout=0.5 does nothing"):
             gg.LSTM(3, 4, dropout=0.5)
+        with pytest.warns(UserWarning, match="GRU: variational_dropout does nothing without a rate, dropout="):
+            gg.GRU(3, 4, 2, variational_dropout=True)
 
 
 class TestLearnedInitialState:

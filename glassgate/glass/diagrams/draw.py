@@ -1,6 +1,7 @@
 """The diagram of a cell, of a layer, or of a single-step module."""
 
 from glassgate.cell import Cell
+from glassgate.conversion import description
 from glassgate.glass.diagrams.cell import draw_cell
 from glassgate.glass.diagrams.layer import draw_layer
 from glassgate.glass.diagrams.svg import Diagram
@@ -20,4 +21,4 @@ def diagram(what: Cell | Recurrent | RecurrentCell, *, projected: bool = False) 
         return draw_cell(what.cell)
     if isinstance(what, Recurrent):
         return draw_layer(what)
-    raise TypeError(f"draw: expected a cell or a layer of glassgate, got {type(what).__name__}")
+    raise TypeError(f"draw: expected a cell or a layer of glassgate, got {description(what)}")

@@ -50,7 +50,13 @@ class Picture:
         return self._svg
 
     def save(self, path: str | Path) -> None:
-        """Write the picture to a file."""
+        """Write the picture to a file.
+
+        Raises:
+            ValueError: the path ends like that of another format.
+        """
+        if Path(path).suffix.lower() in (".png", ".jpg", ".jpeg", ".gif", ".webp", ".pdf"):
+            raise ValueError(f"save: the picture is SVG text, so the path must end in .svg, got {str(path)!r}")
         Path(path).write_text(self._svg, "utf-8")
 
 
