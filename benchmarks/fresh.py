@@ -44,7 +44,7 @@ def first_call(work: Work, threads: int, cache: str) -> float:
 
 def importing(threads: int) -> float:
     """Seconds of `import glassgate` once torch is imported."""
-    return ask_once(MODULE, threads, "importing")
+    return ask_once("benchmarks.fresh_import", threads)
 
 
 def _peak(work: Work) -> float:
@@ -85,15 +85,6 @@ def _torch_alone() -> None:
     torch.autograd.grad(2 * x, x, torch.ones(2))
 
 
-def _importing() -> float:
-    import torch  # noqa: F401
-
-    start = time.perf_counter()
-    import glassgate  # noqa: F401
-
-    return time.perf_counter() - start
-
-
 def _status(name: str) -> int:
     """Return the bytes in a line of /proc/self/status."""
     lines = Path("/proc/self/status").read_text().splitlines()
@@ -110,7 +101,6 @@ if __name__ == "__main__":
         "peak": _peak,
         "growth": _growth,
         "first_call": _first_call,
-        "importing": _importing,
     }
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)

@@ -4,7 +4,7 @@ A quantised row is stored as its scale, followed by its integers at the offset `
 each 32-bit word has the integers of four columns. After the last word follow, for each sum, the initial values of the
 sums and the scales of the units. The results are float32: sum * scale of the row * scale of the unit.
 
-Not measured on a processor that has VNNI: tests run its layout with other instructions.
+The speed with AVX512-VNNI and with AVX2 is in docs/sessions.md. AVX-VNNI: not measured on a processor that has it.
 """
 
 from typing import Any

@@ -1,0 +1,18 @@
+"""`python -m benchmarks.fresh_import` prints the seconds that `import glassgate` adds to `import torch`.
+
+torch would import Glassgate's operators itself, by their entry point, so this is turned off before the import of torch.
+This file imports no other module of the benchmarks, because these import Glassgate.
+"""
+
+import os
+import time
+
+os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
+import torch  # noqa: F401
+
+start = time.perf_counter()
+import glassgate  # noqa: E402, F401
+from glassgate.engines.torch_op.schema import registered  # noqa: E402
+
+registered()
+print(time.perf_counter() - start)
