@@ -5,12 +5,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from experiments.common.score import Score
 from glassgate.tasks import task_class
 from glassgate.tasks.data.labelled import Labelled
 from glassgate.tasks.data.tagged import Tagged
 from glassgate.tasks.progress import Progress
 from glassgate.tasks.task import Split
-from results.score import Score
 
 Cut = Callable[[Split[Any]], Split[Any]]
 

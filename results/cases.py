@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from experiments.common.score import Score
 from glassgate.tasks.data.labelled import Labelled
 from glassgate.tasks.task import Split, Task
-from results.score import Score
 
 THREADS = 1
 """The threads of each training. With one, processor time includes no waiting for other threads."""

@@ -5,11 +5,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from experiments.common.score import Score
 from experiments.common.summaries import mean_and_deviation, quartiles
 from glassgate.tasks.pictures.charts import save_figure
 from results import pictures
 from results.cases import CASES, Case, Reported
-from results.score import Score
 from results.store import Result, Store
 
 Pairs = list[tuple[Result, Result]]

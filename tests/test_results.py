@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import glassgate as gg
+from experiments.common.score import Score
 from glassgate.tasks import task_class
 from glassgate.tasks.data.tagged import Tagged
 from glassgate.tasks.task import Split
@@ -17,7 +18,6 @@ from results import readme, report
 from results.__main__ import ROOT, main, run
 from results.cases import CASES, Case, Reported
 from results.plain import PlainLayers
-from results.score import Score
 from results.store import Store
 from results.training import train
 from tests.tasks.corpus import sentences

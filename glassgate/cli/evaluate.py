@@ -4,11 +4,9 @@ import json
 import sys
 from pathlib import Path
 
-from rich.console import Console
-
 from glassgate.cli.parser import Parser
-from glassgate.cli.progress import Bar, display, format_scores
-from glassgate.cli.trained import add_run, loaded
+from glassgate.cli.progress import format_scores
+from glassgate.cli.trained import add_run, loaded, read
 from glassgate.tasks.data.unknown_labels import unknown_label_warnings
 from glassgate.tasks.data.unknown_tokens import note_on, unknown_fraction
 from glassgate.tasks.metrics.scores import by_label, label_table
@@ -24,8 +22,7 @@ def command(argv: list[str]) -> None:
     parser.add_argument("--report", metavar="FOLDER", help="folder for further results, such as a confusion matrix")
     arguments = parser.parse_args(argv)
     task = loaded(arguments)
-    with display(Console(stderr=True)) as bars:
-        examples = task.read(arguments.file, progress=Bar(bars, task.name))
+    examples = read(task, arguments.file, labelled=True)
     encoded = task.encoded(examples)
     unknown = unknown_fraction(task.input_field, encoded) if task.vocabularies else None
     for sentence in (

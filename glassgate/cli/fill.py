@@ -1,6 +1,7 @@
 """`glassgate fill`: candidates for the blanks of a text, with their probabilities."""
 
 import sys
+from argparse import SUPPRESS
 
 from glassgate.cli.arguments import positive
 from glassgate.cli.parser import Parser
@@ -17,12 +18,16 @@ def command(argv: list[str]) -> None:
     )
     parser.add_argument("--length", type=int, metavar="N", help="length of each blank, in tokens (default: estimated)")
     parser.add_argument(
-        "--longest", type=int, metavar="N", help="maximum length of a candidate, in tokens (default: as in training)"
+        "--longest-blank",
+        type=int,
+        metavar="N",
+        help="length of the longest candidate, in tokens (default: as in training)",
     )
+    parser.add_argument("--longest", type=int, dest="longest_blank", help=SUPPRESS)  # the former name
     parser.add_argument("--n-best", type=positive, default=10, metavar="N", help="number of candidates (default: 10)")
     arguments = parser.parse_args(argv)
     task = loaded_as(FillBlanks, arguments)
-    blanks = task.fill(arguments.text, length=arguments.length, longest=arguments.longest, most=arguments.n_best)
+    blanks = task.fill(arguments.text, length=arguments.length, longest=arguments.longest_blank, most=arguments.n_best)
     if unknown := task.unknown(arguments.text):
         print(
             f"unknown tokens, not in the model's training data: {' '.join(map(repr, unknown))}",

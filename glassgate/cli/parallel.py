@@ -4,6 +4,7 @@ import signal
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from multiprocessing import get_context
 from multiprocessing.queues import SimpleQueue
 from multiprocessing.synchronize import Event
@@ -59,34 +60,13 @@ class _Relay(Progress):
         self.events = events
         self.stop = stop
 
-    def reading(self) -> None:
-        self.send("reading")
+        for callback in ("reading", "converting", "note", "begin", "change", "step", "epoch", "end"):
+            setattr(self, callback, partial(self._send, callback))
 
-    def converting(self, file: str, fraction: float) -> None:
-        self.send("converting", file, fraction)
-
-    def note(self, text: str) -> None:
-        self.send("note", text)
-
-    def begin(self, units: int, done: int) -> None:
-        self.send("begin", units, done)
-
-    def change(self, units: int) -> None:
-        self.send("change", units)
-
-    def step(self, units: int, loss: float) -> None:
-        self.send("step", units, loss)
-        if self.stop.is_set():
-            signal.raise_signal(signal.SIGINT)
-
-    def epoch(self, number: int, scores: Mapping[str, float]) -> None:
-        self.send("epoch", number, dict(scores))
-
-    def end(self) -> None:
-        self.send("end")
-
-    def send(self, callback: str, *arguments: Any) -> None:
+    def _send(self, callback: str, *arguments: Any) -> None:
         self.events.put((self.name, callback, arguments))
+        if callback == "step" and self.stop.is_set():
+            signal.raise_signal(signal.SIGINT)
 
 
 _connection: tuple["SimpleQueue[tuple[str, str, tuple[Any, ...]]]", Event]

@@ -7,8 +7,7 @@ from rich.console import Console
 
 from glassgate.cli.colours import can_colour, coloured
 from glassgate.cli.parser import Parser
-from glassgate.cli.progress import Bar, display
-from glassgate.cli.trained import add_run, loaded
+from glassgate.cli.trained import add_run, loaded, read
 from glassgate.tasks.data.files import STDIN
 from glassgate.tasks.data.tagged import Tagged
 from glassgate.tasks.pictures.attention import attention_picture
@@ -35,8 +34,7 @@ def command(argv: list[str]) -> None:
     parser.add_argument("--picture", metavar="FILE.svg", help="draw the attention weights of the first sequences")
     arguments = parser.parse_args(argv)
     task = loaded(arguments)
-    with display(Console(stderr=True)) as bars:
-        examples = task.read(arguments.file, labelled=False, progress=Bar(bars, task.name))
+    examples = read(task, arguments.file)
     console = Console()
     for start in range(0, len(examples), _CHUNK):
         part = examples[start : start + _CHUNK]

@@ -17,42 +17,12 @@ from glassgate.tasks.errors import OptionError
 from glassgate.tasks.report.live.page import live
 from glassgate.tasks.report.states import places_of
 from glassgate.tasks.report.study import chosen, given, read, study
-from glassgate.tasks.runs import RUN, Run
+from glassgate.tasks.runs import RUN, Run, write
 
 
 def command(argv: list[str]) -> None:
     """Run `glassgate report` with the given arguments."""
-    parser = Parser(
-        prog="glassgate report",
-        description="Write an HTML page that shows how a trained run processes a text, or examples of its dev data: "
-        "findings, gates, memory, gradients. Two runs of one task are shown side by side. The page is one file that "
-        "opens from disk, without a server.",
-    )
-    parser.add_argument("run", metavar="RUN", help="folder of a trained run")
-    parser.add_argument(
-        "other", metavar="RUN", nargs="?", help="folder of a second run, shown side by side with the first"
-    )
-    parser.add_argument(
-        "text", metavar="TEXT", nargs="?", help="text to read (default: examples of the run's dev data)"
-    )
-    parser.add_argument(
-        "--file", metavar="FILE", help="file to read instead of TEXT, in the format of the training data"
-    )
-    parser.add_argument(
-        "-o", "--output", metavar="FILE", default="report.html", help="file for the page (default: report.html)"
-    )
-    parser.add_argument(
-        "--live",
-        action="store_true",
-        help="add a section that runs the network in the browser, to type a text and change gates",
-    )
-    parser.add_argument(
-        "--bits", type=int, choices=(16, 32), default=32, help="bits per weight in the --live section (default: 32)"
-    )
-    parser.add_argument(
-        "--terminal", action="store_true", help="print the text and its gates instead of writing a page"
-    )
-    arguments = parser.parse_args(argv)
+    arguments = _parser().parse_args(argv)
     if arguments.other is not None and arguments.text is None and not _is_run(arguments.other):
         arguments.text, arguments.other = arguments.other, None
     if arguments.text is not None and arguments.file:
@@ -88,17 +58,17 @@ def command(argv: list[str]) -> None:
             study(each, excerpts, title, run.path, tick)
             for each, run, title in zip(tasks, runs, _titles(runs), strict=True)
         ]
+        content, part = "", None
         if not arguments.terminal:
             tick("choosing places to search")
             for trained, run, shown in zip(tasks, runs, studies, strict=True):
                 shown.places = places_of(trained, run, split, shown, BYTES // len(studies))
-        tick("drawing the page")
-        interactive = None
-        if arguments.live:
-            interactive = live(
-                task, excerpts, runs[0].path, half_precision=arguments.bits == 16, file=arguments.file or ""
-            )
-        content = "" if arguments.terminal else page(*studies, live=interactive)
+            tick("drawing the page")
+            if arguments.live:
+                part = live(
+                    task, excerpts, runs[0].path, half_precision=arguments.bits == 16, file=arguments.file or ""
+                )
+            content = page(*studies, live=part)
         bars.update(row, total=1, completed=1)
     for note in dict.fromkeys(note for each in studies for note in each.notes):
         print(f"report: {note}", file=sys.stderr)
@@ -107,10 +77,44 @@ def command(argv: list[str]) -> None:
         for each in studies:
             console.print(strips(each, console), soft_wrap=True)
         return
-    if interactive is not None:
-        _announce(interactive, content)
-    _write(output, content)
+    if part is not None:
+        _announce(part, content)
+    write(output, content.encode())
     print(f"{output}: {len(content.encode()) / 1e6:.1f} MB, opens in any browser", file=sys.stderr)
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        prog="glassgate report",
+        description="Write an HTML page that shows how a trained run processes a text, or examples of its dev data: "
+        "findings, gates, memory, gradients. Two runs of one task are shown side by side. The page is one file that "
+        "opens from disk, without a server.",
+    )
+    parser.add_argument("run", metavar="RUN", help="folder of a trained run")
+    parser.add_argument(
+        "other", metavar="RUN", nargs="?", help="folder of a second run, shown side by side with the first"
+    )
+    parser.add_argument(
+        "text", metavar="TEXT", nargs="?", help="text to read (default: examples of the run's dev data)"
+    )
+    parser.add_argument(
+        "--file", metavar="FILE", help="file to read instead of TEXT, in the format of the training data"
+    )
+    parser.add_argument(
+        "-o", "--output", metavar="FILE", default="report.html", help="file for the page (default: report.html)"
+    )
+    parser.add_argument(
+        "--live",
+        action="store_true",
+        help="add a section that runs the network in the browser, to type a text and change gates",
+    )
+    parser.add_argument(
+        "--bits", type=int, choices=(16, 32), default=32, help="bits per weight in the --live section (default: 32)"
+    )
+    parser.add_argument(
+        "--terminal", action="store_true", help="print the text and its gates instead of writing a page"
+    )
+    return parser
 
 
 def _announce(part: Live, content: str) -> None:
@@ -136,14 +140,3 @@ def _titles(runs: Sequence[Run]) -> list[str]:
     """The names of the runs' folders, or their full paths if two names are equal."""
     names = [run.path.name for run in runs]
     return names if len(set(names)) == len(names) else [str(run.path) for run in runs]
-
-
-def _write(output: Path, content: str) -> None:
-    """Write a file completely before it replaces an existing one."""
-    part = output.with_name(output.name + ".part")
-    try:
-        part.write_text(content, encoding="utf-8")
-        part.replace(output)
-    except OSError as error:
-        part.unlink(missing_ok=True)
-        raise OptionError(f"--output: {output} could not be written ({error.strerror}); choose another place") from None

@@ -1,8 +1,12 @@
-"""The arguments that name a trained run, and loading of the run for inference."""
+"""The arguments that name a trained run, loading of the run for inference, and reading of its input."""
 
 from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
+from rich.console import Console
+
+from glassgate.cli.progress import Bar, display
 from glassgate.tasks import run_class
 from glassgate.tasks.errors import RunError
 from glassgate.tasks.task import Task
@@ -24,6 +28,12 @@ def add_run(parser: ArgumentParser) -> None:
 def loaded(arguments: Namespace) -> Task[Any, Any, Any]:
     """Return the task of the run that the arguments name."""
     return run_class(arguments.run).load(arguments.run).frozen(arguments.precision)
+
+
+def read(task: Task[Any, Any, Any], file: str, labelled: bool = False) -> Sequence[Any]:
+    """Read the examples of a file, with a progress bar while a large file is converted."""
+    with display(Console(stderr=True)) as bars:
+        return task.read(file, labelled=labelled, progress=Bar(bars, task.name))
 
 
 def loaded_as(kind: type[TaskType], arguments: Namespace) -> TaskType:

@@ -4,11 +4,8 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from rich.console import Console
-
 from glassgate.cli.parser import Parser
-from glassgate.cli.progress import Bar, display
-from glassgate.cli.trained import add_run, loaded_as
+from glassgate.cli.trained import add_run, loaded_as, read
 from glassgate.tasks.data.files import STDIN
 from glassgate.tasks.errors import OptionError
 from glassgate.tasks.pictures.attention import attention_picture
@@ -40,8 +37,7 @@ def command(argv: list[str]) -> None:
         raise OptionError(
             f"n_best: expected 1 to {task.search.beam}, the size of the beam, got {arguments.n_best}; enlarge --beam"
         )
-    with display(Console(stderr=True)) as bars:
-        pairs = task.read(arguments.file, labelled=False, progress=Bar(bars, task.name))
+    pairs = read(task, arguments.file)
     strange = [pair for pair in pairs if task.unknown(pair)]
     if len(strange) == len(pairs):
         raise OptionError(

@@ -1,7 +1,9 @@
 """The tasks, one row each in `TASKS`; the module of a task is imported when the task is used."""
 
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -20,8 +22,7 @@ TASKS = {
     "classification": Row("glassgate.tasks.classification:Classification", "find the label of a text or of a series"),
     "language-model": Row("glassgate.tasks.language_model:LanguageModel", "predict and continue a text, or music"),
     "translation": Row(
-        "glassgate.tasks.translation:Translation",
-        "translate sequences, for example sentences or dates, with attention",
+        "glassgate.tasks.translation:Translation", "translate sequences, for example sentences or dates, with attention"
     ),
     "fill-blanks": Row(
         "glassgate.tasks.fill_blanks:FillBlanks", "fill blanks in a text from the text before and after them"
@@ -44,6 +45,12 @@ def task_class(name: str) -> "type[Task[Any, Any, Any]]":
     module, attribute = TASKS[name].location.split(":")
     loaded: type[Task[Any, Any, Any]] = getattr(import_module(module), attribute)
     return loaded
+
+
+def task_module(package: str, name: str) -> ModuleType | None:
+    """Return the module of a task in a package with a module per task, such as `report`; None if it has none."""
+    module = f"{package}.{name.replace('-', '_')}"
+    return import_module(module) if find_spec(module) else None
 
 
 def run_class(path: str | Path) -> "type[Task[Any, Any, Any]]":

@@ -58,7 +58,7 @@ class Options:
 
     common: ClassVar[tuple[str, ...]] = ("data", "dev", "test", "cell", "hidden_size", "epochs", "learning_rate")
 
-    data: str | None = option(None, "training file", group="data", unset="built-in text", metavar="FILE")
+    data: str | None = option(None, "training file", group="data", unset="none; required", metavar="FILE")
     dev: str | None = option(
         None, "file to select the best epoch by", group="data", unset="part of --data", metavar="FILE"
     )
@@ -162,6 +162,17 @@ class Options:
             text = f"{each.name}: {json.dumps(value)}" if is_cell else yaml.safe_dump({each.name: value}).strip()
             lines.append(f"{text}  # {each.metadata['help']}")
         return "\n".join(lines) + "\n"
+
+
+def changed(name: str, default: Any, **rules: Any) -> Any:
+    """Declare an option of `Options` again for one task, with another default.
+
+    Args:
+        name: the name of the option
+        default: the value if the option is not given
+        rules: other changes, by the arguments of `option`
+    """
+    return field(default=default, metadata={**Options.__dataclass_fields__[name].metadata, **rules})
 
 
 def read_config(path: str | Path) -> dict[str, Any]:

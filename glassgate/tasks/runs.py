@@ -2,8 +2,9 @@
 
 import json
 import os
-from collections.abc import Mapping
-from contextlib import suppress
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -189,11 +190,33 @@ def write_json(path: Path, content: Any) -> None:
     write(path, raw + b"\n")
 
 
+@contextmanager
+def all_or_none(folder: Path, create: bool = False) -> Iterator[Path]:
+    """Yield a temporary folder. Its files are moved to `folder` at the end; after an error, none is.
+
+    Args:
+        folder: the folder for the files
+        create: whether to create it if it is missing
+
+    Raises:
+        OptionError: `folder` is missing or cannot be written to
+    """
+    try:
+        if create:
+            folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".export-", dir=folder) as temporary:
+            yield Path(temporary)
+            for file in os.listdir(temporary):
+                os.replace(Path(temporary) / file, folder / file)
+    except OSError as error:
+        raise OptionError(f"--output: cannot write to {folder}: {error.strerror}; choose another path") from error
+
+
 def write(path: Path, content: bytes, run: Path | None = None) -> None:
     """Replace a file atomically: even after a crash it has the complete old or the complete new content.
 
     Args:
-        run: the run folder to name in an error; the folder of the file if None
+        run: the run folder that contains the file; the folder of the file if None
 
     Raises:
         RunError: the file cannot be written, for example because the disk is full; the old content is kept
@@ -220,11 +243,11 @@ def write(path: Path, content: bytes, run: Path | None = None) -> None:
 
 
 def write_error(path: Path, run: Path, error: OSError) -> RunError:
-    """Return the error for a file of a run that cannot be written."""
-    return RunError(
-        f"{path}: could not be written ({error.strerror}); files saved earlier are complete: free disk space, then "
-        f"resume with: glassgate train --resume {run}"
-    )
+    """Return the error for a file that cannot be written, in a run folder or elsewhere."""
+    remedy = "choose another path, or free disk space"
+    if (run / RUN).exists() and not (run / METRICS).exists():
+        remedy = f"files saved earlier are complete: free disk space, then resume with: glassgate train --resume {run}"
+    return RunError(f"{path}: could not be written ({error.strerror}); {remedy}")
 
 
 def damaged(run: str | Path, error: Exception) -> RunError:

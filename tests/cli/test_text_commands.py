@@ -55,7 +55,7 @@ def test_generate(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_fill(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["fill", str(folder / "fill-blanks"), "salt __ pepper 我", "--n-best=3", "--longest=2"]) == 0
+    assert main(["fill", str(folder / "fill-blanks"), "salt __ pepper 我", "--n-best=3", "--longest-blank=2"]) == 0
     captured = capsys.readouterr()
     lines = captured.out.splitlines()
     assert len(lines) == 3

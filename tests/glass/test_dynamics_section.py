@@ -43,7 +43,7 @@ def study(layer: gg.Recurrent, plant: Callable[[gg.Recurrent], None] = lambda la
 
 def measured(tape: Recorded) -> list[Direction]:
     parts = directions(tape, "encoder", brief=True)
-    assert add_dynamics(parts, tape, "encoder") == ""
+    assert add_dynamics(parts, tape) == ""
     return parts
 
 
@@ -116,7 +116,7 @@ def reason(layer: gg.Recurrent, length: int) -> str:
     with gg.engine("reference"), gg.record(torch.nn.ModuleDict({"encoder": layer})) as tape:
         layer(noise(1, length, 2, 3).float())
     parts = directions(tape, "encoder", brief=True)
-    why = add_dynamics(parts, tape, "encoder")
+    why = add_dynamics(parts, tape)
     assert parts[0].dynamics is None
     assert stability(Study("", "", [Passage([""] * length)] * 2, parts)).body == ""
     return why

@@ -150,7 +150,7 @@ def test_percentages_leave_zeros_out() -> None:
     values, said = torch.tensor([[0.0, 10.0, 0.0]]), torch.tensor([[0.0, 5.0, 10.0]])
     shift, scale = torch.tensor([3.0]), torch.tensor([7.0])
     values, said = (values - shift) / scale, (said - shift) / scale
-    metric.update(said, said, said, values, shift, scale)
+    metric.update(said.expand(3, 1, 3), values, shift, scale)
     scores = {name: float(value) for name, value in metric.compute().items()}
     assert scores["mape"] == pytest.approx(0.5)
     assert scores["smape"] == pytest.approx((0 + 5 / 7.5 + 2) / 3)

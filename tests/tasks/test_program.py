@@ -204,5 +204,5 @@ def test_runs_that_cannot_be_written(tmp_path: Path) -> None:
         write_program(regression(), tmp_path, "a b")
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "file").touch()
-    with pytest.raises(OptionError, match=r"cannot write to the folder: .*; choose another --output"):
+    with pytest.raises(OptionError, match=r"--output: cannot write to .*file: .*; choose another path"):
         write_program(regression(), tmp_path / "file")

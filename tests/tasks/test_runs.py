@@ -143,14 +143,20 @@ def test_nothing_is_unpickled(run: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_a_full_disk_keeps_the_last_good_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    runs.write(tmp_path / "file", b"good")
+    (tmp_path / "run").mkdir()
+    for file in (tmp_path / "file", tmp_path / "run" / runs.RUN):
+        runs.write(file, b"good")
 
     def full(number: int) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    message = r"file: could not be written \(No space left on device\); files saved earlier are complete: .* --resume"
-    with pytest.raises(RunError, match=message):
-        runs.write(tmp_path / "file", b"newer")
-    assert (tmp_path / "file").read_bytes() == b"good"
-    assert os.listdir(tmp_path) == ["file"]
+    for file, remedy in (
+        (tmp_path / "file", "choose another path, or free disk space"),
+        (tmp_path / "run" / runs.RUN, "files saved earlier are complete: .* --resume .*run"),
+    ):
+        message = rf"{file.name}: could not be written \(No space left on device\); {remedy}"
+        with pytest.raises(RunError, match=message):
+            runs.write(file, b"newer")
+        assert file.read_bytes() == b"good"
+    assert sorted(os.listdir(tmp_path)) == ["file", "run"]

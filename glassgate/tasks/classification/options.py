@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from glassgate.tasks.data.labelled import LabelledOptions
-from glassgate.tasks.options import Options, option
+from glassgate.tasks.options import Options, changed, option
 
 POOLINGS = ("last", "mean", "max", "attention")
 
@@ -15,4 +15,5 @@ class ClassificationOptions(LabelledOptions):
 
     common: ClassVar = (*Options.common, "label_column", "pooling")
 
+    data: str | None = changed("data", None, unset="Python's library")
     pooling: str = option("last", "how the states of all steps are combined", choices=POOLINGS)

@@ -17,7 +17,7 @@ from glassgate.tasks.data.store.examples import LINE, SEQUENCE, Stored, counts, 
 from glassgate.tasks.data.store.units import read_units
 from glassgate.tasks.data.vocabulary import Vocabulary
 from glassgate.tasks.errors import DataError, OptionError
-from glassgate.tasks.options import Options, option
+from glassgate.tasks.options import Options, changed, option
 from glassgate.tasks.progress import Progress
 
 _WORDS = re.compile(r"\n|<\w+>|\w+(?:['\u2019]\w+)*|[^\w\s]")
@@ -38,6 +38,7 @@ UNITS = tuple(_SPLITTERS)
 class TextOptions(Options):
     """The options of tasks on plain text."""
 
+    data: str | None = changed("data", None, unset="Python's documentation")
     unit: str = option(
         "character",
         "kind of tokens; the kind token is text between spaces",
@@ -48,16 +49,10 @@ class TextOptions(Options):
         "file", "text of one sequence: the whole file, or a line", group="data", choices=("file", "line")
     )
     text_column: str | None = option(None, "key of the texts in JSON lines and Parquet", group="data", unset="detected")
-    held_out: float = option(
-        0.05,
-        "fraction of --data held out as dev, and again as test",
-        group="data",
-        least=0,
-        most=0.4,
-    )
+    held_out: float = changed("held_out", 0.05)
     least_count: int = option(1, "minimum occurrences in training; rarer tokens are unknown", least=1)
-    dropout: float = option(0.2, "dropout after the embedding and after each layer", least=0, most=1)
-    learning_rate: float = option(8e-3, "peak learning rate of AdamW", group="training", least=0)
+    dropout: float = changed("dropout", 0.2)
+    learning_rate: float = changed("learning_rate", 8e-3)
 
 
 @dataclass(frozen=True, slots=True)

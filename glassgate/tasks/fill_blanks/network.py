@@ -122,13 +122,6 @@ class BlankNetwork(nn.Module):
         return self.beside.weight.new_zeros(1, self.encoder.output_size)
 
 
-def rows_of(state: State, origin: Tensor) -> State:
-    """Select rows of a recurrent state. None, the initial state, is returned unchanged: its rows are all the same."""
-    if isinstance(state, tuple):
-        return tuple(part.index_select(1, origin) for part in state)
-    return None if state is None else state.index_select(1, origin)
-
-
 def _outputs_after(backward: Tensor, blank_lengths: Tensor, longest: int) -> Tensor:
     """The output of the reverse direction after a blank that begins at each token; zero after the end of the text."""
     steps = torch.arange(blank_lengths.shape[1], device=blank_lengths.device) + blank_lengths

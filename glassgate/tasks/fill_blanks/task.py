@@ -17,9 +17,10 @@ from glassgate.tasks.data.files import read_lines
 from glassgate.tasks.data.texts import Text
 from glassgate.tasks.data.vocabulary import FIRST, PADDING, UNKNOWN
 from glassgate.tasks.errors import OptionError
-from glassgate.tasks.fill_blanks.network import BlankNetwork, Blanks, rows_of
+from glassgate.tasks.fill_blanks.network import BlankNetwork, Blanks
 from glassgate.tasks.fill_blanks.options import FillBlanksOptions
 from glassgate.tasks.loss import Loss, Mean, cross_entropy
+from glassgate.tasks.networks.states import selected
 from glassgate.tasks.predictions import Record, text_record
 from glassgate.tasks.progress import Progress
 from glassgate.tasks.text_task import TextTask
@@ -228,7 +229,7 @@ class FillBlanks(TextTask[FillBlanksOptions, list[list[Candidate]]]):
                 origin, number = best // totals.shape[1], best % totals.shape[1]
                 tokens = torch.cat([tokens[origin], number[:, None]], 1)
                 if remaining > 1:
-                    before_blank, state = network.advance(number + FIRST, rows_of(state, origin))
+                    before_blank, state = network.advance(number + FIRST, selected(state, origin))
             scored += zip(scores.exp().tolist(), tokens.tolist(), strict=True)
         scored.sort(key=lambda each: -each[0])
         symbols, unit = vocabulary.symbols, self.options.unit

@@ -35,13 +35,15 @@ class SharedDraws:
 
     def gamma(self, shape: Tensor) -> Tensor:
         """Return samples of gamma distributions with these shapes, `(N, ...)`."""
-        rows = zip(shape.contiguous(), self._for_each_row, strict=True)
-        return torch.stack([torch._standard_gamma(row, generator=random) for row, random in rows])
+        return self._by_row(torch._standard_gamma, shape.contiguous())
 
     def poisson(self, rate: Tensor) -> Tensor:
         """Return samples of Poisson distributions with these rates, `(N, ...)`."""
-        rows = zip(rate, self._for_each_row, strict=True)
-        return torch.stack([torch.poisson(row, generator=random) for row, random in rows])
+        return self._by_row(torch.poisson, rate)
+
+    def _by_row(self, draw: Callable[..., Tensor], parameters: Tensor) -> Tensor:
+        rows = zip(parameters, self._for_each_row, strict=True)
+        return torch.stack([draw(row, generator=random) for row, random in rows])
 
 
 class Head(ABC):
@@ -60,15 +62,15 @@ class Head(ABC):
     has_quantiles = True
     can_sample = True
 
-    @abstractmethod
     def parameters(self, raw: Tensor, window_shift: Tensor, window_scale: Tensor, scale: Tensor) -> Tensor:
-        """Return the parameters of each step, `(..., size)`.
+        """Return the parameters of each step, `(..., size)`; by default, raw outputs without the normalisation.
 
         Args:
             raw: the outputs of the network, `(..., size)`
             window_shift, window_scale: the offset and the divisor by which the window is normalised, `(...)`
             scale: the standard deviation of the series in the training part, `(...)`
         """
+        return raw * window_scale[..., None] + window_shift[..., None]
 
     @abstractmethod
     def loss(self, parameters: Tensor, target: Tensor, scale: Tensor) -> Tensor:
@@ -101,9 +103,6 @@ class Point(Head):
         kinds: dict[str, Callable[..., Tensor]] = {"mse": F.mse_loss, "mae": F.l1_loss, "huber": F.huber_loss}
         self.error = kinds[kind]
 
-    def parameters(self, raw: Tensor, window_shift: Tensor, window_scale: Tensor, scale: Tensor) -> Tensor:
-        return raw * window_scale[..., None] + window_shift[..., None]
-
     def loss(self, parameters: Tensor, target: Tensor, scale: Tensor) -> Tensor:
         return self.error(parameters[..., 0], target, reduction="none")
 
@@ -124,15 +123,11 @@ class Quantiles(Head):
         self.levels = list(levels)
         self.size = len(self.levels)
 
-    def parameters(self, raw: Tensor, window_shift: Tensor, window_scale: Tensor, scale: Tensor) -> Tensor:
-        return raw * window_scale[..., None] + window_shift[..., None]
-
     def loss(self, parameters: Tensor, target: Tensor, scale: Tensor) -> Tensor:
         return 2 * pinball(parameters, target, self.levels).mean(-1)
 
     def point(self, parameters: Tensor, scale: Tensor) -> Tensor:
-        middle = min(range(self.size), key=lambda k: abs(self.levels[k] - 0.5))
-        return parameters.sort(-1).values[..., middle]
+        return parameters.sort(-1).values[..., median_index(self.levels)]
 
     def quantiles(self, parameters: Tensor, levels: Sequence[float]) -> Tensor:
         return parameters.sort(-1).values
@@ -156,7 +151,7 @@ class Gaussian(Head):
 
     def quantiles(self, parameters: Tensor, levels: Sequence[float]) -> Tensor:
         mean, deviation = parameters[..., :1], parameters[..., 1:]
-        z_scores = torch.tensor([NormalDist().inv_cdf(level) for level in levels], dtype=mean.dtype)
+        z_scores = torch.tensor(normal_quantiles(levels), dtype=mean.dtype)
         return mean + deviation * moved(z_scores, mean.device)
 
     def sample(self, parameters: Tensor, scale: Tensor, draws: SharedDraws) -> Tensor:
@@ -219,12 +214,18 @@ def make_head(name: str, levels: Sequence[float]) -> Head:
     """Return the head that the option `head` names."""
     if name == "quantiles":
         return Quantiles(levels)
-    kinds: dict[str, type[Head]] = {
-        "gaussian": Gaussian,
-        "student-t": StudentT,
-        "negative-binomial": NegativeBinomial,
-    }
+    kinds: dict[str, type[Head]] = {"gaussian": Gaussian, "student-t": StudentT, "negative-binomial": NegativeBinomial}
     return kinds[name]() if name in kinds else Point(name)
+
+
+def median_index(levels: Sequence[float]) -> int:
+    """Return the index of the level closest to the median; 0 without levels."""
+    return min(range(len(levels)), key=lambda k: abs(levels[k] - 0.5), default=0)
+
+
+def normal_quantiles(levels: Sequence[float]) -> list[float]:
+    """Return the quantiles of the standard normal distribution at these levels."""
+    return [NormalDist().inv_cdf(level) for level in levels]
 
 
 def pinball(quantiles: Tensor, target: Tensor, levels: Sequence[float]) -> Tensor:

@@ -12,7 +12,7 @@ from glassgate.tasks.forecasting.heads import Head, SharedDraws
 from glassgate.tasks.forecasting.options import ForecastingOptions
 from glassgate.tasks.loss import full
 from glassgate.tasks.networks.encoder import encoder, last_outputs
-from glassgate.tasks.networks.states import as_tuple
+from glassgate.tasks.networks.states import as_tuple, repeated
 
 _CHUNK = 2**22  # elements per chunk of rows: the allocator reuses memory up to this size
 
@@ -290,10 +290,3 @@ def network(options: ForecastingOptions, sizes: Sizes, head: Head) -> Forecaster
     """Return the network that the option `model` selects."""
     kinds: dict[str, type[Forecaster]] = {"direct": Direct, "recursive": Recursive, "segments": Segments}
     return kinds[options.model](options, sizes, head)
-
-
-def repeated(state: Any, count: int) -> Any:
-    """Repeat each row of a state or of a tuple of states, `(layers, N, H)`."""
-    if isinstance(state, tuple):
-        return tuple(each.repeat_interleave(count, 1) for each in state)
-    return None if state is None else state.repeat_interleave(count, 1)

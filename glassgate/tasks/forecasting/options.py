@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from glassgate.tasks.data.series import MISSING, Schema
 from glassgate.tasks.errors import OptionError
-from glassgate.tasks.options import Options, option
+from glassgate.tasks.options import Options, changed, option
 
 MODELS = ("direct", "recursive", "segments")
 HEADS = ("mse", "mae", "huber", "quantiles", "gaussian", "student-t", "negative-binomial")
@@ -22,7 +22,7 @@ class ForecastingOptions(Options):
 
     common: ClassVar = (*Options.common, "horizon", "target")
 
-    data: str | None = option(None, "table of series", group="data", unset="a generated series", metavar="FILE")
+    data: str | None = changed("data", None, help="table of series", unset="a generated series")
     horizon: int = option(24, "number of steps to forecast", group="data", least=1, most=2**16)
     look_back: int = option(
         0, "steps of history per forecast", group="data", least=0, most=2**20, unset="four times the horizon"
@@ -31,12 +31,7 @@ class ForecastingOptions(Options):
         None, "columns to forecast, separated by commas", group="data", unset="all others", metavar="NAMES"
     )
     time: str | None = option(None, "column of the time stamps", group="data", unset="detected")
-    series: str | None = option(
-        None,
-        "column of the series' names in a long table",
-        group="data",
-        unset="detected",
-    )
+    series: str | None = option(None, "column of the series' names in a long table", group="data", unset="detected")
     past: str | None = option(
         None, "columns of covariates known up to the present", group="data", unset="none", metavar="NAMES"
     )
@@ -62,19 +57,11 @@ class ForecastingOptions(Options):
     test_steps: int = option(0, "steps of test, after the dev steps", group="data", least=0, unset="--held-out of all")
     every: int = option(1, "steps from one evaluated origin to the next", group="data", least=1)
 
-    bidirectional: bool = option(False, "read the past from both ends (direct model)")
-    embedding_size: int = option(16, "size of the vector of a series; 0 disables it", least=0, most=2**16)
+    bidirectional: bool = changed("bidirectional", False, help="read the past from both ends (direct model)")
+    embedding_size: int = changed("embedding_size", 16, help="size of the vector of a series; 0 disables it", least=0)
     model: str = option("direct", "all steps at once, step by step, or by segments", choices=MODELS)
-    head: str = option(
-        "mse",
-        "loss and output: a value, quantiles or a distribution",
-        choices=HEADS,
-    )
-    normalize: str = option(
-        "last",
-        "normalisation of a window; counts have none",
-        choices=NORMALIZE,
-    )
+    head: str = option("mse", "loss and output: a value, quantiles or a distribution", choices=HEADS)
+    normalize: str = option("last", "normalisation of a window; counts have none", choices=NORMALIZE)
     segment: int = option(24, "steps of a segment", least=1, most=2**16)
     quantiles: str = option("0.1,0.5,0.9", "quantiles of a forecast, separated by commas", metavar="X,X")
     samples: int = option(100, "sampled paths for heads without a quantile formula", least=2, most=10_000)

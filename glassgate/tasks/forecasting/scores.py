@@ -33,17 +33,15 @@ class ScaledErrors(Metric):
         self.add_state("total", torch.zeros(len(PREFIXES), 4, dtype=torch.float64), dist_reduce_fx="sum")
         self.add_state("count", torch.tensor(0), dist_reduce_fx="sum")
 
-    def update(
-        self, preds: Tensor, naive: Tensor, seasonal: Tensor, target: Tensor, naive_mae: Tensor, naive_mse: Tensor
-    ) -> None:
+    def update(self, forecasts: Tensor, target: Tensor, naive_mae: Tensor, naive_mse: Tensor) -> None:
         """Add windows.
 
         Args:
-            preds, naive, seasonal: the forecasts of the model and of the two naive methods, `(N, H)`
+            forecasts: the forecasts of the model and of the two naive methods, `(3, N, H)`
             target: the true values, `(N, H)`
             naive_mae, naive_mse: the errors of the seasonal naive forecast in the training part of each series, `(N,)`
         """
-        errors = torch.stack([preds, naive, seasonal]).double() - target.double()
+        errors = forecasts.double() - target.double()
         mse, mae = (errors**2).mean(-1), errors.abs().mean(-1)
         self.total += torch.stack([mse, mae, mae / naive_mae, (mse / naive_mse).sqrt()], -1).sum(1)
         self.count += len(target)
@@ -76,13 +74,11 @@ class DataErrors(Metric):
         self.add_state("count", torch.tensor(0), dist_reduce_fx="sum")
         self.add_state("nonzero", torch.tensor(0), dist_reduce_fx="sum")
 
-    def update(
-        self, preds: Tensor, naive: Tensor, seasonal: Tensor, target: Tensor, shift: Tensor, scale: Tensor
-    ) -> None:
-        """Add windows: scaled forecasts and targets `(N, H)`, and their offsets and divisors, `(N,)`."""
+    def update(self, forecasts: Tensor, target: Tensor, shift: Tensor, scale: Tensor) -> None:
+        """Add windows: scaled forecasts `(3, N, H)` and targets `(N, H)`, and their offsets and divisors, `(N,)`."""
         shift, scale = shift.double()[:, None], scale.double()[:, None]
         values = target.double() * scale + shift
-        forecasts = torch.stack([preds, naive, seasonal]).double() * scale + shift
+        forecasts = forecasts.double() * scale + shift
         errors, magnitude = (forecasts - values).abs(), values.abs()
         # A value that is zero in the data is about as large as a float32 rounding error after scaling and back.
         rounding = _ROUNDING * (shift.abs() + scale)
@@ -128,11 +124,14 @@ class QuantileScores(Metric):
         self.add_state("inside", torch.tensor(0), dist_reduce_fx="sum")
         self.add_state("count", torch.tensor(0), dist_reduce_fx="sum")
 
-    def update(
-        self, quantiles: Tensor, naive: Tensor, seasonal: Tensor, target: Tensor, shift: Tensor, scale: Tensor
-    ) -> None:
-        """Add windows: scaled quantiles `(N, H, Q)`, forecasts and targets `(N, H)`, offsets and divisors, `(N,)`."""
-        naive_quantiles = [each[..., None].expand_as(quantiles) for each in (naive, seasonal)]
+    def update(self, quantiles: Tensor, forecasts: Tensor, target: Tensor, shift: Tensor, scale: Tensor) -> None:
+        """Add windows.
+
+        Args:
+            quantiles: the scaled quantiles of the model, `(N, H, Q)`
+            forecasts, target, shift, scale: as for `DataErrors`
+        """
+        naive_quantiles = [each[..., None].expand_as(quantiles) for each in forecasts[1:]]
         losses = [
             pinball(each.double(), target.double(), self.levels) * scale.double()[:, None, None]
             for each in (quantiles, *naive_quantiles)

@@ -16,13 +16,7 @@ from glassgate.tasks.forecasting.heads import SharedDraws, make_head
 from glassgate.tasks.forecasting.learned import Learned, learn, season_of
 from glassgate.tasks.forecasting.network import Forecaster, Output, Sizes, network
 from glassgate.tasks.forecasting.options import ForecastingOptions
-from glassgate.tasks.forecasting.output import (
-    Forecast,
-    Origin,
-    long_frame,
-    rows,
-    wide_frame,
-)
+from glassgate.tasks.forecasting.output import Forecast, Origin, long_frame, rows, wide_frame
 from glassgate.tasks.forecasting.summary import ForecastingSummary
 from glassgate.tasks.forecasting.windows import EncodedSeries, WindowBatching, Windows, naive_forecasts
 from glassgate.tasks.loss import Loss, Mean
@@ -198,9 +192,9 @@ class Forecasting(Task[ForecastingOptions, Series, list[Forecast]]):
     def observe(self, output: Output, batch: Batch) -> dict[str, Tensor]:
         values, horizon = batch["values"], self.options.horizon
         preds, quantiles = self._point_and_quantiles(output, batch)
-        naive, seasonal = naive_forecasts(values, horizon, self.learned.season)
+        forecasts = torch.stack([preds, *naive_forecasts(values, horizon, self.learned.season)])
         observed = {name: batch[name] for name in ("shift", "scale", "naive_mae", "naive_mse")}
-        observed |= {"preds": preds, "naive": naive, "seasonal": seasonal, "target": values[:, -horizon:]}
+        observed |= {"forecasts": forecasts, "target": values[:, -horizon:]}
         return observed if quantiles is None else observed | {"quantiles": quantiles}
 
     def decode(self, output: Output, batch: Batch) -> list[list[Forecast]]:

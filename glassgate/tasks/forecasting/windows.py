@@ -34,12 +34,7 @@ class Windows(Cuts):
     """
 
     def __init__(
-        self,
-        lengths: Lengths,
-        size: int,
-        batch_size: int,
-        every: int = 1,
-        random: np.random.Generator | None = None,
+        self, lengths: Lengths, size: int, batch_size: int, every: int = 1, random: np.random.Generator | None = None
     ):
         counts = window_counts(lengths, size, every)
         dtype = np.int32 if np.sum(lengths, dtype=np.int64) < 2**31 else np.int64

@@ -6,7 +6,7 @@ from typing import ClassVar
 from glassgate.tasks.data import texts
 from glassgate.tasks.data.texts import TextOptions
 from glassgate.tasks.errors import OptionError
-from glassgate.tasks.options import option
+from glassgate.tasks.options import changed, option
 
 NOTES = "notes"
 
@@ -22,13 +22,10 @@ class LanguageModelOptions(TextOptions):
     common: ClassVar = (*TextOptions.common, "unit", "chunk")
 
     unit: str = option(
-        "character",
-        "kind of predicted tokens; notes are piano rolls",
-        group="data",
-        choices=(*texts.UNITS, NOTES),
+        "character", "kind of predicted tokens; notes are piano rolls", group="data", choices=(*texts.UNITS, NOTES)
     )
-    hidden_size: int = option(256, "hidden units", least=1, most=2**16)
-    bidirectional: bool = option(False, "not available: a language model reads in one direction")
+    hidden_size: int = changed("hidden_size", 256, help="hidden units")
+    bidirectional: bool = changed("bidirectional", False, help="not available: a language model reads in one direction")
     tied: bool = option(False, "share the weights of embedding and output")
     chunk: int = option(
         50,

@@ -18,6 +18,16 @@ def as_hx(states: States) -> Tensor | States:
     return states if len(states) > 1 else states[0]
 
 
+def selected(state: Tensor | States | None, rows: Tensor) -> Tensor | States | None:
+    """Select rows of the states `(layers, N, H)`. None, the initial state, stays None: its rows are all the same."""
+    return None if state is None else as_hx(tuple(each.index_select(1, rows) for each in as_tuple(state)))
+
+
+def repeated(state: Tensor | States | None, count: int) -> Tensor | States | None:
+    """Repeat each row of the states `(layers, N, H)`."""
+    return None if state is None else as_hx(tuple(each.repeat_interleave(count, 1) for each in as_tuple(state)))
+
+
 def step_mask(lengths: Tensor, steps: Tensor) -> Tensor:
     """Return the mask `(N, L)` of the steps `(N, L, ...)` that are not padding, from the lengths `(N,)`.
 

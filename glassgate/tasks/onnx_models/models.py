@@ -4,11 +4,8 @@ The module of a task in this package has a function `exported(task)`, which retu
 """
 
 import json
-import os
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,8 +13,9 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 import glassgate as gg
+from glassgate.tasks import task_module
 from glassgate.tasks.errors import OptionError
-from glassgate.tasks.runs import Run
+from glassgate.tasks.runs import Run, all_or_none
 from glassgate.tasks.task import Task
 
 _EXAMPLE = (3, 5)
@@ -100,21 +98,20 @@ def write(task: Task[Any, Any, Any], run: Run, path: Path, verify: bool = True, 
     Raises:
         OptionError: the network cannot be expressed, the results differ, or a file cannot be written.
     """
+    module = task_module(__package__, task.name)
+    if module is None:
+        raise OptionError(f"--to onnx has no models of a run of {task.name}; write its layers with gg.to_onnx")
     task.network.eval()
-    exported: Exported = import_module(f"{__package__}.{task.name.replace('-', '_')}").exported(task)
+    exported: Exported = module.exported(task)
     metadata = {"run": json.dumps(run.content), "decoding": json.dumps(exported.decoding)}
     paths = [path.with_stem("-".join(filter(None, (path.stem, model.name)))) for model in exported.models]
     for each in paths:
         if each.is_dir():
             raise OptionError(f"--output: expected the path of a file, got the folder {each}")
     try:
-        with tempfile.TemporaryDirectory(prefix=".export-", dir=path.parent) as folder:
+        with all_or_none(path.parent) as folder:
             for model, target in zip(exported.models, paths, strict=True):
-                model.write(Path(folder) / target.name, metadata, verify, operators)
-            for target in paths:
-                os.replace(Path(folder) / target.name, target)
-    except OSError as error:
-        raise OptionError(f"--output: cannot write to {path.parent}: {error.strerror}; choose another path") from error
+                model.write(folder / target.name, metadata, verify, operators)
     except (ValueError, ImportError) as error:
         raise OptionError(str(error)) from error
     return [f"{target}: {model.description()}" for model, target in zip(exported.models, paths, strict=True)]

@@ -1,9 +1,9 @@
 """Forecasting in C."""
 
-import torch
 from torch import nn
 
 from glassgate.tasks.data.series import Frequency
+from glassgate.tasks.forecasting.heads import median_index, normal_quantiles
 from glassgate.tasks.forecasting.network import Direct, Forecaster, Recursive, Segments
 from glassgate.tasks.forecasting.task import Forecasting
 from glassgate.tasks.program.parts import Parts, refuse
@@ -51,7 +51,7 @@ def forecasting(task: Forecasting) -> Parts:
             HEAD_SIZE=head.size,
             LEVELS=len(levels),
             SAID=1 + max(head.size, len(levels)),
-            MIDDLE=min(range(len(levels)), key=lambda k: abs(levels[k] - 0.5)) if levels else 0,
+            MIDDLE=median_index(levels),
             NORMALIZE_LAST=options.normalize == "last",
             NORMALIZE_WINDOW=options.normalize == "window",
             LAST_DAY=frequency.last_day,
@@ -62,7 +62,7 @@ def forecasting(task: Forecasting) -> Parts:
         numbers("scales", (fitted["series"][name][1] for name in names)),
     ]
     if options.head == "gaussian":
-        code.append(numbers("deviations", torch.special.ndtri(torch.tensor(levels, dtype=torch.float64)).tolist()))
+        code.append(numbers("deviations", normal_quantiles(levels)))
     flags = _flags(frequency) | {
         options.model.upper(): True,
         "GAUSSIAN": options.head == "gaussian",

@@ -23,11 +23,7 @@ def tagging(task: Tagging) -> Parts:
         raise refuse(task, "the tokenizer of Python files", "train it on text: glassgate train tagging --data FILE")
     network, vocabularies = task.network, task.vocabularies
     raw = None if task.options.unit == "character" else raw_text_like(vocabularies["units"])
-    modules: dict[str, nn.Module] = {
-        "words": network.embedding,
-        "encoder": network.encoder,
-        "labels": network.head,
-    }
+    modules: dict[str, nn.Module] = {"words": network.embedding, "encoder": network.encoder, "labels": network.head}
     tables = {}
     if network.spelling is not None:
         modules["spelling"] = nn.Sequential(network.spelling.embedding, network.spelling.encoder)

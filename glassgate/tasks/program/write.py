@@ -2,7 +2,6 @@
 
 import os
 import re
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from glassgate.tasks.program.forecasting import forecasting
 from glassgate.tasks.program.parts import Parts
 from glassgate.tasks.program.sequences import classification, regression, tagging
 from glassgate.tasks.program.source import quoted, template
+from glassgate.tasks.runs import all_or_none
 from glassgate.tasks.task import Task
 
 _PROGRAMS: dict[str, Callable[[Any], Parts]] = {
@@ -59,21 +59,14 @@ def write_program(
     task.network.eval()
     parts = _PROGRAMS[task.name](task)
     target = Path(folder)
-    try:
-        target.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".export-", dir=target) as temporary:
-            try:
-                modules = nn.ModuleDict(dict(parts.modules))
-                gg.to_c(modules, temporary, name, weights=weights, max_steps=max_steps)
-            except ValueError as error:
-                raise OptionError(str(error)) from None
-            text = _program(task, parts, name, weights == "file", max_steps)
-            (Path(temporary) / f"{name}_main.c").write_text(text, encoding="utf-8")
-            files = sorted(os.listdir(temporary), key=lambda file: (file.endswith("_main.c"), file))
-            for file in files:
-                os.replace(Path(temporary) / file, target / file)
-    except OSError as error:
-        raise OptionError(f"{target}: cannot write to the folder: {error.strerror}; choose another --output") from None
+    with all_or_none(target, create=True) as temporary:
+        try:
+            gg.to_c(nn.ModuleDict(dict(parts.modules)), temporary, name, weights=weights, max_steps=max_steps)
+        except ValueError as error:
+            raise OptionError(str(error)) from None
+        text = _program(task, parts, name, weights == "file", max_steps)
+        (temporary / f"{name}_main.c").write_text(text, encoding="utf-8")
+        files = sorted(os.listdir(temporary), key=lambda file: (file.endswith("_main.c"), file))
     return [target / file for file in files]
 
 

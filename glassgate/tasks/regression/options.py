@@ -10,5 +10,4 @@ from glassgate.tasks.options import option
 class RegressionOptions(LabelledOptions):
     """The options of regression."""
 
-    data: str | None = option(None, "training file", group="data", unset="none; required", metavar="FILE")
     label_column: str = option("label", "column of the numbers: a name, or a number from 1", group="data")

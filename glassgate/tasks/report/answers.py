@@ -177,6 +177,15 @@ def answers_of(
     )
 
 
+def number_answers(
+    predicted: Sequence[float], targets: Sequence[float] | None, steps: Sequence[int | None]
+) -> list[Answer]:
+    """Return predicted numbers as answers; the targets are None if they are unknown."""
+    right = [None] * len(predicted) if targets is None else [Choice(f"{each:.5g}", None) for each in targets]
+    best = ((Choice(f"{each:.5g}", None),) for each in predicted)
+    return [Answer(*each) for each in zip(steps, best, right, strict=True)]
+
+
 def visible(unit: str) -> str:
     """A token in visible characters: a sign for a line end, a tab and the like.
 

@@ -16,7 +16,7 @@ from glassgate.glass.ablate import Editable, Held, held_in_rows, parts_held, run
 from glassgate.glass.study import Cause, Study, WindowCause
 from glassgate.tasks.data.batches import Batch
 from glassgate.tasks.report.answers import BatchAnswers, compared
-from glassgate.tasks.report.questions import Questions
+from glassgate.tasks.report.questions import LAYER, Questions
 
 # Up to so many steps of all directions are run by the reference engine.
 _SHORT = 600
@@ -43,20 +43,18 @@ class Answers(NamedTuple):
     others: np.ndarray
 
 
-def causes(questions: Questions[Any], batch_of: Callable[[int, int], Batch], made: Study, layer: str) -> None:
+def causes(questions: Questions[Any], batch_of: Callable[[int, int], Batch], made: Study) -> None:
     """Add causes to a study: the effect of each part of the layers, and of each window of steps.
 
     Args:
         questions: the report's interface to the task
         batch_of: returns a batch with several copies of a passage, from its index and the number of copies
         made: the study, with its passages
-        layer: the name of the encoder in the network
     """
     lengths, network = [len(each.steps) for each in made.passages], questions.task.network
 
     def answers_of(number: int, copies: int) -> BatchAnswers:
-        batch = batch_of(number, copies)
-        return questions.answers(questions.run(network, batch), batch)
+        return questions.answered(batch_of(number, copies))
 
     with torch.no_grad():
         first = [answers_of(number, 1) for number in range(len(lengths))]
@@ -74,7 +72,7 @@ def causes(questions: Questions[Any], batch_of: Callable[[int, int], Batch], mad
     with gg.engine("reference") if short else nullcontext():
         places, means, rows = typical(network, every)
         whole = every()
-        own = {name: place for name, place in places.items() if name.startswith(f"{layer}.")}
+        own = {name: place for name, place in places.items() if name.startswith(f"{LAYER}.")}
         decoder = {name: place for name, place in places.items() if name.startswith("decoder.")}
         parts = partial(parts_held, means=means, groups=4 if len(made.directions) <= 2 else 1)
         held = parts(own)
@@ -84,13 +82,13 @@ def causes(questions: Questions[Any], batch_of: Callable[[int, int], Batch], mad
         for number, length in enumerate(lengths):
             windows = {each: windows_held(own, means, each) for each in _windows(length, sum(lengths))}
             # A layer that is called once for a sequence can hold something else in each row of a batch.
-            size = length if len(rows[layer]) == len(lengths) else None
+            size = length if len(rows[LAYER]) == len(lengths) else None
             run = partial(_held, network, partial(answered, number), own, size)
             for name, each in zip(held, run(list(held.values())), strict=True):
                 by_part[name].append(each)
             for window, each in zip(windows, run(list(windows.values())), strict=True):
                 by_window.append((number, window, each))
-    _fill(made, first, layer, whole, by_part, by_window)
+    _fill(made, first, whole, by_part, by_window)
 
 
 def _held(
@@ -111,7 +109,6 @@ def _held(
 def _fill(
     made: Study,
     first: Sequence[BatchAnswers],
-    layer: str,
     whole: Sequence[Answers],
     by_part: Mapping[str, Sequence[Answers]],
     by_window: Sequence[tuple[int, Window, Answers]],
@@ -136,24 +133,24 @@ def _fill(
             "control": float(now.others.mean() - before.others.mean()),
         }
 
-    every = [Cause(_short(name, layer, by_part), **added(each, whole)) for name, each in by_part.items()]
+    every = [Cause(_short(name, by_part), **added(each, whole)) for name, each in by_part.items()]
     made.causes = sorted(every, key=lambda cause: -cause.loss)
     for number, window, answer in by_window:
         made.windows.append(WindowCause(number, *window, **added([answer], [whole[number]])))
 
 
-def _short(name: str, layer: str, every: Iterable[str]) -> str:
+def _short(name: str, every: Iterable[str]) -> str:
     """The name of a part without the layer's name; with a decoder, it begins with its half of the network.
 
     Example:
-        >>> _short("encoder.layer0.forward", "encoder", ["encoder.layer0.forward"])
+        >>> _short("encoder.layer0.forward", ["encoder.layer0.forward"])
         'layer0.forward'
-        >>> _short("decoder.layer.layer0.forward", "encoder", ["decoder.layer.layer0.forward"])
+        >>> _short("decoder.layer.layer0.forward", ["decoder.layer.layer0.forward"])
         'decoder.layer0.forward'
     """
     if any(each.startswith("decoder.") for each in every):
         return name.replace("decoder.layer.", "decoder.")
-    return name.removeprefix(f"{layer}.")
+    return name.removeprefix(f"{LAYER}.")
 
 
 def _windows(length: int, total: int) -> Iterator[Window]:

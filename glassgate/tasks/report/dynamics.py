@@ -14,6 +14,7 @@ from glassgate.glass.dynamics import Dynamics, Points
 from glassgate.glass.gradients import evenly
 from glassgate.glass.recorded import Recorded
 from glassgate.glass.study import Direction
+from glassgate.tasks.report.questions import LAYER
 
 # The number of windows, and the range of their length in steps.
 _WINDOWS = 6
@@ -26,18 +27,17 @@ _SEARCH_STEPS = 50
 _MOST_VARIABLES = 128
 
 
-def add_dynamics(directions: Sequence[Direction], tape: Recorded, layer: str) -> str:
-    """Add `dynamics` to the directions of a recorded layer.
+def add_dynamics(directions: Sequence[Direction], tape: Recorded) -> str:
+    """Add `dynamics` to the directions of the recorded encoder.
 
     Args:
-        directions: the directions of the layer, in the order of the recording
-        tape: a recording of the layer
-        layer: the layer's name in the network
+        directions: the directions of the encoder, in the order of the recording
+        tape: the recording of the network
 
     Returns:
         why there are no dynamics; empty if there are some
     """
-    label, call, _ = next(part for part in tape.parts() if part[0].startswith(f"{layer}."))
+    label, call, _ = next(part for part in tape.parts() if part[0].startswith(f"{LAYER}."))
     steps = call.layout.by_step(call.steps.data.detach())
     windows = _windows(steps, tape.inside(label).sum(0).tolist())
     if windows is None:

@@ -10,7 +10,7 @@ from glassgate.tasks.data.batches import Batch
 from glassgate.tasks.data.series import Series, series_of
 from glassgate.tasks.forecasting.network import Output, Recursive
 from glassgate.tasks.forecasting.task import Forecasting
-from glassgate.tasks.report.answers import Answer, AnswerGroup, BatchAnswers, Choice, LayerInput
+from glassgate.tasks.report.answers import AnswerGroup, BatchAnswers, LayerInput, number_answers
 from glassgate.tasks.report.questions import Questions
 
 
@@ -26,15 +26,11 @@ class ForecastingQuestions(Questions[Forecasting]):
         scale, shift = batch["scale"][:, None], batch["shift"][:, None]
         point = self.task.head.point(output.forecast, scale)
         target = batch["values"][:, -point.shape[1] :]
-        both = [(each * scale + shift)[0].tolist() for each in (point, target)]
-        options = self.task.options
-        first = options.steps_back - 1 if options.model == "recursive" else None
-        answers = [
-            Answer(
-                None if first is None else first + k, (Choice(f"{predicted:.5g}", None),), Choice(f"{actual:.5g}", None)
-            )
-            for k, (predicted, actual) in enumerate(zip(*both, strict=True))
-        ]
+        predicted, actual = ((each * scale + shift)[0].tolist() for each in (point, target))
+        options, count = self.task.options, len(predicted)
+        first = options.steps_back - 1
+        steps = range(first, first + count) if options.model == "recursive" else [None] * count
+        answers = number_answers(predicted, actual, steps)
         group = AnswerGroup.of_losses(
             (point - target).abs() * scale, (point - target.roll(target.shape[1] // 2, 1)).abs() * scale
         )

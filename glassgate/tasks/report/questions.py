@@ -2,30 +2,27 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from importlib import import_module
 from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 import torch
 from torch import nn
 
+from glassgate.tasks import task_class, task_module
 from glassgate.tasks.data.batches import Batch, Encoded, collate, to_device
+from glassgate.tasks.data.labelled import Labelled
 from glassgate.tasks.data.pieces import Piece
 from glassgate.tasks.errors import UserError
+from glassgate.tasks.labelled_task import LabelledTask
 from glassgate.tasks.report.answers import BatchAnswers, LayerInput
 from glassgate.tasks.task import Task
 
 TaskType = TypeVar("TaskType", bound=Task[Any, Any, Any])
+LabelledTaskType = TypeVar("LabelledTaskType", bound=LabelledTask[Any, Any])
 
-_QUESTIONS = {
-    "tagging": "TaggingQuestions",
-    "classification": "ClassificationQuestions",
-    "language-model": "LanguageModelQuestions",
-    "fill-blanks": "FillBlanksQuestions",
-    "translation": "TranslationQuestions",
-    "forecasting": "ForecastingQuestions",
-    "regression": "RegressionQuestions",
-}
+
+LAYER = "encoder"
+"""The attribute of each network with the recurrent layers that the report shows."""
 
 
 class Questions(Generic[TaskType]):
@@ -58,8 +55,12 @@ class Questions(Generic[TaskType]):
         return network(batch)
 
     def answers(self, output: Any, batch: Batch) -> BatchAnswers:
-        """Return the answers for a batch whose rows are equal."""
+        """Return the answers that an output for a batch contains; the rows of the batch are equal."""
         raise NotImplementedError
+
+    def answered(self, batch: Batch, network: nn.Module | None = None) -> BatchAnswers:
+        """Return the answers of a network, by default that of the task, for a batch whose rows are equal."""
+        return self.answers(self.run(network or self.task.network, batch), batch)
 
     def batch(self, encoded: Sequence[Encoded], pieces: Sequence[Piece]) -> Batch:
         """Return pieces of encoded examples as a batch on the device of the network."""
@@ -70,7 +71,7 @@ class Questions(Generic[TaskType]):
         """Return the answers of the network to the steps of an example from `start` to `stop`, without gradients."""
         batch = self.batch([self.task.encode(example)], [Piece(0, start, stop)])
         with torch.no_grad():
-            return self.answers(self.run(self.task.network.eval(), batch), batch)
+            return self.answered(batch, self.task.network.eval())
 
     def attention(self, example: Any) -> np.ndarray | None:
         """Return the attention of each answer, `(A, L)`; None for a network without attention."""
@@ -100,14 +101,27 @@ class Questions(Generic[TaskType]):
         return LayerInput(self.steps(example)[start:stop], None if series is None else series[start:stop])
 
 
+class LabelledQuestions(Questions[LabelledTaskType]):
+    """The examples and steps of a task that reads a text or a series."""
+
+    def example(self, text: str) -> Labelled:
+        return super().example(text) if self.task.series_scale else Labelled(text)
+
+    def steps(self, example: Labelled) -> Sequence[str]:
+        return self.task.steps(example)
+
+    def series(self, example: Labelled) -> np.ndarray | None:
+        return example.content if isinstance(example.content, np.ndarray) else None
+
+
 def questions_of(task: Task[Any, Any, Any]) -> Questions[Any]:
-    """Return the implementation of a task.
+    """Return the questions of a task: for `Tagging`, those of the class `TaggingQuestions`.
 
     Raises:
         UserError: the report does not support the task
     """
-    if task.name not in _QUESTIONS:
+    module = task_module("glassgate.tasks.report", task.name)
+    if module is None:
         raise UserError(f"report: the task {task.name} has no report yet")
-    module = import_module(f"glassgate.tasks.report.{task.name.replace('-', '_')}")
-    questions: Questions[Any] = getattr(module, _QUESTIONS[task.name])(task)
+    questions: Questions[Any] = getattr(module, f"{task_class(task.name).__name__}Questions")(task)
     return questions

@@ -13,7 +13,7 @@ from glassgate.dynamics.explanations import NotTraceable, propagated
 from glassgate.glass.gradients import evenly
 from glassgate.glass.study import Relevances, Study
 from glassgate.tasks.data.batches import Batch
-from glassgate.tasks.report.questions import Questions
+from glassgate.tasks.report.questions import LAYER, Questions
 
 MOST_ANSWERS = 120
 """The maximum number of answers per passage for which a page contains relevances."""
@@ -23,38 +23,38 @@ _MOST_NUMBERS = 120_000
 _AT_ONCE = 2**22
 
 
-def relevances(questions: Questions[Any], batch_of: Callable[[int, int], Batch], made: Study, layer: str) -> None:
+def relevances(questions: Questions[Any], batch_of: Callable[[int, int], Batch], made: Study) -> None:
     """Add the relevance of each step to a study.
 
     Args:
         questions: the report's interface to the task
         batch_of: returns a batch with several copies of a passage, from its index and the number of copies
         made: the study, with its passages
-        layer: the name of the encoder in the network
     """
     values = []
     try:
         for number, passage in enumerate(made.passages):
             answers = evenly(len(passage.answers), max(1, min(MOST_ANSWERS, _MOST_NUMBERS // len(passage.steps))))
-            values.append(relevance(questions, batch_of(number, 1), answers, layer))
+            values.append(relevance(questions, batch_of(number, 1), answers))
     except NotTraceable as error:
         made.notes.append(f"relevance: it is left out, because the cell has no graph. {error}")
         return
     made.relevances = values
 
 
-def relevance(questions: Questions[Any], batch: Batch, answers: Sequence[int], layer: str) -> Relevances:
+def relevance(questions: Questions[Any], batch: Batch, answers: Sequence[int]) -> Relevances:
     """The relevance of each step of a batch of one row to some of its answers.
 
     Raises:
         NotTraceable: a cell has no graph
     """
     network, cut = questions.task.network, _Cut()
+    layer = getattr(network, LAYER)
     # One row has too little work for kernels, and plain torch differentiates all answers in one backward pass.
     with gg.engine("reference"), propagated(network) as biases:
-        with cut.of(getattr(network, layer)):
-            answered = questions.answers(questions.run(network, batch), batch)
-        inside = set(getattr(network, layer).parameters())
+        with cut.of(layer):
+            answered = questions.answered(batch)
+        inside = set(layer.parameters())
         before, after = ([bias for bias in biases if (bias in inside) == own] for own in (True, False))
         scores = answered.scores[0, list(answers)]
         # The scores of a large vocabulary have a large gradient; that of the layer's outputs is small.

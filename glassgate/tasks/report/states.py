@@ -16,8 +16,8 @@ from glassgate.tasks.data.pieces import Piece
 from glassgate.tasks.errors import OptionError
 from glassgate.tasks.progress import Progress
 from glassgate.tasks.report.answers import visible
-from glassgate.tasks.report.questions import Questions, questions_of
-from glassgate.tasks.report.study import LAYER, Excerpt
+from glassgate.tasks.report.questions import LAYER, Questions, questions_of
+from glassgate.tasks.report.study import Excerpt
 from glassgate.tasks.runs import MODEL, Run
 from glassgate.tasks.task import Split, Task
 
@@ -51,20 +51,11 @@ def index_of(
     if index is not None:
         return index
     tick("reading the data")
-    split = task.read_split(progress)
-    name = next((name for name in ("dev", "test", "train") if len(getattr(split, name))), None)
-    if name is None:
+    data, examples = _held_out(task.read_split(progress))
+    if not len(examples):
         raise OptionError("search: the run's data holds no example; give the run data with examples, or train again")
     tick("recording states")
-    texts: list[list[str]] = []
-
-    def sequences() -> Iterator[dict[str, Tensor]]:
-        for excerpt, states in recorded(task, _excerpts(questions_of(task), getattr(split, name))):
-            texts.append(text_of(task, excerpt))
-            yield states
-
-    every = list(sequences())
-    index = gg.dynamics.Index.of(every, texts, {"weights": _weights(run), "data": name})
+    index = _index(task, examples, MOST_STEPS, {"weights": _weights(run), "data": data})
     index.save(run.path / FILE)
     return index
 
@@ -89,49 +80,40 @@ def places_of(
     letters = float(np.mean([len(step.encode()) for each in shown.passages for step in each.steps]))
     most = steps_within(size, units, letters)
     index = _stored(run)
-    if index is not None:
-        chosen = _of_index(index, list(labels.values()), most)
-        data, whole = (index.about or {}).get("data", ""), index.steps
-    elif split is not None:
-        name = next((name for name in ("dev", "test", "train") if len(getattr(split, name))), "")
-        if not name:
+    if index is None:
+        data, examples = _held_out(split) if split is not None else ("", ())
+        if not len(examples):
             return None
-        examples = getattr(split, name)
-        some = [examples[k] for k in evenly(len(examples), most)]
-        excerpts = _excerpts(questions_of(task), some, 2 * most)
-        read = zip(excerpts, recorded(task, excerpts), strict=True)
-        chosen = [(k, text_of(task, excerpt), states) for k, (excerpt, (_, states)) in enumerate(read)]
-        data, whole = name, sum(each.stop - each.start for each in excerpts)
-    else:
-        return None
+        index = _index(task, [examples[k] for k in evenly(len(examples), most)], 2 * most, {"data": data})
     here = ["\0".join(map(visible, each.steps)) for each in shown.passages]
-    sampled, left = [], most
-    for number, text, states in chosen:
+    texts, numbers, states, left = list[list[str]](), list[int](), [], most
+    sequences = len(index.starts) - 1
+    for number in evenly(sequences, max(1, 2 * most * sequences // index.steps)):
+        text = index.text(number, 0, index.steps)
         words = "\0".join(text)
         if left > 0 and not any(words in passage or passage in words for passage in here):
-            sampled.append((number, text[:left], {label: states[name][:left] for label, name in labels.items()}))
+            texts.append(text[:left])
+            numbers.append(number)
+            states.append({label: index.values(name, number)[:left] for label, name in labels.items()})
             left -= len(text)
-    if not sampled:
+    if not texts:
         return None
-    values = {label: torch.cat([states[label] for *_, states in sampled]).float().cpu().numpy().T for label in labels}
-    if index is None:
-        every = {label: torch.cat([states[name] for *_, states in chosen]).float() for label, name in labels.items()}
-        mean = {label: np.asarray(each.mean(0).cpu()) for label, each in every.items()}
-        deviation = {label: np.asarray(each.std(0, correction=0).cpu()) for label, each in every.items()}
-    else:
-        mean = {label: index.mean(name).numpy() for label, name in labels.items()}
-        deviation = {label: index.deviation[name].numpy() for label, name in labels.items()}
-    return Places(values, mean, deviation, [text for _, text, _ in sampled], [k for k, *_ in sampled], data, whole)
+    values = {label: torch.cat([each[label] for each in states]).numpy().T for label in labels}
+    mean = {label: index.mean(name).numpy() for label, name in labels.items()}
+    deviation = {label: index.deviation[name].numpy() for label, name in labels.items()}
+    return Places(values, mean, deviation, texts, numbers, (index.about or {}).get("data", ""), index.steps)
 
 
-def _of_index(index: gg.dynamics.Index, names: Sequence[str], most: int) -> list[tuple[int, list[str], Any]]:
-    """Evenly chosen sequences of an index with about so many steps: the number, the texts and the states of each."""
-    many = len(index.starts) - 1
-    sequences = []
-    for k in evenly(many, max(1, 2 * most * many // index.steps)):
-        states = {name: index.values(name, k) for name in names}
-        sequences.append((k, index.text(k, 0, len(states[names[0]])), states))
-    return sequences
+def _held_out(split: Split[Any]) -> tuple[str, Sequence[Any]]:
+    """The name and the examples of the first part with examples: dev, test or train."""
+    parts = {name: getattr(split, name) for name in ("dev", "test", "train")}
+    return next(((name, part) for name, part in parts.items() if len(part)), ("", ()))
+
+
+def _index(task: Task[Any, Any, Any], examples: Sequence[Any], most: int, about: dict[str, str]) -> gg.dynamics.Index:
+    """The index of the states on some examples, up to so many steps."""
+    read = list(recorded(task, _excerpts(questions_of(task), examples, most)))
+    return gg.dynamics.Index.of([states for _, states in read], [text_of(task, each) for each, _ in read], about)
 
 
 def _stored(run: Run) -> gg.dynamics.Index | None:
@@ -180,7 +162,7 @@ def text_of(task: Task[Any, Any, Any], excerpt: Excerpt) -> list[str]:
     return [visible(step) for step in shown.steps]
 
 
-def _excerpts(questions: Questions[Any], examples: Sequence[Any], most: int = MOST_STEPS) -> list[Excerpt]:
+def _excerpts(questions: Questions[Any], examples: Sequence[Any], most: int) -> list[Excerpt]:
     """All steps of the examples, in pieces of at most `LONGEST` steps, up to so many steps."""
     excerpts: list[Excerpt] = []
     left = most

@@ -14,16 +14,17 @@ from glassgate.glass.cell_section import diagrams
 from glassgate.glass.controls import CONTROLS
 from glassgate.glass.cost import cost, described
 from glassgate.glass.gradients import differentiate
+from glassgate.glass.recorded import Recorded
 from glassgate.glass.study import Direction, Passage, PassageAnswer, Study, directions
 from glassgate.glass.wording import count
-from glassgate.tasks.data.batches import Batch, Encoded
+from glassgate.tasks.data.batches import Batch
 from glassgate.tasks.data.pieces import Piece
 from glassgate.tasks.errors import DataError, OptionError
 from glassgate.tasks.progress import Progress
-from glassgate.tasks.report.answers import visible
+from glassgate.tasks.report.answers import BatchAnswers, visible
 from glassgate.tasks.report.causes import causes
 from glassgate.tasks.report.dynamics import add_dynamics
-from glassgate.tasks.report.questions import Questions, questions_of
+from glassgate.tasks.report.questions import LAYER, Questions, questions_of
 from glassgate.tasks.report.relevance import relevances
 from glassgate.tasks.runs import Run
 from glassgate.tasks.task import Split, Task
@@ -37,7 +38,6 @@ _LONG_EXAMPLES = 12
 _OWN_EXAMPLES = 24
 # The number of best candidates for an excerpt on which the network runs again alone.
 _RUN_AGAIN = 8
-LAYER = "encoder"
 
 
 class Excerpt(NamedTuple):
@@ -228,67 +228,55 @@ def study(
         run: the folder of the run; None leaves out the section on training
         tick: called with the name of each stage of the work
     """
-    questions = questions_of(task)
-    encoded: list[Encoded] = [task.encode(each.example) for each in excerpts]
-    pieces = [Piece(0, each.start, each.stop) for each in excerpts]
+    questions, network = questions_of(task), task.network.eval()
+    encoded = [task.encode(each.example) for each in excerpts]
+    pieces = [Piece(number, each.start, each.stop) for number, each in enumerate(excerpts)]
+    together = questions.batch(encoded, pieces)
 
     def batch_of(number: int, copies: int) -> Batch:
-        return questions.batch([encoded[number]], [pieces[number]] * copies)
+        return questions.batch(encoded, [pieces[number]] * copies)
 
     def evidence(network: nn.Module, number: int, copies: int) -> Tensor:
-        batch = batch_of(number, copies)
-        return questions.answers(questions.run(network, batch), batch).evidence
+        return questions.answered(batch_of(number, copies), network).evidence
 
-    network = task.network.eval()
-    tick("recording gates and states")
-    passages, parts, evidence_name = [], [], ""
-    for number, excerpt in enumerate(excerpts):
-        batch = batch_of(number, 1)
-        with torch.no_grad():
-            answered = questions.answers(questions.run(network, batch), batch)
-        evidence_name = answered.evidence_name
-        answers = [PassageAnswer(*answer) for answer in answered.answers]
-        if not excerpt.reference:
-            answers = [each._replace(target=None, agreement=None) for each in answers]
-        passages.append(_passage(questions, excerpt, answers))
-    together = questions.batch(encoded, [Piece(k, each.start, each.stop) for k, each in enumerate(excerpts)])
-    with torch.no_grad(), gg.record(network, first=True) as tape:
-        questions.run(network, together)
-    parts = directions(tape, LAYER)
-    made = Study(title, "", passages, parts, evidence=evidence_name)
-    tick("reading with fresh weights")
-    untrained = _untrained(task, task.options.seed)
+    def recorded(network: nn.Module, brief: bool = False) -> tuple[Recorded, list[Direction]]:
+        with torch.no_grad(), gg.record(network, first=True) as tape:
+            questions.run(network, together)
+        return tape, directions(tape, LAYER, brief=brief)
 
     def control(number: int, with_dynamics: bool = False) -> list[Direction]:
-        fresh = _untrained(task, task.options.seed + number)
-        with torch.no_grad(), gg.record(fresh, first=True) as tape:
-            questions.run(fresh, together)
-        found = directions(tape, LAYER, brief=True)
+        tape, found = recorded(_untrained(task, task.options.seed + number), brief=True)
         if with_dynamics:
-            add_dynamics(found, tape, LAYER)
+            add_dynamics(found, tape)
         return found
 
-    no_dynamics = add_dynamics(parts, tape, LAYER)
+    tick("recording gates and states")
+    with torch.no_grad():
+        answered = [questions.answered(batch_of(number, 1)) for number in range(len(excerpts))]
+    passages = [_passage(questions, *each) for each in zip(excerpts, answered, strict=True)]
+    tape, parts = recorded(network)
+    made = Study(title, "", passages, parts, evidence=answered[-1].evidence_name)
+    tick("reading with fresh weights")
+    untrained = _untrained(task, task.options.seed)
+    no_dynamics = add_dynamics(parts, tape)
     made.control = control
     made.controls = [control(number, not no_dynamics) for number in range(CONTROLS)]
     made.subtitle = described(made, task.name)
     made.notes = [note for note in (*(each.note for each in excerpts), no_dynamics) if note]
     layer = getattr(network, LAYER)
     made.diagrams = diagrams(layer)
-    lengths = [len(each.steps) for each in passages]
-    made.cost = cost(layer, network, lengths)
+    made.cost = cost(layer, network, [len(each.steps) for each in passages])
     tick("following gradients back from each answer")
     differentiate(made, network, untrained, evidence, LAYER)
+    attended = (questions.attention(excerpt.example) for excerpt in excerpts)
     made.connections = [
-        each if looked is None else each._replace(attention=looked[each.targets, excerpt.start : excerpt.stop])
-        for each, looked, excerpt in zip(
-            made.connections, (questions.attention(excerpt.example) for excerpt in excerpts), excerpts, strict=True
-        )
+        each if weights is None else each._replace(attention=weights[each.targets, excerpt.start : excerpt.stop])
+        for each, weights, excerpt in zip(made.connections, attended, excerpts, strict=True)
     ]
     tick("dividing each answer among the steps")
-    relevances(questions, batch_of, made, LAYER)
+    relevances(questions, batch_of, made)
     tick("holding each part at its mean")
-    causes(questions, batch_of, made, LAYER)
+    causes(questions, batch_of, made)
     if hasattr(network, "decoder"):
         # The names of the parts begin with "decoder" or "encoder".
         for direction in (*made.directions, *chain(*made.controls)):
@@ -302,7 +290,10 @@ def study(
     return made
 
 
-def _passage(questions: Questions[Any], excerpt: Excerpt, answers: list[PassageAnswer]) -> Passage:
+def _passage(questions: Questions[Any], excerpt: Excerpt, answered: BatchAnswers) -> Passage:
+    answers = [PassageAnswer(*answer) for answer in answered.answers]
+    if not excerpt.reference:
+        answers = [each._replace(target=None, agreement=None) for each in answers]
     shown = questions.shown(excerpt.example, excerpt.start, excerpt.stop)
     steps = [visible(step) if step != "\n" else "\n" for step in shown.steps]
     title = _source(excerpt, len(steps))
@@ -328,10 +319,7 @@ def _cost_of_training(metrics: dict[str, Any]) -> list[tuple[str, str]]:
         return []
     speed, threads = metrics["units_per_second"], count(metrics["threads"], "thread", "threads")
     return [
-        (
-            "training",
-            f"{speed:,} steps per second, {1000 / speed:.3g} ms per step, on {threads}",
-        ),
+        ("training", f"{speed:,} steps per second, {1000 / speed:.3g} ms per step, on {threads}"),
         ("padding in training", f"{metrics['padding']:.1%} of the batches' steps"),
     ]
 

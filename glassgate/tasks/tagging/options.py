@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from glassgate.tasks.data.formats import FORMATS, LABEL_SUFFIX, UNITS
-from glassgate.tasks.options import Options, option
+from glassgate.tasks.options import Options, changed, option
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -13,6 +13,7 @@ class TaggingOptions(Options):
 
     common: ClassVar = (*Options.common, "column", "head")
 
+    data: str | None = changed("data", None, unset="Python's library")
     format: str = option("auto", "format of the files; auto detects it", group="data", choices=FORMATS)
     column: str | None = option(
         None,
@@ -32,25 +33,18 @@ class TaggingOptions(Options):
     )
     least_count: int = option(1, "minimum occurrences in training; rarer tokens are unknown", least=1)
     singleton_dropout: float = option(
-        0.5,
-        "fraction of tokens seen once that training treats as unknown",
-        least=0,
-        most=1,
+        0.5, "fraction of tokens seen once that training treats as unknown", least=0, most=1
     )
     character_size: int = option(
         48, "hidden units per direction of the character network; 0 disables it", least=0, most=2**12
     )
     character_embedding_size: int = option(32, "size of the vector of a character", least=1, most=2**16)
-    dropout: float = option(0.2, "dropout before and after each layer", least=0, most=1)
-    head: str = option(
-        "softmax",
-        "independent labels, or a conditional random field",
-        choices=("softmax", "crf"),
-    )
+    dropout: float = changed("dropout", 0.2, help="dropout before and after each layer")
+    head: str = option("softmax", "independent labels, or a conditional random field", choices=("softmax", "crf"))
     transitions: str = option(
         "auto",
         "label transitions in results; auto is bio if the training labels follow BIO",
         choices=("auto", "bio", "any"),
     )
-    learning_rate: float = option(8e-3, "peak learning rate of AdamW", group="training", least=0)
+    learning_rate: float = changed("learning_rate", 8e-3)
     longest: int = option(256, "cut longer sequences in training, in tokens; 0 disables it", group="training", least=0)

@@ -21,15 +21,7 @@ from glassgate.tasks.data.held_out import hold_out
 from glassgate.tasks.data.raw_text import raw_text_like, read_raw
 from glassgate.tasks.data.store.arrow import Units
 from glassgate.tasks.data.store.examples import LINE, LINES, SEQUENCE, SYMBOL, Stored, counts, store
-from glassgate.tasks.data.tagged import (
-    Tagged,
-    check_labels,
-    counted,
-    read_columns,
-    read_folder,
-    read_rows,
-    read_text,
-)
+from glassgate.tasks.data.tagged import Tagged, check_labels, counted, read_columns, read_folder, read_rows, read_text
 from glassgate.tasks.data.tagged import from_rows as tagged_from_rows
 from glassgate.tasks.data.toy import python_code as python_source
 from glassgate.tasks.data.unknown_labels import UNLABELLED

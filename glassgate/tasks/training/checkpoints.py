@@ -37,7 +37,6 @@ class Checkpointer:
         self.stop = StopRequest(progress)
         self.health = Health(training.task, training.dev, list(training.task.warnings))
         self.last_tick = self.last_save = time.monotonic()
-        self._norms: list[Tensor] = []  # of gradients, on the device
         self.has_run = training.processes.broadcast(run is not None)
         training.requests = self._requests
 
@@ -118,12 +117,6 @@ class Checkpointer:
         """Set the start of the training time and of the interval between checkpoints."""
         self.last_tick = self.last_save = time.monotonic()
 
-    def before_update(self) -> None:
-        """Measure the norm of the gradient in some steps, before it is clipped."""
-        if self.health.measures(self.training.batch):
-            norms = [each.grad.norm() for each in self.training.network.parameters() if each.grad is not None]
-            self._norms.append(torch.stack(norms).norm())
-
     def after_batch(self) -> None:
         """Count and log a batch; save a checkpoint if one is due; stop the training after a signal.
 
@@ -161,9 +154,8 @@ class Checkpointer:
             self.unlogged["loss"] += step.loss * step.units
             self.unlogged["units"] += step.units
             self.progress.step(step.units, step.loss)
-        for norm in torch.stack(self._norms).tolist() if self._norms else ():
+        for norm in self.training.read_norms():
             self.health.gradient(norm)
-        self._norms.clear()
         return steps[-1]
 
     def after_epoch(self) -> None:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from statistics import median
 from typing import Any, NamedTuple
 
@@ -19,7 +19,6 @@ _FIRST = 3  # steps whose loss is that of the untrained network
 _PATIENCE = 3  # epochs after which the scores should have improved
 _STEPS = 20  # steps before which no score can be expected to have improved
 _ANSWERS = 20  # answers of the dev data below which an accuracy says little
-_EVERY = 10  # steps from one measured gradient norm to the next
 
 
 @dataclass
@@ -165,10 +164,6 @@ class Health:
         self.losses.append(loss)
         self.steps += 1
 
-    def measures(self, step: int) -> bool:
-        """Whether to measure the gradient of a step, counted from 0."""
-        return step % _EVERY == 0 or step < _EVERY
-
     def gradient(self, norm: float) -> None:
         """Record the norm of a gradient."""
         self.norms.append(norm if math.isfinite(norm) else math.inf)
@@ -199,14 +194,7 @@ class Health:
 
     def state(self) -> dict[str, Any]:
         """The state for a checkpoint, as values for JSON."""
-        return {
-            "messages": self.messages,
-            "rules": self.rules,
-            "first": self.first,
-            "losses": self.losses,
-            "steps": self.steps,
-            "norms": self.norms,
-        }
+        return {each.name: getattr(self, each.name) for each in fields(self) if each.name not in ("task", "dev")}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Restore the state that `state()` returned."""

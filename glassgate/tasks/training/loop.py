@@ -16,11 +16,7 @@ from glassgate.tasks.training.steps import Training
 
 
 def train(
-    task: AnyTask,
-    data: Mapping[str, Sequence[Encoded]],
-    run: Run | None,
-    progress: Progress,
-    processes: Group,
+    task: AnyTask, data: Mapping[str, Sequence[Encoded]], run: Run | None, progress: Progress, processes: Group
 ) -> dict[str, Any]:
     """Train the task's network, starting from the run's checkpoint if there is one. At the end it has the best weights.
 
@@ -37,25 +33,11 @@ def train(
         UserError: the loss became NaN or infinite, or the disk is full
         Interrupted: Ctrl-C or SIGTERM
     """
-    options = task.options
     training = Training(task, data["train"], data["dev"], processes)
     checkpointer = Checkpointer(training, run, progress)
     checkpointer.restore()
     if not checkpointer.finished:
-        name = "tokens" if {"units", "source"} & task.vocabularies.keys() else "time steps"
-        progress.note(
-            f"{training.units_per_epoch:,} {name} per epoch; padding is {training.padding:.1%} of the batches"
-        )
-        if processes.size > 1:
-            progress.note(f"each batch of {options.batch_size} is shared by {processes}")
-        if options.patience and not data["dev"]:
-            progress.note("patience: it needs dev data; without them the training runs for all epochs")
-        if options.lyapunov and not data["dev"]:
-            progress.note("lyapunov: it needs dev data; without them no exponents are logged")
-        for sentence in task.warnings:
-            progress.note(f"warning: {sentence}")
-        if processes.is_main and type(progress) is not Progress:
-            progress.note(training.forecast())
+        _announce(training, data, progress)
         progress.begin(training.schedule.total * training.units_per_epoch, training.units)
         if run:
             checkpointer.logs = Logs(run, task.monitor, training.steps)
@@ -97,6 +79,25 @@ def train(
     return result
 
 
+def _announce(training: Training, data: Mapping[str, Sequence[Encoded]], progress: Progress) -> None:
+    """Report the size of an epoch, warnings about data and options, and the estimated time."""
+    task, options, processes = training.task, training.task.options, training.processes
+    name = "tokens" if {"units", "source"} & task.vocabularies.keys() else "time steps"
+    progress.note(f"{training.units_per_epoch:,} {name} per epoch; padding is {training.padding:.1%} of the batches")
+    if processes.size > 1:
+        progress.note(f"each batch of {options.batch_size} is shared by {processes}")
+    if options.patience and not data["dev"]:
+        progress.note("patience: it needs dev data; without them the training runs for all epochs")
+    if options.lyapunov and not data["dev"]:
+        progress.note("lyapunov: it needs dev data; without them no exponents are logged")
+    for sentence in task.warnings:
+        progress.note(f"warning: {sentence}")
+    if (
+        processes.is_main and type(progress) is not Progress
+    ):  # the estimate runs a step, which is useless without a reader
+        progress.note(training.forecast())
+
+
 def _run_epochs(training: Training, checkpointer: Checkpointer) -> None:
     """Train to the end of the schedule."""
     checkpointer.start()
@@ -105,7 +106,6 @@ def _run_epochs(training: Training, checkpointer: Checkpointer) -> None:
         for batch in training.batches_left():
             training.set_rate()
             if training.backward(batch):
-                checkpointer.before_update()
                 training.update()
             checkpointer.after_batch()
         if training.dev:

@@ -82,6 +82,7 @@ class Training:
         self.batches: Batches = []
         self.requests: Callable[[], Sequence[float]] = tuple
         self._unread: list[Tensor] = []  # the results of steps that are still on the device
+        self._unread_norms: list[Tensor] = []
         self.scores: dict[str, float] = {}
         self.dev_loss: np.ndarray | None = None  # total and count of each part of the loss, `(2, P)`
         self.sample = sample(data, _SAMPLE, options.seed)
@@ -147,12 +148,20 @@ class Training:
             steps.append(Step(sum(total / max(1.0, count) for total, count in parts), int(row[0]), row[1:first]))
         return steps
 
+    def read_norms(self) -> list[float]:
+        """Return the norms of the gradients before clipping, of the optimizer steps since the last call."""
+        norms: list[float] = torch.stack(self._unread_norms).tolist() if self._unread_norms else []
+        self._unread_norms.clear()
+        return norms
+
     def update(self) -> None:
         """Run an optimizer step with the current learning rate."""
         if self.layer_values is not None and self._is_logged(self.steps):
             self.layer_values |= self.layer_statistics.gradients() | self.layer_statistics.values()
+        norm = nn.utils.get_total_norm([each.grad for each in self.network.parameters() if each.grad is not None])
+        self._unread_norms.append(norm)
         if clip := self.task.options.clip:
-            nn.utils.clip_grad_norm_(self.network.parameters(), clip)
+            nn.utils.clip_grads_with_norm_(self.network.parameters(), clip, norm)
         for group in self.optimizer.param_groups:
             group["lr"] = self.rate
         self.scaler.step(self.optimizer)

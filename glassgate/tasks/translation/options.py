@@ -7,7 +7,7 @@ from typing import ClassVar
 from glassgate.tasks.data import texts as text
 from glassgate.tasks.data.pairs import BETWEEN
 from glassgate.tasks.errors import OptionError
-from glassgate.tasks.options import Options, option
+from glassgate.tasks.options import Options, changed, option
 from glassgate.tasks.translation.attention import KINDS
 
 SUBWORD = "subword"
@@ -27,12 +27,8 @@ class TranslationOptions(Options):
 
     common: ClassVar = (*Options.common, "source_unit", "attention")
 
-    data: str | None = option(
-        None,
-        "file of pairs separated by a tab, or two files A,B",
-        group="data",
-        unset="dates and numbers",
-        metavar="FILE",
+    data: str | None = changed(
+        "data", None, help="file of pairs separated by a tab, or two files A,B", unset="dates and numbers"
     )
     source: str | None = option(
         None, "file of source sentences, instead of --data", group="data", unset="none", metavar="FILE"
@@ -48,32 +44,24 @@ class TranslationOptions(Options):
     joint: bool = option(False, "one vocabulary and embedding for both sides", group="data")
     lower: bool = option(False, "convert letters to lower case", group="data")
     longest: int = option(100, "longest sentence to train on, in tokens; 0 disables it", group="data", least=0)
-    held_out: float = option(
-        0.05,
-        "fraction of --data held out as dev, and again as test",
-        group="data",
-        least=0,
-        most=0.4,
-    )
+    held_out: float = changed("held_out", 0.05)
     bleu: str = option(
         "auto", "tokenizer of BLEU, by its name in sacrebleu", group="data", choices=("auto", *TOKENIZERS)
     )
 
-    hidden_size: int = option(256, "hidden units per direction", least=1)
-    embedding_size: int = option(128, "size of the vector of a token", least=1)
-    dropout: float = option(0.3, "dropout after the embedding and after each layer", least=0, most=1)
+    hidden_size: int = changed("hidden_size", 256)
+    embedding_size: int = changed("embedding_size", 128)
+    dropout: float = changed("dropout", 0.3)
     attention: str = option("general", "score function of the attention", choices=(*KINDS, "none"))
     input_feeding: bool = option(False, "each step also reads the context of the previous one; slower training")
     wide_output: bool = option(False, "compute scores from state, context and previous vector directly")
     tied: bool = option(False, "share the weights of target embedding and output")
 
-    learning_rate: float = option(
-        0.0, "peak learning rate of AdamW", group="training", least=0, unset="0.002 to 0.004, by batch size"
-    )  # fmt: skip
+    learning_rate: float = changed("learning_rate", 0.0, unset="0.002 to 0.004, by batch size")
     label_smoothing: float = option(0.1, "label smoothing", group="training", least=0, most=1)
     teacher_forcing: float = option(
         1.0, "final fraction of steps that read the true previous token", group="training", least=0, most=1
-    )  # fmt: skip
+    )
     teacher_schedule: str = option("linear", "decay to --teacher-forcing from 1", group="training", choices=SCHEDULES)
     best_by: str = option(
         "bleu", "score that selects the best epoch", group="training", choices=("bleu", "chrf", "exact_match")

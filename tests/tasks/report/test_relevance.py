@@ -49,7 +49,7 @@ def read(name: str) -> tuple[Questions[Any], Batch, Tensor, Relevances]:
     hook = task.network.encoder.register_forward_pre_hook(lambda _, args: vectors.append(args[0].detach()))
     answers = questions.answers(questions.run(task.network, batch), batch).answers
     hook.remove()
-    return questions, batch, vectors[0], relevance(questions, batch, range(len(answers)), "encoder")
+    return questions, batch, vectors[0], relevance(questions, batch, range(len(answers)))
 
 
 @pytest.mark.parametrize("name", ["tagging", "classification", "translation", "regression of series", "fill-blanks"])
@@ -105,7 +105,7 @@ def test_a_cell_without_a_graph_leaves_a_note() -> None:
     excerpt = excerpts(task)[0]
     rows = collate([task.encode(excerpt.example)], [Piece(0, excerpt.start, excerpt.stop)], task.padding)
     made = Study("", "", [Passage(["play"] * 7, [PassageAnswer(0, [("O", 1.0)], None)] * 7)], [])
-    relevances(questions_of(task), lambda *_: rows, made, "encoder")
+    relevances(questions_of(task), lambda *_: rows, made)
     assert not made.relevances
     (note,) = made.notes
     assert note.startswith("relevance: it is left out, because the cell has no graph.")

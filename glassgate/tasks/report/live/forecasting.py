@@ -1,15 +1,14 @@
 """The data of a forecasting run for the script of the interactive report: the network and a look-back window."""
 
-from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
-from torch import Tensor
 
 import glassgate as gg
 from glassgate.glass.live.network import Network
 from glassgate.tasks.data.batches import collate
 from glassgate.tasks.data.pieces import Piece
+from glassgate.tasks.forecasting.heads import median_index, normal_quantiles
 from glassgate.tasks.forecasting.network import Direct, Forecaster, Recursive, Segments
 from glassgate.tasks.forecasting.task import Forecasting
 from glassgate.tasks.report.questions import questions_of
@@ -36,8 +35,8 @@ def page_data(task: Forecasting, network: Network, excerpt: Excerpt) -> dict[str
         "hidden": options.hidden_size,
         "size": task.head.size,
         "levels": list(options.levels),
-        "median": min(range(len(options.levels)), key=lambda k: abs(options.levels[k] - 0.5)) if options.levels else 0,
-        "deviates": _normal_quantiles(options.levels),
+        "median": median_index(options.levels),
+        "deviates": normal_quantiles(options.levels),
         "shift": shift,
         "scale": scale,
         "known": network.array(window.known[0]),
@@ -45,7 +44,7 @@ def page_data(task: Forecasting, network: Network, excerpt: Excerpt) -> dict[str
         "vector": network.array(window.series[0]),
         "target": values[model.back :],
         "times": list(shown.times[model.back :]),
-        "encoder": network.layer(_encoder(model), "encoder"),
+        "encoder": network.layer(cast(gg.Recurrent, model.encoder), "encoder"),
         **_output_layers(model, network),
         "initial_input": {
             "rows": [[value] for value in values[: model.back]],
@@ -54,12 +53,6 @@ def page_data(task: Forecasting, network: Network, excerpt: Excerpt) -> dict[str
             "rowsPerStep": shown.rows_per_step,
         },
     }
-
-
-def _encoder(model: Forecaster) -> gg.Recurrent:
-    encoder = model.encoder
-    assert isinstance(encoder, gg.Recurrent)
-    return encoder
 
 
 def _output_layers(model: Forecaster, network: Network) -> dict[str, Any]:
@@ -77,9 +70,3 @@ def _output_layers(model: Forecaster, network: Network) -> dict[str, Any]:
                 "steps": network.linear(model.segment),
             }
     raise AssertionError(f"unknown network {type(model).__name__}")
-
-
-def _normal_quantiles(levels: Sequence[float]) -> list[float]:
-    """The quantiles of the standard normal distribution at these levels."""
-    quantiles: Tensor = torch.special.ndtri(torch.tensor(list(levels), dtype=torch.float64))
-    return quantiles.tolist()

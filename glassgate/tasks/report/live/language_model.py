@@ -2,15 +2,11 @@
 
 from typing import Any, cast
 
-from torch import nn
-
 from glassgate.glass.live.network import Network
 from glassgate.tasks.data.music import KEYS, LOWEST
-from glassgate.tasks.data.vocabulary import UNKNOWN
 from glassgate.tasks.language_model.network import LanguageNetwork
 from glassgate.tasks.language_model.task import LanguageModel, notes_of
-from glassgate.tasks.networks.linear import Tied
-from glassgate.tasks.report.live.tokens import tokens
+from glassgate.tasks.report.live.tokens import output_layer, tokens
 from glassgate.tasks.report.study import Excerpt
 
 
@@ -25,21 +21,12 @@ def page_data(task: LanguageModel, network: Network, excerpt: Excerpt) -> dict[s
             "head": network.linear(model.head),
             "initial_input": "\n".join(map(notes_of, steps)),
         }
-    known, head = task.vocabularies["units"], model.head
-    embedding = network.array(model.embedding.weight)
-    projection: dict[str, Any] | None = None
-    scores: dict[str, Any] | None
-    if isinstance(head, Tied):
-        projection = network.linear(head.projection) if isinstance(head.projection, nn.Linear) else None
-        scores = {"weight": network.array(model.embedding.weight[UNKNOWN:]), "bias": network.array(head.bias)}
-    else:
-        scores = network.linear(head)
+    known = task.vocabularies["units"]
     return {
         "tokens": tokens(known, task.options.unit),
         "names": ["unknown", *known.symbols],
-        "embedding": embedding,
+        "embedding": network.array(model.embedding.weight),
         "size": model.embedding.embedding_dim,
         "encoder": network.layer(model.encoder, "encoder"),
-        "projection": projection,
-        "head": scores,
+        **output_layer(network, model.head, model.embedding),
     }

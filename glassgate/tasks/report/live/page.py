@@ -5,7 +5,6 @@ function `page_data(task, network, excerpt)` returns the data that the script re
 """
 
 from collections.abc import Sequence
-from importlib import import_module
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -13,9 +12,13 @@ from typing import Any
 from glassgate.glass.cell_section import diagrams
 from glassgate.glass.live.network import Network
 from glassgate.glass.live.page import Live, live_part
+from glassgate.tasks import task_module
+from glassgate.tasks.data.labelled import Labelled
+from glassgate.tasks.data.pairs import Pair
 from glassgate.tasks.data.texts import join
 from glassgate.tasks.errors import OptionError
-from glassgate.tasks.report.study import LAYER, Excerpt
+from glassgate.tasks.report.questions import LAYER
+from glassgate.tasks.report.study import Excerpt
 from glassgate.tasks.task import Task
 
 
@@ -34,14 +37,14 @@ def live(
     Raises:
         OptionError: the task has no such page, or a cell uses an operation that JavaScript cannot express.
     """
-    module_name = task.name.replace("-", "_")
-    script = files("glassgate.tasks.report.live").joinpath(f"{module_name}.js")
-    if not script.is_file():
+    module = task_module(__package__, task.name)
+    if module is None:
         raise OptionError(f"--live: a run of {task.name} has no interactive page; leave the option out")
+    script = files(__package__).joinpath(f"{task.name.replace('-', '_')}.js")
     task.network.eval()
     network = Network(half_precision)
     try:
-        model = import_module(f"glassgate.tasks.report.live.{module_name}").page_data(task, network, excerpts[0])
+        model = module.page_data(task, network, excerpts[0])
     except ValueError as error:
         raise OptionError(f"--live: {str(error).removeprefix('live: ')}") from None
     model["task"] = task.name
@@ -54,18 +57,12 @@ def live(
 
 
 def text_of(excerpt: Excerpt) -> str:
-    """Return the text of an excerpt: the `source` or `content` of its example if it is a text, or its joined tokens."""
+    """Return the text of an excerpt: the source of a pair, a whole text, or the joined tokens of the excerpt."""
     example = excerpt.example
-    text = next(
-        (
-            text_of_example
-            for name in ("content", "source")
-            if isinstance(text_of_example := getattr(example, name, None), str)
-        ),
-        "",
-    )
-    units = getattr(example, "units", None) or getattr(example, "content", None)
-    if units is None or isinstance(getattr(example, "content", None), str):
-        return text
-    shown = list(units)[excerpt.start : excerpt.stop]
+    if isinstance(example, Pair):
+        return example.source
+    content = example.content if isinstance(example, Labelled) else example.units
+    if isinstance(example, Labelled) and isinstance(content, str):
+        return content
+    shown = list(content)[excerpt.start : excerpt.stop]
     return "".join(shown) if all(len(each) == 1 for each in shown) else join(shown, "word")

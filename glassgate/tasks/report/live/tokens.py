@@ -6,8 +6,9 @@ from torch import nn
 
 from glassgate.glass.live.network import Network
 from glassgate.tasks.data.raw_text import raw_text_like
-from glassgate.tasks.data.vocabulary import Vocabulary
+from glassgate.tasks.data.vocabulary import UNKNOWN, Vocabulary
 from glassgate.tasks.labelled_task import LabelledTask
+from glassgate.tasks.networks.linear import Tied
 from glassgate.tasks.report.study import Excerpt
 
 
@@ -47,6 +48,15 @@ def labelled_input(
         "embedding": network.array(embedding.weight),
         "size": embedding.embedding_dim,
     }
+
+
+def output_layer(network: Network, head: nn.Module, embedding: nn.Embedding) -> dict[str, Any]:
+    """Return the output layer of a model of tokens, and the projection of its states before it, if any."""
+    if not isinstance(head, Tied):
+        return {"head": network.linear(head), "projection": None}
+    projection = network.linear(head.projection) if isinstance(head.projection, nn.Linear) else None
+    weight = network.array(embedding.weight[UNKNOWN:])
+    return {"head": {"weight": weight, "bias": network.array(head.bias)}, "projection": projection}
 
 
 def merges(subwords: dict[str, Any] | None) -> dict[str, Any]:

@@ -5,9 +5,7 @@ from typing import Any
 from torch import nn
 
 from glassgate.glass.live.network import Network
-from glassgate.tasks.data.vocabulary import UNKNOWN
-from glassgate.tasks.networks.linear import Tied
-from glassgate.tasks.report.live.tokens import merges, tokens
+from glassgate.tasks.report.live.tokens import merges, output_layer, tokens
 from glassgate.tasks.report.study import Excerpt
 from glassgate.tasks.translation.network import Decoder, Translator
 from glassgate.tasks.translation.task import Translation
@@ -42,7 +40,7 @@ def page_data(task: Translation, network: Network, excerpt: Excerpt) -> dict[str
         "wide": decoder.wide,
         "attention": _attention(decoder, network),
         "combine": network.linear(decoder.combine),
-        **_head(decoder, network),
+        **output_layer(network, decoder.head, decoder.embedding),
     }
 
 
@@ -56,12 +54,3 @@ def _attention(decoder: Decoder, network: Network) -> dict[str, Any] | None:
         "value": None if isinstance(attention.value, nn.Identity) else network.linear(attention.value),
         **{name: network.linear(getattr(attention, name, None)) for name in ("key", "query", "score")},
     }
-
-
-def _head(decoder: Decoder, network: Network) -> dict[str, Any]:
-    head = decoder.head
-    if not isinstance(head, Tied):
-        return {"head": network.linear(head), "projection": None}
-    projection = network.linear(head.projection) if isinstance(head.projection, nn.Linear) else None
-    weight = network.array(decoder.embedding.weight[UNKNOWN:])
-    return {"head": {"weight": weight, "bias": network.array(head.bias)}, "projection": projection}

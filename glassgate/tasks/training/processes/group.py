@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from functools import cache
 from typing import Any, TypeVar
 
 import torch
@@ -169,11 +170,9 @@ def _disconnect() -> None:
         dist.destroy_process_group()
 
 
-_groups: list[Group] = []
+_group_of = cache(Group)
 
 
 def group() -> Group:
     """Return the group of processes that the environment describes."""
-    if not _groups or _groups[0].world != from_environment():
-        _groups[:] = [Group(from_environment())]
-    return _groups[0]
+    return _group_of(from_environment())
