@@ -1,1 +1,1 @@
-"""How far the defaults stand from the best settings that a search finds: three data sets a task, tiny to large."""
+"""Measures how close the defaults are to the best settings that a search finds, on three data sets per task."""

@@ -36,7 +36,7 @@ def measure(runs: Sequence["_Run"]) -> None:
     searching = list(runs)
     while searching:
         run = min(searching, key=_Run.spent)
-        if not run.goes_on():
+        if not run.search_once():
             searching.remove(run)
     for run in sorted(runs, key=lambda run: run.compare()["seconds"]):
         run.repeat()
@@ -64,9 +64,9 @@ class _Run:
 
     Args:
         data: the set
-        folder: of the data
-        store: where results are kept
-        seconds: processor time that the search may take, kept trainings counted
+        folder: the folder of the data
+        store: the stored results
+        seconds: processor time that the search may take, including stored trainings
     """
 
     def __init__(self, data: Set, folder: Path, store: Store, seconds: float):
@@ -74,7 +74,7 @@ class _Run:
         self.split = data.read(folder)
         self.examples = examples_of(data, self.split)
         self.search = search(data, defaults(data, self.examples))
-        self.asked: Settings | None = None
+        self.next: Settings | None = None
 
     def compare(self) -> Result:
         """Train with common fixed settings and with the defaults; return the result of the defaults."""
@@ -85,10 +85,10 @@ class _Run:
         """Seconds that the search has taken."""
         return sum(each["seconds"] for each in self.store.searched(self.data))
 
-    def goes_on(self) -> bool:
-        """Do one training of the search. Return False if the search or its time is over."""
+    def search_once(self) -> bool:
+        """Run one training of the search; return False if the search or its time is over."""
         try:
-            self.asked = self.search.send(self.train(self.asked)) if self.asked else next(self.search)
+            self.next = self.search.send(self.train(self.next)) if self.next else next(self.search)
         except StopIteration:
             return False
         return self.spent() < self.seconds
@@ -102,13 +102,13 @@ class _Run:
 
     def train(self, settings: Settings, seed: int = SEEDS[0]) -> Result:
         """Train, unless the result is stored."""
-        if there := self.store.get(self.data, settings, seed):
-            return there
+        if stored := self.store.get(self.data, settings, seed):
+            return stored
         result = train(self.data, self.split, settings, seed)
         self.store.keep(self.data, result)
-        said = "  ".join(f"{name} {value:g}" for name, value in asdict(settings).items())
+        shown = "  ".join(f"{name} {value:g}" for name, value in asdict(settings).items())
         print(
-            f"{time.strftime('%H:%M:%S')}  {self.data.name:22} {said}  seed {seed}  dev {result['dev']:.4f}  "
+            f"{time.strftime('%H:%M:%S')}  {self.data.name:22} {shown}  seed {seed}  dev {result['dev']:.4f}  "
             f"test {result['test']:.4f}  {result['seconds']:.0f} s",
             flush=True,
         )

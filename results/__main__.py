@@ -62,14 +62,14 @@ def run(cases: Sequence[Case], data: Path, store: Store, jobs: int, runs: Path) 
     print(f"{2 * len(pairs) - count} trainings are done, {count} are missing", flush=True)
     clock = Clock()
     with ThreadPoolExecutor(jobs) as pool:
-        works = [
+        trainings = [
             pool.submit(run_interleaved, case, seed, missing[case.name, seed], data, runs, store, clock.print)
             for case, seed in pairs
             if missing[case.name, seed]
         ]
         try:
-            for work in works:
-                work.result()
+            for training in trainings:
+                training.result()
         except (KeyboardInterrupt, Broken) as error:
             pool.shutdown(wait=False, cancel_futures=True)
             sys.exit(f"stopped: {str(error) or 'by Ctrl-C'}; run the same command to continue")

@@ -69,10 +69,11 @@ class LabelledTask(Task[LabelledOptionsType, Labelled, Prediction]):
         """Report the format and the size of a file."""
         if progress is None or not (labelled or reader.dropped):
             return
-        name = "series" if reader.format in labelled_files.SERIES else plural(len(examples), "text").split(" ", 1)[1]
+        is_series = reader.format in labelled_files.SERIES
+        count = f"{len(examples):,} series" if is_series else plural(len(examples), "text")
         labels = f", {plural(len(label_counts(examples)), 'label')}" if self.targets else ""
         dropped = f"; {plural(reader.dropped, 'row')} without text or label dropped" if reader.dropped else ""
-        progress.note(f"{path}: {reader.description}; {len(examples):,} {name}{labels}{dropped}")
+        progress.note(f"{path}: {reader.description}; {count}{labels}{dropped}")
 
     def read_label(self, label: str | None, separator: str) -> str | None:
         """Return the label of a row, from its cell in a table with this separator; it is empty for other files."""

@@ -15,7 +15,7 @@ import yaml
 from glassgate.tasks import cells
 from glassgate.tasks.errors import OptionError
 
-_MOST = 2**31 - 1  # limit of integers without an explicit limit: larger ones would overflow
+_LARGEST_INTEGER = 2**31 - 1  # for options without an explicit limit: larger ones would overflow
 
 
 def option(
@@ -227,12 +227,12 @@ def _check(each: "dataclasses.Field[Any]", kind: Any, value: Any) -> None:
         expected = f"{rules['least']} or more"
     elif kind is float and not math.isfinite(value):
         expected = "a finite number"
-    elif kind in (int, float) and not value <= (most := _most(kind, rules["most"])):
+    elif kind in (int, float) and not value <= (most := _upper_limit(kind, rules["most"])):
         expected = f"{most:,} or less"
     else:
         return
     raise OptionError(f"{each.name}: expected {expected}, got {value!r}")
 
 
-def _most(kind: type, limit: float | None) -> float:
-    return limit if limit is not None else _MOST if kind is int else math.inf
+def _upper_limit(kind: type, limit: float | None) -> float:
+    return limit if limit is not None else _LARGEST_INTEGER if kind is int else math.inf

@@ -20,6 +20,11 @@ from glassgate.tasks.data.series import series_of
 from glassgate.tasks.data.series.schema import TIME, Frequency
 from glassgate.tasks.data.texts import Text
 from glassgate.tasks.data.vocabulary import FIRST, UNKNOWN
+from glassgate.tasks.errors import OptionError
+from glassgate.tasks.onnx_models.models import write
+from glassgate.tasks.regression.options import RegressionOptions
+from glassgate.tasks.regression.task import Regression
+from glassgate.tasks.runs import Run
 from glassgate.tasks.translation.search import Search
 from tests.openvino_core import core
 
@@ -235,3 +240,13 @@ def test_random_paths_are_refused_and_leave_no_file(tmp_path: Path, capsys: pyte
     assert main(["export", str(tmp_path / "run"), "--to", "onnx"]) == 2
     assert "forecasts by random paths, which an ONNX model cannot draw; train a run with" in capsys.readouterr().err
     assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_task_without_models_is_refused(tmp_path: Path) -> None:
+    class Rating(Regression):
+        name = "rating"
+
+    task = saved(Rating(RegressionOptions()), [Labelled("good day", "2"), Labelled("bad day", "-2")], tmp_path / "run")
+    message = "--to onnx has no models of a run of rating; write its layers with gg.to_onnx"
+    with pytest.raises(OptionError, match=message):
+        write(task, Run.open(tmp_path / "run"), tmp_path / "model.onnx")

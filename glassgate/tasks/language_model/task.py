@@ -2,8 +2,9 @@
 
 import codecs
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -76,14 +77,12 @@ class LanguageModel(TextTask[LanguageModelOptions, list[float]]):
 
     def read_split(self, progress: Progress) -> Split[Text | Roll]:
         split, options = super().read_split(progress), self.options
-        if options.data is None:
+        if options.data is None or options.unit != NOTES:
             return split
-        if options.unit == NOTES:
-            parts = read_rolls(options.data)
-            if not parts["train"]:
-                raise DataError(options.data, None, "expected pieces to train on, got none; name their part train")
-            return Split(parts["train"], split.dev or parts["dev"], split.test or parts["test"])
-        return split
+        parts = read_rolls(options.data)
+        if not parts["train"]:
+            raise DataError(options.data, None, "expected pieces to train on, got none; name their part train")
+        return Split(parts["train"], split.dev or parts["dev"], split.test or parts["test"])
 
     def hold_out(self, examples: Sequence[Text | Roll], fraction: float) -> Split[Text | Roll]:
         if self.options.unit == NOTES:  # their file has parts
@@ -183,7 +182,8 @@ class LanguageModel(TextTask[LanguageModelOptions, list[float]]):
         random.seed() if seed is None else random.manual_seed(seed)
         network = self.frozen().network
         if self.options.unit != NOTES:
-            return self._write(network, self._prompted(prompt), length, temperature, top_k, top_p, random)
+            draw = partial(choose, temperature=temperature, top_k=top_k, top_p=top_p, random=random)
+            return self._write(network, self._prompted(prompt), length, draw)
         if prompt or top_k or top_p < 1:
             raise OptionError("prompt, top_k, top_p: music takes none of them; leave them out")
         return self._play(network, length, temperature, random)
@@ -201,24 +201,15 @@ class LanguageModel(TextTask[LanguageModelOptions, list[float]]):
         return units
 
     def _write(
-        self,
-        network: nn.Module,
-        prompt: list[str],
-        length: int,
-        temperature: float,
-        top_k: int,
-        top_p: float,
-        random: torch.Generator,
+        self, network: nn.Module, prompt: list[str], length: int, draw: Callable[[Tensor], int]
     ) -> Iterator[str]:
         vocabulary, unit = self.vocabularies["units"], self.options.unit
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        before, state = "\n", None
+        before, state = prompt[-1] if prompt else "\n", None
         inputs = [PADDING, *vocabulary.encode(prompt).tolist()]
-        if prompt:
-            before = prompt[-1]
         for _ in range(length):
             logits, state = _advance(network, torch.tensor([inputs]), state)
-            number = choose(logits[FIRST - UNKNOWN :], temperature, top_k, top_p, random)
+            number = draw(logits[FIRST - UNKNOWN :])
             token = vocabulary.symbols[number]
             yield (
                 decoder.decode(token.encode("latin-1")) if unit == "byte" else texts.gap(before, token, unit) + token

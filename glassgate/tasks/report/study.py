@@ -104,7 +104,7 @@ def read(task: Task[Any, Any, Any], path: str, progress: Progress) -> list[Excer
 
 
 def own(task: Task[Any, Any, Any], progress: Progress, metrics: Mapping[str, Any] | None = None) -> list[Excerpt]:
-    """Examples of the run's own data, see `chosen`.
+    """Examples of the run's own data, see `chosen`. The Python code that an interactive page shows calls it.
 
     Raises:
         UserError: the data no longer exists

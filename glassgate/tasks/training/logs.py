@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from glassgate.tasks.errors import RunError
 from glassgate.tasks.pictures.charts import curves_picture, has_pictures
@@ -29,12 +30,17 @@ class Logs:
 
     def __init__(self, run: Run, monitor: str, step: int):
         # TensorBoard takes half a second to load, and only trainings need it.
+        from torch.utils.tensorboard.summary import hparams
         from torch.utils.tensorboard.writer import SummaryWriter
 
         self.run = run
         self.monitor = monitor
         self.rows = [row for row in read_rows(run.path) if row["step"] <= step]
         self.tensorboard = SummaryWriter(run.path / FOLDER, purge_step=step + 1 if step else None)
+        if not step:
+            options = {name: _plain(value) for name, value in run.content["options"].items()}
+            for summary in hparams(options, {f"dev_{monitor}": 0.0}):
+                self.tensorboard._get_file_writer().add_summary(summary)
         self.save()
         self.drawn = time.monotonic()
 
@@ -85,6 +91,11 @@ class Logs:
             yield
         except OSError as error:
             raise write_error(self.run.path / FOLDER, self.run.path, error) from error
+
+
+def _plain(value: Any) -> bool | int | float | str:
+    """Return an option in a type that TensorBoard accepts; characters that are not Unicode are escaped."""
+    return value if isinstance(value, bool | int | float) else str(value).encode(errors="backslashreplace").decode()
 
 
 def read_rows(run: Path) -> list[dict[str, float]]:

@@ -208,16 +208,13 @@ class Translation(Task[TranslationOptions, Pair, list[Translated]]):
 
     def attend(self, example: Pair) -> Attended:
         """Return the attention weights of the decoder for the target of an example, or for the best translation."""
-        self._check_attention()
+        if self.options.attention == "none":
+            raise OptionError("attention: expected a run with attention, got none; train with --attention general")
         if example.target is None:
             example = dataclasses.replace(example, target=self.predict([example])[0][0].text)
         fields, target = self.encode(example), self._lower(example.target or "")
         units = [*self.source_units(example)], [*self._split(target, 1), ""]
         return Attended(*units, self.weights(fields["source"], fields["target"]))
-
-    def _check_attention(self) -> None:
-        if self.options.attention == "none":
-            raise OptionError("attention: expected a run with attention, got none; train with --attention general")
 
     @torch.inference_mode()
     def weights(self, source: np.ndarray, target: np.ndarray) -> np.ndarray:
