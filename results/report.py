@@ -234,7 +234,7 @@ def curves(contents: list[tuple[Case, Pairs]], path: Path) -> None:
             panel.set_yscale("log")
     lines = axes[0].get_lines()[:2]
     figure.legend(lines, [OURS, f"{PLAIN} (dashed, on the same batches)"], loc="outside lower center", ncols=2)
-    _save(figure, path)
+    save_figure(figure, path)
 
 
 def scores(contents: list[tuple[Case, Pairs]], path: Path) -> None:
@@ -260,18 +260,16 @@ def scores(contents: list[tuple[Case, Pairs]], path: Path) -> None:
         # The axis covers at least 1 % of its values, so that rounding errors do not look large.
         middle, half = (low + high) / 2, max((high - low) / 2, 0.005 * (low + high))
         panel.set_xlim(middle - half, middle + half)
-    _save(figure, path)
+    save_figure(figure, path)
 
 
 def _panels(count: int) -> tuple[Any, list[Any]]:
-    import matplotlib
-
-    matplotlib.use("svg")
-    from matplotlib import pyplot as plt
+    from matplotlib.figure import Figure
 
     columns = 2
     rows = -(-count // columns)
-    figure, axes = plt.subplots(rows, columns, figsize=(9, 2.1 * rows + 0.4), layout="constrained", squeeze=False)
+    figure = Figure((9, 2.1 * rows + 0.4), layout="constrained")
+    axes = figure.subplots(rows, columns, squeeze=False)
     for panel in axes.flat:
         panel.tick_params(labelsize=7)
         panel.locator_params(nbins=5)
@@ -279,10 +277,3 @@ def _panels(count: int) -> tuple[Any, list[Any]]:
     for panel in axes.flat[count:]:
         panel.remove()
     return figure, list(axes.flat[:count])
-
-
-def _save(figure: Any, path: Path) -> None:
-    from matplotlib import pyplot as plt
-
-    save_figure(figure, path)
-    plt.close(figure)

@@ -92,19 +92,24 @@ class _Throughput(ProgressColumn):
         return Text(f"{speed:>8,.0f}/s" if task.fields["loss"] else "")
 
 
-# Scores that are not fractions, and scores from 0 to 100.
-_PLAIN = frozenset(
-    {"loss", "nats", "bits", "perplexity", "mse", "mae", "mase", "rmsse", "wql", "data_mae", "data_rmse"}
-)
-_OF_100 = frozenset({"bleu", "chrf"})
+# The ends of the names of scores that are fractions, and scores from 0 to 100.
+_FRACTIONS = (
+    "accuracy", "f1", "precision", "recall", "whole_tokens", "exact_match", "error_rate", "coverage", "mape"
+)  # fmt: skip
+_OF_100 = ("bleu", "chrf")
 
 
 def format_scores(scores: Mapping[str, float]) -> str:
-    """Return scores as text: fractions in percent, a loss in nats."""
+    """Return scores as text: fractions in percent, and other scores, such as a loss, as numbers.
+
+    Example:
+        >>> format_scores({"loss": 0.5, "macro_f1": 0.25, "bleu": 31.4159})
+        'loss 0.5000  macro f1 25.00%  bleu 31.42'
+    """
     return "  ".join(f"{name.replace('_', ' ')} {_value(name, value)}" for name, value in scores.items())
 
 
 def _value(name: str, value: float) -> str:
     if name in _OF_100:
         return f"{value:.2f}"
-    return f"{value:.4f}" if name in _PLAIN else f"{value:.2%}"
+    return f"{value:.2%}" if name.endswith(_FRACTIONS) else f"{value:.4f}"

@@ -68,9 +68,8 @@ class Classification(LabelledTask[ClassificationOptions, Answer]):
     def collect(self, examples: Sequence[Labelled]) -> Vocabularies:
         labels = Vocabulary.of(label_counts(examples))
         if len(labels.symbols) < 2:
-            source = examples[0].source if examples else "given examples"
             raise DataError(
-                source,
+                examples[0].source,
                 None,
                 f"expected at least 2 different labels, got {labels.symbols or 'none'}; "
                 "add rows with another label, or choose another --label-column",
