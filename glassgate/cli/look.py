@@ -57,7 +57,9 @@ def command(argv: list[str]) -> None:
         "--examples", type=positive, default=3, metavar="N", help="number of examples to print (default: 3)"
     )
     arguments, rest = parser.parse_known_args(argv)
-    task = arguments.task or detect_task(arguments.file)
+    formats = Parser(prog="glassgate look", add_help=False)
+    formats.add_argument("--format", default="")
+    task = arguments.task or detect_task(arguments.file, formats.parse_known_args(rest)[0].format)
     kind = task_class(task)
     more = Parser(prog="glassgate look", add_help=False)
     add_options(more, kind.options_type, kind.builtin_options)
@@ -75,40 +77,44 @@ def command(argv: list[str]) -> None:
     print(f"\ntrain on it: {invocation()} train {task} --data {quote(arguments.file)}{options}")
 
 
-def detect_task(path: str) -> str:
+def detect_task(path: str, format: str = "") -> str:
     """Return the task that fits the format of a file best.
+
+    Args:
+        path: the file
+        format: the format; detected if empty
 
     Raises:
         DataError: the file cannot be read
     """
-    kind = kind_of(path)
+    kind = format or kind_of(path)
     if kind == "folder":
         return "tagging" if (Path(path) / FOLDER[0]).exists() else "classification"
-    if is_music(path):
+    if not format and is_music(path):
         return "language-model"
     if kind in labelled.SERIES:
         return "classification"
-    if kind in ("csv", "xlsx") and is_token_table(path):
+    if kind in ("", "csv", "xlsx") and is_token_table(path):
         return "tagging"
     if kind in records.SEPARATED:
         return _task_of_table(path, kind)
     if kind == "parquet" and _holds_series(path):
         return "forecasting"
     if kind in records.KEYED:
-        _, first, _ = next(records.read(path), (0, {}, {}))
+        _, first, _ = next(records.read(path, kind), (0, {}, {}))
         lists = isinstance(first, dict) and any(isinstance(value, list) for value in first.values())
         if lists or not isinstance(first, dict):
             return "tagging"
-        return "classification" if any(name in first for name in records.LABEL) else "language-model"
+        return "classification" if any(name in first for name in records.LABELS) else "language-model"
     try:
-        if labelled.Reader(path).format in ("fasttext", "csv"):
+        if labelled.Reader(path, format or "auto").format in ("fasttext", "csv"):
             return "classification"
     except UserError:
         pass
     if path == STDIN and _holds_series(path):
         return "forecasting"
     try:
-        format, _ = detect_format(path, label_suffix=LABEL_SUFFIX)
+        format, _ = detect_format(path, format or "auto", label_suffix=LABEL_SUFFIX)
     except UserError:
         return "language-model"
     if format != "text" or (path != STDIN and Path(path).with_suffix(LABEL_SUFFIX).exists()):
@@ -123,7 +129,7 @@ def _task_of_table(path: str, kind: str) -> str:
     if kind == "tsv":
         header, cells = records.table_of(path, kind)
         rows = [row for _, row in islice(cells, 1000)] if len(header.header) in (2, 3) else []
-        if rows and not any(" " in row[0] for row in rows if row) and not {"text", "label"} & {*rows[0]}:
+        if rows and not any(" " in cell for row in rows for cell in row) and not {"text", "label"} & {*rows[0]}:
             return "tagging" if not _holds_series(path) else "forecasting"
     try:
         labelled.Reader(path)

@@ -36,14 +36,13 @@ class LabelledTask(Task[LabelledOptionsType, Labelled, Prediction]):
             self._report(path, reader, examples, labelled, progress)
             return examples
         unsegmented: list[int] = []
-        separator = reader.columns.separator if reader.columns else ""
 
         def tokenised() -> Iterator[Labelled]:
             for each in reader:
                 raw = self.raw_text(each)
                 if raw is not None and raw.is_unsegmented(str(each.content)):
                     unsegmented.append(each.line or 0)
-                yield replace(each, content=self.tokens(each), label=self.read_label(each.label, separator))
+                yield replace(each, content=self.tokens(each), label=self.read_label(each.label, reader.separator))
 
         examples = store(
             tokenised(),

@@ -10,19 +10,13 @@ from pathlib import Path
 from glassgate.tasks.data.bio import scheme_note, scheme_of
 from glassgate.tasks.data.detect import SEPARATORS
 from glassgate.tasks.data.files import read_lines
+from glassgate.tasks.data.records import TAGS, TOKENS
 from glassgate.tasks.errors import OptionError
 
 _LINES = 20_000  # lines that are examined
 _FIELD = re.compile(r"#\s*[\w:.-]+(\[\w+\])?\s*=|#\s*(newdoc|newpar|begin|end)\b", re.IGNORECASE)
 _ID = re.compile(r"\d+([-.]\d+)?")
-WORD_NAMES = {"word", "words", "token", "tokens", "form", "text"}
-"""Usual names of a column of tokens."""
-LABEL_NAMES = {
-    *("pos", "upos", "xpos", "tag", "tags", "label", "labels", "ner", "ner_tag", "ner_tags", "chunk", "bio", "iob"),
-    *("iob2", "entity"),
-}
-"""Usual names of a column of labels."""
-_NAMES = {"id", "idx", "index", "no", "nr", "sentence", "lemma"} | WORD_NAMES | LABEL_NAMES
+_NAMES = {"id", "idx", "index", "no", "nr", "sentence", "lemma", *TOKENS, *TAGS}
 CONLLU_COLUMNS = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
 _MOST_LABELS = 100
 
@@ -85,7 +79,7 @@ class Layout:
             parts.append("a header in the first line")
         if self.others:
             others = ", ".join(map(self._name, self.others))
-            parts.append(f"and what may be labels in {others} too (--column takes them)")
+            parts.append(f"possibly labels in {others}, too (choose with --column)")
         return ", ".join(parts)
 
     def _name(self, column: int) -> str:

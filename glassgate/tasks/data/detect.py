@@ -34,8 +34,8 @@ def kind_of(path: str | Path) -> str:
     """
     if str(path) != STDIN and Path(path).is_dir():
         return "folder"
-    suffix = "" if str(path) == STDIN else suffix_of(path)
-    return SUFFIXES.get(suffix) or _by_content(path)
+    kind = "" if str(path) == STDIN else SUFFIXES.get(suffix_of(path), "")
+    return (kind if kind != "json" else "") or _by_content(path) or kind  # .json can contain JSON lines
 
 
 def _by_content(path: str | Path) -> str:
@@ -58,16 +58,21 @@ def _by_content(path: str | Path) -> str:
         return "json"
     lines = [line for line in text.splitlines() if line.strip()]
     if lines and lines[0].startswith("{"):
-        return "jsonl" if _is_json(lines[0]) else "json"
+        return _kind_of_objects(lines)
     tags = [line for line in lines if not line.startswith("#")]
     return "ts" if tags and tags[0].lower().startswith("@problemname") else ""
 
 
-def _is_json(line: str) -> bool:
+def _kind_of_objects(lines: Sequence[str]) -> str:
+    """The kind of JSON that begins with an object: "json" if it is the only one and contains rows, or is not a line."""
     try:
-        return isinstance(json.loads(line), dict)
+        first = json.loads(lines[0])
     except ValueError:
-        return False
+        return "json"
+    contains_rows = any(
+        isinstance(value, list) and all(isinstance(each, list | dict) for each in value) for value in first.values()
+    )
+    return "json" if len(lines) == 1 and contains_rows else "jsonl"
 
 
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}

@@ -25,7 +25,14 @@ from glassgate.tasks.errors import DataError
 Item = TypeVar("Item")
 
 STDIN = "-"
-PACKED_SUFFIXES = (".gz", ".xz", ".bz2", ".zst", ".zip")
+_COMPRESSIONS = {
+    b"\x1f\x8b": ".gz",
+    b"\xfd7zXZ\0": ".xz",
+    b"BZh": ".bz2",
+    b"\x28\xb5\x2f\xfd": ".zst",
+    b"PK\3\4": ".zip",
+}
+"""The suffix of compressed files, by their first bytes."""
 
 # The encodings to try for a file that is not UTF-8. Of two that fit equally well, the first is used.
 _ENCODINGS = (
@@ -235,21 +242,12 @@ def _decompressed_content(path: str | Path, file: BinaryIO) -> Iterator[BinaryIO
         ) from None
 
 
-_COMPRESSIONS = {
-    b"\x1f\x8b": "gzip",
-    b"\xfd7zXZ\0": "xz",
-    b"BZh": "bzip2",
-    b"\x28\xb5\x2f\xfd": "zstd",
-    b"PK\3\4": "zip",
-}
-
-
 def _decompressed(path: str | Path, file: BinaryIO, compression: str) -> BinaryIO:
-    if compression == "zstd":
+    if compression == ".zst":
         import pyarrow as pa
 
         return cast(BinaryIO, io.BufferedReader(pa.CompressedInputStream(pa.PythonFile(file, "r"), "zstd")))
-    if compression == "zip":
+    if compression == ".zip":
         archive = zipfile.ZipFile(file)
         if len(names := _files_in(archive)) != 1:
             shown = ", ".join(names[:4]) + (", ..." if len(names) > 4 else "")
@@ -257,7 +255,7 @@ def _decompressed(path: str | Path, file: BinaryIO, compression: str) -> BinaryI
                 path, None, f"expected an archive of one file, got {len(names)}: {shown}; extract one of them"
             )
         return cast(BinaryIO, io.BufferedReader(cast(Any, archive.open(names[0]))))
-    reader: Any = {"gzip": gzip.open, "xz": lzma.open, "bzip2": bz2.open}[compression]
+    reader: Any = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open}[compression]
     return cast(BinaryIO, reader(file))
 
 
@@ -274,7 +272,12 @@ def members(path: str | Path) -> list[str]:
 
 
 def _files_in(archive: zipfile.ZipFile) -> list[str]:
-    return [each.filename for each in archive.infolist() if not each.is_dir()]
+    """The files of an archive, without the ones that macOS adds."""
+    return [
+        each.filename
+        for each in archive.infolist()
+        if not each.is_dir() and not each.filename.startswith("__MACOSX/") and Path(each.filename).name != ".DS_Store"
+    ]
 
 
 def suffix_of(path: str | Path) -> str:
@@ -285,7 +288,7 @@ def suffix_of(path: str | Path) -> str:
         '.conll'
     """
     path = Path(path)
-    if path.suffix.lower() not in PACKED_SUFFIXES:
+    if path.suffix.lower() not in _COMPRESSIONS.values():
         return path.suffix.lower()
     inner = Path(path.stem).suffix.lower()
     if not inner and path.suffix.lower() == ".zip" and len(names := members(path)) == 1:
@@ -337,7 +340,15 @@ def encoding_note(path: str | Path) -> str:
 
 def _detected(path: str | Path) -> str:
     with opened(path) as file:
-        marked = file.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+        head = file.read(_SAMPLE)
+    marked = head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    if b"\0" in head and not marked:
+        raise DataError(
+            path,
+            None,
+            "expected text, got bytes of value 0, as in binary files and in UTF-16 without a byte order mark; give a "
+            "text file, or convert UTF-16: iconv -f UTF-16LE -t UTF-8",
+        )
     expected = "utf_16" if marked else _UTF_8
     if _decodes(path, expected):
         return expected

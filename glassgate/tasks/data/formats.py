@@ -5,7 +5,7 @@ from pathlib import Path
 from glassgate.tasks.data.columns import Layout, conllu_layout, detect_layout, has_clear_columns
 from glassgate.tasks.data.detect import SUFFIXES, kind_of
 from glassgate.tasks.data.files import STDIN, suffix_of
-from glassgate.tasks.data.token_table import detect_token_table
+from glassgate.tasks.data.token_table import detect_token_table, is_token_table
 from glassgate.tasks.errors import OptionError
 
 FORMATS = ("auto", "conllu", "columns", "tsv", "csv", "xlsx", "jsonl", "json", "parquet", "text", "python", "folder")
@@ -21,6 +21,7 @@ def detect_format(
     column: str | None = None,
     text_column: str | None = None,
     label_suffix: str | None = None,
+    piped: str = "text",
 ) -> tuple[str, Layout | None]:
     """Return the format of a file and, if it has a token per row, the layout of its columns.
 
@@ -28,6 +29,7 @@ def detect_format(
         format: one of `FORMATS`; only "auto" detects the format
         column, text_column: the columns of labels and of tokens; None to detect them
         label_suffix: the suffix of the label file of a text file; None if no labels are read
+        piped: the format of standard input whose content does not show it
 
     Raises:
         DataError: see `read_lines`; the header of a table has no column of words or of labels
@@ -45,13 +47,15 @@ def detect_format(
         return ("conllu" if layout.kind == "conllu" else kind), layout
     has_label_file = str(path) != STDIN and label_suffix is not None and Path(path).with_suffix(label_suffix).exists()
     if format == "auto" and kind in ("", "text") and not has_label_file:
+        if is_token_table(path, labelled):
+            return "csv", detect_token_table(path, column, text_column, labelled)
         found = detect_layout(path, column, text_column, labelled)
         if found is not None and has_clear_columns(found, path):
             return found.kind, found
     if kind in FORMATS:
         return kind, None
     if str(path) == STDIN:
-        return "text", None
+        return ("text", None) if piped == "text" else detect_format(path, piped, column, text_column, label_suffix)
     known = ", ".join(suffix for suffix, each in SUFFIXES.items() if each in FORMATS)
     raise OptionError(
         f"{path}: it has no columns; cannot detect the format from the suffix {suffix_of(path)!r}; known are {known}; "

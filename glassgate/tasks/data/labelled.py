@@ -22,7 +22,7 @@ FORMATS = ("auto", "csv", "tsv", "xlsx", "jsonl", "json", "parquet", "fasttext",
 MISSING = ("error", "drop", "interpolate")
 
 _LABEL = "__label__"
-_OPTIONS = "--text-column, --label-column"
+_PARTS = {"train", "dev", "valid", "validation", "val", "test"}
 _ROWS = 1000  # rows that are examined
 
 
@@ -61,36 +61,6 @@ class Labelled:
     line: int | None = None
 
 
-@dataclass(frozen=True)
-class Columns:
-    """The columns of a table of texts.
-
-    Attributes:
-        separator: the separator of the columns; empty for an Excel sheet
-        names: the names of the columns; numbers for a file without a header
-        header: whether the first row contains the names of the columns
-        text: the column of the texts, from 0
-        label: the column of the labels; None without labels
-    """
-
-    separator: str
-    names: tuple[str, ...]
-    header: bool
-    text: int
-    label: int | None
-
-    def description(self) -> str:
-        """Describe the columns.
-
-        Example:
-            >>> Columns(";", ("class", "review"), True, 1, 0).description()
-            "texts in column 'review', labels in 'class', separated by semicolons"
-        """
-        labels = "" if self.label is None else f", labels in {self.names[self.label]!r}"
-        how = f", separated by {SEPARATORS[self.separator]}" if self.separator else ", the first sheet"
-        return f"texts in column {self.names[self.text]!r}{labels}{how}{'' if self.header else ', no header'}"
-
-
 class Reader:
     """Reads one file, or a folder, of labelled texts or series.
 
@@ -104,6 +74,7 @@ class Reader:
 
     Attributes:
         format: the format that was detected
+        separator: the separator of the columns of a text file; empty for other files
         dropped: rows that were dropped so far
         description: a description of the format
 
@@ -127,11 +98,12 @@ class Reader:
         self.format = self._format() if format == "auto" else format
         if self.format == "text" and labelled:
             raise OptionError(f"{path}: plain text has no labels; give CSV, TSV or JSON lines, or see --format")
-        self.columns = self._columns() if self.format in records.SEPARATED else None
-        binary = self.format in (*SERIES, "xlsx", "parquet", "folder")
-        self.description = (self.columns.description() if self.columns else f"format {self.format}") + (
-            "" if binary else encoding_note(path)
-        )
+        self.separator = ""
+        self._names: list[str] = []  # the header of a table
+        self._places: list[int] = []  # its columns of texts and labels
+        self.description = self._table() if self.format in records.SEPARATED else f"format {self.format}"
+        if self.format not in (*SERIES, "xlsx", "parquet", "folder"):
+            self.description += encoding_note(path)
 
     def __iter__(self) -> Iterator[Labelled]:
         folder = self.format == "folder"
@@ -159,22 +131,29 @@ class Reader:
         header = records.table_of(self.path, "csv")[0].header
         return len(header) > 1 and self.text in header
 
-    def _columns(self) -> Columns:
-        numbered = self.text.isdecimal()
-        expected = [self.text, *([self.label] if self.labelled else [])]
-        dialect, rows = records.table_of(self.path, self.format, expected)
+    def _table(self) -> str:
+        """Find the columns of a table, and describe them."""
+        columns = {"text": self.text, **({"label": self.label} if self.labelled else {})}
+        dialect, rows = records.table_of(self.path, self.format, list(columns.values()))
         first = [cell.strip() for cell in dialect.header]
-        if not numbered and self.text == "text" and self.label == "label" and self.labelled and len(first) == 2:
-            known = {*records.TEXTS, *records.LABEL}
-            if not known.intersection(map(str.lower, first)) and (columns := self._without_header(first, rows)):
-                return Columns(dialect.separator, ("1", "2"), False, *columns)
-        usual = ((self.text, records.TEXTS), (self.label, records.LABEL))[: 1 + self.labelled]
-        places = [self._place(dialect.before + 1, name, others, first) for name, others in usual]
-        names = tuple(str(number + 1) for number in range(len(first))) if numbered else tuple(first)
-        return Columns(dialect.separator, names, not numbered, places[0], places[1] if self.labelled else None)
+        if columns == {"text": "text", "label": "label"} and len(first) == 2:
+            known = {*records.TEXTS, *records.LABELS}.intersection(map(str.lower, first))
+            columns = (None if known else self._without_header(first, rows)) or columns
+        has_header = not columns["text"].isdecimal()
+        names = first if has_header else [str(number + 1) for number in range(len(first))]
+        chosen = []
+        for role, name in columns.items():
+            name = names[int(name) - 1] if name.isdecimal() and 0 < int(name) <= len(names) else name
+            row = dict.fromkeys(names if name in names else first)
+            chosen.append(records.key_of(self.path, dialect.before + 1, row, *_role(role, name), "column"))
+        self.separator, self._names = dialect.separator, names if has_header else []
+        self._places = [names.index(name) for name in chosen]
+        labels = f", labels in {chosen[1]!r}" if self.labelled else ""
+        how = f", separated by {SEPARATORS[self.separator]}" if self.separator else ", the first sheet"
+        return f"texts in column {chosen[0]!r}{labels}{how}{'' if has_header else ', no header'}"
 
-    def _without_header(self, first: Sequence[str], rows: records.Cells) -> tuple[int, int] | None:
-        """The positions of text and label in two columns without a header; None if the first row may be a header.
+    def _without_header(self, first: Sequence[str], rows: records.Cells) -> dict[str, str] | None:
+        """The numbers of text and label in two columns without a header; None if the first row may be a header.
 
         The values of a column of labels are repeated, including that of the first row. Texts are not repeated.
         """
@@ -191,23 +170,7 @@ class Reader:
                 "each hold the labels: choose --text-column 2 --label-column 1 if they are in the first, "
                 "--text-column 1 --label-column 2 if they are in the second",
             )
-        return (1, 0) if repeated[0] else (0, 1)
-
-    def _place(self, number: int, name: str, usual: Sequence[str], first: Sequence[str]) -> int:
-        if name.isdecimal() and 1 <= int(name) <= len(first):
-            return int(name) - 1
-        if not name.isdecimal() and name in first:
-            return first.index(name)
-        others = [place for place, cell in enumerate(first) if cell.lower() in usual]
-        if name == usual[0] and len(others) == 1:
-            return others[0]
-        several = "a single column that may be it" if name == usual[0] and others else f"a column {name!r}"
-        raise DataError(
-            self.path,
-            number,
-            f"expected {several}, got {', '.join(map(repr, first[:8]))}; name yours with --text-column and "
-            "--label-column, or their numbers from 1 if the first line is not a header",
-        )
+        return {"text": "2", "label": "1"} if repeated[0] else {"text": "1", "label": "2"}
 
     def _texts(self) -> Iterator[Labelled]:
         rows: Iterator[Row]
@@ -215,34 +178,27 @@ class Reader:
             rows = ((number, line, None) for number, line in read_lines(self.path) if line.strip())
         elif self.format == "fasttext":
             rows = self._fasttext()
-        elif self.columns is not None:
-            rows = self._cells(self.columns)
+        elif self.format in records.SEPARATED:
+            rows = self._cells()
         else:
             label = self.label if self.labelled else None
             content = records.read(self.path, self.format)
-            rows = keyed_texts(self.path, content, self.text, label, self.missing == "drop")
+            rows = keyed_texts(self.path, content, self.text, label)
         return (Labelled(text, label, str(self.path), number) for number, text, label in rows)
 
     def _complete(self, examples: Iterator[Labelled]) -> Iterator[Labelled]:
-        """Drop, or report as an error, examples without a text or a label."""
+        """The examples with a text and a label; counts the others."""
         for each in examples:
-            text_is_empty = isinstance(each.content, str) and not each.content.strip()
-            if not text_is_empty and (each.label is None or each.label.strip()):
+            if _is_complete(each, self.missing):
                 yield each
-                continue
-            if self.missing != "drop":
-                lacking, where = "text" if text_is_empty else "label", "file" if self.format == "folder" else "row"
-                raise DataError(
-                    each.source,
-                    each.line,
-                    f"the {lacking} is empty; remove the {where}, give it a {lacking}, or choose --missing drop",
-                )
-            self.dropped += 1
+            else:
+                self.dropped += 1
 
-    def _cells(self, columns: Columns) -> Iterator[Row]:
-        _, rows = records.table_of(self.path, self.format, [columns.names[columns.text]] if columns.header else ())
-        for number, row in islice((each for each in rows if each[1]), int(columns.header), None):
-            yield number, row[columns.text], None if columns.label is None else row[columns.label]
+    def _cells(self) -> Iterator[Row]:
+        _, rows = records.table_of(self.path, self.format, self._names)
+        for number, row in islice((each for each in rows if each[1]), bool(self._names), None):
+            text, *label = (row[place] for place in self._places)
+            yield number, text, label[0] if label else None
 
     def _fasttext(self) -> Iterator[Row]:
         for number, line in read_lines(self.path):
@@ -265,6 +221,11 @@ class Reader:
         classes = sorted(each for each in root.iterdir() if each.is_dir() and not each.name.startswith("."))
         if self.labelled and not classes:
             raise DataError(root, None, "expected a file, or a folder with a folder of text files for each class")
+        if self.labelled and {each.name.lower() for each in classes} <= _PARTS:
+            first = classes[0].name
+            raise DataError(
+                root, None, f"expected a folder for each class, got parts of the data; give one, such as {root / first}"
+            )
         for folder in classes if classes else [root]:
             for file in sorted(each for each in folder.rglob("*") if each.is_file() and not each.name.startswith(".")):
                 text = "".join(f"{line}\n" for _, line in read_lines(file)) if file.stat().st_size else ""
@@ -275,15 +236,36 @@ class Reader:
             yield Labelled(without_missing(source, line, series, self.missing), label, source, line)
 
 
+def _is_complete(example: Labelled, missing: str) -> bool:
+    """Whether an example has a text and a label; one without is an error unless `missing` is "drop"."""
+    text_is_empty = isinstance(example.content, str) and not example.content.strip()
+    if not text_is_empty and (example.label is None or example.label.strip()):
+        return True
+    if missing == "drop":
+        return False
+    lacking, where = "text" if text_is_empty else "label", "file" if example.line is None else "row"
+    raise DataError(
+        example.source,
+        example.line,
+        f"the {lacking} is empty; remove the {where}, give it a {lacking}, or choose --missing drop",
+    )
+
+
 def _is_fasttext(path: str | Path) -> bool:
     lines = [line for _, line in islice(read_lines(path), _ROWS) if line.strip()]
-    return bool(lines) and all(line.startswith(_LABEL) for line in lines)
+    return bool(lines) and all(any(word.startswith(_LABEL) for word in line.split()) for line in lines)
 
 
 def of_rows(rows: Iterator[tuple[int, Any, records.Names]], options: "LabelledOptions") -> list[Labelled]:
     """Return the examples of the rows of a table that is not a file, such as a pandas frame."""
     texts_and_labels = keyed_texts("given rows", rows, options.text_column, options.label_column)
-    return [Labelled(text, label, "given rows", number) for number, text, label in texts_and_labels]
+    examples = (Labelled(text, label, "given rows", number) for number, text, label in texts_and_labels)
+    return [each for each in examples if _is_complete(each, options.missing)]
+
+
+def _role(role: str, name: str) -> tuple[str | None, Sequence[str], str]:
+    """The name of a text or label column, None if it is the default, its usual names, and its option."""
+    return None if name == role else name, {"text": records.TEXTS, "label": records.LABELS}[role], f"--{role}-column"
 
 
 def keyed_texts(
@@ -291,22 +273,19 @@ def keyed_texts(
     rows: Iterator[tuple[int, Any, records.Names]],
     text: str,
     label: str | None,
-    lenient: bool = False,
 ) -> Iterator[Row]:
-    """Yield number, text and label of rows with keys. The default keys "text" and "label" also match other usual keys.
+    """Yield number, text and label of rows with keys; missing values are empty.
 
-    Args:
-        lenient: whether to return an empty text for a missing value
+    The default keys "text" and "label" also match other usual keys.
     """
-    text_key, label_key = (None if name == usual else name for name, usual in ((text, "text"), (label, "label")))
+    text_role, label_role = _role("text", text), _role("label", label or "")
     for number, row, names in rows:
-        content = row[records.key_of(path, number, row, text_key, records.TEXTS, _OPTIONS)]
-        if lenient and content is None:
-            content = ""
+        content = row[records.key_of(path, number, row, *text_role)]
+        content = "" if records.is_missing(content) else content
         if not isinstance(content, str):
             raise DataError(path, number, f"expected a string under {text!r}, got {type(content).__name__}; quote it")
         given = None
         if label is not None:
-            key = records.key_of(path, number, row, label_key, records.LABEL, _OPTIONS)
-            given = "" if lenient and row[key] is None else records.label_name(row[key], names.get(key))
+            key = records.key_of(path, number, row, *label_role)
+            given = records.label_name(row[key], names.get(key))
         yield number, content, given

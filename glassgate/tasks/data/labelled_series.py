@@ -5,8 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
-from glassgate.tasks.data.arrays import load_arrays
 from glassgate.tasks.data.files import read_lines
+from glassgate.tasks.data.records import load_arrays
 from glassgate.tasks.errors import DataError
 
 KINDS = ("ts", "npz")
@@ -86,7 +86,7 @@ def _ts(path: str | Path) -> Iterator[Series]:
             data = True
         elif not tag.startswith("@"):
             raise DataError(
-                path, number, "expected a tag such as @classLabel or @data; the file is no .ts file of sktime"
+                path, number, "expected a tag such as @classLabel or @data; this is not a .ts file of sktime"
             )
     if not data:
         raise DataError(path, None, "expected a line @data and the series after it, got none; is the file cut short?")
@@ -120,25 +120,20 @@ def _ts_row(
 
 
 def _npz(path: str | Path) -> Iterator[Series]:
-    arrays = _npz_arrays(path)
-    count, longest = arrays["x"].shape[:2]
-    labels, lengths = arrays.get("y"), arrays.get("lengths", np.full(count, longest))
-    for name, each in (("y", labels), ("lengths", lengths)):
-        if each is not None and each.shape != (count,):
-            raise DataError(
-                path, None, f"expected {name} of shape ({count},), one a series of x, got {each.shape}; save it again"
-            )
-    for number, each in enumerate(arrays["x"]):
-        label = None if labels is None else str(labels[number])
-        series = each if each.ndim == 2 else each[:, None]
-        yield f"{path}, series {number + 1}", None, series[: int(lengths[number])], label
-
-
-def _npz_arrays(path: str | Path) -> dict[str, np.ndarray]:
     arrays = load_arrays(path, "save x padded, with lengths")
     if "x" not in arrays or arrays["x"].ndim not in (2, 3) or arrays["x"].dtype.kind not in "fiub":
         got = ", ".join(f"{name} {array.dtype} {array.shape}" for name, array in arrays.items()) or "nothing"
         raise DataError(
             path, None, f"expected x, numbers of shape (N, L, C) or (N, L), y (N,) and lengths (N,), got {got}"
         )
-    return arrays
+    count, longest = arrays["x"].shape[:2]
+    labels, lengths = arrays.get("y"), arrays.get("lengths", np.full(count, longest))
+    for name, each in (("y", labels), ("lengths", lengths)):
+        if each is not None and each.shape != (count,):
+            raise DataError(
+                path, None, f"expected {name} of shape ({count},), one per series of x, got {each.shape}; save it again"
+            )
+    for number, each in enumerate(arrays["x"]):
+        label = None if labels is None else str(labels[number])
+        series = each if each.ndim == 2 else each[:, None]
+        yield f"{path}, series {number + 1}", None, series[: int(lengths[number])], label

@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from glassgate.tasks.data.arrays import load_arrays
 from glassgate.tasks.data.detect import kind_of
-from glassgate.tasks.data.files import STDIN, members, opened_text, readable, regular_file, suffix_of
-from glassgate.tasks.data.records import load_json
+from glassgate.tasks.data.files import members, opened_text, readable, regular_file, suffix_of
+from glassgate.tasks.data.records import load_arrays, load_json
 from glassgate.tasks.errors import DataError, OptionError
 
 KEYS = 88
@@ -73,18 +72,19 @@ def roll_of(text: str) -> Roll:
     """
     lines = [line.split() for line in text.splitlines() if line.strip()]
     steps = [[int(word) if word.isdecimal() else word for word in words if word != "-"] for words in lines]
-    try:
-        return Roll(_from_notes(steps))
-    except _WrongNote as error:
-        raise OptionError(
+
+    def fault(note: object, step: int) -> OptionError:
+        return OptionError(
             f"text: expected lines of MIDI numbers from {LOWEST} to {_HIGHEST}, or - for silence, got "
-            f"{str(error.note)!r} in line {error.step + 1}"
-        ) from None
+            f"{str(note)!r} in line {step + 1}"
+        )
+
+    return Roll(_from_notes(steps, fault))
 
 
 def is_music(path: str | Path) -> bool:
-    """Whether a file contains piano rolls, by its name or its beginning; false for standard input."""
-    kind = "" if str(path) == STDIN else kind_of(path)
+    """Whether a file contains piano rolls, by its name or its beginning."""
+    kind = kind_of(path)
     if kind in ("json", "npz") and regular_file(path).is_file():
         if kind == "json":
             with opened_text(path) as file:
@@ -111,39 +111,30 @@ def _checked(where: str, piece: np.ndarray) -> np.ndarray:
 
 def _json(path: str | Path) -> Iterable[tuple[str, np.ndarray]]:
     content = load_json(path)
+
+    def fault(note: object, step: int) -> DataError:
+        known = f"lists of MIDI numbers from {LOWEST} to {_HIGHEST}"
+        return DataError(f"{path}: {where}", None, f"expected {known}, got {note!r} in step {step}")
+
     for name, pieces in content.items() if isinstance(content, dict) else [("train", content)]:
         for number, piece in enumerate(pieces):
             where = f"{name}[{number}]"
-            try:
-                yield where, _from_notes(piece)
-            except _WrongNote as error:
-                raise DataError(
-                    f"{path}: {where}",
-                    None,
-                    f"expected lists of MIDI numbers from {LOWEST} to {_HIGHEST}, got {error.note!r} in step "
-                    f"{error.step}",
-                ) from None
+            yield where, _from_notes(piece, fault)
 
 
-class _WrongNote(Exception):
-    """A note without a key, and its step."""
-
-    def __init__(self, note: object, step: int):
-        self.note, self.step = note, step
-
-
-def _from_notes(steps: Sequence[Any]) -> np.ndarray:
+def _from_notes(steps: Sequence[Any], fault: Callable[[object, int], Exception]) -> np.ndarray:
+    """The roll of lists of MIDI numbers; `fault` returns the error for a note without a key and its step."""
     roll = np.zeros((len(steps), KEYS), np.uint8)
     for step, notes in enumerate(steps):
         for note in notes if isinstance(notes, list) else [notes]:
             if not isinstance(note, int) or not LOWEST <= note <= _HIGHEST:
-                raise _WrongNote(note, step)
+                raise fault(note, step)
             roll[step, note - LOWEST] = 1
     return roll
 
 
 def _numpy(path: str | Path) -> Iterable[tuple[str, np.ndarray]]:
-    for name, array in load_arrays(path, "save one array a piece").items():
+    for name, array in load_arrays(path, "save one array per piece").items():
         if array.ndim == 3:
             yield from ((f"{name}[{number}]", piece) for number, piece in enumerate(array))
         else:

@@ -1,12 +1,15 @@
-"""Reads rows with named values: CSV, TSV, Excel, JSON, JSON lines, Parquet, and data frames in memory."""
+"""Reads rows with named values (CSV, TSV, Excel, JSON, JSON lines, Parquet, data frames), and arrays of NumPy."""
 
 import csv
 import json
+import shlex
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from glassgate.tasks.data.detect import QUOTING, Dialect, dialect_of, kind_of
 from glassgate.tasks.data.files import opened_text, read_lines, readable
@@ -18,14 +21,34 @@ SEPARATED = ("csv", "tsv", "xlsx")
 KEYED = ("jsonl", "json", "parquet")
 """Kinds of files whose rows have keys."""
 
-UNITS = ("tokens", "words", "units", "text")
-"""The usual keys of a sequence's tokens."""
+TOKENS = ("tokens", "words", "units", "token", "word", "form", "text")
+"""The usual names of columns, and keys, of tokens."""
 
-LABELS = ("ner_tags", "tags", "labels", "pos_tags", "upos", "pos", "ner")
-"""The usual keys of their labels."""
+TAGS = (
+    *(
+        "ner_tags",
+        "tags",
+        "labels",
+        "pos_tags",
+        "upos",
+        "pos",
+        "ner",
+        "ner_tag",
+        "tag",
+        "label",
+        "xpos",
+        "chunk",
+        "bio",
+    ),
+    *("iob", "iob2", "entity"),
+)
+"""The usual names of the labels of tokens."""
 
 TEXTS = ("text", "sentence", "content", "review", "utterance", "comment", "tweet", "message", "headline")
-LABEL = ("label", "labels", "class", "category", "sentiment", "intent", "target", "topic")
+"""The usual names of texts."""
+
+LABELS = ("label", "labels", "class", "category", "sentiment", "intent", "target", "topic")
+"""The usual names of the labels of texts."""
 
 _LONGEST = 2**31 - 1  # characters of a CSV cell; the default limit of Python is 131,072
 
@@ -96,28 +119,57 @@ def _plain(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-def key_of(path: str | Path, number: int, row: Any, name: str | None, usual: Sequence[str], option: str) -> str:
-    """Return the key `name` or, if it is None, the first usual key that the row has.
+def key_of(
+    path: str | Path, number: int, row: Any, name: str | None, usual: Sequence[str], option: str, what: str = "key"
+) -> str:
+    """Return the key `name` or, if it is None, the usual key that the row has.
+
+    Of several usual keys, those of tokens (`TOKENS`, `TAGS`) are chosen by their order.
+
+    Args:
+        row: a row, or the columns of a table as keys
+        usual: the usual keys in lower case
+        option: the option that names the key
+        what: "key" or "column", for messages
 
     Raises:
-        DataError: the row has no such key
+        DataError: the row has no such key, or several usual ones of which none is the first
     """
     known = row if isinstance(row, dict) else {}
-    chosen = name if name is not None else next((each for each in usual if each in known), usual[0])
-    if chosen not in known:
-        got = ", ".join(map(repr, row)) or "no key" if isinstance(row, dict) else type(row).__name__
-        raise DataError(path, number, f"expected a key {chosen!r}, got {got}; name yours with {option}")
-    return chosen
+    if name is None and usual[0] not in known:
+        found = sorted((key for key in known if key.lower() in usual), key=lambda key: usual.index(key.lower()))
+        if len(found) > 1 and usual in (TEXTS, LABELS) and found[0].lower() != usual[0]:
+            choices = ", or ".join(f"{option} {shlex.quote(key)}" for key in found)
+            raise DataError(
+                path, number, f"{' and '.join(map(repr, found))} can each be the one to read; choose {choices}"
+            )
+        name = (found or usual)[0]
+    name = usual[0] if name is None else name
+    if name not in known:
+        got = ", ".join(map(repr, list(row)[:8])) or "no key" if isinstance(row, dict) else type(row).__name__
+        if what == "column":
+            option = "--text-column and --label-column, or their numbers from 1 if the first line is not a header"
+        raise DataError(path, number, f"expected a {what} {name!r}, got {got}; name yours with {option}")
+    return name
 
 
 def label_name(label: Any, names: Sequence[str] | None) -> str:
-    """Return the name of a label; an integer is an index into `names`.
+    """Return the name of a label; an integer is an index into `names`. A missing label is empty: None, NaN or -1.
 
     Example:
-        >>> label_name(1, ["O", "B-PER"]), label_name(1, None), label_name("O", None)
-        ('B-PER', '1', 'O')
+        >>> label_name(1, ["O", "B-PER"]), label_name(-1, ["O", "B-PER"]), label_name(1, None), label_name(None, None)
+        ('B-PER', '', '1', '')
     """
-    return names[label] if names is not None and isinstance(label, int) else str(label)
+    if is_missing(label):
+        return ""
+    if names is None or not isinstance(label, int):
+        return str(label)
+    return names[label] if 0 <= label < len(names) else ""
+
+
+def is_missing(value: Any) -> bool:
+    """Whether a value is None or NaN."""
+    return value is None or value != value
 
 
 def _json_lines(path: str | Path) -> Iterator[tuple[int, dict[str, Any], Names]]:
@@ -244,3 +296,25 @@ def load_json(path: str | Path) -> Any:
         except (ValueError, RecursionError) as error:
             line = getattr(error, "lineno", None)
             raise DataError(path, line, f"expected JSON, got what does not parse: {error}; correct the file") from None
+
+
+def load_arrays(path: str | Path, remedy: str) -> dict[str, np.ndarray]:
+    """Return the arrays of a file by name; the array of a .npy file is named "train".
+
+    Args:
+        remedy: the end of the message about a file that does not load
+
+    Raises:
+        DataError: the file cannot be read, or has other content than arrays
+    """
+    file = readable(path)
+    try:
+        content = np.load(file, allow_pickle=False)
+        if isinstance(content, np.ndarray):
+            return {"train": content}
+        with content:
+            return dict(content)
+    except (ValueError, OSError, zipfile.BadZipFile):  # NumPy recommends to allow pickles, which is unsafe
+        raise DataError(
+            path, None, f"expected arrays of numbers, got what does not load without pickle; {remedy}"
+        ) from None

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from glassgate.tasks.data import bio, records
-from glassgate.tasks.data.columns import CONLLU_COLUMNS, Layout, is_comment
+from glassgate.tasks.data.columns import Layout, is_comment
 from glassgate.tasks.data.files import STDIN, nonempty, read_lines, read_parallel
 from glassgate.tasks.data.formats import FOLDER
 from glassgate.tasks.data.store.examples import Stored
@@ -64,10 +64,7 @@ def read_columns(path: str | Path, layout: Layout, labelled: bool = True) -> Ite
     Raises:
         DataError: see `read_lines`; a line has more or fewer columns than expected, or an empty cell in a table
     """
-    if layout.kind == "conllu":
-        rows = _conllu_rows(path)
-    else:
-        rows = _filled_rows(path, layout) if layout.is_table else _column_rows(path, layout, labelled)
+    rows = _filled_rows(path, layout) if layout.is_table else _column_rows(path, layout, labelled)
     return _nonempty(path, _sequences(path, rows, layout, labelled))
 
 
@@ -90,7 +87,7 @@ def _sequences(path: str | Path, rows: Iterator[tuple[int, Row]], layout: Layout
                 raise DataError(
                     path,
                     number,
-                    f"expected one intent, before the sequence's first token, got {row!r} besides; move it",
+                    f"expected one intent, before the first token of the sequence, got another one, {row!r}; move it",
                 )
             intent = row
         else:
@@ -100,28 +97,11 @@ def _sequences(path: str | Path, rows: Iterator[tuple[int, Row]], layout: Layout
                 labels.append(row[label])
 
 
-def _conllu_rows(path: str | Path) -> Iterator[tuple[int, Row]]:
-    for number, text in read_lines(path):
-        if not text.strip():
-            yield number, None
-        elif intent := _INTENT.fullmatch(text):
-            yield number, intent[1]
-        elif not text.startswith("#"):
-            row = text.split("\t")
-            if len(row) != len(CONLLU_COLUMNS):
-                raise DataError(
-                    path,
-                    number,
-                    f"expected the 10 columns of CoNLL-U, separated by tabs, got {len(row)}: {_shown(text)}; "
-                    "correct the line, or name another --format",
-                )
-            if row[0].isdecimal():
-                yield number, row
-
-
 def _column_rows(path: str | Path, layout: Layout, labelled: bool) -> Iterator[tuple[int, Row]]:
+    is_conllu = layout.kind == "conllu"
     separated = " separated by blanks" if layout.separator is None else " separated by tabs"
-    width, names = 0, layout.names
+    expected = "the 10 columns of CoNLL-U, separated by tabs" if is_conllu else ""
+    width, names = layout.width if is_conllu else 0, layout.names
     for number, text in read_lines(path):
         if not text.strip() or text.startswith("-DOCSTART-"):
             yield number, None
@@ -130,28 +110,28 @@ def _column_rows(path: str | Path, layout: Layout, labelled: bool) -> Iterator[t
             yield number, intent[1]
             continue
         row = text.split(layout.separator)
-        if is_comment(text, len(row), layout.width):
+        if text.startswith("#") if is_conllu else is_comment(text, len(row), layout.width):
             continue
         if names and tuple(row) == names:
             names = ()
             continue
-        if not width:
-            width = len(row)
-            if labelled and width < 2:
-                raise DataError(
-                    path,
-                    number,
-                    f"expected at least 2 columns{separated}, a word and its label, got {width}; correct the line, "
-                    "or name another --format",
-                )
-        elif len(row) != width:
+        if not width and labelled and len(row) < 2:
             raise DataError(
                 path,
                 number,
-                f"expected {width} columns{separated} as in lines before, got {len(row)}: "
+                f"expected at least 2 columns{separated}, a word and its label, got {len(row)}; correct the line, or "
+                "name another --format",
+            )
+        if len(row) != (width or len(row)):
+            raise DataError(
+                path,
+                number,
+                f"expected {expected or f'{width} columns{separated} as in lines before'}, got {len(row)}: "
                 f"{_shown(text)}; correct the line, or name another --format",
             )
-        yield number, row
+        width = len(row)
+        if not is_conllu or row[0].isdecimal():
+            yield number, row
 
 
 def _filled_rows(path: str | Path, layout: Layout) -> Iterator[tuple[int, Row]]:
@@ -190,12 +170,14 @@ def from_rows(
 ) -> Iterator[Tagged]:
     """Yield the sequences of rows; see `read_rows`."""
     for number, row, names in rows:
-        key = records.key_of(source, number, row, text_column, records.UNITS, "--text-column")
+        key = records.key_of(source, number, row, text_column, records.TOKENS, "--text-column")
         units, tags = _list(source, number, row[key], "words", "--text-column"), None
         if labelled:
-            key = records.key_of(source, number, row, column, records.LABELS, "--column")
+            key = records.key_of(source, number, row, column, records.TAGS, "--column")
             labels = _list(source, number, row[key], "labels", "--column")
             tags = [records.label_name(label, names.get(key)) for label in labels]
+            if "" in tags:
+                raise DataError(source, number, f"a label under {key!r} is missing; fill it in, or remove the row")
         sequence = Tagged([str(unit) for unit in units], tags, source=str(source), lines=number)
         _check_count(source, sequence, "unit")
         if sequence.units:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from glassgate.tasks.data import records
 from glassgate.tasks.data.bio import scheme_of
-from glassgate.tasks.data.columns import LABEL_NAMES, WORD_NAMES, Layout, column_number
+from glassgate.tasks.data.columns import Layout, column_number
 from glassgate.tasks.data.detect import kind_of
 from glassgate.tasks.errors import DataError
 
@@ -35,8 +35,8 @@ def detect_token_table(
     unit = column_number("--text-column", path, text_column, len(names), names)
     label = column_number("--column", path, column, len(names), names) if labelled else None
     if unit is None:
-        unit = next((place for place, name in enumerate(known) if name in WORD_NAMES), None)
-    candidates = [place for place, name in enumerate(known) if name in LABEL_NAMES and place != unit]
+        unit = next((place for place, name in enumerate(known) if name in records.TOKENS), None)
+    candidates = [place for place, name in enumerate(known) if name in records.TAGS and place != unit]
     if unit is None or (labelled and label is None and not candidates):
         what = "a column of words, such as 'word'," if unit is None else "a column of labels, such as 'tag',"
         raise DataError(
@@ -57,14 +57,19 @@ def detect_token_table(
     return replace(layout, label=label, scheme=schemes[label], others=others)
 
 
-def is_token_table(path: str | Path) -> bool:
-    """Whether a table has columns of words and labels, and sentences of several rows."""
+def is_token_table(path: str | Path, labelled: bool = True) -> bool:
+    """Whether a file is a table with a column of words, and sentences of several rows.
+
+    Args:
+        labelled: whether a column of labels is required; otherwise a column of sentences is
+    """
     try:
-        layout = detect_token_table(path)
+        layout = detect_token_table(path, labelled=labelled)
+        several = any(len(rows) > 1 for rows in _sentences(path, layout, _FEW))
     except DataError:
         return False
-    several = any(len(rows) > 1 for rows in _sentences(path, layout, _FEW))
-    return several and (layout.sentence is not None or layout.names[layout.unit].strip().lower() != "text")
+    is_named = labelled and layout.names[layout.unit].strip().lower() != "text"
+    return several and (layout.sentence is not None or is_named)
 
 
 def _sentences(path: str | Path, layout: Layout, most: int) -> list[list[list[str]]]:

@@ -97,7 +97,7 @@ def _rows(path: str | Path) -> Iterator[tuple[int, bytes, bytes]]:
             place = line.index(b" ") if blanks == size else len(line.rsplit(b" ", size)[0])
             yield number, line[:place], line[place:]
     if not rows or (count is not None and rows < count):
-        wanted = "at least one word" if count is None else f"{count} words, as its first line says"
+        wanted = "at least one word" if count is None else f"{count} words, as its first line states"
         raise DataError(path, None, f"expected {wanted}, got {rows}; the file is cut short: download it again")
 
 

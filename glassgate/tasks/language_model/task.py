@@ -53,13 +53,11 @@ class LanguageModel(TextTask[LanguageModelOptions, list[float]]):
     input_field = target_field = "targets"
     builtin_options = {"dropout": 0.0, "epochs": 3, "batch_size": 16, "learning_rate": 5e-3}
 
-    def __init__(self, options: LanguageModelOptions):
-        if options.data and options.unit == LanguageModelOptions.unit and is_music(options.data):
-            options = replace(options, unit=NOTES)
-        super().__init__(options)
-
     def read(self, path: str | Path, labelled: bool = True, progress: Progress | None = None) -> Sequence[Text | Roll]:
         """Read a text, or piano rolls. If the file of rolls has parts, read its test part."""
+        is_new = "vocabularies" not in vars(self)
+        if is_new and self.options.unit == LanguageModelOptions.unit and is_music(path):
+            self.options = self.requested = replace(self.options, unit=NOTES)
         if self.options.unit != NOTES:
             return super().read(path, labelled, progress)
         parts = read_rolls(path)

@@ -15,7 +15,8 @@ from glassgate.tasks.data import bio, records
 from glassgate.tasks.data.batches import Batch, Encoded, moved
 from glassgate.tasks.data.batching import Batching
 from glassgate.tasks.data.columns import Layout
-from glassgate.tasks.data.files import encoding_note
+from glassgate.tasks.data.detect import SUFFIXES
+from glassgate.tasks.data.files import encoding_note, suffix_of
 from glassgate.tasks.data.formats import detect_format, sources_of
 from glassgate.tasks.data.held_out import hold_out
 from glassgate.tasks.data.raw_text import raw_text_like, read_raw
@@ -115,11 +116,13 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
     def read(self, path: str | Path, labelled: bool = True, progress: Progress | None = None) -> Sequence[Tagged]:
         options = self.options
         suffix = options.label_suffix if labelled else None
-        format, layout = detect_format(path, options.format, options.column, options.text_column, suffix)
+        trained = "vocabularies" in vars(self)
+        piped = SUFFIXES.get(suffix_of(options.data or ""), "text") if trained else "text"
+        piped = piped if labelled or piped == "python" else "text"
+        format, layout = detect_format(path, options.format, options.column, options.text_column, suffix, piped)
         layout = self._as_in_training(layout)
         if format == "python":
             return python_source.read(path, labelled)
-        trained = "vocabularies" in vars(self)
         if format == "text" and trained and not labelled and options.unit != "character":
             return read_raw(path, raw_text_like(self.vocabularies["units"]), progress)
         sources = sources_of(path, format, suffix)

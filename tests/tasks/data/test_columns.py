@@ -104,7 +104,7 @@ def test_a_header_names_columns_that_options_may_take(tmp_path: Path) -> None:
     sequences, said = read(tmp_path / "a.conll", text)
     assert sequences[0] == [("EU", "B-ORG"), ("runs", "O")]
     assert said.startswith(
-        "words in column 1, labels in 3 (IOB2), a header in the first line, and what may be labels in 2 too (--column"
+        "words in column 1, labels in 3 (IOB2), a header in the first line, possibly labels in 2, too (choose with"
     )
     sequences, said = read(tmp_path / "a.conll", column="pos")
     assert sequences[0] == [("EU", "NNP"), ("runs", "VB")]
@@ -185,9 +185,8 @@ def test_tables_as_excel_and_others_write_them(content: str | bytes, said: str, 
 
 
 def test_ambiguous_tables_raise_errors(tmp_path: Path) -> None:
-    with pytest.raises(
-        DataError, match="expected a single column that may be it, got 'review', 'comment', 'label'; name"
-    ):
+    message = "'review' and 'comment' can each be the one to read; choose --text-column review, or --text-column comme"
+    with pytest.raises(DataError, match=message):
         texts(tmp_path / "a.csv", "review,comment,label\na,b,c\n")
     assert texts(tmp_path / "a.csv", "review,comment,label\na,b,c\n", text_column="comment")[0] == [("b", "c")]
 

@@ -200,9 +200,27 @@ def test_look_takes_the_options_of_train(tmp_path: Path, capsys: pytest.CaptureF
     ("name", "content", "message"),
     [
         ("a.json", "[1, 2", r"a\.json:1: expected JSON, got what does not parse: .*; correct the file"),
-        ("a.json", '{"a": 1}', r"a\.json: expected a list of JSON objects, got dict; write one per row"),
+        ("a.json", '{\n"a": 1}', r"a\.json: expected a list of JSON objects, got dict; write one per row"),
         ("a.xlsx", "none", r"a\.xlsx: expected an Excel workbook, got what does not load"),
         ("a.txt", "__label__a __label__b x\n", r"a\.txt:1: expected one __label__NAME and a text, got 2 labels; corr"),
+        ("a.jsonl", '{"text": null, "label": "y"}\n', r"a\.jsonl:1: the text is empty; .* or choose --missing drop"),
+        ("a.jsonl", '{"text": "x", "label": null}\n', r"a\.jsonl:1: the label is empty; .* or choose --missing drop"),
+        (
+            "a.csv",
+            "text,topic,sentiment\nx,y,z\n",
+            r"a\.csv:1: 'sentiment' and 'topic' can each be the one to read; choose --label-column sentiment, or "
+            "--label-column topic",
+        ),
+        (
+            "a.jsonl",
+            '{"review": "x", "tweet": "y", "label": "z"}\n',
+            r"a\.jsonl:1: 'review' and 'tweet' can each be .*; choose --text-column review, or --text-column tweet",
+        ),
+        (
+            "a.csv",
+            "text,label\na\0b,c\n",
+            r"a\.csv: .*got bytes of value 0, as in binary files and in",
+        ),
     ],
 )
 def test_messages(name: str, content: str, message: str, tmp_path: Path) -> None:
@@ -230,3 +248,54 @@ def test_standard_input_has_no_file_of_labels(tmp_path: Path, monkeypatch: pytes
             DataError, match="standard input: expected labels, got plain text; name the format of the in"
         ):
             read("tagging", Path("-"))
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("lines.json", "".join(json.dumps({"text": text, "label": label}) + "\n" for text, label in ROWS)),
+        ("array.json", json.dumps({"version": 1, "data": [{"text": text, "label": label} for text, label in ROWS]})),
+        ("end.txt", "".join(f"{text} __label__{label}\n" for text, label in ROWS)),
+    ],
+)
+def test_files_that_only_their_content_shows(name: str, content: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(content)
+    assert texts(tmp_path / name)[0] == ROWS
+    assert detect_task(str(tmp_path / name)) == "classification"
+
+
+def test_parts_of_the_data_are_no_classes(tmp_path: Path) -> None:
+    for part in ("train", "test"):
+        (tmp_path / part / "good").mkdir(parents=True)
+        (tmp_path / part / "good" / "1.txt").write_text("fine")
+    with pytest.raises(DataError, match="expected a folder for each class, got parts of the data; give one, such as"):
+        texts(tmp_path)
+
+
+def test_an_archive_of_macos(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "a.csv.zip", "w") as archive:
+        archive.writestr("a.csv", "text,label\nx,y\nz,w\n")
+        archive.writestr("__MACOSX/._a.csv", b"\0\5")
+    assert texts(tmp_path / "a.csv.zip")[0] == [("x", "y"), ("z", "w")]
+
+
+def test_rows_without_text_or_label_of_a_frame() -> None:
+    frame = pd.DataFrame({"text": ["a", None, "c"], "label": ["x", "y", None]})
+    kind = task_class("classification")
+    with pytest.raises(DataError, match="given rows:2: the text is empty"):
+        kind(kind.options_type()).split_of(frame)
+    dropped = kind(kind.options_type.from_mapping({"missing": "drop"})).split_of(frame)
+    assert [(each.content, each.label) for each in dropped.train] == [("a", "x")]
+
+
+def test_a_table_of_tokens_with_an_unknown_suffix(tmp_path: Path) -> None:
+    rows = "".join(f"{k // 3},w{k},{'AB'[k % 2]}\n" for k in range(9))
+    (tmp_path / "tokens.data").write_text("sentence,word,tag\n" + rows)
+    examples, said = read("tagging", tmp_path / "tokens.data")
+    assert [len(each.units) for each in examples] == [3, 3, 3]
+    assert "words in column 'word', labels in 'tag', sentences by 'sentence', separated by commas" in said
+
+
+def test_labels_before_texts_without_a_header(tmp_path: Path) -> None:
+    (tmp_path / "a.tsv").write_text("".join(f"{label}\t{text}\n" for text, label in ROWS))
+    assert detect_task(str(tmp_path / "a.tsv")) == "classification"

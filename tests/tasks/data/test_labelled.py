@@ -137,7 +137,7 @@ def test_faults_of_series(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"a\.npz: expected x, numbers of shape .*, got z float64 \(3,\)"):
         read(tmp_path / "a.npz")
     np.savez(tmp_path / "b.npz", x=np.zeros((3, 2)), y=np.zeros(2))
-    with pytest.raises(DataError, match=r"b\.npz: expected y of shape \(3,\), one a series of x, got \(2,\)"):
+    with pytest.raises(DataError, match=r"b\.npz: expected y of shape \(3,\), one per series of x, got \(2,\)"):
         read(tmp_path / "b.npz")
     np.savez(tmp_path / "c.npz", x=np.array([[1, 2], [3, np.nan]]))
     with pytest.raises(DataError, match=r"c\.npz, series 2: missing values \(NaN\): 1, the first in step 2"):

@@ -117,9 +117,9 @@ KINDS: list[tuple[str, str, dict[str, Any], dict[str, Any]]] = [
     ("language-model", "text.txt", {"unit": "byte"}, {}),
     ("language-model", "rows.jsonl", {}, {}),
     ("language-model", "rows.parquet", {}, {}),
-    ("language-model", "music.json", {"unit": "notes"}, {}),
-    ("language-model", "music.npz", {"unit": "notes"}, {}),
-    ("language-model", "music.npy", {"unit": "notes"}, {}),
+    ("language-model", "music.json", {}, {}),
+    ("language-model", "music.npz", {}, {}),
+    ("language-model", "music.npy", {}, {}),
     ("fill-blanks", "text.txt", {}, {}),
     ("translation", "pairs.tsv", {}, {}),
     ("forecasting", "series.csv", {"horizon": 3}, {}),
@@ -221,6 +221,24 @@ def test_every_command(
     look = ["look", "--task", task, *(word for word in more if word.startswith("--format"))]
     shown = [_out([*look, each], capsys).split("\n\n")[1:-1] for each in (str(path), piped(path))]
     assert shown[0] == shown[1]
+
+
+@pytest.mark.parametrize("name", ["tokens.csv", "code.py", "columns.conll"])
+def test_a_run_reads_standard_input_in_the_format_of_its_training_file(
+    name: str, data: dict[str, Path], piped: Pipe, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _out(["train", "tagging", f"--data={data[name]}", f"--run={tmp_path / 'run'}", *SMALL], capsys)
+    for command in ("evaluate", *(["predict"] if name != "columns.conll" else [])):
+        answer = _out([command, str(tmp_path / "run"), str(data[name])], capsys)
+        assert _out([command, str(tmp_path / "run"), piped(data[name])], capsys) == answer
+
+
+def test_look_takes_the_format_of_standard_input(
+    data: dict[str, Path], piped: Pipe, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shown = _out(["look", piped(data["code.py"]), "--format", "python"], capsys)
+    assert shown.startswith("-: data for tagging")
+    assert "i\tkeyword" in shown
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="open files have no path on this system")

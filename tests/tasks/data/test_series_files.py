@@ -151,3 +151,33 @@ def test_messages_about_files_without_a_table(tmp_path: Path) -> None:
         read(tmp_path / "a.csv")
     with pytest.raises(DataError, match="given frame: expected a data frame or a table, got "):
         read_series(object())
+
+
+def test_spaces_between_thousands(tmp_path: Path) -> None:
+    french = table(separator=";", number="{:,.1f}").replace(",", "\N{NO-BREAK SPACE}").replace(".", ",")
+    (tmp_path / "a.csv").write_text(french)
+    series, said = read(tmp_path / "a.csv")
+    assert (series.values[:].tolist(), said.rsplit("; ", 1)[1]) == (VALUES, "decimal commas")
+
+
+@pytest.mark.parametrize("rows", [table().split("\n", 1)[1], "1.5\n2.5\n3.5\n"])
+def test_a_first_row_of_values_is_no_header(rows: str, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(rows)
+    with pytest.raises(
+        DataError, match=r"a\.csv:1: expected a header in the first row, got '.*; add a row with the na"
+    ):
+        read(tmp_path / "a.csv")
+
+
+@pytest.mark.parametrize("name", ["when", None])
+def test_the_index_of_a_frame_in_parquet(name: str | None, tmp_path: Path) -> None:
+    frame = pd.DataFrame({"load": VALUES}, index=pd.DatetimeIndex(DAYS, name=name))
+    frame.to_parquet(tmp_path / "a.parquet")
+    series, _ = read(tmp_path / "a.parquet")
+    assert (str(series.frequency), series.values[:].tolist()) == ("1 day", VALUES)
+
+
+def test_a_column_of_years(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("Year,load\n" + "".join(f"{1950 + k},{k}\n" for k in range(60)))
+    series, _ = read(tmp_path / "a.csv")
+    assert (series.start, len(series), series.name) == (1950, 60, "load")

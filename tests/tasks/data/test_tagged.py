@@ -168,7 +168,10 @@ def test_intents_in_comments(tmp_path: Path, comment: str) -> None:
 @pytest.mark.parametrize("text", ["a O\n# intent = b\nc O\n", "# intent = a\n# intent = b\nc O\n"])
 def test_intents_in_the_wrong_place(tmp_path: Path, text: str) -> None:
     path = write(tmp_path, "a.conll", text)
-    with pytest.raises(DataError, match=r"a\.conll:2: expected one intent, before the sequence's first token, got 'b'"):
+    with pytest.raises(
+        DataError,
+        match=r"a\.conll:2: expected one intent, before the first token of the sequence, got another one, 'b'",
+    ):
         read_columns(path)
 
 
@@ -258,3 +261,9 @@ def test_formats_by_suffix(tmp_path: Path) -> None:
 def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"the cat\n\nsits\n")))
     assert [list(each.units) for each in read_text("-", labelled=False)] == [["the", "cat"], ["sits"]]
+
+
+def test_a_missing_label_of_rows(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"tokens": ["a", "b"], "tags": ["X", null]}\n')
+    with pytest.raises(DataError, match=r"a\.jsonl:1: a label under 'tags' is missing; fill it in, or remove the row"):
+        list(tagged.read_rows(tmp_path / "a.jsonl"))

@@ -45,7 +45,7 @@ def test_lines_as_word2vec_ends_them_and_words_in_another_encoding(tmp_path: Pat
         ("2 2\na 1 2\n\n", "vectors.txt:3: expected a word and 2 numbers, separated by blanks, got 1 columns"),
         ("a 1 2\nb 1 x\n", "vectors.txt:2: expected numbers after the word, got '1 x'; correct or remove the line"),
         ("b 1 nan\n", "vectors.txt:1: expected finite numbers, got NaN or infinity; correct or remove the line"),
-        ("9 2\na 1 2\n", "vectors.txt: expected 9 words, as its first line says, got 1; the file is cut short"),
+        ("9 2\na 1 2\n", "vectors.txt: expected 9 words, as its first line states, got 1; the file is cut short"),
         ("", "vectors.txt: expected at least one word, got 0; the file is cut short: download it again"),
         ("c 1 2\n", "vectors.txt: expected vectors of the 2 words of the training data, got none; give a file of"),
     ],

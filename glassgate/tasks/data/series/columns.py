@@ -30,6 +30,7 @@ def resolved(table: Table, schema: Schema) -> Schema:
         OptionError: a column has two roles
     """
     names = table.names
+    _check_header(table)
     given = {option: getattr(schema, option) for option in ("target", "past", "known", "static", "time", "series")}
     for option, value in given.items():
         for name in (value,) if isinstance(value, str) else value or ():
@@ -42,7 +43,7 @@ def resolved(table: Table, schema: Schema) -> Schema:
     if time is None:
         time = next((name for name in names if name.lower() in TIME_NAMES), None)
     others = {series, *schema.past, *schema.known, *schema.static, *schema.target}
-    if time is None and names[0] not in others and _begins_with_a_date(table, names[0]):
+    if time is None and names[0] not in others and _holds_times(table, names[0]):
         time = names[0]
     taken = {time, series, *schema.past, *schema.known, *schema.static}
     target = schema.target or tuple(name for name in names if name not in taken)
@@ -57,16 +58,41 @@ def resolved(table: Table, schema: Schema) -> Schema:
     return replace(schema, time=time, series=series, target=target)
 
 
-def _begins_with_a_date(table: Table, name: str) -> bool:
-    first = next((part[name].iloc[:1] for _, part in table.parts([name])), None)
+def _holds_times(table: Table, name: str) -> bool:
+    """Whether a column begins with a date, or contains years."""
+    first = next((part[name] for _, part in table.parts([name])), None)
     if first is None or pd.api.types.is_datetime64_any_dtype(first):
         return first is not None
+    if name.lower() == "year" and first.is_unique:
+        return True
     text = str(first.iloc[0]).strip()
+    return bool(re.fullmatch(_COMPACT_DATE, text)) if _is_number(text) else _is_date(text)
+
+
+def _is_number(text: str) -> bool:
     try:
         float(text)
     except ValueError:
-        return any(len(_parsed(pd.Series([text]), each)) for each in FORMATS)
-    return bool(re.fullmatch(_COMPACT_DATE, text))
+        return False
+    return True
+
+
+def _is_date(text: str) -> bool:
+    return any(len(_parsed(pd.Series([text]), each)) for each in FORMATS)
+
+
+def _check_header(table: Table) -> None:
+    """Check that the first row is a header. A row of numbers is one only if it counts the columns."""
+    if not (table.is_text or table.kind == "xlsx"):
+        return
+    first = table.names[0].strip()
+    numbers = all(map(_is_number, table.names)) and list(map(str, range(len(table.names)))) != table.names
+    if numbers or (not _is_number(first) and _is_date(first)):
+        raise table.fault(
+            1 if table.is_text else None,
+            f"expected a header in the first row, got {', '.join(map(repr, table.names[:4]))}; add a row with the "
+            "names of the columns",
+        )
 
 
 class Numbers:
@@ -90,7 +116,7 @@ class Numbers:
         unclear: tuple[str, str, int] | None = None
         for rows, part in self.table.parts(names):
             for name in names:
-                texts = part[name].str.strip()
+                texts = _without_spaces(part[name])
                 either = texts.str.fullmatch(_ONE_GROUP).to_numpy(bool)
                 for mark, pattern in _DECIMALS.items():
                     if texts[~either].str.fullmatch(pattern, case=False).any():
@@ -127,7 +153,9 @@ class Numbers:
         texts = plain = texts.mask(texts.isin(_MISSING))
         if self.table.is_text:
             thousands = "." if self.decimal == "," else ","
-            plain = texts.str.replace(rf"(?<=\d)[{re.escape(thousands)}\s](?=\d{{3}}(?!\d))", "", regex=True)
+            plain = _without_spaces(texts).str.replace(
+                rf"(?<=\d){re.escape(thousands)}(?=\d{{3}}(?!\d))", "", regex=True
+            )
             plain = plain.str.replace(self.decimal, ".", regex=False)
         numbers = pd.to_numeric(plain, errors="coerce").to_numpy(np.float64, na_value=np.nan)
         wrong = np.isnan(numbers) & texts.notna().to_numpy(bool)
@@ -139,6 +167,11 @@ class Numbers:
                 "numbers to forecast with --target, and a column of the series' names with --series",
             )
         return numbers
+
+
+def _without_spaces(texts: pd.Series) -> pd.Series:
+    """Numbers as texts, without spaces at the ends and between groups of thousands."""
+    return texts.str.strip().str.replace(r"(?<=\d)\s(?=\d{3}(?!\d))", "", regex=True)
 
 
 _DAYS = (

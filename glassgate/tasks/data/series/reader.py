@@ -44,7 +44,9 @@ class Table:
         if self._frame is not None:
             self.names = [str(name) for name in self._frame.columns]
         elif self.kind == "parquet":
-            self.names = self._parquet().schema_arrow.names
+            schema = self._parquet().schema_arrow  # the index of a pandas frame comes last in the file
+            index = [name for name in (schema.pandas_metadata or {}).get("index_columns", ()) if isinstance(name, str)]
+            self.names = [*index, *(name for name in schema.names if name not in index)]
         else:
             self.names = list(table_of(self.source, self.kind)[0].header)
             self.note = encoding_note(self.source)
@@ -79,7 +81,7 @@ class Table:
     def _frames(self, names: list[str]) -> Iterator[pd.DataFrame]:
         if self._frame is None:
             for batch in self._parquet().iter_batches(columns=names, batch_size=_ROWS):
-                yield batch.to_pandas()[names]
+                yield batch.to_pandas(ignore_metadata=True)[names]  # an index of pandas is a column
         elif len(self._frame):
             yield self._frame[names]
 

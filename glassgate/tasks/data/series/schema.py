@@ -9,7 +9,8 @@ import pandas as pd
 from glassgate.tasks.wording import plural
 
 MISSING = ("error", "last")
-TIME_NAMES = ("ds", "date", "time", "timestamp", "datetime")
+TIME_NAMES = ("ds", "date", "time", "timestamp", "datetime", "__index_level_0__")
+"""Usual names of the column of time stamps. Parquet files call the index of a pandas frame `__index_level_0__`."""
 TIME, MONTH, WEEKDAY, STEP = "time", "month", "weekday", "step"
 
 _SECOND = 1_000_000  # time stamps are counted in microseconds

@@ -98,7 +98,7 @@ def cached(
         raise DataError(
             sources[0],
             None,
-            f"could not be kept in {path.parent} for reading piece by piece ({error}); make room there, or name "
+            f"could not be stored in {path.parent} in the format for large data ({error}); free space there, or name "
             "another folder in the environment variable GLASSGATE_CACHE",
         ) from error
     return opened(Arrow(path))

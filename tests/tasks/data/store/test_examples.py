@@ -224,7 +224,7 @@ def test_a_full_disk_raises_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
     task = made(tmp_path, "csv")
     monkeypatch.setattr(stored, "_write", full)
-    with pytest.raises(DataError, match=r"a\.csv: could not be kept in .*data .*No space left.*GLASSGATE_CACHE"):
+    with pytest.raises(DataError, match=r"a\.csv: could not be stored in .*data .*No space left.*GLASSGATE_CACHE"):
         task.read(task.options.data)
     assert not cached()
 
