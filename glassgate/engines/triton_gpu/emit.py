@@ -19,14 +19,14 @@ from glassgate.engines.lowering.ir import (
     Value,
 )
 from glassgate.engines.triton_gpu.expressions import Text, elementwise, number
-from glassgate.engines.triton_gpu.kernel import CONSTANTS, Kernel, Kernels, Pointer
+from glassgate.engines.triton_gpu.kernel import CONSTANTS, OF_HEADS, Kernel, Kernels, Pointer
 from glassgate.engines.triton_gpu.mathematics import FUNCTIONS
 from glassgate.engines.triton_gpu.phases import Phase, Phases, is_numbered
 from glassgate.engines.triton_gpu.products import Product, offset
 
 RESERVED = frozenset(FUNCTIONS) | frozenset(CONSTANTS) | {
     "tl", "iteration", "T", "N", "H", "P", "heads", "starts",
-    "t", "seq", "row", "start", "live", "here", "seq_now", "seq_next", "H_of_head", "P_of_head", "blocks",
+    "t", "seq", "row", "start", "live", "here", "seq_now", "seq_next", *OF_HEADS, "blocks",
     "unit", "unit_ok", "unit_head", "out", "out_ok", "out_head", "block", "column", "column_ok", "left", "right",
     "expected", "arrived", "patience",
 }  # fmt: skip
@@ -76,7 +76,8 @@ class Writer:
     def __init__(self, phases: Phases, name: str, ragged: bool, by_rows: bool) -> None:
         self.phases, self.loop, self.axes = phases, phases.loop, phases.axes
         self.ragged, self.reverse = ragged, phases.loop.reverse
-        self.out = Kernel(name, (*self.numbers, *(["starts"] if ragged else [])), by_rows)
+        more = [*OF_HEADS] * (phases.heads > 1) + ["starts"] * ragged
+        self.out = Kernel(name, (*self.numbers, *more), by_rows)
         self.loads: list[str] = []
         self.body: list[str] = []
         self.used: set[str] = set()
@@ -136,7 +137,6 @@ class Writer:
             if self.phases.heads > 1 and not self.out.by_rows:
                 width = f"{axis}_of_head"
                 lines += [
-                    f"{width} = {axis} // heads",
                     f"blocks = ({width} + UNITS - 1) // UNITS",
                     f"{index}_head = tl.program_id(1) // blocks",
                     f"{index} = tl.program_id(1) % blocks * UNITS + tl.arange(0, UNITS)[None, :]",

@@ -69,7 +69,7 @@ class Steps:
             tensors = _tensors(launch)
             caller = in_graph(launch.kernels, [TYPES[v.dtype] for v in tensors], [*map(_is_aligned, tensors)])
             strides = [n for k in range(len(launch.kernels)) for n in launch.strides(k)]
-            sizes = [launch.numbers.sizes[name] for name in ("H", "P", "heads")]
+            sizes = map(launch.numbers.of, launch.kernels[0].fixed)
             self.starts.append((launch.starter(caller), len(tensors), [*strides, *sizes]))
 
     def run(self, table: Tensor) -> None:

@@ -15,6 +15,12 @@ CONSTANTS = ("ROWS", "UNITS", "COLUMNS", "PRECISION")
 COUNTER = 32
 """Integers from one barrier's counter to the next, so that they are in different cache lines."""
 
+OF_HEADS = ("H_of_head", "P_of_head")
+"""The widths of one head of several. As parameters, Triton knows whether they are multiples of 16, and loads faster."""
+
+IN_TABLE = ("iteration", "T", "N", "starts")
+"""The parameters that a kernel in a CUDA graph reads from a table."""
+
 HEAD = 4
 """Numbers at the start of a graph's table: the first step, T, N and the address of `starts`."""
 
@@ -70,6 +76,11 @@ class Kernel:
     def strides(self) -> list[str]:
         """The parameters that are strides between the rows of sequences."""
         return [p.stride for p in self.pointers if p.kind == "sequence"]
+
+    @property
+    def fixed(self) -> list[str]:
+        """The numbers that are the same in all steps of all batches."""
+        return [name for name in self.numbers if name not in IN_TABLE]
 
     @property
     def text(self) -> str:
@@ -151,7 +162,7 @@ def in_graph(kernels: Sequence[Kernel], types: Sequence[str], aligned: Sequence[
         "if iteration < T:",
         *(f"    {line}" for line in _calls(kernels, argument)),
     ]
-    return Kernel(f"{first.name}_in_graph", ("table", "first", "step", *strides, "H", "P", "heads"), body=body)
+    return Kernel(f"{first.name}_in_graph", ("table", "first", "step", *strides, *first.fixed), body=body)
 
 
 def _calls(kernels: Sequence[Kernel], argument: Callable[[int, str], str]) -> list[str]:

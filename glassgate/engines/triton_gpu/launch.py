@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from glassgate.engines.triton_gpu.emit import kernels
-from glassgate.engines.triton_gpu.kernel import COUNTER, Kernel, Kernels, both
+from glassgate.engines.triton_gpu.kernel import COUNTER, OF_HEADS, Kernel, Kernels, both
 from glassgate.engines.triton_gpu.mathematics import used_in
 from glassgate.engines.triton_gpu.persistent import persistent
 from glassgate.engines.triton_gpu.phases import Phases
@@ -139,6 +139,8 @@ class Numbers(NamedTuple):
 
     def of(self, name: str) -> int | Tensor:
         """The argument for a parameter."""
+        if name in OF_HEADS:
+            return self.sizes[name[0]] // self.sizes["heads"]
         tensor = {"starts": self.starts, "arrived": self.arrived}.get(name)
         return self.sizes[name] if tensor is None else tensor
 

@@ -58,11 +58,15 @@ class Product:
         return next(a for a in self.contract.over if a != self.gate_axis)
 
     @property
-    def _of_head(self) -> str:
-        return " // heads" if "K" in self.contract.b.type.axes else ""
+    def _by_head(self) -> bool:
+        return "K" in self.contract.b.type.axes
 
     def _extent(self, axis: str) -> str:
         return self.phases.units_of_axis(axis)
+
+    def _width(self, axis: str) -> str:
+        """The extent of an axis in the weight of one head."""
+        return f"{self._extent(axis)}_of_head" if self._by_head else self._extent(axis)
 
     @property
     def formula(self) -> str:
@@ -73,11 +77,11 @@ class Product:
     @property
     def columns(self) -> str:
         """The number of columns of the left operand."""
-        return self._extent(self._summed) + self._of_head
+        return self._width(self._summed)
 
     @property
     def _head(self) -> str:
-        return f"{self.unit}_head * {_whole(self.columns)} + " if self._of_head else ""
+        return f"{self.unit}_head * {self.columns} + " if self._by_head else ""
 
     def left(self, gate: int, column: str, row: str) -> str:
         """The address of the left operand of a gate; of the same one for all gates unless gates are summed over."""
@@ -89,14 +93,14 @@ class Product:
 
     def right(self, gate: int, column: str) -> str:
         """The address of the weight of a gate: columns by units."""
-        width = self._extent(self._inner) + self._of_head
+        width = self._width(self._inner)
         of_gate = offset(gate, self._extent(self._rows))
         if self._summed == self._rows:
             row = f"{of_gate}{self._head}{column}[:, None]"
-            own = f"{self.unit} - {self.unit}_head * {_whole(width)}" if self._of_head else self.unit
+            own = f"{self.unit} - {self.unit}_head * {width}" if self._by_head else self.unit
         else:
             row, own = f"{of_gate}{self.unit}", f"{column}[:, None]"
-        return f"{self.weight} + {f'({row})' if '+' in row else row} * {_whole(width)} + {own}"
+        return f"{self.weight} + {f'({row})' if '+' in row else row} * {width} + {own}"
 
 
 def gates_of(phases: Phases, product: Line) -> int:
@@ -109,8 +113,3 @@ def gates_of(phases: Phases, product: Line) -> int:
 def offset(gate: int | None, width: str) -> str:
     """The distance of a gate's block from the first one, as the first term of a sum."""
     return "" if not gate else f"{width} + " if gate == 1 else f"{gate} * {width} + "
-
-
-def _whole(text: str) -> str:
-    """An extent as a factor."""
-    return f"({text})" if " " in text else text

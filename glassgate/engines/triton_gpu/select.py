@@ -178,6 +178,6 @@ def grid(phases: Phases, sizes: Mapping[str, int], dtype: torch.dtype, chip: Chi
         if fits and counted and directions * waiting <= chip.multiprocessors:
             products = rows * size / dtype.itemsize / costs.PRODUCTS
             time = barriers * costs.BARRIER + products + costs.POINTWISE + start_time(2, size, sizes, chip)
-            warps = warps_of(rows, units) if heads == 1 else 8  # with heads, fewer warps spill
+            warps = warps_of(rows, units) if heads == 1 else 8  # with heads, fewer warps need up to 255 registers
             return Selected("grid", time, Blocks(rows, units, columns, warps), chunks)
     return None

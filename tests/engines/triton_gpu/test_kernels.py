@@ -83,7 +83,9 @@ def test_both_directions_run_in_the_same_launches(monkeypatch):
     assert {grid[2] for grid in grids} == {1}
 
 
-@pytest.mark.parametrize("cell", [gg.cells.GRUv1(), gg.cells.LayerNormGRU(), gg.cells.MinGRU()], ids=repr)
+@pytest.mark.parametrize(
+    "cell", [gg.cells.GRUv1(), gg.cells.LayerNormGRU(), gg.cells.MinGRU(), gg.cells.SLSTM(heads=2)], ids=repr
+)
 def test_a_graph_runs_calls_of_any_length(cell, monkeypatch):
     """A graph of three steps for calls of 4 steps; the interpreter takes the place of the recorded launches."""
     monkeypatch.setattr(graphs, "STEPS", 3)
