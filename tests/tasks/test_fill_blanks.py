@@ -154,3 +154,9 @@ def test_invalid_arguments(filler: FillBlanks) -> None:
         ):
             filler.fill("a __ b", **{name: 9})  # type: ignore[arg-type]
     assert filler.unknown("我 ___ a饿") == ["我", "饿"]
+
+
+def test_reads_blanks_in_rows_of_json(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"text": "salt ___ pepper"}\n{"text": "bread ___"}\n')
+    examples = FillBlanks(FillBlanksOptions()).read(tmp_path / "a.jsonl", labelled=False)
+    assert examples == ["salt ___ pepper", "bread ___"]

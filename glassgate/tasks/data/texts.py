@@ -138,7 +138,7 @@ def read_text(
         progress.note(f"{path}: text{encoding}")
     if progress and keyed:
         progress.note(_rows_note(path, kind, column))
-    lines = _texts(path, records.read(path), column) if keyed else read_lines(path, "latin-1" if raw else "")
+    lines = text_lines(path, column, "latin-1" if raw else "")
     cut = str if raw else _SPLITTERS[unit]
     if sequence == "line":
         fields, build = {"units": SEQUENCE, "line": LINE}, partial(Text, source=str(path))
@@ -149,6 +149,17 @@ def read_text(
     if not text.strip():
         raise _blank(path)
     return [Text(cut(text), str(path))]
+
+
+def text_lines(path: str | Path, column: str | None = None, encoding: str = "") -> Iterator[tuple[int, str]]:
+    """Yield the number and the text of each line, or of each row of JSON and Parquet.
+
+    Args:
+        column: the key of the texts in rows; detected if None
+        encoding: the encoding of lines; detected if empty
+    """
+    kind = kind_of(path)
+    return _texts(path, records.read(path, kind), column) if kind in records.KEYED else read_lines(path, encoding)
 
 
 def from_rows(rows: Iterator[tuple[int, Any, records.Names]], options: TextOptions) -> list[Text]:

@@ -13,7 +13,6 @@ from torch import Tensor
 from glassgate.tasks.data import texts
 from glassgate.tasks.data.batches import Batch, Encoded
 from glassgate.tasks.data.batching import Batching
-from glassgate.tasks.data.files import read_lines
 from glassgate.tasks.data.texts import Text
 from glassgate.tasks.data.vocabulary import FIRST, PADDING, UNKNOWN
 from glassgate.tasks.errors import OptionError
@@ -72,10 +71,10 @@ class FillBlanks(TextTask[FillBlanksOptions, list[list[Candidate]]]):
     builtin_options = {"hidden_size": 192, "dropout": 0.0, "epochs": 4, "learning_rate": 5e-3}
 
     def read(self, path: str | Path, labelled: bool = True, progress: Progress | None = None) -> Sequence[Text | str]:
-        """Read texts, or lines with blanks."""
+        """Read texts, or lines and rows with blanks."""
         if labelled:
             return super().read(path, labelled, progress)
-        return [line for _, line in read_lines(path) if line.strip()]
+        return [line for _, line in texts.text_lines(path, self.options.text_column) if line.strip()]
 
     def batching(self) -> Batching:
         return Batching(self.options, self.options.longest, evaluated=_LONGEST_PIECE)
