@@ -27,7 +27,7 @@ TASKS = {
     "fill-blanks": Row(
         "glassgate.tasks.fill_blanks:FillBlanks", "fill blanks in a text from the text before and after them"
     ),
-    "regression": Row("glassgate.tasks.regression.task:Regression", "predict numbers for a text or a series"),
+    "regression": Row("glassgate.tasks.regression:Regression", "predict numbers for a text or a series"),
     "forecasting": Row("glassgate.tasks.forecasting:Forecasting", "forecast the next steps of series of numbers"),
 }
 
