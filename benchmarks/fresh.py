@@ -7,7 +7,6 @@ import gc
 import json
 import os
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from importlib import import_module
@@ -16,6 +15,7 @@ from typing import Any
 
 from benchmarks.interleaved import ask_once
 from benchmarks.work import Work
+from benchmarks.worker import clock
 
 MODULE = "benchmarks.fresh"
 
@@ -72,9 +72,9 @@ def _growth(work: Work) -> float:
 def _first_call(work: Work) -> float:
     subject = import_module(f"benchmarks.peers.{work.peer}").prepare(work)
     _torch_alone()
-    start = time.perf_counter()
+    start = clock()
     subject.run()
-    return time.perf_counter() - start
+    return clock() - start
 
 
 def _torch_alone() -> None:
