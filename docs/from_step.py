@@ -21,15 +21,16 @@ from glassgate.engines.llvm_cpu.forward import Forward
 from glassgate.engines.llvm_cpu.kernel import printed
 from glassgate.engines.llvm_cpu.loops.around import WeightGradient, after_loop
 from glassgate.engines.llvm_cpu.loops.batch import batch_layout
-from glassgate.engines.llvm_cpu.loops.listing import listing
-from glassgate.engines.llvm_cpu.loops.program import Before, lower
+from glassgate.engines.llvm_cpu.loops.program import Before
 from glassgate.engines.llvm_cpu.plan import KernelPlan
+from glassgate.engines.llvm_cpu.processor import host
 from glassgate.engines.lowering.backward import backward_pass
 from glassgate.engines.lowering.forward import Form, forward_pass
 from glassgate.engines.lowering.printer import printed as listed
 from glassgate.engines.meaning import current_equations
 from glassgate.engines.plan import plan_of
-from glassgate.engines.symbolic.trace import trace
+from glassgate.engines.symbolic.step import equations_of
+from glassgate.engines.symbolic.trace import differentiated
 
 PAGE = Path(__file__).with_name("from-step-to-machine-code.md")
 L, N, D, H = 5, 3, 4, 8
@@ -49,13 +50,12 @@ class Leaky(gg.Cell):
 def blocks() -> dict[str, str]:
     """Return the text of each block by its name."""
     cell = Leaky()
-    traced = trace(cell, COSTS)
+    traced = differentiated(equations_of(cell), COSTS)
     found = {
         "graph": "\n".join(map(str, traced.forward.nodes)),
         "gradient": "\n".join(map(str, traced.backward.nodes)),
         "results": "\n".join(f"{key}: {node.name or node}" for key, node in traced.backward.outputs.items()),
         "kept": "\n".join(f"{key}: {node.name}" for key, node in traced.saved.items()),
-        "lowered": listing(lower(cell, traced, False)) + "\n" + listing(lower(cell, traced, True)),
         "sums": "\n".join(map(_sum, after_loop(current_equations(cell), traced, True).weights)),
         "pass": "\n".join(
             listed(lowered(current_equations(cell), traced, Form(save=True)))
@@ -66,8 +66,8 @@ def blocks() -> dict[str, str]:
     direction = _direction(cell)
     plan = plan_of(direction, COSTS)
     sizes = plan.sizes([*direction.weights.values(), *direction.initial], torch.empty(L * N, D))
-    forward = Forward(plan, sizes, save=True, all_states=True, rounds_output=False, few_rows=False)
-    backward = Backward(plan, sizes, RequestedGradients(plan.weights, data=True, added=False))
+    forward = Forward(plan, sizes, save=True, all_states=True, rounds_output=False, few_rows=False, processor=host())
+    backward = Backward(plan, sizes, RequestedGradients(plan.weights, data=True, added=False), host())
     found["bindings"] = _bindings(forward)
     found["launches"] = f"forward\n{_launches(forward)}\n\nbackward\n{_launches(backward)}"
     found["walk"] = _walk()

@@ -206,7 +206,13 @@ class Frozen(Protocol):
         """Each direction's precompiled pass for sequences of equal length, or None if `run` must be used."""
 
     def stepper(self, layers: Sequence[Any], initial: Sequence[tuple[Tensor, ...]], residual: bool) -> "Stepper":
-        """Run a stack of such layers, each of one direction, one step at a time; arguments as in `frozen.stepper`."""
+        """Run a stack of such layers, each of one direction, one step at a time.
+
+        Args:
+            layers: the layers, from the first to the last.
+            initial: the states of each layer before the first step. The steps overwrite them.
+            residual: whether the input of a layer, except the first, is added to its output if their widths are equal.
+        """
 
 
 class Native(NamedTuple):

@@ -204,15 +204,9 @@ def prepare(
         signature: the signature of the call.
         draws: for each direction a function that draws its noise.
     """
-    kernels = kernels_for(steps, directions)
-    return None if kernels is None else kernels.prepare(steps, directions, signature, draws)
-
-
-def kernels_for(steps: Steps, directions: list[Direction]) -> Kernels | None:
-    """The generated kernels that run a call; None if torch's or the reference engine runs it."""
     for name in preferred_engines(steps, directions) if _requested.name == "auto" else (_requested.name,):
         if name in BACKENDS and Kernels(name).why_not(steps, directions) is None:
-            return Kernels(name)
+            return Kernels(name).prepare(steps, directions, signature, draws)
         if name == "torch" and stock.why_not(steps, directions) is None:
             return None
     return None
@@ -222,12 +216,9 @@ def choose(steps: Steps, directions: list[Direction]) -> Choice:
     """The engine that `run` selects for a call, and for each engine the reason why it cannot run the call."""
     by_name = {name: _why_not(name, steps, directions, False, False) for name in engines()}
     reasons = {name: None if reason is None else reason.text for name, reason in by_name.items()}
-    requested = _requested.name
-    name = (
-        requested
-        if requested != "auto"
-        else next(n for n in preferred_engines(steps, directions) if reasons[n] is None)
-    )
+    name = _requested.name
+    if name == "auto":
+        name = next(n for n in preferred_engines(steps, directions) if reasons[n] is None)
     return Choice(name, reasons, BACKENDS[name].explain(steps, directions) if name in BACKENDS else None)
 
 

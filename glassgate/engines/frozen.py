@@ -91,17 +91,6 @@ def freeze(directions: Sequence[Direction], precision: str, scales: Sequence[Wei
     return _ReferenceLayer(directions)
 
 
-def stepper(layers: Sequence[Frozen], initial: Sequence[tuple[Tensor, ...]], residual: bool) -> Stepper:
-    """A stack of layers of one direction, one step at a time.
-
-    Args:
-        layers: the layers, from the first to the last.
-        initial: the states of each layer before the first step. The steps overwrite them.
-        residual: whether the input of a layer, except the first, is added to its output if their widths are equal.
-    """
-    return layers[0].stepper(layers, initial, residual)
-
-
 class _ReferenceStepper:
     """`Stepper` on the reference engine."""
 

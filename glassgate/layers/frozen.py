@@ -11,7 +11,7 @@ from torch.nn.utils.rnn import PackedSequence
 from glassgate.cell import Cell, Weights
 from glassgate.engines.backend import Frozen, PackedPass, Stepper
 from glassgate.engines.contract import Direction, Recording, Result, Steps, is_eager
-from glassgate.engines.frozen import MATRICES, freeze, quantised, stepper
+from glassgate.engines.frozen import MATRICES, freeze, quantised
 from glassgate.engines.meaning import current_equations, untraceable
 from glassgate.engines.memory import COMPUTED_IN, allocator
 from glassgate.engines.symbolic.graph_cell import GraphCell
@@ -225,7 +225,7 @@ class FrozenLayer(nn.Module):
         """A stepper, which advances the layer by one step, and its initial states."""
         initial = [tuple([v.contiguous() for v in part]) for part in self.default_states(batch_size)]
         copies = [tuple([v.clone() for v in part]) for part in initial]
-        return stepper(self._layers, copies, self.spec.residual), initial
+        return self._layers[0].stepper(self._layers, copies, self.spec.residual), initial
 
     def _checked_states(self, hx: State, data: Tensor, layout: Layout, argument: str) -> States:
         """The states of a call, checked, in the dtype of the computation."""

@@ -56,7 +56,7 @@ class CPU:
                 "precision='bfloat16' needs a processor with AVX512-BF16 or AMX-BF16, and this one has neither; "
                 "use precision='float32' or 'int8'"
             )
-        layer = PackedLayer(directions, precision, scales)
+        layer = PackedLayer.of(directions, precision, scales)
         if precision == "int8" and not all([direction.multiplies for direction in layer.directions]):
             return Reason(
                 "precision='int8' needs a cell with matrix products, and the equations of this one have none; "

@@ -30,8 +30,12 @@ class RequestedGradients(NamedTuple):
 class Backward(KernelPlan):
     """The backward loop, then the GEMMs.
 
-    Attributes:
+    Args:
+        plan, sizes: as in `KernelPlan`.
         requested: the requested gradients.
+        processor: as in `Forward`.
+
+    Attributes:
         fully_written: the parameters whose gradient is written for every gate, so that its memory needs no zeros.
         d_weights: the arguments for the gradients of parameters, by name.
         d_states: the buffers with the gradients of the returned states, which the caller passes.
@@ -41,9 +45,8 @@ class Backward(KernelPlan):
             "d_pre" contains the gradients of all pre-activations.
     """
 
-    def __init__(self, plan: Plan, sizes: Sizes, requested: RequestedGradients) -> None:
+    def __init__(self, plan: Plan, sizes: Sizes, requested: RequestedGradients, processor: Processor) -> None:
         super().__init__(plan, sizes, backward=True, all_states=True, save=True)
-        self.requested = requested
         after = after_loop(plan.equations, plan.trace, "bias_ih" in plan.weights)
         self.fully_written = after.complete
         self.d_weights = {name: address(weight_buffer(self.cell, name, Kind.D_WEIGHT)) for name in requested.weights}
@@ -129,7 +132,4 @@ def _with_offset(start: Operand, offset: int) -> Operand:
     return start[0], start[1] + offset
 
 
-@lru_cache(1024)
-def backward_plan(plan: Plan, sizes: Sizes, requested: RequestedGradients, processor: Processor) -> Backward:
-    """A cached `Backward`. It depends on `host()`, so `processor` is part of the key."""
-    return Backward(plan, sizes, requested)
+cached_backward = lru_cache(1024)(Backward)

@@ -4,9 +4,8 @@ from collections.abc import Mapping, Sequence
 
 from glassgate.engines.llvm_cpu import arguments as args
 from glassgate.engines.llvm_cpu.arguments import Argument
-from glassgate.engines.llvm_cpu.launch import Launch
 from glassgate.engines.llvm_cpu.native import native
-from glassgate.engines.llvm_cpu.tasks import Operand, ParallelTask
+from glassgate.engines.llvm_cpu.tasks import Launch, Operand, ParallelTask
 
 CHUNKS = '''
 def chunks(steps, origin, starts: words, sizes: words, turn, most, loop_steps, loop_origin, tasks, moving, *parts):

@@ -10,8 +10,8 @@ import llvmlite.binding as llvm
 from llvmlite import ir
 
 from glassgate.engines.llvm_cpu.compile import machine
-from glassgate.engines.llvm_cpu.launch import Launch
 from glassgate.engines.llvm_cpu.native import native
+from glassgate.engines.llvm_cpu.tasks import Launch
 
 _POINTER, _INT64 = ir.IntType(8).as_pointer(), ir.IntType(64)
 _METH_O = 0x0008

@@ -18,13 +18,12 @@ from glassgate.engines import processors
 from glassgate.engines.llvm_cpu import arguments as args
 from glassgate.engines.llvm_cpu.arguments import Argument
 from glassgate.engines.llvm_cpu.compile import Function
-from glassgate.engines.llvm_cpu.launch import Launch
 from glassgate.engines.llvm_cpu.loops.batch import BatchLayout, batch_layout, double_buffer_starts
 from glassgate.engines.llvm_cpu.partition import LoopTimes, Partition, sequence_bounds, units_of_part
 from glassgate.engines.llvm_cpu.plan import KernelPlan
 from glassgate.engines.llvm_cpu.pool import threads
 from glassgate.engines.llvm_cpu.ragged import CopyPlan
-from glassgate.engines.llvm_cpu.tasks import Bindings, Bounds, ParallelTask, Part, joined, template
+from glassgate.engines.llvm_cpu.tasks import Bindings, Bounds, Launch, ParallelTask, Part, joined, template
 from glassgate.engines.llvm_cpu.workspace import ALIGN, aligned, borrow
 from glassgate.engines.memory import empty
 

@@ -23,20 +23,20 @@ class Forward(KernelPlan):
 
     Args:
         plan, sizes, save, all_states, rounds_output, few_rows: as in `KernelPlan`.
+        processor: the result of `host()`. As a part of the key of `cached_forward` it tells processors apart.
     """
 
     def __init__(
-        self, plan: Plan, sizes: Sizes, save: bool, all_states: bool, rounds_output: bool, few_rows: bool
+        self,
+        plan: Plan,
+        sizes: Sizes,
+        save: bool,
+        all_states: bool,
+        rounds_output: bool,
+        few_rows: bool,
+        processor: Processor,
     ) -> None:
-        super().__init__(
-            plan,
-            sizes,
-            backward=False,
-            all_states=all_states,
-            save=save,
-            rounds_output=rounds_output,
-            few_rows=few_rows,
-        )
+        super().__init__(plan, sizes, False, all_states, save, rounds_output, few_rows)
         trace, bits = self.trace, sizes.bits
         if "bias_ih" in plan.weights:
             self._sum_biases()
@@ -130,9 +130,4 @@ def has_few_rows(rows: int, sizes: Sizes) -> bool:
     return UNITS_PER_ROW * rows <= sizes.H
 
 
-@lru_cache(1024)
-def forward_plan(
-    plan: Plan, sizes: Sizes, save: bool, all_states: bool, rounds_output: bool, few_rows: bool, processor: Processor
-) -> Forward:
-    """A cached `Forward`. It depends on `host()`, so `processor` is part of the key."""
-    return Forward(plan, sizes, save, all_states, rounds_output, few_rows)
+cached_forward = lru_cache(1024)(Forward)

@@ -12,7 +12,7 @@ from glassgate.engines.contract import Recording, Steps, terms_allowed
 from glassgate.engines.llvm_cpu.amx import is_faster
 from glassgate.engines.llvm_cpu.forward import has_few_rows
 from glassgate.engines.llvm_cpu.loops.batch import BatchLayout, batch_layout
-from glassgate.engines.llvm_cpu.passes import backward_pass, forward_pass
+from glassgate.engines.llvm_cpu.passes import cached_backward_pass, cached_forward_pass
 from glassgate.engines.llvm_cpu.prepared import PreparedPasses
 from glassgate.engines.llvm_cpu.processor import host
 from glassgate.engines.memory import COMPUTED_IN, computable, empty_rows, first_rows
@@ -33,12 +33,12 @@ class Layer(NamedTuple):
         dtype: torch.dtype,
         recordings: Sequence[Recording] | None = None,
     ) -> list[Tensor]:
-        """`Compiled.forward`. States that only the backward pass reads keep the dtype of the computation."""
+        """See `Compiled.forward`. States that only the backward pass reads keep the dtype of the computation."""
         S = steps.data.shape[0]
         layout, data, computed = self._computable(steps, operands)
         sizes = self._sizes(operands, data, dtype)
         few = tuple([has_few_rows(layout.rows, own) for own in sizes])
-        run = forward_pass(self.plans, sizes, dtype, all_states or save, save, few, host())
+        run = cached_forward_pass(self.plans, sizes, dtype, all_states or save, save, few, host())
         flat, recorded = run.results(layout, (data, *computed), steps.resets, run.memory(S), S)
         tensors = iter(flat)
         results: list[Tensor] = []
@@ -74,7 +74,7 @@ class Layer(NamedTuple):
             d_states.append(d[:count])
             d_final.append(d[count:])
             first, at = first + plan.operand_count, at + 2 * count
-        run = backward_pass(self.plans, sizes, tuple(wanted), needs_d_data, host())
+        run = cached_backward_pass(self.plans, sizes, tuple(wanted), needs_d_data, host())
         d_data = empty_rows(S, D, layout.rows, data) if needs_d_data else None
         saved = computable(flat, data.dtype)
         gradients, shown = run.gradients(layout, (data, *computed), saved, steps.resets, d_states, d_final, d_data, S)

@@ -7,10 +7,10 @@ from typing import Any
 from glassgate.engines.llvm_cpu import atomics, runtime
 from glassgate.engines.llvm_cpu.processor import Processor
 from glassgate.engines.llvm_cpu.simd import mathematics, unpacked
-from glassgate.engines.llvm_cpu.simd.addresses import memory as memory_of_size
 from glassgate.engines.llvm_cpu.simd.bfloat16 import AVX512BF16
 from glassgate.engines.llvm_cpu.simd.blocking import blocking
 from glassgate.engines.llvm_cpu.simd.fma import FMA
+from glassgate.engines.llvm_cpu.simd.instructions import stack_memory
 from glassgate.engines.llvm_cpu.simd.int8 import Integers
 from glassgate.engines.llvm_cpu.simd.method import MultiplicationMethod
 from glassgate.engines.llvm_cpu.simd.tiles import AMX
@@ -62,6 +62,6 @@ def namespace_for(text: str, bits: int, processor: Processor) -> dict[str, Any]:
         namespace["strided_microkernel"] = method.microkernel(1, long=True, strided=True)
         namespace["MOST_ROWS_1"], namespace["MOST_AREA_1"] = blocking(1, processor)
     for size in {int(n) for n in re.findall(r"\bmemory_(\d+)\(", text)}:
-        namespace[f"memory_{size}"] = memory_of_size(size)
+        namespace[f"memory_{size}"] = stack_memory(size)
     namespace |= method.functions()
     return namespace | {f"_{name}": value for name, value in namespace.items()} | mathematics.FUNCTIONS

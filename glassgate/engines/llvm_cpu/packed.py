@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Sequence
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -15,11 +15,11 @@ from glassgate.engines.llvm_cpu import rows
 from glassgate.engines.llvm_cpu.costs import COSTS
 from glassgate.engines.llvm_cpu.entry import Entry
 from glassgate.engines.llvm_cpu.executable import BoundPass, RepeatedPass
-from glassgate.engines.llvm_cpu.launch import Launch, in_turn
 from glassgate.engines.llvm_cpu.loops.batch import BatchLayout, batch_layout
 from glassgate.engines.llvm_cpu.partition import Partition, is_small
-from glassgate.engines.llvm_cpu.passes import ForwardPass, forward_pass
+from glassgate.engines.llvm_cpu.passes import ForwardPass, cached_forward_pass
 from glassgate.engines.llvm_cpu.processor import host
+from glassgate.engines.llvm_cpu.tasks import Launch, in_turn
 from glassgate.engines.llvm_cpu.workspace import aligned
 from glassgate.engines.memory import computable, empty, first_rows
 from glassgate.engines.plan import INTEGERS, Plan, Sizes, plan_of
@@ -102,25 +102,22 @@ class PackedDirection:
         return torch.float64 if torch.float64 in {v.dtype for v in self.weights} else torch.float32
 
 
-class PackedLayer:
-    """A layer of one or two directions. It implements `Frozen` for the CPU.
+class PackedLayer(NamedTuple):
+    """A layer of one or two directions. It implements `Frozen` for the CPU."""
 
-    Args:
-        directions: the cell and the contiguous weights of each direction.
-        precision: one of `frozen.PRECISIONS`.
-        scales: for int8, the scales of each direction's quantised matrices.
-    """
+    directions: Sequence[PackedDirection]
 
-    def __init__(self, directions: Sequence[Direction], precision: str, scales: Sequence[Weights]) -> None:
-        terms = int(precision == "bfloat16")
+    @staticmethod
+    def of(directions: Sequence[Direction], precision: str, scales: Sequence[Weights]) -> "PackedLayer":
+        """The layer with these weights; the arguments are those of `frozen.freeze`."""
         if precision != "int8":
-            self.directions = [PackedDirection(direction, terms) for direction in directions]
-            return
-        self.directions = []
+            return PackedLayer([PackedDirection(direction, int(precision == "bfloat16")) for direction in directions])
+        packed = []
         for direction, own in zip(directions, scales, strict=True):
             of_input = INTEGERS * ("weight_ih" in own)
             of_loop = INTEGERS * bool(own.keys() - {"weight_ih"})
-            self.directions.append(PackedDirection(direction, of_loop, of_input, own))
+            packed.append(PackedDirection(direction, of_loop, of_input, own))
+        return PackedLayer(packed)
 
     def run(
         self,
@@ -131,7 +128,31 @@ class PackedLayer:
         recordings: Sequence[Recording] | None = None,
     ) -> list[Result]:
         """See `Frozen.run`."""
-        return run(steps, self.directions, initial, restart, all_states, recordings)
+        directions = self.directions
+        if len(directions) == 2 and steps[0].data is not steps[1].data:
+            return [
+                result
+                for k in (slice(0, 1), slice(1, 2))
+                for result in PackedLayer(directions[k]).run(
+                    steps[k], initial[k], restart and restart[k], all_states, recordings and recordings[k]
+                )
+            ]
+        (S, _), N, dtype = steps[0].data.shape, len(initial[0][0]), steps[0].data.dtype
+        layout = batch_layout(steps[0].batch_sizes, S, N)
+        plans = [direction.plan(restart is not None, recordings is not None) for direction in directions]
+        tensors = [*computable([first_rows(steps[0].data, layout.rows)], dtype)]
+        for k, direction in enumerate(directions):
+            tensors += [*direction.weights, *computable([*initial[k], *(restart[k] if restart else ())], dtype)]
+        whole = _forward(plans, [direction.sizes(N) for direction in directions], dtype, all_states)
+        packed = [direction.packed(plan, N)[0] for plan, direction in zip(plans, directions, strict=True)]
+        flat, recorded = whole.results(layout, tensors, steps[0].resets, whole.memory(S), S, packed)
+        produced = iter(flat)
+        results = []
+        for states, final, _ in whole.counts:
+            results.append(Result(tuple(islice(produced, states)), tuple(islice(produced, final))))
+        for recording, values in zip(recordings or (), recorded, strict=bool(recordings)):
+            recording.values = values
+        return results
 
     def passes(self, steps: int, N: int) -> "list[PackedPass | RepeatedPass]":
         """See `Frozen.passes`."""
@@ -143,50 +164,7 @@ class PackedLayer:
 
 
 def _forward(plans: Sequence[Plan], sizes: Sequence[Sizes], dtype: torch.dtype, all_states: bool) -> ForwardPass:
-    return forward_pass(tuple(plans), tuple(sizes), dtype, all_states, False, (False,) * len(plans), host())
-
-
-def run(
-    steps: Sequence[Steps],
-    directions: Sequence[PackedDirection],
-    initial: Sequence[tuple[Tensor, ...]],
-    restart: Sequence[tuple[Tensor, ...]] | None = None,
-    all_states: bool = False,
-    recordings: Sequence[Recording] | None = None,
-) -> list[Result]:
-    """Run one layer.
-
-    Args:
-        steps: the input of each direction, in the dtype of the weights. All have the same lengths and resets.
-        directions: one or two directions.
-        initial: the initial states of each direction, (N, W) each.
-        restart: the states of each direction after a reset (default: `initial`).
-        all_states: whether to return all states at every step. Otherwise only the output is returned.
-        recordings: one per direction. The call stores the gates in them.
-    """
-    if len(directions) == 2 and steps[0].data is not steps[1].data:
-        every = [
-            run(steps[k], directions[k], initial[k], restart and restart[k], all_states, recordings and recordings[k])
-            for k in (slice(0, 1), slice(1, 2))
-        ]
-        return [result for results in every for result in results]
-    (S, _), N = steps[0].data.shape, len(initial[0][0])
-    layout = batch_layout(steps[0].batch_sizes, S, N)
-    plans = [direction.plan(restart is not None, recordings is not None) for direction in directions]
-    dtype = steps[0].data.dtype
-    tensors = [*computable([first_rows(steps[0].data, layout.rows)], dtype)]
-    for k, direction in enumerate(directions):
-        tensors += [*direction.weights, *computable([*initial[k], *(restart[k] if restart else ())], dtype)]
-    whole = _forward(plans, [direction.sizes(N) for direction in directions], dtype, all_states)
-    packed = [direction.packed(plan, N)[0] for plan, direction in zip(plans, directions, strict=True)]
-    flat, recorded = whole.results(layout, tensors, steps[0].resets, whole.memory(S), S, packed)
-    produced = iter(flat)
-    results = []
-    for states, final, _ in whole.counts:
-        results.append(Result(tuple(islice(produced, states)), tuple(islice(produced, final))))
-    for recording, values in zip(recordings or (), recorded, strict=bool(recordings)):
-        recording.values = values
-    return results
+    return cached_forward_pass(tuple(plans), tuple(sizes), dtype, all_states, False, (False,) * len(plans), host())
 
 
 class PackedPass:
@@ -216,15 +194,11 @@ class PackedPass:
 
 
 class Step:
-    """Runs steps of a stack of layers in a single native call. The final states overwrite the initial states.
+    """`Stepper` for the CPU: a single native call. The final states overwrite the initial states.
 
     Args:
         directions: one per layer.
-        initial: the states of each layer before the first step, (N, W) each.
-        residual: whether the input of a layer, except the first, is added to its output if their widths are equal.
-
-    Attributes:
-        states: the states of each layer after the last step, (N, W) each. Writing to them changes the next step.
+        initial, residual: as in `Frozen.stepper`.
     """
 
     def __init__(
@@ -255,7 +229,7 @@ class Step:
         return Native(entry.call, x.view(steps, N, -1), (entry, layout, *alive))
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Run one step on x (N, D), contiguous, and return the output (N, W), which the next step overwrites."""
+        """See `Stepper`."""
         self._one.call(x.data_ptr())
         return self._one.output[0]
 

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from glassgate.engines.llvm_cpu.arguments import RESETS, Argument, address, pitch
-from glassgate.engines.llvm_cpu.backward import RequestedGradients, backward_plan
+from glassgate.engines.llvm_cpu.backward import RequestedGradients, cached_backward
 from glassgate.engines.llvm_cpu.executable import MAX_LAYOUTS, AddressIndices, Executable
-from glassgate.engines.llvm_cpu.forward import forward_plan
+from glassgate.engines.llvm_cpu.forward import cached_forward
 from glassgate.engines.llvm_cpu.gradients import OperandGradients
 from glassgate.engines.llvm_cpu.loops.batch import BatchLayout
 from glassgate.engines.llvm_cpu.partition import Partition, partition
@@ -149,7 +149,7 @@ class ForwardPass(Pass):
         inside = torch.float64 if sizes[0].bits == 64 else torch.float32
         rounded = sizes[0].terms > 0 and result is torch.bfloat16
         kernels = [
-            forward_plan(plan, own, save, all_states, rounded, few, processor)
+            cached_forward(plan, own, save, all_states, rounded, few, processor)
             for plan, own, few in zip(plans, sizes, few_rows, strict=True)
         ]
         shared = [kernel.inputs[:1] for kernel in kernels]
@@ -230,7 +230,7 @@ class BackwardPass(Pass):
     ) -> None:
         self.plans, self.sizes, self.needs_d_data = plans, sizes, needs_d_data
         kernels = [
-            backward_plan(plan, own, RequestedGradients(names, needs_d_data, added=d > 0), processor)
+            cached_backward(plan, own, RequestedGradients(names, needs_d_data, added=d > 0), processor)
             for d, (plan, own, names) in enumerate(zip(plans, sizes, wanted, strict=True))
         ]
         super().__init__(
@@ -292,27 +292,4 @@ class BackwardPass(Pass):
         return [d for gradients, memory in every for d in gradients.by_tensor(memory)], shown
 
 
-@lru_cache(1024)
-def forward_pass(
-    plans: tuple[Plan, ...],
-    sizes: tuple[Sizes, ...],
-    result: torch.dtype,
-    all_states: bool,
-    save: bool,
-    few_rows: tuple[bool, ...],
-    processor: Processor,
-) -> ForwardPass:
-    """A cached `ForwardPass`."""
-    return ForwardPass(plans, sizes, result, all_states, save, few_rows, processor)
-
-
-@lru_cache(1024)
-def backward_pass(
-    plans: tuple[Plan, ...],
-    sizes: tuple[Sizes, ...],
-    wanted: tuple[tuple[str, ...], ...],
-    needs_d_data: bool,
-    processor: Processor,
-) -> BackwardPass:
-    """A cached `BackwardPass`."""
-    return BackwardPass(plans, sizes, wanted, needs_d_data, processor)
+cached_forward_pass, cached_backward_pass = lru_cache(1024)(ForwardPass), lru_cache(1024)(BackwardPass)

@@ -12,7 +12,7 @@ from glassgate.engines.contract import Recording
 from glassgate.engines.llvm_cpu.executable import Executable
 from glassgate.engines.llvm_cpu.forward import has_few_rows
 from glassgate.engines.llvm_cpu.loops.batch import batch_layout
-from glassgate.engines.llvm_cpu.passes import BackwardPass, Shape, backward_pass, forward_pass
+from glassgate.engines.llvm_cpu.passes import BackwardPass, Shape, cached_backward_pass, cached_forward_pass
 from glassgate.engines.llvm_cpu.processor import host
 from glassgate.engines.llvm_cpu.ragged import Copies, CopyPlan, Ragged, packed, ragged, sort
 from glassgate.engines.memory import Matrices, allocator, computable, empty
@@ -41,7 +41,7 @@ class PreparedPasses:
         self.plans, self._sizes, rows = plans, sizes, steps * sizes[0].N
         self._layout = batch_layout(None, rows, sizes[0].N)
         few_rows = tuple([has_few_rows(rows, own) for own in sizes])
-        self._forward = forward_pass(plans, sizes, result, save or all_states, save, few_rows, host())
+        self._forward = cached_forward_pass(plans, sizes, result, save or all_states, save, few_rows, host())
         self._executable = self._forward.executable(self._layout)
         self._compute_dtype = torch.float64 if sizes[0].bits == 64 else torch.float32
         self._result_dtype, self._bits, self._rows = result, sizes[0].bits, rows
@@ -117,15 +117,7 @@ class PreparedPasses:
         lengths: Ragged | None = None,
         recordings: Sequence[Recording] | None = None,
     ) -> tuple[Sequence[Tensor], Sequence[Tensor], Sequence[Tensor]]:
-        """The visible states and the final states of all directions; then `saved` and `tensors` for `backward`.
-
-        Args:
-            tensors: the input, then all tensors of the directions, contiguous.
-            resets: the mask of resets, if there is one.
-            lengths: the layout, if lengths differ or rows are packed. The tensors must then have the type that kernels
-                compute in.
-            recordings: one per direction, if gates are recorded; lengths are then equal.
-        """
+        """See `backend.PreparedPasses`. With `lengths`, tensors must have the dtype in which kernels compute."""
         if lengths is not None:
             return self._forward_ragged(tensors, resets, lengths)
         kernel_tensors = (
@@ -174,14 +166,7 @@ class PreparedPasses:
         lengths: Ragged | None = None,
         recordings: Sequence[Recording] | None = None,
     ) -> list[Tensor | None]:
-        """The gradients of all `tensors`; None for a gradient that does not exist or is not needed.
-
-        Args:
-            tensors, saved: as returned by `forward`.
-            resets, lengths, recordings: as in `forward`.
-            d_visible: the gradients of the visible states and of the final states; None for zero.
-            needed: whether the gradient of each tensor is needed.
-        """
+        """See `backend.PreparedPasses`."""
         run, executable = self._backward_of(tuple(needed))
         kernel_tensors = (
             tensors if tensors[0].dtype is self._compute_dtype else computable(tensors, self._compute_dtype)
@@ -228,7 +213,7 @@ class PreparedPasses:
                 needs = needed[at : at + len(plan.weights)]
                 wanted.append(tuple([name for name, need in zip(plan.weights, needs, strict=True) if need]))
                 at += plan.operand_count
-            run = backward_pass(self.plans, self._sizes, tuple(wanted), needed[0], host())
+            run = cached_backward_pass(self.plans, self._sizes, tuple(wanted), needed[0], host())
             self._backwards[needed] = run, run.executable(self._layout)
         return self._backwards[needed]
 

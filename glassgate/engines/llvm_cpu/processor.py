@@ -26,8 +26,7 @@ class Processor(NamedTuple):
     """The method for products of bfloat16 pairs: "avx512bf16" for its instructions; "emulated" for other instructions,
     for tests; empty if products are not in bfloat16."""
     tiles: str = ""
-    """The method for tile registers of 16 rows: "amx" for its instructions; "emulated" by an interpreter, for tests;
-    empty without tile registers."""
+    """The method for tile registers of 16 rows, one of `tiles.BUILDS`; empty without tile registers."""
     integers: str = ""
     """The method for products of 8-bit integers: "vnni" for its instructions; "madd" for several other instructions;
     "portable"; "emulated" for the portable method with the memory layout of "vnni", for tests; empty if products are

@@ -10,10 +10,9 @@ import torch
 from torch import Tensor
 
 from glassgate.engines.backend import Packed
-from glassgate.engines.llvm_cpu.launch import Launch
 from glassgate.engines.llvm_cpu.loops.batch import BatchLayout
 from glassgate.engines.llvm_cpu.native import native
-from glassgate.engines.llvm_cpu.tasks import Part
+from glassgate.engines.llvm_cpu.tasks import Launch, Part
 
 SORT = '''
 def sort(N, L, sizes_at, starts_at):

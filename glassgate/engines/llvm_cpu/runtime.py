@@ -4,8 +4,7 @@ from typing import Any
 
 from llvmlite import ir
 
-from glassgate.engines.llvm_cpu.simd.addresses import flags, words
-from glassgate.engines.llvm_cpu.simd.instructions import INT8, INT32, INT64, at, call, instruction
+from glassgate.engines.llvm_cpu.simd.instructions import INT8, INT32, INT64, at, call, flags, instruction, words
 
 
 def shape_of_tiles(rows, most_rows, most_area):

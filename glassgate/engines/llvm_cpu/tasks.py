@@ -1,4 +1,4 @@
-"""Tasks that threads share: machine code with arguments, of which the last two are the bounds of a thread's part."""
+"""Launches of machine code, and tasks that threads divide: their last two arguments are the bounds of a part."""
 
 from array import array
 from collections.abc import Mapping, Sequence
@@ -6,8 +6,37 @@ from typing import NamedTuple
 
 from glassgate.engines.llvm_cpu.arguments import Argument
 from glassgate.engines.llvm_cpu.compile import Function
-from glassgate.engines.llvm_cpu.launch import Launch, in_turn
 from glassgate.engines.llvm_cpu.native import native
+
+
+class Launch(NamedTuple):
+    """Machine code to run with the address of its arguments."""
+
+    function: Function
+    arguments: "array[int]"
+
+    def __call__(self) -> None:
+        self.function(self.arguments.buffer_info()[0])
+
+
+SEQUENCE = '''
+def sequence(count, *launches):
+    """One launch after the other: each one's function and the offset of its arguments in bytes; these follow."""
+    for k in range(0, 2 * count, 2):
+        perform(launches[k], address + launches[k + 1])
+'''
+
+
+def in_turn(launches: Sequence[Launch]) -> Launch:
+    """One launch that runs several launches one after the other."""
+    if len(launches) == 1:
+        return launches[0]
+    head, every = array("q", [len(launches)]), array("q")
+    for launch in launches:
+        head.extend((launch.function.address, 8 * (2 * len(launches) + 1 + len(every))))
+        every += launch.arguments
+    return Launch(native(SEQUENCE), head + every)
+
 
 Bindings = dict[Argument, int]
 """Values of arguments: addresses, sizes, pitches."""

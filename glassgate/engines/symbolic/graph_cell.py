@@ -21,7 +21,7 @@ class GraphCell(Cell):
 
     Example:
         >>> import torch, glassgate as gg
-        >>> from glassgate.engines.symbolic.trace import equations_of
+        >>> from glassgate.engines.symbolic.step import equations_of
         >>> doubled = equations_of(gg.cells.LSTM()).replaced({"o": lambda o: o * 2})
         >>> output, _ = gg.Recurrent(GraphCell(doubled), 3, 4)(torch.randn(5, 2, 3))
     """

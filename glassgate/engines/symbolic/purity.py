@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from glassgate.engines.symbolic.graph import NotTraceable
 
@@ -130,3 +131,12 @@ def _refuse_draw(function: Any) -> None:
     if isinstance(owner, random.Random | torch.Generator):
         library = "torch" if isinstance(owner, torch.Generator) else "Python"
         raise NotTraceable(f"random numbers from {library}'s generator")
+
+
+class NoRandomNumbers(TorchDispatchMode):
+    """A context in which drawing random numbers with torch on this thread raises `NotTraceable`."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if torch.Tag.nondeterministic_seeded in func.tags:
+            raise NotTraceable("random numbers from torch's generator")
+        return func(*args, **(kwargs or {}))

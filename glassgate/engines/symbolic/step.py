@@ -12,8 +12,7 @@ from typing import Any
 from glassgate.cell import Cell, Named, PreActivations, RecurrentTerm, trace_locals
 from glassgate.engines.symbolic.equations import Equations
 from glassgate.engines.symbolic.graph import Call, Node, NotTraceable, checked, ordered, tracing
-from glassgate.engines.symbolic.purity import Impure, refuse_impure
-from glassgate.engines.symbolic.randomness import NoRandomNumbers
+from glassgate.engines.symbolic.purity import Impure, NoRandomNumbers, refuse_impure
 from glassgate.engines.symbolic.rewrite import make_names_unique, merged
 
 

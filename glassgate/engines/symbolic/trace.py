@@ -5,14 +5,12 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from glassgate.cell import Cell
 from glassgate.engines.symbolic.costs import Costs
 from glassgate.engines.symbolic.differentiate import gradients
 from glassgate.engines.symbolic.equations import Equations
 from glassgate.engines.symbolic.graph import Graph, Key, Node, make, ordered, spread
 from glassgate.engines.symbolic.keep import with_saved_values
 from glassgate.engines.symbolic.rewrite import make_names_unique, merged
-from glassgate.engines.symbolic.step import equations_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,21 +83,6 @@ class Trace:
     def gradients(self) -> Counter[str]:
         """The number of columns of each buffer of the backward pass."""
         return Counter(name for name, _ in self.backward.outputs)
-
-
-def trace(cell: Cell, costs: Costs, projected: bool = False, record: bool = False) -> Trace:
-    """The graphs of the cell's `step` and of its gradient.
-
-    Args:
-        cell: the cell.
-        costs: the costs of the backend.
-        projected: whether the output goes through `weight_hr`.
-        record: whether gates and their gradients are results too.
-
-    Raises:
-        NotTraceable: the step uses an operation that kernels do not support; the message names it.
-    """
-    return differentiated(equations_of(cell, projected), costs, record)
 
 
 def _with_shared_halves(states: tuple[Node, ...]) -> dict[Node, Node]:

@@ -17,10 +17,10 @@ from torch import Tensor
 import glassgate as gg
 from glassgate.engines import processors
 from glassgate.engines.llvm_cpu import executable, gradients, packed, partition, passes, ragged
-from glassgate.engines.llvm_cpu.launch import Launch
 from glassgate.engines.llvm_cpu.loops.batch import BatchLayout
 from glassgate.engines.llvm_cpu.pool import threads
 from glassgate.engines.llvm_cpu.processor import Processor, host, pretend
+from glassgate.engines.llvm_cpu.tasks import Launch
 from glassgate.engines.memory import Matrices
 from glassgate.layers.repeated import PreparedCalls
 from tests.compare import noise

@@ -14,8 +14,9 @@ from torch.nn.functional import linear
 import glassgate as gg
 from glassgate.engines.llvm_cpu.processor import Processor, host, pretend
 from tests.compare import noise
+from tests.engines.llvm_cpu.amx_interpreter import INTERPRETED
 
-TILES = Processor(64, 32, host().bfloat16 or "emulated", "emulated")
+TILES = Processor(64, 32, host().bfloat16 or "emulated", INTERPRETED)
 IN_MATRIX = pytest.param(TILES, marks=pytest.mark.matrix)
 PROCESSORS = {
     "this one": host(),

@@ -5,7 +5,8 @@ import torch
 import glassgate as gg
 from glassgate.engines.llvm_cpu.loops.program import lower
 from glassgate.engines.registry import BACKENDS
-from glassgate.engines.symbolic.trace import trace
+from glassgate.engines.symbolic.step import equations_of
+from glassgate.engines.symbolic.trace import differentiated
 from tests.compare import noise
 from tests.engines.costs import EVERY, FREE_MEMORY, FREE_OPERATIONS, OF_CPU
 from tests.engines.fuzz.interpreted import interpreted
@@ -26,7 +27,7 @@ class Own(gg.Cell):
 
 def kept(cell, costs):
     """What training keeps, by column: the author's name for it, or the operation."""
-    return {key: node.name or node.op for key, node in trace(cell, costs).saved.items()}
+    return {key: node.name or node.op for key, node in differentiated(equations_of(cell), costs).saved.items()}
 
 
 def test_costs_decide_which_values_are_saved():
@@ -38,7 +39,8 @@ def test_costs_decide_which_values_are_saved():
 
 def test_costs_decide_which_values_are_recomputed():
     stored = [
-        len(lower(Own(), trace(Own(), costs), backward=True).temporaries) for costs in (FREE_MEMORY, FREE_OPERATIONS)
+        len(lower(Own(), differentiated(equations_of(Own()), costs), backward=True).temporaries)
+        for costs in (FREE_MEMORY, FREE_OPERATIONS)
     ]
     assert stored[0] > stored[1]
 

@@ -7,7 +7,7 @@ import torch
 
 from glassgate.engines.llvm_cpu.compile import load, machine_code
 from glassgate.engines.llvm_cpu.processor import host
-from glassgate.engines.llvm_cpu.simd.addresses import words
+from glassgate.engines.llvm_cpu.simd.instructions import words
 from glassgate.engines.llvm_cpu.simd.mathematics import FUNCTIONS
 from glassgate.engines.llvm_cpu.simd.translate import translated
 from glassgate.engines.llvm_cpu.simd.vector import memory

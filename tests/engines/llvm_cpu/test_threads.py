@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from glassgate.engines import processors
-from glassgate.engines.llvm_cpu.launch import Launch, in_turn
 from glassgate.engines.llvm_cpu.native import native
 from glassgate.engines.llvm_cpu.pool import openmp, own, threads
 from glassgate.engines.llvm_cpu.rows import ROWS
+from glassgate.engines.llvm_cpu.tasks import Launch, in_turn
 
 of_torch = pytest.mark.skipif(openmp._openmp is None, reason="torch has no GNU OpenMP here, or one whose threads sleep")
 

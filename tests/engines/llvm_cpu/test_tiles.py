@@ -25,10 +25,10 @@ from glassgate.engines.llvm_cpu import amx, trial
 from glassgate.engines.llvm_cpu import compile as compiling
 from glassgate.engines.llvm_cpu.cache import path_of
 from glassgate.engines.llvm_cpu.processor import Processor, host, pretend
-from glassgate.engines.llvm_cpu.simd import interpreter
-from glassgate.engines.llvm_cpu.simd.addresses import words
-from glassgate.engines.llvm_cpu.simd.tiles import INT64, Build
+from glassgate.engines.llvm_cpu.simd.instructions import INT64, words
+from glassgate.engines.llvm_cpu.simd.tiles import Build
 from glassgate.engines.llvm_cpu.simd.translate import translated
+from tests.engines.llvm_cpu import amx_interpreter as interpreter
 from tests.engines.llvm_cpu.test_bfloat16 import TILES, switched
 
 SAPPHIRE_RAPIDS = (
@@ -168,7 +168,7 @@ def test_instructions_have_the_bytes_that_gcc_gives_them(tmp_path):
     function = ir.Function(module, ir.FunctionType(ir.VoidType(), [INT64, INT64]), "f")
     builder = ir.IRBuilder(function.append_basic_block())
     address, pitch = function.args
-    build, text = Build(builder, "amx", address), []
+    build, text = Build(builder, address), []
     build.configure(address)
     for number in range(8):
         build.zero(number)
@@ -270,7 +270,7 @@ def translate(folder):
 
 
 def test_few_rows_take_no_tile_registers():
-    assert [TILES.of_rows(rows).tiles for rows in (1, 2, 3)] == ["", "", "emulated"]
+    assert [TILES.of_rows(rows).tiles for rows in (1, 2, 3)] == ["", "", interpreter.INTERPRETED]
 
 
 def test_kernels_are_cached_per_kind_of_matrix_product():

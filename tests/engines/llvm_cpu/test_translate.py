@@ -5,7 +5,7 @@ from array import array
 import pytest
 
 from glassgate.engines.llvm_cpu.compile import load, machine_code
-from glassgate.engines.llvm_cpu.simd.addresses import words
+from glassgate.engines.llvm_cpu.simd.instructions import words
 from glassgate.engines.llvm_cpu.simd.translate import translated
 
 

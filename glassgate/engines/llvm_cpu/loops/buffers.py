@@ -2,8 +2,9 @@
 
 from collections.abc import Mapping
 from enum import Enum, unique
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
+from glassgate.engines.plan import Sizes
 from glassgate.engines.symbolic.graph import Key
 from glassgate.engines.symbolic.trace import Trace
 
@@ -69,19 +70,6 @@ class Kind(Enum):
         self.label, self.rows = label, rows
 
 
-class Widths(Protocol):
-    """The widths of the axes: D of the input, H of the hidden state, P of the output."""
-
-    @property
-    def D(self) -> int: ...
-
-    @property
-    def H(self) -> int: ...
-
-    @property
-    def P(self) -> int: ...
-
-
 class Buffer(NamedTuple):
     """Memory for rows of numbers. Each row has `columns` adjacent values, each as wide as its axis.
 
@@ -103,16 +91,9 @@ class Buffer(NamedTuple):
         """The name of the buffer in printed text. Two buffers may have the same label."""
         return self.kind.label.format(self.owner)
 
-    def width(self, widths: Widths) -> int:
+    def width(self, sizes: Sizes) -> int:
         """The number of elements of a row."""
-        match self.axis:
-            case "H":
-                return self.columns * widths.H
-            case "P":
-                return self.columns * widths.P
-            case "D":
-                return self.columns * widths.D
-        return self.columns
+        return self.columns * {"H": sizes.H, "P": sizes.P, "D": sizes.D, "1": 1}[self.axis]
 
 
 class Place(NamedTuple):

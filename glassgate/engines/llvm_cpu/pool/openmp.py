@@ -13,8 +13,8 @@ from typing import Any
 import torch
 
 from glassgate.engines import processors
-from glassgate.engines.llvm_cpu.launch import Launch
 from glassgate.engines.llvm_cpu.native import native
+from glassgate.engines.llvm_cpu.tasks import Launch
 
 BEGUN, MEMBERS, CAME, LATE, SIZE, COUNT, JOBS = range(1, 8)
 """The indices of words in a table: the number of jobs begun, of threads in the team, and of threads that have arrived;

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from queue import SimpleQueue
 
-from glassgate.engines.llvm_cpu.launch import Launch
 from glassgate.engines.llvm_cpu.native import native
+from glassgate.engines.llvm_cpu.tasks import Launch
 
 WAITING, GIVEN, TAKEN, ASLEEP = range(4)
 """States of a mailbox, which is four integers: the state, the address of a function, the function's argument, and a

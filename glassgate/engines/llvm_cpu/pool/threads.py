@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from glassgate.engines import processors
-from glassgate.engines.llvm_cpu.launch import Launch
 from glassgate.engines.llvm_cpu.pool import openmp, own
+from glassgate.engines.llvm_cpu.tasks import Launch
 
 
 def run(launches: Sequence[Launch]) -> None:

@@ -99,3 +99,25 @@ def cast(builder: ir.IRBuilder, x: Operand, kind: ir.Type) -> ir.Value:
             # Numbers of fewer than 64 bits in memory have no sign.
             return (builder.zext if x.type.width < kind.width else builder.trunc)(x, kind)
     raise TypeError(f"kernels cannot convert {x.type} to {kind}")
+
+
+def array_at(kind: ir.Type) -> Instruction:
+    """The function that takes an address and returns the array of numbers of this type there."""
+    return Instruction(lambda builder, address: at(builder, address, kind), (INT64,))
+
+
+words, flags = array_at(INT64), array_at(INT8)
+"""The 64-bit integers and the bytes at an address."""
+
+
+def stack_memory(size: int) -> Instruction:
+    """A function that returns the address of `size` bytes on the stack, valid until the kernel returns."""
+
+    @instruction()
+    def function(builder):
+        with builder.goto_entry_block():
+            place = builder.alloca(ir.ArrayType(INT8, size))
+            place.align = 64
+        return builder.ptrtoint(place, INT64)
+
+    return function

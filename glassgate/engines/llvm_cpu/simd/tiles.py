@@ -3,21 +3,30 @@
 There are eight tile registers of 16 rows of 64 bytes. Packed weights have the same layout as for vectors: one register
 has 16 rows, each with pairs of numbers for a vector of columns.
 
-Not measured on a processor that has AMX: tests run these kernels on the interpreter of `interpreter.py`.
+Not measured on a processor that has AMX: tests run these kernels on an interpreter of the instructions.
 """
 
 from collections.abc import Sequence
 from functools import cache
-from typing import Any
+from typing import Any, ClassVar
 
 from llvmlite import binding as llvm
 from llvmlite import ir
 
-from glassgate.engines.llvm_cpu.simd import interpreter
-from glassgate.engines.llvm_cpu.simd.addresses import memory, words
 from glassgate.engines.llvm_cpu.simd.bfloat16 import AVX512BF16
 from glassgate.engines.llvm_cpu.simd.blocking import SIDE
-from glassgate.engines.llvm_cpu.simd.instructions import INT8, INT16, INT32, INT64, WORDS, Instruction, at, instruction
+from glassgate.engines.llvm_cpu.simd.instructions import (
+    INT8,
+    INT16,
+    INT32,
+    INT64,
+    WORDS,
+    Instruction,
+    at,
+    instruction,
+    stack_memory,
+    words,
+)
 from glassgate.engines.llvm_cpu.simd.microkernel import shared
 from glassgate.engines.llvm_cpu.simd.translate import inlined
 from glassgate.engines.llvm_cpu.simd.transpose import transposed
@@ -33,20 +42,25 @@ the sizes of the registers."""
 
 
 class Build:
-    """Appends instructions of tile registers to a function, or calls of their interpreter.
+    """Appends instructions of tile registers to a function.
 
     The instructions are inline assembly. With the LLVM intrinsics, LLVM allocates the registers, and for some
     processors it uses registers that have not been configured.
+
+    Args:
+        builder: appends the instructions.
+        state: the address of the state of the kernel.
+
+    Attributes:
+        state_size: the size of the state in bytes.
     """
 
-    def __init__(self, builder: ir.IRBuilder, tiles: str, state: ir.Value) -> None:
-        self.builder, self._tiles, self._state = builder, tiles, state
+    state_size: ClassVar[int] = STATE
+
+    def __init__(self, builder: ir.IRBuilder, state: ir.Value) -> None:
+        self.builder, self.state = builder, state
 
     def _do(self, name: str, numbers: Sequence[int], *where: ir.Value) -> None:
-        if self._tiles == "emulated":
-            values = [self._state, *where, *map(INT64, numbers)]
-            interpreter.append(self.builder, name, values)
-            return
         place = ("", "($0)", "($0,$1,1)")[len(where)]
         registers = [f"%tmm{number}" for number in reversed(numbers)]
         operands = [*registers, place] if name == "tilestored" else [place, *registers]
@@ -80,16 +94,20 @@ class Build:
         self._do("tilerelease", [])
 
 
+BUILDS: dict[str, type[Build]] = {"amx": Build}
+"""The class that appends the instructions, by the method `Processor.tiles`."""
+
+
 def _state(builder: ir.IRBuilder, tiles: str) -> ir.Value:
     """The address of the register state of the kernel that is being built."""
     function = builder.function
     if not hasattr(function, "tiles"):
         with builder.goto_entry_block():
-            size = STATE + (interpreter.SIZE if tiles == "emulated" else 0)
+            size = BUILDS[tiles].state_size
             place = builder.alloca(ir.ArrayType(INT8, size))
             place.align = 64
             function.tiles = builder.ptrtoint(place, INT64)
-            for offset in (0, STATE)[: 1 + (tiles == "emulated")]:
+            for offset in range(0, size, STATE):
                 builder.store(INT64(0), at(builder, builder.add(function.tiles, INT64(offset)), INT64))
     return function.tiles
 
@@ -99,7 +117,7 @@ def _configure(tiles: str) -> Instruction:
 
     @instruction(INT64)
     def configure(builder, state):
-        Build(builder, tiles, state).configure(builder.add(state, INT64(64)))
+        BUILDS[tiles](builder, state).configure(builder.add(state, INT64(64)))
 
     return configure
 
@@ -144,7 +162,7 @@ class AMX(AVX512BF16):
 
         @instruction()
         def release_registers(builder):
-            Build(builder, tiles, _state(builder, tiles)).release()
+            BUILDS[tiles](builder, _state(builder, tiles)).release()
 
         layout = whole_sum, place_of_word, rows_of_tile, fill_registers, turn_registers, release_registers
         return super().functions() | {"transpose": self.transpose(whole=True)} | {f.__name__: f for f in layout}
@@ -152,7 +170,7 @@ class AMX(AVX512BF16):
 
 @cache
 def _product(vectors: int, tiles: str, strided: bool, terms: int) -> Any:
-    configure, multiply, cut_rows = _configure(tiles), _multiply(vectors, tiles), memory(2 * SIZE)
+    configure, multiply, cut_rows = _configure(tiles), _multiply(vectors, tiles), stack_memory(2 * SIZE)
 
     def set_sizes(state, rows):
         """Configure registers 0, 1 and 4 with up to 16 rows, 2, 3 and 5 with the next rows, 6 and 7 with 16."""
@@ -211,7 +229,7 @@ def _multiply(vectors: int, tiles: str) -> Instruction:
             function, is_new = shared(builder.module, name, 1 + len(others))
             if is_new:
                 inside = ir.IRBuilder(function.append_basic_block())
-                build = Build(inside, tiles, function.args[0])
+                build = BUILDS[tiles](inside, function.args[0])
                 _multiply_registers(build, rows, columns, vectors, function.args[1:])
                 inside.ret_void()
             builder.call(function, [state, *others])

@@ -31,38 +31,19 @@ def translated(text: str, name: str, names: Mapping[str, Any]) -> ir.Module:
     """
     module = ir.Module(name)
     (definition,) = (part for part in ast.parse(text).body if isinstance(part, ast.FunctionDef))
-    _define(module, name, definition, names, [INT64])
+    function = ir.Function(module, ir.FunctionType(ir.VoidType(), [INT64]), name)
+    function.attributes.add("nounwind")
+    entry, begin = (function.append_basic_block(block) for block in ("entry", "begin"))  # variables are in `entry`
+    builder = ir.IRBuilder(begin)
+    _Translation(builder, definition, names, function.args).run()
+    builder.ret_void()
+    ir.IRBuilder(entry).branch(begin)
     return module
 
 
 def inlined(builder: ir.IRBuilder, function: FunctionType, *values: Operand) -> Any:
     """Append the code of a Python function, and return its result."""
     return _Translation(builder, _parsed(function.__code__), _Names(function), values).run()
-
-
-def call_function(builder: ir.IRBuilder, function: FunctionType, *values: ir.Value) -> None:
-    """Append a call of a Python function without a result. Its code is added to the module once."""
-    code = builder.module.globals.get(function.__name__)
-    if code is None:
-        kinds = [value.type for value in values]
-        code = _define(builder.module, function.__name__, _parsed(function.__code__), _Names(function), kinds)
-        code.linkage = "internal"
-        code.attributes.add("noinline")
-    builder.call(code, values)
-
-
-def _define(
-    module: ir.Module, name: str, definition: ast.FunctionDef, names: Mapping[str, Any], kinds: Sequence[ir.Type]
-) -> ir.Function:
-    function = ir.Function(module, ir.FunctionType(ir.VoidType(), kinds), name)
-    function.attributes.add("nounwind")
-    builder = ir.IRBuilder(function.append_basic_block("entry"))
-    builder.position_at_end(function.append_basic_block("begin"))
-    _Translation(builder, definition, names, function.args).run()
-    builder.ret_void()
-    with builder.goto_block(function.entry_basic_block):
-        builder.branch(function.basic_blocks[1])
-    return function
 
 
 @cache

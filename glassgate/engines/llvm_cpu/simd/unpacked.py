@@ -8,8 +8,7 @@ from typing import Any
 
 from llvmlite import ir
 
-from glassgate.engines.llvm_cpu.simd.addresses import words
-from glassgate.engines.llvm_cpu.simd.instructions import INT64, WORDS, Instruction, at, instruction, shuffled
+from glassgate.engines.llvm_cpu.simd.instructions import INT64, WORDS, Instruction, at, instruction, shuffled, words
 from glassgate.engines.llvm_cpu.simd.microkernel import shared
 from glassgate.engines.llvm_cpu.simd.vector import Lanes, VectorType, masked_load
 

@@ -1,17 +1,36 @@
 """An interpreter of the AMX instructions for any processor: eight tile registers in a kernel's memory.
 
 It follows Intel's manual (Instruction Set Extensions Programming Reference, 319433, chapter 3). An operation that
-faults on the processor ends the process with a message.
+faults on the processor ends the process with a message. Kernels for a `Processor` with `tiles=INTERPRETED` call it.
 """
 
+import hashlib
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from llvmlite import ir
 
-from glassgate.engines.llvm_cpu.simd.addresses import flags, halves, memory, singles, words
-from glassgate.engines.llvm_cpu.simd.instructions import FLOAT, INT8, INT32, INT64, Instruction, call, instruction
-from glassgate.engines.llvm_cpu.simd.translate import call_function
+from glassgate.engines.llvm_cpu.simd.instructions import (
+    FLOAT,
+    INT8,
+    INT16,
+    INT32,
+    INT64,
+    Instruction,
+    array_at,
+    call,
+    flags,
+    instruction,
+    stack_memory,
+    words,
+)
+from glassgate.engines.llvm_cpu.simd.microkernel import shared
+from glassgate.engines.llvm_cpu.simd.tiles import BUILDS, STATE, Build
+from glassgate.engines.llvm_cpu.simd.translate import inlined
+
+halves, singles = array_at(INT16), array_at(FLOAT)
+"""The 16-bit integers and the float32 numbers at an address."""
 
 AT, REGISTERS = 128, 192
 """The offsets of the register sizes and of the registers in the state of a kernel."""
@@ -119,7 +138,7 @@ def tilestored(state, address, pitch, number):
             to[k] = source[k]
 
 
-_totals = memory(128)
+_totals = stack_memory(128)
 
 
 def tdpbf16ps(state, sums, left, right):
@@ -150,6 +169,24 @@ FUNCTIONS: dict[str, Any] = {f.__name__: f for f in _FUNCTIONS}
 """The instructions by name."""
 
 
-def append(builder: ir.IRBuilder, name: str, values: Sequence[ir.Value]) -> None:
-    """Append an instruction. Its operands are the state of the kernel, addresses, and numbers of registers."""
-    call_function(builder, FUNCTIONS[name], *values)
+class InterpretedBuild(Build):
+    """`Build` with calls of the interpreter. Its state follows that of the kernel."""
+
+    state_size = STATE + SIZE
+
+    def _do(self, name: str, numbers: Sequence[int], *where: ir.Value) -> None:
+        values = [self.state, *where, *map(INT64, numbers)]
+        function, is_new = shared(self.builder.module, name, len(values))
+        if is_new:
+            entry, begin = (function.append_basic_block(block) for block in ("entry", "begin"))
+            inside = ir.IRBuilder(entry)
+            inside.branch(begin)
+            inside.position_at_end(begin)
+            inlined(inside, FUNCTIONS[name], *function.args)
+            inside.ret_void()
+        self.builder.call(function, values)
+
+
+INTERPRETED = f"interpreted-{hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:8]}"
+"""The method `Processor.tiles` of the interpreter. It contains a digest, because compiled kernels are cached."""
+BUILDS[INTERPRETED] = InterpretedBuild
