@@ -12,7 +12,7 @@ from glassgate.engines.plan import Plan
 from glassgate.engines.symbolic.costs import Costs
 
 
-class Packed(NamedTuple):
+class PackedLengths(NamedTuple):
     """The lengths of packed sequences, as in torch's `PackedSequence`: step t has the next `batch_sizes[t]` rows.
 
     Attributes:
@@ -58,10 +58,10 @@ class PreparedPasses(Protocol):
     visible_states: tuple[int, ...]
     shapes: dict[int, tuple[int, ...]]
 
-    def ragged(self, lengths: Sequence[int] | Packed) -> Ragged:
+    def ragged(self, lengths: Sequence[int] | PackedLengths) -> Ragged:
         """The layout of a call whose sequences have these lengths.
 
-        With `Packed`, the input and the visible states are packed rows (S, W), and S may differ between calls.
+        With `PackedLengths`, the input and the visible states are packed rows (S, W), and S may differ between calls.
         """
 
     def forward(

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from glassgate.engines.backend import Backend, Compiled, Packed, PreparedPasses, Signature
+from glassgate.engines.backend import Backend, Compiled, PackedLengths, PreparedPasses, Signature
 from glassgate.engines.contract import (
     PLAIN,
     Direction,
@@ -179,7 +179,7 @@ class Prepared:
         data: Tensor,
         operands: Sequence[Tensor],
         resets: Tensor | None,
-        lengths: Sequence[int] | Packed | None = None,
+        lengths: Sequence[int] | PackedLengths | None = None,
         recordings: Sequence[Recording] | None = None,
     ) -> Sequence[Tensor]:
         """The visible states of all directions, see `PreparedPasses`, and then the final states.

@@ -9,7 +9,7 @@ from torch import nn
 
 from glassgate import cells
 from glassgate.cell import Cell
-from glassgate.layers.parts import Sizes
+from glassgate.layers.parts import HiddenSizes
 from glassgate.layers.stack import Recurrent
 
 Layer = TypeVar("Layer", bound=type[Recurrent])
@@ -63,7 +63,7 @@ class RNN(Recurrent):
     def __init__(
         self,
         input_size: int,
-        hidden_size: Sizes,
+        hidden_size: HiddenSizes,
         num_layers: int = 1,
         nonlinearity: str = "tanh",
         bias: bool = True,
@@ -108,7 +108,7 @@ class GRU(Recurrent):
     def __init__(
         self,
         input_size: int,
-        hidden_size: Sizes,
+        hidden_size: HiddenSizes,
         num_layers: int = 1,
         bias: bool = True,
         batch_first: bool = False,
@@ -147,7 +147,7 @@ class LSTM(Recurrent):
     def __init__(
         self,
         input_size: int,
-        hidden_size: Sizes,
+        hidden_size: HiddenSizes,
         num_layers: int = 1,
         bias: bool = True,
         batch_first: bool = False,

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from glassgate.cell import Cell, check_cell
 from glassgate.shapes import check_size
 
-Sizes = int | tuple[int, int] | Sequence[int | tuple[int, int]]
+HiddenSizes = int | tuple[int, int] | Sequence[int | tuple[int, int]]
 """hidden_size: one for all, (forward, backward), or a list with one of these per layer."""
 
 

@@ -6,7 +6,7 @@ from itertools import islice
 import torch
 from torch import Tensor
 
-from glassgate.engines.backend import Packed
+from glassgate.engines.backend import PackedLengths
 from glassgate.engines.choose import Prepared
 from glassgate.engines.contract import Recording, Result
 
@@ -27,7 +27,7 @@ class PreparedStack:
         self._all_weights = weights * D * len(layers)
 
     def run(
-        self, data: Tensor, given: Sequence[Tensor], mask: Tensor | None, lengths: Sequence[int] | Packed | None
+        self, data: Tensor, given: Sequence[Tensor], mask: Tensor | None, lengths: Sequence[int] | PackedLengths | None
     ) -> Sequence[Tensor]:
         """The output and the final states, (layers * directions, N, W) for each state."""
         output, results = self._run(data, given, mask, lengths)
@@ -60,7 +60,7 @@ class PreparedStack:
         data: Tensor,
         given: Sequence[Tensor],
         mask: Tensor | None,
-        lengths: Sequence[int] | Packed | None,
+        lengths: Sequence[int] | PackedLengths | None,
         recordings: Sequence[Recording] = (),
     ) -> tuple[Tensor, list[Result]]:
         """The output of the last layer, and the results of each direction of each layer."""

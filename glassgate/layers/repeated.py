@@ -16,7 +16,7 @@ from torch.nn.utils.rnn import PackedSequence
 
 from glassgate.cell import Cell
 from glassgate.engines import choose
-from glassgate.engines.backend import Packed, Signature
+from glassgate.engines.backend import PackedLengths, Signature
 from glassgate.engines.contract import PLAIN, Direction, Recording, Steps, is_eager, result_type
 from glassgate.engines.memory import computable
 from glassgate.layers import one_row
@@ -79,7 +79,7 @@ class PreparedCalls:
         restart_states = () if restart is None else restart if type(restart) is tuple else (restart,)
         mask = () if resets is None else (resets,)
         tensors = data, *states, *restart_states, *mask
-        known_lengths: Sequence[int] | Packed | None = None
+        known_lengths: Sequence[int] | PackedLengths | None = None
         if data is not input:
             known_lengths = None if lengths is not None else _packed_lengths(input)
         elif lengths is not None:
@@ -99,7 +99,7 @@ class PreparedCalls:
             layer.training,
             choose.global_setting(),
         )
-        if isinstance(known_lengths, Packed):
+        if isinstance(known_lengths, PackedLengths):
             # Only the order of magnitude of the number of rows matters: very different sizes use different kernels.
             key = (data.shape[1:], len(data).bit_length(), len(known_lengths.order), *_metadata(data)[1:], *key[1:])
         call = known.calls.get(key)
@@ -151,7 +151,7 @@ def _lengths(lengths: Any, input: Tensor, batch_first: bool) -> list[int] | None
     return None if least < 0 or most > L else [] if least == L else lengths
 
 
-def _packed_lengths(input: PackedSequence) -> Packed | None:
+def _packed_lengths(input: PackedSequence) -> PackedLengths | None:
     """The lengths of a `PackedSequence`. None if the general path must read or reject them."""
     data, batch_sizes, order, _ = input
     for numbers in (batch_sizes,) if order is None else (batch_sizes, order):
@@ -162,15 +162,15 @@ def _packed_lengths(input: PackedSequence) -> Packed | None:
         return None
     ranks = [*range(sizes[0])]
     if order is None:
-        return Packed(sizes, ranks)
+        return PackedLengths(sizes, ranks)
     rows = order.tolist()
-    return Packed(sizes, rows) if sorted(rows) == ranks else None
+    return PackedLengths(sizes, rows) if sorted(rows) == ranks else None
 
 
 class _Call(NamedTuple):
     """A prepared call of one signature."""
 
-    run: Callable[[Tensor, Sequence[Tensor], Tensor | None, Sequence[int] | Packed | None], Sequence[Tensor]]
+    run: Callable[[Tensor, Sequence[Tensor], Tensor | None, Sequence[int] | PackedLengths | None], Sequence[Tensor]]
     """Takes the input, the parameters and states in order, the mask of resets, and the lengths of the sequences if they
     differ. Returns the output and the final states. All tensors are contiguous."""
     is_valid: Callable[[], bool]
@@ -189,7 +189,7 @@ class _Call(NamedTuple):
         states: tuple[Tensor, ...],
         restart_states: tuple[Tensor, ...],
         mask: tuple[Tensor, ...],
-        lengths: Sequence[int] | Packed | None,
+        lengths: Sequence[int] | PackedLengths | None,
     ) -> tuple[Tensor, Any]:
         if self.dtype is not None:
             input, *rest = computable((input, *states, *restart_states), self.dtype)

@@ -19,7 +19,7 @@ from glassgate.layers import one_row, opacus_rule, segments, states
 from glassgate.layers.edits import Edits
 from glassgate.layers.merge import merge
 from glassgate.layers.observed import Observed, Watcher, graph_leaf
-from glassgate.layers.parts import Part, Sizes, check_sizes, output_size, parts_of, sizes_by_layer
+from glassgate.layers.parts import HiddenSizes, Part, check_sizes, output_size, parts_of, sizes_by_layer
 from glassgate.layers.regularisers import between_layers, regularised, with_noise, without_noise
 from glassgate.layers.repeated import PreparedCalls
 from glassgate.layers.states import State, States
@@ -83,7 +83,7 @@ class Recurrent(Drawable, nn.Module):
         self,
         cell: Cell,
         input_size: int,
-        hidden_size: Sizes,
+        hidden_size: HiddenSizes,
         num_layers: int = 1,
         bias: bool = True,
         batch_first: bool = False,

@@ -7,7 +7,7 @@ from functools import cache
 from glassgate.engines.llvm_cpu.loops.buffers import Buffer, Kind
 
 
-class Role(Enum):
+class Property(Enum):
     """The property of a buffer that an argument passes."""
 
     ADDRESS = auto()
@@ -30,7 +30,7 @@ class Argument:
 
     label: str
     table: bool = False
-    role: Role | None = None
+    role: Property | None = None
     buffer: Buffer | None = None
 
 
@@ -49,19 +49,19 @@ def table(label: str) -> Argument:
 @cache
 def address(buffer: Buffer) -> Argument:
     """The address of a buffer."""
-    return Argument(f"{buffer.label}_rows", role=Role.ADDRESS, buffer=buffer)
+    return Argument(f"{buffer.label}_rows", role=Property.ADDRESS, buffer=buffer)
 
 
 @cache
 def pitch(buffer: Buffer) -> Argument:
     """The distance between the rows of a buffer in bytes."""
-    return Argument(f"{buffer.label}_pitch", role=Role.PITCH, buffer=buffer)
+    return Argument(f"{buffer.label}_pitch", role=Property.PITCH, buffer=buffer)
 
 
 @cache
 def starts(buffer: Buffer) -> Argument:
     """The table with the index of a buffer's first row at each step."""
-    return Argument(f"{buffer.label}_starts", table=True, role=Role.STARTS, buffer=buffer)
+    return Argument(f"{buffer.label}_starts", table=True, role=Property.STARTS, buffer=buffer)
 
 
 @cache

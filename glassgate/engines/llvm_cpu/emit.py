@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from glassgate.engines.llvm_cpu import arguments as args
 from glassgate.engines.llvm_cpu.arguments import Argument
-from glassgate.engines.llvm_cpu.equations import Equations, broken, input_columns, partial_sums, sums_at
+from glassgate.engines.llvm_cpu.equations import PhasePrinter, broken, input_columns, partial_sums, sums_at
 from glassgate.engines.llvm_cpu.loops.buffers import Buffer, Kind, Place, Rows
 from glassgate.engines.llvm_cpu.loops.program import Before, Multiply, Phase, Program, SumIntoRow
 from glassgate.engines.llvm_cpu.names import Names
@@ -87,8 +87,8 @@ class _Emitter:
             self.arguments[argument] = self.names.internal(argument, label)
         return self.arguments[argument]
 
-    def _equations(self, phase: Phase) -> Equations:
-        return Equations(self.program, phase, self.names, self.argument, self.rounds, self.inputs)
+    def _equations(self, phase: Phase) -> PhasePrinter:
+        return PhasePrinter(self.program, phase, self.names, self.argument, self.rounds, self.inputs)
 
     def _step(self) -> None:
         """Prints the part that all rows of a step have in common."""
@@ -167,7 +167,7 @@ class _Emitter:
             for part in broken(line):
                 self.line(part)
 
-    def _product_loops(self, phase: Phase, body: Equations) -> None:
+    def _product_loops(self, phase: Phase, body: PhasePrinter) -> None:
         heads = phase.products[0].heads
         self.fetched |= set(body.columns)
         for multiply in phase.products:

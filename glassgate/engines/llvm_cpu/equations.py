@@ -53,7 +53,7 @@ def broken(line: str) -> list[str]:
     return [f"{name} = (", f"    {first}", *(f"    + _load({other}" for other in others), ")"]
 
 
-class Equations:
+class PhasePrinter:
     """The lines of a phase: `row` runs once per row, `units` once per vector of its units.
 
     Args:

@@ -23,7 +23,7 @@ from glassgate.engines.llvm_cpu.partition import LoopTimes, Partition, sequence_
 from glassgate.engines.llvm_cpu.plan import KernelPlan
 from glassgate.engines.llvm_cpu.pool import threads
 from glassgate.engines.llvm_cpu.ragged import CopyPlan
-from glassgate.engines.llvm_cpu.tasks import Bindings, Bounds, Launch, ParallelTask, Part, joined, template
+from glassgate.engines.llvm_cpu.tasks import Bindings, Bounds, Launch, ParallelTask, TaskPart, joined, template
 from glassgate.engines.llvm_cpu.workspace import ALIGN, aligned, borrow
 from glassgate.engines.memory import empty
 
@@ -320,7 +320,7 @@ class Executable:
             self._placed[steps] = placed
         return placed
 
-    def _part(self, d: int, task: ParallelTask, k: int = 0, parts: int = 1) -> Part:
+    def _part(self, d: int, task: ParallelTask, k: int = 0, parts: int = 1) -> TaskPart:
         """The k-th part of a task of one direction."""
         bounds = self._bounds if parts > 1 else self._ends
         return task.part(self._loop_constants[d][0], self._numbers[d], bounds, k, parts)
@@ -369,7 +369,7 @@ class Executable:
         self._loop_end = max(self._loop_end, region.end)
         return by_launch
 
-    def _loop_parts(self, d: int) -> list[Part]:
+    def _loop_parts(self, d: int) -> list[TaskPart]:
         """The parts of a direction's loop, one per launch."""
         loop, constants, numbers = self.plans[d].loop, self._loop_constants[d], self._numbers[d]
         if self.partition.sharers[d] == 1:

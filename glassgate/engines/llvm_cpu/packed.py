@@ -158,9 +158,11 @@ class PackedLayer(NamedTuple):
         """See `Frozen.passes`."""
         return [PackedPass.of(direction, steps, N) for direction in self.directions]
 
-    def stepper(self, layers: "Sequence[PackedLayer]", initial: Sequence[tuple[Tensor, ...]], residual: bool) -> "Step":
+    def stepper(
+        self, layers: "Sequence[PackedLayer]", initial: Sequence[tuple[Tensor, ...]], residual: bool
+    ) -> "NativeStepper":
         """See `Frozen.stepper`."""
-        return Step([layer.directions[0] for layer in layers], initial, residual)
+        return NativeStepper([layer.directions[0] for layer in layers], initial, residual)
 
 
 def _forward(plans: Sequence[Plan], sizes: Sequence[Sizes], dtype: torch.dtype, all_states: bool) -> ForwardPass:
@@ -193,7 +195,7 @@ class PackedPass:
         executable.run(self._layout, [0, data, *self._weights, *others], self._packed)
 
 
-class Step:
+class NativeStepper:
     """`Stepper` for the CPU: a single native call. The final states overwrite the initial states.
 
     Args:

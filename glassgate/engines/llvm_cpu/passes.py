@@ -31,7 +31,7 @@ LOWEST_ADDRESS = 2**32
 """An address below this is a reason to check whether a tensor has memory. Most valid addresses are higher."""
 
 
-class Pass:
+class LayerPass:
     """A pass over all directions of a layer. Subclasses define its tensors and results.
 
     Args:
@@ -119,7 +119,7 @@ def check_storage(tensors: Sequence[Tensor]) -> None:
             )
 
 
-class ForwardPass(Pass):
+class ForwardPass(LayerPass):
     """A forward pass.
 
     Args:
@@ -210,7 +210,7 @@ class ForwardPass(Pass):
         return written, recorded
 
 
-class BackwardPass(Pass):
+class BackwardPass(LayerPass):
     """A backward pass. It computes the gradients of all tensors that the forward pass read, except noise.
 
     Args:

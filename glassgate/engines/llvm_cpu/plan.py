@@ -8,9 +8,9 @@ import torch
 
 from glassgate.engines.llvm_cpu import arguments as args
 from glassgate.engines.llvm_cpu.amx import multiplier
-from glassgate.engines.llvm_cpu.arguments import Argument, Role, address, pitch, starts
+from glassgate.engines.llvm_cpu.arguments import Argument, Property, address, pitch, starts
 from glassgate.engines.llvm_cpu.gemm.integers import Quantised
-from glassgate.engines.llvm_cpu.gemm.pack import Matrix, Packed, pack, unpacked
+from glassgate.engines.llvm_cpu.gemm.pack import Matrix, PackedMatrix, pack, unpacked
 from glassgate.engines.llvm_cpu.gemm.products import RowVectors
 from glassgate.engines.llvm_cpu.kernel import kernel_of
 from glassgate.engines.llvm_cpu.loops.buffers import Buffer, Kind, Rows
@@ -147,7 +147,7 @@ class KernelPlan:
         known = {*self.inputs, *self.written, *self.recorded, *others}
         known |= {*self.weights, *self.fixed, *self.by_row, *self.scratch}
         for operand in self.loop.operands:
-            if isinstance(operand, Argument) and operand.role is Role.ADDRESS and operand not in known:
+            if isinstance(operand, Argument) and operand.role is Property.ADDRESS and operand not in known:
                 assert self.bindings[operand], operand.label
 
     def _of_states(self, kind: Kind) -> tuple[Argument, ...]:
@@ -169,7 +169,7 @@ class KernelPlan:
             size, blocks = args.head(axis)
             known |= {size: n // self.cell.heads, blocks: -(-(n // self.cell.heads) // host().lanes(sizes.bits))}
         for argument in self.kernel.arguments:
-            if argument.role is Role.PITCH and argument.buffer is not None:
+            if argument.role is Property.PITCH and argument.buffer is not None:
                 known[argument] = self._pitch(argument.buffer)
         return known
 
@@ -231,7 +231,7 @@ class KernelPlan:
         shift = column * a_column * self.element_size(buffer)
         return RowVectors((address(buffer), shift), self._pitch(buffer), columns * a_column)
 
-    def input_weights(self, gates: Sequence[int], part: int = 0, transposed: bool = False) -> Packed:
+    def input_weights(self, gates: Sequence[int], part: int = 0, transposed: bool = False) -> PackedMatrix:
         """The packed rows of `weight_ih` of some gates.
 
         Args:
@@ -255,7 +255,7 @@ class KernelPlan:
 
     def _pack(
         self, to: Argument, matrix: Matrix, chosen: Sequence[int], heads: int, transposed: bool, terms: int
-    ) -> Packed:
+    ) -> PackedMatrix:
         """Pack the rows of some gates, quantised, rounded to bfloat16 or as they are. With few rows, pack nothing."""
         if self.few_rows and heads == 1 and not (transposed or terms):
             return unpacked(matrix, chosen)

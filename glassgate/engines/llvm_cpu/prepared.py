@@ -7,7 +7,7 @@ from operator import call
 import torch
 from torch import Tensor
 
-from glassgate.engines.backend import Packed, Signature
+from glassgate.engines.backend import PackedLengths, Signature
 from glassgate.engines.contract import Recording
 from glassgate.engines.llvm_cpu.executable import Executable
 from glassgate.engines.llvm_cpu.forward import has_few_rows
@@ -88,9 +88,9 @@ class PreparedPasses:
         self.visible_count, self._visible, self._saved = len(visible), visible + finals, saved + kept
         self._flat_allocators, self._allocators = ([allocator(*each) for each in every] for every in (flat, memory))
 
-    def ragged(self, lengths: Sequence[int] | Packed) -> Ragged:
+    def ragged(self, lengths: Sequence[int] | PackedLengths) -> Ragged:
         """The layout of a call whose sequences have these lengths; see `backend.PreparedPasses`."""
-        if isinstance(lengths, Packed):
+        if isinstance(lengths, PackedLengths):
             return packed(lengths)
         layout = ragged(lengths, self._layout.steps)
         if not self._alone:  # threads divide the rows by the order of the sequences

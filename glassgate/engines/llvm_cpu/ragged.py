@@ -9,10 +9,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from glassgate.engines.backend import Packed
+from glassgate.engines.backend import PackedLengths
 from glassgate.engines.llvm_cpu.loops.batch import BatchLayout
 from glassgate.engines.llvm_cpu.native import native
-from glassgate.engines.llvm_cpu.tasks import Launch, Part
+from glassgate.engines.llvm_cpu.tasks import Launch, TaskPart
 
 SORT = '''
 def sort(N, L, sizes_at, starts_at):
@@ -123,7 +123,7 @@ def sort(ragged: Ragged) -> None:
     native(SORT).run(arguments.buffer_info()[0])
 
 
-def packed(lengths: Packed) -> Ragged:
+def packed(lengths: PackedLengths) -> Ragged:
     """The layout of packed sequences."""
     sizes, order = lengths
     numbers = array("q", (0, *sizes, 0, 0, *accumulate(sizes, initial=0), *order))
@@ -147,7 +147,7 @@ class CopyPlan(NamedTuple):
     scattered_by_step: int
     sorts: bool = False
 
-    def parts(self, N: int, bits: int, layout: Sequence[int], end: int) -> tuple[list[Part], list[Part]]:
+    def parts(self, N: int, bits: int, layout: Sequence[int], end: int) -> tuple[list[TaskPart], list[TaskPart]]:
         """The parts of a launch before and after the pass.
 
         Args:
@@ -157,11 +157,11 @@ class CopyPlan(NamedTuple):
             end: the index after the addresses of the tensors.
         """
 
-        def part(text: str, widths: Sequence[int], by_step: int, end: int) -> Part:
+        def part(text: str, widths: Sequence[int], by_step: int, end: int) -> TaskPart:
             count = 2 * len(widths)
             arguments = array("q", (N, 0, 0, 0, len(widths), by_step, *widths, *[0] * count))
             added = [*enumerate(layout, 1), *enumerate(range(end - count, end), 6 + len(widths))]
-            return Part(Launch(native(text, bits), arguments), added)
+            return TaskPart(Launch(native(text, bits), arguments), added)
 
         sort = [part(SORT, (), 0, end)] if self.sorts else []
         gather = part(GATHER, self.gathered, self.gathered_by_step, end - 2 * len(self.scattered))

@@ -50,7 +50,7 @@ Bounds = Mapping[Argument, Sequence[int]]
 Item k > 0 is the start of part k and the end of part k - 1. The first part starts at 0."""
 
 
-class Part(NamedTuple):
+class TaskPart(NamedTuple):
     """A launch to whose arguments each call adds some of its numbers.
 
     Attributes:
@@ -62,7 +62,7 @@ class Part(NamedTuple):
     added: Sequence[tuple[int, int]]
 
 
-def joined(parts: Sequence[Part]) -> Part:
+def joined(parts: Sequence[TaskPart]) -> TaskPart:
     """One part that runs several parts one after the other."""
     if len(parts) == 1:
         return parts[0]
@@ -71,7 +71,7 @@ def joined(parts: Sequence[Part]) -> Part:
     for part in parts:
         added += [(at + slot, number) for slot, number in part.added]
         at += len(part.launch.arguments)
-    return Part(launch, added)
+    return TaskPart(launch, added)
 
 
 COMPLETED = '''
@@ -84,7 +84,7 @@ def completed(function, arguments_at, count, numbers_at, *pairs):
 '''
 
 
-def template(part: Part) -> Launch:
+def template(part: TaskPart) -> Launch:
     """A launch of a part; each call appends its numbers to the arguments."""
     head = [part.launch.function.address, 8 * (4 + 2 * len(part.added)), len(part.added)]
     head.append(head[1] + 8 * len(part.launch.arguments))
@@ -121,8 +121,8 @@ class ParallelTask:
 
     def part(
         self, known: Bindings, numbers: Numbers | None = None, bounds: Bounds | None = None, k: int = 0, parts: int = 1
-    ) -> Part:
-        """Part `k` of `parts` parts of about equal size.
+    ) -> TaskPart:
+        """TaskPart `k` of `parts` parts of about equal size.
 
         Args:
             known: the value of each argument, or the term of it that is the same in all calls.
@@ -139,7 +139,7 @@ class ParallelTask:
         else:
             size += known[count] if count is not None else 0
             arguments[slot], arguments[slot + 1] = size * k // parts, size * (k + 1) // parts
-        return Part(Launch(self.launch.function, arguments), added)
+        return TaskPart(Launch(self.launch.function, arguments), added)
 
 
 def _name_and_constant(operand: Operand) -> tuple[Argument | None, int]:

@@ -19,7 +19,7 @@ from glassgate.engines.lowering.ir import (
 )
 
 
-class Part(NamedTuple):
+class GateBlock(NamedTuple):
     """A value, or its block of one gate.
 
     Attributes:
@@ -40,8 +40,8 @@ class Term(NamedTuple):
         over: the axes of the sum, without an axis of gates: each gate has a term.
     """
 
-    left: Part
-    right: Part | None = None
+    left: GateBlock
+    right: GateBlock | None = None
     over: tuple[str, ...] = ()
 
 
@@ -109,15 +109,15 @@ class Terms:
             return (tuple(Term(x, y, rest) for x, y in zip(left, right, strict=True)),)
         return tuple((Term(x, right[0], over),) for x in left)
 
-    def _parts(self, value: Value) -> tuple[Part, ...]:
+    def _parts(self, value: Value) -> tuple[GateBlock, ...]:
         """For each gate, the part that is equal to the value."""
         sums = self(value)
         equal = all(len(terms) == 1 and terms[0] == Term(terms[0].left) for terms in sums)
         return tuple(terms[0].left for terms in sums) if equal else self._own(value)
 
-    def _own(self, value: Value) -> tuple[Part, ...]:
+    def _own(self, value: Value) -> tuple[GateBlock, ...]:
         gates = self._gates(value)
-        return tuple(Part(value, k) for k in range(self.axes.number(gates) or 0)) if gates else (Part(value),)
+        return tuple(GateBlock(value, k) for k in range(self.axes.number(gates) or 0)) if gates else (GateBlock(value),)
 
     def _gates(self, value: Value) -> str | None:
         """The axis of gates of a value."""

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from glassgate.engines.llvm_cpu.amx import multiplier
 from glassgate.engines.llvm_cpu.arguments import Argument
-from glassgate.engines.llvm_cpu.gemm.pack import Matrix, Packed
+from glassgate.engines.llvm_cpu.gemm.pack import Matrix, PackedMatrix
 from glassgate.engines.llvm_cpu.processor import OFFSET, SHIFTED
 from glassgate.engines.plan import INTEGERS
 
@@ -27,7 +27,7 @@ class Quantised(NamedTuple):
     """
 
     to: Argument
-    packed: Packed
+    packed: PackedMatrix
     name: str
     gates: int
     chosen: tuple[int, ...]
@@ -41,7 +41,7 @@ class Quantised(NamedTuple):
         units = matrix.rows // matrix.gates // heads
         words = -(-matrix.columns // 4)
         blocks, pitch = -(-units // lanes), ((words + 2) * len(chosen) + 1) * lanes
-        packed = Packed(to, heads * blocks * pitch * 4, pitch, (), INTEGERS)
+        packed = PackedMatrix(to, heads * blocks * pitch * 4, pitch, (), INTEGERS)
         return Quantised(to, packed, str(matrix.start.buffer.owner), matrix.gates, tuple(chosen), heads)
 
     def write(self, address: int, values: Tensor, scale: Tensor) -> None:

@@ -59,7 +59,7 @@ FEW_NUMBERS = 2**16
 """If a matrix has fewer numbers, one thread packs it."""
 
 
-class Packed(NamedTuple):
+class PackedMatrix(NamedTuple):
     """A matrix in the layout that products read.
 
     Attributes:
@@ -89,7 +89,9 @@ class Matrix(NamedTuple):
     bits: int
 
 
-def pack(to: Argument, matrix: Matrix, chosen: Sequence[int], heads: int, of_columns: bool, terms: int = 0) -> Packed:
+def pack(
+    to: Argument, matrix: Matrix, chosen: Sequence[int], heads: int, of_columns: bool, terms: int = 0
+) -> PackedMatrix:
     """The packed blocks of a matrix, head by head.
 
     Args:
@@ -130,15 +132,15 @@ def pack(to: Argument, matrix: Matrix, chosen: Sequence[int], heads: int, of_col
         )
         for head in range(heads)
     ]
-    return Packed(to, heads * blocks * pitch * size, pitch, tasks, terms)
+    return PackedMatrix(to, heads * blocks * pitch * size, pitch, tasks, terms)
 
 
-def unpacked(matrix: Matrix, chosen: Sequence[int]) -> Packed:
+def unpacked(matrix: Matrix, chosen: Sequence[int]) -> PackedMatrix:
     """The matrix in the layout of the parameter, for products without packing."""
     lanes, units = host().lanes(matrix.bits), matrix.rows // matrix.gates
     gate = units * matrix.columns * matrix.bits // 8
     gates = _numbers(tuple(chosen), gate).data_ptr()
-    return Packed(matrix.start, len(chosen) * gate, lanes * matrix.columns, (), 0, gates)
+    return PackedMatrix(matrix.start, len(chosen) * gate, lanes * matrix.columns, (), 0, gates)
 
 
 @cache

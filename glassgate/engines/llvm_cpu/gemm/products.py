@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from glassgate.engines.llvm_cpu.amx import multiplier
-from glassgate.engines.llvm_cpu.gemm.pack import Packed
+from glassgate.engines.llvm_cpu.gemm.pack import PackedMatrix
 from glassgate.engines.llvm_cpu.native import native
 from glassgate.engines.llvm_cpu.simd.blocking import LONG_BLOCKS, blocking, rows_at_once, size_of_sums
 from glassgate.engines.llvm_cpu.tasks import Operand, ParallelTask
@@ -128,7 +128,7 @@ class RowVectors(NamedTuple):
 
 
 def multiply(
-    left: RowVectors, by: Packed, sums: int, out: RowVectors, rows: Operand, bits: int, added: bool = False
+    left: RowVectors, by: PackedMatrix, sums: int, out: RowVectors, rows: Operand, bits: int, added: bool = False
 ) -> ParallelTask:
     """The task that multiplies rows by a packed matrix, with `sums` per unit. It stores or adds the result to `out`.
 

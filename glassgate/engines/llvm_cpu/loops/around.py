@@ -12,7 +12,7 @@ from glassgate.engines.llvm_cpu.loops.program import Before
 from glassgate.engines.lowering.backward import backward_pass
 from glassgate.engines.lowering.forward import Form, forward_pass
 from glassgate.engines.lowering.ir import Pass, Port, Role, Shift, Value
-from glassgate.engines.lowering.terms import Part, Terms
+from glassgate.engines.lowering.terms import GateBlock, Terms
 from glassgate.engines.symbolic.equations import Equations
 from glassgate.engines.symbolic.trace import Trace
 
@@ -171,12 +171,12 @@ class _AfterLoop:
             key=lambda gradient: gradient.d.number,
         )
 
-    def column(self, part: Part) -> Column:
+    def column(self, part: GateBlock) -> Column:
         """The column of a part of an input or of a sequence of the loop."""
         role, number = self.ports[part.value]
         return Column(KINDS[role], int(number or 0) + (part.gate or 0))
 
-    def operand(self, part: Part) -> Column | Before:
+    def operand(self, part: GateBlock) -> Column | Before:
         """The row vectors that a weight multiplies."""
         state = self.shifts.get(part.value)
         return Before(self.ports[state].name) if state else self.column(part)

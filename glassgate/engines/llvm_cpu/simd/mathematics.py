@@ -9,9 +9,9 @@ import numpy as np
 from llvmlite import ir
 
 from glassgate.engines.llvm_cpu.simd.instructions import INT16, INT32, call
-from glassgate.engines.llvm_cpu.simd.vector import Function, Lanes
+from glassgate.engines.llvm_cpu.simd.vector import Lanes, VectorFunction
 
-FUNCTIONS: dict[str, Function] = {}
+FUNCTIONS: dict[str, VectorFunction] = {}
 """The functions by the name that kernels import."""
 LARGEST_REST = 0.3467
 """ln 2 / 2: the largest remainder of an argument of exp."""
@@ -22,7 +22,7 @@ TANH_LOWER = 1.0, 0.467337746, 0.0259648385, 0.000332362407, 7.99639113e-07
 
 def _kernel_function(code: Callable[..., Lanes]) -> Callable[..., Lanes]:
     """Register a function that builds expressions, so that kernels can call it by its name."""
-    FUNCTIONS[code.__name__] = Function(code)
+    FUNCTIONS[code.__name__] = VectorFunction(code)
     return code
 
 

@@ -141,7 +141,7 @@ class Lanes:
         return Lanes(self.builder, self.builder.bitcast(self.value, like.type))
 
 
-class Function(NamedTuple):
+class VectorFunction(NamedTuple):
     """A function of vectors and masks that kernels call. Numbers fill all lanes."""
 
     code: Callable[..., Lanes]
