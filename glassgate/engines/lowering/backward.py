@@ -8,9 +8,6 @@ from glassgate.engines.symbolic.equations import Equations
 from glassgate.engines.symbolic.graph import Node
 from glassgate.engines.symbolic.trace import Trace
 
-EVERY_ROW = ("T", "N")
-"""The axes that gradients of weights are summed over."""
-
 
 def backward_pass(cell: Equations, trace: Trace, form: Form) -> Pass:
     """A pass that computes the gradients of all inputs of one direction.
@@ -28,6 +25,8 @@ def backward_pass(cell: Equations, trace: Trace, form: Form) -> Pass:
 class _Backward(PassLowering):
     def __init__(self, cell: Equations, trace: Trace, form: Form) -> None:
         super().__init__(cell, trace, form, backward=True)
+        self.every_row = ("T", "M") if form.groups else ("T", "N")
+        """The axes that gradients of weights are summed over."""
         self.values: dict[Node, Value] = {}
         self.outputs: dict[Port, Value] = {}
         self.sequences: dict[Port, Value] = {}
@@ -69,11 +68,15 @@ class _Backward(PassLowering):
             self.outputs[Port(Role.D_INITIAL, state)] = d
         self._input_weight_gradients()
         self._recurrent_weight_gradients()
-        self._parameter_gradients([b.sum(finals[total], "N") for total in sums])
+        self._parameter_gradients([b.sum(self._grouped(finals[total]), self.every_row) for total in sums])
         return b.finish(self.outputs)
 
     def _zeros(self, *axes: str) -> Value:
         return self.b.broadcast(self.b.constant(0.0), axes)
+
+    def _grouped(self, x: Value) -> Value:
+        """A value with its sequences split by group, if there are groups."""
+        return self.b.reshape(x, {*x.type.axes} - {"N"} | {"B", "M"}) if self.form.groups else x
 
     def _declare_states(self) -> None:
         """Declare states, kept values and gradients. Compute the value before each step of all states that are read."""
@@ -163,8 +166,8 @@ class _Backward(PassLowering):
         parts, biases = [], []
         if gates:
             d = self._columns(gates, [first + self.trace.ih.index(gate) for gate in gates], "d_ih")
-            parts.append((gates, b.contract(d, self.data, EVERY_ROW, "d_weight_ih")))
-            biases.append((gates, b.sum(d, EVERY_ROW)))
+            parts.append((gates, self._over_rows(d, self.data, "d_weight_ih")))
+            biases.append((gates, b.sum(self._grouped(d), self.every_row)))
             over = (self.axis_of_gates[gates], "H")
             d_x = b.contract(d, self.rows("weight_ih", gates), over, "d_x")
         else:
@@ -181,16 +184,19 @@ class _Backward(PassLowering):
             k = next((k for k, left in enumerate(self.trace.left) if left is u), None)
             left = self.before[u.args[0]] if k is None else self.sequences[Port(Role.LEFT, str(k))]
             left = self.by_head(left, self.out, left=True)
-            parts.append((gates, b.contract(self.by_head(d, "H"), left, EVERY_ROW, "d_weight_hh")))
-            biases.append((gates, b.sum(d, EVERY_ROW)))
+            parts.append((gates, self._over_rows(self.by_head(d, "H"), left, "d_weight_hh")))
+            biases.append((gates, b.sum(self._grouped(d), self.every_row)))
         if self.cell.recurrent:
             self._place("weight_hh", parts)
             if self.form.bias:
                 self._place("bias_hh", biases)
         if self.cell.projected:
             d, raw = (self.sequences[Port(role, "0")] for role in (Role.D_PROJECTED, Role.UNPROJECTED))
-            d_weight = b.contract(d, raw, EVERY_ROW, "d_weight_hr")
-            self.outputs[Port(Role.D_WEIGHT, "weight_hr")] = d_weight
+            self.outputs[Port(Role.D_WEIGHT, "weight_hr")] = self._over_rows(d, raw, "d_weight_hr")
+
+    def _over_rows(self, d: Value, right: Value, name: str) -> Value:
+        """A weight gradient: the sum over rows of the outer products of gradients and other row vectors."""
+        return self.b.contract(self._grouped(d), self._grouped(right), self.every_row, name)
 
     def _parameter_gradients(self, sums: list[Value]) -> None:
         for name, spec in self.cell.parameters.items():
@@ -202,8 +208,11 @@ class _Backward(PassLowering):
             if spec.per_gate:
                 self._place_blocks(name, {gate or "": [value] for gate, value in by_gate})
             else:
-                zero = self._zeros("H") if not by_gate else by_gate[0][1]
-                self.outputs[Port(Role.D_WEIGHT, name)] = zero
+                self.outputs[Port(Role.D_WEIGHT, name)] = by_gate[0][1] if by_gate else self._zeros(*self._own("H"))
+
+    def _own(self, *axes: str) -> tuple[str, ...]:
+        """The axes of the gradient of a weight with these axes."""
+        return (*axes, "B") if self.form.groups else axes
 
     def _place(self, weight: str, parts: list[tuple[tuple[str, ...], Value]]) -> None:
         """Output the gradient of a weight. Each part has the gradient of the rows of some gates."""
@@ -218,7 +227,7 @@ class _Backward(PassLowering):
 
     def _place_blocks(self, weight: str, blocks: dict[str, list[Value]]) -> None:
         """Output the gradient of a weight. `blocks` has the terms of each gate's rows. Without terms they are zero."""
-        b, axes = self.b, {*self.weights[weight].type.axes} - {"G"}
+        b, axes = self.b, self._own(*{*self.weights[weight].type.axes} - {"G"})
         rows = [
             reduce(lambda x, y: b.elementwise("add", x, y), terms)
             if (terms := blocks.get(gate))

@@ -153,7 +153,8 @@ class Evaluator:
                 return tensors[x].select(self.dimension(x, axis), index)
             case Take(x, axis, indices, _):
                 k = self.dimension(x, axis)
-                return torch.cat([tensors[x].narrow(k, first, count) for first, count in _runs(indices)], k)
+                taken = [tensors[x].narrow(k, first, count) for first, count in _runs(indices)]
+                return taken[0] if len(taken) == 1 else torch.cat(taken, k)
             case Stack(parts, axis):
                 return torch.stack([tensors[v] for v in parts], self.axes_of(of_type).index(axis))
             case Reshape(x, _):

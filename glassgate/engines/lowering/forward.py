@@ -21,6 +21,8 @@ class Form(NamedTuple):
         resets: whether states are reset before some steps.
         restarts: whether the states after a reset differ from the initial states.
         save: whether the forward pass outputs the values that the backward pass reads.
+        groups: whether each of B groups of M adjacent sequences has its own gradients of parameters. These then have
+            an axis B.
     """
 
     reverse: bool = False
@@ -29,6 +31,7 @@ class Form(NamedTuple):
     resets: bool = False
     restarts: bool = False
     save: bool = False
+    groups: bool = False
 
 
 def forward_pass(cell: Equations, trace: Trace, form: Form) -> Pass:
@@ -98,7 +101,8 @@ class PassLowering:
             units = [*P, Axis("H", ("K", "U")), Axis("K", (K,)), Axis("U"), V]
         else:
             units = [*([Axis("P")] if cell.projected else []), Axis("H"), Axis("J", (self.out,))]
-        return [Axis("T"), Axis("N"), *gates, *units, Axis("D")]
+        sequences = [Axis("N", ("B", "M")), Axis("B"), Axis("M")] if self.form.groups else [Axis("N")]
+        return [Axis("T"), *sequences, *gates, *units, Axis("D")]
 
     def declare(self) -> None:
         """Declare the inputs of both passes: data, weights, noise, lengths, initial states, resets."""

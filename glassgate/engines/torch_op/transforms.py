@@ -318,14 +318,14 @@ def _by_group(
     d: Sequence[Tensor | None],
 ) -> list[Tensor | None]:
     """The gradients of all operands. Those of parameters have a leading axis of groups."""
-    gradients, at, output = list(d), 0, 0
+    gradients, at, remaining = list(d), 0, iter(states)
     for (plan, own), recording in zip(by_direction(request.call.plans, operands), recordings, strict=True):
         names = [name for k, name in enumerate(plan.weights) if request.needed[1 + at + k]]
-        output_states, direction = states[output], plan.direction(own)
-        each = weight_gradients(plan.trace, steps, direction, output_states, recording.grad, request.groups, names)
+        by_name = dict(zip(plan.equations.state, remaining, strict=False))
+        each = weight_gradients(plan, steps, plan.direction(own), by_name, recording.grad, request.groups, names)
         for k, name in enumerate(plan.weights):
             gradients[at + k] = each.get(name)
-        at, output = at + plan.operand_count, output + len(plan.equations.state)
+        at += plan.operand_count
     return gradients
 
 
