@@ -17,8 +17,10 @@ from glassgate.engines.llvm_cpu.native import native
 from glassgate.engines.llvm_cpu.tasks import Launch
 
 WAITING, GIVEN, TAKEN, ASLEEP = range(4)
-"""States of a mailbox, which is four integers: the state, the address of a function, the function's argument, and a
-flag with which native code returns one bit to Python."""
+"""States of a mailbox."""
+FUNCTION, ARGUMENT, FLAG = 1, 2, 3
+"""The indices of words in a mailbox, after the state: the address of a function, the function's argument, and a flag
+with which native code returns one bit to Python."""
 POLLS = 1500
 """The number of polls before a thread sleeps. It yields its core after each poll."""
 
@@ -28,7 +30,7 @@ def serve(mailbox):
     polls = 0
     while True:
         if swap(mailbox, {GIVEN}, {TAKEN}):
-            perform(words(mailbox)[1], words(mailbox)[2])
+            perform(words(mailbox)[{FUNCTION}], words(mailbox)[{ARGUMENT}])
             swap(mailbox, {TAKEN}, {WAITING})
             polls = 0
         polls += 1
@@ -42,19 +44,19 @@ def serve(mailbox):
 GIVE = f'''
 def give(mailbox):
     """Pass the launch in a mailbox to its thread, and set the flag if the thread sleeps."""
-    words(mailbox)[3] = 0
+    words(mailbox)[{FLAG}] = 0
     if not swap(mailbox, {WAITING}, {GIVEN}):
-        words(mailbox)[3] = 1
+        words(mailbox)[{FLAG}] = 1
         swap(mailbox, {ASLEEP}, {GIVEN})
 '''
 
 FINISH = f'''
 def finish(mailbox):
     """Wait for the job of the mailbox. If no thread has begun it, run it here and set the flag."""
-    words(mailbox)[3] = 0
+    words(mailbox)[{FLAG}] = 0
     if swap(mailbox, {GIVEN}, {TAKEN}):
-        perform(words(mailbox)[1], words(mailbox)[2])
-        words(mailbox)[3] = 1
+        perform(words(mailbox)[{FUNCTION}], words(mailbox)[{ARGUMENT}])
+        words(mailbox)[{FLAG}] = 1
         swap(mailbox, {TAKEN}, {WAITING})
     while look(mailbox) == {TAKEN}:
         yield_core()
@@ -76,9 +78,9 @@ class _Worker:
         """Start the job on the thread. The thread avoids the processor of the caller."""
         if _processor is not None and (current := _processor()) != self._avoided_processor:
             self._avoid(current)
-        self._mailbox[1], self._mailbox[2] = job.function.address, job.arguments.buffer_info()[0]
+        self._mailbox[FUNCTION], self._mailbox[ARGUMENT] = job.function.address, job.arguments.buffer_info()[0]
         native(GIVE)(self.mailbox)
-        if self._mailbox[3]:
+        if self._mailbox[FLAG]:
             self._wake_ups.put(None)
 
     def _avoid(self, processor: int) -> None:

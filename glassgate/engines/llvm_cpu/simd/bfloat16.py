@@ -61,11 +61,6 @@ class Pairs(NamedTuple):
         """`Words.numbers`."""
         return 2
 
-    @property
-    def weights(self) -> ir.Type:
-        """`Words.weights`."""
-        return ir.VectorType(INT32, self.lanes)
-
     def pointer(self, strided: bool) -> ir.Type:
         """`Words.pointer`."""
         return (INT32 if strided else INT16).as_pointer()
@@ -102,14 +97,14 @@ class Pairs(NamedTuple):
         words = builder.shl(builder.zext(rounded, kind), constants(INT32, [16] * self.lanes))
         return builder.bitcast(words, ir.VectorType(FLOAT, self.lanes))
 
-    def in_a_run(self, builder: ir.IRBuilder, *vectors: ir.Value, stands: tuple[int, ...] = ROW) -> ir.Value:
-        """The rounded numbers of each lane of adjacent vectors, number by number."""
+    def interleaved(self, builder: ir.IRBuilder, *vectors: ir.Value, parts: tuple[int, ...] = ROW) -> ir.Value:
+        """The rounded parts of each number of adjacent vectors, number by number."""
         count = self.lanes * len(vectors)
-        parts = [[self.rounded(builder, v) for v in vectors]]
+        rounded = [[self.rounded(builder, v) for v in vectors]]
         if self.terms > 1:
-            parts.append([self.rounded(builder, self.rest(builder, v)) for v in vectors])
-        high, low = (shuffled(builder, part[0], part[-1], range(count)) for part in (parts[0], parts[-1]))
-        return shuffled(builder, high, low, [part * count + k for k in range(count) for part in stands[: self.terms]])
+            rounded.append([self.rounded(builder, self.rest(builder, v)) for v in vectors])
+        high, low = (shuffled(builder, each[0], each[-1], range(count)) for each in (rounded[0], rounded[-1]))
+        return shuffled(builder, high, low, [part * count + k for k in range(count) for part in parts[: self.terms]])
 
     def paired(self, builder: ir.IRBuilder, low: ir.Value, high: ir.Value) -> ir.Value:
         """One word per lane, with the rounded numbers of both vectors."""
@@ -121,11 +116,11 @@ class Pairs(NamedTuple):
         low, high = (builder.zext(v, kind) for v in (low, high))
         return builder.or_(low, builder.shl(high, constants(INT32, [16] * self.lanes)))
 
-    def neighbours(
-        self, builder: ir.IRBuilder, first: ir.Value, then: ir.Value, stands: tuple[int, ...] = ROW
+    def adjacent_words(
+        self, builder: ir.IRBuilder, first: ir.Value, then: ir.Value, parts: tuple[int, ...] = ROW
     ) -> ir.Value:
         """One word for each two adjacent rounded numbers of the concatenated vectors."""
-        run = self.in_a_run(builder, first, then, stands=stands)
+        run = self.interleaved(builder, first, then, parts=parts)
         return builder.bitcast(run, ir.VectorType(INT32, self.lanes * self.terms))
 
     def dot(self, builder: ir.IRBuilder, x: ir.Value, weight: ir.Value, total: ir.Value) -> ir.Value:
@@ -136,7 +131,7 @@ class Pairs(NamedTuple):
                 ir.VectorType(_BFloat16(), 2 * self.lanes),
             )
             return call(builder, name, total.type, total, *[builder.bitcast(v, numbers) for v in (x, weight)])
-        like, (a, b) = Lanes(builder, total), (Lanes(builder, v) for v in (x, weight))
+        like, (a, b) = Lanes(builder, total), (Lanes(builder, builder.bitcast(v, x.type)) for v in (x, weight))
         low = a.integer(16, "shl").as_float(like).fma(b.integer(16, "shl").as_float(like), like)
         high = (v.integer(0xFFFF0000, "and_").as_float(like) for v in (a, b))
         return next(high).fma(next(high), low).value
@@ -162,7 +157,7 @@ class AVX512BF16:
     def transpose(self, whole: bool = False) -> Any:
         """Packs weights as words, see `transpose.py`."""
         pairs = self._pairs
-        return transpose(32, pairs.lanes, partial(pairs.neighbours, stands=WEIGHT), pairs.terms, whole)
+        return transpose(32, pairs.lanes, partial(pairs.adjacent_words, parts=WEIGHT), pairs.terms, whole)
 
 
 def _functions(pairs: Pairs) -> dict[str, Any]:
@@ -185,13 +180,13 @@ def _functions(pairs: Pairs) -> dict[str, Any]:
     @instruction(INT64, INT64, INT64)
     def fill_rounded(builder, to, address, live):
         """Round 2 * lanes numbers at an address, or the first `live` of these, and store them as words."""
-        words = pairs.neighbours(builder, *two_at(builder, V, address, live))
+        words = pairs.adjacent_words(builder, *two_at(builder, V, address, live))
         builder.store(words, at(builder, to, words.type)).align = 4
 
     @instruction(INT64, INT64, INT64)
     def put_rounded(builder, to, address, live):
         """As `fill_rounded`, but writes only the words of these numbers."""
-        run = pairs._replace(terms=1).in_a_run(builder, *two_at(builder, V, address, live))
+        run = pairs._replace(terms=1).interleaved(builder, *two_at(builder, V, address, live))
         store_first(builder, at(builder, to, run.type), 2, live, run)
 
     def terms_at(builder, address, index, live, kind):
@@ -238,7 +233,7 @@ def _functions(pairs: Pairs) -> dict[str, Any]:
     @instruction(INT64, INT64, INT64, V.llvm)
     def store_rounded(builder, address, index, live, vector):
         """Store the terms of the first `live` numbers."""
-        run = pairs.in_a_run(builder, vector)
+        run = pairs.interleaved(builder, vector)
         place, size, count = terms_at(builder, address, index, live, run.type)
         store_first(builder, place, size, count, run)
 

@@ -54,11 +54,6 @@ class Numbers(NamedTuple):
         """`Words.numbers`."""
         return 1
 
-    @property
-    def weights(self) -> ir.Type:
-        """`Words.weights`."""
-        return self.V.llvm
-
     def pointer(self, strided: bool) -> ir.Type:
         """`Words.pointer`."""
         return self.V.element.as_pointer()

@@ -243,7 +243,7 @@ def log(x: Lanes) -> Lanes:
 
 
 def _half_bits(x: Lanes) -> int:
-    """The bits of sqrt(1/2): mantissas above it count to the exponent below."""
+    """The bits of sqrt(1/2): `log` reduces its argument to a mantissa from sqrt(1/2) to sqrt(2)."""
     return int(np.float32(math.sqrt(0.5)).view(np.int32) if x.bits == 32 else np.float64(math.sqrt(0.5)).view(np.int64))
 
 

@@ -1,6 +1,6 @@
 """The register-blocked matrix product on vectors: a few rows times packed blocks of columns, summed in registers.
 
-A word is the operand of one instruction along the summed axis: one number, or a pair of rounded ones.
+A word is what one instruction multiplies in each lane: one number, or a pair of rounded numbers.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,27 +15,23 @@ from glassgate.engines.llvm_cpu.simd.vector import VectorType
 
 
 class Words(Protocol):
-    """The words of a method."""
+    """The words of a multiplication method."""
 
     @property
     def numbers(self) -> int:
-        """The numbers of a word."""
-
-    @property
-    def weights(self) -> ir.Type:
-        """The type of a vector of words."""
+        """The number of numbers in a word."""
 
     def pointer(self, strided: bool) -> ir.Type:
         """The type of the address of a row: of its numbers or, if strided, of its words."""
 
     def words_of(self, builder: ir.IRBuilder, depth: ir.Value, strided: bool) -> ir.Value:
-        """The number of words of so many numbers; without a last number that is alone, unless strided."""
+        """The number of words that `depth` numbers fill. An incomplete last word counts only if rows are strided."""
 
     def left(self, builder: ir.IRBuilder, address: ir.Value, alone: bool) -> ir.Value:
-        """The word at an address in every lane; or the number there, padded with zero."""
+        """The word at an address, repeated in every lane. With `alone` it has a single number, padded with zero."""
 
     def dot(self, builder: ir.IRBuilder, x: ir.Value, weight: ir.Value, total: ir.Value) -> ir.Value:
-        """`total` plus the products of the words in each lane."""
+        """`total` plus the products of the words in each lane. The weights are a vector of the type of `total`."""
 
 
 def register_blocked(
@@ -109,7 +105,7 @@ def _tile_function(
 
     def weight_at(step: ir.Value, p: int, v: int) -> ir.Value:
         at = b.gep(starts[p], [b.add(step, INT64(v * V.lanes))])
-        loaded = b.load(b.bitcast(at, words.weights.as_pointer()))
+        loaded = b.load(b.bitcast(at, vector_pointer))
         loaded.align = V.size
         return loaded
 

@@ -218,7 +218,7 @@ def _is_whole(builder: ir.IRBuilder, V: VectorType, live: ir.Value) -> ir.Value:
 
 
 class Memory(NamedTuple):
-    """How a kernel reads and writes vectors of one type. `address` is that of an array, `at` an index into it."""
+    """The functions that read and write vectors of one type. `address` is that of an array, `at` an index into it."""
 
     load: Instruction
     """load(address, at, live): reads the first `live` lanes; the others are zero."""
