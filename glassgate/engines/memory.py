@@ -138,9 +138,9 @@ def readable(tensor: Tensor, dtype: torch.dtype) -> Tensor:
     return tensor if tensor.stride(1) == 1 or tensor.shape[1] == 1 else tensor.contiguous()
 
 
-def empty_rows(S: int, width: int, rows: int, like: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+def empty_rows(S: int, width: int, rows: int, dtype: torch.dtype) -> Tensor:
     """A tensor (S, width) whose first `rows` rows are uninitialised. The rows after them are padding and zero."""
-    memory = empty((S, width), dtype or like.dtype)
+    memory = empty((S, width), dtype)
     if rows < S:
         memory[rows:].zero_()
     return memory

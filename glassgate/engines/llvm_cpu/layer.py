@@ -75,7 +75,7 @@ class Layer(NamedTuple):
             d_final.append(d[count:])
             first, at = first + plan.operand_count, at + 2 * count
         run = cached_backward_pass(self.plans, sizes, tuple(wanted), needs_d_data, host())
-        d_data = empty_rows(S, D, layout.rows, data) if needs_d_data else None
+        d_data = empty_rows(S, D, layout.rows, data.dtype) if needs_d_data else None
         saved = computable(flat, data.dtype)
         gradients, shown = run.gradients(layout, (data, *computed), saved, steps.resets, d_states, d_final, d_data, S)
         for recording, grad in zip(recordings or (), shown, strict=bool(recordings)):

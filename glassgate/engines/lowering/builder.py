@@ -33,14 +33,16 @@ from glassgate.engines.lowering.ir import (
 from glassgate.engines.lowering.printer import of_operation
 from glassgate.engines.lowering.verify import verify
 
+STEPS = "T"
+"""The axis of the loop."""
+
 
 class Builder:
     """Builds a pass in order: inputs and lines before the loop, then the loop, then lines after it.
 
     Args:
         title: the title of the pass.
-        axes: all axes. The axes of each value have the same order.
-        steps: the axis of the loop.
+        axes: all axes, among them T, the axis of the loop. The axes of each value have the same order.
         reverse: whether the loop runs from the last step to the first.
 
     Example:
@@ -52,9 +54,9 @@ class Builder:
         >>> program = b.finish({Port(Role.FINAL, "total"): final[total]})
     """
 
-    def __init__(self, title: str, axes: Iterable[Axis], steps: str = "T", reverse: bool = False) -> None:
+    def __init__(self, title: str, axes: Iterable[Axis], reverse: bool = False) -> None:
         self.title, self.axes = title, Axes({axis.name: axis for axis in axes})
-        self.steps, self.reverse = steps, reverse
+        self.reverse = reverse
         self.inputs: dict[Port, Value] = {}
         self.lengths: Value | None = None
         self._names: set[str] = set()
@@ -101,7 +103,7 @@ class Builder:
     def read(self, sequence: Value) -> Value:
         """The element of a sequence at the current step."""
         if sequence not in self._reads:
-            axes = [axis for axis in sequence.type.axes if axis != self.steps]
+            axes = [axis for axis in sequence.type.axes if axis != STEPS]
             at = self.value(f"{sequence.name.removesuffix('_all')}_t", axes, sequence.type.dtype)
             self._reads[sequence] = Read(sequence, at)
             self._inside.add(at)
@@ -109,7 +111,7 @@ class Builder:
 
     def write(self, value: Value, name: str = "", port: Port | None = None) -> Value:
         """The sequence of a value at all steps."""
-        sequence = self.value(f"{name or value.name}_all", (*value.type.axes, self.steps), value.type.dtype)
+        sequence = self.value(f"{name or value.name}_all", (*value.type.axes, STEPS), value.type.dtype)
         self._writes.append(Write(value, sequence, port))
         return sequence
 
@@ -129,7 +131,7 @@ class Builder:
         carries = tuple(Carry(initial, b, following[b], finals[b]) for initial, b in self._carries)
         self._known = {text: value for text, value in self._known.items() if value not in self._inside}
         reads, body = tuple(self._reads.values()), tuple(self._body)
-        self._loop = Loop(self.steps, self.reverse, self.lengths, reads, carries, body, tuple(self._writes))
+        self._loop = Loop(STEPS, self.reverse, self.lengths, reads, carries, body, tuple(self._writes))
         return finals
 
     def finish(self, outputs: Mapping[Port, Value]) -> Pass:
@@ -203,4 +205,4 @@ class Builder:
 
     def shift(self, x: Value, first: Value, reverse: bool, name: str = "") -> Value:
         """`Shift` along the steps."""
-        return self.emit(Shift(x, first, self.steps, reverse, self.lengths), name)
+        return self.emit(Shift(x, first, STEPS, reverse, self.lengths), name)

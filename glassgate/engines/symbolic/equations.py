@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -92,7 +92,7 @@ class Equations:
         Raises:
             KeyError: no value has that name.
         """
-        replacements = {self.named[name]: replace for name, replace in by.items()}
+        replacements = {self.named[name]: change for name, change in by.items()}
 
         def rule(node: Node, args: tuple[Any, ...]) -> Node | None:
             if node not in replacements:
@@ -105,17 +105,9 @@ class Equations:
         states = tuple(new[node] for node in self.states)
         make_names_unique(states)
         alive = set(ordered(states))
-        return Equations(
-            self.gates,
-            self.state,
-            {**self.parameters, **(parameters or {})},
-            {**self.noise, **(noise or {})},
-            self.recurrent,
-            self.heads,
-            self.projected,
-            states,
-            {gate: new[node] for gate, node in self.shown.items() if new[node] in alive},
-        )
+        shown = {gate: new[node] for gate, node in self.shown.items() if new[node] in alive}
+        parameters, noise = {**self.parameters, **(parameters or {})}, {**self.noise, **(noise or {})}
+        return replace(self, parameters=parameters, noise=noise, states=states, shown=shown)
 
 
 def _argument(arg: Any, index: Mapping[Node, int]) -> Any:
