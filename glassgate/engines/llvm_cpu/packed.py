@@ -156,7 +156,7 @@ class PackedLayer(NamedTuple):
 
     def passes(self, steps: int, N: int) -> "list[PackedPass | RepeatedPass]":
         """See `Frozen.passes`."""
-        return [PackedPass.of(direction, steps, N) for direction in self.directions]
+        return [packed_pass(direction, steps, N) for direction in self.directions]
 
     def stepper(
         self, layers: "Sequence[PackedLayer]", initial: Sequence[tuple[Tensor, ...]], residual: bool
@@ -169,30 +169,30 @@ def _forward(plans: Sequence[Plan], sizes: Sequence[Sizes], dtype: torch.dtype, 
     return cached_forward_pass(tuple(plans), tuple(sizes), dtype, all_states, False, (False,) * len(plans), host())
 
 
-class PackedPass:
-    """The forward pass of one direction for N sequences of equal length. Calls pass the addresses of tensors."""
+class PackedPass(NamedTuple):
+    """`backend.PackedPass` for passes that several threads may run."""
 
-    def __init__(self, direction: PackedDirection, steps: int, N: int) -> None:
-        plan = direction.plan()
-        self._pass, self._layout = direction.forward(plan, N), batch_layout(None, steps * N, N)
-        self._packed, self._alive = direction.packed(plan, N), direction.weights
-        self._weights = [*map(Tensor.data_ptr, self._alive)]
-
-    @staticmethod
-    def of(direction: PackedDirection, steps: int, N: int) -> "PackedPass | RepeatedPass":
-        """Create the pass. If one thread always runs it, it is a `RepeatedPass`, which takes less time per call."""
-        packed_pass = PackedPass(direction, steps, N)
-        if not is_small(packed_pass._pass.kernels, packed_pass._layout):
-            return packed_pass
-        executable = packed_pass._pass.executable(packed_pass._layout, ALONE)
-        return executable.repeated_pass(
-            packed_pass._layout, [0, 0, *packed_pass._weights], packed_pass._packed, packed_pass._alive
-        )
+    forward: ForwardPass
+    layout: BatchLayout
+    packed: Sequence[Tensor]
+    weights: Sequence[Tensor]
 
     def run(self, data: int, others: Sequence[int]) -> None:
         """See `backend.PackedPass.run`."""
-        executable = self._pass.executable(self._layout)
-        executable.run(self._layout, [0, data, *self._weights, *others], self._packed)
+        addresses = [0, data, *map(Tensor.data_ptr, self.weights), *others]
+        self.forward.executable(self.layout).run(self.layout, addresses, self.packed)
+
+
+def packed_pass(direction: PackedDirection, steps: int, N: int) -> PackedPass | RepeatedPass:
+    """The forward pass of one direction for N sequences of equal length. Calls pass the addresses of tensors."""
+    plan = direction.plan()
+    whole, layout = direction.forward(plan, N), batch_layout(None, steps * N, N)
+    packed, weights = direction.packed(plan, N), direction.weights
+    if not is_small(whole.kernels, layout):
+        return PackedPass(whole, layout, packed, weights)
+    # One thread always runs it. A `RepeatedPass` takes less time per call.
+    addresses = [0, 0, *map(Tensor.data_ptr, weights)]
+    return whole.executable(layout, ALONE).repeated_pass(layout, addresses, packed, weights)
 
 
 class NativeStepper:
