@@ -33,9 +33,11 @@ class Options(TypedDict, total=False):
 def _with_full_help(layer: Layer) -> Layer:
     """Complete a layer's signature and docstring with the arguments and shapes of `Recurrent`, for `help()`."""
     theirs = inspect.signature(Recurrent.__init__).parameters
-    first = list(inspect.signature(layer.__init__).parameters.values())[:-1]
-    parameters = [*first, *(theirs[name] for name in Options.__annotations__)]
-    layer.__init__.__signature__ = inspect.Signature(parameters, return_annotation=None)  # type: ignore[attr-defined]
+    parameters = dict(inspect.signature(layer.__init__).parameters)
+    parameters.pop("options", None)  # it is complete if another layer has the same constructor
+    parameters |= {name: theirs[name] for name in Options.__annotations__}
+    signature = inspect.Signature([*parameters.values()], return_annotation=None)
+    layer.__init__.__signature__ = signature  # type: ignore[attr-defined]
     summary, example = inspect.cleandoc(layer.__doc__ or "").split("\n\nExample:")
     arguments = inspect.cleandoc(Recurrent.__doc__ or "").split("Args:\n", 1)[1].split("\n", 2)[2]
     layer.__doc__ = f"{summary}\n{arguments}\n\nExample:{example}"
@@ -85,8 +87,32 @@ class RNN(Recurrent):
         self.mode = f"RNN_{nonlinearity.upper()}"
 
 
+class _Gated(Recurrent):
+    """The constructor of `torch.nn.GRU` and `torch.nn.LSTM`."""
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: HiddenSizes,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        proj_size: int = 0,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+        *,
+        cell: Cell | None = None,
+        **options: Unpack[Options],
+    ) -> None:
+        assert self.plain is not None
+        torch_options = (bias, batch_first, dropout, bidirectional, proj_size, device, dtype)
+        super().__init__(cell or self.plain(), input_size, hidden_size, num_layers, *torch_options, **options)
+
+
 @_with_full_help
-class GRU(Recurrent):
+class GRU(_Gated):
     """`torch.nn.GRU` with more options.
 
     With proj_size there are two states, (h, m), as in `gg.cells.GRUP`.
@@ -105,28 +131,9 @@ class GRU(Recurrent):
     plain = cells.GRU
     mode = "GRU"
 
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: HiddenSizes,
-        num_layers: int = 1,
-        bias: bool = True,
-        batch_first: bool = False,
-        dropout: float = 0.0,
-        bidirectional: bool = False,
-        proj_size: int = 0,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-        *,
-        cell: Cell | None = None,
-        **options: Unpack[Options],
-    ) -> None:
-        torch_options = (bias, batch_first, dropout, bidirectional, proj_size, device, dtype)
-        super().__init__(cell or cells.GRU(), input_size, hidden_size, num_layers, *torch_options, **options)
-
 
 @_with_full_help
-class LSTM(Recurrent):
+class LSTM(_Gated):
     """`torch.nn.LSTM` with more options.
 
     Args:
@@ -143,22 +150,3 @@ class LSTM(Recurrent):
 
     plain = cells.LSTM
     mode = "LSTM"
-
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: HiddenSizes,
-        num_layers: int = 1,
-        bias: bool = True,
-        batch_first: bool = False,
-        dropout: float = 0.0,
-        bidirectional: bool = False,
-        proj_size: int = 0,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-        *,
-        cell: Cell | None = None,
-        **options: Unpack[Options],
-    ) -> None:
-        torch_options = (bias, batch_first, dropout, bidirectional, proj_size, device, dtype)
-        super().__init__(cell or cells.LSTM(), input_size, hidden_size, num_layers, *torch_options, **options)
