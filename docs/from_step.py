@@ -24,6 +24,7 @@ from glassgate.engines.llvm_cpu.loops.batch import batch_layout
 from glassgate.engines.llvm_cpu.loops.program import Before
 from glassgate.engines.llvm_cpu.plan import KernelPlan
 from glassgate.engines.llvm_cpu.processor import host
+from glassgate.engines.llvm_cpu.sizes import KernelSizes
 from glassgate.engines.lowering.backward import backward_pass
 from glassgate.engines.lowering.forward import Form, forward_pass
 from glassgate.engines.lowering.printer import printed as listed
@@ -65,7 +66,7 @@ def blocks() -> dict[str, str]:
     }
     direction = _direction(cell)
     plan = plan_of(direction, COSTS)
-    sizes = plan.sizes([*direction.weights.values(), *direction.initial], torch.empty(L * N, D))
+    sizes = KernelSizes(*plan.sizes([*direction.weights.values(), *direction.initial], torch.empty(L * N, D)))
     forward = Forward(plan, sizes, save=True, all_states=True, rounds_output=False, few_rows=False, processor=host())
     backward = Backward(plan, sizes, RequestedGradients(plan.weights, data=True, added=False), host())
     found["bindings"] = _bindings(forward)

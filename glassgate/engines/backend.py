@@ -189,6 +189,10 @@ class Compiled(Protocol):
         """
 
 
+LARGEST_INT8 = 127
+"""The largest integer of a quantised matrix. -128 is not used, so the range is symmetric."""
+
+
 class Frozen(Protocol):
     """A layer of one or two directions with fixed weights."""
 

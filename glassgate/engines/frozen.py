@@ -7,11 +7,10 @@ from torch import Tensor
 
 from glassgate.cell import Weights
 from glassgate.engines import choose, reference
-from glassgate.engines.backend import Freezer, Frozen, Native, PackedPass, Stepper
+from glassgate.engines.backend import LARGEST_INT8, Freezer, Frozen, Native, PackedPass, Stepper
 from glassgate.engines.choose import EngineError
 from glassgate.engines.contract import Direction, Reason, Recording, Result, Steps
 from glassgate.engines.kernels import Kernels
-from glassgate.engines.plan import LARGEST_INT8
 from glassgate.engines.registry import BACKENDS
 from glassgate.shapes import check_choice
 

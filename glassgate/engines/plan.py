@@ -76,11 +76,11 @@ class Plan:
         noise = dict(zip(self.noise, operands[n + self.state_count :], strict=True))
         return Direction(self.cell, weights, states[:count], self.reverse, noise, states[count:])
 
-    def sizes(self, operands: Sequence[Tensor], data: Tensor, terms: int = 0) -> "Sizes":
-        """The sizes of a call with these operands, computed in the dtype of `data`; for `terms` see `Sizes.terms`."""
+    def sizes(self, operands: Sequence[Tensor], data: Tensor) -> "Sizes":
+        """The sizes of a call with these operands, computed in the dtype of `data`."""
         H = operands[self.weights.index("weight_ih")].shape[0] // len(self.cell.gates)
         N, P = operands[len(self.weights)].shape
-        return Sizes(N, data.shape[1], H, P, data.element_size() * 8, terms)
+        return Sizes(N, data.shape[1], H, P, data.element_size() * 8)
 
     def state_widths(self, sizes: "Sizes") -> dict[str, int]:
         """The width of each state. The first state, the output, has the width of the projection."""
@@ -98,14 +98,8 @@ class Plan:
         return {name: n for name, n in columns.items() if n}
 
 
-LARGEST_INT8 = 127
-"""The largest integer of a quantised matrix. -128 is not used, so the range is symmetric."""
-INTEGERS = -1
-"""A value of `Sizes.terms`: matrices are quantised to 8-bit integers."""
-
-
 class Sizes(NamedTuple):
-    """The sizes that, with the plan, determine the memory layout of a direction.
+    """The sizes of a call of one direction.
 
     N is the batch size, D the width of the input, H the hidden size, P the width of the output, and `bits` the size of
     a number.
@@ -116,23 +110,6 @@ class Sizes(NamedTuple):
     H: int
     P: int
     bits: int
-    terms: int = 0
-    """The arithmetic of matrix products: 0 for the dtype of the data, `INTEGERS` for 8-bit integers, and n > 0 for a
-    sum of n products in bfloat16; see `Processor.terms`."""
-    input_terms: int | None = None
-    """The arithmetic of the input GEMM, if it differs."""
-    few_inputs: bool = False
-    """Whether the input has few columns, so that each step computes its own input product. Only without gradients."""
-
-    @property
-    def terms_of_input(self) -> int:
-        """The arithmetic of the input GEMM."""
-        return self.terms if self.input_terms is None else self.input_terms
-
-    @property
-    def bytes(self) -> int:
-        """The size of a number in bytes."""
-        return self.bits // 8
 
 
 _plans: dict[tuple[object, ...], Plan] = {}

@@ -13,7 +13,7 @@ import llvmlite.binding as llvm
 
 from glassgate.engines.llvm_cpu.cache import MachineCode, path_of, read, write
 from glassgate.engines.llvm_cpu.processor import FEW_ROWS, Processor, host, with_integers
-from glassgate.engines.plan import INTEGERS
+from glassgate.engines.llvm_cpu.sizes import INTEGERS
 
 TRIAL = "glassgate.engines.llvm_cpu.trial"
 """The module of the trial. It runs in a separate process, which an illegal instruction may end."""
@@ -22,7 +22,7 @@ PATIENCE = 300
 
 
 def multiplier(terms: int) -> Processor:
-    """The processor with the method of multiplication for these terms, see `Sizes.terms`."""
+    """The processor with the method of multiplication for these terms, see `KernelSizes.terms`."""
     if terms == 0:
         return host().full_precision
     if terms == INTEGERS:

@@ -12,8 +12,9 @@ from glassgate.engines.llvm_cpu.loops.buffers import Kind
 from glassgate.engines.llvm_cpu.loops.program import Before, weight_buffer
 from glassgate.engines.llvm_cpu.plan import KernelPlan
 from glassgate.engines.llvm_cpu.processor import Processor
+from glassgate.engines.llvm_cpu.sizes import KernelSizes
 from glassgate.engines.llvm_cpu.tasks import Operand
-from glassgate.engines.plan import Plan, Sizes
+from glassgate.engines.plan import Plan
 
 
 class RequestedGradients(NamedTuple):
@@ -45,7 +46,7 @@ class Backward(KernelPlan):
             "d_pre" contains the gradients of all pre-activations.
     """
 
-    def __init__(self, plan: Plan, sizes: Sizes, requested: RequestedGradients, processor: Processor) -> None:
+    def __init__(self, plan: Plan, sizes: KernelSizes, requested: RequestedGradients, processor: Processor) -> None:
         super().__init__(plan, sizes, backward=True, all_states=True, save=True)
         after = after_loop(plan.equations, plan.trace, "bias_ih" in plan.weights)
         self.fully_written = after.complete

@@ -14,8 +14,9 @@ from glassgate.engines.llvm_cpu.loops.program import bias_buffer, weight_buffer
 from glassgate.engines.llvm_cpu.loops.schedule import MOST_GATES
 from glassgate.engines.llvm_cpu.plan import KernelPlan
 from glassgate.engines.llvm_cpu.processor import Processor
+from glassgate.engines.llvm_cpu.sizes import KernelSizes
 from glassgate.engines.llvm_cpu.tasks import Operand, ParallelTask
-from glassgate.engines.plan import Plan, Sizes
+from glassgate.engines.plan import Plan
 
 
 class Forward(KernelPlan):
@@ -29,7 +30,7 @@ class Forward(KernelPlan):
     def __init__(
         self,
         plan: Plan,
-        sizes: Sizes,
+        sizes: KernelSizes,
         save: bool,
         all_states: bool,
         rounds_output: bool,
@@ -125,7 +126,7 @@ UNITS_PER_ROW = 8
 """Reading unpacked weights costs as much time per row as packing the weights of this number of units."""
 
 
-def has_few_rows(rows: int, sizes: Sizes) -> bool:
+def has_few_rows(rows: int, sizes: KernelSizes) -> bool:
     """Whether a call has so few rows in all steps together that packing the weights costs more time than it saves."""
     return UNITS_PER_ROW * rows <= sizes.H
 

@@ -15,8 +15,9 @@ from glassgate.engines.llvm_cpu.loops.batch import BatchLayout, batch_layout
 from glassgate.engines.llvm_cpu.passes import cached_backward_pass, cached_forward_pass
 from glassgate.engines.llvm_cpu.prepared import PreparedPasses
 from glassgate.engines.llvm_cpu.processor import host
+from glassgate.engines.llvm_cpu.sizes import KernelSizes
 from glassgate.engines.memory import COMPUTED_IN, computable, empty_rows, first_rows
-from glassgate.engines.plan import Plan, Sizes, by_direction
+from glassgate.engines.plan import Plan, by_direction
 
 
 class Layer(NamedTuple):
@@ -96,12 +97,12 @@ class Layer(NamedTuple):
         sizes = self._sizes(operands, inside, dtype)
         return PreparedPasses(self.plans, sizes, data.shape[0] // sizes[0].N, dtype, signature)
 
-    def _sizes(self, operands: Sequence[Tensor], data: Tensor, dtype: torch.dtype) -> tuple[Sizes, ...]:
+    def _sizes(self, operands: Sequence[Tensor], data: Tensor, dtype: torch.dtype) -> tuple[KernelSizes, ...]:
         """The sizes of each direction, with products of bfloat16 if they are requested and faster for this batch."""
         terms = 0 if self.plans[0].trace.rows else terms_requested(dtype, operands)
         if terms and not is_faster(terms, self._sequences(operands)):
             terms = 0
-        return tuple([plan.sizes(own, data, terms) for plan, own in by_direction(self.plans, operands)])
+        return tuple([KernelSizes(*plan.sizes(own, data), terms) for plan, own in by_direction(self.plans, operands)])
 
     def _sequences(self, operands: Sequence[Tensor]) -> int:
         """The number of sequences in a batch."""
@@ -117,6 +118,6 @@ class Layer(NamedTuple):
 
 
 def terms_requested(dtype: torch.dtype, operands: Sequence[Tensor]) -> int:
-    """The requested `Sizes.terms`: 1 for bfloat16 results, the choice of torch's precision settings for float32."""
+    """The requested `KernelSizes.terms`: 1 for bfloat16 results, and torch's precision setting for float32."""
     of_results = {torch.bfloat16: 1, torch.float32: terms_allowed()}
     return of_results.get(dtype, 0) if operands[0].dtype is torch.float32 else 0

@@ -13,7 +13,7 @@ def native(text: str, bits: int = 64, terms: int = 0, **values: int) -> Function
     Args:
         text: the function as Python code. `{NAME}` is replaced by a value.
         bits: the bits of a number.
-        terms: the method of multiplication, see `Sizes.terms`.
+        terms: the method of multiplication, see `KernelSizes.terms`.
         values: the values that replace names.
     """
     return _native(text, bits, tuple(values.items()), multiplier(terms))

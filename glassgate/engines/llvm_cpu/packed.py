@@ -19,10 +19,11 @@ from glassgate.engines.llvm_cpu.loops.batch import BatchLayout, batch_layout
 from glassgate.engines.llvm_cpu.partition import Partition, is_small
 from glassgate.engines.llvm_cpu.passes import ForwardPass, cached_forward_pass
 from glassgate.engines.llvm_cpu.processor import host
+from glassgate.engines.llvm_cpu.sizes import INTEGERS, KernelSizes
 from glassgate.engines.llvm_cpu.tasks import Launch, in_turn
 from glassgate.engines.llvm_cpu.workspace import aligned
 from glassgate.engines.memory import computable, empty, first_rows
-from glassgate.engines.plan import INTEGERS, Plan, Sizes, plan_of
+from glassgate.engines.plan import Plan, plan_of
 
 ALONE = Partition(1, (1,))
 MOST_INPUTS = 4
@@ -34,7 +35,7 @@ class PackedDirection:
 
     Args:
         direction: the cell and its contiguous weights, all of one floating-point dtype. They are not copied.
-        terms: the precision of the matrix products in the loop, see `Sizes.terms`.
+        terms: the precision of the matrix products in the loop, see `KernelSizes.terms`.
         input_terms: the precision of the input product.
         scales: the scales (rows,) of each quantised matrix, by name.
     """
@@ -61,13 +62,13 @@ class PackedDirection:
         states = self._direction.initial
         return plan_of(self._direction._replace(restart=states if restarts else ()), COSTS, record)
 
-    def sizes(self, N: int) -> Sizes:
+    def sizes(self, N: int) -> KernelSizes:
         """The sizes of calls with N sequences."""
         weights = self._direction.weights
         matrix, bits = weights["weight_ih"], 64 if self.dtype is torch.float64 else 32
         H = matrix.shape[0] // len(self._direction.cell.gates)
         P, D = weights["weight_hr"].shape[0] if "weight_hr" in weights else H, matrix.shape[1]
-        sizes = Sizes(N, D, H, P, bits, self._terms, self._input_terms)
+        sizes = KernelSizes(N, D, H, P, bits, self._terms, self._input_terms)
         few_inputs = 0 < D <= MOST_INPUTS and self._direction.cell.heads == 1 and not sizes.terms_of_input
         return sizes._replace(few_inputs=few_inputs)
 
@@ -165,7 +166,7 @@ class PackedLayer(NamedTuple):
         return NativeStepper([layer.directions[0] for layer in layers], initial, residual)
 
 
-def _forward(plans: Sequence[Plan], sizes: Sequence[Sizes], dtype: torch.dtype, all_states: bool) -> ForwardPass:
+def _forward(plans: Sequence[Plan], sizes: Sequence[KernelSizes], dtype: torch.dtype, all_states: bool) -> ForwardPass:
     return cached_forward_pass(tuple(plans), tuple(sizes), dtype, all_states, False, (False,) * len(plans), host())
 
 

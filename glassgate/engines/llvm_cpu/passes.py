@@ -21,8 +21,9 @@ from glassgate.engines.llvm_cpu.partition import Partition, partition
 from glassgate.engines.llvm_cpu.plan import KernelPlan
 from glassgate.engines.llvm_cpu.processor import Processor
 from glassgate.engines.llvm_cpu.ragged import Copies
+from glassgate.engines.llvm_cpu.sizes import KernelSizes
 from glassgate.engines.memory import Matrices, MatrixBlock, empty, matrix_block
-from glassgate.engines.plan import Plan, Sizes
+from glassgate.engines.plan import Plan
 
 Shape = tuple[int, ...]
 Memory = tuple[Shape, torch.dtype]
@@ -138,7 +139,7 @@ class ForwardPass(LayerPass):
     def __init__(
         self,
         plans: Sequence[Plan],
-        sizes: Sequence[Sizes],
+        sizes: Sequence[KernelSizes],
         result: torch.dtype,
         all_states: bool,
         save: bool,
@@ -158,9 +159,9 @@ class ForwardPass(LayerPass):
         self.counts: list[tuple[int, int, int]] = []
         self._results: list[tuple[bool, int, torch.dtype]] = []
         for plan, own in zip(plans, sizes, strict=True):
-            widths = list(plan.state_widths(own).values())
+            widths = list(plan.state_widths(own.of_call).values())
             states = widths if all_states else widths[:1]
-            kept = list(plan.kept_widths(own).values()) if save else []
+            kept = list(plan.kept_widths(own.of_call).values()) if save else []
             self.counts.append((len(states), len(widths), len(kept)))
             self._results += [(True, n, result if rounded and k == 0 else inside) for k, n in enumerate(states)]
             self._results += [(False, n, inside) for n in widths] + [(True, n, inside) for n in kept]
@@ -223,7 +224,7 @@ class BackwardPass(LayerPass):
     def __init__(
         self,
         plans: Sequence[Plan],
-        sizes: Sequence[Sizes],
+        sizes: Sequence[KernelSizes],
         wanted: Sequence[tuple[str, ...]],
         needs_d_data: bool,
         processor: Processor,

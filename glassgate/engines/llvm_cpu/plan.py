@@ -17,9 +17,10 @@ from glassgate.engines.llvm_cpu.loops.buffers import Buffer, Kind, Rows
 from glassgate.engines.llvm_cpu.loops.program import Multiply, bias_buffer, noise_buffer, weight_buffer
 from glassgate.engines.llvm_cpu.processor import host
 from glassgate.engines.llvm_cpu.simd.blocking import size_of_sums
+from glassgate.engines.llvm_cpu.sizes import INTEGERS, KernelSizes
 from glassgate.engines.llvm_cpu.tasks import Bindings, Operand, ParallelTask
 from glassgate.engines.llvm_cpu.workspace import aligned
-from glassgate.engines.plan import INTEGERS, Plan, Sizes
+from glassgate.engines.plan import Plan
 
 
 class KernelPlan:
@@ -66,7 +67,7 @@ class KernelPlan:
     def __init__(
         self,
         plan: Plan,
-        sizes: Sizes,
+        sizes: KernelSizes,
         backward: bool,
         all_states: bool,
         save: bool,
@@ -90,7 +91,7 @@ class KernelPlan:
         self.after: list[list[ParallelTask]] = [[]]
         self.backwards = plan.reverse != backward
         self.states, self.initial = self._of_states(Kind.STATE), self._of_states(Kind.INITIAL)
-        self.kept = tuple(address(self.buffers.place((name, 0)).buffer) for name in plan.kept_widths(sizes))
+        self.kept = tuple(address(self.buffers.place((name, 0)).buffer) for name in plan.kept_widths(sizes.of_call))
         self.recorded = [address(Buffer(Kind.GATE, gate)) for gate in trace.recorded]
         self.inputs = self._inputs()
         self.written: list[Argument] = []

@@ -15,8 +15,9 @@ from glassgate.engines.llvm_cpu.loops.batch import batch_layout
 from glassgate.engines.llvm_cpu.passes import BackwardPass, Shape, cached_backward_pass, cached_forward_pass
 from glassgate.engines.llvm_cpu.processor import host
 from glassgate.engines.llvm_cpu.ragged import Copies, CopyPlan, Ragged, packed, ragged, sort
+from glassgate.engines.llvm_cpu.sizes import KernelSizes
 from glassgate.engines.memory import Matrices, allocator, computable, empty
-from glassgate.engines.plan import Plan, Sizes
+from glassgate.engines.plan import Plan
 
 
 class PreparedPasses:
@@ -32,7 +33,7 @@ class PreparedPasses:
     def __init__(
         self,
         plans: tuple[Plan, ...],
-        sizes: tuple[Sizes, ...],
+        sizes: tuple[KernelSizes, ...],
         steps: int,
         result: torch.dtype,
         signature: Signature,

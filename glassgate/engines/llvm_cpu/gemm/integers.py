@@ -11,7 +11,7 @@ from glassgate.engines.llvm_cpu.amx import multiplier
 from glassgate.engines.llvm_cpu.arguments import Argument
 from glassgate.engines.llvm_cpu.gemm.pack import Matrix, PackedMatrix
 from glassgate.engines.llvm_cpu.processor import OFFSET, SHIFTED
-from glassgate.engines.plan import INTEGERS
+from glassgate.engines.llvm_cpu.sizes import INTEGERS
 
 
 class Quantised(NamedTuple):

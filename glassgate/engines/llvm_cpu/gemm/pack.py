@@ -100,7 +100,7 @@ def pack(
         chosen: the gates, in order.
         heads: the number of heads.
         of_columns: whether blocks consist of columns, for the transposed product; otherwise of units.
-        terms: the arithmetic of products, see `Sizes.terms`.
+        terms: the arithmetic of products, see `KernelSizes.terms`.
     """
     lanes, size, columns = host().lanes(matrix.bits), matrix.bits // 8, matrix.columns
     of_gate, units = matrix.rows // matrix.gates, matrix.rows // matrix.gates // heads

@@ -162,7 +162,7 @@ def outer(
         out: the result; its width is 0 if it is not needed.
         totals: at most two addresses to which the sum of `d` over the rows is stored.
         added: whether the result is added to `out`.
-        terms: see `Sizes.terms`. For products in bfloat16, `d` is already rounded.
+        terms: see `KernelSizes.terms`. For products in bfloat16, `d` is already rounded.
     """
     total, also = (*totals, 0, 0)[:2]
     operands = (d.start, d.pitch, rows, *rights, out.width, out.start, out.pitch, total, also, int(added))
@@ -188,7 +188,7 @@ def rounded(A, lda, K, out, out_pitch, first, last):
 
 
 def rounded(rows: RowVectors, to: Operand, count: Operand, terms: int) -> tuple[ParallelTask, RowVectors]:
-    """The task that rounds rows to bfloat16, and the rounded rows; for `terms` see `Sizes.terms`."""
+    """The task that rounds rows to bfloat16, and the rounded rows; for `terms` see `KernelSizes.terms`."""
     pitch = multiplier(terms).rounded_pitch(rows.width)
     task = ParallelTask(native(ROUND, 32, terms), (rows.start, rows.pitch, rows.width, to, pitch), count)
     return task, RowVectors(to, pitch, rows.width)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from enum import Enum, unique
 from typing import NamedTuple
 
-from glassgate.engines.plan import Sizes
+from glassgate.engines.llvm_cpu.sizes import KernelSizes
 from glassgate.engines.symbolic.graph import Key
 from glassgate.engines.symbolic.trace import Trace
 
@@ -91,7 +91,7 @@ class Buffer(NamedTuple):
         """The name of the buffer in printed text. Two buffers may have the same label."""
         return self.kind.label.format(self.owner)
 
-    def width(self, sizes: Sizes) -> int:
+    def width(self, sizes: KernelSizes) -> int:
         """The number of elements of a row."""
         return self.columns * {"H": sizes.H, "P": sizes.P, "D": sizes.D, "1": 1}[self.axis]
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from llvmlite import ir
 
+from glassgate.engines.backend import LARGEST_INT8
 from glassgate.engines.llvm_cpu.processor import HEADER, OFFSET, SHIFTED, Processor
 from glassgate.engines.llvm_cpu.simd.blocking import blocking
 from glassgate.engines.llvm_cpu.simd.fma import FMA
@@ -30,7 +31,6 @@ from glassgate.engines.llvm_cpu.simd.instructions import (
 )
 from glassgate.engines.llvm_cpu.simd.microkernel import by_shape, shared
 from glassgate.engines.llvm_cpu.simd.vector import Lanes, VectorType, memory
-from glassgate.engines.plan import LARGEST_INT8
 
 SMALLEST = 1e-30
 """A row whose largest absolute value is at most this is rounded to zero."""

@@ -1,0 +1,45 @@
+"""The sizes of a call, and the arithmetic of its matrix products on this processor."""
+
+from typing import NamedTuple
+
+from glassgate.engines.plan import Sizes
+
+INTEGERS = -1
+"""A value of `KernelSizes.terms`: matrices are quantised to 8-bit integers."""
+
+
+class KernelSizes(NamedTuple):
+    """The sizes that, with the plan, determine the memory layout of a direction.
+
+    Attributes:
+        N, D, H, P, bits: as in `Sizes`.
+        terms: the arithmetic of matrix products: 0 for the dtype of the data, `INTEGERS` for 8-bit integers, and n > 0
+            for a sum of n products in bfloat16; see `Processor.terms`.
+        input_terms: the arithmetic of the input GEMM, if it differs.
+        few_inputs: whether the input has few columns, so that each step computes its own input product. Only without
+            gradients.
+    """
+
+    N: int
+    D: int
+    H: int
+    P: int
+    bits: int
+    terms: int = 0
+    input_terms: int | None = None
+    few_inputs: bool = False
+
+    @property
+    def of_call(self) -> Sizes:
+        """The sizes without the arithmetic."""
+        return Sizes(*self[:5])
+
+    @property
+    def terms_of_input(self) -> int:
+        """The arithmetic of the input GEMM."""
+        return self.terms if self.input_terms is None else self.input_terms
+
+    @property
+    def bytes(self) -> int:
+        """The size of a number in bytes."""
+        return self.bits // 8
