@@ -90,6 +90,9 @@ def check(cell: Cell, seed: int = 0) -> Report:
         >>> bool(gg.check(gg.cells.GRU()))
         True
     """
+    if not isinstance(cell, Cell):
+        remedy = "; check its cell, layer.cell" if isinstance(getattr(cell, "cell", None), Cell) else ""
+        raise TypeError(f"check: cell must be an instance of glassgate.Cell, got {cell!r}{remedy}")
     report = Report(cell)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

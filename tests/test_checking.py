@@ -138,6 +138,13 @@ def test_errors_name_the_fault(cell, words):
     assert words in str(report)
 
 
+def test_only_cells_are_checked():
+    with pytest.raises(TypeError, match=r"instance of glassgate\.Cell, got GRU\(3, 4\); check its cell, layer\.cell"):
+        gg.check(gg.GRU(3, 4))
+    with pytest.raises(TypeError, match=r"check: cell must be an instance of glassgate\.Cell, got <class"):
+        gg.check(gg.cells.GRU)
+
+
 def test_lost_accuracy_is_a_warning():
     report = gg.check(OfSquares())
     assert report

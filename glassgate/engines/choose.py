@@ -212,9 +212,9 @@ def prepare(
     return None
 
 
-def choose(steps: Steps, directions: list[Direction]) -> Choice:
+def choose(steps: Steps, directions: list[Direction], all_states: bool = False) -> Choice:
     """The engine that `run` selects for a call, and for each engine the reason why it cannot run the call."""
-    by_name = {name: _why_not(name, steps, directions, False, False) for name in engines()}
+    by_name = {name: _why_not(name, steps, directions, all_states, False) for name in engines()}
     reasons = {name: None if reason is None else reason.text for name, reason in by_name.items()}
     name = _requested.name
     if name == "auto":

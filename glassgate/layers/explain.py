@@ -11,15 +11,25 @@ from glassgate.layers.stack import Recurrent
 from glassgate.layers.states import State
 
 
-def explain(layer: Recurrent, input: Tensor | PackedSequence, hx: State | None = None, **kwargs: Any) -> choose.Choice:
+def explain(
+    layer: Recurrent,
+    input: Tensor | PackedSequence,
+    hx: State | None = None,
+    *,
+    return_states: bool = False,
+    **kwargs: Any,
+) -> choose.Choice:
     """Reports which engine would run a call, and why not the others.
 
     Args:
         layer: a layer.
-        input, hx, kwargs: the arguments of the call.
+        input, hx, return_states, kwargs: the arguments of the call.
 
     Returns:
         the choice for the first layer of the stack. Print it to read the reasons.
+
+    Raises:
+        TypeError: `layer` is no layer of glassgate.
 
     Example:
         >>> import torch, glassgate as gg
@@ -27,8 +37,10 @@ def explain(layer: Recurrent, input: Tensor | PackedSequence, hx: State | None =
         ...     gg.explain(gg.LSTM(3, 4), torch.randn(5, 2, 3)).engine
         'reference'
     """
+    if not isinstance(layer, Recurrent):
+        raise TypeError(f"explain: expected a layer of glassgate, such as gg.LSTM or gg.Recurrent, got {type(layer)}")
     steps, _, initial, restart = layer._arrange(input, hx, **kwargs)
-    choice = choose.choose(steps, layer._calls(initial, restart)[0])
-    if not kwargs and one_row.torch_function(layer, input, hx) is not None:
+    choice = choose.choose(steps, layer._calls(initial, restart)[0], return_states)
+    if not return_states and not kwargs and one_row.torch_function(layer, input, hx) is not None:
         return choose.Choice("torch", {**choice.reasons, "cpu": one_row.REASON})
     return choice

@@ -39,6 +39,14 @@ def test_the_reference_can_always_run():
         assert "  reference: could run this call, but another engine is preferred" in str(gg.explain(gg.LSTM(3, 4), X))
 
 
+def test_explain_takes_the_arguments_of_a_call():
+    choice = gg.explain(gg.LSTM(3, 4), X, return_states=True)
+    assert choice.engine == "cpu"
+    assert "return" in choice.reasons["torch"]
+    with pytest.raises(TypeError, match=r"explain: expected a layer of glassgate, .*torch\.nn"):
+        gg.explain(torch.nn.LSTM(3, 4), X)
+
+
 def test_named_engine_never_falls_back():
     layer = gg.LSTM(3, 4)
     with (
