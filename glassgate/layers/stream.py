@@ -1,7 +1,7 @@
 """Runs a layer one step at a time, for audio, control and other real-time data. Steps allocate no memory."""
 
 from collections.abc import Callable, Sequence, Sized
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import torch
 from torch import Tensor
@@ -61,6 +61,12 @@ class Stream:
         if self._one_step is not None:
             self._call, self._output = self._one_step.call, self._one_step.output[0]
         self._blocks: dict[torch.Size, Native] = {}
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "Stream: a stream cannot be copied or pickled; make another one, and copy the tensors of stream.states "
+            "into it"
+        )
 
     def step(self, x: Tensor) -> Tensor:
         """Advance every sequence by one step.

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from copy import deepcopy
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 from torch import nn
@@ -103,6 +103,11 @@ class Session:
             return module.forward(*args, **kwargs)
         with torch.no_grad():
             return module(*args, **kwargs)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "Session: packed weights cannot be copied or pickled; use session.clone() or session.save(path)"
+        )
 
     def stream(self, batch_size: int = 1) -> Stream:
         """A stream, which processes sequences one step at a time; only for a session of one layer.

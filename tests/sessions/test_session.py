@@ -1,5 +1,7 @@
 """Sessions equal their modules, in every form of call, and fail with clear messages."""
 
+import copy
+import pickle
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -239,6 +241,20 @@ def test_streams_of_a_session():
         stream.run(x[:3].transpose(1, 2))
     with pytest.raises(TypeError, match=r"only a session of one layer runs step by step, .* freeze the layer itself"):
         gg.freeze(nn.Sequential(layer)).stream(2)
+
+
+def test_copies_are_refused_with_the_remedy():
+    session = gg.freeze(gg.GRU(2, 3).eval())
+    with pytest.raises(TypeError, match=r"use session\.clone\(\) or session\.save\(path\)"):
+        pickle.dumps(session)
+    stream, x = session.stream(1), torch.randn(2, 1, 2)
+    with pytest.raises(TypeError, match=r"make another one, and copy the tensors of stream\.states into it"):
+        copy.deepcopy(stream)
+    stream.step(x[0])
+    other = session.stream(1)
+    for state, value in zip(other.states[0], stream.states[0], strict=True):
+        state.copy_(value)
+    assert torch.equal(other.step(x[1]), stream.step(x[1]))
 
 
 def test_a_saved_session_gives_the_same_bits(tmp_path):
