@@ -47,6 +47,8 @@ ROWS, MANY_ROWS = 16, 64
 """The number of sequences. Some chips multiply blocks of 64 rows with other instructions."""
 WIDE = ("LSTM",)
 """The cells whose kernels B and C are also compiled for `MANY_ROWS` sequences."""
+RAGGED = ("LSTM", "GRU")
+"""The cells whose kernels are also compiled for sequences with lengths and resets."""
 BEFORE = "3.6.0"
 """The version of Triton before. Its kernels are compiled for sm_90."""
 PRODUCTS = {
@@ -82,6 +84,7 @@ class Case(NamedTuple):
     Attributes:
         cell: its name in `CELLS`.
         N: the number of sequences.
+        ragged: whether they have lengths and resets.
         letter: "A", "B" or "C".
         sizes: the hidden sizes for which it is the same.
         phases: of its pass.
@@ -91,6 +94,7 @@ class Case(NamedTuple):
 
     cell: str
     N: int
+    ragged: bool
     letter: str
     sizes: str
     phases: Phases
@@ -102,8 +106,13 @@ class Case(NamedTuple):
         """The name of the kernel."""
         return self.kernels[-1].name
 
+    @property
+    def batch(self) -> str:
+        """Its batch in the table."""
+        return f"{self.N} ragged" if self.ragged else str(self.N)
 
-def cases(cell: str, products: str, N: int = ROWS) -> Iterator[Case]:
+
+def cases(cell: str, products: str, N: int = ROWS, ragged: bool = False) -> Iterator[Case]:
     """The kernels of a cell, forward and backward in training. Most kernels C do not depend on the hidden size.
 
     With `MANY_ROWS` sequences, only the kernels that differ.
@@ -111,20 +120,23 @@ def cases(cell: str, products: str, N: int = ROWS) -> Iterator[Case]:
     equations, dtype = equations_of(CELLS[cell]), PRODUCTS[products][0]
     trace = differentiated(equations, COSTS)
     for title, build in (("forward", forward_pass), ("backward", backward_pass)):
-        phases, reverse = (Phases(build(equations, trace, Form(save=True, reverse=r))) for r in (False, True))
+        phases, reverse = (
+            Phases(build(equations, trace, Form(save=True, reverse=r, lengths=ragged, resets=ragged)))
+            for r in (False, True)
+        )
         done: dict[tuple[Kernel, Blocks], list[int]] = {}
-        steps = kernels(phases, title, ragged=False).steps
+        steps = kernels(phases, title, ragged).steps
         for H in SIZES:
             sizes = {"T": 100, "N": N, "H": H, "P": H, "heads": phases.heads}
             for kernel in steps:
                 done.setdefault((kernel, blocks_of(kernel, sizes, dtype, CHIPS[90])), []).append(H)
         for (kernel, blocks), every in done.items():
             shown = "any" if len(every) == len(SIZES) else ", ".join(map(str, every))
-            yield Case(cell, N, "C", shown, phases, [kernel], blocks)
+            yield Case(cell, N, ragged, "C", shown, phases, [kernel], blocks)
             if products == "bf16" and cell in CALLERS and N == ROWS and every[-1] == SIZES[-1]:
                 types = [element(p, phases, products) for p in kernel.pointers]
                 caller = in_graph([kernel], [TYPES[t] for t in types], [True] * len(types))
-                yield Case(cell, N, "C", shown, phases, [kernel, caller], blocks)
+                yield Case(cell, N, ragged, "C", shown, phases, [kernel, caller], blocks)
         # Heads of 32 units: the blocks of weights differ from those of sequences, which have 16 rows.
         persistent_kernels = [("A", 64 if phases.heads == 1 else 128, solo), ("B", 768, grid)]
         for letter, H, kernel_of in persistent_kernels if N == ROWS else persistent_kernels[1:]:
@@ -132,12 +144,12 @@ def cases(cell: str, products: str, N: int = ROWS) -> Iterator[Case]:
             choice = kernel_of(phases, sizes, dtype, CHIPS[80], 1) if phases.products else None
             if choice is not None and choice.blocks is not None:
                 two = [
-                    persistent(each, name, False, letter == "A", choice.chunks)
+                    persistent(each, name, ragged, letter == "A", choice.chunks)
                     for each, name in ((phases, title), (reverse, f"{title}_reverse"))
                 ]
-                yield Case(cell, N, letter, str(H), phases, two[:1], choice.blocks)
-                if products == "bf16" and cell in CALLERS and N == ROWS:
-                    yield Case(cell, N, letter, str(H), phases, [*two, both(tuple(two))], choice.blocks)
+                yield Case(cell, N, ragged, letter, str(H), phases, two[:1], choice.blocks)
+                if products == "bf16" and cell in CALLERS and N == ROWS and not ragged:
+                    yield Case(cell, N, ragged, letter, str(H), phases, [*two, both(tuple(two))], choice.blocks)
 
 
 def report(case: Case, chip: int, products: str) -> Report:
@@ -155,7 +167,7 @@ def compiled_for(case: Case, chip: int, products: str, more: Mapping[str, int]) 
     """One kernel, compiled for a chip, with more options."""
     blocks, called = case.blocks, case.kernels[:-1] or case.kernels
     function = compiled(source(case.kernels), False)[case.name]
-    kinds = {"arrived": "*i32", "table": "*i64"}
+    kinds = {"arrived": "*i32", "table": "*i64", "starts": "*i64"}
     for k, kernel in enumerate(called):
         for p in kernel.pointers:
             name = p.parameter if len(case.kernels) == 1 else f"{p.parameter}_{k}"
@@ -218,14 +230,14 @@ HEAD = f"""\
 
 Triton compiles the [GPU kernels](gpu.md) for chips that may be absent, and its ptxas reports their resources: the
 version of PyTorch 2.13 for three chips, and version {BEFORE} for sm_90. `python -m tests.engines.triton_gpu.offline`
-generates the rows of the installed version, and a test compares them. *N* is the number of sequences; they have no
-lengths and resets. Where chips differ, an entry has one number for each. Sizes of *spilled* registers and of *shared*
-memory are in bytes. A kernel *in_graph* is kernel C in a CUDA graph; a kernel *both* runs both directions. *Weights* is
-the number of loads of weights inside the loop over time: with 0 loads they stay on the chip. *Tensor cores* is the
-number of tensor-core instructions; matrix products in float32 (fp32) do not use them. A kernel that would spill is
-compiled again with up to 255 registers per thread. None of these kernels has run on a GPU.
+generates the rows of the installed version, and a test compares them. The *batch* is the number of sequences;
+*ragged* ones have lengths and resets. Where chips differ, an entry has one number for each. Sizes of *spilled*
+registers and of *shared* memory are in bytes. A kernel *in_graph* is kernel C in a CUDA graph; a kernel *both* runs
+both directions. *MMA* is the number of tensor-core instructions; matrix products in float32 (fp32) do not use them.
+*Weights* is the number of loads of weights inside the loop over time: with 0 loads they stay on the chip. A kernel
+that would spill is compiled again with up to 255 registers per thread. None of these kernels has run on a GPU.
 
-| Triton | products | chips | cell | N | H | kernel | registers | spilled | shared | tensor cores | weights | barriers |
+| Triton | products | chips | cell | batch | H | kernel | registers | spilled | shared | MMA | weights | barriers |
 |---|---|---|---|---|---|---|---|---|---|---|---|---|
 """
 
@@ -243,7 +255,7 @@ def row(case: Case, products: str, chips: Sequence[int], reports: Sequence[Repor
     if case.letter == "C":
         shown[-2:] = "", ""
     of_chips = " / ".join(f"sm_{chip}" for chip in chips)
-    first = [triton.__version__, products, of_chips, case.cell, str(case.N), case.sizes, f"{case.letter} {case.name}"]
+    first = [triton.__version__, products, of_chips, case.cell, case.batch, case.sizes, f"{case.letter} {case.name}"]
     return f"| {' | '.join([*first, *shown])} |\n"
 
 
@@ -251,10 +263,13 @@ def every_case(names: Iterable[str]) -> Iterator[tuple[Case, str, Sequence[int]]
     """The rows of some cells: kernels, the name of the type of products, chips."""
     for products in PRODUCTS:
         for cell in [name for name in names if products == "bf16" or name in FLOAT32]:
-            for N in (ROWS, MANY_ROWS) if products == "bf16" and cell in WIDE else (ROWS,):
-                for case in cases(cell, products, N):
-                    every_chip = products == "bf16" and len(case.kernels) == 1 and triton.__version__ != BEFORE
-                    yield case, products, tuple(CHIPS) if every_chip else (90,)
+            batches = [(ROWS, False)]
+            if products == "bf16":
+                batches += [(MANY_ROWS, False)] * (cell in WIDE) + [(ROWS, True)] * (cell in RAGGED)
+            for N, ragged in batches:
+                for case in cases(cell, products, N, ragged):
+                    usual = products == "bf16" and len(case.kernels) == 1 and not ragged
+                    yield case, products, tuple(CHIPS) if usual and triton.__version__ != BEFORE else (90,)
 
 
 def main() -> None:
