@@ -310,7 +310,7 @@ def test_autocast_errors_are_those_of_the_reference(kind):
 
 
 def test_unneeded_gradients_are_not_computed(monkeypatch):
-    layer, x, tasks, compute = layer_of(), noise(1, 5, 3, 3), [], passes.Pass.run
+    layer, x, tasks, compute = layer_of(), noise(1, 5, 3, 3), [], passes.LayerPass.run
     leaves = {"input": x, **dict(layer.named_parameters())}
     every = gradients(layer, call, x.requires_grad_())
 
@@ -318,7 +318,7 @@ def test_unneeded_gradients_are_not_computed(monkeypatch):
         tasks.append(tuple(len(kernel.after[0]) for kernel in own.kernels))
         compute(own, *call, **options)
 
-    monkeypatch.setattr(passes.Pass, "run", watched)
+    monkeypatch.setattr(passes.LayerPass, "run", watched)
     products = {}
     for wanted in leaves:
         for name, leaf in leaves.items():

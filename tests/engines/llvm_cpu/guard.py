@@ -83,14 +83,14 @@ class Guard:
         self._patch = pytest.MonkeyPatch()
 
     def __enter__(self) -> "Guard":
-        run, rows_of = passes.Pass.run, gradients.OperandGradients.rows
+        run, rows_of = passes.LayerPass.run, gradients.OperandGradients.rows
         d_rows: dict[tuple[int, int], Tensor] = {}
         """The guarded gradients of states, which are arguments of a pass by their address."""
         recorded: list[tuple[Tensor, Tensor]] = []
         """Recorded matrices and their guarded memory, which are arguments of a pass by their address too."""
 
         def guarded(
-            own: passes.Pass,
+            own: passes.LayerPass,
             layout: BatchLayout,
             resets: Tensor | None,
             tensors: Sequence[Tensor],
@@ -127,7 +127,7 @@ class Guard:
             recorded.extend(every)
             return [own_copy.data_ptr() for _, own_copy in every]
 
-        self._patch.setattr(passes.Pass, "run", guarded)
+        self._patch.setattr(passes.LayerPass, "run", guarded)
         self._patch.setattr(Matrices, "addresses", guarded_addresses)
         self._patch.setattr(gradients.OperandGradients, "rows", guarded_rows)
         self._patch.setattr(executable, "borrow", lambda size: (self.memory.take(size), None))
