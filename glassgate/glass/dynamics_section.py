@@ -29,9 +29,10 @@ def stability(study: Study) -> Section:
             return ""
         untrained = _untrained(study, each.label)
         verdict = (
-            "At least one of these measures exceeds its threshold over the untrained networks; see the findings."
+            "At least one of these measures differs from the untrained networks by more than its threshold; see the "
+            "findings."
             if each.label in different
-            else "No measure exceeds its threshold over the untrained networks."
+            else "No measure differs from the untrained networks by more than its threshold."
         )
         table = f'<div class="scroll" tabindex="0">{_table(each.dynamics, untrained)}</div>'
         plots = figure_element(_survival(each.dynamics, untrained)) + _points(each.dynamics)
@@ -44,9 +45,9 @@ def stability(study: Study) -> Section:
     intro = (
         "Each layer and direction as a dynamical system along windows of its own inputs, compared with the same "
         "network with fresh weights. The plot shows the part of a small random change of the state that is left after "
-        "k steps, and the largest Lyapunov exponent is its growth per step in the second half. At a fixed point the "
-        "state does not change while the input is constant, here the mean input. After Sussillo and Barak 2013 and "
-        "Vogt et al. 2020."
+        "k steps. The largest Lyapunov exponent is the mean change of its logarithm per step in the second half of the "
+        "window. At a fixed point the state does not change while the input is constant, here the mean input. After "
+        "Sussillo and Barak 2013 and Vogt et al. 2020."
     )
     body = for_each_direction(study, block, "row dynamics")
     return Section("dynamics", "Dynamics", intro, body and key + body)
@@ -132,7 +133,7 @@ def _survival(trained: Dynamics, untrained: Sequence[Dynamics]) -> Figure:
     if untrained:
         known = [each for each in before if each is not None]
         more = f"in {len(before) - len(known)} of {len(before)} untrained networks more than 1 % is left at the end"
-        within = f"in untrained networks after {min(known)} to {max(known)}" if known else ""
+        within = f"in untrained networks less than 1 % is left after {_range_of_steps(known)}" if known else ""
         sentence += "; " + "; ".join(each for each in (within, more if len(known) < len(before) else "") if each)
     sentence += f" (median of {count(trained.survival.shape[1], 'window', 'windows')})."
     curves = np.concatenate([trained.course.ravel(), *(each.course[0] for each in untrained)])
@@ -149,6 +150,11 @@ def _survival(trained: Dynamics, untrained: Sequence[Dynamics]) -> Figure:
     return Figure(plot.svg(), sentence)
 
 
+def _range_of_steps(counts: list[int]) -> str:
+    first, last = min(counts), max(counts)
+    return steps(last) if first == last else f"{first} to {steps(last)}"
+
+
 def _above(curve: np.ndarray, bottom: float) -> list[float]:
     """A curve that ends where it leaves the plot."""
     return np.where(curve < bottom, np.nan, curve).tolist()
@@ -157,8 +163,8 @@ def _above(curve: np.ndarray, bottom: float) -> list[float]:
 def _points(trained: Dynamics) -> str:
     if trained.points is None:
         return (
-            f'<p class="source">The page has no fixed points of {trained.size} state variables, because their search '
-            "takes longer than the rest of the page; <code>gg.dynamics.fixed_points</code> finds them.</p>"
+            f'<p class="source">Fixed points are not shown: with {trained.size} state variables, finding them takes '
+            "longer than the rest of the page. <code>gg.dynamics.fixed_points</code> finds them.</p>"
         )
     return figure_element(_plane(trained.points))
 
@@ -168,7 +174,11 @@ def _plane(points: Points) -> Figure:
     sentence = (
         f"{count(len(points.stable), 'fixed point', 'fixed points')} under the mean input, {stable} stable (filled)"
     )
-    sentence += "" if points.slowest is None else f"; the slowest takes {steps(points.slowest)} per factor of e"
+    sentence += (
+        ""
+        if points.slowest is None
+        else f"; near the slowest, a difference changes by a factor of e in {steps(points.slowest)}"
+    )
     sentence += f". The plane has {percent(float(points.explained.sum()))} of the variance of the visited states."
     every = np.concatenate([points.visited.reshape(-1, 2), points.places])
     (left, bottom), (right, top) = every.min(0), every.max(0)

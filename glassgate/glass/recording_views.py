@@ -28,7 +28,7 @@ def plot(tape: Recorded, name: str, row: int = 0) -> Picture:
     """See `Tape.plot`."""
     values, kind = _values(tape, name, row), _kind(tape, name)
     order = by_similarity(values)
-    size = 1.0 if kind == "gate" else max(1.0, float(np.abs(values).max()))
+    largest = 1.0 if kind == "gate" else max(1.0, float(np.abs(values).max()))
     lowest = 0.0 if kind == "gate" else -1.0
     steps, units = values.shape
     places = [round(_TOP + (k + 0.5) * _HEIGHT / units, 1) for k in range(units)]
@@ -44,7 +44,7 @@ def plot(tape: Recorded, name: str, row: int = 0) -> Picture:
     ]
     bar = _LEFT + _WIDTH + 24
     levels = [
-        (_TOP + (1 - part) * _HEIGHT, number(float(f"{size * (lowest + part * (1 - lowest)):.3g}")))
+        (_TOP + (1 - part) * _HEIGHT, number(float(f"{largest * (lowest + part * (1 - lowest)):.3g}")))
         for part in (0, 0.5, 1)
     ]
     shades = np.linspace(1, lowest, 64)[:, None]
@@ -111,7 +111,8 @@ def of_tape(tape: Recorded) -> str:
             f'<td><img alt="" width="280" height="48" style="image-rendering:pixelated" '
             f'src="{_heat(values, _kind(tape, name))}"></td></tr>'
         )
-    head = "<tr><th>name</th><th>(L, N, H)</th><th>mean</th><th>range</th><th>first row, time to the right</th></tr>"
+    columns = "name", "(L, N, H)", "mean, first row", "range, first row", "first row, time to the right"
+    head = f"<tr>{''.join(f'<th>{column}</th>' for column in columns)}</tr>"
     return f"<table>{head}{''.join(rows)}</table>"
 
 

@@ -50,14 +50,16 @@ class Task(Definition[OptionsType, Example, Prediction]):
             DataError: a file cannot be used
         """
         progress.reading()
-        paths, train = self.options, self.options.training_file
+        options, train = self.options, self.options.training_file
         if train is None:
-            if paths.dev or paths.test:
+            if options.dev or options.test:
                 raise OptionError("--dev and --test need --data; give the training file, too")
             return self.read_builtin()
-        if not (paths.dev or paths.test):
-            return self.hold_out(self.read(train, progress=progress), paths.held_out)
-        return Split(*(self.read(path, progress=progress) if path else [] for path in (train, paths.dev, paths.test)))
+        if not (options.dev or options.test):
+            return self.hold_out(self.read(train, progress=progress), options.held_out)
+        return Split(
+            *(self.read(path, progress=progress) if path else [] for path in (train, options.dev, options.test))
+        )
 
     def fit(
         self, split: Split[Example] | Any = None, *, run: str | Path | None = None, progress: Progress | None = None
@@ -136,7 +138,7 @@ class Task(Definition[OptionsType, Example, Prediction]):
         chosen = [each.replace("_", " ") for each in names if getattr(self.requested, each) != getattr(options, each)]
         return (
             f"{plural(examples, 'example')}: batch size {options.batch_size}, learning rate {options.learning_rate:g}"
-            f"{' search' if search else ''}, {plural(options.epochs, 'epoch')} ({plural(steps, 'step')})"
+            f"{' (found by the search)' if search else ''}, {plural(options.epochs, 'epoch')} ({plural(steps, 'step')})"
             + (f"; chosen by data size: {', '.join(chosen)}" if chosen else "")
         )
 

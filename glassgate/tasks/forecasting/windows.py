@@ -1,4 +1,4 @@
-"""Batches of windows of time series, and their fields: arrays in memory, or read from disk when they are indexed."""
+"""Batches of windows of time series. The columns of a series are arrays in memory, or are read when indexed."""
 
 from collections.abc import Callable, Sequence
 from typing import cast

@@ -44,7 +44,8 @@ class _Before(nn.Module):
             after: the output of the other model, (N, H).
 
         Returns:
-            the log-probabilities of the next token, (N, U), and of the lengths of the blank from 1; and the states.
+            the log-probabilities of the next token, (N, U), and of the length of the blank, with column k for k + 1
+            tokens; then the states.
         """
         network, directions = self.network, self.network.encoder.num_directions
         # The layer takes the states of both directions, but those of the reverse one do not affect the forward one.

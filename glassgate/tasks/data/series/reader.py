@@ -92,7 +92,9 @@ class Table:
         try:
             return pa.parquet.ParquetFile(regular_file(self.source), memory_map=True)
         except (pa.ArrowInvalid, OSError) as error:
-            raise self.fault(None, f"expected Parquet, got what does not load ({error}); write it again") from None
+            raise self.fault(
+                None, f"expected a Parquet file, but it cannot be read ({error}); write it again"
+            ) from None
 
 
 def _kind(path: str | Path) -> str:
