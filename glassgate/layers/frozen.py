@@ -187,10 +187,10 @@ class FrozenLayer(nn.Module):
             for name, v in of_part.items():
                 check_shape(spec.name, part.names[name], v, "a matrix or vector", part.shapes[name])
                 if name not in scales:
-                    check_like(spec.name, name, v, dtype, device, "the session")
+                    check_like(spec.name, part.names[name], v, dtype, device, "the session")
             for name, v in scales.items():
-                check_shape(spec.name, f"{name}.scale", v, "(rows,)", part.shapes[name][:1])
-                check_like(spec.name, f"{name}.scale", v, dtype, device, "the session")
+                check_shape(spec.name, f"{part.names[name]}.scale", v, "(rows,)", part.shapes[name][:1])
+                check_like(spec.name, f"{part.names[name]}.scale", v, dtype, device, "the session")
             names = {f"{state}_0{part.suffix}": (width,) for state, width in part.widths.items()}
             initial = {name: tensors[name] for name in names if name in tensors}
             if initial:

@@ -96,7 +96,9 @@ def tried() -> tuple[str, bool]:
     except (OSError, subprocess.TimeoutExpired) as fault:
         return f"it could not be tried ({type(fault).__name__})", False
     if done.returncode < 0:
-        return f"a trial of it was ended by {signal.Signals(-done.returncode).name}", True
+        ended_by = signal.Signals(-done.returncode)
+        is_fault = ended_by in (signal.SIGILL, signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT)
+        return f"a trial of it was ended by {ended_by.name}", is_fault
     if done.returncode > 0:
         return f"a trial of it failed: {(done.stderr.strip().splitlines() or ['?'])[-1]}", True
     return "", True

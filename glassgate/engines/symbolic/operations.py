@@ -27,9 +27,9 @@ def _of_selected(d: Any, selected: Any, tie: Any) -> Any:
 
 def _pow_derivative(d: Any, y: Any, a: Any, b: Any) -> tuple[Any, Any]:
     if isinstance(b, float):
-        return d * b * torch.pow(a, b - 1.0), None
+        return d * b * torch.pow(a, b - 1.0) if b else None, None
     if isinstance(a, float):
-        return None, d * y * (math.log(a) if a > 0 else math.nan)
+        return None, torch.where(b >= 0, 0.0, -math.inf) * d if a == 0 else d * y * (math.log(a) if a > 0 else math.nan)
     return (
         torch.where(b == 0, 0.0, d * b * torch.pow(a, b - 1.0)),
         torch.where((a == 0) & (b >= 0), 0.0, d * y * torch.log(a)),
@@ -120,9 +120,7 @@ def _gelu(x: Any, approximate: str = "none") -> Any:
 
 
 def _sinh(x: Any) -> Any:
-    e = torch.expm1(torch.where(x < 0, -x, x))
-    half = 0.5 * (e + e / (e + 1.0))
-    return torch.where(x < 0, -half, half)
+    return 0.5 * (torch.expm1(x) - torch.expm1(-x))
 
 
 def _mean(x: Any, dim: int, keepdim: bool) -> Any:

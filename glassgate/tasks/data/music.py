@@ -70,13 +70,13 @@ def roll_of(text: str) -> Roll:
         >>> roll_of("60 64 67\\n-").steps.sum(1).tolist()
         [3, 0]
     """
-    lines = [line.split() for line in text.splitlines() if line.strip()]
-    steps = [[int(word) if word.isdecimal() else word for word in words if word != "-"] for words in lines]
+    lines = {number: line.split() for number, line in enumerate(text.splitlines(), 1) if line.strip()}
+    steps = [[int(word) if word.isdecimal() else word for word in words if word != "-"] for words in lines.values()]
 
     def fault(note: object, step: int) -> OptionError:
         return OptionError(
             f"text: expected lines of MIDI numbers from {LOWEST} to {_HIGHEST}, or - for silence, got "
-            f"{str(note)!r} in line {step + 1}"
+            f"{str(note)!r} in line {[*lines][step]}"
         )
 
     return Roll(_from_notes(steps, fault))
@@ -102,9 +102,9 @@ def _checked(where: str, piece: np.ndarray) -> np.ndarray:
     if len(piece) < 2:
         raise DataError(where, None, f"expected at least 2 steps, one to hear and one to predict, got {len(piece)}")
     if not np.isin(piece, (0, 1)).all():
-        step = int(np.argmax(~np.isin(piece, (0, 1)).all(1)))
+        step, key = np.argwhere(~np.isin(piece, (0, 1)))[0]
         raise DataError(
-            where, None, f"expected 0 and 1, got {piece[step].max()} in step {step}; write 1 for any loudness"
+            where, None, f"expected 0 and 1, got {piece[step, key]} in step {step}; write 1 for any loudness"
         )
     return piece.astype(np.uint8)
 
