@@ -7,7 +7,7 @@ import numpy as np
 
 BYTES = 200_000
 """The approximate size of the states and texts in a page."""
-LEVELS = 15
+HIGHEST_LEVEL = 15
 """The highest level of a state in 4 bits."""
 
 
@@ -57,7 +57,7 @@ def packed(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         ([[240, 3], [0, 15]], [0.0, -1.0], [0.067, 0.2])
     """
     low = values.min(1)
-    step = np.maximum(values.max(1) - low, 1e-6) / LEVELS
+    step = np.maximum(values.max(1) - low, 1e-6) / HIGHEST_LEVEL
     levels = np.rint((values - low[:, None]) / step[:, None]).astype(np.uint8)
     levels = np.pad(levels, ((0, 0), (0, levels.shape[1] % 2)))
     return levels[:, ::2] | levels[:, 1::2] << 4, low, step

@@ -306,7 +306,7 @@ class Recurrent(Drawable, nn.Module):
     def _arrange(
         self, input: Any, hx: Any = None, lengths: Any = None, resets: Any = None, restart: Any = None
     ) -> tuple[Steps, Layout, States, States | None]:
-        """Check the arguments of a call and convert them for engines. The last two are initial and restart states."""
+        """Check the arguments of a call and convert them for engines. The last two results are the states."""
         steps, layout = arrange(self._name, input, self.input_size, self.batch_first, lengths, resets)
         weight = self.weight_ih_l0
         if not isinstance(weight, Tensor):

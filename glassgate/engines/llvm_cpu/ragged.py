@@ -75,9 +75,10 @@ def scatter(N, L, sizes: words, starts_at, tensors, by_step, *widths):
 
 
 class Ragged(NamedTuple):
-    """The layout of sequences of different lengths. In its memory, the sequence at each rank follows the layout.
+    """The layout of sequences of different lengths.
 
-    The lengths of padded sequences follow. The forward pass sorts them.
+    Its memory has the sizes and starts of the steps, then the index of the sequence at each rank, then, for padded
+    sequences, their lengths. The forward pass sorts them.
     """
 
     layout: BatchLayout
@@ -117,7 +118,7 @@ def _zeros(count: int) -> "array[int]":
 
 
 def sort(ragged: Ragged) -> None:
-    """Sort the sequences before the pass that sorts them."""
+    """Sort the sequences now, for a caller that needs the order before the forward pass."""
     layout = ragged.layout
     arguments = array("q", (layout.N, layout.steps, *layout.addresses))
     native(SORT).run(arguments.buffer_info()[0])

@@ -27,7 +27,7 @@ class _Verifier:
         self.program, self.axes, self.loop = program, program.axes, program.loop
         self.defined: set[Value] = set()
         self.inside: set[Value] = set()
-        """The values of the loop's body, set at its end."""
+        """The values that the loop defines; empty until the loop has been checked."""
         self.names: set[str] = set()
 
     def run(self) -> None:
@@ -77,7 +77,7 @@ class _Verifier:
         for name, axis in self.axes.items():
             unknown = [part for part in axis.of if isinstance(part, str) and part not in self.axes]
             if name != axis.name or unknown or name in axis.of:
-                raise Invalid(f"{axis} must be declared under its name, of declared axes")
+                raise Invalid(f"{axis} must be declared under its own name, and be made of other declared axes")
             if axis.labels and self.axes.number(name) != len(axis.labels):
                 raise Invalid(f"{axis} must have one label for each index")
 

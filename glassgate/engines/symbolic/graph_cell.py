@@ -82,7 +82,7 @@ class GraphCell(Cell):
 
         dtype = wide.dtype if isinstance(wide, Tensor) else None
         value = evaluate(equations.nodes, leaf, dtype, attached)
-        # `x_ih` may be the name of the input half of gate `x` and of another gate. The gate has priority.
+        # A gate may be called `x_ih`, which is also the name of the input half of gate `x`. The gate has priority.
         named = () if self.recorded else equations.nodes
         names = {node.name: value[node] for node in named if node.name is not None}
         names |= {gate: value[node] for gate, node in equations.shown.items()}

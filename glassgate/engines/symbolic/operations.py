@@ -98,7 +98,7 @@ def _hardtanh(x: Any, min_val: float = -1.0, max_val: float = 1.0) -> Any:
 
 
 def _elu(x: Any, alpha: float = 1.0, scale: float = 1.0, sharpness: float = 1.0) -> Any:
-    # expm1 gets only the negative part. If it overflowed, the gradient of the other branch would be 0 * inf.
+    # expm1 gets only the negative part. If it overflowed, its gradient would be 0 * inf = NaN where x is positive.
     negative = torch.where(x > 0, 0.0, x)
     return torch.where(x > 0, scale * x, scale * alpha * torch.expm1(negative * sharpness))
 
@@ -185,7 +185,7 @@ COMPOSED: dict[str, Callable[..., Any]] = {
     "ones_like": lambda x: x.filled(1.0),
     "full_like": lambda x, fill_value: x.filled(fill_value),
 }
-"""torch's functions in terms of the operations above. Their arguments have the names that torch uses."""
+"""torch's functions in terms of the operations above. Their optional arguments have the names that torch uses."""
 
 REDUCTIONS = frozenset({"mean", "var"})
 """The functions in `COMPOSED` that reduce a row, like `sum`."""

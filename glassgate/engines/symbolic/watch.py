@@ -44,7 +44,7 @@ _TRANSPARENT = frozenset(
     {"builtins", "abc", "typing", "enum", "collections", "collections.abc", "dataclasses", "types", "numbers"}
     | {"argparse", "fractions", "decimal", "functools", "random", "_random", "torch", "numpy"}
 )
-"""Modules of libraries whose objects have no hidden state: it consists of attributes, items and numbers. `purity.py`
+"""Modules of libraries whose objects have no hidden state: all of it is in attributes, items and numbers. `purity.py`
 refuses draws of `random`."""
 _LIBRARIES = TRUSTED - {"glassgate"}
 """Packages whose code does not change."""

@@ -36,7 +36,7 @@ STAGES = 3
 """Iterations of a product whose operands are loaded ahead."""
 
 LONGEST = 60
-"""A result that one line reads becomes part of that line if its text is shorter."""
+"""An unnamed result that only one line reads is written into that line if its text is shorter than this."""
 
 UNIT = {"H": ("unit", "unit_ok"), "P": ("out", "out_ok")}
 """For each axis of units its index in a kernel, and the mask of units that exist."""
@@ -44,7 +44,7 @@ UNIT = {"H": ("unit", "unit_ok"), "P": ("out", "out_ok")}
 
 @lru_cache(1024)
 def kernels(phases: Phases, title: str, ragged: bool) -> Kernels:
-    """The kernels of one pass, one per phase.
+    """The kernels of one pass: one per phase, but phase 0 of the next step is part of the last kernel.
 
     Args:
         phases: the phases of the pass.
@@ -71,7 +71,7 @@ class Writer:
     """Writes one kernel. `now` has the text of each value of this step."""
 
     numbers: tuple[str, ...] = ("iteration", "T", "N", "H", "P", "heads")
-    """The parameters that are not tensors, without `starts`."""
+    """The scalar parameters. Kernels for lengths also get `starts`, the first row of each step."""
 
     def __init__(self, phases: Phases, name: str, ragged: bool, by_rows: bool) -> None:
         self.phases, self.loop, self.axes = phases, phases.loop, phases.axes
@@ -107,7 +107,7 @@ class Writer:
         return self.out
 
     def step(self, iteration: str) -> list[str]:
-        """The lines written since the last step: its rows in sequences, loads, and everything else."""
+        """The text of one step: its rows in sequences, its loads, and the other lines written since the last call."""
         rows = self.rows_of_step(iteration) if self.used & {"row", "live"} else []
         self.used -= {"row", "live"}
         inputs = [*rows, *self.loads]
@@ -214,9 +214,9 @@ class Writer:
         Args:
             kind: the kind of its `Pointer`.
             value: the value.
-            like: the same value at this step.
+            like: the value at this step.
             gate: the gate.
-            row: the row in a buffer, if not that of this step, or in phase 0 of the next step.
+            row: the row in a buffer. The default is this step's; in phase 0, the next step's.
         """
         units, pointer = self.units(like), self.pointer(kind, value)
         axes, mask = value.type.axes, "here"
@@ -246,7 +246,7 @@ class Writer:
         return Text(variable)
 
     def use(self, value: Value | float, gate: int | None = None) -> Text:
-        """The text of a value that lines read; loads it where it is memory."""
+        """The text of a value that lines read. If it is in memory, it is loaded first."""
         if not isinstance(value, Value):
             return number(value)
         value = self.phases.origin(value)

@@ -1,4 +1,4 @@
-"""The directions of a layer on a GPU: tensors of a call become inputs of passes, and outputs of passes its results."""
+"""Runs the directions of a layer on a GPU: converts tensors of a call to inputs of passes, and outputs to results."""
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -26,7 +26,7 @@ from glassgate.engines.triton_gpu.select import Chip, selected
 
 
 class Layer(NamedTuple):
-    """`Compiled` for a GPU."""
+    """The protocol `Compiled` for a GPU; see `backend.py`."""
 
     plans: tuple[Plan, ...]
 
@@ -110,7 +110,7 @@ class Layer(NamedTuple):
         return [calls[0].padded(sum(d_data[1:], d_data[0])).to(steps.data.dtype) if needs_d_data else None, *d_operands]
 
     def prepare(self, *signature: object) -> None:
-        """Repeated calls take the same path."""
+        """Repeated calls run like first calls."""
 
 
 class Call:
@@ -154,7 +154,7 @@ class Call:
         inputs |= {Port(Role.RESTART, name): v for name, v in zip(names, operands[n + len(names) :], strict=False)}
         for name, v in zip(plan.noise, operands[n + plan.state_count :], strict=True):
             inputs[Port(Role.NOISE, name)] = self.rows_of(v) if plan.equations.noise[name].per_step else v
-        inputs = {port: v if port.name in PRODUCTS else v.float() for port, v in inputs.items()}
+        inputs = {port: v if port.name in PRODUCT_WEIGHTS else v.float() for port, v in inputs.items()}
         if self.steps.resets is not None:
             inputs[Port(Role.RESETS)] = self.rows_of(self.steps.resets)
         return inputs | {Port(Role.DATA): self.rows_of(self.steps.data.detach())}
@@ -168,7 +168,7 @@ class Call:
         return [*ports, *[None] * len(plan.noise)]
 
     def operand_gradients(self, gradients: Mapping[Port, Tensor], ports: Sequence[Port | None]) -> list[Tensor | None]:
-        """The gradients of the direction's tensors, None where the port is."""
+        """The gradients of the direction's tensors; None for each port that is None."""
         d: list[Tensor | None] = []
         for v, port in zip(self.own, ports, strict=True):
             if port is None:
@@ -203,7 +203,7 @@ class Call:
         return rows
 
     def zero(self, width: int) -> Tensor:
-        """Rows of zeros, all of them in the memory of one."""
+        """Rows of zeros that all share the memory of one row."""
         return torch.zeros(1, width, device=self.steps.data.device).expand(self.rows.total, width)
 
     def rows_of(self, v: Tensor) -> Tensor:
@@ -216,7 +216,7 @@ class Call:
         return torch.cat([v, v.new_zeros(missing, v.shape[1])]) if missing else v
 
 
-PRODUCTS = ("weight_ih", "weight_hh", "weight_hr")
+PRODUCT_WEIGHTS = ("weight_ih", "weight_hh", "weight_hr")
 """The parameters that only matrix products read."""
 
 

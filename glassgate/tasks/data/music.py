@@ -151,7 +151,7 @@ def _matlab(path: str | Path) -> Iterable[tuple[str, np.ndarray]]:
     try:
         content = loadmat(file)
     except (ValueError, TypeError, NotImplementedError, MatReadError) as error:
-        raise DataError(path, None, f"expected a MATLAB file, got what does not load: {error}") from None
+        raise DataError(path, None, f"expected a MATLAB file, but it does not load: {error}") from None
     for name, cells in content.items():
         if not name.startswith("__"):
             for number, piece in enumerate(np.ravel(cells)):

@@ -208,7 +208,7 @@ def _parquet(path: str | Path) -> Iterator[tuple[int, dict[str, Any], Names]]:
             rows = chain.from_iterable(batch.to_pylist() for batch in file.iter_batches())
             yield from ((number, row, names) for number, row in enumerate(rows, start=1))
     except pa.ArrowException as error:
-        raise DataError(path, None, f"expected Parquet, got what does not load: {error}") from None
+        raise DataError(path, None, f"expected a Parquet file, but it does not load: {error}") from None
 
 
 def table_of(path: str | Path, kind: str, names: Sequence[str] = ()) -> tuple[Dialect, Cells]:
@@ -280,7 +280,7 @@ def read_excel(path: str | Path, **options: Any) -> tuple[Any, str]:
     except DataError:
         raise
     except (ValueError, KeyError, OSError, zipfile.BadZipFile) as error:
-        raise DataError(path, None, f"expected an Excel workbook, got what does not load ({error})") from None
+        raise DataError(path, None, f"expected an Excel workbook, but the file does not load ({error})") from None
     return sheet, f", sheet {names[0]!r}" + (f", the first of {len(names)}" if len(names) > 1 else "")
 
 
@@ -316,5 +316,5 @@ def load_arrays(path: str | Path, remedy: str) -> dict[str, np.ndarray]:
             return dict(content)
     except (ValueError, OSError, zipfile.BadZipFile):  # NumPy recommends to allow pickles, which is unsafe
         raise DataError(
-            path, None, f"expected arrays of numbers, got what does not load without pickle; {remedy}"
+            path, None, f"expected arrays of numbers, but the file does not load without pickle; {remedy}"
         ) from None

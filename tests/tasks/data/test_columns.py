@@ -150,7 +150,7 @@ def test_rows_with_lists(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"b\.jsonl:1: expected a list of words, got str; see --text-column"):
         read(tmp_path / "b.jsonl")
     (tmp_path / "b.parquet").write_text("none")
-    with pytest.raises(DataError, match=r"b\.parquet: expected Parquet, got what does not load"):
+    with pytest.raises(DataError, match=r"b\.parquet: expected a Parquet file, but it does not load"):
         read(tmp_path / "b.parquet")
 
 

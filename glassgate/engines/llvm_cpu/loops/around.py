@@ -1,4 +1,4 @@
-"""The operations of a lowered pass before and after its loop, in the columns of the buffers of this engine.
+"""The operations of a lowered pass before and after its loop. Their operands are columns of this engine's buffers.
 
 The lowering lists them gate by gate. Here adjacent gates are joined, so that one GEMM or one sum computes all of them.
 """
@@ -44,20 +44,20 @@ class BiasSum(NamedTuple):
 
     @property
     def next(self) -> "BiasSum":
-        """The sum of one more gate that could be joined."""
+        """The sum for the next gate: one that is equal to it can be joined to this one."""
         biases = tuple((name, gate + self.gates) for name, gate in self.biases)
         return BiasSum(self.half, self.column + self.gates, biases)
 
 
 class Column(NamedTuple):
-    """A column of a buffer that a direction has once."""
+    """A column of a buffer. Each direction has one buffer of each such kind."""
 
     kind: Kind
     number: int
 
 
 class WeightGradient(NamedTuple):
-    """A weight gradient GEMM: the sum over all rows of the gradients of gates times the row vectors of the product.
+    """A weight gradient GEMM: the sum over all rows of gradients of gates times vectors that the weight multiplied.
 
     Attributes:
         weight, axes: the name of the weight and its axes.
@@ -80,7 +80,7 @@ class WeightGradient(NamedTuple):
 
     @property
     def next(self) -> "WeightGradient":
-        """The GEMM of one more gate that could be joined."""
+        """The GEMM for the next gate: one that is equal to it can be joined to this one."""
         d = Column(self.d.kind, self.d.number + self.gates)
         return self._replace(gate=self.gate + self.gates, d=d, gates=1)
 
@@ -91,7 +91,7 @@ class AfterLoop(NamedTuple):
     Attributes:
         weights: the gradients of weights and biases.
         complete: the weights and biases of which every gate has a gradient.
-        input: the gates whose rows of `weight_ih` multiply the input: the column of their gradients, and their index.
+        input: for each gate that reads the input, the column of its gradients and its index in `weight_ih`.
     """
 
     weights: list[WeightGradient]
@@ -148,7 +148,8 @@ class _AfterLoop:
         for weight in weights:
             biases = tuple(bias for bias in BIASES if summed_by.get(bias) == weight)
             own = [gradient._replace(biases=biases) for gradient in gradients[weight]]
-            # A GEMM writes one head. GEMMs that add to the same rows are divided among threads in the same way.
+            # A GEMM can write only one head. GEMMs that add to the same rows must all be divided among threads in the
+            # same way, so they must have the same gates.
             separate = "K" in values[weight].type.axes or any(gradient.added for gradient in own)
             gemms += own if separate else _joined(own)
         (of_input,) = self.terms(self.outputs[Port(Role.D_DATA)])
@@ -159,7 +160,7 @@ class _AfterLoop:
         )
 
     def gradients(self, name: str, value: Value) -> list[WeightGradient]:
-        """The gradient of each gate's rows of a weight or bias, by the column of the gradients of the gate."""
+        """The gradient of each gate's rows of a weight or bias, sorted by the column of its gradients."""
         return sorted(
             (
                 WeightGradient(

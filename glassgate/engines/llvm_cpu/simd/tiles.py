@@ -140,7 +140,7 @@ def turn(builder, address):
 
 
 class AMX(AVX512BF16):
-    """`MultiplicationMethod` for float32 numbers, with one or three products of rounded numbers per product.
+    """`MultiplicationMethod` for float32 numbers, with operands rounded to bfloat16, or split into two bfloat16 parts.
 
     Rows are equally spaced. If strided, each group of 16 rows has the layout of registers.
     """
@@ -164,7 +164,7 @@ class AMX(AVX512BF16):
         def release_registers(builder):
             BUILDS[tiles](builder, _state(builder, tiles)).release()
 
-        layout = whole_sum, place_of_word, rows_of_tile, fill_registers, turn_registers, release_registers
+        layout = padded_depth, place_of_word, rows_of_tile, fill_registers, turn_registers, release_registers
         return super().functions() | {"transpose": self.transpose(whole=True)} | {f.__name__: f for f in layout}
 
 
@@ -173,7 +173,7 @@ def _product(vectors: int, tiles: str, strided: bool, terms: int) -> Any:
     configure, multiply, cut_rows = _configure(tiles), _multiply(vectors, tiles), stack_memory(2 * SIZE)
 
     def set_sizes(state, rows):
-        """Configure registers 0, 1 and 4 with up to 16 rows, 2, 3 and 5 with the next rows, 6 and 7 with 16."""
+        """Configure registers 0, 1 and 4 with up to 16 rows, 2, 3 and 5 with any further rows, 6 and 7 with 16."""
         sizes = words(state)
         if sizes[0] != rows:
             sizes[0], upper, lower = rows, min(rows, 16), rows - 16 if rows > 16 else rows
@@ -273,7 +273,7 @@ def _multiply_registers(build: Build, rows: int, columns: int, vectors: int, arg
         build.store(number, b.add(out, down), out_pitch)
 
 
-def whole_sum(depth):
+def padded_depth(depth):
     """The padded length of packed columns in numbers: whole rows of registers."""
     return (depth + 31) // 32 * 32
 
@@ -284,7 +284,7 @@ def place_of_word(block, unit, most):
 
 
 def rows_of_tile(rows, most_rows):
-    """The number of rows of the next tile, for products of many rows."""
+    """The number of rows in the next call of the microkernel, for products of many rows."""
     return min(rows, most_rows)
 
 

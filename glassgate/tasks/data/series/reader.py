@@ -92,9 +92,7 @@ class Table:
         try:
             return pa.parquet.ParquetFile(regular_file(self.source), memory_map=True)
         except (pa.ArrowInvalid, OSError) as error:
-            raise self.fault(
-                None, f"expected a Parquet file, but it cannot be read ({error}); write it again"
-            ) from None
+            raise self.fault(None, f"expected a Parquet file, but it does not load ({error}); write it again") from None
 
 
 def _kind(path: str | Path) -> str:
