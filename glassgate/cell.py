@@ -196,8 +196,8 @@ class Cell(Drawable):
         ...     gates = ("f", "n")
         ...     state = ("h",)
         ...     def step(self, a, s):
-        ...         f = torch.sigmoid(a.f)
-        ...         return f * s.h + (1 - f) * torch.tanh(a.n)
+        ...         f, n = torch.sigmoid(a.f), torch.tanh(a.n)
+        ...         return f * s.h + (1 - f) * n
         >>> output, h_n = gg.Recurrent(Leaky(), 4, 8)(torch.randn(5, 2, 4))
         >>> output.shape
         torch.Size([5, 2, 8])
