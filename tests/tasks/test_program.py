@@ -183,6 +183,14 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert "--to c writes float32, got --precision int8" in capsys.readouterr().err
 
 
+def test_a_name_that_begins_like_the_functions_of_the_templates(tmp_path: Path) -> None:
+    path = write_program(regression(), tmp_path, "net_v2")[-1]
+    text = path.read_text("utf-8")
+    assert "Build: cc -std=c99 -O3 net_v2.c net_v2_main.c -lm -o net_v2 */" in text
+    assert '#include "net_v2.h"' in text
+    assert "net_v2_v2" not in text
+
+
 def test_runs_that_cannot_be_written(tmp_path: Path) -> None:
     model = LanguageModel(LanguageModelOptions(hidden_size=4))
     with pytest.raises(OptionError, match=r"--to c expects a run of tagging, .* got one of language-model; write its"):

@@ -249,13 +249,17 @@ class Watch:
 
     def _tensor(self, tensor: Tensor, where: str) -> None:
         is_plain = type(tensor) in (Tensor, torch.nn.Parameter) and tensor.device.type == "cpu"
-        if tensor.numel() > _MOST_ELEMENTS or not is_plain or tensor.layout != torch.strided:
+        if not is_plain or tensor.layout != torch.strided:
+            self._refuse(f"{where}, a tensor that is not a plain dense tensor on the CPU")
+        elif tensor.numel() > _MOST_ELEMENTS:
             self._refuse(f"{where}, a tensor of {tensor.numel():,} numbers, too many to be compared at every call")
         else:
             self._contents.append((_bits, tensor, _bits(tensor), where))
 
     def _array(self, array: Any, where: str) -> None:
-        if not hasattr(array, "tobytes") or array.size > _MOST_ELEMENTS or array.dtype.hasobject:
+        if not hasattr(array, "tobytes") or array.dtype.hasobject:
+            self._refuse(f"{where}, a numpy.{type(array).__name__} that is not an array of numbers")
+        elif array.size > _MOST_ELEMENTS:
             self._refuse(f"{where}, a numpy.{type(array).__name__}, which is too large to be compared at every call")
         else:
             self._contents.append((type(array).tobytes, array, array.tobytes(), where))

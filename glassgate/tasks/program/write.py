@@ -72,11 +72,11 @@ def write_program(
 
 def _program(task: Task[Any, Any, Any], parts: Parts, name: str, from_file: bool, max_steps: int) -> str:
     """The text of the program."""
-    usage = f" Its argument is the file of the weights ({name}.weights)." if from_file else ""
+    usage = " Its argument is the file of the weights (net.weights)." if from_file else ""
     head = f"""\
 /* A {task.name} model trained by Glassgate. Reads {parts.reads}, from standard input.
    Prints {parts.prints}.{usage}
-   Build: cc -std=c99 -O3 {name}.c {name}_main.c -lm -o {name} */
+   Build: cc -std=c99 -O3 net.c net_main.c -lm -o net */
 #include "net.h"
 
 #include <ctype.h>
@@ -88,7 +88,7 @@ def _program(task: Task[Any, Any, Any], parts: Parts, name: str, from_file: bool
 #define TOO_LONG {quoted(f"more than {max_steps} steps; export the run again with a larger --max-steps")}
 """
     text = "\n".join([head, _start(parts, from_file), template("lines.c", {}), parts.code])
-    return re.sub(r"\bnet(?=_|\.h|\.weights)", name, text)
+    return re.sub(r"\bnet(?=_|\.[ch]\b|\.weights| \*/)", name, text)
 
 
 def _start(parts: Parts, from_file: bool) -> str:
