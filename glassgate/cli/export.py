@@ -8,7 +8,7 @@ from typing import Any
 import glassgate as gg
 from glassgate.cli.parser import Parser
 from glassgate.cli.trained import PRECISIONS
-from glassgate.tasks import run_class
+from glassgate.tasks import task_class_of_run
 from glassgate.tasks.errors import OptionError
 from glassgate.tasks.onnx_models.models import write
 from glassgate.tasks.program import write_program
@@ -59,7 +59,7 @@ def command(argv: list[str]) -> None:
         help="longest sequence for a stack of bidirectional layers in C (default: 4096)",
     )
     arguments = parser.parse_args(argv)
-    task = run_class(arguments.run).load(arguments.run)
+    task = task_class_of_run(arguments.run).load(arguments.run)
     print(TARGETS[arguments.to](task, Path(arguments.run), arguments))
 
 

@@ -12,7 +12,7 @@ from glassgate.cli.strips import strips
 from glassgate.glass.live.page import Live, check_size
 from glassgate.glass.page import page
 from glassgate.glass.places import BYTES
-from glassgate.tasks import run_class
+from glassgate.tasks import task_class_of_run
 from glassgate.tasks.errors import OptionError
 from glassgate.tasks.report.live.page import live
 from glassgate.tasks.report.states import places_of
@@ -34,7 +34,7 @@ def command(argv: list[str]) -> None:
         raise OptionError(f"--output: the folder {output.parent} does not exist; create it, or choose another path")
     folders = [arguments.run] if arguments.other is None else [arguments.run, arguments.other]
     runs = [Run.open(folder) for folder in folders]
-    tasks = [run_class(folder).load(folder) for folder in folders]
+    tasks = [task_class_of_run(folder).load(folder) for folder in folders]
     task = tasks[0]
     if tasks[-1].name != task.name:
         raise OptionError(

@@ -14,7 +14,7 @@ import glassgate as gg
 from glassgate.cli.arguments import positive
 from glassgate.cli.parser import Parser
 from glassgate.cli.progress import Bar, display
-from glassgate.tasks import run_class
+from glassgate.tasks import task_class_of_run
 from glassgate.tasks.errors import OptionError
 from glassgate.tasks.report.states import index_of, recorded, text_of
 from glassgate.tasks.report.study import given
@@ -30,7 +30,7 @@ def command(argv: list[str]) -> None:
         raise OptionError("search: expected a text or --sequence N, got both or none of them; give one")
     start, stop = _range(arguments.steps)
     run = Run.open(arguments.run)
-    task = run_class(arguments.run).load(arguments.run)
+    task = task_class_of_run(arguments.run).load(arguments.run)
     with display(Console(stderr=True)) as bars:
         row = bars.add_task("reading the run", total=None, loss="")
         index = index_of(task, run, Bar(bars, task.name), lambda stage: bars.update(row, description=stage))

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 from rich.console import Console
 
 from glassgate.cli.progress import Bar, display
-from glassgate.tasks import run_class
+from glassgate.tasks import task_class_of_run
 from glassgate.tasks.errors import RunError
 from glassgate.tasks.task import Task
 
@@ -27,7 +27,7 @@ def add_run(parser: ArgumentParser) -> None:
 
 def loaded(arguments: Namespace) -> Task[Any, Any, Any]:
     """Return the task of the run that the arguments name."""
-    return run_class(arguments.run).load(arguments.run).frozen(arguments.precision)
+    return task_class_of_run(arguments.run).load(arguments.run).frozen(arguments.precision)
 
 
 def read(task: Task[Any, Any, Any], file: str, labelled: bool = False) -> Sequence[Any]:
@@ -42,7 +42,7 @@ def loaded_as(kind: type[TaskType], arguments: Namespace) -> TaskType:
     Raises:
         RunError: it is a run of another task
     """
-    task_type = run_class(arguments.run)
+    task_type = task_class_of_run(arguments.run)
     if not issubclass(task_type, kind):
         raise RunError(
             f"{arguments.run}: expected a run of {kind.name}, got one of {task_type.name}; "

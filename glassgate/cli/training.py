@@ -15,7 +15,7 @@ from glassgate.cli.invocation import invocation
 from glassgate.cli.parser import Parser
 from glassgate.cli.progress import Bar, display, format_scores
 from glassgate.cli.stopping import exit_status, signal_name
-from glassgate.tasks import TASKS, run_class, task_class
+from glassgate.tasks import TASKS, task_class, task_class_of_run
 from glassgate.tasks.errors import OptionError
 from glassgate.tasks.options import Options, read_config
 from glassgate.tasks.progress import Interrupted
@@ -77,7 +77,7 @@ def _start(name: str, argv: list[str]) -> None:
 
 def _resume(run: str) -> None:
     with resumable(run), display(Console(stderr=True)) as bars, group().connected():
-        kind = group().broadcast_result(lambda: run_class(run))
+        kind = group().broadcast_result(lambda: task_class_of_run(run))
         task, result = kind.resume(run, progress=Bar(bars, run))
     _end(run, result, task)
 

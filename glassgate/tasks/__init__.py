@@ -53,7 +53,7 @@ def task_module(package: str, name: str) -> ModuleType | None:
     return import_module(module) if find_spec(module) else None
 
 
-def run_class(path: str | Path) -> "type[Task[Any, Any, Any]]":
+def task_class_of_run(path: str | Path) -> "type[Task[Any, Any, Any]]":
     """Return the class of the task that a run folder was trained for.
 
     Raises:

@@ -17,7 +17,7 @@ import torch
 
 from glassgate.cli import main
 from glassgate.cli.progress import Bar
-from glassgate.tasks import run_class
+from glassgate.tasks import task_class_of_run
 from glassgate.tasks.data.texts import Text
 from glassgate.tasks.language_model import LanguageModel, LanguageModelOptions
 from glassgate.tasks.language_model.sampling import choose
@@ -303,7 +303,7 @@ def test_names_that_are_no_unicode(tmp_path: Path, capsys: pytest.CaptureFixture
     data = write_conllu(folder / "train.conllu", sentences(8))
     run = tmp_path / "run"
     assert main(["train", "tagging", f"--data={data}", f"--test={data}", f"--run={run}", *SMALL]) == 0
-    assert run_class(run).load(run).options.data == str(data)
+    assert task_class_of_run(run).load(run).options.data == str(data)
     assert main(["evaluate", str(run), str(data)]) == 0
     capsys.readouterr()
     assert main(["evaluate", str(run), f"{folder}/none.conllu"]) == 2

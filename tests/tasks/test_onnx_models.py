@@ -12,7 +12,7 @@ import tokenizers
 import torch
 
 from glassgate.cli import main
-from glassgate.tasks import run_class, task_class
+from glassgate.tasks import task_class, task_class_of_run
 from glassgate.tasks.data.labelled import Labelled
 from glassgate.tasks.data.music import KEYS, Roll
 from glassgate.tasks.data.pairs import Pair
@@ -227,7 +227,7 @@ def test_models_predict_as_the_run_does(name: str, tmp_path: Path, capsys: pytes
     saved(kind(kind.options_type.from_mapping(SMALL | case.options)), train, folder)
     assert main(["export", str(folder), "--to", "onnx"]) == 0
     assert "returns" in capsys.readouterr().out
-    task = run_class(folder).load(folder)
+    task = task_class_of_run(folder).load(folder)
     case.check(task, folder, case.examples, onnx_runtime)
     case.check(task, folder, case.examples, openvino)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from glassgate.tasks import run_class, runs
+from glassgate.tasks import runs, task_class_of_run
 from glassgate.tasks.errors import RunError
 from glassgate.tasks.tagging import Tagging, TaggingOptions
 from glassgate.tasks.task import Split
@@ -28,7 +28,7 @@ def run(tmp_path: Path) -> Path:
 
 def test_a_saved_model_predicts_the_same_in_another_process(run: Path, tmp_path: Path) -> None:
     moved = run.rename(tmp_path / "elsewhere")
-    tagging = run_class(moved).load(moved)
+    tagging = task_class_of_run(moved).load(moved)
     examples = sentences(5, seed=3)
     again = Tagging(OPTIONS)
     again.fit(Split(sentences(10)))
@@ -115,7 +115,7 @@ def test_another_task(run: Path) -> None:
     with pytest.raises(
         RunError, match=r"run: made by another .*: no task is called 'walking'; .*; upgrade: pip install"
     ):
-        run_class(run)
+        task_class_of_run(run)
 
 
 def test_saved_model_cannot_be_resumed(run: Path) -> None:

@@ -134,8 +134,8 @@ class Call:
         """One pass, up to its loop."""
         sizes = {"T": self.rows.T, "N": self.sizes.N, "D": self.sizes.D, "H": self.sizes.H, "P": self.sizes.P}
         into = {port: self.rows_of(v) for port, v in into.items()}
-        kernels = _loop(self.plan, self.form(save), backward)
-        run = Run(kernels, sizes, self.rows, self.precision, into, frozenset(wanted))
+        loop = _loop(self.plan, self.form(save), backward)
+        run = Run(loop, sizes, self.rows, self.precision, into, frozenset(wanted))
         run.begin(inputs)
         return run
 

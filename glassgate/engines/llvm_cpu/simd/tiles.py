@@ -36,7 +36,7 @@ DEPTH, SIZE = 2 * SIDE, 64 * SIDE
 """The number of bfloat16 numbers in a row of a register, and the size of a register in bytes."""
 SHAPES = ((1, 1), (1, 2), (1, 3), (1, 4), (2, 1), (2, 2))
 """The shapes of sums, in registers of rows by registers of columns. Four registers hold sums."""
-STATE = 128
+STATE_SIZE = 128
 """The size in bytes of the state of a kernel: the number of rows that its registers are configured for, and at byte 64
 the sizes of the registers."""
 
@@ -55,7 +55,7 @@ class Build:
         state_size: the size of the state in bytes.
     """
 
-    state_size: ClassVar[int] = STATE
+    state_size: ClassVar[int] = STATE_SIZE
 
     def __init__(self, builder: ir.IRBuilder, state: ir.Value) -> None:
         self.builder, self.state = builder, state
@@ -107,7 +107,7 @@ def _state(builder: ir.IRBuilder, tiles: str) -> ir.Value:
             place = builder.alloca(ir.ArrayType(INT8, size))
             place.align = 64
             function.tiles = builder.ptrtoint(place, INT64)
-            for offset in range(0, size, STATE):
+            for offset in range(0, size, STATE_SIZE):
                 builder.store(INT64(0), at(builder, builder.add(function.tiles, INT64(offset)), INT64))
     return function.tiles
 
