@@ -60,10 +60,10 @@ class Options:
 
     data: str | None = option(None, "training file", group="data", unset="none; required", metavar="FILE")
     dev: str | None = option(
-        None, "file to select the best epoch by", group="data", unset="part of --data; none with --test", metavar="FILE"
+        None, "file to select the best epoch by", group="data", unset="part of --data", metavar="FILE"
     )
     test: str | None = option(
-        None, "file to score after training", group="data", unset="part of --data; none with --dev", metavar="FILE"
+        None, "file to score after training", group="data", unset="part of --data", metavar="FILE"
     )
     held_out: float = option(
         0.1, "fraction of --data held out as dev, and again as test", group="data", least=0, most=0.4

@@ -36,7 +36,7 @@ DEPTH, SIZE = 2 * SIDE, 64 * SIDE
 """The number of bfloat16 numbers in a row of a register, and the size of a register in bytes."""
 SHAPES = ((1, 1), (1, 2), (1, 3), (1, 4), (2, 1), (2, 2))
 """The shapes of sums, in registers of rows by registers of columns. Four registers hold sums."""
-STATE_SIZE = 128
+STATE = 128
 """The size in bytes of the state of a kernel: the number of rows that its registers are configured for, and at byte 64
 the sizes of the registers."""
 
@@ -55,7 +55,7 @@ class Build:
         state_size: the size of the state in bytes.
     """
 
-    state_size: ClassVar[int] = STATE_SIZE
+    state_size: ClassVar[int] = STATE
 
     def __init__(self, builder: ir.IRBuilder, state: ir.Value) -> None:
         self.builder, self.state = builder, state
@@ -107,7 +107,7 @@ def _state(builder: ir.IRBuilder, tiles: str) -> ir.Value:
             place = builder.alloca(ir.ArrayType(INT8, size))
             place.align = 64
             function.tiles = builder.ptrtoint(place, INT64)
-            for offset in range(0, size, STATE_SIZE):
+            for offset in range(0, size, STATE):
                 builder.store(INT64(0), at(builder, builder.add(function.tiles, INT64(offset)), INT64))
     return function.tiles
 
@@ -164,7 +164,7 @@ class AMX(AVX512BF16):
         def release_registers(builder):
             BUILDS[tiles](builder, _state(builder, tiles)).release()
 
-        layout = padded_depth, place_of_word, rows_of_tile, fill_registers, turn_registers, release_registers
+        layout = whole_sum, place_of_word, rows_of_tile, fill_registers, turn_registers, release_registers
         return super().functions() | {"transpose": self.transpose(whole=True)} | {f.__name__: f for f in layout}
 
 
@@ -273,7 +273,7 @@ def _multiply_registers(build: Build, rows: int, columns: int, vectors: int, arg
         build.store(number, b.add(out, down), out_pitch)
 
 
-def padded_depth(depth):
+def whole_sum(depth):
     """The padded length of packed columns in numbers: whole rows of registers."""
     return (depth + 31) // 32 * 32
 
