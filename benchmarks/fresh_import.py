@@ -7,12 +7,13 @@ This file imports no other module of the benchmarks, because these import Glassg
 import os
 import time
 
-os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
-import torch  # noqa: F401
+if __name__ == "__main__":
+    os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
+    import torch  # noqa: F401
 
-start = time.perf_counter()
-import glassgate  # noqa: E402, F401
-from glassgate.engines.torch_op.schema import registered  # noqa: E402
+    start = time.perf_counter()
+    import glassgate  # noqa: F401
+    from glassgate.engines.torch_op.schema import registered
 
-registered()
-print(time.perf_counter() - start)
+    registered()
+    print(time.perf_counter() - start)
