@@ -56,8 +56,8 @@ const signedShade = (fraction) => `${fraction >= 0 ? "p" : "n"}${Math.round(10 *
 
 // The first lines of the Python code of a page: the run's task and its network.
 const pythonSetup = ({ path }, imports = []) => [
-  "import glassgate as gg", ...["from glassgate.tasks import run_class", "from glassgate.tasks.report.ask import ask", ...imports].sort(), "",
-  `task = run_class(${JSON.stringify(path)}).load(${JSON.stringify(path)})`, "model = task.network",
+  "import glassgate as gg", ...["from glassgate.tasks import task_class_of_run", "from glassgate.tasks.report.ask import ask", ...imports].sort(), "",
+  `task = task_class_of_run(${JSON.stringify(path)}).load(${JSON.stringify(path)})`, "model = task.network",
 ];
 
 // The parts of a model that reads texts. `colour(result, k)` is the class of a token, `titled` its tooltip, `legend` the key.
