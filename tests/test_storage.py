@@ -36,7 +36,7 @@ def test_without_a_home_the_cache_is_a_temporary_folder(monkeypatch: pytest.Monk
 
 def test_a_kernel_that_others_can_write_is_compiled_again(tmp_path: Path) -> None:
     folder = tmp_path / "cache"
-    kernel = cache.MachineCode("work", b"code")
+    kernel = cache.CacheEntry("work", b"code")
     path = folder / "a.kernel"
     cache.write(path, kernel)
     assert cache.read(path) == kernel
@@ -61,10 +61,10 @@ def test_an_empty_folder_that_others_can_write_to_is_reported_once(tmp_path: Pat
     tmp_path.chmod(0o777)
     cache._warn.cache_clear()
     with pytest.warns(RuntimeWarning, match=f"other users can write to {tmp_path}"):
-        cache.write(tmp_path / "a.kernel", cache.MachineCode("work", b"code"))
+        cache.write(tmp_path / "a.kernel", cache.CacheEntry("work", b"code"))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        cache.write(tmp_path / "a.kernel", cache.MachineCode("work", b"code"))
+        cache.write(tmp_path / "a.kernel", cache.CacheEntry("work", b"code"))
     assert not any(tmp_path.iterdir())
 
 

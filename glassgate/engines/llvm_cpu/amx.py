@@ -11,18 +11,18 @@ from functools import cache
 
 import llvmlite.binding as llvm
 
-from glassgate.engines.llvm_cpu.cache import MachineCode, path_of, read, write
+from glassgate.engines.llvm_cpu.cache import CacheEntry, path_of, read, write
 from glassgate.engines.llvm_cpu.processor import FEW_ROWS, Processor, host, with_integers
 from glassgate.engines.llvm_cpu.sizes import INTEGERS
 
 TRIAL = "glassgate.engines.llvm_cpu.trial"
-"""The module of the trial. It runs in a separate process, which an illegal instruction may end."""
+"""The module of the trial. It runs in a separate process, because an illegal instruction ends the process."""
 PATIENCE = 300
 """The time limit of the trial in seconds. It usually takes a few seconds."""
 
 
-def multiplier(terms: int) -> Processor:
-    """The processor with the method of multiplication for these terms, see `KernelSizes.terms`."""
+def processor_for(terms: int) -> Processor:
+    """The processor with the method of multiplication for a number of terms, see `KernelSizes.terms`."""
     if terms == 0:
         return host().full_precision
     if terms == INTEGERS:
@@ -40,13 +40,13 @@ def with_amx(processor: Processor) -> Processor:
 
 def is_faster(terms: int, rows: int) -> bool:
     """Whether `terms` matrix products in bfloat16 are faster than one in float32, for this number of rows."""
-    processor = multiplier(terms).of_rows(rows)
+    processor = processor_for(terms).of_rows(rows)
     return bool(processor.bfloat16 if terms == 1 else processor.tiles)
 
 
 def explained(terms: int = 1, rows: int = 1) -> str:
-    """How `terms` matrix products in bfloat16, which replace one in float32, are computed for this number of rows."""
-    processor, three = multiplier(terms), terms > 1
+    """A description of how `terms` products in bfloat16, which replace one in float32, are computed for some rows."""
+    processor, three = processor_for(terms), terms > 1
     if not is_faster(terms, rows):
         limit = f"more than {FEW_ROWS} sequences" if processor.tiles else f"AMX-BF16 ({obstacle()})"
         return "none, computed in float32" + (f'; "high" needs {limit}' if three else "")
@@ -61,23 +61,26 @@ def obstacle() -> str | None:
     features = llvm.get_host_cpu_features()
     if not (features.get("amx-tile") and features.get("amx-bf16")):
         return "this processor does not have it"
-    most = os.environ.get("ONEDNN_MAX_CPU_ISA", "")
-    if most.upper() not in ("", "ALL", "DEFAULT") and "AMX" not in most.upper():
-        return f"ONEDNN_MAX_CPU_ISA is {most}"
-    if not permitted():
+    limit = os.environ.get("ONEDNN_MAX_CPU_ISA", "")
+    if limit.upper() not in ("", "ALL", "DEFAULT") and "AMX" not in limit.upper():
+        return f"ONEDNN_MAX_CPU_ISA is {limit}"
+    if not request_permission():
         return "the operating system does not permit its registers in this process"
     path = path_of(TRIAL, platform.release())
-    known = read(path)
-    if known is None:
-        fault, lasts = tried()
-        known = MachineCode(TRIAL, fault.encode())
+    result = read(path)
+    if result is None:
+        fault, lasts = run_trial()
+        result = CacheEntry(TRIAL, fault.encode())
         if lasts:
-            write(path, known)
-    return known.code.decode() or None
+            write(path, result)
+    return result.content.decode() or None
 
 
-def permitted() -> bool:
-    """Request permission from Linux to use the registers in this process and its threads. Needed once per process."""
+def request_permission() -> bool:
+    """Request permission from Linux to use tile registers in this process and its threads, once per process.
+
+    Returns whether Linux has granted it.
+    """
     if sys.platform != "linux" or platform.machine() != "x86_64":
         return False
     arch_prctl, request, tile_data = 158, 0x1023, 18
@@ -85,8 +88,8 @@ def permitted() -> bool:
     return bool(syscall(arch_prctl, request, tile_data) == 0)
 
 
-def tried() -> tuple[str, bool]:
-    """Run the trial of tile registers. Return the fault, or an empty string, and whether the result is permanent."""
+def run_trial() -> tuple[str, bool]:
+    """Run the trial of tile registers. Return its error or an empty string, and whether to store the result."""
     if getattr(sys, "frozen", False):
         return "a frozen program cannot try it", False
     paths = {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}

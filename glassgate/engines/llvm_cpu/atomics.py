@@ -10,25 +10,25 @@ POINTER = INT8.as_pointer()
 
 
 @instruction(INT64)
-def arrive(builder, counter):
-    """Add one to a counter. Threads that read the counter then see everything written before (release)."""
+def increment(builder, counter):
+    """Add one to a counter. Threads that then read the counter see everything that was written before (release)."""
     builder.atomic_rmw("add", at(builder, counter, INT64), INT64(1), "acq_rel")
 
 
 @instruction(INT64)
-def take(builder, counter):
-    """As `arrive`, and return the previous value."""
+def fetch_increment(builder, counter):
+    """As `increment`, and return the previous value."""
     return builder.atomic_rmw("add", at(builder, counter, INT64), INT64(1), "acq_rel")
 
 
 @instruction(INT64)
-def look(builder, address):
-    """Read a word that another thread writes. Everything that this thread wrote before is then visible (acquire)."""
+def load_acquire(builder, address):
+    """Read a word that another thread writes. Everything that the other thread wrote before is then visible."""
     return builder.load_atomic(at(builder, address, INT64), "acquire", 8)
 
 
 @instruction(INT64, INT64, INT64)
-def swap(builder, address, old, new):
+def compare_and_swap(builder, address, old, new):
     """Replace the word by `new` if it is `old`. Return whether it was."""
     exchanged = builder.cmpxchg(at(builder, address, INT64), old, new, "acq_rel", "acquire")
     return builder.extract_value(exchanged, 1)
@@ -74,24 +74,39 @@ def in_parallel(builder, parallel, table, threads):
 
 
 PATIENCE = 100_000
-"""The number of polls before a thread yields its core, about 0.2 ms. Threads that each have a core wait for less."""
+"""The number of polls, about 0.2 ms, after which a waiting thread yields its core. If each thread has a core, waits are
+shorter."""
 
 
 def wait(barrier, parties, times):
-    """Wait until all threads have arrived for the `times`-th time. The second word of the barrier counts long waits."""
+    """Wait until all threads have arrived for the `times`-th time. Return `times + 1`.
+
+    The second word of the barrier counts the waits in which a thread yielded its core.
+    """
     if parties > 1:
-        arrive(barrier)
+        increment(barrier)
         polls = 0
-        while look(barrier) < parties * times:
+        while load_acquire(barrier) < parties * times:
             polls += 1
             if polls == PATIENCE:
-                arrive(barrier + 8)
+                increment(barrier + 8)
             if polls >= PATIENCE:
                 yield_core()
     return times + 1
 
 
 FUNCTIONS: dict[str, Any] = {
-    f.__name__: f for f in (arrive, take, look, swap, yield_core, perform, team_size, in_parallel, wait)
+    f.__name__: f
+    for f in (
+        increment,
+        fetch_increment,
+        load_acquire,
+        compare_and_swap,
+        yield_core,
+        perform,
+        team_size,
+        in_parallel,
+        wait,
+    )
 }
 """The functions by their names in kernels."""

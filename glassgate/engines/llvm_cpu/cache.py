@@ -13,11 +13,16 @@ import llvmlite.binding as llvm
 from glassgate.storage import UntrustedError, cache_folder, check_trusted, read_trusted
 
 
-class MachineCode(NamedTuple):
-    """An object file and the name of the function in it."""
+class CacheEntry(NamedTuple):
+    """The content of a file in the cache: an object file with one function, or the result of the trial of AMX.
 
-    symbol: str
-    code: bytes
+    Attributes:
+        name: the name of the function, or of the trial.
+        content: the object file, or the error of the trial; empty if the trial succeeded.
+    """
+
+    name: str
+    content: bytes
 
 
 def path_of(text: str, *properties: object) -> Path:
@@ -38,18 +43,18 @@ def _tools() -> str:
     return digest.hexdigest()
 
 
-def read(path: Path) -> MachineCode | None:
-    """The content of the file; None if it is missing or incomplete, or if other users may have written it."""
+def read(path: Path) -> CacheEntry | None:
+    """The entry in the file; None if it is missing or incomplete, or if other users may have written it."""
     try:
-        digest, symbol, code = read_trusted(path).split(b"\n", 2)
+        digest, name, content = read_trusted(path).split(b"\n", 2)
     except UntrustedError:
         _warn(path.parent)
         return None
     except (OSError, ValueError):
         return None
-    if hashlib.sha256(symbol + code).hexdigest().encode() != digest:
+    if hashlib.sha256(name + content).hexdigest().encode() != digest:
         return None
-    return MachineCode(symbol.decode(), code)
+    return CacheEntry(name.decode(), content)
 
 
 @cache
@@ -62,17 +67,20 @@ def _warn(folder: Path) -> None:
     )
 
 
-def write(path: Path, kernel: MachineCode) -> None:
-    """Store it atomically where other users cannot write, so that other processes see the whole file or none."""
-    symbol = kernel.symbol.encode()
-    digest = hashlib.sha256(symbol + kernel.code).hexdigest().encode()
+def write(path: Path, entry: CacheEntry) -> None:
+    """Write an entry atomically, so that other processes see the complete file or none.
+
+    Nothing is written to a folder that other users can write to.
+    """
+    name = entry.name.encode()
+    digest = hashlib.sha256(name + entry.content).hexdigest().encode()
     unfinished = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         check_trusted(path.parent)
         with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".kernel-", delete=False) as file:
             unfinished = Path(file.name)
-            file.write(b"\n".join([digest, symbol, kernel.code]))
+            file.write(b"\n".join([digest, name, entry.content]))
         unfinished.replace(path)
     except UntrustedError:
         _warn(path.parent)

@@ -11,8 +11,9 @@ CHUNKS = '''
 def chunks(steps, origin, starts: words, sizes: words, turn, most, loop_steps, loop_origin, tasks, moving, *parts):
     """Run chunks of steps: first the tasks for all rows of a chunk, then the loop over its steps.
 
-    `parts` has three items per task: its function, the offset of its arguments, and that of its last argument. The same
-    three items of the loop follow, then for each address that moves with the chunks its offset and the bytes of a row.
+    `parts` has three items per task: the address of its function, the offset of its arguments, and the offset of its
+    last argument. The same three items of the loop follow. After these, it has two items for each address that moves
+    with the chunks: the offset of the address and the size of a row in bytes.
     """
     loop, done, before = 3 * tasks, 0, 0
     while done < steps:
@@ -35,9 +36,9 @@ def chunks(steps, origin, starts: words, sizes: words, turn, most, loop_steps, l
 '''
 
 ENOUGH_BYTES = 2**19
-"""The result of the input GEMM of a chunk may take this number of bytes, about half of a core's private cache.
+"""The largest size in bytes of a chunk's result of the input GEMM: about half of a core's private cache.
 
-It may be as large as the weights, if these are larger."""
+If the weights are larger, the result may be as large as they are."""
 
 
 class Chunks(ParallelTask):

@@ -11,7 +11,7 @@ from functools import cache
 import llvmlite.binding as llvm
 from llvmlite import ir
 
-from glassgate.engines.llvm_cpu.cache import MachineCode, path_of, read, write
+from glassgate.engines.llvm_cpu.cache import CacheEntry, path_of, read, write
 from glassgate.engines.llvm_cpu.processor import Processor
 
 KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_int64)
@@ -56,7 +56,7 @@ def _collecting_no_garbage() -> Iterator[None]:
             gc.enable()
 
 
-def _translate(text: str, name: str, bits: int, processor: Processor) -> MachineCode:
+def _translate(text: str, name: str, bits: int, processor: Processor) -> CacheEntry:
     from glassgate.engines.llvm_cpu.namespace import namespace_for
     from glassgate.engines.llvm_cpu.simd.translate import translated
 
@@ -66,7 +66,7 @@ def _translate(text: str, name: str, bits: int, processor: Processor) -> Machine
     return machine_code(translated(text, name, namespace_for(text, bits, processor)))
 
 
-def machine_code(module: ir.Module) -> MachineCode:
+def machine_code(module: ir.Module) -> CacheEntry:
     """The machine code of a module for this processor. Its function has the name of the module."""
     target = target_machine()
     # The loader stores the addresses of external functions after the data. Without data it has no memory for them.
@@ -79,7 +79,7 @@ def machine_code(module: ir.Module) -> MachineCode:
     options.loop_vectorization = options.slp_vectorization = True
     passes = llvm.create_pass_builder(target, options)
     passes.getModulePassManager().run(parsed, passes)
-    return MachineCode(module.name, target.emit_object(parsed))
+    return CacheEntry(module.name, target.emit_object(parsed))
 
 
 @cache
@@ -104,7 +104,7 @@ def machine() -> llvm.TargetMachine:
     return llvm.Target.from_default_triple().create_target_machine()
 
 
-def load(kernel: MachineCode, name: str) -> Function:
+def load(kernel: CacheEntry, name: str) -> Function:
     """Load a kernel where Ctrl-C cannot interrupt it: LLVM ends the process if partly loaded code is deleted."""
     if threading.current_thread() is not threading.main_thread():
         return _loaded(kernel, name)
@@ -112,10 +112,10 @@ def load(kernel: MachineCode, name: str) -> Function:
         return elsewhere.submit(_loaded, kernel, name).result()
 
 
-def _loaded(kernel: MachineCode, name: str) -> Function:
+def _loaded(kernel: CacheEntry, name: str) -> Function:
     # llvmlite's own memory manager places constants next to the code.
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine(), use_lmm=True)
-    engine.add_object_file(llvm.ObjectFileRef.from_data(kernel.code))
+    engine.add_object_file(llvm.ObjectFileRef.from_data(kernel.content))
     engine.finalize_object()
     _engines.append(engine)
-    return Function(engine.get_function_address(kernel.symbol), name)
+    return Function(engine.get_function_address(kernel.name), name)

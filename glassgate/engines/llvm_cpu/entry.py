@@ -19,7 +19,7 @@ _METH_O = 0x0008
 
 ENTER = '''
 def enter(number, function, arguments, count, *places):
-    """A launch, after a number is written to some addresses."""
+    """Write a number to some addresses, then run a launch."""
     for k in range(count):
         words(places[k])[0] = number
     perform(function, arguments)
@@ -62,12 +62,12 @@ class _Method(ctypes.Structure):
 
 
 _alive: list[object] = []
-"""The compiled function and its `PyMethodDef`, to which builtin functions point."""
+"""The owner of the machine code and its `PyMethodDef`, to which builtin functions point. They are never freed."""
 
 
 @cache
 def _method() -> int:
-    """The address of the `PyMethodDef` of builtins. Their `self` points to two addresses: code and arguments."""
+    """The address of the `PyMethodDef` of all entries. Their `self` points to two addresses: code and arguments."""
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(str(_module())), machine())
     engine.finalize_object()
     code = engine.get_function_address("entry")

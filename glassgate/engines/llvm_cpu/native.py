@@ -2,7 +2,7 @@
 
 from functools import cache, lru_cache
 
-from glassgate.engines.llvm_cpu.amx import multiplier
+from glassgate.engines.llvm_cpu.amx import processor_for
 from glassgate.engines.llvm_cpu.compile import Function, compiled
 from glassgate.engines.llvm_cpu.processor import Processor
 
@@ -16,7 +16,7 @@ def native(text: str, bits: int = 64, terms: int = 0, **values: int) -> Function
         terms: the method of multiplication, see `KernelSizes.terms`.
         values: the values that replace names.
     """
-    return _native(text, bits, tuple(values.items()), multiplier(terms))
+    return _native(text, bits, tuple(values.items()), processor_for(terms))
 
 
 @cache

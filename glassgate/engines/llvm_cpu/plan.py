@@ -7,7 +7,7 @@ from math import prod
 import torch
 
 from glassgate.engines.llvm_cpu import arguments as args
-from glassgate.engines.llvm_cpu.amx import multiplier
+from glassgate.engines.llvm_cpu.amx import processor_for
 from glassgate.engines.llvm_cpu.arguments import Argument, Property, address, pitch, starts
 from glassgate.engines.llvm_cpu.gemm.integers import Quantised
 from glassgate.engines.llvm_cpu.gemm.pack import Matrix, PackedMatrix, pack, unpacked
@@ -76,7 +76,7 @@ class KernelPlan:
     ) -> None:
         self.plan, self.sizes, self.backward, self.few_rows = plan, sizes, backward, few_rows
         self.cell, self.trace = cell, trace = plan.cell, plan.trace
-        self.processor = multiplier(sizes.terms).of_rows(sizes.N)
+        self.processor = processor_for(sizes.terms).of_rows(sizes.N)
         step_inputs = sizes.D if sizes.few_inputs and trace.ih else 0
         compiled = kernel_of(cell, trace, sizes.bits, backward, self.processor, step_inputs)
         self.program, self.kernel, self._function = compiled

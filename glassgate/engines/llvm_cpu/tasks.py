@@ -1,4 +1,4 @@
-"""Launches of machine code, and tasks that threads divide: their last two arguments are the bounds of a part."""
+"""Launches of machine code, and tasks that are divided between threads: the last two arguments are a part's bounds."""
 
 from array import array
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ from glassgate.engines.llvm_cpu.native import native
 
 
 class Launch(NamedTuple):
-    """Machine code to run with the address of its arguments."""
+    """A kernel and its arguments. Calling it runs the kernel."""
 
     function: Function
     arguments: "array[int]"
@@ -21,7 +21,7 @@ class Launch(NamedTuple):
 
 SEQUENCE = '''
 def sequence(count, *launches):
-    """One launch after the other: each one's function and the offset of its arguments in bytes; these follow."""
+    """Run `count` launches, one after the other. Each has its function and the offset of its arguments in bytes."""
     for k in range(0, 2 * count, 2):
         perform(launches[k], address + launches[k + 1])
 '''
@@ -43,15 +43,15 @@ Bindings = dict[Argument, int]
 Operand = Argument | int | tuple[Argument, int]
 """An argument of a task: a name with a value that the call sets, a constant, or a pair whose sum is the argument."""
 Numbers = Mapping[Argument, tuple[int, ...]]
-"""For each argument to which a call adds some of its numbers: the indices of these numbers."""
+"""For some arguments, the indices of the numbers of a call that are added to the argument."""
 Bounds = Mapping[Argument, Sequence[int]]
-"""For each size that differs between calls, the indices of the numbers of the call that are the bounds of the parts.
+"""For each size that differs between calls, the indices of the numbers of a call that are the bounds of the parts.
 
-Item k > 0 is the start of part k and the end of part k - 1. The first part starts at 0."""
+Item k > 0 is the index of the start of part k, which is the end of part k - 1. Part 0 starts at 0."""
 
 
 class TaskPart(NamedTuple):
-    """A launch to whose arguments each call adds some of its numbers.
+    """A launch for several calls. Each call adds some of its own numbers to the arguments.
 
     Attributes:
         launch: the launch with the constant part of its arguments.
@@ -76,7 +76,7 @@ def joined(parts: Sequence[TaskPart]) -> TaskPart:
 
 COMPLETED = '''
 def completed(function, arguments_at, count, numbers_at, *pairs):
-    """A launch whose arguments are completed first: each pair (argument, number) adds a number to an argument."""
+    """Add numbers to the arguments of a launch, then run it. A pair has the index of an argument and of a number."""
     arguments, numbers = words(address + arguments_at), words(address + numbers_at)
     for k in range(0, 2 * count, 2):
         arguments[pairs[k]] += numbers[pairs[k + 1]]
@@ -85,7 +85,7 @@ def completed(function, arguments_at, count, numbers_at, *pairs):
 
 
 def template(part: TaskPart) -> Launch:
-    """A launch of a part; each call appends its numbers to the arguments."""
+    """A launch that adds the numbers of a call to the arguments of a part. The caller appends the numbers to it."""
     head = [part.launch.function.address, 8 * (4 + 2 * len(part.added)), len(part.added)]
     head.append(head[1] + 8 * len(part.launch.arguments))
     for pair in part.added:
@@ -122,11 +122,11 @@ class ParallelTask:
     def part(
         self, known: Bindings, numbers: Numbers | None = None, bounds: Bounds | None = None, k: int = 0, parts: int = 1
     ) -> TaskPart:
-        """TaskPart `k` of `parts` parts of about equal size.
+        """Part `k` of `parts` parts of about equal size.
 
         Args:
-            known: the value of each argument, or the term of it that is the same in all calls.
-            numbers, bounds: the terms that differ between calls.
+            known: the value of each argument, or the part of the value that is equal in all calls.
+            numbers, bounds: the indices of the numbers that differ between calls.
             k, parts: the index of the part, and the number of parts.
         """
         numbers, bounds, arguments = numbers or {}, bounds or {}, self.launch.arguments[:]

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from glassgate.engines.llvm_cpu.amx import permitted, with_amx
+from glassgate.engines.llvm_cpu.amx import request_permission, with_amx
 from glassgate.engines.llvm_cpu.arguments import Argument, number
 from glassgate.engines.llvm_cpu.gemm.pack import Matrix, pack
 from glassgate.engines.llvm_cpu.gemm.products import RowVectors, multiply, outer, rounded
@@ -78,7 +78,7 @@ def _run(tasks: Sequence[ParallelTask], **memory: Tensor) -> None:
 
 
 if __name__ == "__main__":
-    permitted()
+    request_permission()
     with pretend(with_amx(host())):
         if errors := faults():
             raise SystemExit("; ".join(errors))

@@ -26,7 +26,7 @@ from glassgate.engines.llvm_cpu.simd.instructions import (
     words,
 )
 from glassgate.engines.llvm_cpu.simd.microkernel import shared
-from glassgate.engines.llvm_cpu.simd.tiles import BUILDS, STATE, Build
+from glassgate.engines.llvm_cpu.simd.tiles import BUILDS, STATE_SIZE, Build
 from glassgate.engines.llvm_cpu.simd.translate import inlined
 
 halves, singles = array_at(INT16), array_at(FLOAT)
@@ -172,7 +172,7 @@ FUNCTIONS: dict[str, Any] = {f.__name__: f for f in _FUNCTIONS}
 class InterpretedBuild(Build):
     """`Build` with calls of the interpreter. Its state follows that of the kernel."""
 
-    state_size = STATE + SIZE
+    state_size = STATE_SIZE + SIZE
 
     def _do(self, name: str, numbers: Sequence[int], *where: ir.Value) -> None:
         values = [self.state, *where, *map(INT64, numbers)]

@@ -257,7 +257,7 @@ def translate(folder):
 
     def translated(text, name, bits, processor, _translate=compiling._translate):
         compiled = _translate(text, name, bits, processor)
-        Path(folder, f"{name}.o").write_bytes(compiled.code)
+        Path(folder, f"{name}.o").write_bytes(compiled.content)
         return compiled
 
     compiling.target_machine = partial(compiling.target_machine, *SAPPHIRE_RAPIDS)
@@ -292,7 +292,7 @@ def machine(monkeypatch, tmp_path):
     """One that has AMX and lends it."""
     monkeypatch.setenv("GLASSGATE_CACHE", str(tmp_path))
     monkeypatch.setattr(llvm, "get_host_cpu_features", lambda: llvm.FeatureMap({"amx-tile": True, "amx-bf16": True}))
-    monkeypatch.setattr(amx, "permitted", lambda: True)
+    monkeypatch.setattr(amx, "request_permission", lambda: True)
     monkeypatch.delenv("ONEDNN_MAX_CPU_ISA", raising=False)
     amx.obstacle.cache_clear()
     yield monkeypatch
@@ -303,9 +303,9 @@ def test_an_instruction_that_is_refused_ends_the_trial_alone(machine):
     machine.setattr(amx, "TRIAL", REFUSED)
     assert amx.obstacle() == "a trial of it was ended by SIGILL"
     with pretend(Processor(64, 32, "avx512bf16")):
-        assert amx.multiplier(1) == host()
+        assert amx.processor_for(1) == host()
         assert amx.explained() == "by AVX512-BF16; not by AMX-BF16: a trial of it was ended by SIGILL"
-    machine.setattr(amx, "tried", lambda: pytest.fail("what is known is not tried again"))
+    machine.setattr(amx, "run_trial", lambda: pytest.fail("what is known is not tried again"))
     amx.obstacle.cache_clear()
     assert amx.obstacle() == "a trial of it was ended by SIGILL"
 
@@ -315,23 +315,23 @@ def test_an_instruction_that_is_refused_ends_the_trial_alone(machine):
 )
 def test_permanent_results_of_the_trial_are_cached(machine, fault, lasts):
     count = []
-    machine.setattr(amx, "tried", lambda: (count.append(1), (fault, lasts))[1])
+    machine.setattr(amx, "run_trial", lambda: (count.append(1), (fault, lasts))[1])
     for _ in range(2):
         amx.obstacle.cache_clear()
         assert amx.obstacle() == (fault or None)
     assert len(count) == (1 if lasts else 2)
     with pretend(Processor(64, 32, "avx512bf16")):
-        assert amx.multiplier(1).tiles == ("" if fault else "amx")
-        assert amx.multiplier(0).tiles == ""
+        assert amx.processor_for(1).tiles == ("" if fault else "amx")
+        assert amx.processor_for(0).tiles == ""
 
 
 def test_reasons_against_amx(machine):
-    machine.setattr(amx, "tried", lambda: ("", True))
+    machine.setattr(amx, "run_trial", lambda: ("", True))
     for value, used in (("AVX512_CORE_BF16", False), ("avx2", False), ("AVX512_CORE_AMX", True), ("default", True)):
         machine.setenv("ONEDNN_MAX_CPU_ISA", value)
         amx.obstacle.cache_clear()
         assert amx.obstacle() == (None if used else f"ONEDNN_MAX_CPU_ISA is {value}")
-    machine.setattr(amx, "permitted", lambda: False)
+    machine.setattr(amx, "request_permission", lambda: False)
     amx.obstacle.cache_clear()
     assert amx.obstacle() == "the operating system does not permit its registers in this process"
     machine.setattr(llvm, "get_host_cpu_features", lambda: llvm.FeatureMap({}))

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from torch import Tensor
 
-from glassgate.engines.llvm_cpu.amx import multiplier
+from glassgate.engines.llvm_cpu.amx import processor_for
 from glassgate.engines.llvm_cpu.arguments import Argument
 from glassgate.engines.llvm_cpu.gemm.pack import Matrix, PackedMatrix
 from glassgate.engines.llvm_cpu.processor import OFFSET, SHIFTED
@@ -37,7 +37,7 @@ class Quantised(NamedTuple):
     def of(to: Argument, matrix: Matrix, chosen: Sequence[int], heads: int) -> "Quantised":
         """The layout of the packed matrix at `to`."""
         assert matrix.start.buffer is not None
-        lanes = multiplier(INTEGERS).lanes(32)
+        lanes = processor_for(INTEGERS).lanes(32)
         units = matrix.rows // matrix.gates // heads
         words = -(-matrix.columns // 4)
         blocks, pitch = -(-units // lanes), ((words + 2) * len(chosen) + 1) * lanes
@@ -46,7 +46,7 @@ class Quantised(NamedTuple):
 
     def write(self, address: int, values: Tensor, scale: Tensor) -> None:
         """Write the packed form of a matrix of integers (rows, columns) and its scales (rows,) to an address."""
-        processor = multiplier(INTEGERS)
+        processor = processor_for(INTEGERS)
         lanes, sums = processor.lanes(32), len(self.chosen)
         pick = np.array(self.chosen)
         numbers = values.numpy().reshape(self.gates, self.heads, -1, values.shape[1])[pick]

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from glassgate.engines.llvm_cpu.amx import multiplier
+from glassgate.engines.llvm_cpu.amx import processor_for
 from glassgate.engines.llvm_cpu.arguments import Argument
 from glassgate.engines.llvm_cpu.native import native
 from glassgate.engines.llvm_cpu.processor import host
@@ -105,7 +105,7 @@ def pack(
     lanes, size, columns = host().lanes(matrix.bits), matrix.bits // 8, matrix.columns
     of_gate, units = matrix.rows // matrix.gates, matrix.rows // matrix.gates // heads
     width, depth, sums = (columns, len(chosen) * units, 1) if of_columns else (units, columns, len(chosen))
-    per_word, whole = (2, pack_multiple(multiplier(terms))) if terms else (1, 1)
+    per_word, whole = (2, pack_multiple(processor_for(terms))) if terms else (1, 1)
     words = -(-depth // whole) * whole // per_word * max(terms, 1)
     blocks, pitch = -(-width // lanes), words * sums * lanes + lanes
     row, order = columns * size, _numbers(tuple(chosen)).data_ptr()

@@ -6,7 +6,7 @@ Each element of a result is summed by one thread in a fixed order, so results do
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from glassgate.engines.llvm_cpu.amx import multiplier
+from glassgate.engines.llvm_cpu.amx import processor_for
 from glassgate.engines.llvm_cpu.gemm.pack import PackedMatrix
 from glassgate.engines.llvm_cpu.native import native
 from glassgate.engines.llvm_cpu.simd.blocking import LONG_BLOCKS, blocking, rows_at_once, size_of_sums
@@ -25,13 +25,13 @@ def multiply_{SUMS}(A, lda, K, B, block_pitch, gates, N, C, ldc, added, first, l
         write_row_addresses(pointers, 0, count, A + start * lda, lda)
         block = 0
         while block < blocks:
-            wide, rank = blocks_of_tile(blocks - block, MOST_ROWS_{SUMS}, MOST_AREA_{SUMS}), 0
-            while rank < count:
-                rows = rows_of_tile(count - rank, MOST_ROWS_{SUMS})
+            wide, row = blocks_of_tile(blocks - block, MOST_ROWS_{SUMS}, MOST_AREA_{SUMS}), 0
+            while row < count:
+                rows = rows_of_tile(count - row, MOST_ROWS_{SUMS})
                 at, live = B + block * block_pitch * BYTES, N - block * LANES
-                long_microkernel_{SUMS}(pointers, rank, 0, at, block_pitch, gates, live, K, sums, rows, wide)
+                long_microkernel_{SUMS}(pointers, row, 0, at, block_pitch, gates, live, K, sums, rows, wide)
                 for near in range(rows):
-                    C_row = C + (start + rank + near) * ldc
+                    C_row = C + (start + row + near) * ldc
                     for k in range(wide):
                         unit = (block + k) * LANES
                         live = N - unit
@@ -41,7 +41,7 @@ def multiply_{SUMS}(A, lda, K, B, block_pitch, gates, N, C, ldc, added, first, l
                             if added:
                                 value = value + load(C_row, gate * N + unit, live)
                             store(C_row, gate * N + unit, live, value)
-                rank += rows
+                row += rows
             block += wide
 '''
 
@@ -52,7 +52,7 @@ def outer(A, lda, K, B: words, shift, N, C, ldc, total, also, added, first, last
     With `added` the sum is added to C. B is a table of the addresses of rows of N numbers. Each row begins `shift`
     bytes after its address. lda and ldc are in bytes. If `total` and `also` are not 0, the sum of A is stored there.
     """
-    most = {ROWS} // PER_WORD * TERMS
+    capacity = {ROWS} // PER_WORD * TERMS
     lefts, packed, sums, pointers = memory_{LEFTS}(), memory_{PACKED}(), memory_{TILE}(), words(memory_{POINTERS}())
     for start in range(0, K, {ROWS}):
         count, before = min({ROWS}, K - start), added or start > 0
@@ -67,7 +67,7 @@ def outer(A, lda, K, B: words, shift, N, C, ldc, total, also, added, first, last
                     both = row + PER_WORD == then + 1
                     for term in range(TERMS):
                         word = left_word(A_row + row * lda, A_row + then * lda, near + unit, live, both, term)
-                        store(lefts, unit * most + (row // PER_WORD * TERMS + term) * LANES, LANES, word)
+                        store(lefts, unit * capacity + (row // PER_WORD * TERMS + term) * LANES, LANES, word)
                         even, odd = odd, add_word(even, word, term)
                 for to in (total, also):
                     if to != 0:
@@ -75,7 +75,7 @@ def outer(A, lda, K, B: words, shift, N, C, ldc, total, also, added, first, last
                         if before:
                             value = value + load(to, near + unit, live)
                         store(to, near + unit, live, value)
-            turn_registers(lefts, (units + LANES - 1) // LANES, most, depth * TERMS)
+            turn_registers(lefts, (units + LANES - 1) // LANES, capacity, depth * TERMS)
             column, fetched = 0, 0
             while column < N:
                 wide = blocks_of_tile((N - column + LANES - 1) // LANES, MOST_ROWS_1, MOST_AREA_1)
@@ -87,14 +87,14 @@ def outer(A, lda, K, B: words, shift, N, C, ldc, total, also, added, first, last
                         at = column + k * LANES
                         for term in range(TERMS):
                             word = right_word(low, high, at, N - at, both, term)
-                            store(packed, (k * most + row // PER_WORD * TERMS + term) * LANES, LANES, word)
-                fill_registers(packed, wide, most, depth * TERMS)
+                            store(packed, (k * capacity + row // PER_WORD * TERMS + term) * LANES, LANES, word)
+                fill_registers(packed, wide, capacity, depth * TERMS)
                 unit = 0
                 while unit < units:
                     tall = rows_of_tile(units - unit, MOST_ROWS_1)
                     for k in range(tall):
-                        block = (unit + k) // LANES * LANES
-                        pointers[k] = lefts + place_of_word(block, unit + k, most) * BYTES
+                        first_unit = (unit + k) // LANES * LANES
+                        pointers[k] = lefts + place_of_word(first_unit, unit + k, capacity) * BYTES
                     C_row = C + (near + unit) * ldc
                     if before:
                         prefetch(C_row + column * BYTES, ldc, tall, 1, 0, wide * LANES * BYTES)
@@ -102,7 +102,7 @@ def outer(A, lda, K, B: words, shift, N, C, ldc, total, also, added, first, last
                         ahead = A_row + ({ROWS} + fetched) * lda + near * BYTES // PER_WORD * TERMS
                         prefetch(ahead, lda, tall, 1, 0, units * BYTES // PER_WORD * TERMS)
                         fetched += tall
-                    strided_microkernel(pointers, 0, LANES, packed, most * LANES, depth, sums, tall, wide)
+                    strided_microkernel(pointers, 0, LANES, packed, capacity * LANES, depth, sums, tall, wide)
                     for row in range(tall):
                         for k in range(wide):
                             at = column + k * LANES
@@ -136,7 +136,7 @@ def multiply(
     """
     weights = by.start, by.pitch, by.gates, out.width
     operands = (left.start, left.pitch, left.width, *weights, out.start, out.pitch, int(added))
-    processor = multiplier(by.terms)
+    processor = processor_for(by.terms)
     at_once = rows_at_once(processor)
     values = {"SUMS": sums, "TILE": size_of_sums(sums, processor), "ROWS": at_once, "POINTERS": 8 * at_once}
     function = native(MULTIPLY, bits, by.terms, **values)
@@ -166,7 +166,7 @@ def outer(
     """
     total, also = (*totals, 0, 0)[:2]
     operands = (d.start, d.pitch, rows, *rights, out.width, out.start, out.pitch, total, also, int(added))
-    processor = multiplier(terms)
+    processor = processor_for(terms)
     row = SUMMED_AT_ONCE * (2 * terms or bits // 8)
     values = {
         "ROWS": SUMMED_AT_ONCE,
@@ -189,6 +189,6 @@ def rounded(A, lda, K, out, out_pitch, first, last):
 
 def rounded(rows: RowVectors, to: Operand, count: Operand, terms: int) -> tuple[ParallelTask, RowVectors]:
     """The task that rounds rows to bfloat16, and the rounded rows; for `terms` see `KernelSizes.terms`."""
-    pitch = multiplier(terms).rounded_pitch(rows.width)
+    pitch = processor_for(terms).rounded_pitch(rows.width)
     task = ParallelTask(native(ROUND, 32, terms), (rows.start, rows.pitch, rows.width, to, pitch), count)
     return task, RowVectors(to, pitch, rows.width)

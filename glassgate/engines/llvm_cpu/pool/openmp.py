@@ -17,25 +17,28 @@ from glassgate.engines.llvm_cpu.native import native
 from glassgate.engines.llvm_cpu.tasks import Launch
 
 BEGUN, MEMBERS, CAME, LATE, SIZE, COUNT, JOBS = range(1, 8)
-"""The indices of words in a table: the number of jobs begun, of threads in the team, and of threads that have arrived;
-whether a thread arrived late; the address of `omp_get_num_threads`; the number of jobs; the first job. Word 0 is the
-address of the code that the threads run."""
+"""The indices of words in a table: the numbers of jobs begun, of threads in the team and of threads that have arrived;
+whether a thread arrived late; the address of `omp_get_num_threads`; the number of jobs; the first job, two words each.
+Word 0 is the address of the code that the threads run."""
 
 PATIENCE = 1_000_000
-"""The number of polls after which a thread that has not arrived is late: a millisecond, longer than a wake-up takes."""
+"""The number of polls after which a thread that has not arrived is late: about a millisecond, longer than a wake-up."""
 
 MEMBER = f'''
 def member(table):
-    """Run jobs that no thread has begun, and note whether a thread is late. Do nothing if the team is too small."""
+    """Run jobs that no thread has begun. Then wait for the other threads, and record whether one is late.
+
+    Do nothing if the team is too small.
+    """
     fields, polls = words(table), 0
     if team_size(fields[{SIZE}]) < fields[{MEMBERS}]:
         return
-    arrive(table + 8 * {CAME})
-    mine = take(table + 8 * {BEGUN})
+    increment(table + 8 * {CAME})
+    mine = fetch_increment(table + 8 * {BEGUN})
     while mine < fields[{COUNT}]:
         perform(fields[{JOBS} + 2 * mine], fields[{JOBS} + 2 * mine + 1])
-        mine = take(table + 8 * {BEGUN})
-    while polls < {PATIENCE} and look(table + 8 * {CAME}) < fields[{MEMBERS}]:
+        mine = fetch_increment(table + 8 * {BEGUN})
+    while polls < {PATIENCE} and load_acquire(table + 8 * {CAME}) < fields[{MEMBERS}]:
         polls += 1
     if polls == {PATIENCE}:
         fields[{LATE}] = 1
@@ -43,7 +46,7 @@ def member(table):
 
 GATHER = '''
 def gather(parallel, table, members):
-    """Let a thread pool run the jobs of a table."""
+    """Run the jobs of a table on OpenMP threads."""
     in_parallel(parallel, table, members)
 '''
 
@@ -52,8 +55,8 @@ def run(jobs: Sequence[Launch]) -> bool | None:
     """Run all jobs in parallel. Return when they are done.
 
     Returns:
-        Whether a thread arrived late. None if nothing was run, because torch does not use GNU OpenMP, or because it has
-        more threads than processors. Such threads sleep as soon as they are idle.
+        Whether a thread arrived late. None if no job was run: torch does not use GNU OpenMP, its team is too small, or
+        it has more threads than processors. In the last case its threads sleep as soon as they are idle.
     """
     if _openmp is None or processors.threads() < torch.get_num_threads():
         return None
@@ -82,7 +85,7 @@ def _address(function: Any) -> int:
 
 
 def _leave() -> None:
-    """Stop using OpenMP in a forked child: it does not have the threads, but its OpenMP behaves as if it had."""
+    """Stop using OpenMP in a forked child, which has no OpenMP threads although its OpenMP runtime assumes them."""
     global _openmp
     _openmp = None
 

@@ -19,23 +19,23 @@ from glassgate.engines.llvm_cpu.tasks import Launch
 WAITING, GIVEN, TAKEN, ASLEEP = range(4)
 """States of a mailbox."""
 FUNCTION, ARGUMENT, FLAG = 1, 2, 3
-"""The indices of words in a mailbox, after the state: the address of a function, the function's argument, and a flag
-with which native code returns one bit to Python."""
+"""The indices of the words of a mailbox after its state: the address of a function, the function's argument, and a flag
+that kernels set for Python to read."""
 POLLS = 1500
 """The number of polls before a thread sleeps. It yields its core after each poll."""
 
 SERVE = f'''
 def serve(mailbox):
-    """Run the launches that arrive in the mailbox, until none has arrived for a while."""
+    """Run the launches that arrive in a mailbox, until none has arrived for some time."""
     polls = 0
     while True:
-        if swap(mailbox, {GIVEN}, {TAKEN}):
+        if compare_and_swap(mailbox, {GIVEN}, {TAKEN}):
             perform(words(mailbox)[{FUNCTION}], words(mailbox)[{ARGUMENT}])
-            swap(mailbox, {TAKEN}, {WAITING})
+            compare_and_swap(mailbox, {TAKEN}, {WAITING})
             polls = 0
         polls += 1
         if polls > {POLLS}:
-            if swap(mailbox, {WAITING}, {ASLEEP}):
+            if compare_and_swap(mailbox, {WAITING}, {ASLEEP}):
                 return
             polls = 0
         yield_core()
@@ -45,20 +45,20 @@ GIVE = f'''
 def give(mailbox):
     """Pass the launch in a mailbox to its thread, and set the flag if the thread sleeps."""
     words(mailbox)[{FLAG}] = 0
-    if not swap(mailbox, {WAITING}, {GIVEN}):
+    if not compare_and_swap(mailbox, {WAITING}, {GIVEN}):
         words(mailbox)[{FLAG}] = 1
-        swap(mailbox, {ASLEEP}, {GIVEN})
+        compare_and_swap(mailbox, {ASLEEP}, {GIVEN})
 '''
 
 FINISH = f'''
 def finish(mailbox):
-    """Wait for the job of the mailbox. If no thread has begun it, run it here and set the flag."""
+    """Wait for the job of a mailbox. If its thread has not begun it, run it on this thread and set the flag."""
     words(mailbox)[{FLAG}] = 0
-    if swap(mailbox, {GIVEN}, {TAKEN}):
+    if compare_and_swap(mailbox, {GIVEN}, {TAKEN}):
         perform(words(mailbox)[{FUNCTION}], words(mailbox)[{ARGUMENT}])
         words(mailbox)[{FLAG}] = 1
-        swap(mailbox, {TAKEN}, {WAITING})
-    while look(mailbox) == {TAKEN}:
+        compare_and_swap(mailbox, {TAKEN}, {WAITING})
+    while load_acquire(mailbox) == {TAKEN}:
         yield_core()
 '''
 

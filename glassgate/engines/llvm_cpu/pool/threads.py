@@ -8,7 +8,7 @@ from glassgate.engines.llvm_cpu.tasks import Launch
 
 
 def run(launches: Sequence[Launch]) -> None:
-    """Run each launch on a thread, the first one on that of the caller. Return when all are done."""
+    """Run each launch on a thread, and wait until all are done. A single launch runs on the calling thread."""
     if len(launches) == 1:
         launches[0]()
     elif processors.contention or (late := openmp.run(launches)) is None:

@@ -1,4 +1,4 @@
-"""The operators of kernels: LLVM code for numbers, vectors and masks, and the result itself for constants."""
+"""The operators of kernels. They append LLVM code for numbers, vectors and masks, and compute with constants."""
 
 import ast
 import operator

@@ -98,7 +98,7 @@ class Pairs(NamedTuple):
         return builder.bitcast(words, ir.VectorType(FLOAT, self.lanes))
 
     def interleaved(self, builder: ir.IRBuilder, *vectors: ir.Value, parts: tuple[int, ...] = ROW) -> ir.Value:
-        """The rounded parts of each number of adjacent vectors, number by number."""
+        """The rounded parts of the numbers of adjacent vectors: all parts of a number, then those of the next one."""
         count = self.lanes * len(vectors)
         rounded = [[self.rounded(builder, v) for v in vectors]]
         if self.terms > 1:
@@ -179,18 +179,18 @@ def _functions(pairs: Pairs) -> dict[str, Any]:
 
     @instruction(INT64, INT64, INT64)
     def fill_rounded(builder, to, address, live):
-        """Round 2 * lanes numbers at an address, or the first `live` of these, and store them as words."""
+        """Round the first `live` of 2 * lanes numbers at an address, and store them as words, padded with zeros."""
         words = pairs.adjacent_words(builder, *two_at(builder, V, address, live))
         builder.store(words, at(builder, to, words.type)).align = 4
 
     @instruction(INT64, INT64, INT64)
     def put_rounded(builder, to, address, live):
-        """As `fill_rounded`, but writes only the words of these numbers."""
+        """As `fill_rounded`, with one term per number and without padding."""
         run = pairs._replace(terms=1).interleaved(builder, *two_at(builder, V, address, live))
         store_first(builder, at(builder, to, run.type), 2, live, run)
 
     def terms_at(builder, address, index, live, kind):
-        """The pointer to the terms of numbers from an index on, and the number of these terms."""
+        """The pointer to the terms of the numbers at an index, the size of a term in bytes, and the number of terms."""
         place = builder.add(address, builder.mul(index, INT64(2 * terms)))
         return at(builder, place, kind), 2, builder.mul(live, INT64(terms))
 
@@ -209,7 +209,7 @@ def _functions(pairs: Pairs) -> dict[str, Any]:
 
     @instruction(INT64, INT64, INT64, INT64, BOOLEAN, INT64)
     def left_word(builder, low, high, index, live, both, term):
-        """As `pair`, of the terms of the numbers of two rows; zero for the second row if there is only one."""
+        """One word per lane, with one term of a number of each of two rows; zero for a missing second row."""
         is_low = builder.icmp_signed("==", term, INT64(ROW.index(LOW)))
         halves = []
         for row, count in ((low, live), (high, builder.select(both, live, INT64(0)))):
@@ -218,7 +218,7 @@ def _functions(pairs: Pairs) -> dict[str, Any]:
         return builder.bitcast(pairs.joined(builder, *halves), V.llvm)
 
     def right_word(low, high, index, live, both, term):
-        """As `left_word`, of numbers that this function rounds."""
+        """As `left_word`, for rows that are not yet rounded."""
         return pair(weight_term(load(low, index, live), term), weight_term(load(high, index, live * both), term))
 
     @instruction(V.llvm, V.llvm)
@@ -227,7 +227,7 @@ def _functions(pairs: Pairs) -> dict[str, Any]:
         return pairs.dot(builder, builder.bitcast(word, ones.type), ones, total)
 
     def add_word(total, word, term):
-        """The total of a unit, with both numbers of a word; with one term the low part is missing."""
+        """Add both numbers of a word to the total of a unit. Term 1 repeats the high part, so it is skipped."""
         return total if term == 1 else dot_ones(total, word)
 
     @instruction(INT64, INT64, INT64, V.llvm)
@@ -251,9 +251,9 @@ def _functions(pairs: Pairs) -> dict[str, Any]:
     def round_rows(rounded, table, first, last, column, width, to):
         """Round columns of rows. Write the addresses of the rounded rows to the table `rounded`."""
         pitch = (width + 2 * lanes - 1) // (2 * lanes) * lanes * 4 * terms
-        for rank in range(first, last):
-            round_row(table[rank] + column * 4, width, to + rank * pitch)
-            rounded[rank] = to + rank * pitch
+        for row in range(first, last):
+            round_row(table[row] + column * 4, width, to + row * pitch)
+            rounded[row] = to + row * pitch
 
     every = (
         pair,

@@ -33,7 +33,7 @@ class FMA:
         load = memory(self._bits, self._lanes).load
 
         def left_word(low, high, at, live, both, term):
-            """The numbers of a row. The second row and the term are not used."""
+            """The numbers of a row. The other row and the term are not used."""
             return load(low, at, live)
 
         def add_word(total, word, term):
@@ -71,24 +71,27 @@ class Numbers(NamedTuple):
         return Lanes(builder, x).fma(Lanes(builder, weight), Lanes(builder, total)).value
 
 
-def fill_registers(packed, blocks, most, rows):
-    """Do nothing, because vectors need no padding after the last word."""
+def fill_registers(packed, blocks, capacity, rows):
+    """Do nothing: vectors need no padding after the last word."""
 
 
-def turn_registers(packed, blocks, most, rows):
-    """Do nothing, because vectors read words without conversion."""
+def turn_registers(packed, blocks, capacity, rows):
+    """Do nothing: vectors read words as they are stored."""
 
 
-def place_of_word(block, unit, most):
-    """The offset, in words, of a unit's first word. A block has space for `most` words."""
-    return block * most + unit - block
+def place_of_word(first_unit, unit, capacity):
+    """The offset in words of the first word of a unit, in the block that begins with `first_unit`.
+
+    A block has space for `capacity` words per unit.
+    """
+    return first_unit * capacity + unit - first_unit
 
 
 def whole_sum(depth):
-    """The padded length of packed sums, in numbers."""
+    """The length of packed columns in numbers, which vectors need not pad."""
     return depth
 
 
 _LAYOUT: tuple[Callable[..., Any], ...] = (fill_registers, turn_registers, place_of_word, whole_sum)
 LAYOUT = {f.__name__: f for f in _LAYOUT}
-"""The functions for the layout of words for vectors. Tile registers have another layout."""
+"""The functions that define the layout of words in memory for vectors. Tile registers have another layout."""

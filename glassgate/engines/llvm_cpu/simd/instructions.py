@@ -96,18 +96,18 @@ def cast(builder: ir.IRBuilder, x: Operand, kind: ir.Type) -> ir.Value:
         case True, True:
             return (builder.fpext if kind == DOUBLE else builder.fptrunc)(x, kind)
         case False, False if isinstance(kind, ir.IntType) and isinstance(x.type, ir.IntType):
-            # Numbers of fewer than 64 bits in memory have no sign.
+            # Integers of fewer than 64 bits are unsigned.
             return (builder.zext if x.type.width < kind.width else builder.trunc)(x, kind)
     raise TypeError(f"kernels cannot convert {x.type} to {kind}")
 
 
 def array_at(kind: ir.Type) -> Instruction:
-    """The function that takes an address and returns the array of numbers of this type there."""
+    """A function that returns the array of numbers of this type at an address."""
     return Instruction(lambda builder, address: at(builder, address, kind), (INT64,))
 
 
 words, flags = array_at(INT64), array_at(INT8)
-"""The 64-bit integers and the bytes at an address."""
+"""The array of 64-bit integers, and the array of bytes, at an address."""
 
 
 def stack_memory(size: int) -> Instruction:

@@ -1,10 +1,10 @@
 """Products of 8-bit integers with 32-bit sums. Rows are quantised in each call, weights once.
 
 A quantised row is stored as its scale, followed by its integers at the offset `HEADER`. In a block of packed weights,
-each 32-bit word has the integers of four columns. After the last word follow, for each sum, the initial values of the
-sums and the scales of the units. The results are float32: sum * scale of the row * scale of the unit.
+each 32-bit word has the integers of four columns. The last word is followed by the initial values of the sums and by
+the scales of the units. A result is in float32: sum * scale of the row * scale of the unit.
 
-The speed with AVX512-VNNI and with AVX2 is in docs/sessions.md. AVX-VNNI: not measured on a processor that has it.
+docs/sessions.md has the speed with AVX512-VNNI and with AVX2. The speed with AVX-VNNI has not been measured.
 """
 
 from typing import Any
@@ -104,9 +104,9 @@ def _rounding(processor: Processor) -> dict[str, Any]:
     def round_rows(rounded, table, first, last, column, width, to):
         """Quantise columns of rows. Write the addresses of the quantised rows to the table `rounded`."""
         pitch = HEADER + (width + whole - 1) // whole * whole
-        for rank in range(first, last):
-            round_row(table[rank] + column * 4, width, to + rank * pitch)
-            rounded[rank] = to + rank * pitch
+        for row in range(first, last):
+            round_row(table[row] + column * 4, width, to + row * pitch)
+            rounded[row] = to + row * pitch
 
     return {f.__name__: f for f in (round_row, round_rows)}
 
@@ -187,7 +187,7 @@ def _dot(b: ir.IRBuilder, how: str, x: ir.Value, weights: ir.Value, total: ir.Va
     if how == "vnni":
         return call(b, f"llvm.x86.avx512.vpdpbusd.{32 * lanes}", kind, total, x, weights)
     if how == "madd":
-        # Only one factor may be signed. It gets the sign of the other one.
+        # The instruction multiplies unsigned by signed numbers. The weights get the signs of the row.
         x, weights = b.bitcast(x, small), b.bitcast(weights, small)
         size_of_x = call(b, f"llvm.abs.v{size}i8", small, x, BOOLEAN(0))
         names = {
@@ -206,7 +206,7 @@ def _dot(b: ir.IRBuilder, how: str, x: ir.Value, weights: ir.Value, total: ir.Va
     for byte in range(4):
         up, down = (constants(INT32, [n] * lanes) for n in (24 - 8 * byte, 24))
         right = b.ashr(b.shl(weights, up), down)
-        # In the layout of VNNI, rows are shifted and unsigned.
+        # In the layout of VNNI, the numbers of rows are shifted by `OFFSET` and unsigned.
         number = (b.lshr if how == "emulated" else b.ashr)(b.shl(x, up), down)
         total = b.add(total, b.mul(number, right))
     return total

@@ -1,4 +1,4 @@
-"""The functions of a vector that generated kernels call. NaN and infinity are handled as in torch."""
+"""The mathematical functions of kernels, for vectors. NaN and infinity are handled as in torch."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -12,7 +12,7 @@ from glassgate.engines.llvm_cpu.simd.instructions import INT16, INT32, call
 from glassgate.engines.llvm_cpu.simd.vector import Lanes, VectorFunction
 
 FUNCTIONS: dict[str, VectorFunction] = {}
-"""The functions by the name that kernels import."""
+"""The functions by their names in kernels."""
 LARGEST_REST = 0.3467
 """ln 2 / 2: the largest remainder of an argument of exp."""
 TANH_UPPER = 0.999999985, 0.134004544, 0.00351872942, 2.09935921e-05, 1.38972992e-08
@@ -21,21 +21,27 @@ TANH_LOWER = 1.0, 0.467337746, 0.0259648385, 0.000332362407, 7.99639113e-07
 
 
 def _kernel_function(code: Callable[..., Lanes]) -> Callable[..., Lanes]:
-    """Register a function that builds expressions, so that kernels can call it by its name."""
+    """Register a function under its name in kernels."""
     FUNCTIONS[code.__name__] = VectorFunction(code)
     return code
 
 
 @cache
 def economized(series: Callable[[int], float], radius: float, degree: int) -> tuple[float, ...]:
-    """The power series with these coefficients, economized to `degree` with Chebyshev polynomials for |x| <= radius."""
+    """The coefficients of a polynomial that approximates a power series for |x| <= radius.
+
+    Args:
+        series: returns the coefficient of x^k.
+        radius: the largest |x|.
+        degree: the degree of the polynomial, to which the series is reduced with Chebyshev polynomials.
+    """
     scaled = np.array([series(k) * radius**k for k in range(degree + 12)])
     short = np.polynomial.chebyshev.cheb2poly(np.polynomial.chebyshev.poly2cheb(scaled)[: degree + 1])
     return tuple(float(c) / radius**k for k, c in enumerate(short))
 
 
 def horner(x: Lanes, coefficients: Sequence[float]) -> Lanes:
-    """The polynomial with these coefficients, in ascending order, by Horner's rule: the fewest instructions."""
+    """The polynomial with these coefficients, in ascending order. Horner's rule needs the fewest instructions."""
     *rest, last = coefficients
     value = x.like(last)
     for coefficient in reversed(rest):
@@ -44,12 +50,12 @@ def horner(x: Lanes, coefficients: Sequence[float]) -> Lanes:
 
 
 def polynomial(x: Lanes, series: Callable[[int], float], radius: float, degree: int) -> Lanes:
-    """An economized series by Horner's rule."""
+    """A power series, approximated as in `economized`, by Horner's rule."""
     return horner(x, economized(series, radius, degree))
 
 
 def polynomial_in_pairs(x: Lanes, series: Callable[[int], float], radius: float, degree: int) -> Lanes:
-    """An economized series by Estrin's rule, which has a shorter dependency chain: pairs of terms are independent."""
+    """As `polynomial`, by Estrin's rule: pairs of terms are independent, so the chain of dependencies is shorter."""
     *low, last = [x.like(c) for c in economized(series, radius, degree)]
     terms = [*low, last]
     while len(terms) > 1:
@@ -74,9 +80,12 @@ def _of_exp(k: int) -> float:
 
 
 def _reduced(x: Lanes, sign: float = 1.0, less: int = 0) -> tuple[Lanes, Lanes]:
-    """r and 2^(n - less), which must be a normal number, with sign * x = n ln 2 + r and |r| <= ln 2 / 2."""
+    """Split the argument of exp: sign * x = n ln 2 + r, with an integer n and |r| <= ln 2 / 2.
+
+    Returns r and 2^(n - less), which must be a normal number.
+    """
     mantissa, bias = (23, 127) if x.bits == 32 else (52, 1023)
-    # Adding this rounds to an integer, which is in the last bits of the sum, with the bias of an exponent.
+    # The last bits of a sum with this number are the rounded integer plus the bias of an exponent.
     rounds = 1.5 * 2.0**mantissa + bias - less
     high, low = _log_of_two(x)
     shifted = x.fma(sign / math.log(2.0), rounds)
@@ -85,13 +94,13 @@ def _reduced(x: Lanes, sign: float = 1.0, less: int = 0) -> tuple[Lanes, Lanes]:
     return r, shifted.as_bits().integer(mantissa, "shl").as_float(x)
 
 
-def _less_one(r: Lanes) -> Lanes:
+def _expm1_of_rest(r: Lanes) -> Lanes:
     """e^r - 1 for |r| <= ln 2 / 2."""
     return (r * r).fma(polynomial_in_pairs(r, _after_second, LARGEST_REST, 4 if r.bits == 32 else 10), r)
 
 
 def _log_of_two(x: Lanes) -> tuple[float, float]:
-    """ln 2 in two parts, the first one short enough that its product with an exponent is exact."""
+    """ln 2 as a sum of two numbers. The first one has so few bits that its product with an exponent is exact."""
     return (0.693359375, -2.12194440054690583e-4) if x.bits == 32 else (0.69314718036912382, 1.90821492927058770e-10)
 
 
@@ -105,7 +114,7 @@ def exp(x: Lanes) -> Lanes:
     """e^x."""
     low, high = _range(x)
     r, half = _reduced(_clamped(x, low, high), less=1)
-    value = _less_one(r).fma(half, half) * 2.0
+    value = _expm1_of_rest(r).fma(half, half) * 2.0
     value = x.compare(high, ">").where(x.like(math.inf), value)
     return x.compare(low, "<").where(x.like(0.0), value)
 
@@ -120,7 +129,7 @@ def expm1(x: Lanes) -> Lanes:
 
 def _expm1(x: Lanes) -> Lanes:
     r, scale = _reduced(x)
-    return _less_one(r).fma(scale, scale - 1.0)
+    return _expm1_of_rest(r).fma(scale, scale - 1.0)
 
 
 def _quotient(a: Lanes | float, b: Lanes) -> Lanes:
@@ -149,7 +158,7 @@ def sigmoid(x: Lanes) -> Lanes:
 
 @_kernel_function
 def tanh(x: Lanes) -> Lanes:
-    """A quotient of polynomials in 32 bits, through e^2x - 1 in 64 bits: both are accurate near zero."""
+    """tanh(x), accurate near zero: a quotient of polynomials in 32 bits, computed from e^(2x) - 1 in 64 bits."""
     if x.bits == 64:
         grown = _expm1(_clamped(x + x, -40.0, 40.0))
         return _quotient(grown, grown + 2.0)
@@ -178,7 +187,7 @@ def absolute(x: Lanes) -> Lanes:
 
 @_kernel_function
 def sign(x: Lanes) -> Lanes:
-    """-1, 0 or 1; 0 for NaN, as torch has it."""
+    """-1, 0 or 1; 0 for NaN, as in torch."""
     return x.compare(0.0, ">").where(x.like(1.0), x.compare(0.0, "<").where(x.like(-1.0), 0.0))
 
 
@@ -215,7 +224,7 @@ def maximum(a: Lanes, b: Lanes) -> Lanes:
 
 @_kernel_function
 def where(mask: Lanes, a: Lanes, b: Lanes) -> Lanes:
-    """`a` where the mask is true, `b` where not."""
+    """`a` where the mask is true, `b` elsewhere."""
     return mask.where(a, b)
 
 
@@ -225,7 +234,7 @@ def _log_series(k: int) -> float:
 
 @_kernel_function
 def log(x: Lanes) -> Lanes:
-    """The natural logarithm, by 2 atanh((m - 1) / (m + 1)) of the mantissa m."""
+    """The natural logarithm. That of the mantissa m is 2 atanh((m - 1) / (m + 1))."""
     mantissa, bias, degree = (23, 127, 3) if x.bits == 32 else (52, 1023, 8)
     tiny = x.compare(2.0 ** (1 - bias), "<")
     bits = tiny.where(x * 2.0 ** (mantissa + 1), x).as_bits()
@@ -243,7 +252,7 @@ def log(x: Lanes) -> Lanes:
 
 
 def _half_bits(x: Lanes) -> int:
-    """The bits of sqrt(1/2): `log` reduces its argument to a mantissa from sqrt(1/2) to sqrt(2)."""
+    """The bits of sqrt(1/2). `log` divides its argument by a power of two, to a mantissa from sqrt(1/2) to sqrt(2)."""
     return int(np.float32(math.sqrt(0.5)).view(np.int32) if x.bits == 32 else np.float64(math.sqrt(0.5)).view(np.int64))
 
 
@@ -263,7 +272,7 @@ def log1p(x: Lanes) -> Lanes:
 
 
 def _one_by_one(name: str, library: str) -> None:
-    """A function of the C library, called for each lane. It is slow, but rare in cells."""
+    """Register a function of the C library that is called for each lane. This is slow, but rare in cells."""
 
     def code(*vectors: Lanes) -> Lanes:
         x = vectors[0]

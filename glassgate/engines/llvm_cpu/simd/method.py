@@ -5,7 +5,7 @@
 - `tiles.py`: pairs of rounded numbers, on the tile registers of AMX.
 - `int8.py`: 8-bit integers.
 
-The sizes of tiles are in `blocking.py` and `processor.py`, because plans need them without compiling a kernel.
+`blocking.py` and `processor.py` define the sizes of tiles. Plans read them before any kernel is compiled.
 """
 
 from typing import Any, Protocol
@@ -19,15 +19,15 @@ class MultiplicationMethod(Protocol):
 
         Args:
             sums: the number of sums per unit, each of which is one vector.
-            long: whether only the block shapes for long columns of rows are compiled.
+            long: whether only the block shapes for products of many rows are compiled.
             strided: whether the numbers of a row are not adjacent.
 
         Returns:
-            microkernel(left, rank, first, packed, pitch, depth, out, rows, blocks). `left` is a list of row addresses.
-            For each of `rows` addresses from index `rank` on, it computes the sum over k < depth of
-            row[first + k] * packed[k], or, if strided, of row[first * k] * packed[k]. It writes the sums to
-            out (rows, blocks, sums, lanes). `pack.py` defines the layout of `packed`.
+            microkernel(left, first_row, first, packed, pitch, depth, out, rows, blocks). `left` is a table of the
+            addresses of rows. For each of `rows` addresses from index `first_row` on, it computes the sum over
+            k < depth of row[first + k] * packed[k], or, if strided, of row[first * k] * packed[k]. It writes the sums
+            to out (rows, blocks, sums, lanes). `pack.py` defines the layout of `packed`.
         """
 
     def functions(self) -> dict[str, Any]:
-        """The other functions and constants of the method by name, which the text of kernels uses."""
+        """The other functions and constants of the method that the text of kernels uses, by name."""

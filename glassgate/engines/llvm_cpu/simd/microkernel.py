@@ -1,6 +1,6 @@
 """The register-blocked matrix product on vectors: a few rows times packed blocks of columns, summed in registers.
 
-A word is what one instruction multiplies in each lane: one number, or a pair of rounded numbers.
+A word is the operand of an instruction in one lane: one number, or a pair of rounded numbers.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,20 +15,20 @@ from glassgate.engines.llvm_cpu.simd.vector import VectorType
 
 
 class Words(Protocol):
-    """The words of a multiplication method."""
+    """The form of the words of a multiplication method, and the code that loads and multiplies them."""
 
     @property
     def numbers(self) -> int:
         """The number of numbers in a word."""
 
     def pointer(self, strided: bool) -> ir.Type:
-        """The type of the address of a row: of its numbers or, if strided, of its words."""
+        """The type of a pointer to a row: to its numbers or, if strided, to its words."""
 
     def words_of(self, builder: ir.IRBuilder, depth: ir.Value, strided: bool) -> ir.Value:
         """The number of words that `depth` numbers fill. An incomplete last word counts only if rows are strided."""
 
     def left(self, builder: ir.IRBuilder, address: ir.Value, alone: bool) -> ir.Value:
-        """The word at an address, repeated in every lane. With `alone` it has a single number, padded with zero."""
+        """The word at an address, repeated in every lane. If `alone`, only its first number is read; others are 0."""
 
     def dot(self, builder: ir.IRBuilder, x: ir.Value, weight: ir.Value, total: ir.Value) -> ir.Value:
         """`total` plus the products of the words in each lane. The weights are a vector of the type of `total`."""
@@ -47,16 +47,16 @@ def register_blocked(
 
 
 def by_shape(tile: Callable[[ir.Module, int, int], ir.Function], shapes: Sequence[tuple[int, int]]) -> Instruction:
-    """The product that calls a function for the number of rows and of blocks.
+    """A microkernel that calls the function for the shape of a tile.
 
     Args:
-        tile: adds the function of a shape to a module, unless it is there.
-        shapes: rows and blocks.
+        tile: returns the function for a number of rows and of blocks, and adds it to the module if it is missing.
+        shapes: the numbers of rows and of blocks of all tiles.
     """
 
     @instruction(WORDS, *[INT64] * 8)
-    def product(builder, left, rank, first, packed, pitch, depth, out, rows, blocks):
-        left = builder.ptrtoint(builder.gep(left, [rank]), INT64)
+    def product(builder, left, first_row, first, packed, pitch, depth, out, rows, blocks):
+        left = builder.ptrtoint(builder.gep(left, [first_row]), INT64)
         shape = builder.add(builder.mul(rows, INT64(16)), blocks)
         done = builder.append_basic_block("tiled")
         switch = builder.switch(shape, done)
@@ -72,7 +72,13 @@ def by_shape(tile: Callable[[ir.Module, int, int], ir.Function], shapes: Sequenc
 
 
 def shared(module: ir.Module, name: str, arguments: int) -> tuple[ir.Function, bool]:
-    """A function of that name and of integers, and whether it is new and still without code."""
+    """A function of a module, and whether this call has added it, still without code.
+
+    Args:
+        module: the module.
+        name: the name of the function.
+        arguments: the number of its arguments, which are 64-bit integers.
+    """
     if name in module.globals:
         return module.globals[name], False
     function = ir.Function(module, ir.FunctionType(ir.VoidType(), [INT64] * arguments), name)
@@ -106,7 +112,7 @@ def _tile_function(
     def weight_at(step: ir.Value, p: int, v: int) -> ir.Value:
         at = b.gep(starts[p], [b.add(step, INT64(v * V.lanes))])
         loaded = b.load(b.bitcast(at, vector_pointer))
-        loaded.align = V.size
+        loaded.align = V.number_size
         return loaded
 
     def left_at(k: ir.Value, row: int, alone: bool) -> ir.Value:
@@ -116,8 +122,9 @@ def _tile_function(
     def plus_products(k: ir.Value, sums: dict[Any, ir.Value], alone: bool = False) -> dict[Any, ir.Value]:
         """The sums plus the products of word k.
 
-        Only the smaller of the two sets of operands, rows or columns, is held in registers. The others are loaded one
-        at a time. If all were held, processors with 16 registers would have to store a sum in memory at every step.
+        The smaller of the two sets of operands, rows or columns, is held in registers. The operands of the other set
+        are loaded one at a time. If all were held, processors with 16 registers would store a sum in memory in each
+        step.
         """
         step = b.mul(k, INT64(vectors * V.lanes))
         new: dict[Any, ir.Value] = {}
@@ -163,6 +170,6 @@ def _tile_function(
             phi.add_incoming(with_last[key], last)
     for i, phi in enumerate(results.values()):
         at = b.gep(b.inttoptr(out, element_pointer), [INT64(i * V.lanes)])
-        b.store(phi, b.bitcast(at, vector_pointer)).align = V.size
+        b.store(phi, b.bitcast(at, vector_pointer)).align = V.number_size
     b.ret_void()
     return function

@@ -3,7 +3,7 @@
 There are eight tile registers of 16 rows of 64 bytes. Packed weights have the same layout as for vectors: one register
 has 16 rows, each with pairs of numbers for a vector of columns.
 
-Not measured on a processor that has AMX: tests run these kernels on an interpreter of the instructions.
+The speed has not been measured on a processor with AMX. Tests run these kernels on an interpreter of the instructions.
 """
 
 from collections.abc import Sequence
@@ -36,26 +36,26 @@ DEPTH, SIZE = 2 * SIDE, 64 * SIDE
 """The number of bfloat16 numbers in a row of a register, and the size of a register in bytes."""
 SHAPES = ((1, 1), (1, 2), (1, 3), (1, 4), (2, 1), (2, 2))
 """The shapes of sums, in registers of rows by registers of columns. Four registers hold sums."""
-STATE = 128
-"""The size in bytes of the state of a kernel: the number of rows that its registers are configured for, and at byte 64
-the sizes of the registers."""
+STATE_SIZE = 128
+"""The size in bytes of the register state of a kernel. It begins with the number of rows for which the registers are
+configured. The sizes of the registers follow from byte 64 on."""
 
 
 class Build:
     """Appends instructions of tile registers to a function.
 
-    The instructions are inline assembly. With the LLVM intrinsics, LLVM allocates the registers, and for some
-    processors it uses registers that have not been configured.
+    The instructions are inline assembly. With its intrinsics, LLVM allocates the registers, and for some processors it
+    uses registers that have not been configured.
 
     Args:
         builder: appends the instructions.
-        state: the address of the state of the kernel.
+        state: the address of the register state of the kernel.
 
     Attributes:
-        state_size: the size of the state in bytes.
+        state_size: the size of the register state in bytes.
     """
 
-    state_size: ClassVar[int] = STATE
+    state_size: ClassVar[int] = STATE_SIZE
 
     def __init__(self, builder: ir.IRBuilder, state: ir.Value) -> None:
         self.builder, self.state = builder, state
@@ -90,16 +90,16 @@ class Build:
         self._do("tdpbf16ps", [sums, rows, columns])
 
     def release(self) -> None:
-        """Release all registers, because a thread without them has a smaller context to switch."""
+        """Release all registers. The operating system then has fewer registers to save when it switches threads."""
         self._do("tilerelease", [])
 
 
 BUILDS: dict[str, type[Build]] = {"amx": Build}
-"""The class that appends the instructions, by the method `Processor.tiles`."""
+"""The class that appends the instructions, by the name in `Processor.tiles`."""
 
 
 def _state(builder: ir.IRBuilder, tiles: str) -> ir.Value:
-    """The address of the register state of the kernel that is being built."""
+    """The address of the register state of the kernel. The first call allocates the state on the stack."""
     function = builder.function
     if not hasattr(function, "tiles"):
         with builder.goto_entry_block():
@@ -107,7 +107,7 @@ def _state(builder: ir.IRBuilder, tiles: str) -> ir.Value:
             place = builder.alloca(ir.ArrayType(INT8, size))
             place.align = 64
             function.tiles = builder.ptrtoint(place, INT64)
-            for offset in range(0, size, STATE):
+            for offset in range(0, size, STATE_SIZE):
                 builder.store(INT64(0), at(builder, builder.add(function.tiles, INT64(offset)), INT64))
     return function.tiles
 
@@ -142,7 +142,7 @@ def turn(builder, address):
 class AMX(AVX512BF16):
     """`MultiplicationMethod` for float32 numbers, with operands rounded to bfloat16, or split into two bfloat16 parts.
 
-    Rows are equally spaced. If strided, each group of 16 rows has the layout of registers.
+    The rows of a call are equally spaced in memory. If strided, each group of 16 rows has the layout of registers.
     """
 
     def microkernel(self, sums: int, long: bool = False, strided: bool = False) -> Any:
@@ -173,7 +173,7 @@ def _product(vectors: int, tiles: str, strided: bool, terms: int) -> Any:
     configure, multiply, cut_rows = _configure(tiles), _multiply(vectors, tiles), stack_memory(2 * SIZE)
 
     def set_sizes(state, rows):
-        """Configure registers 0, 1 and 4 with up to 16 rows, 2, 3 and 5 with any further rows, 6 and 7 with 16."""
+        """Configure registers 0, 1 and 4 for the first 16 rows, 2, 3 and 5 for the other rows, 6 and 7 for 16 rows."""
         sizes = words(state)
         if sizes[0] != rows:
             sizes[0], upper, lower = rows, min(rows, 16), rows - 16 if rows > 16 else rows
@@ -186,22 +186,22 @@ def _product(vectors: int, tiles: str, strided: bool, terms: int) -> Any:
         """The address of the weights of a vector of columns."""
         return packed + column // vectors * pitch * 4 + column % vectors * 64
 
-    def product(state, left, rank, first, packed, pitch, depth, out, rows, blocks):
+    def product(state, left, first_row, first, packed, pitch, depth, out, rows, blocks):
         set_sizes(state, rows)
         first, depth = first * terms, depth * terms
         high = 2 if rows > 16 else 1
-        upper, lower, row_pitch = left[rank], left[rank + 16 * (high - 1)], 64
+        upper, lower, row_pitch = left[first_row], left[first_row + 16 * (high - 1)], 64
         steps, step, rest = depth >> 5, 64, 0
         if strided:
             steps, step = (depth + 31) >> 5, 1024
         else:
             upper, lower = upper + 2 * first, lower + 2 * first
             if rows > 1:
-                row_pitch = left[rank + 1] - left[rank]
+                row_pitch = left[first_row + 1] - left[first_row]
             if depth & 31:
                 rest = cut_rows()
                 for row in range(rows):
-                    copy_first(rest + row * 64, left[rank + row] + 2 * (first + 32 * steps), depth & 31)
+                    copy_first(rest + row * 64, left[first_row + row] + 2 * (first + 32 * steps), depth & 31)
         columns, done = blocks * vectors, 0
         while done < columns:
             wide = min(columns - done, 4 // high)
@@ -274,30 +274,33 @@ def _multiply_registers(build: Build, rows: int, columns: int, vectors: int, arg
 
 
 def whole_sum(depth):
-    """The padded length of packed columns in numbers: whole rows of registers."""
+    """The length of packed columns in numbers, padded to whole rows of registers."""
     return (depth + 31) // 32 * 32
 
 
-def place_of_word(block, unit, most):
-    """The offset, in words, of a unit's first pair in a row of a register. A block has space for `most` pairs."""
-    return block * most + (unit - block) * 16
+def place_of_word(first_unit, unit, capacity):
+    """The offset in words of the first pair of a unit, in the block that begins with `first_unit`.
+
+    A block has space for `capacity` pairs per unit. A row of a register has 16 pairs of one unit.
+    """
+    return first_unit * capacity + (unit - first_unit) * 16
 
 
 def rows_of_tile(rows, most_rows):
-    """The number of rows in the next call of the microkernel, for products of many rows."""
+    """The number of rows in the next call of the microkernel."""
     return min(rows, most_rows)
 
 
-def fill_registers(packed, blocks, most, rows):
-    """Pad the pairs of `rows` rows with zeros to the end of a register. A block has space for `most` pairs."""
+def fill_registers(packed, blocks, capacity, rows):
+    """Pad the pairs of `rows` rows with zeros to the end of a register, block by block."""
     for block in range(blocks):
         for pair in range((rows + 1) // 2, (rows + 31) // 32 * 16):
-            copy_first(packed + (block * most + pair) * 64, packed, 0)
+            copy_first(packed + (block * capacity + pair) * 64, packed, 0)
 
 
-def turn_registers(packed, blocks, most, rows):
+def turn_registers(packed, blocks, capacity, rows):
     """Transpose pairs of rows to the rows of registers, block by block."""
-    fill_registers(packed, blocks, most, rows)
+    fill_registers(packed, blocks, capacity, rows)
     for block in range(blocks):
         for pair in range(0, (rows + 1) // 2, 16):
-            turn(packed + (block * most + pair) * 64)
+            turn(packed + (block * capacity + pair) * 64)

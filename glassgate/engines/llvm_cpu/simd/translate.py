@@ -2,8 +2,8 @@
 
 A kernel is a function of one address. Its values are 64-bit integers, arrays, booleans, floating-point numbers, vectors
 and masks. Its statements are assignments, `if`, `while`, `for` over a range or a tuple, `return` and calls. A call of a
-Python function is replaced by the translation of its body. Instructions append their own code. Numbers and branches
-that are known when the kernel is compiled cost nothing.
+Python function is replaced by the translation of its body. Instructions append their own code. Constants and branches
+on constants are evaluated when the kernel is compiled.
 """
 
 import ast
@@ -71,7 +71,7 @@ class _Names(Mapping[str, Any]):
 
 
 class _Translation:
-    """The translation of one function at one place.
+    """The translation of one call of a function.
 
     Args:
         builder: appends the code.
@@ -277,7 +277,7 @@ class _Translation:
         return self._builder.not_(test) if isinstance(test, ir.Value) else not test
 
     def _either(self, any_of: bool, first: Operand, others: Sequence[ast.expr]) -> Operand:
-        """`or`, or `and`: later conditions are computed only if earlier ones do not decide."""
+        """`or` if `any_of`, else `and`. A condition is evaluated only if the earlier ones do not decide the result."""
         if not isinstance(first, ir.Value):
             if bool(first) is any_of or not others:
                 return any_of
@@ -295,7 +295,7 @@ class _Translation:
     def _joined(
         self, test: ir.Value, a: Callable[[], Operand], b: Callable[[], Operand], kind: ir.Type | None = None
     ) -> Any:
-        """One of two values, or of two tuples of values. Only the code of this one runs."""
+        """One of two values, or of two tuples of values. Only the code of the chosen one runs."""
         builder = self._builder
         then, other, after = (builder.append_basic_block(name) for name in ("then", "else", "after"))
         builder.cbranch(test, then, other)
@@ -310,7 +310,7 @@ class _Translation:
         return self._phi(after, branches, kind)
 
     def _phi(self, after: ir.Block, branches: Sequence[tuple[Operand, ir.Block]], kind: ir.Type | None) -> ir.Value:
-        """The value of the block from which control came to the block `after`."""
+        """The value from the branch that was taken. `after` is the block in which the branches meet."""
         kind = kind or next((x.type for x, _ in branches if isinstance(x, ir.Value)), None)
         kind = kind or common_type(*[x for x, _ in branches])
         incoming = []

@@ -1,4 +1,4 @@
-"""The transpose of a square of numbers in vector registers."""
+"""The transpose of a square matrix in vector registers."""
 
 from collections.abc import Callable
 from itertools import chain
@@ -16,12 +16,12 @@ def transpose(
     terms: int = 1,
     whole: bool = False,
 ) -> Instruction:
-    """A function that transposes a square of numbers.
+    """A function that transposes a square block of a matrix, with as many rows and columns as a vector has lanes.
 
     Args:
         bits, lanes: the type of vectors.
-        paired: combines two adjacent vectors of a row to words of two numbers, which are then transposed. A missing
-            second number is zero.
+        paired: combines two adjacent vectors of a row into words of two numbers, which are then transposed. A missing
+            second number is zero. With words, the block has twice as many columns.
         terms: the number of words per two numbers.
         whole: whether all rows of `out` are written, including those of missing numbers.
 
@@ -62,7 +62,7 @@ def cut(builder: ir.IRBuilder, long: ir.Value, V: VectorType) -> list[ir.Value]:
 
 
 def transposed(builder: ir.IRBuilder, rows: list[ir.Value], lanes: int) -> list[ir.Value]:
-    """Transpose a square of rows: exchange blocks of 1, 2, 4, ... numbers between rows at the same distance."""
+    """Transpose a square matrix: exchange blocks of 1, 2, 4, ... numbers between rows 1, 2, 4, ... apart."""
     block = 1
     while block < lanes:
         low = [n if n & block == 0 else lanes + n - block for n in range(lanes)]

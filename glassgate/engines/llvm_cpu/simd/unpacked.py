@@ -1,7 +1,7 @@
 """The product of rows with unpacked weights: one row per unit, in the layout of the parameter.
 
-Packing a matrix takes longer than reading it a few times. A few rows times a few units are summed at the same time, as
-many sums as a vector has lanes. Each sum has its own vector, whose lanes are added at the end.
+Packing a matrix takes longer than reading it a few times. The products of a few rows with a few units are summed at the
+same time: as many sums as a vector has lanes. Each sum has its own vector, whose lanes are added at the end.
 """
 
 from typing import Any
@@ -19,17 +19,17 @@ def microkernel(packed_microkernel: Any, bits: int, lanes: int, vectors: int, pa
     Args:
         packed_microkernel: the microkernel for packed weights, see `MultiplicationMethod.microkernel`; not strided.
         bits, lanes, vectors: the number size and vector shape of the kernel.
-        pairs: whether it rounds numbers to bfloat16, for which weights are always packed.
+        pairs: whether the kernel rounds numbers, for which weights are always packed.
 
     Returns:
-        microkernel(left, rank, first, weights, pitch, gates, units, depth, out, rows, blocks): as `packed_microkernel`
-        if `gates` is 0. Otherwise `gates` is the address of the offsets of the gates from `weights`, in bytes, `pitch`
-        is the distance between blocks of as many units as a vector has lanes, in numbers, and `units` is the number of
-        units of a gate from `weights` on. Sums of units after the last one are those of the last one.
+        microkernel(left, first_row, first, weights, pitch, gates, units, depth, out, rows, blocks). If `gates` is 0, it
+        is `packed_microkernel`. Otherwise `gates` is the address of the offsets of the gates from `weights` in bytes.
+        A block has as many units as a vector has lanes, and `pitch` is the distance between blocks in numbers. `units`
+        is the number of units of a gate from `weights` on. Lanes after the last unit repeat the sum of the last unit.
     """
 
-    def packed(left, rank, first, weights, pitch, gates, units, depth, out, rows, blocks):
-        packed_microkernel(left, rank, first, weights, pitch, depth, out, rows, blocks)
+    def packed(left, first_row, first, weights, pitch, gates, units, depth, out, rows, blocks):
+        packed_microkernel(left, first_row, first, weights, pitch, depth, out, rows, blocks)
 
     if pairs:
         return packed
@@ -37,9 +37,9 @@ def microkernel(packed_microkernel: Any, bits: int, lanes: int, vectors: int, pa
     most = min(4, lanes)
     several, two, one = (_dots(VectorType(bits, lanes), rows) for rows in (most, 2, 1))
 
-    def either(left, rank, first, weights, pitch, gates, units, depth, out, rows, blocks):
+    def either(left, first_row, first, weights, pitch, gates, units, depth, out, rows, blocks):
         if gates == 0:
-            packed_microkernel(left, rank, first, weights, pitch, depth, out, rows, blocks)
+            packed_microkernel(left, first_row, first, weights, pitch, depth, out, rows, blocks)
             return
         unit_pitch, out_pitch = pitch // lanes * size, blocks * vectors * a_vector
         for block in range(blocks):
@@ -52,26 +52,26 @@ def microkernel(packed_microkernel: Any, bits: int, lanes: int, vectors: int, pa
                         at, sums = matrix + unit * unit_pitch, to + row * out_pitch + unit * size
                         live = units - block * lanes - unit
                         if at_once == most:
-                            several(left, rank + row, first, at, unit_pitch, live, depth, sums, out_pitch)
+                            several(left, first_row + row, first, at, unit_pitch, live, depth, sums, out_pitch)
                         elif at_once == 2:
-                            two(left, rank + row, first, at, unit_pitch, live, depth, sums, out_pitch)
+                            two(left, first_row + row, first, at, unit_pitch, live, depth, sums, out_pitch)
                         else:
-                            one(left, rank + row, first, at, unit_pitch, live, depth, sums, out_pitch)
+                            one(left, first_row + row, first, at, unit_pitch, live, depth, sums, out_pitch)
                     row += at_once
 
     return either
 
 
 def _dots(V: VectorType, rows: int) -> Instruction:
-    """dots(left, rank, first, matrix, pitch, live, depth, out, out_pitch): a fixed number of rows times some units.
+    """The product of a fixed number of rows with some units.
 
-    out[row][unit] is the sum over k < depth of left[rank + row][first + k] * matrix[min(unit, live - 1)][k]; pitches
-    count bytes.
+    dots(left, first_row, first, matrix, pitch, live, depth, out, out_pitch) writes to out[row][unit] the sum over
+    k < depth of left[first_row + row][first + k] * matrix[min(unit, live - 1)][k]. Pitches are in bytes.
     """
 
     @instruction(WORDS, *[INT64] * 8)
-    def dots(builder, left, rank, *others):
-        first = builder.ptrtoint(builder.gep(left, [rank]), INT64)
+    def dots(builder, left, first_row, *others):
+        first = builder.ptrtoint(builder.gep(left, [first_row]), INT64)
         builder.call(_function(builder.module, V, rows), [first, *others])
 
     return dots
@@ -88,7 +88,7 @@ def _function(module: ir.Module, V: VectorType, rows: int) -> ir.Function:
 
     b = ir.IRBuilder(entry)
     addresses = b.inttoptr(left, INT64.as_pointer())
-    shift = b.mul(first, INT64(V.size))
+    shift = b.mul(first, INT64(V.number_size))
     lefts = [b.add(b.load(b.gep(addresses, [INT64(row)])), shift) for row in range(rows)]
     last_live = b.sub(live, INT64(1))
     indices = [b.select(b.icmp_signed("<", last_live, INT64(k)), last_live, INT64(k)) for k in range(lanes // rows)]
@@ -119,7 +119,7 @@ def _function(module: ir.Module, V: VectorType, rows: int) -> ir.Function:
     total = _totals(b, added(behind, whole, b.sub(depth, whole)))
     for row in range(rows):
         own = shuffled(b, total, total, range(row * len(units), (row + 1) * len(units)))
-        b.store(own, at(b, b.add(out, b.mul(out_pitch, INT64(row))), own.type)).align = V.size
+        b.store(own, at(b, b.add(out, b.mul(out_pitch, INT64(row))), own.type)).align = V.number_size
     b.ret_void()
     return function
 

@@ -42,7 +42,7 @@ class VectorType(NamedTuple):
         return ir.VectorType(self.element, self.lanes)
 
     @property
-    def size(self) -> int:
+    def number_size(self) -> int:
         """The size of a number in bytes."""
         return self.bits // 8
 
@@ -195,14 +195,14 @@ def _suffix(kind: ir.Type, size: int) -> str:
 
 def masked_load(builder: ir.IRBuilder, V: VectorType, address: ir.Value, index: ir.Value, live: ir.Value) -> ir.Value:
     """Read the first `live` lanes from memory; the others are zero."""
-    return load_first(builder, _pointer(builder, V, address, index), V.size, live)
+    return load_first(builder, _pointer(builder, V, address, index), V.number_size, live)
 
 
 def masked_store(
     builder: ir.IRBuilder, V: VectorType, address: ir.Value, index: ir.Value, live: ir.Value, vector: ir.Value
 ) -> None:
     """Write the first `live` lanes to memory."""
-    store_first(builder, _pointer(builder, V, address, index), V.size, live, vector)
+    store_first(builder, _pointer(builder, V, address, index), V.number_size, live, vector)
 
 
 def two_at(builder: ir.IRBuilder, V: VectorType, address: ir.Value, live: ir.Value) -> tuple[ir.Value, ir.Value]:
@@ -243,7 +243,7 @@ def memory(bits: int, lanes: int) -> Memory:
     def load(builder, address, index, live):
         with builder.if_else(_is_whole(builder, V, live)) as (whole, part):
             with whole:
-                whole_vector = builder.load(_pointer(builder, V, address, index), align=V.size)
+                whole_vector = builder.load(_pointer(builder, V, address, index), align=V.number_size)
                 after_whole = builder.block
             with part:
                 partial_vector, after_part = masked_load(builder, V, address, index, live), builder.block
@@ -256,7 +256,7 @@ def memory(bits: int, lanes: int) -> Memory:
     def store(builder, address, index, live, vector):
         with builder.if_else(_is_whole(builder, V, live)) as (whole, part):
             with whole:
-                builder.store(vector, _pointer(builder, V, address, index)).align = V.size
+                builder.store(vector, _pointer(builder, V, address, index)).align = V.number_size
             with part:
                 masked_store(builder, V, address, index, live, vector)
 
