@@ -2,9 +2,11 @@
 
 import ast
 import importlib.util
+import inspect
 import re
 from pathlib import Path
 
+import griffe
 import pytest
 import torch
 
@@ -46,3 +48,13 @@ def test_notebooks_are_pages() -> None:
         assert text.count("```python\n") * 2 == text.count("```"), address
     listed = (ROOT / "docs/README.md").read_text("utf-8")
     assert all(f"({address.removesuffix('.md')}.ipynb)" in listed for address in pages)
+
+
+def test_the_reference_shows_the_full_signatures_of_the_drop_in_layers() -> None:
+    extensions = griffe.load_extensions(str(ROOT / "docs/site/docstrings.py"))
+    package = griffe.load("glassgate", search_paths=[ROOT], extensions=extensions)
+    for name in ("RNN", "GRU", "LSTM"):
+        layer = package[f"layers.drop_in.{name}"]
+        shown = [each.name for each in layer.parameters if each.name != "self"]
+        assert shown == [*inspect.signature(getattr(gg, name)).parameters], name
+        assert "zoneout: " in layer.docstring.value, name

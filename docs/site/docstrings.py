@@ -13,12 +13,14 @@ class AsHelpShows(Extension):
     def on_package(self, *, pkg: Module, **_: Any) -> None:
         """Rewrite the three after the package is read, and convert examples and shapes to Markdown."""
         whole = {each.name: each for each in pkg["layers.stack.Recurrent.__init__"].parameters}
+        drop_in = pkg["layers.drop_in"]
         for name in ("LSTM", "GRU", "RNN"):
-            layer = pkg[f"layers.drop_in.{name}"]
-            layer.docstring.value = inspect.getdoc(dynamic_import(layer.path))
-            own = [each for each in layer["__init__"].parameters if each.name != "options"]
-            shared = dynamic_import("glassgate.layers.drop_in.Options").__annotations__
-            layer["__init__"].parameters = Parameters(*own, *(whole[name] for name in shared))
+            drop_in[name].docstring.value = inspect.getdoc(dynamic_import(drop_in[name].path))
+        shared = dynamic_import("glassgate.layers.drop_in.Options").__annotations__
+        for name in ("_Gated", "RNN"):  # the classes with a constructor; LSTM and GRU inherit theirs
+            constructor = drop_in[name]["__init__"]
+            own = [each for each in constructor.parameters if each.name != "options"]
+            constructor.parameters = Parameters(*own, *(whole[each] for each in shared))
         as_markdown(pkg)
 
 
