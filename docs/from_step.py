@@ -13,6 +13,7 @@ from types import FrameType
 import torch
 
 import glassgate as gg
+from glassgate.engines.axes import UNITS
 from glassgate.engines.contract import Direction
 from glassgate.engines.llvm_cpu import arguments as args
 from glassgate.engines.llvm_cpu.backward import Backward, RequestedGradients
@@ -98,7 +99,7 @@ def _bindings(kernel: KernelPlan) -> str:
         args.SIZES: f"the batch layout: {time.sizes[1:-1].tolist()}",
         args.STEPS: f"the batch layout: {time.steps}",
     }
-    origin |= dict.fromkeys([args.FIRST, args.LAST, *args.units("H"), args.BARRIER, args.PARTIES], "the launch")
+    origin |= dict.fromkeys([args.FIRST, args.LAST, *args.units(UNITS), args.BARRIER, args.PARTIES], "the launch")
     origin[args.number("of the processor")] = "fixed by the width of SIMD vectors"
     operands = [*kernel.loop.operands, args.FIRST, args.LAST]
     lines = []

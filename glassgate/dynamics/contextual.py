@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.autograd.forward_ad import make_dual, unpack_dual
 
 from glassgate.cell import Named, PreActivations
+from glassgate.engines.axes import PER_ROW, PROJECTED, UNITS
 from glassgate.engines.symbolic.equations import Equations
 from glassgate.engines.symbolic.evaluate import computed
 from glassgate.engines.symbolic.graph import Node
@@ -79,9 +80,9 @@ class ContextualCell(GraphCell):
                     name, gate = node.args
                     return getattr(p, name) if gate is None else getattr(getattr(p, name), gate)
                 case "size":
-                    return float(next(iter(a.ih if node.args[0] == "H" else s)).shape[-1])
+                    return float(next(iter(a.ih if node.args[0] == UNITS else s)).shape[-1])
                 case "constant":
-                    return torch.full_like(next(iter(s if node.axis == "P" else a.ih)), node.args[0])
+                    return torch.full_like(next(iter(s if node.axis == PROJECTED else a.ih)), node.args[0])
             raise AssertionError(f"a step in eval mode has no {node.op}")
 
         step, states = _Step(leaf, self._gates, self._after), set(self.equations.states)
@@ -139,7 +140,7 @@ class _Step:
             self._source[node] = next(iter(sources), None)
         else:
             self._values[node], self._source[node] = self._combined(node), node
-        if node.axis == "1" and self._source[node] is not None and not self._is_linear(node):
+        if node.axis == PER_ROW and self._source[node] is not None and not self._is_linear(node):
             self._values[node], self._source[node] = _undivided(self._values[node]), node
 
     def _is_linear(self, node: Node) -> bool:

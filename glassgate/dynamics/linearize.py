@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from glassgate.cell import Weights
+from glassgate.engines.axes import PER_ROW, PROJECTED, UNITS
 from glassgate.engines.reference import linear
 from glassgate.engines.symbolic.equations import Equations
 from glassgate.engines.symbolic.evaluate import evaluate
@@ -143,7 +144,7 @@ class Linearization:
         ih = linear(input, self.weights["weight_ih"], self.weights.get("bias_ih"))
         halves = dict(zip(self.equations.gates, ih.chunk(len(self.equations.gates), 1), strict=True))
         before = dict(zip(self.equations.state, states, strict=True))
-        widths = {"H": next(iter(halves.values())).shape[1], "P": states[0].shape[1], "1": 1}
+        widths = {PROJECTED: states[0].shape[1], UNITS: next(iter(halves.values())).shape[1], PER_ROW: 1}
 
         def leaf(node: Node, args: tuple[Tensor, ...]) -> Tensor:
             match node.op:

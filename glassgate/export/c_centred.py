@@ -61,7 +61,7 @@ class _Centring:
 
     def _rewritten(self, item: Item) -> Item | float:
         form = self._form(item) if isinstance(item, Pointwise | SumOverUnits) else None
-        if form is not None and item.axis == "1" and not form.any():
+        if form is not None and item.is_per_row and not form.any():
             return 0.0
         match item:
             case SumOverUnits(x=x):
@@ -72,7 +72,7 @@ class _Centring:
                 lefts = [product.left for product in products]
                 level = max(0 if isinstance(left, State) else left.level + 1 for left in lefts)
                 return replace(item, level=level, products=products)
-            case Pointwise(op="sub", args=(Affine() as product, Pointwise(axis="1") | SumOverUnits())) if (
+            case Pointwise(op="sub", args=(Affine() as product, Pointwise(is_per_row=True) | SumOverUnits())) if (
                 form is not None
             ):
                 return self._product(product, form)
@@ -124,7 +124,7 @@ class _Centring:
                 left, right = self._form(a), self._form(b)
                 if left is not None and right is not None:
                     return left + right if op == "add" else left - right
-            case Pointwise(op="mul" | "div" as op, args=(Item() as a, float() | Constant(axis="1") as number)):
+            case Pointwise(op="mul" | "div" as op, args=(Item() as a, float() | Constant(is_per_row=True) as number)):
                 factor = number.values.item() if isinstance(number, Constant) else number
                 if (scaled := self._form(a)) is not None:
                     return scaled * factor if op == "mul" else scaled / factor

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
+from glassgate.engines.axes import FEATURES, PER_ROW, PROJECTED, UNITS
 from glassgate.export.c_centred import centred
 from glassgate.export.network import DirectionSpec
 from glassgate.export.phases import Affine, Constant, Item, Phase, Pointwise, Product, State, Step, SumOverUnits
@@ -80,7 +81,7 @@ class Direction:
         self.step = centred(Step(spec, _RESERVED))
         self.name = name.replace(".", "_")
         self.packed = Packed(block)
-        self.width = {"H": spec.hidden_size, "P": spec.output_size, "D": spec.input_size}
+        self.width = {UNITS: spec.hidden_size, PROJECTED: spec.output_size, FEATURES: spec.input_size}
         self.states = {name: self.padded(spec.widths[name]) for name in self.step.states}
         self._stored, self._uses = self.step.crossing, self.step.uses
         self._place: dict[Item, str] = {}
@@ -162,7 +163,7 @@ class Direction:
     def _scalars(self, level: int) -> Iterator[str]:
         """The values of a level that are the same for all units."""
         for item in self.step.items:
-            if isinstance(item, Pointwise) and item.phase == (level, "1") and item not in self._place:
+            if isinstance(item, Pointwise) and item.phase == (level, PER_ROW) and item not in self._place:
                 self._place[item] = item.name
                 if not self._is_inline(item):
                     yield f"    const {self._type(item)} {item.name} = {self._expression(item, scalar=True)};"
@@ -235,7 +236,7 @@ class Direction:
     def _fixed(self, points: Sequence[Pointwise]) -> list[Constant]:
         """The constants per unit that these operations and the new states read."""
         read = [*(arg for point in points for arg in point.args), *self.step.new.values()]
-        named = list(dict.fromkeys(arg for arg in read if isinstance(arg, Constant) and arg.axis != "1"))
+        named = list(dict.fromkeys(arg for arg in read if isinstance(arg, Constant) and not arg.is_per_row))
         names = {item.name for item in self.step.items if not isinstance(item, Constant)}
         for item in named:
             while item.name in names | _RESERVED:
@@ -250,7 +251,7 @@ class Direction:
 
     def _type(self, item: Item) -> str:
         of_masks = isinstance(item, Pointwise) and (item.op in _COMPARE or item.op.startswith("logical"))
-        if item.axis == "1":
+        if item.is_per_row:
             return "int" if of_masks else "real"
         return "mask" if of_masks else "lanes"
 
@@ -266,19 +267,19 @@ class Direction:
         match arg:
             case State():
                 return f"load({self._place[arg]} + at)"
-            case Constant(axis="1"):
+            case Constant(is_per_row=True):
                 return number(float(arg.values.reshape(-1)[0]), self.double)
-            case Pointwise() if self._is_inline(arg) and (arg.axis == "1" or arg.phase == phase):
-                text = self._expression(arg, scalar=arg.axis == "1")
+            case Pointwise() if self._is_inline(arg) and (arg.is_per_row or arg.phase == phase):
+                text = self._expression(arg, scalar=arg.is_per_row)
                 tight = arg.op in _FUNCTIONS or arg.op == "detach" or (arg.op in ("mul", "div") and loose)
-                return text if alone or (tight and arg.axis != "1") else f"({text})"
+                return text if alone or (tight and not arg.is_per_row) else f"({text})"
         if arg in self._stored and arg.phase != phase:
             return f"load(all_{arg.name} + at)"
         return arg.name
 
     def _lanes(self, text: str, arg: Item | float) -> str:
         """A value as an argument of a function that takes lanes."""
-        return text if isinstance(arg, Item) and arg.axis != "1" else f"broadcast({text})"
+        return text if isinstance(arg, Item) and not arg.is_per_row else f"broadcast({text})"
 
     def _expression(self, item: Pointwise, scalar: bool = False) -> str:
         is_function = item.op in _FUNCTIONS and not scalar

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from glassgate.cell import Cell
+from glassgate.engines.axes import FEATURES, PER_ROW, PROJECTED, UNITS, Axis
 from glassgate.engines.symbolic.equations import Equations
 from glassgate.export.network import DirectionSpec, levels_of
 from glassgate.export.phases import Affine, Constant, Item, Phase, Pointwise, State, Step, SumOverUnits
@@ -143,7 +144,7 @@ class _Emitter:
 
     def __init__(self, spec: DirectionSpec, label: str) -> None:
         self.spec, self.label, self.step = spec, label, Step(spec, _RESERVED, observed=True)
-        self.width = {"H": spec.hidden_size, "P": spec.output_size, "D": spec.input_size}
+        self.width = {UNITS: spec.hidden_size, PROJECTED: spec.output_size, FEATURES: spec.input_size}
         self.arrays: dict[str, np.ndarray] = {}
         self.products: dict[str, list[dict[str, Any]]] = {}
         self.uses = self.step.uses
@@ -200,7 +201,7 @@ class _Emitter:
         stored: dict[Item, str] = {}
         taken, crossing = {*self.results.values()}, self.step.crossing
         for item in self.step.items:
-            if not isinstance(item, Affine | Pointwise) or item.axis == "1":
+            if not isinstance(item, Affine | Pointwise) or item.is_per_row:
                 continue
             named = item.is_named and item not in self.results and item.name not in taken
             if named or (item in crossing and item not in self.results):
@@ -233,15 +234,15 @@ class _Emitter:
         yield from (f"  {line}" for line in body)
         yield "}"
 
-    def _axes(self) -> list[str]:
+    def _axes(self) -> list[Axis]:
         """The axes with separate offsets: units, and projected units."""
-        return ["H", "P"] if self.spec.equations.projected else ["H"]
+        return [UNITS, PROJECTED] if self.spec.equations.projected else [UNITS]
 
-    def _offset(self, axis: str) -> str:
+    def _offset(self, axis: Axis) -> str:
         """The variable with the offset of a step in an array of all steps."""
-        return "at_out" if axis == "P" and self.spec.equations.projected else "at"
+        return "at_out" if axis == PROJECTED else "at"
 
-    def _now(self, name: str, axis: str) -> str:
+    def _now(self, name: str, axis: Axis) -> str:
         """The stored value of this step."""
         return f"now_{name}[{self._offset(axis)} + u]"
 
@@ -250,7 +251,7 @@ class _Emitter:
         items = self.step.items
         here = [i for i in items if isinstance(i, Affine | Pointwise) and i.phase == phase]
         for item in items:
-            if isinstance(item, Pointwise) and item.phase == (level, "1") and item not in done:
+            if isinstance(item, Pointwise) and item.phase == (level, PER_ROW) and item not in done:
                 done.add(item)
                 yield f"const {item.name} = {self._expression(item)};"
         totals = [item for item in items if isinstance(item, SumOverUnits) and item.x in here]
@@ -327,7 +328,7 @@ class _Emitter:
     def _is_inline(self, item: Pointwise) -> bool:
         """Whether a value is written inside the expression of its only reader."""
         kept = item in self.stored or item in self.results
-        return not item.is_named and self.uses[item] <= 1 and not kept and item.axis != "1"
+        return not item.is_named and self.uses[item] <= 1 and not kept and not item.is_per_row
 
     def _read(self, arg: Item | float, phase: Phase, loose: bool = False) -> str:
         """A value in an expression of a phase. `loose`: whether it needs no brackets there."""
@@ -336,7 +337,7 @@ class _Emitter:
                 return number(arg)
             case State():
                 return f"{arg.name}[u]"
-            case Constant(axis="1"):
+            case Constant(is_per_row=True):
                 return number(float(arg.values.reshape(-1)[0]))
             case Constant():
                 self.arrays[arg.name] = arg.values
@@ -344,7 +345,7 @@ class _Emitter:
             case Pointwise() if self._is_inline(arg) and arg.phase == phase:
                 text = self._expression(arg)
                 return text if loose or arg.op in _FUNCTIONS else f"({text})"
-        if isinstance(arg, Affine | Pointwise) and arg.axis != "1" and arg.phase != phase:
+        if isinstance(arg, Affine | Pointwise) and not arg.is_per_row and arg.phase != phase:
             return self._now(self._stored_name(arg), arg.axis)
         return arg.name
 

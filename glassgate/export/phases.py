@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from glassgate.engines.axes import FEATURES, PER_ROW, PROJECTED, UNITS, Axis
 from glassgate.engines.lowering.evaluate import evaluate
 from glassgate.engines.lowering.forward import Form
 from glassgate.engines.lowering.ir import (
@@ -35,7 +36,7 @@ from glassgate.export.lowered import extents, lowered
 from glassgate.export.network import DirectionSpec
 
 Numbers = np.ndarray
-Phase = tuple[int, str]
+Phase = tuple[int, Axis]
 """The level, and the axis of the units that are computed together."""
 
 
@@ -45,18 +46,23 @@ class Item:
 
     Attributes:
         name: the name in the emitted code.
-        axis: "H" for one value per unit, "P" for one per projected unit, "D" for the input, "1" for a single value.
+        axis: the axis of its numbers.
         level: the number of the phase in which the value is computed.
     """
 
     name: str
-    axis: str
+    axis: Axis
     level: int
 
     @property
     def phase(self) -> Phase:
         """The phase that computes the value."""
         return self.level, self.axis
+
+    @property
+    def is_per_row(self) -> bool:
+        """Whether it is one number for all units."""
+        return self.axis == PER_ROW
 
     @property
     def is_named(self) -> bool:
@@ -148,10 +154,8 @@ class Step:
         self._reads = {read.at: read.sequence for read in self.program.loop.reads}
         self._known: dict[tuple[Value, int | None], Item] = {}
         self._reserved, self._names = reserved, set[str]()
-        out = "P" if spec.equations.projected else "H"
-        axes = dict.fromkeys(spec.equations.state, "H") | {spec.equations.state[0]: out}
-        self.input = State("x", "D", 0)
-        self.states = {name: State(f"{name}_prev", axis, 0) for name, axis in axes.items()}
+        self.input = State("x", FEATURES, 0)
+        self.states = {name: State(f"{name}_prev", axis, 0) for name, axis in spec.equations.axes.items()}
         carries = dict(zip(spec.equations.state, self.program.loop.carries, strict=True))
         for name, carry in carries.items():
             self._known[carry.before, None] = self.states[name]
@@ -173,12 +177,14 @@ class Step:
     @property
     def phases(self) -> list[Phase]:
         """All phases in order."""
-        return sorted({item.phase for item in self.items if isinstance(item, Affine | Pointwise) and item.axis != "1"})
+        return sorted(
+            {each.phase for each in self.items if isinstance(each, Affine | Pointwise) and not each.is_per_row}
+        )
 
     def stored_in(self, result: str) -> Phase:
         """The phase that stores a new state or a gate."""
         item = self.new[result] if result in self.new else self.gates[result]
-        axis = self.states[result].axis if result in self.states else "H"
+        axis = self.states[result].axis if result in self.states else UNITS
         phases = [phase for phase in self.phases if phase[1] == axis]
         return item.phase if item.phase in phases else phases[-1]
 
@@ -196,7 +202,7 @@ class Step:
                 case Affine(products=products):
                     crossing |= {product.left for product in products if not isinstance(product.left, State)}
                 case Pointwise(args=args):
-                    wide = [arg for arg in args if isinstance(arg, Affine | Pointwise) and arg.axis != "1"]
+                    wide = [arg for arg in args if isinstance(arg, Affine | Pointwise) and not arg.is_per_row]
                     crossing |= {arg for arg in wide if arg.phase != item.phase}
         return crossing
 
@@ -210,14 +216,13 @@ class Step:
         self._names.add(name)
         return name
 
-    def _axis(self, value: Value) -> str:
-        """The axis of a value: "P" for projected units, "H" for units, also those of heads, "D" or "1"."""
-        axes = set(value.type.axes) - {"T", "N"}
-        if "D" in axes:
-            return "D"
-        if axes & {"P", "V"} or ("J" in axes and self.spec.equations.projected):
-            return "P"
-        return "H" if axes & {"H", "J", "K", "U"} else "1"
+    def _axis(self, value: Value) -> Axis:
+        """The axis of the numbers of a value, also if the pass divides it by heads."""
+        axes = self.program.axes
+        own = [name for name in value.type.axes if name not in ("T", "N") and not axes[name].labels]
+        factors = tuple(factor for name in own for factor in axes.factors(name))
+        among = (axis for axis in (UNITS, PROJECTED) if axis.name in axes)
+        return next((axis for axis in among if axes.factors(axis.name) == factors), PER_ROW)
 
     def _at(self, value: Value, gate: int | None) -> Item:
         """The item of a value, or of one gate of it."""
@@ -252,7 +257,7 @@ class Step:
                 return self._at(x, gate)
             case Sum(x, _):
                 summed = self._at(x, gate)
-                return SumOverUnits(self._name(value.name), "1", summed.level + 1, summed)
+                return SumOverUnits(self._name(value.name), PER_ROW, summed.level + 1, summed)
             case Contract(a, b, _):
                 return self._product(value, a, b, gate, label)
             case Elementwise(op, args):
@@ -272,7 +277,7 @@ class Step:
         matrix = weight if gate is None else weight[gate]
         letter = "W_hr" if gate is None else "W_ih" if left is self.input else "W_hh"
         level = 0 if isinstance(left, State) else left.level + 1
-        axis = "P" if gate is None else "H"
+        axis = PROJECTED if gate is None else UNITS
         product = Product(left, matrix, f"{letter} {left.name}")
         return Affine(self._name(value.name + label), axis, level, None, [product])
 
@@ -311,7 +316,7 @@ def _fuse_affine(new: Mapping[str, Item]) -> tuple[list[Item], dict[str, Item]]:
             case Pointwise(op="add", args=(Item() as a, Item() as b)):
                 a, b = current(a), current(b)
                 parts = [part for part in (a, b) if isinstance(part, Affine) and users[part] <= 1]
-                fixed = [part for part in (a, b) if isinstance(part, Constant) and part.axis != "1"]
+                fixed = [part for part in (a, b) if isinstance(part, Constant) and not part.is_per_row]
                 level = max(a.level, b.level)
                 if parts and len(parts) + len(fixed) == 2 and all(part.level == level for part in parts):
                     biases = [part.bias for part in parts if part.bias is not None] + [part.values for part in fixed]

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from glassgate.cell import Cell
+from glassgate.engines.axes import PROJECTED, UNITS
 from glassgate.engines.reference import recur
 from glassgate.engines.symbolic import evaluate as symbolic
 from glassgate.engines.symbolic.graph import Graph, Node, ordered
@@ -21,7 +22,7 @@ def evaluate(
         weights: the layer's parameters by name; `bias_hh` belongs to the products `hh` and `sum`.
         leaf: gives the values of `ih`, `state`, `parameter`, `noise`, `saved` and `grad`.
     """
-    units = {"H": weights["weight_ih"].shape[0] // len(cell.gates), "P": len(weights.get("weight_hr", ())), "1": 1}
+    units = {UNITS: weights["weight_ih"].shape[0] // len(cell.gates), PROJECTED: len(weights.get("weight_hr", ()))}
 
     def rows(gate: str, u: Tensor) -> Tensor:
         product = recur(u, weights["weight_hh"], weights.get("bias_hh"), cell.heads)
@@ -30,7 +31,7 @@ def evaluate(
     def transposed(gates: tuple[str, ...], *d: Tensor) -> Tensor:
         by_gate = dict(zip(gates, d, strict=True))
         d_product = torch.cat([by_gate.get(gate, torch.zeros_like(d[0])) for gate in cell.gates], -1)
-        u = d[0].new_zeros(len(d[0]), units["P"] or units["H"], requires_grad=True)
+        u = d[0].new_zeros(len(d[0]), units[PROJECTED] or units[UNITS], requires_grad=True)
         with torch.enable_grad():
             product = recur(u, weights["weight_hh"].detach(), None, cell.heads)
         return torch.autograd.grad(product, u, d_product)[0]
@@ -40,7 +41,7 @@ def evaluate(
             case "hh":
                 return rows(*args)
             case "sum":
-                return leaf(Node("ih", args[:1], "H")) + rows(*args)
+                return leaf(Node("ih", args[:1], UNITS)) + rows(*args)
             case "hr":
                 return args[0] @ weights["weight_hr"].T
             case "hh_t":
@@ -52,7 +53,7 @@ def evaluate(
             case "size":
                 return torch.tensor(float(units[args[0]]), dtype=torch.float64)
             case "constant":
-                return torch.full((units[node.axis],), args[0], dtype=torch.float64)
+                return torch.full((units.get(node.axis, 1),), args[0], dtype=torch.float64)
             case _:
                 return leaf(node)
 

@@ -57,6 +57,17 @@ def test_a_step_that_reads_its_own_output_has_no_projection() -> None:
         gg.Recurrent(cell, 3, 4, proj_size=2)
 
 
+def test_the_mean_of_one_number_per_row() -> None:
+    class Centred(gg.Cell):
+        gates = ("n",)
+
+        def step(self, a, s):
+            return torch.tanh(a.n - a.n.mean(-1, keepdim=True).mean(-1, keepdim=True))
+
+    text = gg.cell_to_json(Centred())
+    assert gg.cell_to_json(gg.cell_from_json(text)) == text
+
+
 def _changed(**changes: object) -> str:
     return json.dumps({**json.loads(gg.cell_to_json(cells.LSTM())), **changes})
 

@@ -7,6 +7,7 @@ import torch
 
 import glassgate as gg
 from glassgate import cells
+from glassgate.engines.axes import UNITS
 from glassgate.engines.symbolic.equations import NotEquations, parse
 from glassgate.engines.symbolic.graph import Node
 from glassgate.engines.symbolic.graph_cell import GraphCell
@@ -72,7 +73,7 @@ def test_a_replaced_value_changes_all_its_readers():
         results.append(measure({"output": layer(noise(1, 5, 2, 3))[0]}, dict(layer.named_parameters())))
     check(*results)
     held = equations_of(cells.GRU()).replaced(
-        {"z": lambda z: z + Node("parameter", ("more", None), "H")}, parameters={"more": gg.Parameter(0.5)}
+        {"z": lambda z: z + Node("parameter", ("more", None), UNITS)}, parameters={"more": gg.Parameter(0.5)}
     )
     layer = gg.Recurrent(GraphCell(held), 3, 4)
     assert layer.more_l0.shape == (4,)

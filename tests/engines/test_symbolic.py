@@ -13,6 +13,7 @@ from torch.nn import functional as F
 import glassgate as gg
 from glassgate import cells
 from glassgate.cell import Cell, Noise, Parameter
+from glassgate.engines.axes import PER_ROW
 from glassgate.engines.llvm_cpu.costs import COSTS
 from glassgate.engines.reference import advance, recur
 from glassgate.engines.symbolic.graph import Node, NotTraceable
@@ -167,7 +168,8 @@ def test_graphs_equal_step_and_autograd(name):
 
 def kept(cell: Cell) -> dict:
     """What the forward pass keeps, by column and the author's name."""
-    return {key: node.name for key, node in differentiated(equations_of(cell), COSTS).saved.items() if node.axis != "1"}
+    saved = differentiated(equations_of(cell), COSTS).saved
+    return {key: node.name for key, node in saved.items() if node.axis != PER_ROW}
 
 
 def test_the_saved_values():

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from functools import cache
 
+from glassgate.engines.axes import Axis
 from glassgate.engines.llvm_cpu.loops.buffers import Buffer, Kind
 
 
@@ -89,25 +90,25 @@ def of_row_sum(what: str, k: int) -> Argument:
 
 
 @cache
-def width(axis: str) -> Argument:
+def width(axis: Axis) -> Argument:
     """The width of a value, in numbers."""
-    return Argument(axis)
+    return Argument(axis.name)
 
 
 @cache
-def axis_pitch(axis: str) -> Argument:
+def axis_pitch(axis: Axis) -> Argument:
     """The distance between the rows of a value in bytes."""
     return Argument(f"{axis}_pitch")
 
 
 @cache
-def units(axis: str) -> tuple[Argument, Argument]:
+def units(axis: Axis) -> tuple[Argument, Argument]:
     """The range of units of an axis that a thread computes."""
     return Argument(f"{axis}_first"), Argument(f"{axis}_last")
 
 
 @cache
-def head(axis: str) -> tuple[Argument, Argument]:
+def head(axis: Axis) -> tuple[Argument, Argument]:
     """The number of units of a head, and the number of vectors that they fill."""
     return Argument(f"{axis}_of_head"), Argument(f"{axis}_blocks_of_head")
 

@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+from glassgate.engines.axes import UNITS, Axis
 from glassgate.engines.llvm_cpu import arguments as args
 from glassgate.engines.llvm_cpu.arguments import Argument
 from glassgate.engines.llvm_cpu.equations import PhasePrinter, broken, input_columns, partial_sums, sums_at
@@ -141,7 +142,7 @@ class _Emitter:
             self.line(f"_live = {width} - _unit", 1)
             self.depth += 1
             for name, (pitch, columns) in row_names.items():
-                H = self.argument(args.width("H"))
+                H = self.argument(args.width(UNITS))
                 self.line(f"_prefetch({name} + _unit * _BYTES, {pitch}, 1, {columns}, {H} * _BYTES, _LANES * _BYTES)")
             self.fetched |= set(body.columns)
             self._lines(body.units)
@@ -231,7 +232,7 @@ class _Emitter:
     def _prefetch(self, buffer: Buffer, columns: int) -> None:
         """Prefetch the parts of a buffer's rows that a tile reads."""
         address, pitch = self.argument(args.address(buffer)), self.argument(args.pitch(buffer))
-        H = self.argument(args.width("H"))
+        H = self.argument(args.width(UNITS))
         self.line(f"_ahead = {address} + (_first_row + _tile_start) * {pitch} + _block * _LANES * _BYTES")
         self.line(f"_prefetch(_ahead, {pitch}, _rows, {columns}, {H} * _BYTES, _tile_blocks * _LANES * _BYTES)")
 
@@ -278,7 +279,7 @@ class _Emitter:
         depth = f"{left.columns} * {width}" if left.columns > 1 else width
         return f"{column} * {width}" if column else "0", depth
 
-    def _multiply_tile(self, multiply: Multiply, axis: str) -> None:
+    def _multiply_tile(self, multiply: Multiply, axis: Axis) -> None:
         k, heads = multiply.number, multiply.heads
         first, depth = self._operand_columns(multiply)
         if self._is_rounded(multiply):

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterable
 
+from glassgate.engines.axes import PER_ROW, Axis
 from glassgate.engines.llvm_cpu import arguments as args
 from glassgate.engines.llvm_cpu.arguments import Argument
 from glassgate.engines.llvm_cpu.loops.buffers import Buffer, Kind, Place, Rows
@@ -85,7 +86,7 @@ class PhasePrinter:
         """For noise and buffers from the forward pass, the number of columns that the phase reads."""
         computed = [v.value for v in phase.values if isinstance(v, Compute)]
         self.uses = Counter(arg for node in computed for arg in node.inputs)
-        self.for_all = {arg for node in computed if node.axis != "1" for arg in node.inputs if arg.axis == "1"}
+        self.for_all = {arg for node in computed if node.axis != PER_ROW for arg in node.inputs if arg.axis == PER_ROW}
         for value in phase.values:
             if isinstance(value, Load):
                 self._read(value)
@@ -152,7 +153,7 @@ class PhasePrinter:
         whole = buffer.kind is Kind.TEMPORARY and self.program.temporaries[buffer].of_one_pass
         return f"{address}, {self._unit(column, buffer.axis)}, {'_LANES' if whole else '_live'}"
 
-    def _unit(self, column: int, axis: str) -> str:
+    def _unit(self, column: int, axis: Axis) -> str:
         if column == 0:
             return "_unit"
         width = self.argument(args.width(axis))
@@ -163,7 +164,7 @@ class PhasePrinter:
         if isinstance(load.terms[0], Size):
             self.text[node] = text, ATOM
         else:
-            (self.row if node.axis == "1" else self.reads).append(self._assign(node, text))
+            (self.row if node.axis == PER_ROW else self.reads).append(self._assign(node, text))
 
     def _term(self, term: Term) -> str:
         """The expression that reads one term of a value."""
@@ -214,7 +215,7 @@ class PhasePrinter:
         text, strength = self._expression(node)
         if node.name or self.uses[node] != 1 or len(text) > LONGEST or node in self.for_all:
             # A value with one number per row is computed once, before the loop over units.
-            (self.row if node.axis == "1" else self.equations).append(self._assign(node, text))
+            (self.row if node.axis == PER_ROW else self.equations).append(self._assign(node, text))
         else:
             self.text[node] = text, strength
 

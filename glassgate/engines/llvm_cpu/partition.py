@@ -8,6 +8,7 @@ from weakref import WeakKeyDictionary
 import torch
 
 from glassgate.engines import processors
+from glassgate.engines.axes import PROJECTED, UNITS
 from glassgate.engines.llvm_cpu import arguments as args
 from glassgate.engines.llvm_cpu.loops.batch import BatchLayout
 from glassgate.engines.llvm_cpu.plan import KernelPlan
@@ -100,7 +101,8 @@ def units_of_part(plan: KernelPlan, k: int, parts: int) -> Bindings:
     """The range of units of thread k, if `parts` threads share the units."""
     sizes, bindings = plan.sizes, Bindings()
     lanes = host().lanes(sizes.bits)
-    for axis, width in (("H", sizes.H), ("P", sizes.P)):
+    for axis in (UNITS, PROJECTED):
+        width = sizes.extent(axis)
         ends = [min(-(-width // lanes) * n // parts * lanes, width) for n in (k, k + 1)]
         bindings |= dict(zip(args.units(axis), ends, strict=True))
     return bindings

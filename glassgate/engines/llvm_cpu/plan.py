@@ -6,6 +6,7 @@ from math import prod
 
 import torch
 
+from glassgate.engines.axes import PROJECTED, UNITS
 from glassgate.engines.llvm_cpu import arguments as args
 from glassgate.engines.llvm_cpu.amx import processor_for
 from glassgate.engines.llvm_cpu.arguments import Argument, Property, address, pitch, starts
@@ -165,7 +166,8 @@ class KernelPlan:
     def _constants(self, save: bool) -> Bindings:
         """The values that are the same for every call of these sizes."""
         sizes, known = self.sizes, {args.SAVE: int(save), args.TURN: -1 if self.backwards else 1}
-        for axis, n in (("H", sizes.H), ("P", sizes.P)):
+        for axis in (UNITS, PROJECTED):
+            n = sizes.extent(axis)
             known |= {args.width(axis): n, args.axis_pitch(axis): n * sizes.bytes}
             size, blocks = args.head(axis)
             known |= {size: n // self.cell.heads, blocks: -(-(n // self.cell.heads) // host().lanes(sizes.bits))}
@@ -193,7 +195,7 @@ class KernelPlan:
         for m in program.products:
             needed[args.of_product("sums", m.number)] = size_of_sums(len(m.product.results), self.processor)
             needed[args.of_product("left", m.number)] = 8 * sizes.N
-            depth = m.left.columns * (sizes.P if m.left.axis == "P" else sizes.H)
+            depth = m.left.columns * sizes.extent(m.left.axis)
             needed[args.of_product("rounded", m.number)] = sizes.N * self.processor.rounded_pitch(depth)
         for temporary in program.temporaries.values():
             width = temporary.buffer.width(sizes) * sizes.bytes
@@ -210,8 +212,8 @@ class KernelPlan:
     def _loop(self) -> tuple[ParallelTask, Bindings]:
         """The kernel, and the default values of its arguments."""
         sizes, known, bindings = self.sizes, self._known, dict[Argument, int]()
-        for axis, n in (("H", sizes.H), ("P", sizes.P)):
-            bindings |= dict(zip(args.units(axis), (0, n), strict=True))
+        for axis in (UNITS, PROJECTED):
+            bindings |= dict(zip(args.units(axis), (0, sizes.extent(axis)), strict=True))
         bindings |= {args.SEQUENCES: sizes.N, args.PARTIES: 1, args.BARRIER: 0, args.RESETS: 0}
         for half in ("ih", "hh"):
             bindings[address(bias_buffer(half, self.trace))] = self.zeros.data_ptr()

@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+from glassgate.engines.axes import FEATURES, PER_ROW, PROJECTED, UNITS, Axis
 from glassgate.engines.plan import Sizes
 
 INTEGERS = -1
@@ -38,6 +39,10 @@ class KernelSizes(NamedTuple):
     def terms_of_input(self) -> int:
         """The arithmetic of the input GEMM."""
         return self.terms if self.input_terms is None else self.input_terms
+
+    def extent(self, axis: Axis) -> int:
+        """The number of values along an axis of a row."""
+        return {FEATURES: self.D, UNITS: self.H, PROJECTED: self.P, PER_ROW: 1}[axis]
 
     @property
     def bytes(self) -> int:

@@ -2,7 +2,7 @@
 
 from functools import reduce
 
-from glassgate.engines.lowering.forward import Form, PassLowering
+from glassgate.engines.lowering.forward import Form, PassLowering, axes_of
 from glassgate.engines.lowering.ir import Pass, Port, Role, Value
 from glassgate.engines.symbolic.equations import Equations
 from glassgate.engines.symbolic.graph import Node
@@ -87,7 +87,7 @@ class _Backward(PassLowering):
         axes = {s: ("T", "N", axis) for s, axis in self.state_axis.items()}
         self.states = {s: b.input(Port(Role.STATES, s), axes[s], name=f"{s}_all") for s in axes if s in read | saved}
         self.kept_values = {
-            key: b.input(port, ("T", "N", *([node.axis] if node.axis != "1" else [])), name=node.name or port.name)
+            key: b.input(port, ("T", "N", *axes_of(node)), name=node.name or port.name)
             for (key, port), node in zip(self.kept().items(), self._kept_nodes(), strict=True)
         }
         self.d_states = {s: b.input(Port(Role.D_STATES, s), axes[s], name=f"d_{s}_all") for s in axes}
@@ -117,20 +117,20 @@ class _Backward(PassLowering):
             case "grad", (state,):
                 return b.elementwise("add", b.read(self.d_states[state]), self.d_next[state], name=name)
             case "hh_t", (gates, *d):
-                return self._transposed(dict(zip(gates, (self.values[v] for v in d), strict=True)), node.axis, name)
+                return self._transposed(dict(zip(gates, (self.values[v] for v in d), strict=True)), name)
             case "hr_t", _:
                 assert isinstance(args[0], Value)
                 return b.contract(self.per_row(args[0], "P"), self.weights["weight_hr"], "P", name)
         return self.common_value(node, args)
 
-    def _transposed(self, d: dict[str, Value], axis: str, name: str) -> Value:
+    def _transposed(self, d: dict[str, Value], name: str) -> Value:
         """The gradient of the left operand of a recurrent matrix product, from the gradients of its gates."""
         b, gates = self.b, tuple(gate for gate in self.cell.gates if gate in d)
         stacked = b.stack([self.per_row(d[gate], "H") for gate in gates], self.axis_of_gates[gates])
         units = "U" if self.cell.heads > 1 else "H"
         over = (self.axis_of_gates[gates], units)
         product = b.contract(self.by_head(stacked, "H"), self.rows("weight_hh", gates), over)
-        return self.join_heads(product, axis, name)
+        return self.join_heads(product, self.out, name)
 
     def _result(self, what: str, k: int | str, axis: str) -> Value:
         """A result of the backward graph, broadcast to every row and unit."""

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable, Mapping
 
+from glassgate.engines.axes import Axis
 from glassgate.engines.lowering.infer import result_type
 from glassgate.engines.lowering.ir import (
     Axes,
-    Axis,
     Block,
     Broadcast,
     Carry,
@@ -46,7 +46,8 @@ class Builder:
         reverse: whether the loop runs from the last step to the first.
 
     Example:
-        >>> from glassgate.engines.lowering.ir import Axis, Port, Role
+        >>> from glassgate.engines.axes import Axis
+        >>> from glassgate.engines.lowering.ir import Port, Role
         >>> b = Builder("a running sum", [Axis("T"), Axis("N"), Axis("H")])
         >>> x = b.input(Port(Role.DATA), ("T", "N", "H"))
         >>> total = b.carry("total", b.broadcast(b.constant(0.0), ("N", "H")))

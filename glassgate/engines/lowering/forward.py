@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from glassgate.engines.axes import PER_ROW, Axis
 from glassgate.engines.lowering.builder import Builder
-from glassgate.engines.lowering.ir import Axis, Pass, Port, Role, Value
+from glassgate.engines.lowering.ir import Pass, Port, Role, Value
 from glassgate.engines.symbolic.equations import Equations
 from glassgate.engines.symbolic.graph import Key, Node
 from glassgate.engines.symbolic.operations import OPERATIONS
@@ -45,6 +46,11 @@ def forward_pass(cell: Equations, trace: Trace, form: Form) -> Pass:
     return _Forward(cell, trace, form).program()
 
 
+def axes_of(node: Node) -> tuple[str, ...]:
+    """The axes of a node's values in a row."""
+    return () if node.axis == PER_ROW else (node.axis.name,)
+
+
 class PassLowering:
     """The common part of the lowering of forward and backward passes: axes, inputs, weights by gate.
 
@@ -55,6 +61,7 @@ class PassLowering:
 
     def __init__(self, cell: Equations, trace: Trace, form: Form, backward: bool) -> None:
         self.cell, self.trace, self.form = cell, trace, form
+        self.state_axis = {state: axis.name for state, axis in cell.axes.items()}
         self.products = [*trace.hh_only, *trace.shared]
         self.gate_of_column = [*(node.args[0] for node in self.products), *trace.ih_only]
         """The gate of each column of `d_pre`, the gradients of the pre-activations."""
@@ -68,14 +75,13 @@ class PassLowering:
             self.axis_of_gates.setdefault(gates, f"G{len(self.axis_of_gates)}")
         title = f"{'backward' if backward else 'forward'} pass{' of the reverse direction' if form.reverse else ''}"
         self.b = Builder(title, self._axes(), reverse=form.reverse != backward)
-        self.state_axis = {name: node.axis for name, node in zip(cell.state, cell.states, strict=True)}
         self.weights: dict[str, Value] = {}
         self.noise: dict[str, Value] = {}
 
     @property
     def out(self) -> str:
         """The axis of the output."""
-        return "P" if self.cell.projected else "H"
+        return self.state_axis[self.cell.state[0]]
 
     def groups(self) -> list[tuple[Node, tuple[str, ...]]]:
         """The row vectors that recurrent weights multiply, each with its gates in the order of the weights."""
@@ -162,12 +168,12 @@ class PassLowering:
                 value = self.noise[noise]
                 return b.read(value) if "T" in value.type.axes else value
             case "size", (axis,):
-                return b.size(axis, name) if axis != "1" else b.constant(1.0)
+                return b.size(axis.name, name)
             case "constant", (number,):
-                return b.broadcast(b.constant(number), () if node.axis == "1" else (node.axis,), name)
+                return b.broadcast(b.constant(number), axes_of(node), name)
             case "row_sum", _:
                 assert isinstance(args[0], Value)
-                return b.sum(args[0], (node.inputs[0].axis,), name)
+                return b.sum(args[0], axes_of(node.inputs[0]), name)
         assert node.op in OPERATIONS, node
         return b.elementwise(node.op, *args, name=name)
 

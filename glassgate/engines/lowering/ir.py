@@ -10,19 +10,7 @@ from enum import Enum
 from math import prod
 from typing import NamedTuple
 
-
-class Axis(NamedTuple):
-    """A dimension of values, by name.
-
-    Attributes:
-        name: "T" steps, "N" sequences, "G" gates, "H" units, "P" projected units, "D" input width, and others.
-        of: the factors of its extent: numbers and other axes. Empty for a base axis, whose extent the caller passes.
-        labels: a name for each index, e.g. the names of gates.
-    """
-
-    name: str
-    of: tuple[int | str, ...] = ()
-    labels: tuple[str, ...] = ()
+from glassgate.engines.axes import Axis
 
 
 class Axes(dict[str, Axis]):

@@ -4,6 +4,7 @@ import operator
 from collections import defaultdict
 from functools import reduce
 
+from glassgate.engines.axes import PER_ROW, PROJECTED, UNITS, Axis
 from glassgate.engines.symbolic.equations import Equations
 from glassgate.engines.symbolic.graph import Node, ordered, row_sum, spread
 from glassgate.engines.symbolic.operations import OPERATIONS
@@ -22,7 +23,7 @@ def gradients(
     """
     parts: defaultdict[Node, list[Node]] = defaultdict(list)
     """The terms of the gradient of each node."""
-    over_units: defaultdict[tuple[Node, str], list[Node]] = defaultdict(list)
+    over_units: defaultdict[tuple[Node, Axis], list[Node]] = defaultdict(list)
     """The terms that are summed over the units of an axis, because the node has one number per row."""
     transposed: defaultdict[Node, list[tuple[Node, Node]]] = defaultdict(list)
     """For each row vector, the recurrent products that read it, and their gradients."""
@@ -34,24 +35,24 @@ def gradients(
             products, d_products = zip(*sorted(transposed[node], key=lambda pair: column[pair[0]]), strict=True)
             gates = tuple(product.args[0] for product in products)
             parts[node].append(Node("hh_t", (gates, *d_products), node.axis))
-        for axis in "HP":
+        for axis in (UNITS, PROJECTED):
             if (node, axis) in over_units:
                 total = reduce(operator.add, over_units[node, axis])
-                parts[node].append(total * Node("size", (axis,), "1") if total.axis == "1" else row_sum(total))
+                parts[node].append(total * Node("size", (axis,), PER_ROW) if total.axis == PER_ROW else row_sum(total))
         if node not in parts:
             continue
         total = d[node] = reduce(operator.add, parts[node])
         if total.name is None and node.name is not None:
             total.name = f"d_{node.name}"
         if node.op in ("hh", "sum"):
-            transposed[node.args[1]].append((node, spread(total, "H")))
+            transposed[node.args[1]].append((node, spread(total, UNITS)))
         elif node.op == "hr":
-            parts[node.args[0]].append(Node("hr_t", (spread(total, "P"),), "H"))
+            parts[node.args[0]].append(Node("hr_t", (spread(total, PROJECTED),), UNITS))
         elif node.op == "row_sum":
             parts[node.args[0]].append(total)
         elif derivative := node.op in OPERATIONS and OPERATIONS[node.op].derivative:
             args = [replay[arg] if isinstance(arg, Node) else arg for arg in node.args]
             for arg, part in zip(node.args, derivative(total, replay[node], *args), strict=True):
                 if isinstance(arg, Node) and isinstance(part, Node):
-                    (over_units[arg, node.axis] if arg.axis == "1" != node.axis else parts[arg]).append(part)
+                    (over_units[arg, node.axis] if arg.axis == PER_ROW != node.axis else parts[arg]).append(part)
     return d

@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Any
 
 from glassgate.cell import Noise, Parameter
+from glassgate.engines.axes import PER_ROW, PROJECTED, UNITS, Axis
 from glassgate.engines.symbolic.graph import Node, ordered
 from glassgate.engines.symbolic.operations import ARITY, MASKS
 from glassgate.engines.symbolic.rewrite import make_names_unique, merged
@@ -15,6 +16,7 @@ FORMAT = 1
 """The version of the text format. `parse` rejects other versions."""
 LEAVES = {"ih": 1, "state": 1, "parameter": 2, "noise": 1, "size": 1, "constant": 1}
 """The leaves of a step's graph, with their number of arguments."""
+_AXES = {axis.name: axis for axis in (UNITS, PROJECTED, PER_ROW)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +45,11 @@ class Equations:
         """All nodes that the new states need, each after its inputs."""
         return ordered(self.states)
 
+    @property
+    def axes(self) -> dict[str, Axis]:
+        """The axis of each state, by name."""
+        return {name: node.axis for name, node in zip(self.state, self.states, strict=True)}
+
     @cached_property
     def named(self) -> dict[str, Node]:
         """All named values by name: leaves, and values that the author has named."""
@@ -70,7 +77,7 @@ class Equations:
             "recurrent": bool(self.recurrent),
             "heads": int(self.heads),
             "projected": self.projected,
-            "nodes": [[n.op, n.axis, n.name, *(_argument(arg, index) for arg in n.args)] for n in self.nodes],
+            "nodes": [[n.op, n.axis.name, n.name, *(_argument(arg, index) for arg in n.args)] for n in self.nodes],
             "states": [index[node] for node in self.states],
             "shown": {gate: index[node] for gate, node in self.shown.items()},
         }
@@ -86,8 +93,8 @@ class Equations:
 
         Args:
             by: for each name of `named`, a function from the old value to the new one.
-            parameters, noise: further leaves that the new values read: `Node("parameter", (name, None), "H")` and
-                `Node("noise", (name,), "H")`.
+            parameters, noise: further leaves that the new values read: `Node("parameter", (name, None), UNITS)` and
+                `Node("noise", (name,), UNITS)`.
 
         Raises:
             KeyError: no value has that name.
@@ -114,6 +121,8 @@ def _argument(arg: Any, index: Mapping[Node, int]) -> Any:
     """An argument in JSON: the index of a node, a number in hexadecimal after "=", or a name."""
     if isinstance(arg, Node):
         return index[arg]
+    if isinstance(arg, Axis):
+        return arg.name
     return f"={arg.hex()}" if isinstance(arg, float) else arg
 
 
@@ -155,14 +164,15 @@ def _read(content: Any) -> Equations:
     if any(n.state not in (*state, None) for n in noise.values()):
         raise ValueError("noise for an unknown state")
     projected = _is(bool, content["projected"])
-    known = {"ih": gates, "hh": gates, "state": state, "noise": noise, "parameter": parameters, "size": ("H", "P")}
+    known = {"ih": gates, "hh": gates, "state": state, "noise": noise, "parameter": parameters}
     nodes: list[Node] = []
     for entry in content["nodes"]:
         nodes.append(_node(entry, nodes, known, gates))
-        if not projected and (nodes[-1].op == "hr" or nodes[-1].axis == "P"):
+        if not projected and (nodes[-1].op == "hr" or nodes[-1].axis == PROJECTED):
             raise ValueError("a projected value in equations without a projection")
     states = tuple(nodes[_is(int, k)] for k in content["states"])
-    if len(states) != len(state) or any(v.axis != "PH"[not projected or k > 0] for k, v in enumerate(states)):
+    axes = [PROJECTED if projected and k == 0 else UNITS for k in range(len(state))]
+    if [node.axis for node in states] != axes:
         raise ValueError("new states that do not fit the states")
     shown = {gate: nodes[_is(int, k)] for gate, k in content["shown"].items()}
     heads = _is(int, content["heads"])
@@ -172,27 +182,31 @@ def _read(content: Any) -> Equations:
 
 
 def _node(entry: Any, before: list[Node], known: Mapping[str, Iterable[str]], gates: tuple[str, ...]) -> Node:
-    op, axis, name, *arguments = entry
-    if axis not in ("H", "P", "1") or not (name is None or _is(str, name).isidentifier()):
-        raise ValueError(f"a value with the invalid name {name!r} or axis {axis!r}")
+    op, letter, name, *arguments = entry
+    if letter not in _AXES or not (name is None or _is(str, name).isidentifier()):
+        raise ValueError(f"a value with the invalid name {name!r} or axis {letter!r}")
+    axis = _AXES[letter]
     args = tuple(_parsed(arg, before) for arg in arguments)
     inputs = [arg for arg in args if isinstance(arg, Node)]
     if op in ARITY:
         fits = len(args) == ARITY[op] and len(inputs) + sum(isinstance(arg, float) for arg in args) == ARITY[op]
-        fits = fits and bool(inputs) and axis == (({arg.axis for arg in inputs} - {"1"}) or {"1"}).pop()
+        fits = fits and bool(inputs) and axis == (({arg.axis for arg in inputs} - {PER_ROW}) or {PER_ROW}).pop()
         masks = [isinstance(arg, Node) and arg.op in MASKS for arg in args]
         mask_count = {"where": 1, "logical_not": 1, "logical_and": 2, "logical_or": 2}.get(op, 0)
         fits = fits and masks == [True] * mask_count + [False] * (len(masks) - mask_count)
     elif op == "row_sum":
-        fits = len(args) == len(inputs) == 1 and axis == "1" and inputs[0].axis != "1"
+        fits = len(args) == len(inputs) == 1 and axis == PER_ROW and inputs[0].axis != PER_ROW
     elif op == "hr":
-        fits = len(args) == len(inputs) == 1 and axis == "P" and inputs[0].axis == "H"
+        fits = len(args) == len(inputs) == 1 and axis == PROJECTED and inputs[0].axis == UNITS
     elif op == "hh":
-        fits = len(args) == 2 and len(inputs) == 1 and args[0] in gates and args[1] is inputs[0] and axis == "H"
+        fits = len(args) == 2 and len(inputs) == 1 and args[0] in gates and args[1] is inputs[0] and axis == UNITS
     elif op == "constant":
         fits = len(args) == 1 and isinstance(args[0], float)
+    elif op == "size":
+        args = tuple(_AXES[arg] for arg in args)
+        fits = args in ((UNITS,), (PROJECTED,)) and axis == PER_ROW
     elif op == "parameter":
-        fits = len(args) == 2 and args[0] in known[op] and (args[1] is None or args[1] in gates) and axis == "H"
+        fits = len(args) == 2 and args[0] in known[op] and (args[1] is None or args[1] in gates) and axis == UNITS
     else:
         fits = op in LEAVES and len(args) == 1 and args[0] in known[op]
     if not fits:

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from glassgate.engines.axes import PER_ROW, Axis
 from glassgate.engines.symbolic.operations import ALIASES, COMPOSED, MASKS, OPERATIONS, REDUCTIONS
 from glassgate.engines.symbolic.simplify import simplified
 
@@ -125,14 +126,14 @@ class Node:
         ih (gate): the gate's rows of `W_ih x + b_ih`.
         state (name): the state before the step.
         parameter (name, gate or None), noise (name), constant (value).
-        size (axis): the number of units as a float.
+        size (axis): the number of units along an axis, as a float.
         saved (buffer, column): in a backward graph, a value that the forward pass has saved.
         grad (name): in a backward graph, the total gradient of a new state.
 
     Attributes:
         op: the name of the operation.
         args: nodes, numbers and names.
-        axis: "H" for one value per unit, "P" for one per projected unit, "1" for one per row.
+        axis: the axis of its values in a row.
         name: the author's name of the value, unique in its graph; None if the author did not name it.
         serial: a number that increases with every new node.
         origin: in a graph as its author wrote it, the call that returned the value, and the index among its results.
@@ -140,7 +141,7 @@ class Node:
 
     op: str
     args: tuple[Any, ...]
-    axis: str
+    axis: Axis
     name: str | None = None
     serial: int = field(default_factory=count().__next__)
     origin: tuple[Call, int] | None = None
@@ -151,9 +152,9 @@ class Node:
         return tuple(arg for arg in self.args if isinstance(arg, Node))
 
     @property
-    def units(self) -> "Node":
+    def units(self) -> "Node | float":
         """The number of units of the value."""
-        return Node("size", (self.axis,), "1")
+        return 1.0 if self.axis == PER_ROW else Node("size", (self.axis,), PER_ROW)
 
     def filled(self, value: float) -> "Node":
         """A constant of the same shape."""
@@ -241,10 +242,10 @@ def make(op: str, *args: Any) -> Node:
     simple = simplified(op, *values)
     if simple is not None:
         return simple
-    axes = {v.axis for v in values if isinstance(v, Node)} - {"1"}
+    axes = {v.axis for v in values if isinstance(v, Node)} - {PER_ROW}
     if len(axes) > 1:
         raise NotTraceable(f"torch.{op} of a value of the hidden size and one of the projected size")
-    return Node(op, tuple(values), axes.pop() if axes else "1")
+    return Node(op, tuple(values), axes.pop() if axes else PER_ROW)
 
 
 _LOGICAL = ("logical_and", "logical_or", "logical_not")
@@ -322,7 +323,7 @@ def _call(name: str, function: Callable[..., Any], *args: Any, inplace: bool = F
 
 def row_sum(x: Node) -> Node:
     """The sum over the units of each row."""
-    return x if x.axis == "1" else Node("row_sum", (x,), "1")
+    return x if x.axis == PER_ROW else Node("row_sum", (x,), PER_ROW)
 
 
 def _sum(x: Node, dim: Any = None, keepdim: bool = False) -> Node:
@@ -331,7 +332,7 @@ def _sum(x: Node, dim: Any = None, keepdim: bool = False) -> Node:
     return row_sum(x)
 
 
-def spread(x: Node | float, axis: str) -> Node:
+def spread(x: Node | float, axis: Axis) -> Node:
     """Broadcast a number, or a value with one number per row, to every unit."""
     if isinstance(x, float):
         return Node("constant", (x,), axis)

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from glassgate.cell import Cell, Named, PreActivations
+from glassgate.engines.axes import PER_ROW, UNITS
 from glassgate.engines.symbolic.equations import Equations
 from glassgate.engines.symbolic.evaluate import evaluate
 from glassgate.engines.symbolic.graph import Node
@@ -37,8 +38,9 @@ class GraphCell(Cell):
         equations = self.equations
         if equations.projected != (projection is not None):
             raise ValueError(f"these equations are of a layer {'with' if equations.projected else 'without'} proj_size")
-        wide, output = next(iter(a.ih)), next(iter(s))
-        like = {"H": wide, "P": output, "1": wide[..., :1] if isinstance(wide, Tensor) else Node("size", ("H",), "1")}
+        wide = next(iter(a.ih))
+        like = dict(zip(equations.axes.values(), s, strict=True)) | {UNITS: wide}
+        like[PER_ROW] = wide[..., :1] if isinstance(wide, Tensor) else Node("size", (UNITS,), PER_ROW)
         products: dict[Node, Named] = {}
 
         def product(node: Node, u: Any) -> Any:

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Collection
 from itertools import count
 
+from glassgate.engines.axes import UNITS
 from glassgate.engines.symbolic.costs import Costs
 from glassgate.engines.symbolic.graph import Graph, Key, Node, ordered
 from glassgate.engines.symbolic.rewrite import make_names_unique, merged
@@ -60,7 +61,7 @@ def _columns_to_save(
             kept["state", k] = state
     saved = set(kept.values())
     for k, node in enumerate(ordered(states)):
-        if node in recomputed and node not in saved and node.axis == "H" and costs.of(node.op) > costs.keep:
+        if node in recomputed and node not in saved and node.axis == UNITS and costs.of(node.op) > costs.keep:
             kept["kept", k] = node
     return kept
 

@@ -10,6 +10,7 @@ from types import FrameType
 from typing import Any
 
 from glassgate.cell import Cell, Named, PreActivations, RecurrentTerm, trace_locals
+from glassgate.engines.axes import PROJECTED, UNITS, Axis
 from glassgate.engines.symbolic.equations import Equations
 from glassgate.engines.symbolic.graph import Call, Node, NotTraceable, checked, ordered, tracing
 from glassgate.engines.symbolic.purity import Impure, NoRandomNumbers, refuse_impure
@@ -96,21 +97,21 @@ def as_written(
     def product(u: Any) -> Named:
         if not isinstance(u, Node) or u.axis != out:
             raise NotTraceable("a recurrent product with something that is not as wide as the output")
-        return Named(cell.gates, [Node("hh", (gate, u), "H", f"{gate}_hh") for gate in cell.gates])
+        return Named(cell.gates, [Node("hh", (gate, u), UNITS, f"{gate}_hh") for gate in cell.gates])
 
     def parameter(name: str) -> Any:
         if not cell.parameters[name].per_gate:
-            return Node("parameter", (name, None), "H", name)
-        return Named(cell.gates, [Node("parameter", (name, gate), "H", f"{name}_{gate}") for gate in cell.gates])
+            return Node("parameter", (name, None), UNITS, name)
+        return Named(cell.gates, [Node("parameter", (name, gate), UNITS, f"{name}_{gate}") for gate in cell.gates])
 
     def projection(h: Any) -> Node:
-        return Node("hr", (_state(cell.state[0], h, "H"),), "P")
+        return Node("hr", (_state(cell.state[0], h, UNITS),), PROJECTED)
 
-    out = "P" if projected else "H"
-    axes = dict.fromkeys(cell.state, "H") | {cell.state[0]: out}
+    out = PROJECTED if projected else UNITS
+    axes = dict.fromkeys(cell.state, UNITS) | {cell.state[0]: out}
     state = [Node("state", (name,), axis, f"{name}_prev") for name, axis in axes.items()]
-    ih = Named(cell.gates, [Node("ih", (gate,), "H", f"{gate}_ih") for gate in cell.gates])
-    noise = [Node("noise", (name,), axes.get(noise.state or "", "H"), name) for name, noise in cell.noise.items()]
+    ih = Named(cell.gates, [Node("ih", (gate,), UNITS, f"{gate}_ih") for gate in cell.gates])
+    noise = [Node("noise", (name,), axes.get(noise.state or "", UNITS), name) for name, noise in cell.noise.items()]
     a = PreActivations(ih, RecurrentTerm(product, state[0]) if cell.recurrent else None, Named(cell.noise, noise))
     p = Named(cell.parameters, map(parameter, cell.parameters))
     gates: dict[str, Node] = {}
@@ -156,7 +157,7 @@ def _nodes(value: Any) -> Iterator[Node]:
             yield from _nodes(each)
 
 
-def _state(name: str, value: Any, axis: str) -> Node:
+def _state(name: str, value: Any, axis: Axis) -> Node:
     node = checked(value)
     if node.axis != axis:
         raise NotTraceable(f"for state {name!r} a value that is not one number per unit")
@@ -173,7 +174,7 @@ def _shown(cell: Cell, order: list[Node], named: dict[str, Node]) -> dict[str, N
         if gate in cell.state:
             continue
         node = named.get(gate)
-        if node is None or node not in alive or node.axis != "H" or _is_equal_in_all_rows(node):
+        if node is None or node not in alive or node.axis != UNITS or _is_equal_in_all_rows(node):
             node = _pre_activation(gate, order)
         if node is not None:
             node.name = node.name or f"{gate}_pre"

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+from glassgate.engines.axes import UNITS, Axis
 from glassgate.engines.symbolic.costs import Costs
 from glassgate.engines.symbolic.differentiate import gradients
 from glassgate.engines.symbolic.equations import Equations
@@ -97,7 +98,7 @@ def _with_shared_halves(states: tuple[Node, ...]) -> dict[Node, Node]:
         if ih.args[0] != hh.args[0] or users[ih] != 1 or users[hh] != 1:
             return None
         _, u = next(arg for arg in args if arg.op == "hh").args
-        return Node("sum", (hh.args[0], u), "H", node.name or f"{hh.args[0]}_pre")
+        return Node("sum", (hh.args[0], u), UNITS, node.name or f"{hh.args[0]}_pre")
 
     new = merged(states, fold)
     make_names_unique([new[s] for s in states])
@@ -186,7 +187,7 @@ def _is_state(node: Node, name: str) -> bool:
     return node.op == "state" and node.args[0] == name
 
 
-def _zero_gradient(state: str, axis: str) -> Node:
+def _zero_gradient(state: str, axis: Axis) -> Node:
     """The gradient of an old state that the step does not read.
 
     It is 0, but depends on the gradient of the new state, so that it is stored only after that has been read.

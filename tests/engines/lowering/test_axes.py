@@ -3,9 +3,10 @@
 import torch
 from torch import Tensor
 
+from glassgate.engines.axes import Axis
 from glassgate.engines.lowering.builder import Builder
 from glassgate.engines.lowering.evaluate import evaluate
-from glassgate.engines.lowering.ir import Axis, Pass, Port, Role, Value
+from glassgate.engines.lowering.ir import Pass, Port, Role, Value
 from tests.compare import check, measure, noise
 
 T, N, D, H = 5, 3, 4, 6

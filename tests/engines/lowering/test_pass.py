@@ -7,9 +7,10 @@ import pytest
 
 import glassgate as gg
 from glassgate.cell import Cell
+from glassgate.engines.axes import Axis
 from glassgate.engines.lowering.builder import Builder
 from glassgate.engines.lowering.forward import Form, forward_pass
-from glassgate.engines.lowering.ir import Axis, Elementwise, Line, Pass, Port, Role, Type, Value
+from glassgate.engines.lowering.ir import Elementwise, Line, Pass, Port, Role, Type, Value
 from glassgate.engines.lowering.printer import printed
 from glassgate.engines.lowering.verify import InvalidPass, verify
 from glassgate.engines.symbolic.step import equations_of

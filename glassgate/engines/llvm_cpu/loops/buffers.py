@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from enum import Enum, unique
 from typing import NamedTuple
 
+from glassgate.engines.axes import FEATURES, PER_ROW, UNITS, Axis
 from glassgate.engines.llvm_cpu.sizes import KernelSizes
 from glassgate.engines.symbolic.graph import Key
 from glassgate.engines.symbolic.trace import Trace
@@ -76,14 +77,13 @@ class Buffer(NamedTuple):
     Attributes:
         kind: the contents.
         owner: the name of the state, gate, parameter or value; empty if there is only one buffer of this kind.
-        axis: the width of a value: "H" for the hidden size, "P" for that of the output, "D" for that of the input, "1"
-            for one number.
+        axis: the axis of a value.
         columns: the number of values in a row.
     """
 
     kind: Kind
     owner: str = ""
-    axis: str = "H"
+    axis: Axis = UNITS
     columns: int = 1
 
     @property
@@ -93,7 +93,7 @@ class Buffer(NamedTuple):
 
     def width(self, sizes: KernelSizes) -> int:
         """The number of elements of a row."""
-        return self.columns * {"H": sizes.H, "P": sizes.P, "D": sizes.D, "1": 1}[self.axis]
+        return self.columns * sizes.extent(self.axis)
 
 
 class Place(NamedTuple):
@@ -127,7 +127,7 @@ class Buffers:
         states: the axis of each state, by name.
     """
 
-    def __init__(self, trace: Trace, states: Mapping[str, str]) -> None:
+    def __init__(self, trace: Trace, states: Mapping[str, Axis]) -> None:
         self.states = states
         self._state_names = tuple(states)
         output_axis = next(iter(states.values()))
@@ -147,14 +147,14 @@ class Buffers:
             Kind.D_DATA: 1,
         }
         axes = {
-            Kind.DATA: "D",
-            Kind.D_DATA: "D",
-            Kind.ROW_SUM: "1",
+            Kind.DATA: FEATURES,
+            Kind.D_DATA: FEATURES,
+            Kind.ROW_SUM: PER_ROW,
             Kind.PROJECTED: output_axis,
             Kind.LEFT: output_axis,
             Kind.D_PROJECTED: output_axis,
         }
-        self._without_owner = {kind: Buffer(kind, "", axes.get(kind, "H"), n) for kind, n in columns.items()}
+        self._without_owner = {kind: Buffer(kind, "", axes.get(kind, UNITS), n) for kind, n in columns.items()}
 
     def __getitem__(self, kind: Kind) -> Buffer:
         return self._without_owner[kind]
@@ -169,5 +169,5 @@ class Buffers:
         if name in _KIND_BY_STATE:
             return Place(self.of_state(_KIND_BY_STATE[name], self._state_names[column]))
         if name in _KIND_BY_OWNER:
-            return Place(Buffer(_KIND_BY_OWNER[name], column, self.states[column] if name == "d_new" else "H"))
+            return Place(Buffer(_KIND_BY_OWNER[name], column, self.states[column] if name == "d_new" else UNITS))
         return Place(self._without_owner[_KIND_WITHOUT_OWNER[name]], column)

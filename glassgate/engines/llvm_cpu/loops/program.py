@@ -6,6 +6,7 @@ A value is a node of the cell's graph. Instructions define the source or the des
 from typing import NamedTuple
 
 from glassgate.cell import Cell
+from glassgate.engines.axes import UNITS, Axis
 from glassgate.engines.llvm_cpu.loops.buffers import Buffer, Buffers, Kind, Place
 from glassgate.engines.llvm_cpu.loops.schedule import PRODUCTS, Product, Schedule, Stage, place
 from glassgate.engines.symbolic.graph import Key, Node
@@ -40,7 +41,7 @@ class KeptRowSum(NamedTuple):
 class Size(NamedTuple):
     """The number of units along an axis."""
 
-    axis: str
+    axis: Axis
 
 
 class Constant(NamedTuple):
@@ -97,7 +98,7 @@ class Factor(NamedTuple):
     """The left operand of a matrix product: rows of a buffer from a column on, or the state before the step."""
 
     rows: Place | Before
-    axis: str
+    axis: Axis
     columns: int
 
 
@@ -130,7 +131,7 @@ class Phase(NamedTuple):
         barrier: whether threads wait after the phase until all units are stored.
     """
 
-    axis: str
+    axis: Axis
     products: tuple[Multiply, ...]
     values: tuple[Load | Compute, ...]
     writes: tuple[Store | Carry, ...]
@@ -187,8 +188,7 @@ def lower(cell: Cell, trace: Trace, backward: bool) -> Program:
 
 def buffers_of(cell: Cell, trace: Trace) -> Buffers:
     """The buffers of a cell's passes."""
-    projected = any(node.op == "hr" for node in trace.forward.nodes)
-    return Buffers(trace, dict.fromkeys(cell.state, "H") | {cell.state[0]: "P" if projected else "H"})
+    return Buffers(trace, {name: trace.forward.outputs["state", k].axis for k, name in enumerate(cell.state)})
 
 
 class _Lowering:
@@ -318,16 +318,16 @@ class _Lowering:
 def weight_buffer(cell: Cell, name: str, kind: Kind = Kind.WEIGHT) -> Buffer:
     """The memory of a parameter or its gradient. A parameter that the cell defines has one column, or one per gate."""
     parameter = cell.parameters.get(name)
-    return Buffer(kind, name, "H", len(cell.gates) if parameter and parameter.per_gate else 1)
+    return Buffer(kind, name, UNITS, len(cell.gates) if parameter and parameter.per_gate else 1)
 
 
 def bias_buffer(half: str, trace: Trace) -> Buffer:
     """The bias of the input halves, or of the recurrent products that the step uses separately."""
-    return Buffer(Kind.BIAS, half, "H", len(trace.ih if half == "ih" else trace.hh_only))
+    return Buffer(Kind.BIAS, half, UNITS, len(trace.ih if half == "ih" else trace.hh_only))
 
 
 def noise_buffer(cell: Cell, buffers: Buffers, name: str) -> Buffer:
     """The memory of the random factors with this name."""
     noise = cell.noise[name]
     kind = Kind.NOISE if noise.per_step else Kind.NOISE_OF_SEQUENCE
-    return Buffer(kind, name, buffers.states.get(noise.state or "", "H"))
+    return Buffer(kind, name, buffers.states.get(noise.state or "", UNITS))

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from glassgate.engines.axes import PER_ROW, UNITS, Axis
 from glassgate.engines.symbolic.graph import Key, Node
 from glassgate.engines.symbolic.operations import MASKS, OPERATIONS
 from glassgate.engines.symbolic.trace import Trace
@@ -41,7 +42,7 @@ class Stage:
     """One pass over rows and units."""
 
     level: int
-    axis: str
+    axis: Axis
     products: list[Product] = field(default_factory=list)
     stores: list[tuple[Key, Node]] = field(default_factory=list)
     """Results with their columns."""
@@ -92,7 +93,8 @@ class Schedule(list[Stage]):
         for node in self.graph.nodes:
             self.level[node] = self._level(node)
         self._delay_gradients()
-        places = {(level, axis) for level in self.level.values() for axis in "HP"}
+        axes = {UNITS, *(node.axis for node in self.graph.nodes)} - {PER_ROW}
+        places = {(level, axis) for level in self.level.values() for axis in axes}
         self.by_place = {place: Stage(*place) for place in sorted(places)}
         self.homes = {node: key for key, node in self.outputs.items() if key[0] not in ("d_state", "d_parameter")}
         for node in self.graph.nodes:
@@ -120,9 +122,9 @@ class Schedule(list[Stage]):
         operations: dict[Node, float] = {}
         recomputed = set()
         for node in self.graph.nodes:
-            wide = [arg for arg in node.inputs if arg.axis != "1"]
-            if node.axis == "1" or node.op in LEAVES or costs.of(node.op) > costs.read:
-                reads[node], operations[node] = frozenset([node] if node.axis != "1" else []), 0
+            wide = [arg for arg in node.inputs if arg.axis != PER_ROW]
+            if node.axis == PER_ROW or node.op in LEAVES or costs.of(node.op) > costs.read:
+                reads[node], operations[node] = frozenset([node] if node.axis != PER_ROW else []), 0
             elif node.op in OPERATIONS and all(arg in reads for arg in wide):
                 reads[node] = frozenset().union(*(reads[arg] for arg in wide))
                 operations[node] = costs.of(node.op) + sum(operations[arg] for arg in wide)
@@ -147,7 +149,7 @@ class Schedule(list[Stage]):
                 self.level[node] = max(0, users.get(node, 0))
 
     def _at(self, node: Node) -> Stage:
-        return self.by_place[self.level[node], "H" if node.axis == "1" else node.axis]
+        return self.by_place[self.level[node], UNITS if node.axis == PER_ROW else node.axis]
 
     def _home(self, key: Key, node: Node) -> Stage:
         """The stage that stores a result.
@@ -158,7 +160,7 @@ class Schedule(list[Stage]):
         if key[0] == "d_state":
             read = [n for n in self.graph.nodes if n.op == "grad" and n.args[0] == self.states[key[1]]]
             level = max([level, *(self.level[n] for n in read)])
-        return self.by_place[level, "H" if node.axis == "1" else node.axis]
+        return self.by_place[level, UNITS if node.axis == PER_ROW else node.axis]
 
     def _place(self, node: Node) -> None:
         if node.op == "row_sum":
@@ -260,7 +262,7 @@ class Schedule(list[Stage]):
         if node.op in LEAVES or node.op == "row_sum":
             return False
         recomputed = node in self.recomputed and node not in self.homes
-        return node.op in MASKS or node.axis == "1" or recomputed or self._at(node) is stage
+        return node.op in MASKS or node.axis == PER_ROW or recomputed or self._at(node) is stage
 
     def needed(self, stage: Stage) -> list[Node]:
         """All values that the stage computes or reads, each after its operands."""
