@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
@@ -12,7 +13,7 @@ from torch import nn
 from glassgate.tasks.data import records
 from glassgate.tasks.data.batches import Batch, Encoded
 from glassgate.tasks.data.batching import Batching
-from glassgate.tasks.data.held_out import hold_out
+from glassgate.tasks.data.held_out import ByContent, Rule
 from glassgate.tasks.data.vocabulary import FIRST, Vocabulary
 from glassgate.tasks.errors import OptionError, UserError
 from glassgate.tasks.loss import Loss
@@ -156,9 +157,10 @@ class Definition(ABC, Generic[OptionsType, Example, Prediction]):
         """
         raise UserError(f"{self.name}: expected a Split of examples, got rows of a table; give those, or a file")
 
-    def hold_out(self, examples: Sequence[Example], fraction: float) -> Split[Example]:
-        """Split the examples of --data if neither --dev nor --test is given; the split is independent of the seed."""
-        return Split(*hold_out(examples, fraction))
+    @property
+    def held_out_rule(self) -> Rule[Example]:
+        """The rule that holds out dev and test examples; by default a hash of the attribute `content` of an example."""
+        return ByContent(attrgetter("content"))
 
     def batching(self) -> Batching:
         """Return how examples are batched; by default uncut, with sequences of similar length in one batch."""
@@ -187,6 +189,10 @@ class Definition(ABC, Generic[OptionsType, Example, Prediction]):
         raise OptionError(f"{self.name} has no attention to look at; translation and classification may have one")
 
     # Services for tasks.
+
+    def split(self, examples: Sequence[Example]) -> Split[Example]:
+        """Hold out dev and test examples by `held_out_rule` and the option `held_out`; the seed has no influence."""
+        return Split(*self.held_out_rule.split(examples, self.options.held_out))
 
     @property
     def summary(self) -> Summary:

@@ -10,6 +10,7 @@ import numpy as np
 
 from glassgate.tasks.data import labelled as labelled_files
 from glassgate.tasks.data import records, texts
+from glassgate.tasks.data.held_out import ByContent, Rule
 from glassgate.tasks.data.labelled import Labelled, LabelledOptions
 from glassgate.tasks.data.number_labels import scale
 from glassgate.tasks.data.raw_text import RawText, note_on_unsegmented
@@ -80,6 +81,16 @@ class LabelledTask(Task[LabelledOptionsType, Labelled, Prediction]):
 
     def from_rows(self, rows: Iterator[tuple[int, Any, records.Names]]) -> list[Labelled]:
         return labelled_files.of_rows(rows, self.options)
+
+    @property
+    def held_out_rule(self) -> Rule[Labelled]:
+        """A hash of the tokens or of the series, so that rows of a frame and of a file are in the same parts."""
+
+        def key(example: Labelled) -> object:
+            content = example.content
+            return texts.split(content, self.options.unit) if isinstance(content, str) else content
+
+        return ByContent(key)
 
     def collect_inputs(self, examples: Sequence[Labelled]) -> Vocabularies:
         """Return the vocabulary of texts; of series, add mean and standard deviation of each channel to `fitted`."""

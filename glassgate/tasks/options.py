@@ -60,17 +60,17 @@ class Options:
 
     data: str | None = option(None, "training file", group="data", unset="none; required", metavar="FILE")
     dev: str | None = option(
-        None, "file to select the best epoch by", group="data", unset="part of --data", metavar="FILE"
+        None, "file to select the best epoch by", group="data", unset="part of --data; none with --test", metavar="FILE"
     )
     test: str | None = option(
-        None, "file to score after training", group="data", unset="part of --data", metavar="FILE"
+        None, "file to score after training", group="data", unset="part of --data; none with --dev", metavar="FILE"
     )
     held_out: float = option(
         0.1, "fraction of --data held out as dev, and again as test", group="data", least=0, most=0.4
     )
 
     cell: Any = option("lstm", cells.HELP)  # noqa: RUF009
-    hidden_size: int = option(128, "hidden units per direction", least=1, most=2**16)
+    hidden_size: int = option(128, "units per direction", least=1, most=2**16)
     num_layers: int = option(1, "number of recurrent layers", least=1, most=1000)
     bidirectional: bool = option(True, "read sequences from both ends")
     init: str = option("xavier_orthogonal", "initialisation of the weights", choices=("xavier_orthogonal", "torch"))

@@ -56,7 +56,7 @@ class Task(Definition[OptionsType, Example, Prediction]):
                 raise OptionError("--dev and --test need --data; give the training file, too")
             return self.read_builtin()
         if not (options.dev or options.test):
-            return self.hold_out(self.read(train, progress=progress), options.held_out)
+            return self.split(self.read(train, progress=progress))
         return Split(
             *(self.read(path, progress=progress) if path else [] for path in (train, options.dev, options.test))
         )
@@ -143,11 +143,14 @@ class Task(Definition[OptionsType, Example, Prediction]):
         )
 
     def split_of(self, data: Any) -> Split[Example]:
-        """Return the examples of a frame, a `datasets.Dataset` or a `DatasetDict`; a Split is returned unchanged."""
+        """Return the examples of a frame, a `datasets.Dataset` or a `DatasetDict`; a Split is returned unchanged.
+
+        Data without a dev and a test part is split by `split`.
+        """
         if isinstance(data, Split):
             return data
-        rows = {name: self.from_rows(records.rows_of(part)) for name, part in records.parts(data).items()}
-        return Split(**rows)
+        split = Split(**{name: self.from_rows(records.rows_of(part)) for name, part in records.parts(data).items()})
+        return split if split.dev or split.test else self.split(split.train)
 
     @classmethod
     def resume(

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from glassgate.tasks.data import records, texts
+from glassgate.tasks.data.held_out import LastExamples, LastSteps, Rule
 from glassgate.tasks.data.texts import TextOptions
 from glassgate.tasks.definition import Prediction
 from glassgate.tasks.progress import Progress
@@ -28,10 +29,11 @@ class TextTask(Task[TextOptionsType, Any, Prediction]):
 
     def read_builtin(self) -> Split[Any]:
         options = self.options
-        return self.hold_out(texts.documentation(options.unit, options.sequence), options.held_out)
+        return self.split(texts.documentation(options.unit, options.sequence))
 
-    def hold_out(self, examples: Sequence[Any], fraction: float) -> Split[Any]:
-        return Split(*texts.hold_out(examples, fraction))
+    @property
+    def held_out_rule(self) -> Rule[Any]:
+        return LastExamples() if self.options.sequence == "line" else LastSteps()
 
     def collect(self, examples: Sequence[Any]) -> Vocabularies:
         return {"units": texts.vocabulary(examples, self.options.unit, self.options.least_count)}

@@ -9,7 +9,7 @@ from glassgate.tasks.classification import Classification, ClassificationOptions
 from glassgate.tasks.data.formats import detect_format
 from glassgate.tasks.data.pieces import padding
 from glassgate.tasks.data.tagged import read_columns, read_text
-from glassgate.tasks.data.texts import Text, hold_out
+from glassgate.tasks.data.texts import Text
 from glassgate.tasks.fill_blanks import FillBlanks, FillBlanksOptions
 from glassgate.tasks.forecasting.task import Forecasting, ForecastingOptions
 from glassgate.tasks.language_model import LanguageModel, LanguageModelOptions
@@ -78,10 +78,11 @@ def test_a_poem_in_both_directions() -> None:
     scores = {}
     for both in (True, False):
         options = FillBlanksOptions(
-            hidden_size=64, dropout=0.0, sequence="line", bidirectional=both, epochs=2, learning_rate=8e-3
+            hidden_size=64, dropout=0.0, sequence="line", bidirectional=both, epochs=2, learning_rate=8e-3, held_out=0.1
         )
         texts = [Text(line + "\n") for line in lines]
-        scores[both] = FillBlanks(options).fit(Split(*hold_out(texts, 0.1)))["test"]["nats"]
+        task = FillBlanks(options)
+        scores[both] = task.fit(task.split(texts))["test"]["nats"]
     assert scores[True] < scores[False]
 
 

@@ -69,6 +69,13 @@ class Text:
     source: str = ""
     line: int = 1
 
+    def __len__(self) -> int:
+        return len(self.units)
+
+    def part(self, start: int, stop: int) -> "Text":
+        """Return the tokens from `start` to `stop`."""
+        return replace(self, units=self.units[start:stop])
+
 
 def split(text: str, unit: str) -> Sequence[str]:
     """Split a text into tokens.
@@ -230,30 +237,6 @@ def shifted(numbers: np.ndarray, first: int) -> np.ndarray:
     if isinstance(numbers, mapped.LazyArray):
         return cast(np.ndarray, mapped.LazyArray(read, len(numbers), f"{first} ".encode() + numbers.tobytes()))
     return read(0, len(numbers))
-
-
-def hold_out(texts: Sequence[Text], fraction: float) -> tuple[Sequence[Text], Sequence[Text], Sequence[Text]]:
-    """Split texts, or the tokens of a single text, into consecutive parts: train, dev and test.
-
-    Args:
-        texts: at least one text
-        fraction: the fraction of dev, and of test
-
-    Example:
-        >>> train, dev, test = hold_out([Text("abcdefghij")], 0.1)
-        >>> train[0].units, dev[0].units, test[0].units
-        ('abcdefgh', 'i', 'j')
-    """
-    whole = texts[0].units if len(texts) == 1 else texts
-    count = int(len(whole) * fraction)
-    if not count:
-        return texts, [], []
-    first, second = len(whole) - 2 * count, len(whole) - count
-    if len(texts) > 1:
-        return texts[:first], texts[first:second], texts[second:]
-    parts = (slice(first), slice(first, second), slice(second, None))
-    train, dev, test = ([replace(texts[0], units=texts[0].units[part])] for part in parts)
-    return train, dev, test
 
 
 def _blank(path: str | Path) -> DataError:

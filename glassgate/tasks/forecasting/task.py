@@ -9,11 +9,13 @@ import torch
 from torch import Tensor
 
 from glassgate.tasks.data.batches import Batch, Encoded, lengths
+from glassgate.tasks.data.held_out import Rule
 from glassgate.tasks.data.series import Frame, Series, Table, infer, is_indexed, read_series, resolved, series_of
 from glassgate.tasks.data.toy import hourly_series
 from glassgate.tasks.errors import OptionError
 from glassgate.tasks.forecasting.heads import SharedDraws, make_head
-from glassgate.tasks.forecasting.learned import Learned, learn, season_of
+from glassgate.tasks.forecasting.held_out import LastForecasts, check_length
+from glassgate.tasks.forecasting.learned import Learned, learn
 from glassgate.tasks.forecasting.network import Forecaster, Output, Sizes, network
 from glassgate.tasks.forecasting.options import ForecastingOptions
 from glassgate.tasks.forecasting.output import Forecast, Origin, long_frame, rows, wide_frame
@@ -89,7 +91,7 @@ class Forecasting(Task[ForecastingOptions, Series, list[Forecast]]):
             context = self.context
             reason = f"; the seasonal naive forecast reads a season of {self.learned.season} steps"
         for series in all_series:
-            self._check_length(series, context + (self.options.horizon if labelled else 0), reason)
+            check_length(series, context + (self.options.horizon if labelled else 0), self.options, reason)
         return all_series
 
     def read_builtin(self) -> Split[Series]:
@@ -98,47 +100,15 @@ class Forecasting(Task[ForecastingOptions, Series, list[Forecast]]):
             raise OptionError("target, past, known, static: these name columns of a table; give a table with --data")
         return self.split([self._toy_series()])
 
-    def hold_out(self, examples: Sequence[Series], fraction: float) -> Split[Series]:
-        return self.split(examples)
-
     def read_for_forecast(self, path: str | None, progress: Progress | None = None) -> Sequence[Series]:
         """Read the series of a file, to forecast from their ends. None reads the series that the run was trained on."""
         if path or self.options.data:
             return self.read(path or str(self.options.data), labelled=False, progress=progress)
         return [self._toy_series()]
 
-    def split(self, examples: Sequence[Series]) -> Split[Series]:
-        """Split each series in time: first the training part, then dev, then test.
-
-        The dev and the test part begin with the steps that their first forecast reads. These steps also belong to the
-        part before.
-
-        Raises:
-            OptionError: a part is too short for a window
-            DataError: a series is shorter than the given sizes of the parts
-        """
-        options = self.options
-        cuts = []
-        for series in examples:
-            default = max(options.horizon, int(len(series) * options.held_out + 1e-6))
-            dev, test = options.dev_steps or default, options.test_steps or default
-            train = options.train_steps or len(series) - dev - test
-            if min(dev, test) < options.horizon or train < options.steps_back + options.horizon:
-                least = options.steps_back + options.horizon
-                raise OptionError(
-                    f"horizon: expected at least {least} training steps (look-back + horizon), {options.horizon} dev "
-                    f"steps and {options.horizon} test steps, got {max(0, train)} training, {dev} dev and {test} test "
-                    f"steps in series {series.name!r} of {len(series)} steps; choose a shorter --horizon or --look-back"
-                )
-            self._check_length(series, train + dev + test)
-            cuts.append((train, train + dev, train + dev + test))
-        context = max(options.steps_back, season_of(examples, options, min(train for train, *_ in cuts)))
-        with_cuts = list(zip(examples, cuts, strict=True))
-        return Split(
-            [series.part(0, train) for series, (train, *_) in with_cuts],
-            [series.part(train - context, dev) for series, (train, dev, _) in with_cuts],
-            [series.part(dev - context, test) for series, (_, dev, test) in with_cuts],
-        )
+    @property
+    def held_out_rule(self) -> Rule[Series]:
+        return LastForecasts(self.options)
 
     def split_of(self, data: Any) -> Split[Series]:
         """Split a table in time by `split`, or read a mapping from "train", "dev" and "test" to tables."""
@@ -155,7 +125,7 @@ class Forecasting(Task[ForecastingOptions, Series, list[Forecast]]):
         """Compute the statistics of the training series (see `learn`). Series need no vocabulary."""
         options = self.options
         for series in examples:
-            self._check_length(series, options.steps_back + options.horizon)
+            check_length(series, options.steps_back + options.horizon, options)
         if options.model == "segments" and len(examples) > 1 and options.embedding_size >= options.hidden_size:
             raise OptionError(
                 f"embedding_size: expected less than hidden_size = {options.hidden_size}, because the segments model "
@@ -218,7 +188,7 @@ class Forecasting(Task[ForecastingOptions, Series, list[Forecast]]):
         """
         back, horizon, season = self.options.steps_back, self.options.horizon, self.learned.season
         for series in examples:
-            self._check_length(series, back)
+            check_length(series, back, self.options)
         encoded = [self.learned.encode(each.part(len(each) - back, len(each)), horizon) for each in examples]
         batches = Windows(lengths(encoded), back + horizon, self.batching().rows)
         task = self.frozen()
@@ -306,12 +276,3 @@ class Forecasting(Task[ForecastingOptions, Series, list[Forecast]]):
             preds = paths.mean(1)
         level_tensor = torch.tensor(levels, dtype=paths.dtype, device=paths.device)
         return preds, paths.quantile(level_tensor, 1).permute(1, 2, 0)
-
-    def _check_length(self, series: Series, needed: int, reason: str = "") -> None:
-        """Raise an error if a series has fewer steps than needed; `reason` explains a number above the usual one."""
-        if len(series) < needed:
-            raise series.fault(
-                f"expected {needed} steps or more for a look-back of {self.options.steps_back} and a horizon of "
-                f"{self.options.horizon}, got {len(series)}{reason}; give a longer series, or choose a shorter "
-                "--horizon or --look-back"
-            )

@@ -5,6 +5,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 from glassgate.tasks.data import records, texts
 from glassgate.tasks.data.batches import Batch, Encoded
 from glassgate.tasks.data.batching import Batching, ChunkBatching, StreamBatching
+from glassgate.tasks.data.held_out import ByContent, Rule
 from glassgate.tasks.data.music import KEYS, LOWEST, Roll, is_music, read_rolls
 from glassgate.tasks.data.texts import Text
 from glassgate.tasks.data.vocabulary import FIRST, PADDING, UNKNOWN
@@ -80,12 +82,14 @@ class LanguageModel(TextTask[LanguageModelOptions, list[float]]):
         parts = read_rolls(options.data)
         if not parts["train"]:
             raise DataError(options.data, None, "expected pieces to train on, got none; name their part train")
-        return Split(parts["train"], split.dev or parts["dev"], split.test or parts["test"])
+        if not (parts["dev"] or parts["test"]):
+            return split
+        files = split if options.dev or options.test else Split(())
+        return Split(parts["train"], files.dev or parts["dev"], files.test or parts["test"])
 
-    def hold_out(self, examples: Sequence[Text | Roll], fraction: float) -> Split[Text | Roll]:
-        if self.options.unit == NOTES:  # their file has parts
-            return Split(examples)
-        return super().hold_out(examples, fraction)
+    @property
+    def held_out_rule(self) -> Rule[Any]:
+        return ByContent(attrgetter("steps")) if self.options.unit == NOTES else super().held_out_rule
 
     def batching(self) -> Batching:
         """Batch files as streams, pieces of music as sequences of similar length, both chunk by chunk; lines whole."""

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -18,7 +19,7 @@ from glassgate.tasks.data.columns import Layout
 from glassgate.tasks.data.detect import SUFFIXES
 from glassgate.tasks.data.files import encoding_note, suffix_of
 from glassgate.tasks.data.formats import detect_format, sources_of
-from glassgate.tasks.data.held_out import hold_out
+from glassgate.tasks.data.held_out import ByContent, Rule
 from glassgate.tasks.data.raw_text import raw_text_like, read_raw
 from glassgate.tasks.data.store.arrow import Units
 from glassgate.tasks.data.store.examples import LINE, LINES, SEQUENCE, SYMBOL, Stored, counts, store
@@ -172,8 +173,9 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
         train, held_out = python_source.standard_library()
         return Split(train, test=held_out)
 
-    def hold_out(self, examples: Sequence[Tagged], fraction: float) -> Split[Tagged]:
-        return Split(*hold_out(examples, fraction, lambda each: each.units))
+    @property
+    def held_out_rule(self) -> Rule[Tagged]:
+        return ByContent(attrgetter("units"))
 
     def batching(self) -> Batching:
         return Batching(self.options, self.options.longest)

@@ -16,7 +16,7 @@ from glassgate.tasks.data import texts
 from glassgate.tasks.data.batches import Batch, Encoded
 from glassgate.tasks.data.batching import Batching
 from glassgate.tasks.data.files import encoding_note
-from glassgate.tasks.data.held_out import hold_out
+from glassgate.tasks.data.held_out import ByContent, Rule
 from glassgate.tasks.data.pairs import BETWEEN, Pair, read_pairs
 from glassgate.tasks.data.raw_text import RawText, note_on_unsegmented, raw_text_like
 from glassgate.tasks.data.toy.dates import dates_and_numbers
@@ -112,10 +112,11 @@ class Translation(Task[TranslationOptions, Pair, list[Translated]]):
         return [dataclasses.replace(pair, source=self.prepared(pair.source)) for pair in pairs]
 
     def read_builtin(self) -> Split[Pair]:
-        return self.hold_out(dates_and_numbers(_BUILTIN_PAIRS), self.options.held_out)
+        return self.split(dates_and_numbers(_BUILTIN_PAIRS))
 
-    def hold_out(self, examples: Sequence[Pair], fraction: float) -> Split[Pair]:
-        return Split(*hold_out(examples, fraction, lambda each: each.source.strip().lower()))
+    @property
+    def held_out_rule(self) -> Rule[Pair]:
+        return ByContent(lambda each: each.source.strip().lower())
 
     def batching(self) -> Batching:
         return Batching(self.options, rows=_ROWS, most_units=_MOST_UNITS)

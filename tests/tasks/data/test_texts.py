@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from glassgate.tasks.data import texts as text
-from glassgate.tasks.data.texts import Text
 from glassgate.tasks.errors import DataError
 
 PROSE = "I said: 'don't', twice (so).\nThen 我饿了。\n"
@@ -46,14 +45,6 @@ def test_blank_file(tmp_path: Path) -> None:
     path.write_text("\n \n")
     with pytest.raises(DataError, match=r"a\.txt: the file has only blanks; give one with text"):
         text.read_text(path, "word", "line")
-
-
-def test_hold_out_of_lines() -> None:
-    lines = [Text(str(number)) for number in range(20)]
-    train, dev, test = text.hold_out(lines, 0.1)
-    assert [*train, *dev, *test] == lines
-    assert len(dev) == len(test) == 2
-    assert text.hold_out(lines, 0) == (lines, [], [])
 
 
 def test_own_text() -> None:

@@ -101,7 +101,14 @@ def test_texts_in_rows(task: str, tmp_path: Path, capsys: pytest.CaptureFixture[
     (tmp_path / "a.txt").write_text("\n".join([*texts, ""]))
     kind = task_class(task)
     for sequence in ("file", "line"):
-        options = {"sequence": sequence, "text_column": "content", "hidden_size": 4, "epochs": 1, "threads": 1}
+        options = {
+            "sequence": sequence,
+            "text_column": "content",
+            "hidden_size": 4,
+            "epochs": 1,
+            "threads": 1,
+            "held_out": 0.0,
+        }
         read = kind(kind.options_type.from_mapping(options)).read
         expected = ["".join(each.units) for each in read(tmp_path / "a.txt")]
         for name in ("a.jsonl", "a.parquet"):

@@ -1,0 +1,63 @@
+"""The parts of series: their least lengths, and the steps that are held out as dev and test."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from glassgate.tasks.data.held_out import LastSteps, held_out_size
+from glassgate.tasks.data.series import Series
+from glassgate.tasks.errors import OptionError
+from glassgate.tasks.forecasting.learned import season_of
+from glassgate.tasks.forecasting.options import ForecastingOptions
+
+
+@dataclass(frozen=True)
+class LastForecasts(LastSteps[Series]):
+    """Holds out the last steps of each series, at least a horizon each for dev and test.
+
+    The dev and the test part begin with the steps that their first forecast reads. These steps also belong to the part
+    before.
+    """
+
+    options: ForecastingOptions
+
+    def sizes(self, example: Series, fraction: float) -> tuple[int, int, int]:
+        """Return the sizes that the options set, or the fraction.
+
+        Raises:
+            OptionError: a part is too short for a window
+            DataError: the series is shorter than the given sizes
+        """
+        options = self.options
+        back, horizon = options.steps_back, options.horizon
+        default = max(horizon, held_out_size(len(example), fraction)) if fraction else 0
+        dev, test = options.dev_steps or default, options.test_steps or default
+        train = options.train_steps or len(example) - dev - test
+        if any(0 < steps < horizon for steps in (dev, test)) or train < back + horizon:
+            raise OptionError(
+                f"horizon: expected at least {back + horizon} training steps (look-back + horizon), {horizon} dev "
+                f"steps and {horizon} test steps, got {max(0, train)} training, {dev} dev and {test} test steps in "
+                f"series {example.name!r} of {len(example)} steps; choose a shorter --horizon or --look-back"
+            )
+        check_length(example, train + dev + test, options)
+        return train, dev, test
+
+    def overlap(self, examples: Sequence[Series], train: Sequence[int]) -> int:
+        """Return the number of steps that the first forecast of a part, or the seasonal naive forecast, reads."""
+        return max(self.options.steps_back, season_of(examples, self.options, min(train)))
+
+
+def check_length(series: Series, needed: int, options: ForecastingOptions, reason: str = "") -> None:
+    """Check that a series has enough steps.
+
+    Args:
+        reason: the reason for a number above the usual one
+
+    Raises:
+        DataError: the series has fewer steps
+    """
+    if len(series) < needed:
+        raise series.fault(
+            f"expected {needed} steps or more for a look-back of {options.steps_back} and a horizon of "
+            f"{options.horizon}, got {len(series)}{reason}; give a longer series, or choose a shorter "
+            "--horizon or --look-back"
+        )
