@@ -22,6 +22,9 @@ PREAMBLE = "import triton\nimport triton.language as tl\n"
 ALL_REGISTERS = {"maxnreg": 255}
 """Options for a kernel that spills. ptxas may spill registers to let more programs share a multiprocessor."""
 
+REFUSALS = ("too many blocks in cooperative launch", "operation not supported")
+"""The CUDA driver's messages for cooperative launches of more programs than run at the same time, or of any program."""
+
 
 class Blocks(NamedTuple):
     """The extents of a program's blocks: powers of two, at least 16 where a product needs them.
@@ -48,12 +51,24 @@ class Selected(NamedTuple):
         microseconds: per step, by the cost model.
         blocks: the blocks of "grid" and "solo".
         chunks: the number of blocks of columns of a product.
+        refused: kernels that this GPU could not start, with the reasons.
     """
 
     kind: str
     microseconds: float
     blocks: Blocks | None = None
     chunks: int = 1
+    refused: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """Its name in texts for users."""
+        return {"steps": "kernel C", "grid": "kernel B", "solo": "kernel A"}[self.kind]
+
+    @property
+    def program(self) -> tuple[object, ...]:
+        """The attributes that determine the compiled kernel."""
+        return self.kind, self.blocks, self.chunks
 
     def __str__(self) -> str:
         how = {
@@ -61,8 +76,8 @@ class Selected(NamedTuple):
             "grid": "one launch, a barrier after each phase",
             "solo": "one launch",
         }
-        letter = {"steps": "C", "grid": "B", "solo": "A"}
-        return f"kernel {letter[self.kind]} ({how[self.kind]}), estimate {self.microseconds:.1f} us per step"
+        text = f"{self.name} ({how[self.kind]}), estimate {self.microseconds:.1f} us per step"
+        return "; this GPU cannot run ".join([text, *self.refused])
 
 
 def source(module: Sequence[Kernel]) -> str:
@@ -225,9 +240,29 @@ def fewest_spills(kernel: Any, again: Callable[..., Any]) -> dict[str, int]:
     """
     if not kernel.n_spills:
         return {}
-    other = again(**ALL_REGISTERS)
-    # `run` loads the kernel, so that a later capture in a CUDA graph finds it.
-    return ALL_REGISTERS if other.run and other.n_spills < kernel.n_spills else {}
+    try:
+        other = again(**ALL_REGISTERS)
+        # `run` loads the kernel, so that a later capture in a CUDA graph finds it.
+        return ALL_REGISTERS if other.run and other.n_spills < kernel.n_spills else {}
+    except too_large():
+        return {}
+
+
+def too_large() -> tuple[type[Exception], ...]:
+    """The errors of kernels that need more shared memory, threads or registers than the GPU has."""
+    from triton.runtime.errors import OutOfResources, PTXASError
+
+    return OutOfResources, PTXASError
+
+
+def start_errors() -> tuple[type[Exception], ...]:
+    """The errors of kernels that did not start."""
+    return RuntimeError, *too_large()
+
+
+def is_refusal(error: Exception) -> bool:
+    """Whether an error of `start_errors` means that the GPU cannot run a kernel, so that another kernel may run."""
+    return not isinstance(error, RuntimeError) or any(text in str(error) for text in REFUSALS)
 
 
 _registers: dict[tuple[object, ...], dict[str, int]] = {}

@@ -204,7 +204,9 @@ class Call:
 
     def zero(self, width: int) -> Tensor:
         """Rows of zeros that all share the memory of one row."""
-        return torch.zeros(1, width, device=self.steps.data.device).expand(self.rows.total, width)
+        zeros = torch.zeros(width, device=self.steps.data.device)
+        # `expand` would give a single row another stride, and Triton would compile a kernel for it.
+        return zeros.as_strided((self.rows.total, width), (0, 1))
 
     def rows_of(self, v: Tensor) -> Tensor:
         """The rows without padding."""
@@ -237,7 +239,8 @@ def explained(steps: Steps, directions: Sequence[Direction]) -> str:
     direction, data = directions[0], steps.data
     plan = plan_of(direction, COSTS)
     call = Call(plan, steps, operands_of([direction]), Precision.of(result_type(data.dtype, data.device.type)))
-    phases = _loop(plan, call.form(False), False).phases
+    save = torch.is_grad_enabled() and any(v.requires_grad for v in (data, *operands_of([*directions])))
+    phases = _loop(plan, call.form(save), False).phases
     sizes = {"T": call.rows.T, "N": call.sizes.N, "H": call.sizes.H, "P": call.sizes.P, "heads": phases.heads}
     return str(selected(phases, sizes, call.precision.dtype, Chip.of(data.device), len(directions)))
 

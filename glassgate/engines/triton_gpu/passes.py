@@ -11,10 +11,19 @@ from glassgate.engines.lowering.evaluate import Evaluator
 from glassgate.engines.lowering.ir import Elementwise, Line, Operation, Pass, Port, Shift, Sum, Type, Value, operands
 from glassgate.engines.triton_gpu import graphs
 from glassgate.engines.triton_gpu.kernel import Kernel, Pointer
-from glassgate.engines.triton_gpu.launch import Blocks, Loop, Numbers, Selected, launches, whole_launch
+from glassgate.engines.triton_gpu.launch import (
+    Blocks,
+    Loop,
+    Numbers,
+    Selected,
+    is_refusal,
+    launches,
+    start_errors,
+    whole_launch,
+)
 from glassgate.engines.triton_gpu.precision import Precision
 from glassgate.engines.triton_gpu.rows import Rows
-from glassgate.engines.triton_gpu.select import Chip, blocks_of, selected
+from glassgate.engines.triton_gpu.select import Chip, blocks_of, refuse, selected
 
 
 class Run(Evaluator):
@@ -53,7 +62,9 @@ class Run(Evaluator):
         """The lines before the loop, and memory for its outputs."""
         for port, value in self.program.inputs.items():
             if port in inputs:
-                self.values[value] = inputs[port].reshape(self.shape(value.type))
+                # `reshape` would give a single row another stride, and Triton would compile a kernel for it.
+                given, form = inputs[port], self.shape(value.type)
+                self.values[value] = given if given.shape == form else given.reshape(form)
         self.scalar = torch.zeros((), device=self.rows.device)
         self.lines(self.program.before)
         for read in self.program.loop.reads:
@@ -64,7 +75,7 @@ class Run(Evaluator):
             if into is None:
                 self.values[write.sequence] = self.scalar.new_empty(form, dtype=self.dtype)
             else:
-                self.values[write.sequence] = into.unflatten(1, form[1:]) if len(form) > 1 else into
+                self.values[write.sequence] = into.unflatten(1, form[1:]) if len(form) > 2 else into
 
     def end(self) -> dict[Port, Tensor]:
         """The outputs that are wanted, by port."""
@@ -169,13 +180,20 @@ def select(run: Run, chip: Chip | None, directions: int = 1) -> Selected:
 
 
 def run_together(runs: Sequence[Run], choice: Selected) -> None:
-    """The loops of some directions in the same launches."""
+    """The loops of some directions in the same launches. If the GPU cannot start a kernel, the next best one runs."""
     first, rows = runs[0], runs[0].rows
     loops, tensors = [run.kernels for run in runs], [run.tensors for run in runs]
     numbers = Numbers(first.extents, first.precision.of_float32, rows.starts)
-    if choice.kind != "steps":
-        whole_launch(loops, tensors, choice, numbers)()
-        return
+    while choice.kind != "steps":
+        try:
+            whole_launch(loops, tensors, choice, numbers)()
+            return
+        except start_errors() as error:
+            if not is_refusal(error):
+                raise
+            chip = Chip.of(rows.device)
+            refuse(choice, first.phases, first.dtype, chip, len(runs), error)
+            choice = select(first, chip, len(runs))
     blocks: Callable[[Kernel], Blocks] = partial(
         blocks_of, sizes=first.extents, dtype=first.dtype, chip=Chip.of(rows.device), directions=len(runs)
     )

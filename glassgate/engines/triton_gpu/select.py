@@ -1,5 +1,6 @@
 """Selects the kernel that runs a pass, and the extents of its blocks, by the cost model in `costs.py`."""
 
+import warnings
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -67,6 +68,8 @@ def blocks_of(
     if kernel.by_rows:
         units = power_of_two(widest)
         return Blocks(1, units, 16, power_of_two(units // 64, 4, 8))
+    if not kernel.gates:  # without products, the same blocks are good for any batch size, so it is compiled once
+        return Blocks(16, 32, 16)
     columns, most_warps = STEPS[dtype.itemsize]
     rows = power_of_two(sizes["N"], 16, 64)
     units = power_of_two(widest // sizes["heads"], 16, 32)
@@ -114,7 +117,36 @@ def selected(
     if phases.products:
         others = (f(phases, sizes, dtype, chip, directions) for f in (solo, grid))
         choices += [each for each in others if each is not None]
-    return min(choices, key=lambda each: each.microseconds)
+    refused = {each: _refused.get((phases, dtype, chip, directions, *each.program)) for each in choices}
+    reasons = tuple(f"{each.name}: {refused[each]}" for each in choices if refused[each])
+    able = (each for each in choices if not refused[each])
+    return min(able, key=lambda each: each.microseconds)._replace(refused=reasons)
+
+
+def refuse(
+    choice: Selected, phases: Phases, dtype: torch.dtype, chip: Chip | None, directions: int, error: Exception
+) -> None:
+    """Excludes kernel A or B from later choices for a pass, and warns when it is the first time on this kind of GPU.
+
+    Args:
+        choice: the kernel that did not start.
+        phases, dtype, chip, directions: as in `selected`.
+        error: the reason.
+    """
+    _refused[phases, dtype, chip, directions, *choice.program] = str(error)
+    if (choice.kind, chip) not in _warned:
+        _warned.add((choice.kind, chip))
+        warnings.warn(
+            f"this GPU cannot run {choice.name} for a layer ({error}); another kernel runs the layer, and "
+            "glassgate.explain names it",
+            stacklevel=2,
+        )
+
+
+_refused: dict[tuple[object, ...], str] = {}
+"""The reason for each kernel that a GPU could not start, by the arguments of `refuse`."""
+
+_warned: set[tuple[str, Chip | None]] = set()
 
 
 def weight_bytes(phases: Phases, sizes: Mapping[str, int], dtype: torch.dtype) -> int:

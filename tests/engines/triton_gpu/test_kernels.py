@@ -158,19 +158,6 @@ def test_operands_fit_into_the_shared_memory_of_a_small_chip():
         assert solo(phases, sizes, torch.bfloat16, chip, 1) is None
 
 
-def test_batch_sizes_share_kernels():
-    equations = equations_of(gg.cells.LSTM())
-    phases = Phases(forward_pass(equations, differentiated(equations, COSTS), Form(save=True)))
-    (kernel,), chip = kernels(phases, "forward", False).steps, Chip(132, 232_448)
-    chosen = set()
-    for N in range(1, 1000):
-        sizes = {"T": 100, "N": N, "H": 768, "P": 768, "heads": 1}
-        chosen.add(blocks_of(kernel, sizes, torch.bfloat16, chip))
-        chosen.add(selected(phases, sizes, torch.bfloat16, chip).blocks)
-    assert {blocks.rows for blocks in chosen if blocks} == {16, 32, 64}
-    assert len(chosen) < 10
-
-
 def test_repeated_calls_do_not_write_their_kernels_again(monkeypatch):
     written, source = [], launch.source
     monkeypatch.setattr(launch, "source", lambda module: written.append(module) or source(module))
