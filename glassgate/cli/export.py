@@ -7,7 +7,7 @@ from typing import Any
 
 import glassgate as gg
 from glassgate.cli.parser import Parser
-from glassgate.cli.trained import PRECISIONS
+from glassgate.cli.trained import add_weight_precision
 from glassgate.tasks import task_class_of_run
 from glassgate.tasks.errors import OptionError
 from glassgate.tasks.onnx_models.models import write
@@ -32,12 +32,7 @@ def command(argv: list[str]) -> None:
         metavar="PATH",
         help="file or folder (default: RUN/session.safetensors, RUN/model.onnx or RUN/c)",
     )
-    parser.add_argument(
-        "--precision",
-        choices=PRECISIONS,
-        default="float32",
-        help="precision of the weights of recurrent layers (default: float32)",
-    )
+    add_weight_precision(parser)
     parser.add_argument("--no-verify", action="store_true", help="do not compare an ONNX model with the run")
     parser.add_argument(
         "--no-operators",
@@ -67,7 +62,7 @@ def _session(task: Task[Any, Any, Any], run: Path, arguments: Namespace) -> str:
     """Write a session and return the line to print."""
     path = Path(arguments.output or run / "session.safetensors")
     try:
-        gg.freeze(task.network.eval(), arguments.precision).save(path)
+        gg.freeze(task.network.eval(), arguments.weight_precision or "float32").save(path)
     except (gg.EngineError, ValueError) as error:
         raise OptionError(str(error)) from None
     return (
@@ -77,16 +72,16 @@ def _session(task: Task[Any, Any, Any], run: Path, arguments: Namespace) -> str:
 
 def _onnx(task: Task[Any, Any, Any], run: Path, arguments: Namespace) -> str:
     """Write ONNX models and return the lines to print."""
-    if arguments.precision != "float32":
-        raise OptionError(f"--to onnx writes float32, got --precision {arguments.precision}")
+    if arguments.weight_precision not in (None, "float32"):
+        raise OptionError(f"--to onnx writes float32, got --weight-precision {arguments.weight_precision}")
     path = Path(arguments.output or run / "model.onnx")
     return "\n".join(write(task, Run.open(run), path, not arguments.no_verify, not arguments.no_operators))
 
 
 def _c(task: Task[Any, Any, Any], run: Path, arguments: Namespace) -> str:
     """Write a program in C and return the line to print."""
-    if arguments.precision != "float32":
-        raise OptionError(f"--to c writes float32, got --precision {arguments.precision}")
+    if arguments.weight_precision not in (None, "float32"):
+        raise OptionError(f"--to c writes float32, got --weight-precision {arguments.weight_precision}")
     folder, name = Path(arguments.output or run / "c"), arguments.name
     *other_files, program = write_program(task, folder, name, weights=arguments.weights, max_steps=arguments.max_steps)
     sources = " ".join(str(path) for path in (*other_files, program) if path.suffix == ".c")

@@ -1,11 +1,11 @@
 """`glassgate fill`: candidates for the blanks of a text, with their probabilities."""
 
 import sys
-from argparse import SUPPRESS
 
 from glassgate.cli.arguments import positive
 from glassgate.cli.parser import Parser
 from glassgate.cli.trained import add_run, loaded_as
+from glassgate.tasks.data.files import STDIN, read_lines
 from glassgate.tasks.fill_blanks import BLANK, FillBlanks
 
 
@@ -14,7 +14,9 @@ def command(argv: list[str]) -> None:
     parser = Parser(prog="glassgate fill", description="List candidates for the blanks of a text.")
     add_run(parser)
     parser.add_argument(
-        "text", metavar="TEXT", help=f"text with blanks of two or more underscores: 'I am {BLANK} hungry.'"
+        "text",
+        metavar="TEXT",
+        help=f"text with blanks of two or more underscores: 'I am {BLANK} hungry.'; {STDIN} reads standard input",
     )
     parser.add_argument("--length", type=int, metavar="N", help="length of each blank, in tokens (default: estimated)")
     parser.add_argument(
@@ -23,12 +25,13 @@ def command(argv: list[str]) -> None:
         metavar="N",
         help="length of the longest candidate, in tokens (default: as in training)",
     )
-    parser.add_argument("--longest", type=int, dest="longest_blank", help=SUPPRESS)  # the former name
+    parser.add_former_name("--longest", "--longest-blank")
     parser.add_argument("--n-best", type=positive, default=10, metavar="N", help="number of candidates (default: 10)")
     arguments = parser.parse_args(argv)
     task = loaded_as(FillBlanks, arguments)
-    blanks = task.fill(arguments.text, length=arguments.length, longest=arguments.longest_blank, most=arguments.n_best)
-    if unknown := task.unknown(arguments.text):
+    text = arguments.text if arguments.text != STDIN else "\n".join(line for _, line in read_lines(STDIN))
+    blanks = task.fill(text, length=arguments.length, longest=arguments.longest_blank, most=arguments.n_best)
+    if unknown := task.unknown(text):
         print(
             f"unknown tokens, not in the model's training data: {' '.join(map(repr, unknown))}",
             file=sys.stderr,
@@ -36,5 +39,5 @@ def command(argv: list[str]) -> None:
     for number, candidates in enumerate(blanks, start=1):
         if len(blanks) > 1:
             print(f"blank {number}")
-        for text, probability in candidates:
-            print(f"{probability:8.2%}  {text if text.isprintable() else repr(text)}")
+        for candidate, probability in candidates:
+            print(f"{probability:8.2%}  {candidate if candidate.isprintable() else repr(candidate)}")

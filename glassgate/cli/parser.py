@@ -2,8 +2,9 @@
 
 import difflib
 import re
-from argparse import ArgumentParser, Namespace
-from collections.abc import Sequence
+import sys
+from argparse import SUPPRESS, Action, ArgumentParser, Namespace
+from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 _KINDS = {"int": "a whole number", "float": "a number"}
@@ -23,6 +24,18 @@ class Parser(ArgumentParser):
             self.error(f"{message}; did you mean {near[0]}?" if near else message)
         return arguments
 
+    def add_former_name(self, former: str, name: str, values: Mapping[str, Any] | None = None) -> None:
+        """Accept the former name of an option, with a warning, until the next minor version.
+
+        Args:
+            former: the former name
+            name: the name of the option, which has been added
+            values: the value of the option for each text after the former name, if the option has other values
+        """
+        option = self._option_string_actions[name]
+        rules: dict[str, Any] = {"type": option.type, "choices": values or option.choices, "dest": option.dest}
+        self.add_argument(former, action=_Former, now=name, values=values, default=SUPPRESS, help=SUPPRESS, **rules)
+
     def error(self, message: str) -> NoReturn:
         """Exit with an error message."""
         message = re.sub(
@@ -35,3 +48,15 @@ class Parser(ArgumentParser):
         message = message.removeprefix("argument ")
         hint = "" if "; " in message else f"; see {self.prog} --help"
         self.exit(2, f"{self.prog}: {message}{hint}\n")
+
+
+class _Former(Action):
+    """Sets the option that has another name now, and warns."""
+
+    def __init__(self, *args: Any, now: str, values: Mapping[str, Any] | None, **settings: Any):
+        super().__init__(*args, **settings)
+        self.now, self.values = now, values
+
+    def __call__(self, parser: ArgumentParser, namespace: Namespace, value: Any, former: str | None = None) -> None:
+        print(f"{parser.prog}: warning: {former} is now {self.now}; version 0.2 removes {former}", file=sys.stderr)
+        setattr(namespace, self.dest, value if self.values is None else self.values[value])

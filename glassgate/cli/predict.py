@@ -25,12 +25,11 @@ def command(argv: list[str]) -> None:
         "file", metavar="FILE", help=f"data file, or {STDIN} for standard input with a sequence per line"
     )
     parser.add_argument(
-        "--format",
-        choices=("text", "json"),
-        default="text",
-        help="output format: text, or one JSON object per line with probabilities, spans and character offsets "
-        "(default: text)",
+        "--json",
+        action="store_true",
+        help="print one JSON object per line, with probabilities, spans and character offsets",
     )
+    parser.add_former_name("--format", "--json", {"text": False, "json": True})
     parser.add_argument("--picture", metavar="FILE.svg", help="draw the attention weights of the first sequences")
     arguments = parser.parse_args(argv)
     task = loaded(arguments)
@@ -39,7 +38,7 @@ def command(argv: list[str]) -> None:
     for start in range(0, len(examples), _CHUNK):
         part = examples[start : start + _CHUNK]
         for example, prediction in zip(part, task.predict(part), strict=True):
-            if arguments.format == "json":
+            if arguments.json:
                 print(json.dumps(task.record(example, prediction), ensure_ascii=False))
             elif console.is_terminal and isinstance(example, Tagged) and can_colour(example.units, prediction):
                 console.print(coloured(example.units, prediction), soft_wrap=True)

@@ -26,8 +26,8 @@ _AROUND = 4  # steps of context on each side of a match
 def command(argv: list[str]) -> None:
     """Run `glassgate search` with the given arguments."""
     arguments = _parser().parse_args(argv)
-    if (arguments.text is None) == (arguments.sequence is None):
-        raise OptionError("search: expected a text or --sequence N, got both or none of them; give one")
+    if (arguments.text is None) == (arguments.sequence_number is None):
+        raise OptionError("search: expected a text or --sequence-number N, got both or none of them; give one")
     start, stop = _range(arguments.steps)
     run = Run.open(arguments.run)
     task = task_class_of_run(arguments.run).load(arguments.run)
@@ -42,10 +42,11 @@ def command(argv: list[str]) -> None:
         excerpt = given(task, arguments.text)[0]
         values, text = next(recorded(task, [excerpt]))[1][name].cpu(), text_of(task, excerpt)
     else:
-        if not 1 <= arguments.sequence < len(index.starts):
-            raise OptionError(f"--sequence: expected 1 to {len(index.starts) - 1}, got {arguments.sequence}")
-        values = index.values(name, arguments.sequence - 1)
-        text = index.text(arguments.sequence - 1, 0, len(values))
+        number = arguments.sequence_number
+        if not 1 <= number < len(index.starts):
+            raise OptionError(f"--sequence-number: expected 1 to {len(index.starts) - 1}, got {number}")
+        values = index.values(name, number - 1)
+        text = index.text(number - 1, 0, len(values))
     if stop > len(values):
         raise OptionError(f"--steps: expected steps from 1 to {len(values)}, got {arguments.steps}")
     units = _units(arguments.units, values.shape[1]) or index.active(name, values, start, stop)
@@ -76,8 +77,11 @@ def _parser() -> Parser:
         "of all states in the run's folder.",
     )
     parser.add_argument("run", metavar="RUN", help="folder of a trained run")
-    parser.add_argument("text", metavar="TEXT", nargs="?", help="text with the pattern (default: --sequence)")
-    parser.add_argument("--sequence", type=int, metavar="N", help="sequence of the run's data with the pattern, from 1")
+    parser.add_argument("text", metavar="TEXT", nargs="?", help="text with the pattern (default: --sequence-number)")
+    parser.add_argument(
+        "--sequence-number", type=int, metavar="N", help="sequence of the run's data with the pattern, from 1"
+    )
+    parser.add_former_name("--sequence", "--sequence-number")
     parser.add_argument(
         "--steps", required=True, metavar="FIRST-LAST", help="steps of the pattern, from 1, for example 5-9"
     )

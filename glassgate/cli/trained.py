@@ -1,11 +1,12 @@
 """The arguments that name a trained run, loading of the run for inference, and reading of its input."""
 
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from rich.console import Console
 
+from glassgate.cli.parser import Parser
 from glassgate.cli.progress import Bar, display
 from glassgate.tasks import task_class_of_run
 from glassgate.tasks.errors import RunError
@@ -17,17 +18,22 @@ PRECISIONS = ("float32", "int8", "bfloat16")
 """The precisions of inference sessions."""
 
 
-def add_run(parser: ArgumentParser) -> None:
+def add_run(parser: Parser) -> None:
     """Add the folder of the run, and the precision of the recurrent layers' weights."""
     parser.add_argument("run", metavar="RUN", help="folder of a trained run")
-    parser.add_argument(
-        "--precision", choices=PRECISIONS, help="precision of the weights of recurrent layers (default: float32)"
-    )
+    add_weight_precision(parser)
+
+
+def add_weight_precision(parser: Parser) -> None:
+    """Add the precision of the recurrent layers' weights; `--precision` is that of the computation in training."""
+    text = "precision of the weights of recurrent layers (default: float32)"
+    parser.add_argument("--weight-precision", choices=PRECISIONS, help=text)
+    parser.add_former_name("--precision", "--weight-precision")
 
 
 def loaded(arguments: Namespace) -> Task[Any, Any, Any]:
     """Return the task of the run that the arguments name."""
-    return task_class_of_run(arguments.run).load(arguments.run).frozen(arguments.precision)
+    return task_class_of_run(arguments.run).load(arguments.run).frozen(arguments.weight_precision)
 
 
 def read(task: Task[Any, Any, Any], file: str, labelled: bool = False) -> Sequence[Any]:
@@ -48,4 +54,4 @@ def loaded_as(kind: type[TaskType], arguments: Namespace) -> TaskType:
             f"{arguments.run}: expected a run of {kind.name}, got one of {task_type.name}; "
             f"train one: glassgate train {kind.name}"
         )
-    return task_type.load(arguments.run).frozen(arguments.precision)
+    return task_type.load(arguments.run).frozen(arguments.weight_precision)

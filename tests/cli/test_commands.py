@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from argparse import SUPPRESS
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from safetensors.torch import load_file
 
 import glassgate as gg
 from glassgate.cli import COMMANDS, main
+from glassgate.cli.parser import Parser
 from glassgate.cli.progress import display
 from glassgate.tasks import TASKS, task_class
 from tests.tasks.corpus import sentences, write_conllu
@@ -56,14 +58,14 @@ def test_train_leaves_json_and_safetensors_alone(run: Path) -> None:
 
 def test_export_writes_a_session(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path, task = tmp_path / "tagger.safetensors", task_class("tagging").load(run)
-    assert main(["export", str(run), "--to", "session", "--precision", "int8", "-o", str(path)]) == 0
+    assert main(["export", str(run), "--to", "session", "--weight-precision", "int8", "-o", str(path)]) == 0
     assert f"gg.load_session('{path}', model=Tagging.load('{run}').network)" in capsys.readouterr().out
     session = gg.load_session(path, model=task.network)
     assert "precision='int8'" in repr(session)
     encoded = task.encoded(sentences(3))
     output, batch, _ = next(task.outputs(encoded))
     torch.testing.assert_close(session(batch), output, atol=0.2, rtol=0)
-    assert main(["export", str(run), "--to", "session", "--precision", "bfloat16"]) in (0, 2)
+    assert main(["export", str(run), "--to", "session", "--weight-precision", "bfloat16"]) in (0, 2)
 
 
 @pytest.mark.parametrize(
@@ -240,6 +242,53 @@ def test_the_help_of_a_task_fits_on_one_screen_and_lists_all_options_on_demand(
     assert shown[0] == {"run", *(name.replace("_", "-") for name in options.common)}
     assert len(shown[0]) == 10
     assert shown[1] >= shown[0] | {each.name.replace("_", "-") for each in dataclasses.fields(options)}
+
+
+SAME = {"--beam", "--length-penalty", "--longest-blank", "--seed", "--help"}
+"""Options of training and of commands for a trained run that mean the same."""
+
+
+def test_no_option_of_a_command_means_something_else_in_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    names: dict[str, set[str]] = {}
+
+    def stop(parser: Parser, *_: object) -> None:
+        shown = {name for each in parser._actions if each.help != SUPPRESS for name in each.option_strings}
+        names[parser.prog] = {name for name in shown if name.startswith("--")}
+        raise SystemExit
+
+    monkeypatch.setattr(Parser, "parse_args", stop)
+    other = [name for name in COMMANDS if name not in ("train", "look", "demo", "compare")]
+    for words in (*(["train", task] for task in TASKS), *([name, "run"] for name in other)):
+        with pytest.raises(SystemExit):
+            main(words)
+    training = set[str]().union(*(names[f"glassgate train {task}"] for task in TASKS))
+    for name in other:
+        assert names[f"glassgate {name}"] & training <= SAME
+
+
+@pytest.mark.parametrize(
+    ("words", "former", "now"),
+    [
+        (["evaluate"], "--precision=int8", "--weight-precision=int8"),
+        (["predict"], "--format=json", "--json"),
+        (["predict"], "--format=text", ""),
+        (["search", "--steps=1", "--units=0"], "--sequence=1", "--sequence-number=1"),
+    ],
+)
+def test_former_names_of_options_warn(
+    words: list[str], former: str, now: str, run: Path, files: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command, *more = words
+    words = [command, str(run), *([f"{files}/dev.conllu"] if command != "search" else []), *more]
+    shown = []
+    for name in (former, now):
+        capsys.readouterr()
+        assert main([*words, *filter(None, [name])]) == 0
+        out, err = capsys.readouterr()
+        shown.append(out)
+        option = former.partition("=")[0]
+        assert (f"glassgate {command}: warning: {option} is now --" in err) == (name == former)
+    assert shown[0] == shown[1]
 
 
 def test_help_into_a_closed_pipe_prints_no_error() -> None:

@@ -54,7 +54,7 @@ def test_the_program_of_the_page_prints_what_predict_prints(
     assert json.loads(metadata["run"])["task"] == "tagging"
     sentences = "play new jazz\nstop some unheard wave , now\nwave\n"
     (tmp_path / "text.txt").write_text(sentences)
-    assert main(["predict", str(run), str(tmp_path / "text.txt"), "--format=json"]) == 0
+    assert main(["predict", str(run), str(tmp_path / "text.txt"), "--json"]) == 0
     expected = [
         [token["label"] for token in json.loads(line)["tokens"]] for line in capsys.readouterr().out.splitlines()
     ]
@@ -73,8 +73,8 @@ def test_a_file_that_cannot_be_written(run: Path, tmp_path: Path, capsys: pytest
     missing = tmp_path / "missing" / "model.onnx"
     assert main(["export", str(run), "--to", "onnx", f"--output={missing}"]) == 2
     assert "missing: No such file or directory; choose another path" in capsys.readouterr().err
-    assert main(["export", str(run), "--to", "onnx", "--precision=int8"]) == 2
-    assert "--to onnx writes float32, got --precision int8" in capsys.readouterr().err
+    assert main(["export", str(run), "--to", "onnx", "--weight-precision=int8"]) == 2
+    assert "--to onnx writes float32, got --weight-precision int8" in capsys.readouterr().err
 
 
 def test_a_missing_package_leaves_no_file(

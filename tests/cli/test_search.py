@@ -25,7 +25,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_search_finds_the_same_words_in_the_data(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     capsys.readouterr()
-    assert main(["search", str(run), "--sequence", "3", "--steps", "2", "--units", "0,3,5", "--json"]) == 0
+    assert main(["search", str(run), "--sequence-number", "3", "--steps", "2", "--units", "0,3,5", "--json"]) == 0
     result = json.loads(capsys.readouterr().out)
     assert (result["state"], result["units"]) == ("layer0.forward.h", [0, 3, 5])
     dev = sentences(20, seed=1)
@@ -46,7 +46,7 @@ def test_search_finds_the_same_words_in_the_data(run: Path, capsys: pytest.Captu
 
 
 def test_the_index_is_kept_until_the_weights_change(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["search", str(run), "--sequence", "1", "--steps", "1", "--units", "0"]
+    words = ["search", str(run), "--sequence-number", "1", "--steps", "1", "--units", "0"]
     assert main(words) == 0
     made = (run / "states.safetensors").stat().st_mtime_ns
     assert main(words) == 0
@@ -62,12 +62,12 @@ def test_the_index_is_kept_until_the_weights_change(run: Path, capsys: pytest.Ca
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--steps", "1"], "expected a text or --sequence N, got both or none of them"),
-        (["--sequence", "1", "--steps", "3-2"], "--steps: expected FIRST-LAST, counted from 1, such as 5-9, got '3-2'"),
-        (["--sequence", "1", "--steps", "999"], "--steps: expected steps from 1 to "),
-        (["--sequence", "99", "--steps", "1"], "--sequence: expected 1 to 20, got 99"),
-        (["--sequence", "1", "--steps", "1", "--units", "a"], "--units: expected numbers from 0 to 7, separated by"),
-        (["--sequence", "1", "--steps", "1", "--state", "x"], "--state: expected one of layer0.forward.h, "),
+        (["--steps", "1"], "expected a text or --sequence-number N, got both or none of them"),
+        (["--sequence-number", "1", "--steps", "3-2"], "--steps: expected FIRST-LAST, counted from 1, such as"),
+        (["--sequence-number", "1", "--steps", "999"], "--steps: expected steps from 1 to "),
+        (["--sequence-number", "99", "--steps", "1"], "--sequence-number: expected 1 to 20, got 99"),
+        (["--sequence-number", "1", "--steps", "1", "--units", "a"], "--units: expected numbers from 0 to 7, sep"),
+        (["--sequence-number", "1", "--steps", "1", "--state", "x"], "--state: expected one of layer0.forward.h, "),
     ],
 )
 def test_mistakes(run: Path, words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:

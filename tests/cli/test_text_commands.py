@@ -63,7 +63,6 @@ def test_fill(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "unknown tokens, not in the model's training data: '我'" in captured.err
     assert main(["fill", str(folder / "fill-blanks"), "salt __ pepper, __", "--length=1"]) == 0
     assert "blank 2" in capsys.readouterr().out
-    assert main(["fill", str(folder / "fill-blanks"), "salt __ pepper", "--longest=1"]) == 0  # the former name
 
 
 def test_wrong_run_and_wrong_text(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -98,7 +98,7 @@ def test_int8_and_its_errors(tmp_path: Any, capsys: pytest.CaptureFixture[str]) 
     assert {layer.precision for layer in small.network.modules() if hasattr(layer, "precision")} == {"int8"}
     (tmp_path / "data.tsv").write_text("play\tO\njazz\tB-genre\n")
     for command in (["predict"], ["evaluate", "--json"]):
-        assert main([*command, str(tmp_path / "run"), str(tmp_path / "data.tsv"), "--precision=int8"]) == 0
+        assert main([*command, str(tmp_path / "run"), str(tmp_path / "data.tsv"), "--weight-precision=int8"]) == 0
     assert '"accuracy"' in capsys.readouterr().out
     with pytest.raises(OptionError, match=r"precision must be one of .* got 'int4'"):
         task.frozen("int4")

@@ -71,7 +71,7 @@ def test_spans_and_probabilities_of_raw_text(
     tagging = Tagging(TaggingOptions.from_mapping(options | {"batch_size": 4, "character_size": 0}))
     tagging.fit(Split(train * 4), run=tmp_path / "run")
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b" go  to New York.\n")))
-    assert main(["predict", str(tmp_path / "run"), "-", "--format=json"]) == 0
+    assert main(["predict", str(tmp_path / "run"), "-", "--json"]) == 0
     record = json.loads(capsys.readouterr().out)
     assert record["text"] == " go  to New York."
     assert [(each["text"], each["label"]) for each in record["spans"]] == [("New York", "LOC")]

@@ -179,8 +179,8 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert main(["export", str(run), "--to", "c", "--name", "scores"]) == 0
     assert f"build it with: cc -std=c99 -O3 {run}/c/scores.c {run}/c/scores_main.c -lm" in capsys.readouterr().out
     assert sorted(path.name for path in (run / "c").iterdir()) == ["scores.c", "scores.h", "scores_main.c"]
-    assert main(["export", str(run), "--to", "c", "--precision", "int8"]) == 2
-    assert "--to c writes float32, got --precision int8" in capsys.readouterr().err
+    assert main(["export", str(run), "--to", "c", "--weight-precision", "int8"]) == 2
+    assert "--to c writes float32, got --weight-precision int8" in capsys.readouterr().err
 
 
 def test_a_name_that_begins_like_the_functions_of_the_templates(tmp_path: Path) -> None:

@@ -68,7 +68,7 @@ def test_command_line_holds_out_and_predicts(tmp_path: Path, capsys: pytest.Capt
     (tmp_path / "new.csv").write_text("review\ngood good day\n")
     assert main(["predict", run, str(tmp_path / "new.csv")]) == 0
     plain = capsys.readouterr().out.split()
-    assert main(["predict", run, str(tmp_path / "new.csv"), "--format", "json"]) == 0
+    assert main(["predict", run, str(tmp_path / "new.csv"), "--json"]) == 0
     (name, number), *others = json.loads(capsys.readouterr().out)["prediction"].items()
     assert (name, f"{number:.6g}", others) == ("stars", *plain, [])
 

@@ -14,10 +14,12 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from scipy.io import savemat
 
 from glassgate.cli import main
 from glassgate.tasks import task_class
 from glassgate.tasks.data import files
+from glassgate.tasks.data.detect import SUFFIXES
 from glassgate.tasks.errors import DataError
 
 Pipe = Callable[[Path], str]
@@ -63,6 +65,8 @@ def _write(folder: Path) -> dict[str, Path]:
         "tagged.tsv": _columns(500).replace(" ", "\t"),
         "tokens.csv": "sentence,word,tag\n" + "".join(f"{k // 3},w{k % 5},{'XY'[k % 2]}\n" for k in range(90)),
         "tagged.jsonl": "".join(json.dumps(each) + "\n" for each in tagged),
+        "tagged.conllu": "".join(f"1\tw{k}\t_\tNOUN\t_\t_\t0\troot\t_\t_\n\n" for k in range(40)),
+        "tagged.json": json.dumps(tagged),
         "code.py": "import os\n\n\ndef f(x):\n    return x + 1\n",
         "rows.csv": "text,label\n" + "".join(f"{each['text']},{each['label']}\n" for each in rows),
         "rows.tsv": "text\tlabel\n" + "".join(f"{each['text']}\t{each['label']}\n" for each in rows),
@@ -73,6 +77,9 @@ def _write(folder: Path) -> dict[str, Path]:
         "series.csv": "time,load\n" + "".join(f"{hour},{k % 24}\n" for k, hour in enumerate(hours)),
         "rows.json": json.dumps(rows),
         "fasttext.txt": "".join(f"__label__{each['label']} {each['text']}\n" for each in rows),
+        "numbers.csv": "text,label\n" + "".join(f"{each['text']},{k}.5\n" for k, each in enumerate(rows)),
+        "series.tsv": "time\tload\n" + "".join(f"{hour}\t{k % 24}\n" for k, hour in enumerate(hours)),
+        "blanks.txt": "salt and __ butter.\n" * 3,
         "music.json": json.dumps([[[60], [62, 64], [65]] * 4] * 3),
     }
     for name, text in texts.items():
@@ -81,6 +88,10 @@ def _write(folder: Path) -> dict[str, Path]:
     pd.DataFrame(rows).to_excel(folder / "rows.xlsx", index=False)
     pd.DataFrame({"time": hours, "load": [k % 24 for k in range(240)]}).to_excel(folder / "series.xlsx", index=False)
     pq.write_table(pa.Table.from_pylist(tagged), folder / "tagged.parquet")
+    pd.read_csv(folder / "tokens.csv").to_excel(folder / "tokens.xlsx", index=False)
+    pieces = np.empty(1, object)
+    pieces[0] = np.eye(88, dtype=np.uint8)[:9]
+    savemat(folder / "music.mat", {"traindata": pieces})
     pq.write_table(pa.table({"time": hours, "load": [k % 24 for k in range(240)]}), folder / "series.parquet")
     np.savez(folder / "series.npz", x=np.arange(40.0).reshape(10, 4), y=np.array([*"ab"] * 5))
     np.savez(folder / "music.npz", train=np.eye(88, dtype=np.uint8)[None, :9])
@@ -102,6 +113,11 @@ KINDS: list[tuple[str, str, dict[str, Any], dict[str, Any]]] = [
     ("tagging", "tagged.jsonl", {}, {}),
     ("tagging", "tagged.parquet", {}, {}),
     ("tagging", "code.py", {}, {"format": "python"}),
+    ("tagging", "tagged.conllu", {}, {}),
+    ("tagging", "tagged.conllu", {}, {"format": "conllu"}),
+    ("tagging", "tokens.xlsx", {}, {}),
+    ("tagging", "tagged.json", {}, {}),
+    ("tagging", "text.txt", {"labelled": False}, {}),
     ("classification", "rows.csv", {}, {}),
     ("classification", "rows.tsv", {}, {"format": "tsv"}),
     ("classification", "rows.jsonl", {}, {}),
@@ -120,11 +136,24 @@ KINDS: list[tuple[str, str, dict[str, Any], dict[str, Any]]] = [
     ("language-model", "music.json", {}, {}),
     ("language-model", "music.npz", {}, {}),
     ("language-model", "music.npy", {}, {}),
+    ("language-model", "music.mat", {}, {}),
+    ("language-model", "rows.json", {"unit": "word"}, {}),
     ("fill-blanks", "text.txt", {}, {}),
+    ("fill-blanks", "rows.jsonl", {}, {}),
+    ("regression", "numbers.csv", {}, {}),
     ("translation", "pairs.tsv", {}, {}),
     ("forecasting", "series.csv", {"horizon": 3}, {}),
     ("forecasting", "series.parquet", {"horizon": 3}, {}),
+    ("forecasting", "series.tsv", {"horizon": 3}, {}),
 ]
+
+
+@pytest.mark.parametrize("task", ["tagging", "classification"])
+def test_every_format_has_a_file(task: str) -> None:
+    formats = task_class(task).options_type.__dataclass_fields__["format"].metadata["choices"]
+    paths = [Path(name) for kind, name, *_ in KINDS if kind == task]
+    tested = {SUFFIXES[path.suffix] for path in paths} | {path.stem for path in paths}
+    assert {*formats} - tested == {"auto", "folder"}  # a folder is not sent through a pipe
 
 
 def _content(example: Any) -> Any:
@@ -147,13 +176,27 @@ def _content(example: Any) -> Any:
 def test_every_format(
     task: str, name: str, options: dict[str, Any], more: dict[str, Any], data: dict[str, Path], piped: Pipe
 ) -> None:
-    kind = task_class(task)
+    kind, labelled = task_class(task), options.get("labelled", True)
+    options = {name: value for name, value in options.items() if name != "labelled"}
     own = kind(kind.options_type.from_mapping(options))
     other = kind(kind.options_type.from_mapping(options | more))
-    read = [_content(each) for each in own.read(data[name])]
+    read = [_content(each) for each in own.read(data[name], labelled)]
     assert read
-    assert [_content(each) for each in other.read(piped(data[name]))] == read
-    assert [_content(each) for each in other.read(files.STDIN)] == read  # once more, of the same input
+    assert [_content(each) for each in other.read(piped(data[name]), labelled)] == read
+    assert [_content(each) for each in other.read(files.STDIN, labelled)] == read  # once more, of the same input
+
+
+@pytest.mark.parametrize("compression", ["gz", "bz2", "xz", "zst", "zip"])
+def test_every_compression(compression: str, data: dict[str, Path], piped: Pipe, tmp_path: Path) -> None:
+    frame, path = pd.read_csv(data["rows.csv"]), tmp_path / f"rows.csv.{compression}"
+    if compression == "zst":
+        with pa.OSFile(str(path), "wb") as sink, pa.CompressedOutputStream(sink, "zstd") as stream:
+            stream.write(data["rows.csv"].read_bytes())
+    else:
+        frame.to_csv(path, index=False)
+    task = task_class("classification")
+    read = [[_content(each) for each in task(task.options_type()).read(source)] for source in (path, piped(path))]
+    assert read[0] == read[1] == [_content(each) for each in task(task.options_type()).read(data["rows.csv"])]
 
 
 def test_a_named_format_keeps_the_lines_that_recognise_it(tmp_path: Path, piped: Pipe) -> None:
@@ -187,7 +230,8 @@ def _out(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
         ("tagging", "columns.conll", ["--format=columns"], ["evaluate", "predict"]),
         ("classification", "rows.csv", ["--format=csv"], ["evaluate", "predict"]),
         ("language-model", "text.txt", [], ["evaluate", "predict"]),
-        ("fill-blanks", "text.txt", [], ["evaluate"]),
+        ("regression", "numbers.csv", [], ["evaluate", "predict"]),
+        ("fill-blanks", "text.txt", [], ["evaluate", "predict blanks.txt", "fill blanks.txt"]),
         ("translation", "pairs.tsv", ["--beam=1"], ["evaluate", "predict", "translate"]),
         ("forecasting", "series.csv", ["--horizon=3", "--look-back=6"], ["evaluate", "predict", "forecast"]),
     ],
@@ -207,10 +251,13 @@ def test_every_command(
         _out(["train", task, f"--data={source}", f"--run={tmp_path / run}", *more, *SMALL], capsys)
     weights = [(tmp_path / run / "model.safetensors").read_bytes() for run in ("file", "pipe")]
     assert weights[0] == weights[1]
-    for command in commands:
-        answer = _out([command, str(tmp_path / "file"), str(path)], capsys)
+    for words in commands:
+        command, _, other = words.partition(" ")
+        file = data[other or name]
+        given = file.read_text().rstrip("\n") if command == "fill" else str(file)  # its argument is a text
+        answer = _out([command, str(tmp_path / "file"), given], capsys)
         assert answer
-        assert _out([command, str(tmp_path / "file"), piped(path)], capsys) == answer
+        assert _out([command, str(tmp_path / "file"), piped(file)], capsys) == answer
     if task != "forecasting":
         short = tmp_path / name  # a report measures every answer of a file
         short.write_text("".join(path.read_text().splitlines(keepends=True)[:6]))
