@@ -333,7 +333,7 @@ def test_the_answers_of_a_translation_are_chosen(browse: Any) -> None:
     assert "on" not in (answers.nth(1).get_attribute("class") or "").split()
     pictures = tab.locator(".heat.matrix")
     assert pictures.count() == 2
-    assert "looked most at" in pictures.nth(1).inner_text()
+    assert "attends most to" in pictures.nth(1).inner_text()
 
 
 def test_every_wire_has_a_value(browse: Any) -> None:
