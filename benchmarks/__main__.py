@@ -28,7 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     rows = selected(ROWS, options.rows, "row")
     if options.list:
         for row in rows:
-            print(f"{row.name:24}{row.what}; compared with {row.against or 'a fixed limit'}; {len(row.points)} points")
+            print(f"{row.name:30}{row.what}; compared with {row.against or 'a fixed limit'}; {len(row.points)} points")
         return
     out = options.out or (ROOT / "runs" / "benchmarks-quick" if options.quick else ROOT / "benchmarks" / "results")
     rows = [on_engine(row, options.engine) for row in rows]
@@ -93,11 +93,11 @@ def line_of(row: Row, point: Point, figure: Figure) -> str:
     """Return a point and its figure as one line of text."""
     where = " ".join(f"{name}={value}" for name, value in point.at.items())
     if "missing" in figure:
-        return f"{row.name:24}{where:36} missing: {figure['missing']}"
+        return f"{row.name:30}{where:36} missing: {figure['missing']}"
     error = figure["contenders"]["ours"].get("error")
     against = f" against {figure['against']}" if figure["against"] else ""
     return (
-        f"{row.name:24}{where:36} {figure['figure']:.3g} {row.unit} ({figure['low']:.3g} to {figure['high']:.3g})"
+        f"{row.name:30}{where:36} {figure['figure']:.3g} {row.unit} ({figure['low']:.3g} to {figure['high']:.3g})"
         f"{against}{'' if error is None else f', error {error:.0e}'}"
     )
 

@@ -106,6 +106,20 @@ def short(cell: str, do: str) -> Row:
     return Row(f"short-{cell.lower()}-{do}", what, STOCK[cell], stock(ours), 1.5, 1.0)
 
 
+def short_cost(cell: str, do: str, name: str, what: str, **feature: Any) -> Row:
+    """Return a row of calls of few steps that use a feature, compared with the same calls without it."""
+    ours = works(product(FEW, (1, 8), (64,)), do=do, cell=cell, engine="auto", **feature)
+    points = against(ours, "plain call", **dict.fromkeys(feature, False))
+    return Row(
+        f"short-{cell.lower()}-{do}-{name}",
+        f"{cell}, {do}, 1 to 20 steps, {what}",
+        "the same call without",
+        points,
+        worst=1.15,
+        cost=True,
+    )
+
+
 FROZEN = tuple((100, N, H) for H, N in product((32, 64, 128, 256, 512, 1024), (1, 32)))
 
 
@@ -161,6 +175,14 @@ ROWS = (
     plain("rnn-training", "RNN, training", "training", "RNN", 4, 1.2),
     plain("rnn-inference", "RNN, inference", "inference", "RNN", 4, 1.2),
     *(short(cell, do) for cell in STOCK for do in ("training", "inference")),
+    *(
+        row
+        for cell, do in product(("LSTM", "GRU"), ("training", "inference"))
+        for row in (
+            short_cost(cell, do, "record", "inside `gg.record`", record=True),
+            short_cost(cell, do, "lengths", "`lengths=` uniform in [L/10, L]", padded=True),
+        )
+    ),
     Row(
         "lstm-projection",
         "LSTM with projection to H / 2, training",

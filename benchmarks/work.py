@@ -40,6 +40,8 @@ class Work:
     proj: int = 0
     ragged: bool = False
     """Whether sequences are packed, with lengths uniform in [L/10, L]."""
+    padded: bool = False
+    """Whether the layer of Glassgate gets such lengths by `lengths=`; the sequences are padded."""
     resets: float = 0.0
     """Probability of a reset at each step and row."""
     options: tuple[tuple[str, float | str], ...] = ()

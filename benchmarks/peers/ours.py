@@ -1,7 +1,7 @@
 """Glassgate's layers on one of its engines."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -9,6 +9,7 @@ from torch import Tensor
 
 import glassgate as gg
 from benchmarks import cells
+from benchmarks import work as works
 from benchmarks.peers.layer import Layer, Model, Stream
 from benchmarks.work import Work
 
@@ -28,18 +29,28 @@ def layer_of(work: Work) -> gg.Recurrent:
     )
 
 
+@contextmanager
+def _both(first: AbstractContextManager[Any], second: AbstractContextManager[Any]) -> Iterator[None]:
+    with first, second:
+        yield
+
+
 class Ours(Layer):
     """A layer of Glassgate."""
 
     def __init__(self, work: Work) -> None:
         self.ours = layer = layer_of(work)
-        super().__init__(work, layer, layer.cell.state, lambda x, hx, resets: layer(x, hx, resets=resets))
+        lengths = works.lengths(work).tolist() if work.padded else None
 
-    @contextmanager
-    def on_engine(self) -> Iterator[None]:
+        def call(x: Any, hx: Any, resets: Tensor | None) -> Any:
+            return layer(x, hx, lengths=lengths, resets=resets)
+
+        super().__init__(work, layer, layer.cell.state, call)
+
+    def on_engine(self) -> AbstractContextManager[Any]:
         """Select the engine of the work, and record if the work requires it."""
-        with gg.engine(self.work.engine), gg.record(self.ours) if self.work.record else nullcontext():
-            yield
+        recording = gg.record(self.ours) if self.work.record else nullcontext()
+        return recording if self.work.engine == "auto" else _both(gg.engine(self.work.engine), recording)
 
     def choice(self) -> str:
         """The engine that `auto` would choose."""

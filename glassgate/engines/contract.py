@@ -1,6 +1,7 @@
 """The arguments and results of every engine. A call computes the one or two directions of one layer."""
 
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 import torch
@@ -63,11 +64,10 @@ class Recording:
             final states, (N, W), possibly with more axes. None is a gradient of zero.
     """
 
-    def __init__(self) -> None:
-        self.skips_input = False
-        self.on_gradients: Callable[[Sequence[Tensor | None]], None] | None = None
-        self.values: Mapping[str, Tensor] = {}
-        self.grad: Mapping[str, Tensor] = {}
+    skips_input = False
+    on_gradients: Callable[[Sequence[Tensor | None]], None] | None = None
+    values: Mapping[str, Tensor] = MappingProxyType({})
+    grad: Mapping[str, Tensor] = MappingProxyType({})
 
     def add(self, grad: Mapping[str, Tensor]) -> None:
         """Add the gradients of one backward pass."""

@@ -49,6 +49,11 @@ def empty(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
     return memory
 
 
+def empty_like(tensor: Tensor) -> Tensor:
+    """`empty` with the shape and dtype of a contiguous tensor, but faster if it is small."""
+    return torch.empty_like(tensor) if tensor.nbytes < LARGE else empty(tensor.shape, tensor.dtype)
+
+
 def allocator(shape: Sequence[int], dtype: torch.dtype) -> Callable[[], Tensor]:
     """A function that returns `empty(shape, dtype)`. For small tensors it uses torch's fastest allocation function."""
     if prod(shape) * dtype.itemsize < LARGE:

@@ -14,12 +14,12 @@ def uncompiled(operation: str) -> AbstractContextManager[None]:
     Raises:
         RuntimeError: the context begins inside a compiled function.
     """
+    if "torch._dynamo" not in sys.modules:  # so no function is compiled
+        return nullcontext()
     done = {"record": "recorded", "edit": "edited", "relevance": "explained"}[operation]
     inside = f"{operation}: nothing can be {done} inside of a compiled function; begin outside of it"
     if torch.compiler.is_compiling():
         raise RuntimeError(inside)
-    if "torch._dynamo" not in sys.modules:
-        return nullcontext()
     try:
         return torch.compiler.set_stance("force_eager")
     except RuntimeError:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -48,25 +48,12 @@ class Values(Mapping[str, Tensor]):
         return len(self._rows())
 
 
-class _UnpaddedSteps(NamedTuple):
-    """The steps of a call that are not padding."""
-
-    layout: Layout
-    batch_sizes: Tensor | None
-    rows: int
-    device: torch.device
-
-    @staticmethod
-    def of(call: Observed) -> "_UnpaddedSteps":
-        """The steps of a call."""
-        return _UnpaddedSteps(call.layout, call.batch_sizes, call.source.shape[:-1].numel(), call.source.device)
-
-    def mask(self) -> Tensor:
-        """(L, N) bool."""
-        alive = torch.ones(self.rows, 1, dtype=torch.bool)
-        if self.batch_sizes is not None:
-            alive[int(self.batch_sizes.sum()) :] = False
-        return self.layout.by_step(alive.to(self.device))[..., 0]
+def _unpadded(layout: Layout, batch_sizes: Tensor | None) -> Tensor:
+    """The steps of a call that are not padding: a mask (L, N) on the CPU."""
+    if batch_sizes is None:
+        return torch.ones(layout.length, layout.rows, dtype=torch.bool)
+    alive = torch.arange(layout.rows) < batch_sizes[:, None]
+    return alive if layout.order is None else torch.empty_like(alive).index_copy_(1, layout.order.cpu(), alive)
 
 
 class _StepsWithGradient:
@@ -77,12 +64,12 @@ class _StepsWithGradient:
     recording, because a reference cycle would keep the memory of all recorded steps until Python collects garbage.
 
     Args:
-        inside: the steps of the call that are not padding.
+        layout, batch_sizes: those of the call.
         reverse: whether the direction runs from the last step to the first.
     """
 
-    def __init__(self, inside: _UnpaddedSteps, reverse: bool) -> None:
-        self._inside, self._reverse = inside, reverse
+    def __init__(self, layout: Layout, batch_sizes: Tensor | None, reverse: bool) -> None:
+        self._layout, self._batch_sizes, self._reverse = layout, batch_sizes, reverse
         self._mask: Tensor | None = None
         self._pending: dict[int, Tensor] = {}
 
@@ -96,7 +83,7 @@ class _StepsWithGradient:
 
     def mask(self) -> Tensor:
         """The steps (L, N) of all backward passes so far."""
-        layout = self._inside.layout
+        layout = self._layout
         if self._mask is None:
             self._mask = torch.zeros(layout.length, layout.rows, dtype=torch.bool)
         while self._pending:
@@ -105,7 +92,7 @@ class _StepsWithGradient:
             if k == 0:
                 self._mask |= layout.by_step(rows)[..., 0].cpu() > 0
             else:
-                last = (self._inside.mask().cpu().sum(0) - 1).clamp(min=0) * (not self._reverse)
+                last = (_unpadded(layout, self._batch_sizes).sum(0) - 1).clamp(min=0) * (not self._reverse)
                 self._mask[last, torch.arange(len(last))] |= layout.to_rows(rows)[:, 0].cpu() > 0
         return self._mask
 
@@ -135,11 +122,10 @@ class Recorded(Values):
         self._values.clear()
         self._steps_with_gradient.pop(name, None)
         if call.source.requires_grad:
-            inside = _UnpaddedSteps.of(call)
-            self._steps_with_gradient[name] = [
-                _StepsWithGradient(inside, part.direction == 1) for part in call.layer._parts
+            steps = self._steps_with_gradient[name] = [
+                _StepsWithGradient(call.layout, call.batch_sizes, part.direction == 1) for part in call.layer._parts
             ]
-            for with_gradient, recording in zip(self._steps_with_gradient[name], call.recordings, strict=True):
+            for with_gradient, recording in zip(steps, call.recordings, strict=True):
                 recording.on_gradients = with_gradient.receive
 
     def _directions(self) -> Iterator[tuple[str, Observed, int]]:
@@ -173,7 +159,8 @@ class Recorded(Values):
 
     def inside(self, label: str) -> Tensor:
         """A mask (L, N) of the steps that are not padding, for a label such as "layer0.forward"."""
-        return _UnpaddedSteps.of(self.call_of(label)[0]).mask()
+        call, _ = self.call_of(label)
+        return _unpadded(call.layout, call.batch_sizes).to(call.source.device)
 
     def parts(self) -> Iterator[tuple[str, Observed, int]]:
         """The label of each recorded direction, its call, and its index in the layer."""

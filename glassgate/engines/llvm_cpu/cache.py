@@ -27,20 +27,20 @@ class CacheEntry(NamedTuple):
 
 def path_of(text: str, *properties: object) -> Path:
     """The file for a kernel's text, compiled by these tools for this processor."""
-    parts = [text, *map(str, properties), _tools(), llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()]
+    parts = [text, *map(str, properties), *_tools()]
     digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()
     return cache_folder() / f"{digest[:32]}.kernel"
 
 
 @cache
-def _tools() -> str:
-    """The version of LLVM, and the contents of the files that translate a text to machine code."""
+def _tools() -> tuple[str, str, str]:
+    """A digest of LLVM's version and of the files that translate a text to machine code; the processor for LLVM."""
     digest = hashlib.sha256(version("llvmlite").encode())
     here = Path(__file__).parent
     translators = [here / f"{name}.py" for name in ("compile", "namespace", "runtime", "atomics")]
     for source in (*translators, *sorted(here.glob("simd/*.py"))):
         digest.update(source.read_bytes())
-    return digest.hexdigest()
+    return digest.hexdigest(), llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
 
 
 def read(path: Path) -> CacheEntry | None:

@@ -285,7 +285,7 @@ class BackwardPass(LayerPass):
             if recorded is not None:
                 numbers += recorded.addresses()
             buffers.append(memory)
-            shown.append(recorded or {})
+            shown.append({} if recorded is None else recorded)
             at += gradients.operand_count
         shared = tensors[:1] if d_data is None else (tensors[0], d_data)
         self.run(layout, resets, (*shared, *tensors[1:], *saved, *written), numbers, None, executable, copies)

@@ -16,7 +16,7 @@ from glassgate.engines.llvm_cpu.passes import BackwardPass, Shape, cached_backwa
 from glassgate.engines.llvm_cpu.processor import host
 from glassgate.engines.llvm_cpu.ragged import Copies, CopyPlan, Ragged, packed, ragged, sort
 from glassgate.engines.llvm_cpu.sizes import KernelSizes
-from glassgate.engines.memory import Matrices, allocator, computable, empty
+from glassgate.engines.memory import Matrices, allocator, computable, empty, empty_like
 from glassgate.engines.plan import Plan
 
 
@@ -58,10 +58,7 @@ class PreparedPasses:
         )
         self._order_dependent = [0] if shared_initial else self._sequence_tensors
         """The indices of the tensors whose rows must be sorted like the sequences."""
-        self._row_allocators = {
-            k: allocator((rows if k == 0 else sizes[0].N, shape[-1]), self._compute_dtype)
-            for k, shape in self.shapes.items()
-        }
+        self._input_allocators = {k: allocator(shape, self._compute_dtype) for k, shape in self.shapes.items()}
         self._alone = self._executable.partition.threads == 1
         self._copies = [self._forward_copies(packed) for packed in (False, True)]
 
@@ -144,14 +141,15 @@ class PreparedPasses:
         inside, is_packed = [*tensors], lengths.packed
         plan, gathered, scattered = self._copies[is_packed]
         for k in gathered:
-            inside[k] = self._row_allocators[k]()
+            inside[k] = self._input_allocators[k]()
         if is_packed:
             written = [empty(shape, dtype) for shape, dtype in self._forward.memory(lengths.layout.rows)]
         else:
             written = [*map(call, self._flat_allocators)]
         results = [self._allocators[k]() for k in scattered]
-        copied = [tensors[k] for k in gathered], [inside[k] for k in gathered], results, [written[k] for k in scattered]
-        copies = Copies(plan, [*chain(*copied)])
+        padded_inputs, input_rows = map(tensors.__getitem__, gathered), map(inside.__getitem__, gathered)
+        result_rows = map(written.__getitem__, scattered)
+        copies = Copies(plan, [*padded_inputs, *input_rows, *results, *result_rows])
         executable = self._executable if self._alone and not is_packed else None
         self._forward.run(lengths.layout, resets, (*inside, *written), (), None, executable, copies)
         visible = [written[k] for k in self._visible[: self.visible_count * is_packed]]
@@ -173,7 +171,7 @@ class PreparedPasses:
             tensors if tensors[0].dtype is self._compute_dtype else computable(tensors, self._compute_dtype)
         )
         d = [v if v is None or v.dtype is self._compute_dtype else v.to(self._compute_dtype) for v in d_visible]
-        d_data = empty(tensors[0].shape, self._compute_dtype) if needed[0] else None
+        d_data = empty_like(kernel_tensors[0]) if needed[0] else None
         layout, copies, padded = self._layout, None, dict[int, Tensor]()
         alone = lengths is None or (executable.partition.threads == 1 and not lengths.packed)
         if lengths is not None:
@@ -234,7 +232,7 @@ class PreparedPasses:
             k: v.contiguous() for k, v in enumerate(d) if v is not None and (k >= self.visible_count or not packed)
         }
         for k, v in given.items():
-            d[k] = empty((v.numel() // v.shape[-1], v.shape[-1]), self._compute_dtype)
+            d[k] = empty_like(v)
         initial = self._sequence_tensors[1:]
         d[self.visible_count :] = [
             torch.zeros_like(tensors[k]) if v is None else v
@@ -242,9 +240,7 @@ class PreparedPasses:
         ]
         # The pass replaces the gradients of the final states by those of the initial states.
         rows = dict(zip((0, *initial), (d_data, *d[self.visible_count :]), strict=True))
-        padded = {
-            k: empty(self.shapes[k], self._compute_dtype) for k in self._sequence_tensors[int(packed) :] if needed[k]
-        }
+        padded = {k: self._input_allocators[k]() for k in self._sequence_tensors[int(packed) :] if needed[k]}
         plan = CopyPlan(
             tuple([v.shape[-1] for v in given.values()]),
             sum([k < self.visible_count for k in given]),
