@@ -6,7 +6,7 @@ from pathlib import Path
 
 from glassgate.cli.parser import Parser
 from glassgate.cli.progress import format_scores
-from glassgate.cli.trained import add_run, loaded, read
+from glassgate.cli.trained import add_run, add_weight_precision, loaded, read
 from glassgate.tasks.data.unknown_labels import unknown_label_warnings
 from glassgate.tasks.data.unknown_tokens import note_on, unknown_fraction
 from glassgate.tasks.metrics.scores import by_label, label_table
@@ -17,6 +17,7 @@ def command(argv: list[str]) -> None:
     """Run `glassgate evaluate` with the given arguments."""
     parser = Parser(prog="glassgate evaluate", description="Score a trained run on a labelled file.")
     add_run(parser)
+    add_weight_precision(parser)
     parser.add_argument("file", metavar="FILE", help="labelled data in the format of the training data")
     parser.add_argument("--json", action="store_true", help="print the scores as JSON")
     parser.add_argument("--report", metavar="FOLDER", help="folder for further results, such as a confusion matrix")

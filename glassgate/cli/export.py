@@ -7,7 +7,7 @@ from typing import Any
 
 import glassgate as gg
 from glassgate.cli.parser import Parser
-from glassgate.cli.trained import add_weight_precision
+from glassgate.cli.trained import add_run, add_weight_precision
 from glassgate.tasks import task_class_of_run
 from glassgate.tasks.errors import OptionError
 from glassgate.tasks.onnx_models.models import write
@@ -19,7 +19,7 @@ from glassgate.tasks.task import Task
 def command(argv: list[str]) -> None:
     """Run `glassgate export` with the given arguments."""
     parser = Parser(prog="glassgate export", description="Write a trained run's network as a file for deployment.")
-    parser.add_argument("run", metavar="RUN", help="folder of a trained run")
+    add_run(parser)
     parser.add_argument(
         "--to",
         required=True,

@@ -4,8 +4,9 @@ import sys
 
 from glassgate.cli.arguments import positive
 from glassgate.cli.parser import Parser
-from glassgate.cli.trained import add_run, loaded_as
-from glassgate.tasks.data.files import STDIN, read_lines
+from glassgate.cli.trained import add_run, add_weight_precision, loaded_as
+from glassgate.tasks.data.files import STDIN
+from glassgate.tasks.data.lines import read_lines
 from glassgate.tasks.fill_blanks import BLANK, FillBlanks
 
 
@@ -13,6 +14,7 @@ def command(argv: list[str]) -> None:
     """Run `glassgate fill` with the given arguments."""
     parser = Parser(prog="glassgate fill", description="List candidates for the blanks of a text.")
     add_run(parser)
+    add_weight_precision(parser)
     parser.add_argument(
         "text",
         metavar="TEXT",

@@ -3,7 +3,7 @@
 import sys
 
 from glassgate.cli.parser import Parser
-from glassgate.cli.trained import add_run, loaded_as
+from glassgate.cli.trained import add_run, add_weight_precision, loaded_as
 from glassgate.tasks.language_model import LanguageModel
 
 
@@ -11,6 +11,7 @@ def command(argv: list[str]) -> None:
     """Run `glassgate generate` with the given arguments."""
     parser = Parser(prog="glassgate generate", description="Continue a text with a trained language model.")
     add_run(parser)
+    add_weight_precision(parser)
     parser.add_argument("--prompt", default="", metavar="TEXT", help="beginning of the text (default: empty)")
     parser.add_argument("--length", type=int, default=500, metavar="N", help="tokens to generate (default: 500)")
     parser.add_argument(

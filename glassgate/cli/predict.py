@@ -7,7 +7,7 @@ from rich.console import Console
 
 from glassgate.cli.colours import can_colour, coloured
 from glassgate.cli.parser import Parser
-from glassgate.cli.trained import add_run, loaded, read
+from glassgate.cli.trained import add_run, add_weight_precision, loaded, read
 from glassgate.tasks.data.files import STDIN
 from glassgate.tasks.data.tagged import Tagged
 from glassgate.tasks.pictures.attention import attention_picture
@@ -21,6 +21,7 @@ def command(argv: list[str]) -> None:
     """Run `glassgate predict` with the given arguments."""
     parser = Parser(prog="glassgate predict", description="Print the predictions of a trained run.")
     add_run(parser)
+    add_weight_precision(parser)
     parser.add_argument(
         "file", metavar="FILE", help=f"data file, or {STDIN} for standard input with a sequence per line"
     )

@@ -1,6 +1,7 @@
 """The progress of a training in the terminal: a bar with throughput and remaining time, and a line for each epoch."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -21,6 +22,19 @@ def display(console: Console) -> Progress:
         TimeRemainingColumn(compact=True),
         console=console,
     )
+
+
+@contextmanager
+def stages(title: str) -> Iterator[tuple["Bar", Callable[[str], None]]]:
+    """Display one bar for work on a run; yield the callbacks of a reader, and a function that names the next stage.
+
+    Args:
+        title: the text before the notes of the reader
+    """
+    with display(Console(stderr=True)) as bars:
+        row = bars.add_task("reading the run", total=None, loss="")
+        yield Bar(bars, title), lambda stage: bars.update(row, description=stage)
+        bars.update(row, total=1, completed=1)
 
 
 class _Display(Progress):

@@ -7,8 +7,9 @@ from pathlib import Path
 from rich.console import Console
 
 from glassgate.cli.parser import Parser
-from glassgate.cli.progress import Bar, display
+from glassgate.cli.progress import stages
 from glassgate.cli.strips import strips
+from glassgate.cli.trained import add_run
 from glassgate.glass.live.page import Live, check_size
 from glassgate.glass.page import page
 from glassgate.glass.places import BYTES
@@ -40,13 +41,8 @@ def command(argv: list[str]) -> None:
         raise OptionError(
             f"two runs side by side must be of one task, got {task.name} and {tasks[-1].name}; write two pages"
         )
-    with display(Console(stderr=True)) as bars:
-        row = bars.add_task("reading the run", total=None, loss="")
-
-        def tick(stage: str) -> None:
-            bars.update(row, description=stage)
-
-        progress, split = Bar(bars, task.name), None
+    with stages(task.name) as (progress, tick):
+        split = None
         if arguments.text is not None:
             excerpts = given(task, arguments.text)
         elif arguments.file:
@@ -69,7 +65,6 @@ def command(argv: list[str]) -> None:
                     task, excerpts, runs[0].path, half_precision=arguments.bits == 16, file=arguments.file or ""
                 )
             content = page(*studies, live=part)
-        bars.update(row, total=1, completed=1)
     for note in dict.fromkeys(note for each in studies for note in each.notes):
         print(f"report: {note}", file=sys.stderr)
     if arguments.terminal:
@@ -90,7 +85,7 @@ def _parser() -> Parser:
         "findings, gates, memory, gradients. Two runs of one task are shown side by side. The page is one file that "
         "opens from disk, without a server.",
     )
-    parser.add_argument("run", metavar="RUN", help="folder of a trained run")
+    add_run(parser)
     parser.add_argument(
         "other", metavar="RUN", nargs="?", help="folder of a second run, shown side by side with the first"
     )

@@ -13,7 +13,8 @@ from rich.text import Text
 import glassgate as gg
 from glassgate.cli.arguments import positive
 from glassgate.cli.parser import Parser
-from glassgate.cli.progress import Bar, display
+from glassgate.cli.progress import stages
+from glassgate.cli.trained import add_run
 from glassgate.tasks import task_class_of_run
 from glassgate.tasks.errors import OptionError
 from glassgate.tasks.report.states import index_of, recorded, text_of
@@ -31,10 +32,8 @@ def command(argv: list[str]) -> None:
     start, stop = _range(arguments.steps)
     run = Run.open(arguments.run)
     task = task_class_of_run(arguments.run).load(arguments.run)
-    with display(Console(stderr=True)) as bars:
-        row = bars.add_task("reading the run", total=None, loss="")
-        index = index_of(task, run, Bar(bars, task.name), lambda stage: bars.update(row, description=stage))
-        bars.update(row, total=1, completed=1)
+    with stages(task.name) as (progress, tick):
+        index = index_of(task, run, progress, tick)
     name = arguments.state or next(iter(index.states))
     if name not in index.states:
         raise OptionError(f"--state: expected one of {', '.join(index.states)}, got {name!r}")
@@ -76,7 +75,7 @@ def _parser() -> Parser:
         "steps of that data at which units of a layer have the most similar states. The first search stores an index "
         "of all states in the run's folder.",
     )
-    parser.add_argument("run", metavar="RUN", help="folder of a trained run")
+    add_run(parser)
     parser.add_argument("text", metavar="TEXT", nargs="?", help="text with the pattern (default: --sequence-number)")
     parser.add_argument(
         "--sequence-number", type=int, metavar="N", help="sequence of the run's data with the pattern, from 1"

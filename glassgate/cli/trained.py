@@ -19,9 +19,8 @@ PRECISIONS = ("float32", "int8", "bfloat16")
 
 
 def add_run(parser: Parser) -> None:
-    """Add the folder of the run, and the precision of the recurrent layers' weights."""
+    """Add the folder of the run."""
     parser.add_argument("run", metavar="RUN", help="folder of a trained run")
-    add_weight_precision(parser)
 
 
 def add_weight_precision(parser: Parser) -> None:

@@ -181,18 +181,21 @@ def read_config(path: str | Path) -> dict[str, Any]:
     Raises:
         OptionError: the file is missing, does not parse, or is not a mapping
     """
+    is_json = Path(path).suffix == ".json"
     try:
         with Path(path).open("rb") as file:
             if file.seekable() and not Path(path).is_file():
                 raise OptionError(f"--config {path}: this is a device; give a file such as --print-config prints")
             text = file.read().decode()
-        values = json.loads(text) if Path(path).suffix == ".json" else yaml.safe_load(text)
+        values = json.loads(text) if is_json else yaml.safe_load(text)
     except OSError as error:
         raise OptionError(f"--config {path}: {error.strerror}; give a file such as --print-config prints") from None
     except (UnicodeDecodeError, json.JSONDecodeError, yaml.YAMLError, RecursionError) as error:
-        raise OptionError(f"--config {path}: expected YAML, got what does not parse: {error}") from None
+        kind = "JSON" if is_json else "YAML"
+        raise OptionError(f"--config {path}: expected {kind}, got what does not parse: {error}") from None
     if not isinstance(values, dict):
-        raise OptionError(f"--config {path}: expected lines of `name: value`, got {type(values).__name__}")
+        expected = "a JSON object of names and values" if is_json else "lines of `name: value`"
+        raise OptionError(f"--config {path}: expected {expected}, got {type(values).__name__}")
     return values
 
 

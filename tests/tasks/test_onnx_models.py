@@ -22,8 +22,7 @@ from glassgate.tasks.data.texts import Text
 from glassgate.tasks.data.vocabulary import FIRST, UNKNOWN
 from glassgate.tasks.errors import OptionError
 from glassgate.tasks.onnx_models.models import write
-from glassgate.tasks.regression.options import RegressionOptions
-from glassgate.tasks.regression.task import Regression
+from glassgate.tasks.regression import Regression, RegressionOptions
 from glassgate.tasks.runs import Run
 from glassgate.tasks.translation.search import Search
 from tests.openvino_core import core

@@ -59,14 +59,16 @@ def test_yaml_numbers_without_a_point(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
+    ("name", "content", "message"),
     [
-        (b"a: [1", r"--config .*a\.yaml: expected YAML, got what does not parse"),
-        (b"\xff\xfe", r"--config .*a\.yaml: expected YAML, got what does not parse"),
-        (b"- 1", r"--config .*a\.yaml: expected lines of `name: value`, got list"),
+        ("a.yaml", b"a: [1", r"--config .*a\.yaml: expected YAML, got what does not parse"),
+        ("a.yaml", b"\xff\xfe", r"--config .*a\.yaml: expected YAML, got what does not parse"),
+        ("a.yaml", b"- 1", r"--config .*a\.yaml: expected lines of `name: value`, got list"),
+        ("a.json", b"{1", r"--config .*a\.json: expected JSON, got what does not parse"),
+        ("a.json", b"[1]", r"--config .*a\.json: expected a JSON object of names and values, got list"),
     ],
 )
-def test_files_without_options(tmp_path: Path, content: bytes, message: str) -> None:
-    (tmp_path / "a.yaml").write_bytes(content)
+def test_files_without_options(tmp_path: Path, name: str, content: bytes, message: str) -> None:
+    (tmp_path / name).write_bytes(content)
     with pytest.raises(OptionError, match=message):
-        read_config(tmp_path / "a.yaml")
+        read_config(tmp_path / name)

@@ -21,8 +21,7 @@ from glassgate.tasks.forecasting.options import ForecastingOptions
 from glassgate.tasks.forecasting.task import Forecasting
 from glassgate.tasks.language_model import LanguageModel, LanguageModelOptions
 from glassgate.tasks.program import write_program
-from glassgate.tasks.regression.options import RegressionOptions
-from glassgate.tasks.regression.task import Regression
+from glassgate.tasks.regression import Regression, RegressionOptions
 from glassgate.tasks.tagging import Tagging, TaggingOptions
 from glassgate.tasks.task import Split, Task
 from tests.compare import noise

@@ -13,8 +13,7 @@ from glassgate.tasks.data.store import arrow
 from glassgate.tasks.data.store.examples import Stored
 from glassgate.tasks.errors import DataError, OptionError
 from glassgate.tasks.progress import Progress
-from glassgate.tasks.regression.options import RegressionOptions
-from glassgate.tasks.regression.task import Regression
+from glassgate.tasks.regression import Regression, RegressionOptions
 from glassgate.tasks.task import Split
 
 SMALL = {"hidden_size": 8, "embedding_size": 8, "threads": 1, "least_count": 1}

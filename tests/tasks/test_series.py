@@ -81,6 +81,22 @@ def test_frames_of_pandas() -> None:
     assert content(read_series(frame.set_index(["unique_id", "ds"]))) == content([series])
     (numbered,) = read_series(frame[["y"]].set_axis(pandas.RangeIndex(100, 160, 2)))
     assert numbered.times(29, 32).tolist() == [158, 160, 162]
+    (unnamed,) = read_series(frame.set_index("ds")["y"].rename(None))
+    assert (unnamed.name, unnamed.values[:].tolist()) == ("0", series.values[:].tolist())
+
+
+def test_a_column_of_times_next_to_an_index() -> None:
+    """Part of a frame has an index that starts later; the column of times counts, under any of its names."""
+    pandas = pytest.importorskip("pandas")
+    for name in ("time", "ds"):
+        frame = pandas.DataFrame({"y": range(30), name: pandas.date_range("2024-01-01", periods=30)})
+        part = content(read_series(frame[10:].reset_index(drop=True)))
+        assert content(read_series(frame[10:])) == part
+        assert content(read_series(frame[10:].set_index(name, drop=False))) == part
+        assert (
+            content(read_series(frame[10:].set_index(frame[name][10:].to_numpy()).rename(columns={"ds": "time"})))
+            == part
+        )
 
 
 @pytest.mark.parametrize(

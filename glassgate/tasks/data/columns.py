@@ -9,7 +9,7 @@ from pathlib import Path
 
 from glassgate.tasks.data.bio import scheme_note, scheme_of
 from glassgate.tasks.data.detect import SEPARATORS
-from glassgate.tasks.data.files import read_lines
+from glassgate.tasks.data.lines import read_lines
 from glassgate.tasks.data.records import TAGS, TOKENS
 from glassgate.tasks.errors import OptionError
 

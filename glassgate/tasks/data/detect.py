@@ -9,7 +9,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from glassgate.tasks.data.files import STDIN, members, opened, read_lines, suffix_of
+from glassgate.tasks.data.files import STDIN, members, opened, suffix_of
+from glassgate.tasks.data.lines import read_lines
 from glassgate.tasks.errors import DataError, UserError
 
 SUFFIXES = {

@@ -11,9 +11,10 @@ import numpy as np
 
 from glassgate.tasks.data import records
 from glassgate.tasks.data.detect import SEPARATORS, kind_of
-from glassgate.tasks.data.files import STDIN, encoding_note, nonempty, read_lines, suffix_of
+from glassgate.tasks.data.files import STDIN, suffix_of
 from glassgate.tasks.data.labelled_series import KINDS as SERIES
 from glassgate.tasks.data.labelled_series import read_arrays, without_missing
+from glassgate.tasks.data.lines import encoding_note, nonempty, read_lines
 from glassgate.tasks.data.texts import UNITS
 from glassgate.tasks.errors import DataError, OptionError
 from glassgate.tasks.options import Options, option

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from glassgate.tasks.data.files import read_lines
+from glassgate.tasks.data.lines import read_lines
 from glassgate.tasks.data.records import load_arrays
 from glassgate.tasks.errors import DataError
 

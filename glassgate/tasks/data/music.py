@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from glassgate.tasks.data.detect import kind_of
-from glassgate.tasks.data.files import members, opened_text, readable, regular_file, suffix_of
+from glassgate.tasks.data.files import members, readable, regular_file, suffix_of
+from glassgate.tasks.data.lines import opened_text
 from glassgate.tasks.data.records import load_arrays, load_json
 from glassgate.tasks.errors import DataError, OptionError
 

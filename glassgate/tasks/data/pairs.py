@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from glassgate.tasks.data.files import STDIN, read_lines, read_parallel
+from glassgate.tasks.data.files import STDIN
+from glassgate.tasks.data.lines import read_lines, read_parallel
 from glassgate.tasks.errors import DataError
 
 BETWEEN = ","

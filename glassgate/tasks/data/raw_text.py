@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache, partial
 from pathlib import Path
 
-from glassgate.tasks.data.files import read_lines
+from glassgate.tasks.data.lines import read_lines
 from glassgate.tasks.data.store.examples import LINE, LINES, SEQUENCE, Stored, store
 from glassgate.tasks.data.tagged import Tagged
 from glassgate.tasks.data.vocabulary import Vocabulary

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from glassgate.tasks.data.detect import QUOTING, Dialect, dialect_of, kind_of
-from glassgate.tasks.data.files import opened_text, read_lines, readable
+from glassgate.tasks.data.files import readable
+from glassgate.tasks.data.lines import opened_text, read_lines
 from glassgate.tasks.errors import DataError
 
 SEPARATED = ("csv", "tsv", "xlsx")

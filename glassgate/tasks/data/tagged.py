@@ -10,8 +10,9 @@ from typing import Any
 
 from glassgate.tasks.data import bio, records
 from glassgate.tasks.data.columns import Layout, is_comment
-from glassgate.tasks.data.files import STDIN, nonempty, read_lines, read_parallel
+from glassgate.tasks.data.files import STDIN
 from glassgate.tasks.data.formats import FOLDER
+from glassgate.tasks.data.lines import nonempty, read_lines, read_parallel
 from glassgate.tasks.data.store.examples import Stored
 from glassgate.tasks.data.token_table import table_rows
 from glassgate.tasks.errors import DataError

@@ -11,7 +11,7 @@ import numpy as np
 
 from glassgate.tasks.data import records
 from glassgate.tasks.data.detect import kind_of
-from glassgate.tasks.data.files import encoding_note, nonempty, read_lines
+from glassgate.tasks.data.lines import encoding_note, nonempty, read_lines
 from glassgate.tasks.data.store import arrow as mapped
 from glassgate.tasks.data.store.examples import LINE, SEQUENCE, Stored, counts, store
 from glassgate.tasks.data.store.units import read_units

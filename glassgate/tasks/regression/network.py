@@ -3,9 +3,9 @@
 from torch import Tensor, nn
 
 from glassgate.tasks.data.batches import Batch
+from glassgate.tasks.data.labelled import LabelledOptions
 from glassgate.tasks.networks.encoder import last_outputs
 from glassgate.tasks.networks.labelled import SequenceEncoder
-from glassgate.tasks.regression.options import RegressionOptions
 
 
 class Regressor(SequenceEncoder):
@@ -18,7 +18,7 @@ class Regressor(SequenceEncoder):
         numbers: the count of numbers to predict
     """
 
-    def __init__(self, options: RegressionOptions, tokens: int | None, input_size: int, numbers: int):
+    def __init__(self, options: LabelledOptions, tokens: int | None, input_size: int, numbers: int):
         super().__init__(options, tokens, input_size)
         self.head = nn.Linear(self.encoder.output_size, numbers)
 

@@ -1,6 +1,7 @@
-"""Regression: one or several numbers for a text or a series."""
+"""Regression: one or several numbers for a text or a series, and its options."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -9,19 +10,26 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from glassgate.tasks.data.batches import Batch, Encoded, moved
-from glassgate.tasks.data.labelled import Labelled
+from glassgate.tasks.data.labelled import Labelled, LabelledOptions
 from glassgate.tasks.data.number_labels import numbers_of, scale, with_decimal_point
 from glassgate.tasks.data.store.examples import Stored
 from glassgate.tasks.data.vocabulary import PADDING
 from glassgate.tasks.labelled_task import LabelledTask
 from glassgate.tasks.loss import Loss, Mean, full
+from glassgate.tasks.options import option
 from glassgate.tasks.predictions import Record
 from glassgate.tasks.regression.network import Regressor
-from glassgate.tasks.regression.options import RegressionOptions
 from glassgate.tasks.task import Vocabularies
 
 if TYPE_CHECKING:
     from torchmetrics import MetricCollection
+
+
+@dataclass(frozen=True, kw_only=True)
+class RegressionOptions(LabelledOptions):
+    """The options of regression."""
+
+    label_column: str = option("label", "column of the numbers: a name, or a number from 1", group="data")
 
 
 class Regression(LabelledTask[RegressionOptions, list[float]]):

@@ -17,9 +17,10 @@ from glassgate.tasks.data.batches import Batch, Encoded, moved
 from glassgate.tasks.data.batching import Batching
 from glassgate.tasks.data.columns import Layout
 from glassgate.tasks.data.detect import SUFFIXES
-from glassgate.tasks.data.files import encoding_note, suffix_of
+from glassgate.tasks.data.files import suffix_of
 from glassgate.tasks.data.formats import detect_format, sources_of
 from glassgate.tasks.data.held_out import ByContent, Rule
+from glassgate.tasks.data.lines import encoding_note
 from glassgate.tasks.data.raw_text import raw_text_like, read_raw
 from glassgate.tasks.data.store.arrow import Units
 from glassgate.tasks.data.store.examples import LINE, LINES, SEQUENCE, SYMBOL, Stored, counts, store

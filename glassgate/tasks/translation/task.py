@@ -15,8 +15,8 @@ from torch import Tensor
 from glassgate.tasks.data import texts
 from glassgate.tasks.data.batches import Batch, Encoded
 from glassgate.tasks.data.batching import Batching
-from glassgate.tasks.data.files import encoding_note
 from glassgate.tasks.data.held_out import ByContent, Rule
+from glassgate.tasks.data.lines import encoding_note
 from glassgate.tasks.data.pairs import BETWEEN, Pair, read_pairs
 from glassgate.tasks.data.raw_text import RawText, note_on_unsegmented, raw_text_like
 from glassgate.tasks.data.toy.dates import dates_and_numbers

@@ -12,7 +12,7 @@ import pytest
 from glassgate.cli import main
 from glassgate.cli.look import detect_task
 from glassgate.tasks import task_class
-from glassgate.tasks.data.files import encoding_of, read_lines
+from glassgate.tasks.data.lines import encoding_of, read_lines
 from glassgate.tasks.errors import DataError
 from glassgate.tasks.progress import Progress
 

@@ -20,6 +20,7 @@ from glassgate.cli import main
 from glassgate.tasks import task_class
 from glassgate.tasks.data import files
 from glassgate.tasks.data.detect import SUFFIXES
+from glassgate.tasks.data.lines import read_lines
 from glassgate.tasks.errors import DataError
 
 Pipe = Callable[[Path], str]
@@ -294,8 +295,8 @@ def test_copies_of_pipes_have_no_name_so_that_none_is_left_behind(
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     path = data["rows.csv"]
-    assert list(files.read_lines(piped(path))) == list(files.read_lines(path))
-    assert list(files.read_lines("-")) == list(files.read_lines(path))
+    assert list(read_lines(piped(path))) == list(read_lines(path))
+    assert list(read_lines("-")) == list(read_lines(path))
     assert not list(tmp_path.iterdir())
 
 
@@ -305,4 +306,4 @@ def test_a_copy_on_a_full_disk(data: dict[str, Path], piped: Pipe, monkeypatch: 
         DataError,
         match=r"input: could not be copied to a temporary file \(.*\); set TMPDIR to a folder with more space",
     ):
-        list(files.read_lines(piped(data["rows.csv"])))
+        list(read_lines(piped(data["rows.csv"])))

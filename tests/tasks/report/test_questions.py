@@ -9,8 +9,7 @@ from glassgate.tasks.data.vocabulary import Vocabulary
 from glassgate.tasks.errors import UserError
 from glassgate.tasks.forecasting.options import ForecastingOptions
 from glassgate.tasks.forecasting.task import Forecasting
-from glassgate.tasks.regression.options import RegressionOptions
-from glassgate.tasks.regression.task import Regression
+from glassgate.tasks.regression import Regression, RegressionOptions
 from glassgate.tasks.report.answers import answers_of
 from glassgate.tasks.report.questions import questions_of
 

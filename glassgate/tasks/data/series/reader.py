@@ -9,8 +9,10 @@ import numpy as np
 import pandas as pd
 
 from glassgate.tasks.data.detect import kind_of
-from glassgate.tasks.data.files import STDIN, encoding_note, regular_file, suffix_of
+from glassgate.tasks.data.files import STDIN, regular_file, suffix_of
+from glassgate.tasks.data.lines import encoding_note
 from glassgate.tasks.data.records import read_excel, table_of
+from glassgate.tasks.data.series.schema import TIME_NAMES
 from glassgate.tasks.errors import DataError, OptionError
 
 _ROWS = 2**16  # rows that are read at once
@@ -43,6 +45,7 @@ class Table:
             self._frame, self.note = read_excel(self.source)
         if self._frame is not None:
             self.names = [str(name) for name in self._frame.columns]
+            self._frame = self._frame.set_axis(self.names, axis=1)
         elif self.kind == "parquet":
             schema = self._parquet().schema_arrow  # the index of a pandas frame comes last in the file
             index = [name for name in (schema.pandas_metadata or {}).get("index_columns", ()) if isinstance(name, str)]
@@ -115,7 +118,7 @@ def is_indexed(frame: Frame) -> bool:
 
 
 def _frame(data: Frame) -> pd.DataFrame:
-    """Convert to a pandas frame; a time index becomes a column."""
+    """Convert to a pandas frame; a time index becomes a column, unless a column has its name."""
     try:
         if hasattr(data, "to_dataframe"):  # darts
             data = data.to_dataframe()
@@ -127,10 +130,19 @@ def _frame(data: Frame) -> pd.DataFrame:
     index = frame.index
     if isinstance(index, pd.PeriodIndex):
         frame = frame.set_axis(index.to_timestamp())
-    if isinstance(frame.index, pd.DatetimeIndex) or (
-        isinstance(index, pd.RangeIndex) and (index.start, index.step) != (0, 1)
-    ):
+    if isinstance(frame.index, pd.DatetimeIndex) or _counts_steps(frame):
         frame = frame.rename_axis(index.name or "time")
-    if isinstance(index, pd.MultiIndex) or frame.index.name is not None:
+    for name in {*frame.index.names} & {*frame.columns}:
+        frame = frame.reset_index(level=name, drop=True)
+    if isinstance(frame.index, pd.MultiIndex) or frame.index.name is not None:
         frame = frame.reset_index()
     return frame
+
+
+def _counts_steps(frame: pd.DataFrame) -> bool:
+    """Whether the index of a frame without time stamps numbers its steps, rather than the rows of a larger frame."""
+    index = frame.index
+    if not isinstance(index, pd.RangeIndex) or (index.start, index.step) == (0, 1):
+        return False
+    has_times = any(str(name).lower() in TIME_NAMES for name in frame.columns)
+    return not has_times and all(map(pd.api.types.is_numeric_dtype, frame.dtypes))

@@ -8,7 +8,8 @@ from typing import cast
 import numpy as np
 import pyarrow as pa
 
-from glassgate.tasks.data.files import opened_text, regular_file
+from glassgate.tasks.data.files import regular_file
+from glassgate.tasks.data.lines import opened_text
 from glassgate.tasks.data.store.arrow import Arrow, Column, Units, cached
 from glassgate.tasks.errors import DataError
 from glassgate.tasks.progress import Progress

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
-from glassgate.tasks.data.files import read_lines
+from glassgate.tasks.data.lines import read_lines
 from glassgate.tasks.data.tagged import Tagged
 from glassgate.tasks.errors import DataError
 
