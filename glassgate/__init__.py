@@ -52,8 +52,8 @@ if TYPE_CHECKING:
     from glassgate.layers.drop_in import RNN as RNN
     from glassgate.layers.explain import explain as explain
     from glassgate.layers.stack import Recurrent as Recurrent
-    from glassgate.sessions.file import load_session as load_session
     from glassgate.sessions.session import freeze as freeze
+    from glassgate.sessions.session import load_session as load_session
     from glassgate.shapes import ShapeError as ShapeError
 
 __version__ = "0.1.0"
@@ -86,7 +86,7 @@ _MODULES = {
     "GRUCell": "glassgate.layers.cells",
     "hold": "glassgate.glass.edit",
     "init": "glassgate",
-    "load_session": "glassgate.sessions.file",
+    "load_session": "glassgate.sessions.session",
     "LSTM": "glassgate.layers.drop_in",
     "LSTMCell": "glassgate.layers.cells",
     "Parameter": "glassgate.cell",

@@ -245,8 +245,9 @@ def _engines(cell: Cell) -> list[Finding]:
     layer, x = _layer(cell)
     resets = torch.rand(STEPS, ROWS) < 0.3
     lengths = torch.tensor([STEPS, 1, STEPS - 1])
-    steps, _, initial, _ = layer._arrange(x, lengths=lengths, resets=resets)
-    reason = choose(steps, layer._calls(initial)[0]).reasons.get("cpu", "the CPU engine does not run on this device")
+    steps, _, initial, _ = layer.arrange_call(x, lengths=lengths, resets=resets)
+    choice = choose(steps, layer.engine_calls(initial)[0])
+    reason = choice.reasons.get("cpu", "the CPU engine does not run on this device")
     if reason is not None:
         reason = reason.removesuffix("; it runs on the reference engine")
         return [Finding(f"runs only on the reference engine: {reason}", True)]

@@ -100,6 +100,7 @@ def test_gradients_return_to_their_positions(lengths):
 
 
 def test_a_compiled_call_refuses_lengths_outside():
+    torch._dynamo.reset()
     layer, x = gg.LSTM(3, 4), torch.randn(5, 2, 3)
     compiled = torch.compile(layer, fullgraph=True, backend="eager")
     torch.testing.assert_close(compiled(x, lengths=torch.tensor([3, 5]))[0], layer(x, lengths=[3, 5])[0])

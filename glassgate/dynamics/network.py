@@ -90,8 +90,8 @@ class Network:
     def _calls(self) -> list[Direction]:
         """The cell in eval mode, the weights and the initial states of each layer."""
         like = self.layer.weight_ih_l0.new_zeros(1, self.layer.input_size)
-        _, _, initial, _ = self.layer._arrange(like.unsqueeze(0))
-        return [call for calls in self.layer._calls(initial) for call in calls]
+        _, _, initial, _ = self.layer.arrange_call(like.unsqueeze(0))
+        return [call for calls in self.layer.engine_calls(initial) for call in calls]
 
     def _slots(self) -> Iterator[Slot]:
         at = 0

@@ -95,7 +95,7 @@ def levels_of(layer: Recurrent, operation: str) -> list[Level]:
     """
     if layer.is_observed:
         raise ExportError(f"{operation}: the layer is being recorded or edited; export it outside of that block")
-    cell, parts = layer._eval_cell, layer._parts
+    cell, parts = layer.eval_cell, layer.parts
     try:
         equations = current_equations(cell, bool(layer.proj_size))
     except NotTraceable as error:

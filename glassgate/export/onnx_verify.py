@@ -129,7 +129,7 @@ def _random_inputs(layer: Recurrent, N: int, L: int, form: Form) -> tuple[dict[s
             given[f"{state}_0"] = stacked
             hx.append(stacked)
         else:
-            given |= {f"{state}_0{part.suffix}": v for part, v in zip(layer._parts, each, strict=True)}
+            given |= {f"{state}_0{part.suffix}": v for part, v in zip(layer.parts, each, strict=True)}
             hx.append(tuple(each))
     return given, _expected(layer, given["input"], form.step, hx[0] if len(hx) == 1 else tuple(hx), **options)
 
@@ -145,5 +145,5 @@ def _expected(layer: Recurrent, input: Tensor, step: bool, hx: Any = None, **opt
         if isinstance(value, Tensor):
             expected[f"{state}_n"] = value
         else:
-            expected |= {f"{state}_n{part.suffix}": v for part, v in zip(layer._parts, value, strict=True)}
+            expected |= {f"{state}_n{part.suffix}": v for part, v in zip(layer.parts, value, strict=True)}
     return expected

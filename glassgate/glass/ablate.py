@@ -12,8 +12,7 @@ from torch import Tensor, nn
 from glassgate.glass.contexts import eval_mode
 from glassgate.glass.edit import applied, editable, hold
 from glassgate.layers.edits import Edit, Edits, Positions, positions
-from glassgate.layers.observed import Observed
-from glassgate.layers.stack import Recurrent
+from glassgate.layers.stack import LayerCall, Recurrent
 
 T = TypeVar("T")
 
@@ -121,7 +120,7 @@ def runs_without(
     return results
 
 
-def _add_rows(rows: list[int], call: Observed) -> None:
+def _add_rows(rows: list[int], call: LayerCall) -> None:
     rows.append(call.layout.rows)
 
 
@@ -134,12 +133,12 @@ def typical(model: nn.Module, run: Callable[[], object]) -> tuple[Editable, dict
             prefix = name.removesuffix(f".{label}.{value}")
             if prefix not in rows:
                 rows[prefix] = []
-                layer._watchers.append(partial(_add_rows, rows[prefix]))
+                layer.watchers.append(partial(_add_rows, rows[prefix]))
         try:
             run()
         finally:
             for layer in {place[0] for place in places.values()}:
-                layer._watchers.pop()
+                layer.watchers.pop()
         return places, means(), rows
 
 
@@ -232,9 +231,9 @@ def _means(places: Editable) -> Iterator[Callable[[], dict[str, Tensor]]]:
     sums: dict[str, Tensor] = {}
     counts: dict[str, int] = {}
 
-    def take(prefix: str, call: Observed) -> None:
+    def take(prefix: str, call: LayerCall) -> None:
         real = None if call.batch_sizes is None else int(call.batch_sizes.sum())
-        for part, result, recording in zip(call.layer._parts, call.results, call.recordings, strict=True):
+        for part, result, recording in zip(call.layer.parts, call.results, call.recordings, strict=True):
             values = {**recording.values, **dict(zip(call.layer.cell.state, result.states, strict=True))}
             for short, value in values.items():
                 name, rows = f"{prefix}{part.label}.{short}", value[:real]
@@ -246,6 +245,6 @@ def _means(places: Editable) -> Iterator[Callable[[], dict[str, Tensor]]]:
         layers.setdefault(layer, name.removesuffix(f"{label}.{value}"))
     with ExitStack() as stack:
         for layer, prefix in layers.items():
-            layer._watchers.append(partial(take, prefix))
-            stack.callback(layer._watchers.pop)
+            layer.watchers.append(partial(take, prefix))
+            stack.callback(layer.watchers.pop)
         yield lambda: {name: total / max(counts[name], 1) for name, total in sums.items()}

@@ -130,7 +130,7 @@ def _collect(tape: Recorded, study: Study, passages: Sequence[int], collected: C
     grads = tape.grad
     kept = {f"{each.label}.{name}": value for each in study.directions for name, value in each.left.items()}
     for label, call, number in tape.parts():
-        part, short = call.layer._parts[number], label.removeprefix(f"{layer}.") if layer else label
+        part, short = call.layer.parts[number], label.removeprefix(f"{layer}.") if layer else label
         steps = min(len(study.passages[passage].steps) for passage in passages)
         if (layer and short == label) or call.layout.length < steps:
             continue
@@ -167,7 +167,7 @@ def _origins(tape: Recorded, label: str) -> list[tuple[int | None, bool]]:
     order of the direction counts.
     """
     call, number = tape.call_of(label)
-    parts = call.layer._parts
+    parts = call.layer.parts
     prefix = label.removesuffix(parts[number].label)
     top = [part for part in parts if part.layer == parts[-1].layer]
     top.sort(key=lambda part: part.direction != parts[number].direction)

@@ -10,8 +10,7 @@ from torch import Tensor, nn
 
 from glassgate.conversion import description
 from glassgate.glass.contexts import uncompiled
-from glassgate.layers.observed import Observed
-from glassgate.layers.stack import Recurrent
+from glassgate.layers.stack import LayerCall, Recurrent
 from glassgate.layout import Layout
 
 R = TypeVar("R", bound="Recorded")
@@ -110,12 +109,12 @@ class Recorded(Values):
     def __init__(self, first: bool = False) -> None:
         super().__init__({})
         self._first = first
-        self._calls: dict[str, Observed] = {}
+        self._calls: dict[str, LayerCall] = {}
         """The call of each recorded layer, by the layer's name."""
         self._steps_with_gradient: dict[str, list[_StepsWithGradient]] = {}
         """The steps with a gradient of each direction, for calls with gradients, by the layer's name."""
 
-    def _add_call(self, name: str, call: Observed) -> None:
+    def _add_call(self, name: str, call: LayerCall) -> None:
         if self._first and name in self._calls:
             return
         self._calls[name], self._known = call, {}
@@ -123,15 +122,15 @@ class Recorded(Values):
         self._steps_with_gradient.pop(name, None)
         if call.source.requires_grad:
             steps = self._steps_with_gradient[name] = [
-                _StepsWithGradient(call.layout, call.batch_sizes, part.direction == 1) for part in call.layer._parts
+                _StepsWithGradient(call.layout, call.batch_sizes, part.direction == 1) for part in call.layer.parts
             ]
             for with_gradient, recording in zip(steps, call.recordings, strict=True):
                 recording.on_gradients = with_gradient.receive
 
-    def _directions(self) -> Iterator[tuple[str, Observed, int]]:
+    def _directions(self) -> Iterator[tuple[str, LayerCall, int]]:
         """The label of each direction, such as "layer0.forward", its call, and its index in the layer."""
         for name, call in self._calls.items():
-            for number, part in enumerate(call.layer._parts):
+            for number, part in enumerate(call.layer.parts):
                 yield _joined(name, part.label), call, number
 
     def _rows(self) -> Rows:
@@ -162,13 +161,13 @@ class Recorded(Values):
         call, _ = self.call_of(label)
         return _unpadded(call.layout, call.batch_sizes).to(call.source.device)
 
-    def parts(self) -> Iterator[tuple[str, Observed, int]]:
+    def parts(self) -> Iterator[tuple[str, LayerCall, int]]:
         """The label of each recorded direction, its call, and its index in the layer."""
         if not self._calls:
             raise ValueError("tape: nothing was recorded; call the module inside the `with`")
         return self._directions()
 
-    def call_of(self, label: str) -> tuple[Observed, int]:
+    def call_of(self, label: str) -> tuple[LayerCall, int]:
         """The call in which the direction with this label was recorded, and the index of the direction in the layer."""
         return next((call, number) for each, call, number in self._directions() if each == label)
 
@@ -180,7 +179,7 @@ class Recorded(Values):
             return self._steps_with_gradient[name][number].mask()
         return torch.zeros(call.layout.length, call.layout.rows, dtype=torch.bool)
 
-    def first_call(self) -> Observed:
+    def first_call(self) -> LayerCall:
         """The call of the first layer that was recorded."""
         return next(self.parts())[1]
 
@@ -227,10 +226,10 @@ class Watch(AbstractContextManager[R]):
         self._uncompiled = uncompiled("record")
         self._uncompiled.__enter__()
         for name, layer in self._layers.items():
-            layer._watchers.append(partial(self._recording._add_call, name))
+            layer.watchers.append(partial(self._recording._add_call, name))
         return self._recording
 
     def __exit__(self, *error: object) -> None:
         for layer in self._layers.values():
-            layer._watchers.pop()
+            layer.watchers.pop()
         self._uncompiled.__exit__(None, None, None)

@@ -9,7 +9,7 @@ from torch.nn.functional import linear
 from glassgate.cell import Cell, Weights
 from glassgate.engines.reference import advance
 from glassgate.layers.merge import merge
-from glassgate.layers.observed import Observed
+from glassgate.layers.stack import LayerCall
 
 
 class Retention(NamedTuple):
@@ -25,10 +25,10 @@ class Retention(NamedTuple):
     direct: bool
 
 
-def retentions(call: Observed, number: int) -> dict[str, Retention]:
+def retentions(call: LayerCall, number: int) -> dict[str, Retention]:
     """The retention of each state of a direction with a direct path, or of the output if no state has one."""
-    layer, part = call.layer, call.layer._parts[number]
-    weights = {name: w.detach() for name, w in layer._weights(part).items()}
+    layer, part = call.layer, call.layer.parts[number]
+    weights = {name: w.detach() for name, w in layer.weights_of(part).items()}
     ih = linear(inputs(call, number), weights["weight_ih"], weights.get("bias_ih"))
     before = states_before(call, number)
     diagonals = {
@@ -41,7 +41,7 @@ def retentions(call: Observed, number: int) -> dict[str, Retention]:
     return {name: Retention(by_step(call, each), direct) for name, (each, direct) in diagonals.items()}
 
 
-def by_step(call: Observed, rows: Tensor) -> Tensor:
+def by_step(call: LayerCall, rows: Tensor) -> Tensor:
     """Convert rows without padding to (L, N, H), zero where padded."""
     return call.layout.by_step(torch.cat([rows, rows.new_zeros(len(call.steps.data) - len(rows), *rows.shape[1:])]))
 
@@ -71,9 +71,9 @@ def _diagonal(cell: Cell, weights: Weights, ih: Tensor, before: tuple[Tensor, ..
         return diagonal
 
 
-def inputs(call: Observed, number: int) -> Tensor:
+def inputs(call: LayerCall, number: int) -> Tensor:
     """The input rows of one direction of one layer, (S, H_in), without padding and without dropout."""
-    layer, parts = call.layer, call.layer._parts
+    layer, parts = call.layer, call.layer.parts
     data = [call.steps.data.detach()]
     for depth in range(parts[number].layer):
         outputs = [r.states[0].detach() for p, r in zip(parts, call.results, strict=True) if p.layer == depth]
@@ -82,9 +82,9 @@ def inputs(call: Observed, number: int) -> Tensor:
     return (data[parts[number].direction] if len(data) > 1 else data[0])[:computed]
 
 
-def states_before(call: Observed, number: int) -> tuple[Tensor, ...]:
+def states_before(call: LayerCall, number: int) -> tuple[Tensor, ...]:
     """The states before the step of each row, (S, H) each, without padding."""
-    part, steps, initial = call.layer._parts[number], call.steps, call.initial[number]
+    part, steps, initial = call.layer.parts[number], call.steps, call.initial[number]
     N = len(initial[0])
     sizes = torch.full((len(steps.data) // max(N, 1),), N) if steps.batch_sizes is None else steps.batch_sizes
     starts = sizes.cumsum(0) - sizes

@@ -39,8 +39,8 @@ def explain(
     """
     if not isinstance(layer, Recurrent):
         raise TypeError(f"explain: expected a layer of glassgate, such as gg.LSTM or gg.Recurrent, got {type(layer)}")
-    steps, _, initial, restart = layer._arrange(input, hx, **kwargs)
-    choice = choose.choose(steps, layer._calls(initial, restart)[0], return_states)
+    steps, _, initial, restart = layer.arrange_call(input, hx, **kwargs)
+    choice = choose.choose(steps, layer.engine_calls(initial, restart)[0], return_states)
     if not return_states and not kwargs and one_row.torch_function(layer, input, hx) is not None:
         return choose.Choice("torch", {**choice.reasons, "cpu": one_row.REASON})
     return choice

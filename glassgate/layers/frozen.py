@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -16,15 +16,13 @@ from glassgate.engines.meaning import current_equations, untraceable
 from glassgate.engines.memory import COMPUTED_IN, allocator
 from glassgate.engines.symbolic.graph_cell import GraphCell
 from glassgate.layers import states
+from glassgate.layers.base import BaseLayer
 from glassgate.layers.merge import merge
 from glassgate.layers.spec import OPTIONS, Spec
 from glassgate.layers.states import State, States
 from glassgate.layers.stream import Stream
 from glassgate.layout import Layout, arrange
 from glassgate.shapes import check_like, check_parameters, check_shape
-
-if TYPE_CHECKING:
-    from glassgate.layers.stack import Recurrent
 
 STRUCTURE = (*(option for option in OPTIONS if option != "hidden_size"), "num_directions", "output_size")
 """Attributes of `Recurrent` that a frozen layer has too, in addition to `hidden_size`."""
@@ -42,6 +40,9 @@ class FrozenLayer(nn.Module):
         learned: the learned initial states (W,) of each part; empty if they are not learned.
         precision: one of `engines.frozen.PRECISIONS`.
         scales: for each part, the scales of its int8 matrices by name.
+
+    Attributes:
+        packed: each layer with packed weights.
     """
 
     def __init__(
@@ -62,7 +63,7 @@ class FrozenLayer(nn.Module):
             for part, of_part, initial in zip(spec.parts, weights, self.default_states(1), strict=True)
         ]
         D = spec.num_directions
-        self._layers: list[Frozen] = [
+        self.packed: list[Frozen] = [
             freeze(directions[k : k + D], precision, self.scales[k : k + D]) for k in range(0, len(directions), D)
         ]
         self._prepared: dict[Any, _PreparedCall | None] = {}
@@ -145,7 +146,7 @@ class FrozenLayer(nn.Module):
         """The outputs of the last layer, and the result of each direction of each layer."""
         D, data = self.spec.num_directions, [steps.data]
         results: list[Result] = []
-        for k, layer in enumerate(self._layers):
+        for k, layer in enumerate(self.packed):
             at = slice(k * D, k * D + D)
             inputs = [steps._replace(data=v) for v in (data * D if len(data) == 1 else data)]
             results += layer.run(
@@ -209,7 +210,7 @@ class FrozenLayer(nn.Module):
         Raises:
             ValueError: the layer is bidirectional.
         """
-        return Stream(self, batch_size)
+        return Stream(self.spec, batch_size, self.stepper)
 
     def default_states(self, rows: int) -> States:
         """The initial states of each part if a call has none: zero, or the learned ones."""
@@ -225,7 +226,7 @@ class FrozenLayer(nn.Module):
         """A stepper, which advances the layer by one step, and its initial states."""
         initial = [tuple([v.contiguous() for v in part]) for part in self.default_states(batch_size)]
         copies = [tuple([v.clone() for v in part]) for part in initial]
-        return self._layers[0].stepper(self._layers, copies, self.spec.residual), initial
+        return self.packed[0].stepper(self.packed, copies, self.spec.residual), initial
 
     def _checked_states(self, hx: State, data: Tensor, layout: Layout, argument: str) -> States:
         """The states of a call, checked, in the dtype of the computation."""
@@ -297,8 +298,8 @@ class _PreparedCall:
         final = [(parts, *shape[1:], width) for width in widths_of_states]
         if states and [tuple(v.shape) for v in states] != final:
             return None
-        layers = [passes for each in layer._layers if (passes := each.passes(shape[0], N)) is not None]
-        if len(layers) < len(layer._layers):
+        layers = [passes for each in layer.packed if (passes := each.passes(shape[0], N)) is not None]
+        if len(layers) < len(layer.packed):
             return None
         by_state = zip(*layer.default_states(N), strict=True)
         default_states = tuple([torch.stack(v).view(shaped) for v, shaped in zip(by_state, final, strict=True)])
@@ -331,7 +332,7 @@ _NOT_PREPARED: Any = object()
 
 
 def freeze_layer(
-    layer: "Recurrent", precision: str | None = None, keep: Callable[[str], bool] = lambda name: False
+    layer: BaseLayer, precision: str | None = None, keep: Callable[[str], bool] = lambda name: False
 ) -> FrozenLayer:
     """A copy of a layer, in eval mode, whose weights no longer change.
 
@@ -344,9 +345,9 @@ def freeze_layer(
         ValueError: the layer is being edited.
         EngineError: the processor or the cell does not support the precision.
     """
-    if layer._edits is not None:
+    if layer.edits is not None:
         raise ValueError(
-            f"{layer._name}: streams and sessions do not support edits; leave the `with gg.edit(...)` block first"
+            f"{layer.class_name}: streams and sessions do not support edits; leave the `with gg.edit(...)` block first"
         )
     originals = layer.checked_weights()
     layer_dtype = originals[0]["weight_ih"].dtype
@@ -355,7 +356,7 @@ def freeze_layer(
     else:
         dtype = torch.float64 if precision == "float64" else torch.float32
     spec = Spec.of(layer, layer_dtype)
-    learned: list[list[Tensor]] = [[] for _ in layer._parts]
+    learned: list[list[Tensor]] = [[] for _ in layer.parts]
     if layer.learn_initial_state:
         initial = layer.default_states(originals[0]["weight_ih"], 1)
         learned = [[_copied(v[0], dtype) for v in states] for states in initial]
@@ -364,10 +365,10 @@ def freeze_layer(
     if precision == "int8":
         quantised_parts = [
             quantised(of_part, lambda name, part=part: keep(part.names[name]))  # type: ignore[misc]
-            for of_part, part in zip(weights, layer._parts, strict=True)
+            for of_part, part in zip(weights, layer.parts, strict=True)
         ]
         weights, scales = [integers for integers, _ in quantised_parts], [of_part for _, of_part in quantised_parts]
-    cell, projected = layer._eval_cell, bool(layer.proj_size)
+    cell, projected = layer.eval_cell, bool(layer.proj_size)
     cell = deepcopy(cell) if untraceable(cell, projected) else GraphCell(current_equations(cell, projected))
     return FrozenLayer(spec, cell, weights, learned, precision or str(dtype).removeprefix("torch."), scales)
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor
@@ -11,11 +11,10 @@ from glassgate.engines.contract import Recording, Result, Steps
 from glassgate.layers.states import States
 from glassgate.layout import Layout
 
-if TYPE_CHECKING:
-    from glassgate.layers.stack import Recurrent
+LayerType = TypeVar("LayerType")
 
 
-class Observed:
+class Observed(Generic[LayerType]):
     """A call of a layer.
 
     The tensors of a prepared call have the user's shape, (L, N, W). They are reshaped to rows, (S, W), when they are
@@ -35,7 +34,7 @@ class Observed:
 
     def __init__(
         self,
-        layer: "Recurrent",
+        layer: LayerType,
         layout: Layout,
         steps: Steps,
         initial: Callable[[], States],
@@ -84,7 +83,7 @@ class Observed:
         return None if d is None else _rows(d)
 
 
-Watcher = Callable[[Observed], None]
+Watcher = Callable[[Observed[Any]], None]
 """A function that is called with each call of a layer that it watches."""
 
 

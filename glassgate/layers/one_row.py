@@ -5,7 +5,7 @@ more than the step. `gg.explain` names the reason.
 """
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,9 +14,7 @@ from glassgate.cell import Cell
 from glassgate.cells import GRU, RNN
 from glassgate.engines import choose
 from glassgate.engines.contract import is_plain
-
-if TYPE_CHECKING:
-    from glassgate.layers.stack import Recurrent
+from glassgate.layers.base import BaseLayer
 
 REASON = "torch is faster for one step of one sequence with gradients, because it does not pack the weights"
 
@@ -24,7 +22,7 @@ Run = Callable[..., Sequence[Tensor]]
 """Takes the input, and the parameters and states in order. Returns the output and the final states."""
 
 
-def computed(layer: "Recurrent", input: Any, hx: Any) -> tuple[Tensor, Any] | None:
+def computed(layer: BaseLayer, input: Any, hx: Any) -> tuple[Tensor, Any] | None:
     """Return the output and final states, computed by torch. None if the call is not of this kind."""
     run = torch_function(layer, input, hx)
     if run is None:
@@ -35,9 +33,9 @@ def computed(layer: "Recurrent", input: Any, hx: Any) -> tuple[Tensor, Any] | No
     return output, final
 
 
-def torch_function(layer: "Recurrent", input: Any, hx: Any) -> Run | None:
+def torch_function(layer: BaseLayer, input: Any, hx: Any) -> Run | None:
     """Return the function of torch that computes calls like this one. None if the call is not of this kind."""
-    cell = layer._training_cell if layer.training else layer._eval_cell
+    cell = layer.current_cell
     kind: type = type(cell)
     if kind not in _NAMES or type(input) is not Tensor or not torch.is_grad_enabled() or not is_plain(input):
         return None
@@ -47,7 +45,7 @@ def torch_function(layer: "Recurrent", input: Any, hx: Any) -> Run | None:
         return None
     if input.dtype is not torch.float32 or getattr(layer.weight_ih_l0, "dtype", None) is not torch.float32:
         return None
-    if hx is not None and not _is_plain_state(hx, (len(layer._parts), 1, layer._parts[0].hidden_size)):
+    if hx is not None and not _is_plain_state(hx, (len(layer.parts), 1, layer.parts[0].hidden_size)):
         return None
     function: Callable[..., Any] = getattr(torch._VF, _name(cell))
     rest = (layer.bias, layer.num_layers, layer.dropout, layer.training, layer.bidirectional, layer.batch_first)
@@ -65,12 +63,12 @@ def same_equations(cell: Cell) -> Callable[[], bool]:
     return lambda: _name(cell) == name
 
 
-def zero_states(layer: "Recurrent", input: Tensor) -> tuple[Tensor]:
+def zero_states(layer: BaseLayer, input: Tensor) -> tuple[Tensor]:
     """The initial state of a call without `hx`, in the shape that torch's functions expect."""
-    return (input.new_zeros(len(layer._parts), 1, layer._parts[0].hidden_size),)
+    return (input.new_zeros(len(layer.parts), 1, layer.parts[0].hidden_size),)
 
 
-def _is_plain_layer(layer: "Recurrent") -> bool:
+def _is_plain_layer(layer: BaseLayer) -> bool:
     """Whether `torch.nn` has a layer with these options. Users may change options after construction."""
     return not (
         layer.is_observed

@@ -1,14 +1,13 @@
 """Per-sample gradients for Opacus, the library for training with differential privacy."""
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
-if TYPE_CHECKING:
-    from glassgate.layers.stack import Recurrent
+from glassgate.layers.base import BaseLayer
 
 
 def register(layer: type) -> None:
@@ -22,7 +21,7 @@ def register(layer: type) -> None:
 class _Bare(nn.Module):
     """A layer without its hooks. Opacus would count a call with hooks as another call of the model."""
 
-    def __init__(self, layer: "Recurrent") -> None:
+    def __init__(self, layer: BaseLayer) -> None:
         super().__init__()
         self.layer = layer
 
@@ -32,9 +31,7 @@ class _Bare(nn.Module):
         return output
 
 
-def per_sample_gradients(
-    layer: "Recurrent", activations: list[Tensor], backprops: Tensor
-) -> dict[nn.Parameter, Tensor]:
+def per_sample_gradients(layer: BaseLayer, activations: list[Tensor], backprops: Tensor) -> dict[nn.Parameter, Tensor]:
     """The gradients of each parameter for each sequence, (N, *shape).
 
     Args:
@@ -45,7 +42,7 @@ def per_sample_gradients(
     Raises:
         RuntimeError: the layer draws random numbers in training. This second pass would draw different ones.
     """
-    random = layer._training_cell.noise or layer.weight_dropout or (layer.dropout and layer.num_layers > 1)
+    random = layer.training_cell.noise or layer.weight_dropout or (layer.dropout and layer.num_layers > 1)
     if layer.training and random:
         raise RuntimeError(
             f"{type(layer).__name__}: per-sample gradients need a layer without dropout, zoneout and noise, got "

@@ -7,7 +7,7 @@ Later calls look up the prepared call and run it.
 from collections.abc import Callable, Sequence
 from functools import partial
 from operator import attrgetter, is_
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -20,13 +20,11 @@ from glassgate.engines.backend import PackedLengths, Signature
 from glassgate.engines.contract import PLAIN, Direction, Recording, Steps, is_eager, result_type
 from glassgate.engines.memory import computable
 from glassgate.layers import one_row
+from glassgate.layers.base import BaseLayer
 from glassgate.layers.observed import Observed, graph_leaf
 from glassgate.layers.prepared_stack import PreparedStack
 from glassgate.layers.regularisers import draw
 from glassgate.layout import Layout
-
-if TYPE_CHECKING:
-    from glassgate.layers.stack import Recurrent
 
 _MAX_SIGNATURES = 256
 """The maximum number of call signatures that a layer prepares."""
@@ -51,7 +49,7 @@ class PreparedCalls:
 
     def run(
         self,
-        layer: "Recurrent",
+        layer: BaseLayer,
         input: Any,
         hx: Any,
         resets: Any = None,
@@ -63,7 +61,7 @@ class PreparedCalls:
         data = input.data if type(input) is PackedSequence else input
         if type(data) is not Tensor or not is_eager():
             return None
-        recorded = bool(layer._watchers)
+        recorded = bool(layer.watchers)
         if recorded and callable(torch._C._dynamo.eval_frame.get_eval_frame_callback()):
             return None
         known, parameters = self._known, layer._parameters
@@ -222,7 +220,7 @@ class _ObservedCall(NamedTuple):
 
     def __call__(
         self,
-        layer: "Recurrent",
+        layer: BaseLayer,
         input: Tensor,
         weights: tuple[Tensor, ...],
         states: tuple[Tensor, ...],
@@ -233,7 +231,7 @@ class _ObservedCall(NamedTuple):
         if self.transposed:
             input, mask = input.transpose(0, 1), tuple([v.transpose(0, 1) for v in mask])
         data, resets = input.contiguous(), mask[0].contiguous() if mask else None
-        recordings = [Recording() for _ in layer._parts] if self.records else []
+        recordings = [Recording() for _ in layer.parts] if self.records else []
         if self.records and self.needs_grad:
             data = graph_leaf(data, recordings[: layer.num_directions])
         states = states or self.default_states
@@ -241,10 +239,10 @@ class _ObservedCall(NamedTuple):
         if not all(map(Tensor.is_contiguous, given)):
             given = tuple([v.contiguous() for v in given])
         output, final, results = self.stack.observed(data, given, resets, recordings)
-        if layer._watchers:
+        if layer.watchers:
             steps = Steps(data, None, resets)
             observed = Observed(layer, self.layout, steps, partial(self.stack.by_part, states), results, recordings)
-            for watch in layer._watchers:
+            for watch in layer.watchers:
                 watch(observed)
         hx = final if len(final) > 1 else final[0]
         output = output.transpose(0, 1) if self.transposed else output
@@ -252,7 +250,7 @@ class _ObservedCall(NamedTuple):
             return output, hx
         every_state = {
             f"{part.label}.{name}": value.transpose(0, 1) if self.transposed else value
-            for part, result in zip(layer._parts, results, strict=True)
+            for part, result in zip(layer.parts, results, strict=True)
             for name, value in zip(part.widths, result.states, strict=True)
         }
         return output, hx, every_state
@@ -271,7 +269,7 @@ class _LayerCalls:
         self._seen: set[Any] = set()
         self.calls: dict[Any, _Call | _ObservedCall | None] = {}
 
-    def prepare(self, layer: "Recurrent", key: Any, arguments: _Arguments) -> _Call | _ObservedCall | None:
+    def prepare(self, layer: BaseLayer, key: Any, arguments: _Arguments) -> _Call | _ObservedCall | None:
         """Prepare the call of a signature when it occurs again. None at its first call, or if it cannot be prepared."""
         if key not in self._seen:
             if len(self._seen) > 16 * _MAX_SIGNATURES:
@@ -297,9 +295,9 @@ def _kernels_can_read(arguments: _Arguments, dtype: torch.dtype) -> bool:
     )
 
 
-def _layer_calls(layer: "Recurrent") -> _LayerCalls | None:
+def _layer_calls(layer: BaseLayer) -> _LayerCalls | None:
     """An empty cache for the parameters of a layer. None if they are not plain CPU tensors of one dtype."""
-    names = tuple([name for part in layer._parts for name in part.names.values()])
+    names = tuple([name for part in layer.parts for name in part.names.values()])
     present = [weight for name in names if (weight := layer._parameters.get(name)) is not None]
     weights = tuple([weight for weight in present if type(weight) in PLAIN and weight.is_leaf])
     if len(weights) < len(names):
@@ -308,11 +306,11 @@ def _layer_calls(layer: "Recurrent") -> _LayerCalls | None:
     return _LayerCalls(names, weights) if plain else None
 
 
-def _prepared(layer: "Recurrent", arguments: _Arguments) -> _Call | _ObservedCall | None:
+def _prepared(layer: BaseLayer, arguments: _Arguments) -> _Call | _ObservedCall | None:
     """Prepare calls with the signature of this one, on torch or on kernels. None if a feature is unsupported."""
     input, states, restart_states, mask, hx, restart, needs_grad, ragged, every_state, recorded = arguments
     shown = every_state or recorded
-    cell = layer._training_cell if layer.training else layer._eval_cell
+    cell = layer.current_cell
     run = one_row.torch_function(layer, input, hx) if not (mask or ragged or shown) else None
     if run is not None:
         return _Call(run, one_row.same_equations(cell), one_row.zero_states(layer, input) if hx is None else (), False)
@@ -320,12 +318,12 @@ def _prepared(layer: "Recurrent", arguments: _Arguments) -> _Call | _ObservedCal
     casts = result_type(dtype) is not dtype
     if _needs_general_path(layer, arguments, cell, dtype):
         return None
-    packed, stacked = type(input) is PackedSequence, len(layer._parts) > 1
+    packed, stacked = type(input) is PackedSequence, len(layer.parts) > 1
     if casts:
         input, *rest = computable((input, *states, *restart_states), dtype)
         cast = tuple(rest[: len(states)]), tuple(rest[len(states) :])
         hx, restart = [None if not v else v if len(v) > 1 else v[0] for v in cast]
-    steps, layout, initial, fallback = layer._arrange(input, hx, None, mask[0] if mask else None, restart)
+    steps, layout, initial, fallback = layer.arrange_call(input, hx, None, mask[0] if mask else None, restart)
     if layout.rows == 0:
         return None
     transposed = layout.batch_first and layout.rows > 1 and layout.length > 1
@@ -334,15 +332,15 @@ def _prepared(layer: "Recurrent", arguments: _Arguments) -> _Call | _ObservedCal
     state_shapes = [(width,) if layout.unbatched else (layout.rows, width) for width in widths]
     shapes = state_shapes if stacked else [(1, *shape) for shape in state_shapes]
     signature = Signature(tuple(leading), shapes, needs_grad, hx is None, shown, recorded)
-    layers, data, parts = [], steps.data, iter(layer._parts)
-    for directions in layer._calls(initial, fallback):
+    layers, data, parts = [], steps.data, iter(layer.parts)
+    for directions in layer.engine_calls(initial, fallback):
         own_steps, ready, draws = steps._replace(data=data), [], []
         for direction in directions:
             part = next(parts)
             draws.append(_noise_source(own_steps, direction, part.hidden_size))
             direction = direction._replace(noise=dict.fromkeys(cell.noise, data.new_empty(0)))
-            if layer._edits is not None:
-                direction = layer._edits.applied(part, direction, layout)
+            if layer.edits is not None:
+                direction = layer.edits.applied(part, direction, layout)
             ready.append(direction)
         call = choose.prepare(own_steps, ready, signature, draws)
         if call is None:
@@ -350,27 +348,27 @@ def _prepared(layer: "Recurrent", arguments: _Arguments) -> _Call | _ObservedCal
         layers.append(call)
         data = data[:, :1].expand(-1, len(ready) * widths[0])
     default_states = (
-        tuple([steps.data.new_zeros(len(layer._parts), *shape) for shape in state_shapes]) if hx is None else ()
+        tuple([steps.data.new_zeros(len(layer.parts), *shape) for shape in state_shapes]) if hx is None else ()
     )
     visible = len(shapes) if shown else 1
-    stack = PreparedStack(layers, layer.num_directions, len(layer._parts[0].names), len(shapes), visible)
+    stack = PreparedStack(layers, layer.num_directions, len(layer.parts[0].names), len(shapes), visible)
     if shown:
         return _ObservedCall(stack, layers[0].is_valid, layout, default_states, transposed, recorded, needs_grad)
     run = stack.run if stacked else layers[0].run
     return _Call(run, layers[0].is_valid, default_states, transposed, dtype if casts else None)
 
 
-def _needs_general_path(layer: "Recurrent", arguments: _Arguments, cell: Cell, dtype: torch.dtype) -> bool:
+def _needs_general_path(layer: BaseLayer, arguments: _Arguments, cell: Cell, dtype: torch.dtype) -> bool:
     """Whether a call uses a feature that prepared calls do not support."""
     ragged, shown = arguments.ragged, arguments.every_state or arguments.recorded
     casts = result_type(dtype) is not dtype
     computed = not casts and dtype in _COMPUTED_DTYPES
     draws_masks = layer.training and (layer.weight_dropout or (layer.dropout and layer.num_layers > 1))
-    stacked = len(layer._parts) > 1
+    stacked = len(layer.parts) > 1
     return bool(
         # With different lengths, the kernels reorder the rows of input and states in their own dtype, and they cannot
         # reorder the numbers per row of resets, noise and edits.
-        (ragged and (arguments.mask or not computed or cell.noise or layer._edits is not None))
+        (ragged and (arguments.mask or not computed or cell.noise or layer.edits is not None))
         or (shown and (ragged or not computed))
         or (cell.noise and casts)  # noise must be drawn in the dtype of the user's input
         or (layer.learn_initial_state and arguments.hx is None)

@@ -2,14 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
+from glassgate.layers.base import BaseLayer
 from glassgate.layers.parts import Part, output_size
-
-if TYPE_CHECKING:
-    from glassgate.layers.stack import Recurrent
 
 
 @dataclass(frozen=True)
@@ -39,10 +37,10 @@ class Spec:
     learn_initial_state: bool
 
     @staticmethod
-    def of(layer: "Recurrent", dtype: torch.dtype, name: str | None = None) -> "Spec":
+    def of(layer: BaseLayer, dtype: torch.dtype, name: str | None = None) -> "Spec":
         """The structure of a layer whose parameters have this dtype."""
-        options = {option: getattr(layer, option) for option in OPTIONS} | {"hidden_size": layer._sizes}
-        return Spec(name or layer._name, dtype, layer._parts, **options)
+        options = {option: getattr(layer, option) for option in OPTIONS} | {"hidden_size": layer.hidden_sizes}
+        return Spec(name or layer.class_name, dtype, layer.parts, **options)
 
     @property
     def options(self) -> dict[str, Any]:

@@ -2,8 +2,8 @@
 
 import inspect
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
@@ -11,29 +11,30 @@ from torch.autograd import profiler
 from torch.nn.utils.rnn import PackedSequence
 
 from glassgate import init as schemes
-from glassgate.cell import Cell, Weights, check_cell
+from glassgate.cell import Cell, check_cell
 from glassgate.display import Drawable
 from glassgate.engines import choose
 from glassgate.engines.contract import Direction, Recording, Result, Steps
 from glassgate.layers import one_row, opacus_rule, segments, states
-from glassgate.layers.edits import Edits
+from glassgate.layers.base import BaseLayer
+from glassgate.layers.frozen import freeze_layer
 from glassgate.layers.merge import merge
-from glassgate.layers.observed import Observed, Watcher, graph_leaf
-from glassgate.layers.parts import HiddenSizes, Part, check_sizes, output_size, parts_of, sizes_by_layer
+from glassgate.layers.observed import Observed, graph_leaf
+from glassgate.layers.parts import HiddenSizes, check_sizes, output_size, parts_of, sizes_by_layer
 from glassgate.layers.regularisers import between_layers, regularised, with_noise, without_noise
 from glassgate.layers.repeated import PreparedCalls
 from glassgate.layers.states import State, States
 from glassgate.layers.stream import Stream
 from glassgate.layers.symbolic_call import symbolic_call
-from glassgate.layout import Layout, arrange
-from glassgate.shapes import check_choice, check_flag, check_like, check_parameters, check_rate, check_size
+from glassgate.layout import Layout
+from glassgate.shapes import check_choice, check_flag, check_rate, check_size
 
 _FLAGS = (
     "bias", "batch_first", "bidirectional", "residual", "variational_dropout", "learn_initial_state", "recompute",
 )  # fmt: skip
 
 
-class Recurrent(Drawable, nn.Module):
+class Recurrent(Drawable, BaseLayer):
     """A recurrent layer, or a stack of layers, that runs any cell over sequences, in one or two directions.
 
     Args:
@@ -74,11 +75,6 @@ class Recurrent(Drawable, nn.Module):
         h_n: like hx; the states after the last step of each sequence.
     """
 
-    plain: ClassVar[type[Cell] | None] = None
-    """The class of the cell for `RNN`, `GRU` and `LSTM`, the subclasses named as in `torch.nn`; None otherwise."""
-
-    weight_ih_l0: Tensor
-
     def __init__(
         self,
         cell: Cell,
@@ -106,7 +102,7 @@ class Recurrent(Drawable, nn.Module):
     ) -> None:
         super().__init__()
         inherited = {*self.__dict__}
-        name = self._name = type(self).__name__
+        name = self.class_name = type(self).__name__
         check_cell(name, cell)
         check_size(name, "input_size", input_size)
         check_size(name, "num_layers", num_layers)
@@ -131,16 +127,16 @@ class Recurrent(Drawable, nn.Module):
         self.learn_initial_state, self.recompute, self.init = learn_initial_state, recompute, init
         for flag in _FLAGS:
             check_flag(name, flag, getattr(self, flag))
-        self._training_cell = regularised(name, cell, zoneout, recurrent_dropout, recurrent_dropout_on, weight_dropout)
-        self._eval_cell = without_noise(self._training_cell)
-        self._sizes = sizes_by_layer(name, hidden_size, num_layers, self.num_directions)
-        check_sizes(name, cell, self._sizes, proj_size, merge, bidirectional)
-        self._parts = tuple(parts_of(cell, input_size, self._sizes, proj_size, bias, merge))
-        self.output_size = output_size(self._parts, merge)
-        self._edits: Edits | None = None
+        self.training_cell = regularised(name, cell, zoneout, recurrent_dropout, recurrent_dropout_on, weight_dropout)
+        self.eval_cell = without_noise(self.training_cell)
+        self.hidden_sizes = sizes_by_layer(name, hidden_size, num_layers, self.num_directions)
+        check_sizes(name, cell, self.hidden_sizes, proj_size, merge, bidirectional)
+        self.parts = tuple(parts_of(cell, input_size, self.hidden_sizes, proj_size, bias, merge))
+        self.output_size = output_size(self.parts, merge)
+        self.edits = None
         # Prepared calls use these attributes, so a new value of one of them discards the prepared calls.
         self._invalidating = frozenset(self.__dict__) - inherited
-        self._watchers: list[Watcher] = []
+        self.watchers = []
         self._repeated = PreparedCalls()
         self._make_parameters({"device": device, "dtype": dtype})
         self.reset_parameters()
@@ -151,59 +147,19 @@ class Recurrent(Drawable, nn.Module):
         if name in self.__dict__.get("_invalidating", ()):
             self._repeated.forget()
 
-    @property
-    def num_directions(self) -> int:
-        """D: 2 if bidirectional, else 1."""
-        return 2 if self.bidirectional else 1
-
-    @property
-    def is_observed(self) -> bool:
-        """Whether calls of this layer are being recorded or edited. Edits do not change its parameters."""
-        return bool(self._watchers) or self._edits is not None
-
     def _make_parameters(self, factory: dict[str, Any]) -> None:
-        for part in self._parts:
+        for part in self.parts:
             for name, shape in part.shapes.items():
                 self.register_parameter(part.names[name], nn.Parameter(torch.empty(shape, **factory)))
-        for part in self._parts if self.learn_initial_state else ():
+        for part in self.parts if self.learn_initial_state else ():
             for state, width in part.widths.items():
                 self.register_parameter(f"{state}_0{part.suffix}", nn.Parameter(torch.empty(width, **factory)))
-
-    def weights(self) -> Iterator[tuple[Cell, Weights]]:
-        """The cell and its parameters by name, for each layer and direction in torch's order."""
-        for part in self._parts:
-            yield self.cell, self._weights(part)
-
-    def _weights(self, part: Part) -> Weights:
-        # The look-up in `_parameters` is fast. A parametrized tensor is not there, but it is an attribute.
-        parameters = self._parameters
-        return {
-            name: getattr(self, full) if (w := parameters.get(full)) is None else w for name, full in part.names.items()
-        }
-
-    def checked_weights(self) -> list[Weights]:
-        """The parameters of each layer and direction, in torch's order, after a check of shapes, dtypes and devices."""
-        by_part = [self._weights(part) for part in self._parts]
-        like = by_part[0]["weight_ih"]
-        for part, weights in zip(self._parts, by_part, strict=True):
-            check_parameters(self._name, weights, part.shapes, like.dtype, like.device, part.suffix)
-        return by_part
-
-    @property
-    def all_weights(self) -> list[list[Tensor]]:
-        """The parameters of each layer and direction, as `torch.nn` lists them."""
-        return [list(weights.values()) for _, weights in self.weights()]
-
-    @property
-    def _flat_weights(self) -> list[Tensor]:
-        """The parameters in torch's order. It exists for code that reads this attribute of `torch.nn` layers."""
-        return [weight for weights in self.all_weights for weight in weights]
 
     def reset_parameters(self) -> None:
         """Initialises all parameters again."""
         schemes.initialise(self, self.init)
         with torch.no_grad():
-            for part in self._parts if self.learn_initial_state else ():
+            for part in self.parts if self.learn_initial_state else ():
                 for state in part.widths:
                     getattr(self, f"{state}_0{part.suffix}").zero_()
 
@@ -267,19 +223,6 @@ class Recurrent(Drawable, nn.Module):
             run = profiler.record_function(self.profile_row)(run)
         return run(input, hx, lengths, resets, restart, return_states)
 
-    @property
-    def profile_row(self) -> str:
-        """The name of this layer's calls in a profile of torch.
-
-        Example:
-            >>> import glassgate as gg
-            >>> gg.LSTM(100, 256, num_layers=2).profile_row
-            'glassgate::LSTM(100, 256)x2'
-        """
-        name = type(self).__name__ if self.plain else type(self.cell).__name__
-        second, depth = ", bidirectional" * self.bidirectional, f"x{self.num_layers}" * (self.num_layers > 1)
-        return f"glassgate::{name}({self.input_size}, {self.hidden_size}{second}){depth}"
-
     def _computed(
         self,
         input: Tensor | PackedSequence,
@@ -294,32 +237,14 @@ class Recurrent(Drawable, nn.Module):
             of_one_row = one_row.computed(self, input, hx)
             if of_one_row is not None:
                 return of_one_row
-        steps, layout, initial, restart_states = self._arrange(input, hx, lengths, resets, restart)
-        recordings = [Recording() for _ in self._parts] if self._watchers else []
+        steps, layout, initial, restart_states = self.arrange_call(input, hx, lengths, resets, restart)
+        recordings = [Recording() for _ in self.parts] if self.watchers else []
         if recordings and torch.is_grad_enabled():
             steps = steps._replace(data=graph_leaf(steps.data, recordings[: self.num_directions]))
         outputs, results = self._run(steps, layout, initial, restart_states, return_states, recordings)
-        for watch in self._watchers:
+        for watch in self.watchers:
             watch(Observed(self, layout, steps, lambda: initial, results, recordings))
-        return states.returned(self._parts, outputs, results, layout, return_states)
-
-    def _arrange(
-        self, input: Any, hx: Any = None, lengths: Any = None, resets: Any = None, restart: Any = None
-    ) -> tuple[Steps, Layout, States, States | None]:
-        """Check the arguments of a call and convert them for engines. The last two results are the states."""
-        steps, layout = arrange(self._name, input, self.input_size, self.batch_first, lengths, resets)
-        weight = self.weight_ih_l0
-        if not isinstance(weight, Tensor):
-            raise TypeError(f"{self._name}: weight_ih_l0 must be a tensor, got {type(weight).__name__}")
-        check_like(self._name, "input", steps.data, weight.dtype, weight.device, "the layer")
-        if hx is None:
-            initial = self.default_states(steps.data, layout.rows)
-        else:
-            initial = states.from_hx(self._name, self._parts, hx, steps.data, layout)
-        states.check_restart(self._name, restart, resets)
-        if restart is None:
-            return steps, layout, initial, None
-        return steps, layout, initial, states.from_hx(self._name, self._parts, restart, steps.data, layout, "restart")
+        return states.returned(self.parts, outputs, results, layout, return_states)
 
     def _run(
         self,
@@ -334,16 +259,16 @@ class Recurrent(Drawable, nn.Module):
         results: list[Result] = []
         D, rows, data = self.num_directions, layout.rows, [steps.data]
         dropout, weight_dropout = (self.dropout, self.weight_dropout) if self.training else (0.0, 0.0)
-        for layer, calls in enumerate(self._calls(initial, restart_states)):
+        for layer, calls in enumerate(self.engine_calls(initial, restart_states)):
             at = slice(layer * D, layer * D + D)
             inputs = (
                 [between_layers(steps, v, rows, dropout, self.variational_dropout) for v in data] if layer else data
             )
-            sizes = self._sizes[layer]
+            sizes = self.hidden_sizes[layer]
             calls = [with_noise(call, steps, size, weight_dropout) for call, size in zip(calls, sizes, strict=True)]
-            if self._edits is not None:
-                parts = zip(self._parts[at], calls, strict=True)
-                calls = [self._edits.applied(part, call, layout) for part, call in parts]
+            if self.edits is not None:
+                parts = zip(self.parts[at], calls, strict=True)
+                calls = [self.edits.applied(part, call, layout) for part, call in parts]
             if len(inputs) == 1:
                 results += self._run_layer(steps._replace(data=inputs[0]), calls, all_states, recordings[at])
             else:
@@ -361,17 +286,6 @@ class Recurrent(Drawable, nn.Module):
             return segments.run(steps, calls, all_states)
         return choose.run(steps, calls, all_states, recordings or None)
 
-    def _calls(self, initial: States, restart_states: States | None = None) -> list[list[Direction]]:
-        """The arguments of the engine for each layer and direction, without noise."""
-        D, cell = self.num_directions, self._training_cell if self.training else self._eval_cell
-        calls = [
-            Direction(cell, weights, state, part.direction == 1)
-            for part, weights, state in zip(self._parts, self.checked_weights(), initial, strict=True)
-        ]
-        if restart_states is not None:
-            calls = [call._replace(restart=state) for call, state in zip(calls, restart_states, strict=True)]
-        return [calls[k : k + D] for k in range(0, len(calls), D)]
-
     def stream(self, batch_size: int = 1) -> Stream:
         """A stream, which processes sequences one step at a time. It builds no graph and allocates no memory.
 
@@ -381,20 +295,8 @@ class Recurrent(Drawable, nn.Module):
         Raises:
             ValueError: the layer is bidirectional.
         """
-        from glassgate.layers.frozen import freeze_layer
-
         return freeze_layer(self).stream(batch_size)
 
-    def default_states(self, like: Tensor, rows: int) -> States:
-        """The initial states (N, H) of each layer and direction if a call has none: zero, or the learned ones."""
-        initial = []
-        for part in self._parts:
-            if self.learn_initial_state:
-                learned = {f"{state}_0": getattr(self, f"{state}_0{part.suffix}") for state in part.widths}
-                shapes = {f"{state}_0": (width,) for state, width in part.widths.items()}
-                check_parameters(self._name, learned, shapes, like.dtype, like.device, part.suffix)
-                initial.append(tuple([v.expand(rows, -1) for v in learned.values()]))
-            else:
-                zeros = {width: like.new_zeros(rows, width) for width in dict.fromkeys(part.widths.values())}
-                initial.append(tuple([zeros[width] for width in part.widths.values()]))
-        return initial
+
+LayerCall = Observed[Recurrent]
+"""A call of a layer, as recordings see it."""

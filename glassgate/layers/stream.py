@@ -1,18 +1,16 @@
 """Runs a layer one step at a time, for audio, control and other real-time data. Steps allocate no memory."""
 
 from collections.abc import Callable, Sequence, Sized
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 import torch
 from torch import Tensor
 
-from glassgate.engines.backend import Native
+from glassgate.engines.backend import Native, Stepper
 from glassgate.engines.memory import on_device
+from glassgate.layers.spec import Spec
+from glassgate.layers.states import States
 from glassgate.shapes import check_like, check_shape, check_size
-
-if TYPE_CHECKING:
-    from glassgate.layers.frozen import FrozenLayer
-
 
 _MAX_BLOCKS = 64
 """The maximum number of block lengths for which a stream keeps compiled calls."""
@@ -27,8 +25,9 @@ class Stream:
     of one layer are independent of each other. One stream must not be used by two threads at once.
 
     Args:
-        layer: a layer, or a stack of layers, in one direction.
+        spec: the structure of a layer, or of a stack of layers, in one direction.
         batch_size: N, the number of sequences.
+        make_stepper: returns the stepper of a batch size and its initial states, in the dtype of the computation.
 
     Raises:
         ValueError: the layer is bidirectional. Its second direction would start at the end.
@@ -44,8 +43,7 @@ class Stream:
     """
 
     @torch.no_grad()
-    def __init__(self, layer: "FrozenLayer", batch_size: int) -> None:
-        spec = layer.spec
+    def __init__(self, spec: Spec, batch_size: int, make_stepper: Callable[[int], tuple[Stepper, States]]) -> None:
         if spec.num_directions > 1:
             raise ValueError(
                 f"{spec.name}: stream must have one direction, got bidirectional=True, whose second direction "
@@ -53,11 +51,11 @@ class Stream:
             )
         check_size("stream", "batch_size", batch_size)
         self.batch_size, self._shape = batch_size, (batch_size, spec.input_size)
-        self._dtype, self._computed_in = spec.dtype, layer.computed_in
-        self._device = layer.weights[0]["weight_ih"].device
-        self._step, self._initial = layer.stepper(batch_size)
+        self._step, self._initial = make_stepper(batch_size)
+        computed = self._initial[0][0]
+        self._dtype, self._computed_in, self._device = spec.dtype, computed.dtype, computed.device
         self._call: Callable[[int], None] | None = None
-        self._one_step = self._step.native(1) if spec.dtype is layer.computed_in else None
+        self._one_step = self._step.native(1) if self._dtype is self._computed_in else None
         if self._one_step is not None:
             self._call, self._output = self._one_step.call, self._one_step.output[0]
         self._blocks: dict[torch.Size, Native] = {}

@@ -16,37 +16,33 @@ from glassgate.engines.symbolic.graph_cell import GraphCell
 from glassgate.layers.frozen import FrozenLayer
 from glassgate.layers.spec import OPTIONS, Spec
 from glassgate.layers.stack import Recurrent
-from glassgate.sessions.session import STOCK, Session, frozen_layers
 
 FORMAT = 1
 KEY = "glassgate_session"
 """The key of the description in the file's metadata."""
 DTYPES = ("float32", "float64", "float16", "bfloat16")
 """The dtypes of the input and output of a layer."""
+STOCK = (nn.RNN, nn.GRU, nn.LSTM)
+"""The layers of `torch.nn` that sessions convert."""
 
 
 class NotASession(ValueError):
     """The file is not a session, or another version wrote it."""
 
 
-def save(session: Session, path: Path) -> None:
-    """Write the session's file; an interrupted write leaves no partial file."""
+def save(module: nn.Module, precision: str | None, path: Path) -> None:
+    """Write the frozen module of a session; an interrupted write leaves no partial file."""
     from safetensors.torch import save as serialized
 
-    module = session.module
-    tensors: dict[str, Tensor] = {}
-    layers = {}
-    for name, layer in frozen_layers(module):
-        layers[name] = _description(layer)
-        for key, tensor in layer.tensors().items():
-            tensors[f"layer:{name}:{key}"] = tensor
-    for name, tensor in module.state_dict().items():
-        tensors[f"module:{name}"] = tensor.contiguous().clone()
+    layers = {name: layer for name, layer in module.named_modules() if isinstance(layer, FrozenLayer)}
+    tensors = {f"module:{name}": tensor.contiguous().clone() for name, tensor in module.state_dict().items()}
+    for name, layer in layers.items():
+        tensors |= {f"layer:{name}:{key}": tensor for key, tensor in layer.tensors().items()}
     content = {
         "format": FORMAT,
         "model": None if isinstance(module, FrozenLayer) else type(module).__name__,
-        "precision": session.precision,
-        "layers": layers,
+        "precision": precision,
+        "layers": {name: _description(layer) for name, layer in layers.items()},
     }
     data = serialized(tensors, {KEY: json.dumps(content)})
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -62,34 +58,9 @@ def save(session: Session, path: Path) -> None:
             os.unlink(unfinished)
 
 
-def load_session(path: str | Path, model: nn.Module | None = None) -> Session:
-    """Load a session that `session.save` wrote, on this or another machine, and pack its weights for this processor.
-
-    Args:
-        path: the file.
-        model: for a session of a whole model, an instance of the model, because the file does not contain its code. It
-            is not modified, and its weights are not read.
-
-    Returns:
-        the session.
-
-    Raises:
-        OSError: the file does not exist.
-        NotASession: (a ValueError) the file is truncated, is not a session, or was written by another version.
-        ValueError: `model` is missing, or does not match the file.
-        EngineError: this processor does not support the session's precision.
-
-    Example:
-        >>> import tempfile, pathlib, torch, glassgate as gg
-        >>> session, x = gg.freeze(gg.GRU(3, 4).eval()), torch.randn(5, 2, 3)
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     path = pathlib.Path(folder) / "gru.safetensors"
-        ...     session.save(path)
-        ...     loaded = gg.load_session(path)
-        >>> torch.equal(loaded(x)[0], session(x)[0])
-        True
-    """
-    content, tensors = _read(Path(path))
+def load(path: Path, model: nn.Module | None) -> tuple[nn.Module, str | None]:
+    """The frozen module in a file, and its precision; see `load_session`."""
+    content, tensors = _read(path)
     try:
         layers = {name: _layer(spec, name, tensors) for name, spec in content["layers"].items()}
         kind, precision = content["model"], content["precision"]
@@ -97,13 +68,13 @@ def load_session(path: str | Path, model: nn.Module | None = None) -> Session:
         raise NotASession(f"{path}: its description cannot be read ({type(error).__name__}: {error})") from None
     others = {name.removeprefix("module:"): v for name, v in tensors.items() if name.startswith("module:")}
     if kind is None:
-        return Session(None, layers[""], precision)
+        return layers[""], precision
     if model is None:
         raise ValueError(
             f"{path} is a session of the model {kind}, whose code is not in the file; "
             f"pass an instance: gg.load_session(path, model={kind}(...))"
         )
-    return Session(None, _copy_with_weights(path, model, layers, others), precision)
+    return _copy_with_weights(path, model, layers, others), precision
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
@@ -167,7 +138,7 @@ def _layer(described: dict[str, Any], name: str, tensors: dict[str, Tensor]) -> 
 
 
 def _copy_with_weights(
-    path: str | Path, model: nn.Module, layers: dict[str, FrozenLayer], others: dict[str, Tensor]
+    path: Path, model: nn.Module, layers: dict[str, FrozenLayer], others: dict[str, Tensor]
 ) -> nn.Module:
     """A copy of the model with the layers and the other weights of a file."""
     recurrent = {

@@ -1,10 +1,10 @@
-"""`gg.freeze` and the session that it returns; `file.py` saves and loads one."""
+"""`gg.freeze`, `gg.load_session` and the session that they return; `file.py` has the format of a saved session."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from copy import deepcopy
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import torch
 from torch import nn
@@ -13,12 +13,10 @@ from glassgate.conversion import NAMESAKES, convert
 from glassgate.layers.frozen import FrozenLayer, freeze_layer
 from glassgate.layers.stack import Recurrent
 from glassgate.layers.stream import Stream
+from glassgate.sessions import file
+from glassgate.sessions.compare import Comparison, compare
+from glassgate.sessions.file import STOCK
 
-if TYPE_CHECKING:
-    from glassgate.sessions.compare import Comparison
-
-STOCK = (nn.RNN, nn.GRU, nn.LSTM)
-"""The layers of `torch.nn` that sessions convert."""
 NOISE = ("dropout", "weight_dropout", "recurrent_dropout", "zoneout")
 """Rates of a recurrent layer that act in training mode."""
 
@@ -77,6 +75,37 @@ def freeze(
         rows = (N, L) if layer.spec.batch_first else (L, N)
         session(torch.zeros(*rows, layer.spec.input_size, dtype=layer.spec.dtype))
     return session
+
+
+def load_session(path: str | Path, model: nn.Module | None = None) -> "Session":
+    """Load a session that `session.save` wrote, on this or another machine, and pack its weights for this processor.
+
+    Args:
+        path: the file.
+        model: for a session of a whole model, an instance of the model, because the file does not contain its code. It
+            is not modified, and its weights are not read.
+
+    Returns:
+        the session.
+
+    Raises:
+        OSError: the file does not exist.
+        NotASession: (a ValueError) the file is truncated, is not a session, or was written by another version.
+        ValueError: `model` is missing, or does not match the file.
+        EngineError: this processor does not support the session's precision.
+
+    Example:
+        >>> import tempfile, pathlib, torch, glassgate as gg
+        >>> session, x = gg.freeze(gg.GRU(3, 4).eval()), torch.randn(5, 2, 3)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = pathlib.Path(folder) / "gru.safetensors"
+        ...     session.save(path)
+        ...     loaded = gg.load_session(path)
+        >>> torch.equal(loaded(x)[0], session(x)[0])
+        True
+    """
+    module, precision = file.load(Path(path), model)
+    return Session(None, module, precision)
 
 
 class Session:
@@ -152,11 +181,9 @@ class Session:
         Raises:
             ValueError: a cell runs on the reference engine, so it has no equations to write.
         """
-        from glassgate.sessions.file import save
+        file.save(self.module, self.precision, Path(path))
 
-        save(self, Path(path))
-
-    def compare(self, *args: Any, **kwargs: Any) -> "Comparison":
+    def compare(self, *args: Any, **kwargs: Any) -> Comparison:
         """Print the difference of each gate and state from its value in float32.
 
         Args:
@@ -168,8 +195,6 @@ class Session:
         Raises:
             RuntimeError: the session was loaded from a file, which has no weights in float32.
         """
-        from glassgate.sessions.compare import compare
-
         if self.source is None:
             raise RuntimeError("compare: this session was loaded from a file and has no module to compare with")
         comparison = compare(self.module, _snapshot(self.source, None, ()), args, kwargs)
@@ -178,13 +203,6 @@ class Session:
 
     def __repr__(self) -> str:
         return f"Session({self.module!r})"
-
-
-def frozen_layers(module: nn.Module) -> Iterator[tuple[str, FrozenLayer]]:
-    """Yield each frozen layer of a model and its name."""
-    for name, part in module.named_modules():
-        if isinstance(part, FrozenLayer):
-            yield name, part
 
 
 def _snapshot(module: nn.Module, precision: str | None, keep: Sequence[str]) -> nn.Module:

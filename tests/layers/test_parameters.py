@@ -171,7 +171,7 @@ def test_a_tensor_without_memory_runs_on_the_reference():
 
 def test_the_check_takes_microseconds():
     layer = gg.LSTM(3, 4)
-    (part,), (weights,) = layer._parts, layer.checked_weights()
+    (part,), (weights,) = layer.parts, layer.checked_weights()
     like = weights["weight_ih"]
 
     def look():

@@ -16,18 +16,18 @@ from glassgate.engines.symbolic.step import equations_of
 from glassgate.glass.diagrams.cell import name_of
 from glassgate.glass.diagrams.flow import Value, flow
 from glassgate.glass.retention import by_step, inputs, states_before
-from glassgate.layers.observed import Observed
+from glassgate.layers.stack import LayerCall
 
 
-def wires(call: Observed, number: int) -> dict[str, Tensor]:
+def wires(call: LayerCall, number: int) -> dict[str, Tensor]:
     """The values on the wires of a diagram in a recorded call of one direction, except gates and new states.
 
     Returns:
         the values by `data-name`, (L, N, H), or (L, N, 1) for one number per row; the norm of the input. Empty if the
         cell cannot be drawn.
     """
-    layer, part = call.layer, call.layer._parts[number]
-    weights = {name: w.detach() for name, w in layer._weights(part).items()}
+    layer, part = call.layer, call.layer.parts[number]
+    weights = {name: w.detach() for name, w in layer.weights_of(part).items()}
     x, before = inputs(call, number), states_before(call, number)
     try:
         with torch.no_grad():
