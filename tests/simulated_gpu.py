@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_leaves, tree_map
 
@@ -170,6 +171,39 @@ class SimulatedGPU(TorchDispatchMode):
                 self.wait("where with a number in a tensor on the CPU")
 
 
+LOWER = {
+    "linear", "matmul", "__matmul__", "__rmatmul__", "mm", "bmm", "addmm", "baddbmm", "einsum", "conv1d",
+    "scaled_dot_product_attention",
+}  # fmt: skip
+"""The functions that autocast of CUDA runs in half precision."""
+
+FULL = {
+    "exp", "expm1", "log", "log1p", "log2", "pow", "__pow__", "reciprocal", "rsqrt", "softplus", "softmax",
+    "log_softmax", "logsumexp", "cumsum", "cumprod", "sum", "prod", "norm", "layer_norm", "cross_entropy", "nll_loss",
+    "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy_with_logits", "cosine_similarity",
+    "cdist",
+}  # fmt: skip
+"""Those that it runs in float32."""
+
+WIDEST = {"cat", "stack", "addcmul", "addcdiv", "dot", "index_put", "index_put_", "scatter_add", "scatter_add_"}
+"""Those that it runs in the widest type of their tensors."""
+
+
+class Autocast(TorchFunctionMode):
+    """The types of `torch.autocast("cuda")`, whose own rules are for tensors on GPUs only."""
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs, name = kwargs or {}, getattr(function, "__name__", "")
+        if torch.is_autocast_enabled("cuda"):
+            tensors = [v for v in tree_leaves((args, kwargs)) if isinstance(v, OnGPU) and v.is_floating_point()]
+            dtypes = {v.dtype for v in tensors} - {torch.float64}
+            target = torch.get_autocast_dtype("cuda") if name in LOWER else torch.float32
+            if dtypes and (name in LOWER or name in FULL or (name in WIDEST and len(dtypes) > 1)):
+                cast = {id(v) for v in tensors if v.dtype not in (torch.float64, target)}
+                args, kwargs = tree_map(lambda v: v.to(target) if id(v) in cast else v, (args, kwargs))
+        return function(*args, **kwargs)
+
+
 def to_gpu(v: Tensor) -> Tensor:
     """A copy of a tensor, on the GPU."""
     return OnGPU(v.detach().clone()).requires_grad_(v.requires_grad)
@@ -211,12 +245,14 @@ def simulated_gpu(monkeypatch: pytest.MonkeyPatch, may_wait: bool = False) -> It
         patch.setattr(torch.cuda, "device", lambda device: nullcontext())
         patch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(**H100))
         patch.setattr(torch.cuda, "is_available", lambda: True)
-        patch.setattr(torch.cuda, "device_count", lambda: 1)
+        patch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation=True: True)
+        patch.setattr(torch.cuda, "device_count", lambda: 2)
+        patch.setattr(torch.random, "_fork_rng_warned_already", False)
         patch.setattr(torch.cuda, "set_device", lambda device: None)
         patch.setattr(torch.cuda, "get_rng_state", lambda device="cuda": torch.get_rng_state())
         patch.setattr(torch.cuda, "set_rng_state", lambda state, device="cuda": None)
         patch.setattr(torch.cuda, "manual_seed_all", lambda seed: None)
         patch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
         patch.setattr(torch.cuda, "current_stream", lambda device=None: SimpleNamespace(cuda_stream=0))
-        with SimulatedGPU(may_wait) as gpu:
+        with Autocast(), SimulatedGPU(may_wait) as gpu:
             yield gpu

@@ -14,7 +14,7 @@ import torch
 import glassgate as gg
 from glassgate.tasks import cells
 from glassgate.tasks.data import records
-from glassgate.tasks.data.batches import Batch, Encoded, LazyEncoded, lengths
+from glassgate.tasks.data.batches import Batch, Encoded, LazyEncoded, lengths, restored_random_state
 from glassgate.tasks.data.pieces import Batches, Lengths, Piece
 from glassgate.tasks.data.store.examples import Stored
 from glassgate.tasks.data.unknown_labels import unknown_label_warnings, unknown_labels
@@ -25,7 +25,7 @@ from glassgate.tasks.options import Options
 from glassgate.tasks.progress import Progress
 from glassgate.tasks.runs import Run, damaged, version_mismatch
 from glassgate.tasks.training.by_size import by_size
-from glassgate.tasks.training.devices import check_device
+from glassgate.tasks.training.devices import check_device, device_of
 from glassgate.tasks.training.loop import train
 from glassgate.tasks.training.processes.group import Group, group
 from glassgate.tasks.training.processes.same_data import fingerprints
@@ -124,7 +124,7 @@ class Task(Definition[OptionsType, Example, Prediction]):
 
     def _find_rate(self, train: Sequence[Encoded], threads: int, processes: Group) -> RateSearch:
         """Set the learning rate to the one at which the loss falls fastest."""
-        with self._new_network(threads, Progress()):
+        with self._new_network(threads, Progress(), processes):
             search = find_rate(self, train, processes)
         self.options = replace(self.options, learning_rate=search.rate, lr_find=False)
         return search
@@ -287,16 +287,17 @@ class Task(Definition[OptionsType, Example, Prediction]):
     ) -> dict[str, Any]:
         place = processes.broadcast(str(folder.path) if folder else "")
         processes.advice = f"; resume with: glassgate train --resume {place}" if place else ""
-        with self._new_network(threads, progress):
+        with self._new_network(threads, progress, processes):
             return train(self, encoded, folder, progress, processes)
 
     @contextmanager
-    def _new_network(self, threads: int, progress: Progress) -> Iterator[None]:
+    def _new_network(self, threads: int, progress: Progress, processes: Group) -> Iterator[None]:
         """Build the initial network; set the threads and the random state of the training inside the `with`."""
         before = torch.get_num_threads()
         torch.set_num_threads(threads)
         try:
-            with torch.random.fork_rng(), _memory_errors(self.options):
+            device = device_of(self.options, processes.world)
+            with restored_random_state(device), _memory_errors(self.options):
                 torch.manual_seed(self.options.seed)
                 self.network = self.build()
                 self.start(progress)

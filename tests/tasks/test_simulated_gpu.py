@@ -6,6 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
+from torch.utils._pytree import tree_leaves
 
 import glassgate as gg
 from glassgate.tasks import TASKS, task_class
@@ -13,7 +15,7 @@ from glassgate.tasks.data.labelled import Labelled
 from glassgate.tasks.data.tagged import Tagged
 from glassgate.tasks.data.texts import Text
 from glassgate.tasks.task import Split
-from glassgate.tasks.training.processes.group import group
+from glassgate.tasks.training.processes.group import Group, group
 from glassgate.tasks.training.steps import Training
 from tests.simulated_gpu import simulated_gpu
 from tests.tasks.test_every_task import SPLITS
@@ -49,6 +51,24 @@ def test_training_runs_on_a_gpu(name, tmp_path, monkeypatch):
     assert not [line for line in gpu.waits if line.startswith(("layout", "layers", "engines"))]
 
 
+def test_processes_exchange_tensors_on_the_cpu(tmp_path, monkeypatch):
+    """Pickled tensors of a GPU would be unpickled on the GPU of process 0 in every process."""
+    exchanged = []
+    for name in ("broadcast", "gather"):
+        exchange = getattr(Group, name)
+        monkeypatch.setattr(
+            Group, name, lambda own, value, exchange=exchange: exchanged.append(value) or exchange(own, value)
+        )
+    with simulated_gpu(monkeypatch, may_wait=True), gg.engine("reference"):
+        task = task_class("language-model")(
+            task_class("language-model").options_type.from_mapping(SMALL | {"chunk": 2})
+        )
+        task.fit(SPLITS["language-model"], run=tmp_path / "run")
+    tensors = [v for v in tree_leaves(exchanged) if isinstance(v, Tensor)]
+    assert tensors
+    assert {v.device.type for v in tensors} == {"cpu"}
+
+
 def training_of(name: str, split: Split[Any], options: dict[str, Any]) -> Training:
     """A training that is about to begin."""
     kind = task_class(name)
@@ -60,10 +80,11 @@ def training_of(name: str, split: Split[Any], options: dict[str, Any]) -> Traini
     return Training(task, encoded["train"], [], group())
 
 
+@pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
 @pytest.mark.parametrize(("name", "split", "options"), CASES)
-def test_a_training_step_does_not_wait(name, split, options, monkeypatch):
+def test_a_training_step_does_not_wait(name, split, options, precision, monkeypatch):
     with simulated_gpu(monkeypatch, may_wait=True) as gpu, gg.engine("reference"):
-        training = training_of(name, split, options)
+        training = training_of(name, split, options | {"precision": precision})
         training.network.train()
         gpu.waits.clear()
         for batch in islice(training.batches_left(), 2):

@@ -90,8 +90,8 @@ class CellDiagram(Diagram):
 def cell_page(cells: Sequence[Cell], units: int, seed: int) -> LivePage:
     """The page of some cells."""
     network, described = Network(), []
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
         for number, cell in enumerate(cells):
             sizes = [_sized(cell, size, network, number) for size in range(1, MAX_UNITS + 1)]
             described.append({"name": type(cell).__name__, "alone": len(cells) == 1, "sizes": sizes})

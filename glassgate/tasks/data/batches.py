@@ -4,6 +4,7 @@ A unit of a sequence is a token of a text or a step of a series.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, TypeVar, overload
@@ -108,6 +109,11 @@ def moved(tensor: Tensor, device: torch.device) -> Tensor:
     return tensor.to(device, non_blocking=True)
 
 
+def restored_random_state(device: torch.device) -> AbstractContextManager[None]:
+    """Restore the random state of the CPU and of the device after the `with`; other GPUs are left alone."""
+    return torch.random.fork_rng([device] if device.type == "cuda" else [])
+
+
 def is_idle(batch: Batch) -> bool:
     """Whether a batch contains only a placeholder row, because the shard of this process is empty."""
     return "idle" in batch and bool(batch["idle"])
@@ -123,8 +129,7 @@ def draw_for(batch: Batch, draw: Callable[[list[int]], Tensor]) -> Tensor:
     """
     if "rows" not in batch:
         return draw([len(batch["lengths"]), int(batch["lengths"].max())])
-    device = batch["rows"].device
-    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+    with restored_random_state(batch["rows"].device):
         torch.manual_seed(int(batch["seed"]))
         drawn = draw(batch["whole"].tolist())
     return drawn[batch["rows"], : int(batch["lengths"].max())]

@@ -326,7 +326,7 @@ def _cost_of_training(metrics: dict[str, Any]) -> list[tuple[str, str]]:
 
 def _untrained(task: Task[Any, Any, Any], seed: int) -> nn.Module:
     """The network with fresh weights; with the run's seed those before training, pretrained vectors excepted."""
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
         network = task.build()
     return network.to(next(task.network.parameters()).device).eval()

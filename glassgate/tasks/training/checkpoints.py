@@ -56,7 +56,9 @@ class Checkpointer:
         """Restore the run's checkpoint, if there is one."""
         training, processes = self.training, self.training.processes
         checkpoint = processes.broadcast(self.run.load_checkpoint() if self.run else None)
-        training.network.load_state_dict(processes.broadcast(training.network.state_dict()))
+        # On the CPU: a tensor of process 0's GPU would be unpickled there by all processes of the machine.
+        initial = {name: tensor.cpu() for name, tensor in training.network.state_dict().items()}
+        training.network.load_state_dict(processes.broadcast(initial))
         if checkpoint is None:
             return
         tensors, state = checkpoint

@@ -15,7 +15,7 @@ def device_of(options: Options, world: World) -> torch.device:
         device(type='cpu')
     """
     if options.device in ("auto", "cuda") and torch.cuda.is_available():
-        return torch.device("cuda", world.local_rank)
+        return torch.device("cuda", world.local_rank % torch.cuda.device_count())
     if options.device in ("auto", "mps") and torch.backends.mps.is_available():
         return torch.device("mps")
     return torch.device("cpu")
@@ -42,7 +42,8 @@ def check_device(options: Options, world: World) -> None:
         )
     if name == "mps" or (name == "auto" and not available["cuda"] and available["mps"]):
         raise OptionError("device: Apple's GPU cannot be shared by several processes; add --device cpu")
-    if name != "cpu" and available["cuda"] and torch.cuda.device_count() < world.local_size:
+    needed = 1 if world.own_gpus else world.local_size
+    if name != "cpu" and available["cuda"] and torch.cuda.device_count() < needed:
         raise OptionError(
             f"devices: {world.local_size} processes of this machine need a GPU each, and it has "
             f"{torch.cuda.device_count()}; start fewer, or add --device cpu"

@@ -13,7 +13,17 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import AdamW
 
-from glassgate.tasks.data.batches import Batch, Encoded, Loader, is_idle, lengths, moved, sample, to_device
+from glassgate.tasks.data.batches import (
+    Batch,
+    Encoded,
+    Loader,
+    is_idle,
+    lengths,
+    moved,
+    restored_random_state,
+    sample,
+    to_device,
+)
 from glassgate.tasks.data.pieces import Batches, padding
 from glassgate.tasks.loss import Loss, Mean, sums, value
 from glassgate.tasks.training.devices import device_of
@@ -187,7 +197,7 @@ class Training:
         (batch,) = (to_device(each, self.device) for each in Loader(self.data, middle, self.task.padding))
         batch["continues"] = torch.zeros_like(batch["continues"])  # the copy has no states from a previous batch
         optimizer = AdamW(network.parameters())
-        with torch.random.fork_rng():
+        with restored_random_state(self.device):
             for _ in range(2):  # the first one may compile kernels
                 start = time.perf_counter()
                 value(self.task.loss(network(batch), batch)).backward()

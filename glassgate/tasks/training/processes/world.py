@@ -20,6 +20,7 @@ class World:
         local_rank: the rank of this process on its machine
         local_size: the number of processes on each machine
         launcher: the program that has started the processes, "torchrun" or "srun"; empty for a single process
+        own_gpus: whether each process may see only its own GPUs (SLURM's --gpus-per-task)
     """
 
     rank: int = 0
@@ -27,6 +28,7 @@ class World:
     local_rank: int = 0
     local_size: int = 1
     launcher: str = ""
+    own_gpus: bool = False
 
     @property
     def nodes(self) -> int:
@@ -66,7 +68,8 @@ def from_environment(env: Mapping[str, str] = os.environ) -> World:
             raise OptionError(
                 f"SLURM: expected as many tasks on each machine, got {size} on {nodes}; see --ntasks-per-node"
             )
-        world = World(_number(env, "SLURM_PROCID"), size, _number(env, "SLURM_LOCALID"), size // nodes, "srun")
+        rank, own_gpus = _number(env, "SLURM_PROCID"), bool(env.get("SLURM_GPUS_PER_TASK"))
+        world = World(rank, size, _number(env, "SLURM_LOCALID"), size // nodes, "srun", own_gpus)
     else:
         return World()
     if world.rank % world.local_size != world.local_rank or world.size % world.local_size:

@@ -12,7 +12,7 @@ import torch
 from glassgate.cli import main
 from glassgate.tasks.errors import OptionError
 from glassgate.tasks.tagging import TaggingOptions
-from glassgate.tasks.training.devices import check_device
+from glassgate.tasks.training.devices import check_device, device_of
 from glassgate.tasks.training.processes.world import World, from_environment
 from tests.tasks.training.processes import crew
 
@@ -65,6 +65,17 @@ def test_options_that_cannot_be_shared(options: dict[str, Any], said: str) -> No
     check_device(TaggingOptions(device="cpu", **options), World())
     with pytest.raises(OptionError, match=said):
         check_device(TaggingOptions(device="cpu", **options), from_environment(TORCHRUN))
+
+
+def test_slurm_may_show_each_process_its_own_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    options, second = TaggingOptions(batch_size=8), SLURM | STEP | {"SLURM_PROCID": "3", "SLURM_LOCALID": "1"}
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert device_of(options, from_environment(second)) == torch.device("cuda", 1)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    world = from_environment(second | {"SLURM_GPUS_PER_TASK": "1"})
+    check_device(options, world)
+    assert device_of(options, world) == torch.device("cuda", 0)
 
 
 def test_gpus_that_cannot_be_shared(monkeypatch: pytest.MonkeyPatch) -> None:
