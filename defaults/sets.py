@@ -118,7 +118,7 @@ CHORALES = {"data": "jsb_chorales/JSB_Chorales.mat"}
 PAIRS = {"data": "tatoeba_cmn_eng/cmn.txt"}
 ETT = {"data": "ett/ETTh1.csv"}
 
-TAGS = {"column": "2"}
+TAGS = {"label_column": "2"}
 CHINESE = {"target_unit": "character"}
 HOURS = {"target": "OT", "look_back": 96, "dev_steps": 480, "test_steps": 1440, "every": 4}
 ALL = 10**9

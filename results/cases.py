@@ -218,7 +218,7 @@ CASES = (
         "UD English EWT: part of speech, 17 tags",
         "tagging",
         {name: f"ud_english_ewt_pos/{name}.tsv".replace("data", "train") for name in ("data", "dev", "test")},
-        {"column": "2", "epochs": 4},
+        {"label_column": "2", "epochs": 4},
         2,
         (ACCURACY, Score("macro_f1", "macro F1")),
         (

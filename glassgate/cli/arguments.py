@@ -1,16 +1,25 @@
 """Converts the options of a task to command-line arguments, with a short and a full help."""
 
 import dataclasses
-from argparse import Action, ArgumentParser, ArgumentTypeError, BooleanOptionalAction, HelpFormatter, Namespace
+from argparse import (
+    SUPPRESS,
+    Action,
+    ArgumentParser,
+    ArgumentTypeError,
+    BooleanOptionalAction,
+    HelpFormatter,
+    Namespace,
+)
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from glassgate.cli.parser import Parser
 from glassgate.tasks.options import Options, value_type
 
 _GROUPS = ("data", "model", "training")
 
 
-def add_options(parser: ArgumentParser, options: type[Options], builtin: Mapping[str, Any]) -> None:
+def add_options(parser: Parser, options: type[Options], builtin: Mapping[str, Any]) -> None:
     """Add an argument for each option. An option that is not given is None in the result.
 
     Args:
@@ -33,7 +42,9 @@ def add_options(parser: ArgumentParser, options: type[Options], builtin: Mapping
             settings |= {"type": kind, "metavar": "N" if kind is int else "X"}
         else:
             settings |= {"type": str, "metavar": rules["metavar"]}
-        groups[rules["group"]].add_argument("--" + each.name.replace("_", "-"), **settings)
+        groups[rules["group"]].add_argument(_name(each.name), **settings)
+        if rules["former"]:
+            parser.add_former_name(_name(rules["former"]), _name(each.name))
 
 
 def add_help(parser: ArgumentParser, common: Iterable[str]) -> None:
@@ -61,11 +72,11 @@ def _brief(parser: ArgumentParser, common: Iterable[str]) -> str:
     formatter = _Formatter(parser.prog)
     formatter.add_usage(None, [], [])
     formatter.add_text(parser.description)
-    actions = {each.dest: each for each in parser._actions}
+    actions = {each.dest: each for each in parser._actions if each.help != SUPPRESS}
     formatter.start_section("options")
     formatter.add_arguments(actions[name] for name in ("run", *common))
     formatter.end_section()
-    hidden = len(parser._actions) - len(tuple(common)) - 2
+    hidden = len(actions) - len(tuple(common)) - 2
     formatter.add_text(f"{parser.prog} --help all lists {hidden} more options.")
     return formatter.format_help().rstrip()
 
@@ -100,6 +111,10 @@ def positive(text: str) -> int:
     if number < 1:
         raise ArgumentTypeError(f"expected 1 or more, got {text}")
     return number
+
+
+def _name(option: str) -> str:
+    return "--" + option.replace("_", "-")
 
 
 def _default(each: "dataclasses.Field[Any]", builtin: Mapping[str, Any]) -> str:

@@ -28,6 +28,7 @@ def option(
     most: float | None = None,
     unset: str = "",
     metavar: str = "NAME",
+    former: str = "",
 ) -> Any:
     """Declare an option: a dataclass field with its description and its allowed values.
 
@@ -40,9 +41,10 @@ def option(
         most: the largest allowed value
         unset: the behaviour if the option is not given, where the default value does not state it
         metavar: the name of a text value in the help
+        former: the name in earlier versions, which files of options and run folders may contain
     """
     rules = {"help": help, "group": group, "choices": choices, "least": least, "most": most, "unset": unset}
-    return field(default=default, metadata={**rules, "metavar": metavar})
+    return field(default=default, metadata={**rules, "metavar": metavar, "former": former})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,6 +143,8 @@ class Options:
             OptionError: an unknown name, a wrong type, a value out of range
         """
         names = [each.name for each in dataclasses.fields(cls)]
+        former = {each.metadata["former"]: each.name for each in dataclasses.fields(cls) if each.metadata["former"]}
+        values = {former.get(name, name): value for name, value in values.items()}
         for name in values:
             if name not in names:
                 near = difflib.get_close_matches(str(name), names, n=1)

@@ -16,10 +16,10 @@ def test_look_at_columns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
         f"{tmp_path}/train.txt: {SAID}\n\n1.\n  EU\tB-ORG\n  rejects\tO\n  Mr\tB-PER\n  Lamb\tI-PER\n\n"
         f"train on it: glassgate train tagging --data {tmp_path}/train.txt\n"
     )
-    assert main(["look", f"{tmp_path}/train.txt", "--column=2", "--text-column=3"]) == 0
+    assert main(["look", f"{tmp_path}/train.txt", "--label-column=2", "--text-column=3"]) == 0
     out = capsys.readouterr().out
     assert "  B-ORG\tEU\n" in out
-    assert out.endswith("--column=2 --text-column=3\n")
+    assert out.endswith("--label-column=2 --text-column=3\n")
 
 
 @pytest.mark.parametrize(

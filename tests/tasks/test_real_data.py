@@ -40,7 +40,7 @@ def test_japanese_vowels() -> None:
 
 def test_parts_of_speech() -> None:
     folder = ROOT / "ud_english_ewt_pos"
-    tagging = Tagging(TaggingOptions(column="2", epochs=2))
+    tagging = Tagging(TaggingOptions(label_column="2", epochs=2))
     split = Split(tagging.read(folder / "train.tsv")[:4000], test=tagging.read(folder / "test.tsv"))
     assert tagging.fit(split)["test"]["accuracy"] > 0.8
 

@@ -79,7 +79,7 @@ class Layout:
             parts.append("a header in the first line")
         if self.others:
             others = ", ".join(map(self._name, self.others))
-            parts.append(f"possibly labels in {others}, too (choose with --column)")
+            parts.append(f"possibly labels in {others}, too (choose with --label-column)")
         return ", ".join(parts)
 
     def _name(self, column: int) -> str:
@@ -94,7 +94,7 @@ def conllu_layout(column: str | None = None, labelled: bool = True) -> Layout:
     """
     column = column or "upos"
     if column not in CONLLU_COLUMNS:
-        raise OptionError(f"--column: expected one of {', '.join(CONLLU_COLUMNS)} for CoNLL-U, got {column!r}")
+        raise OptionError(f"--label-column: expected one of {', '.join(CONLLU_COLUMNS)} for CoNLL-U, got {column!r}")
     label = CONLLU_COLUMNS.index(column) if labelled else None
     return Layout("conllu", "\t", len(CONLLU_COLUMNS), CONLLU_COLUMNS.index("form"), label)
 
@@ -156,7 +156,7 @@ def detect_layout(
     layout = replace(layout, unit=unit, index=index)
     if not labelled:
         return layout
-    label = column_number("--column", path, column, width, names)
+    label = column_number("--label-column", path, column, width, names)
     others: list[int] = []
     if label is None:
         label, others = _label(sequences, [each for each in left if each != unit] or [unit])

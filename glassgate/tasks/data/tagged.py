@@ -174,8 +174,8 @@ def from_rows(
         key = records.key_of(source, number, row, text_column, records.TOKENS, "--text-column")
         units, tags = _list(source, number, row[key], "words", "--text-column"), None
         if labelled:
-            key = records.key_of(source, number, row, column, records.TAGS, "--column")
-            labels = _list(source, number, row[key], "labels", "--column")
+            key = records.key_of(source, number, row, column, records.TAGS, "--label-column")
+            labels = _list(source, number, row[key], "labels", "--label-column")
             tags = [records.label_name(label, names.get(key)) for label in labels]
             if "" in tags:
                 raise DataError(source, number, f"a label under {key!r} is missing; fill it in, or remove the row")

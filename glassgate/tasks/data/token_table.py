@@ -33,7 +33,7 @@ def detect_token_table(
     names = dialect.header
     known = [name.strip().lower() for name in names]
     unit = column_number("--text-column", path, text_column, len(names), names)
-    label = column_number("--column", path, column, len(names), names) if labelled else None
+    label = column_number("--label-column", path, column, len(names), names) if labelled else None
     if unit is None:
         unit = next((place for place, name in enumerate(known) if name in records.TOKENS), None)
     candidates = [place for place, name in enumerate(known) if name in records.TAGS and place != unit]
@@ -43,7 +43,7 @@ def detect_token_table(
             path,
             dialect.before + 1,
             f"expected {what} in the first line, got {', '.join(map(repr, names[:8]))}; name yours with --text-column "
-            "and --column",
+            "and --label-column",
         )
     sentence = next((place for place, name in enumerate(known) if name in _SENTENCES and place != unit), None)
     layout = Layout(kind, dialect.separator, len(names), unit, label, sentence=sentence, names=names)

@@ -11,15 +11,16 @@ from glassgate.tasks.options import Options, changed, option
 class TaggingOptions(Options):
     """The options of tagging."""
 
-    common: ClassVar = (*Options.common, "column", "head")
+    common: ClassVar = (*Options.common, "label_column", "head")
 
     data: str | None = changed("data", None, unset="Python's library")
     format: str = option("auto", "format of the files; auto detects it", group="data", choices=FORMATS)
-    column: str | None = option(
+    label_column: str | None = option(
         None,
         "label column: the name of a CoNLL-U column, a number from 1, or a key of JSON objects",
         group="data",
         unset="detected",
+        former="column",
     )
     text_column: str | None = option(None, "word column: a number from 1, or a key", group="data", unset="detected")
     unit: str = option("word", "kind of tokens in plain text", group="data", choices=UNITS)

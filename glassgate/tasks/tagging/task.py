@@ -121,7 +121,7 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
         trained = "vocabularies" in vars(self)
         piped = SUFFIXES.get(suffix_of(options.data or ""), "text") if trained else "text"
         piped = piped if labelled or piped == "python" else "text"
-        format, layout = detect_format(path, options.format, options.column, options.text_column, suffix, piped)
+        format, layout = detect_format(path, options.format, options.label_column, options.text_column, suffix, piped)
         layout = self._as_in_training(layout)
         if format == "python":
             return python_source.read(path, labelled)
@@ -135,7 +135,7 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
         elif format == "folder":
             examples = read_folder(path, labelled)
         else:
-            examples = read_rows(path, options.column, options.text_column, labelled)
+            examples = read_rows(path, options.label_column, options.text_column, labelled)
         fields = {"units": SEQUENCE, "intent": SYMBOL, "lines": LINE if layout is None else LINES}
         build = partial(Tagged, source=str(sources[0]))
         build = build if labelled else partial(build, labels=None)
@@ -144,7 +144,7 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
             fields | ({"labels": SEQUENCE} if labelled else {}),
             build,
             sources,
-            ["tagged", format, options.column, options.text_column, options.unit, labelled, repr(layout)],
+            ["tagged", format, options.label_column, options.text_column, options.unit, labelled, repr(layout)],
             progress,
         )
         if labelled and progress is not None:
@@ -155,7 +155,7 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
         return stored
 
     def from_rows(self, rows: Iterator[tuple[int, Any, records.Names]]) -> list[Tagged]:
-        return list(tagged_from_rows("given rows", rows, self.options.column, self.options.text_column))
+        return list(tagged_from_rows("given rows", rows, self.options.label_column, self.options.text_column))
 
     def _as_in_training(self, layout: Layout | None) -> Layout | None:
         """Return the layout with the columns of the training data, unless an option names them."""
@@ -163,7 +163,7 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
             return layout
         known = self._columns or self.fitted.get("columns")
         if known and known["width"] == layout.width:
-            chosen = {"unit": self.options.text_column, "label": self.options.column}
+            chosen = {"unit": self.options.text_column, "label": self.options.label_column}
             same = {name: known[name] for name in chosen if chosen[name] is None}
             layout = replace(layout, **same | ({"label": None} if layout.label is None else {}))
         if layout.label is not None:
@@ -193,7 +193,7 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
                 examples[0].source,
                 None,
                 f"expected at least 2 different labels, got {', '.join(labels.symbols) or 'none'}; add some with "
-                "another one, or choose another --column",
+                "another one, or choose another --label-column",
             )
         vocabularies = {"units": units, "labels": labels}
         if self.options.character_size and any(len(unit) > 1 for unit in unit_counts):

@@ -106,12 +106,12 @@ def test_a_header_names_columns_that_options_may_take(tmp_path: Path) -> None:
     assert said.startswith(
         "words in column 1, labels in 3 (IOB2), a header in the first line, possibly labels in 2, too (choose with"
     )
-    sequences, said = read(tmp_path / "a.conll", column="pos")
+    sequences, said = read(tmp_path / "a.conll", label_column="pos")
     assert sequences[0] == [("EU", "NNP"), ("runs", "VB")]
-    sequences, _ = read(tmp_path / "a.conll", column="1", text_column="2")
+    sequences, _ = read(tmp_path / "a.conll", label_column="1", text_column="2")
     assert sequences[0] == [("NNP", "EU"), ("VB", "runs")]
-    with pytest.raises(OptionError, match="--column: expected a number from 1, or one of word, pos, ner, for this"):
-        read(tmp_path / "a.conll", column="lemma")
+    with pytest.raises(OptionError, match="--label-column: expected a number from 1, or one of word, pos, ner"):
+        read(tmp_path / "a.conll", label_column="lemma")
 
 
 def test_lines_of_text_are_not_read_as_columns(tmp_path: Path) -> None:
@@ -145,7 +145,7 @@ def test_rows_with_lists(tmp_path: Path) -> None:
     pq.write_table(pa.Table.from_pylist(rows).replace_schema_metadata(metadata), tmp_path / "a.parquet")
     assert read(tmp_path / "a.parquet")[0] == [[("EU", "B-ORG"), ("runs", "O")], [("no", "O")]]
     with pytest.raises(DataError, match=r"a\.jsonl:1: expected a key 'pos', got 'tokens', 'ner_tags'; name yours with"):
-        read(tmp_path / "a.jsonl", column="pos")
+        read(tmp_path / "a.jsonl", label_column="pos")
     (tmp_path / "b.jsonl").write_text('{"tokens": "EU", "tags": ["O"]}\n')
     with pytest.raises(DataError, match=r"b\.jsonl:1: expected a list of words, got str; see --text-column"):
         read(tmp_path / "b.jsonl")

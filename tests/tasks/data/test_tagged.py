@@ -70,7 +70,7 @@ def test_conllu_column(tmp_path: Path, column: str, label: str) -> None:
 
 
 def test_conllu_unknown_column(tmp_path: Path) -> None:
-    with pytest.raises(OptionError, match=r"--column: expected one of id, form, .* for CoNLL-U, got 'pos'"):
+    with pytest.raises(OptionError, match=r"--label-column: expected one of id, form, .* for CoNLL-U, got 'pos'"):
         read_conllu(write(tmp_path, "a.conllu", conllu_row(1, "cat", "NOUN", "NN")), "pos")
 
 
@@ -117,7 +117,7 @@ def test_columns_without_labels(tmp_path: Path) -> None:
     [("last", "a number from 1"), ("0", "from 1"), ("4", "expected 1 to 2, as .* has so many col")],
 )
 def test_columns_number(tmp_path: Path, column: str, said: str) -> None:
-    with pytest.raises(OptionError, match=f"--column: .*{said}"):
+    with pytest.raises(OptionError, match=f"--label-column: .*{said}"):
         read_columns(write(tmp_path, "a.tsv", "a\tB\n"), column, "\t")
 
 
