@@ -13,6 +13,8 @@ HEADINGS = {
     "README.md": ("test data", OURS, PLAIN, "reported by others", "seeds", "training speedup"),
     "README.zh-CN.md": ("测试数据", OURS, PLAIN, "他人报告", "种子数", "训练速度之比"),
 }
+TIMES = {"README.md": "x", "README.zh-CN.md": " 倍"}
+"""The unit of a speedup."""
 NAMES = {
     "ewt": ("UD English EWT, part of speech", "UD English EWT 词性"),
     "snips": ("SNIPS, slots (F1)", "SNIPS 槽位（F1）"),
@@ -40,14 +42,15 @@ def table(store: Store, page: str) -> str:
     """Return the table of one README, with its comments."""
     language, headings = list(HEADINGS).index(page), HEADINGS[page]
     shown = [case for case in CASES if case.name in NAMES]
-    rows = [_row(NAMES[case.name][language], case, pairs) for case in shown if (pairs := store.pairs(case))]
+    paired = [(case, pairs) for case in shown if (pairs := store.pairs(case))]
+    rows = [_row(NAMES[case.name][language], case, pairs, TIMES[page]) for case, pairs in paired]
     lines = [headings, ("---",) * len(headings), *rows]
     return BEGIN + "".join(f"| {' | '.join(line)} |\n" for line in lines) + END
 
 
-def _row(name: str, case: Case, pairs: Pairs) -> tuple[str, ...]:
+def _row(name: str, case: Case, pairs: Pairs, times: str) -> tuple[str, ...]:
     score = case.scores[0]
     unit = " %" if score.percent else ""
     ours, plain = (spread(score, values(score, side)) + unit for side in zip(*pairs, strict=True))
     others = [each for each in case.reported if each.score == score.key and each.who != FIRST_TRY]
-    return name, ours, plain, quoted(others, unit), str(len(pairs)), f"{statistics.median(ratios(pairs)):.2f}"
+    return name, ours, plain, quoted(others, unit), str(len(pairs)), f"{statistics.median(ratios(pairs)):.2f}{times}"
