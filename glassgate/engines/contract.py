@@ -1,6 +1,7 @@
 """The arguments and results of every engine. A call computes the one or two directions of one layer."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import islice
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -84,6 +85,25 @@ class Result(NamedTuple):
 
     It shares no memory with `states`, so users may write to it.
     """
+
+
+def results_of(
+    directions: Sequence[Direction], flat: Iterable[Tensor], has_all: bool, all_states: bool
+) -> list[Result]:
+    """The results of each direction, from the flat results of a call.
+
+    Args:
+        directions: the directions of the call.
+        flat: for each direction its states at every step, then its final states.
+        has_all: whether `flat` has every state at every step, or only the output.
+        all_states: whether to return every state at every step, or only the output.
+    """
+    results, remaining = [], iter(flat)
+    for direction in directions:
+        count = len(direction.initial)
+        states = tuple(islice(remaining, count if has_all else 1))
+        results.append(Result(states if all_states else states[:1], tuple(islice(remaining, count))))
+    return results
 
 
 PLAIN = frozenset({Tensor, torch.nn.Parameter})

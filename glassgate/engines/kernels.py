@@ -20,6 +20,7 @@ from glassgate.engines.contract import (
     Steps,
     is_transformed,
     result_type,
+    results_of,
 )
 from glassgate.engines.meaning import meaning_of, untraceable
 from glassgate.engines.plan import operands_of, plan_of, text_for
@@ -77,7 +78,7 @@ class Kernels(NamedTuple):
         """Run all directions of a layer in one call. The caller has checked `why_not`."""
         record, operands = recordings is not None, operands_of(directions)
         if is_transformed():
-            return self._results(directions, transforms.run(self.name, steps, directions), True, all_states)
+            return results_of(directions, transforms.run(self.name, steps, directions), True, all_states)
         data, sizes, resets = steps
         dtype = result_type(data.dtype, data.device.type)
         save = torch.is_grad_enabled() and (data.requires_grad or any(v.requires_grad for v in operands))
@@ -97,26 +98,7 @@ class Kernels(NamedTuple):
                 flat = LayerFunction.apply(compiled, self.name, steps, recordings, all_states, dtype, data, *operands)
             else:
                 flat = compiled.forward(steps, operands, all_states, False, dtype, recordings)
-        return self._results(directions, flat, all_states or save, all_states)
-
-    @staticmethod
-    def _results(
-        directions: Sequence[Direction], flat: Sequence[Tensor], has_all: bool, all_states: bool
-    ) -> list[Result]:
-        """The results of each direction, from the flat results of a call.
-
-        Args:
-            directions: the directions of the call.
-            flat: for each direction its states at every step, then its final states.
-            has_all: whether `flat` has every state at every step, or only the output.
-            all_states: whether to return every state at every step, or only the output.
-        """
-        results, remaining = [], iter(flat)
-        for direction in directions:
-            count = len(direction.initial)
-            states = tuple(islice(remaining, count if has_all else 1))
-            results.append(Result(states if all_states else states[:1], tuple(islice(remaining, count))))
-        return results
+        return results_of(directions, flat, all_states or save, all_states)
 
     def prepare(
         self,

@@ -3,7 +3,8 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import NamedTuple
+from itertools import compress
+from typing import NamedTuple, TypeVar
 
 from torch import Tensor
 
@@ -15,6 +16,8 @@ from glassgate.engines.symbolic.costs import Costs
 from glassgate.engines.symbolic.equations import Equations, NotEquations, parse
 from glassgate.engines.symbolic.graph_cell import GraphCell
 from glassgate.engines.symbolic.trace import Trace, differentiated
+
+T = TypeVar("T")
 
 
 def operands_of(directions: list[Direction]) -> list[Tensor]:
@@ -46,7 +49,7 @@ class Plan:
     @cached_property
     def text(self) -> str:
         """The plan as a string, because the arguments of torch operators cannot be Python objects."""
-        return _text(self.equations, self.reverse, self.restarts, self.weights, self.noise, self.record)
+        return _text(self.equations, (self.reverse, self.restarts, self.weights, self.noise, self.record))
 
     @cached_property
     def cell(self) -> GraphCell:
@@ -112,6 +115,8 @@ class Sizes(NamedTuple):
     bits: int
 
 
+_Static = tuple[bool, bool, tuple[str, ...], tuple[str, ...], bool]
+"""The attributes of `Plan` after the graphs: `reverse`, `restarts`, `weights`, `noise` and `record`."""
 _plans: dict[tuple[object, ...], Plan] = {}
 _traces: dict[tuple[Equations, Costs, bool, bool], Trace] = {}
 
@@ -128,65 +133,42 @@ def plan_of(direction: Direction, costs: Costs, record: bool = False, rows: bool
     Raises:
         NotTraceable: no kernel can express the step of the cell.
     """
-    weights = direction.weights
-    equations = cached_equations(direction.cell, "weight_hr" in weights)
-    static = direction.reverse, bool(direction.restart), tuple(weights), tuple(direction.noise), record, rows
-    return _plan(equations, costs, *static)
+    equations = cached_equations(direction.cell, "weight_hr" in direction.weights)
+    return _plan(equations, costs, _static(direction, record), rows)
 
 
-def _plan(
-    equations: Equations,
-    costs: Costs,
-    reverse: bool,
-    restarts: bool,
-    weights: tuple[str, ...],
-    noise: tuple[str, ...],
-    record: bool,
-    rows: bool = False,
-) -> Plan:
-    key = equations, costs, reverse, restarts, weights, noise, record, rows
+def _static(direction: Direction, record: bool) -> _Static:
+    return direction.reverse, bool(direction.restart), tuple(direction.weights), tuple(direction.noise), record
+
+
+def _plan(equations: Equations, costs: Costs, static: _Static, rows: bool = False) -> Plan:
+    key = equations, costs, static, rows
     plan = _plans.get(key)
     if plan is None:
+        *_, record = static
         trace = _traces.get((equations, costs, record, rows))
         if trace is None:
             trace = _traces[equations, costs, record, rows] = differentiated(equations, costs, record, rows)
-        plan = _plans[key] = Plan(equations, trace, reverse, restarts, weights, noise, record)
+        plan = _plans[key] = Plan(equations, trace, *static)
     return plan
 
 
 def text_for(directions: Sequence[Direction], record: bool = False) -> str:
     """The plans of all directions as one string."""
     return "\n".join(
-        [
-            _text_of(d.cell, d.reverse, bool(d.restart), tuple(d.weights), tuple(d.noise), record, guarded(d.cell))
-            for d in directions
-        ]
+        [_text_of(d.cell, "weight_hr" in d.weights, guarded(d.cell), _static(d, record)) for d in directions]
     )
 
 
 @constant
-def _text_of(
-    cell: Cell,
-    reverse: bool,
-    restarts: bool,
-    weights: tuple[str, ...],
-    noise: tuple[str, ...],
-    record: bool,
-    _guards: object,
-) -> str:
+def _text_of(cell: Cell, projected: bool, _guards: object, static: _Static) -> str:
     """The string of one direction. `_guards` makes `torch.compile` check whether the cell has changed."""
-    return _text(current_equations(cell, "weight_hr" in weights), reverse, restarts, weights, noise, record)
+    return _text(current_equations(cell, projected), static)
 
 
-def _text(
-    equations: Equations,
-    reverse: bool,
-    restarts: bool,
-    weights: tuple[str, ...],
-    noise: tuple[str, ...],
-    record: bool,
-) -> str:
+def _text(equations: Equations, static: _Static) -> str:
     """The string of a plan. It contains the equations, but neither class names nor the backend."""
+    reverse, restarts, weights, noise, record = static
     order = _ORDERS[reverse, restarts]
     return "\t".join((order, ",".join(weights), ",".join(noise), "recorded" if record else "", equations.text))
 
@@ -215,7 +197,7 @@ def _read(line: str, costs: Costs) -> Plan:
     shapes = GraphCell(equations).shapes(1, 1, equations.projected, "bias_ih" in weights)
     if weights != tuple(shapes):
         raise NotEquations(f"this program's parameters {weights} are not those of its equations, {tuple(shapes)}")
-    return _plan(equations, costs, *_PARSED_ORDERS[order], weights, factors, bool(recorded))
+    return _plan(equations, costs, (*_PARSED_ORDERS[order], weights, factors, bool(recorded)))
 
 
 def count_of_results(plans: Sequence[Plan]) -> int:
@@ -228,17 +210,26 @@ def count_of_results(plans: Sequence[Plan]) -> int:
 
 def without_final(plans: Sequence[Plan], flat: Sequence[Tensor]) -> list[Tensor]:
     """The results of a training call that its backward pass reads: all except the final states."""
-    read: list[Tensor] = []
+    read = [v for states, _ in results_by_direction(plans, flat) for v in states]
+    return [*read, *flat[count_of_results(plans) :]]
+
+
+def results_by_direction(plans: Sequence[Plan], results: Sequence[T]) -> Iterator[tuple[Sequence[T], Sequence[T]]]:
+    """Yield each direction's states at all steps and its final states, from the results of a training call."""
     at = 0
     for plan in plans:
         count = len(plan.equations.state)
-        read += flat[at : at + count]
+        yield results[at : at + count], results[at + count : at + 2 * count]
         at += 2 * count
-    return [*read, *flat[at:]]
 
 
-def by_direction(plans: Sequence[Plan], operands: Sequence[Tensor]) -> Iterator[tuple[Plan, Sequence[Tensor]]]:
-    """Yield each plan and its operands."""
+def needed_weights(plans: Sequence[Plan], needed: Sequence[bool]) -> tuple[tuple[str, ...], ...]:
+    """For each direction the names of the parameters whose gradient is needed, given this for each operand."""
+    return tuple([tuple(compress(plan.weights, own)) for plan, own in by_direction(plans, needed)])
+
+
+def by_direction(plans: Sequence[Plan], operands: Sequence[T]) -> Iterator[tuple[Plan, Sequence[T]]]:
+    """Yield each plan and its operands, or other values with one item per operand."""
     at = 0
     for plan in plans:
         yield plan, operands[at : at + plan.operand_count]

@@ -17,7 +17,7 @@ from glassgate.engines.llvm_cpu.prepared import PreparedPasses
 from glassgate.engines.llvm_cpu.processor import host
 from glassgate.engines.llvm_cpu.sizes import KernelSizes
 from glassgate.engines.memory import COMPUTED_IN, computable, empty_rows, first_rows
-from glassgate.engines.plan import Plan, by_direction
+from glassgate.engines.plan import Plan, by_direction, count_of_results, needed_weights, results_by_direction
 
 
 class Layer(NamedTuple):
@@ -66,16 +66,10 @@ class Layer(NamedTuple):
         S, D = steps.data.shape
         layout, data, computed = self._computable(steps, operands)
         sizes = self._sizes(operands, data, flat[0].dtype)
-        wanted, d_states, d_final, at, first = [], [], [], 0, 0
-        for plan in self.plans:
-            needs = (True,) * plan.operand_count if needed is None else needed[first : first + plan.operand_count]
-            wanted.append(tuple([name for name, need in zip(plan.weights, needs, strict=False) if need]))
-            count = len(plan.equations.state)
-            d = [d_results.get(place) for place in range(at, at + 2 * count)]
-            d_states.append(d[:count])
-            d_final.append(d[count:])
-            first, at = first + plan.operand_count, at + 2 * count
-        run = cached_backward_pass(self.plans, sizes, tuple(wanted), needs_d_data, host())
+        wanted = needed_weights(self.plans, [True] * len(operands) if needed is None else needed)
+        d_flat = [d_results.get(place) for place in range(count_of_results(self.plans))]
+        d_states, d_final = zip(*results_by_direction(self.plans, d_flat), strict=True)
+        run = cached_backward_pass(self.plans, sizes, wanted, needs_d_data, host())
         d_data = empty_rows(S, D, layout.rows, data.dtype) if needs_d_data else None
         saved = computable(flat, data.dtype)
         gradients, shown = run.gradients(layout, (data, *computed), saved, steps.resets, d_states, d_final, d_data, S)

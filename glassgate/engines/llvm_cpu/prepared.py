@@ -17,7 +17,7 @@ from glassgate.engines.llvm_cpu.processor import host
 from glassgate.engines.llvm_cpu.ragged import Copies, CopyPlan, Ragged, packed, ragged, sort
 from glassgate.engines.llvm_cpu.sizes import KernelSizes
 from glassgate.engines.memory import Matrices, allocator, computable, empty, empty_like
-from glassgate.engines.plan import Plan
+from glassgate.engines.plan import Plan, needed_weights
 
 
 class PreparedPasses:
@@ -207,12 +207,8 @@ class PreparedPasses:
     def _backward_of(self, needed: tuple[bool, ...]) -> tuple[BackwardPass, Executable]:
         """The backward pass that computes the needed gradients, and its executable for sequences of equal length."""
         if needed not in self._backwards:
-            wanted, at = [], 1
-            for plan in self.plans:
-                needs = needed[at : at + len(plan.weights)]
-                wanted.append(tuple([name for name, need in zip(plan.weights, needs, strict=True) if need]))
-                at += plan.operand_count
-            run = cached_backward_pass(self.plans, self._sizes, tuple(wanted), needed[0], host())
+            wanted = needed_weights(self.plans, needed[1:])
+            run = cached_backward_pass(self.plans, self._sizes, wanted, needed[0], host())
             self._backwards[needed] = run, run.executable(self._layout)
         return self._backwards[needed]
 

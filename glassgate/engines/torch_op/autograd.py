@@ -10,7 +10,15 @@ from torch import Tensor
 from glassgate.engines import reference
 from glassgate.engines.backend import Compiled, PreparedPasses, Ragged
 from glassgate.engines.contract import Recording, Steps
-from glassgate.engines.plan import Plan, count_of_results, operands_of, plan_of, split, without_final
+from glassgate.engines.plan import (
+    Plan,
+    count_of_results,
+    operands_of,
+    plan_of,
+    results_by_direction,
+    split,
+    without_final,
+)
 from glassgate.engines.registry import BACKENDS
 from glassgate.engines.symbolic.tangent import is_tangent
 from glassgate.engines.torch_op.operators import plans_from, readable_gradients, text_of
@@ -44,7 +52,7 @@ class LayerFunction(torch.autograd.Function):
     def backward(ctx: Any, *d_results: Tensor | None) -> tuple[Tensor | None, ...]:
         _check_gradients(d_results)
         if ctx.recordings:
-            _report(ctx.recordings, _by_direction(ctx.compiled.plans, d_results))
+            _report(ctx.recordings, results_by_direction(ctx.compiled.plans, d_results))
         if torch.is_grad_enabled():
             text = text_of(ctx.backend, [plan.text for plan in ctx.compiled.plans])
             d_data, d_operands = _by_operator(*_saved(ctx), text, d_results, ctx.needs_input_grad[6])
@@ -137,13 +145,6 @@ def _prepared_by_operator(
         None if d is None else _unselected(d, v, rows.get(k))
         for k, (d, v) in enumerate(zip((d_data, *d_operands), tensors, strict=True))
     ]
-
-
-def _by_direction(plans: Sequence[Plan], d_results: Sequence[Tensor | None]) -> Iterator[Gradients]:
-    """The gradients of each direction's states and final states in a call of `LayerFunction`."""
-    d = iter(d_results)
-    for count in [len(plan.equations.state) for plan in plans]:
-        yield [*islice(d, count)], [*islice(d, count)]
 
 
 def _visible_by_direction(passes: PreparedPasses, d_visible: Sequence[Tensor | None]) -> Iterator[Gradients]:

@@ -20,7 +20,17 @@ from torch._functorch.utils import unwrap_dead_wrappers
 from glassgate.engines import reference
 from glassgate.engines.backend import Compiled
 from glassgate.engines.contract import Direction, Reason, Recording, Steps, result_type
-from glassgate.engines.plan import Plan, by_direction, count_of_results, operands_of, plan_of, split, without_final
+from glassgate.engines.plan import (
+    Plan,
+    by_direction,
+    count_of_results,
+    needed_weights,
+    operands_of,
+    plan_of,
+    results_by_direction,
+    split,
+    without_final,
+)
 from glassgate.engines.registry import BACKENDS
 from glassgate.engines.symbolic.tangent import is_tangent
 from glassgate.engines.torch_op.by_group import weight_gradients
@@ -93,12 +103,8 @@ class StaticCall:
     @cached_property
     def final(self) -> frozenset[int]:
         """The indices of final states among the results. They have a row per sequence, all others a row per step."""
-        indices, at = set[int](), 0
-        for plan in self.plans:
-            count = len(plan.equations.state)
-            indices |= {*range(at + count, at + 2 * count)}
-            at += 2 * count
-        return frozenset(indices)
+        results = results_by_direction(self.plans, range(self.result_count))
+        return frozenset([k for _, final in results for k in final])
 
     @cached_property
     def is_weight(self) -> list[bool]:
@@ -319,8 +325,9 @@ def _by_group(
 ) -> list[Tensor | None]:
     """The gradients of all operands. Those of parameters have a leading axis of groups."""
     gradients, at, remaining = list(d), 0, iter(states)
-    for (plan, own), recording in zip(by_direction(request.call.plans, operands), recordings, strict=True):
-        names = [name for k, name in enumerate(plan.weights) if request.needed[1 + at + k]]
+    plans = request.call.plans
+    needed = needed_weights(plans, request.needed[1:])
+    for (plan, own), recording, names in zip(by_direction(plans, operands), recordings, needed, strict=True):
         by_name = dict(zip(plan.equations.state, remaining, strict=False))
         each = weight_gradients(plan, steps, plan.direction(own), by_name, recording.grad, request.groups, names)
         for k, name in enumerate(plan.weights):

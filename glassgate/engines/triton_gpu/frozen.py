@@ -1,13 +1,12 @@
 """Layers with fixed weights on a GPU, for sessions and streams. A step of a stream is one CUDA graph."""
 
 from collections.abc import Sequence
-from itertools import islice
 
 import torch
 from torch import Tensor
 
 from glassgate.engines.backend import Native, PackedPass
-from glassgate.engines.contract import Direction, Recording, Result, Steps
+from glassgate.engines.contract import Direction, Recording, Result, Steps, results_of
 from glassgate.engines.plan import operands_of, plan_of
 from glassgate.engines.triton_gpu.costs import COSTS
 from glassgate.engines.triton_gpu.graphs import captured
@@ -108,10 +107,5 @@ def _run(
     plans = tuple([plan_of(direction, COSTS, recordings is not None) for direction in directions])
     data, operands = steps.data, operands_of(directions)
     with torch.autocast(data.device.type, enabled=False):
-        tensors = iter(Layer(plans).forward(steps, operands, all_states, False, data.dtype, recordings))
-    results = []
-    for direction in directions:
-        count = len(direction.initial)
-        states = tuple(islice(tensors, count if all_states else 1))
-        results.append(Result(states, tuple(islice(tensors, count))))
-    return results
+        flat = Layer(plans).forward(steps, operands, all_states, False, data.dtype, recordings)
+    return results_of(directions, flat, all_states, all_states)
