@@ -10,7 +10,10 @@ from torch import Tensor
 
 
 class ShapeError(RuntimeError, ValueError):
-    """A tensor has the wrong shape; `torch.nn` raises RuntimeError for some such errors and ValueError for others."""
+    """A tensor has the wrong shape, dtype, device or layout.
+
+    `torch.nn` raises RuntimeError for some such errors and ValueError for others.
+    """
 
 
 def check_shape(operation: str, name: str, tensor: Tensor, letters: str, expected: Sequence[int]) -> None:

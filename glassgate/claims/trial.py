@@ -1,4 +1,4 @@
-"""One training of a cell on a problem, until the problem is solved or a number of sequences is reached."""
+"""One training of a cell on a problem, until it is solved, learns nothing, or reaches a number of sequences."""
 
 import math
 import time
@@ -15,9 +15,10 @@ from glassgate.claims.cells import cell_of, hidden_size
 from glassgate.claims.problems import PROBLEMS, Batch, Problem
 
 CONSECUTIVE = 2_000
-"""A problem is solved if the answers to this many consecutive sequences are correct (section 5.4 of the paper)."""
+"""A problem is solved if at most `Problem.misses` of the answers to this many consecutive sequences are wrong."""
 STALLED_RATIO = 0.99
-"""A training stops early if the loss of its second quarter is above this fraction of the loss before."""
+"""A training stops halfway if fewer than half of its answers are correct and the mean loss of its second quarter is
+above this fraction of that of its second eighth."""
 TEST_SEQUENCES = 2_560
 BATCH = 32
 UPDATES_PER_POINT = 50
@@ -135,7 +136,7 @@ def train(trial: Trial) -> dict[str, Any]:
 
 
 def _learns_nothing(curve: Sequence[tuple[int, float, float]]) -> bool:
-    """Whether the loss of the first half of a training is flat and less than half of the answers are correct."""
+    """Whether the loss of a training is flat halfway, and fewer than half of the last answers are correct."""
     quarter = len(curve) // 2
     before, after = curve[quarter // 2 : quarter], curve[quarter:]
     if not before:

@@ -16,7 +16,7 @@ from glassgate.engines.symbolic.graph import Node
 from glassgate.engines.symbolic.operations import OPERATIONS
 
 DIRECT = "direct"
-"""The label of derivatives along paths without a gate."""
+"""The label of derivatives along paths without a gate; of all derivatives if gates are not distinguished."""
 
 
 @dataclass

@@ -19,7 +19,7 @@ from glassgate.layers.stack import Recurrent
 from glassgate.shapes import ShapeError
 
 MAX_ELEMENTS = 2**24
-"""The maximum number of elements of all Jacobians in memory: 128 MB of float64."""
+"""The maximum number of elements of all Jacobians in memory: 128 MiB of float64."""
 
 
 class Slot(NamedTuple):
@@ -101,7 +101,7 @@ class Network:
                 at += state.shape[1]
 
     def _linearized(self, needs_graph: bool) -> list[Linearization] | None:
-        """The graph of the step of each layer; None if a cell has no graph."""
+        """The linearization of the step of each layer; None if a cell has no graph."""
         try:
             graphs = [current_equations(call.cell, "weight_hr" in call.weights) for call in self._directions]
         except NotTraceable as error:

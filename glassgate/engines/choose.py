@@ -114,7 +114,7 @@ class Choice(NamedTuple):
 
     engine: str
     reasons: dict[str, str | None]
-    """For each engine the reason why it cannot run the call; None if it can."""
+    """For each engine the reason why it does not run the call; None if it could."""
     detail: str | None = None
     """A detail of the implementation on this engine, for example the instructions that multiply bfloat16 numbers."""
 
@@ -213,7 +213,7 @@ def prepare(
 
 
 def choose(steps: Steps, directions: list[Direction], all_states: bool = False) -> Choice:
-    """The engine that `run` selects for a call, and for each engine the reason why it cannot run the call."""
+    """The engine that `run` selects for a call, and for each engine the reason why it does not run it."""
     by_name = {name: _why_not(name, steps, directions, all_states, False) for name in engines()}
     reasons = {name: None if reason is None else reason.text for name, reason in by_name.items()}
     name = _requested.name

@@ -31,14 +31,16 @@ def to_c(
 
     - `NAME_init(NAME_state *)` initialises a state in the caller's memory; `NAME_reset` sets it to the initial states
       again.
-    - `NAME_step(NAME_state *, const real *x, real *y)` computes one step: H_in numbers to H_out numbers.
+    - `NAME_step(NAME_state *, const real *x, real *y)` computes one step: H_in numbers to H_out numbers. A
+      bidirectional network has no such function.
     - `NAME_run(NAME_state *, const real *x, real *y, size_t steps)` computes several: (steps, H_in) to (steps, H_out).
       The next call continues from the states of this one. A second direction starts from its initial states in every
       call.
 
-    No function allocates memory, has global state, takes locks or fails, so all can run in a real-time thread. With
-    `weights="file"` the weights are in `NAME.weights`; `NAME_load` reads them into a `NAME_weights`, and `NAME_init`
-    takes that as a second argument.
+    These functions allocate no memory, have no global state and take no locks, so they can run in a real-time thread.
+    Only `NAME_run` can fail: it returns -1 if it needs a buffer and gets more than `max_steps` steps. With
+    `weights="file"` the weights are in `NAME.weights`; `NAME_load` reads them into a `NAME_weights` and returns -1 if
+    it fails, and `NAME_init` takes them as a second argument.
 
     Args:
         module: a layer of any cell, `nn.Linear`, `nn.Embedding`, an activation, or `nn.Sequential` of these. Layers in
@@ -47,8 +49,8 @@ def to_c(
         folder: the folder of the files; it is created if it is missing.
         name: the prefix of the names of files and functions.
         weights: "const" for numbers in the C file, "file" for a separate file.
-        max_steps: the maximum number of steps in a call of `NAME_run`, if a stack with two directions needs a buffer
-            for them.
+        max_steps: the maximum number of steps in a call of `NAME_run` of a bidirectional network with several stages,
+            which needs a buffer of this length; ignored otherwise.
 
     Returns:
         the paths of the header and of the C file.
@@ -100,7 +102,7 @@ def _uses(code: str, name: str) -> bool:
 
 
 class Program:
-    """The text of both files.
+    """The contents of the header, of the C file and of the file of weights.
 
     Args:
         chains: the stages of each part of the network, by its key.
@@ -108,7 +110,7 @@ class Program:
         double: whether numbers are double.
         name: the prefix of the names of files and functions.
         from_file: whether weights are in a separate file.
-        max_steps: the maximum number of steps of a call, if several stages with two directions need a buffer.
+        max_steps: the maximum number of steps in a call of a bidirectional network with several stages.
     """
 
     def __init__(

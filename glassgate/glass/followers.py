@@ -8,7 +8,7 @@ from glassgate.glass.study import Direction, Study
 
 # Answers with more distinct values than this are not labels.
 _MAX_LABELS = 40
-# A mark must be present, and absent, at no fewer steps than this.
+# A mark with two values must have each of them at this many steps or more.
 _MIN_STEPS = 4
 # The labels of steps without a label.
 BACKGROUND = ("other", "O", "_")
@@ -26,7 +26,10 @@ class Follower(NamedTuple):
 
 
 def follows(study: Study) -> list[Follower]:
-    """The unit that follows each mark most closely, in descending order; the step number is last."""
+    """The unit that follows each mark most closely, by descending correlation.
+
+    The labels of the background come after the other marks, and the step number is last.
+    """
     best: dict[str, Follower] = {}
     for direction in study.directions:
         for follower in closest(study, direction):

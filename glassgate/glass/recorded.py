@@ -56,7 +56,7 @@ def _unpadded(layout: Layout, batch_sizes: Tensor | None) -> Tensor:
 
 
 class _StepsWithGradient:
-    """The steps at which a direction's output receives a gradient from the loss or from the layer above.
+    """The steps at which a direction's output or final state receives a gradient, from the loss or the layer above.
 
     A backward pass only stores gradients, so that training steps stay fast. They are examined when the next gradients
     arrive or the mask is read. The autograd graph refers to this object. It must not refer to the call or its
@@ -172,7 +172,10 @@ class Recorded(Values):
         return next((call, number) for each, call, number in self._directions() if each == label)
 
     def steps_with_gradient(self, label: str) -> Tensor:
-        """A mask (L, N) of the steps at which the output received a gradient from the loss or from the layer above."""
+        """A mask (L, N) of the steps at which the output or a final state received a gradient.
+
+        The gradient is that of the loss or of the layer above.
+        """
         call, number = self.call_of(label)
         name = next(name for name, each in self._calls.items() if each is call)
         if name in self._steps_with_gradient:

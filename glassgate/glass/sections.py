@@ -108,8 +108,8 @@ def _memory(study: Study) -> Section:
     )
     if any(not direct for each in study.directions for _, direct in each.left.values()):
         intro = (
-            "The half-life of each unit is the number of steps after which half of its state remains. In this cell no "
-            "path leads from a state directly to its next value, so the diagonal of the Jacobian is used."
+            "The half-life of each unit is the number of steps after which half of its state remains. Where no path "
+            "leads from a state directly to its next value, the diagonal of the Jacobian is used."
         )
     return Section("memory", "Memory", intro, for_each_direction(study, plots, "row"))
 
@@ -121,12 +121,13 @@ def _flow(study: Study) -> Section:
     lines = [("flow", "trained: median and 10 to 90 % over answers")]
     if any(flow.initial is not None for each in study.directions for flow in each.flow.values()):
         lines.append(("before", "at initialisation"))
-    if any(flow.own_path is not None for each in study.directions for flow in each.flow.values()):
+    has_own_path = any(flow.own_path is not None for each in study.directions for flow in each.flow.values())
+    if has_own_path:
         lines.append(("own-path", "only the state's own path"))
     key = '<p class="key">' + " ".join(f'<span><i class="{kind}"></i>{words}</span>' for kind, words in lines) + "</p>"
     body = for_each_direction(study, plots, "row")
     intro = f"How much {escape(study.evidence)} depends on the state k steps earlier: the norm of the gradient."
-    if len(lines) > 2:
+    if has_own_path:
         intro += (
             " The dashed line is the gradient through the state's own path only. Where it is above the solid line, the "
             "paths through gates and recurrent weights reduce the gradient. Where it is below, they increase it."

@@ -287,7 +287,7 @@ class Recurrent(Drawable, BaseLayer):
         return choose.run(steps, calls, all_states, recordings or None)
 
     def stream(self, batch_size: int = 1) -> Stream:
-        """A stream, which processes sequences one step at a time. It builds no graph and allocates no memory.
+        """A stream, which runs a step or a block of steps at a time. Steps build no graph and allocate no memory.
 
         Args:
             batch_size: the number of sequences.

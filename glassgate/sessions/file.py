@@ -31,7 +31,7 @@ class NotASession(ValueError):
 
 
 def save(module: nn.Module, precision: str | None, path: Path) -> None:
-    """Write the frozen module of a session; an interrupted write leaves no partial file."""
+    """Write the frozen module of a session; an interrupted write leaves no partial file under its name."""
     from safetensors.torch import save as serialized
 
     layers = {name: layer for name, layer in module.named_modules() if isinstance(layer, FrozenLayer)}

@@ -104,7 +104,10 @@ class _Verifier:
         if value.name in self.names:
             raise Invalid(f"another value is called {value.name!r}")
         if value.type.axes != self.axes.sorted({*value.type.axes}) or value.type.dtype not in ("float", "bool", "int"):
-            raise Invalid(f"{value.name} must have declared axes in the order of the pass, got {value.type}")
+            raise Invalid(
+                f"{value.name} must have declared axes in the order of the pass and the dtype float, bool or int, "
+                f"got {value.type}"
+            )
         self.defined.add(value)
         self.names.add(value.name)
 

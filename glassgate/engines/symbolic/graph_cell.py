@@ -18,7 +18,8 @@ class GraphCell(Cell):
 
     Args:
         equations: the equations of the step, with the projection in a layer that has one.
-        recorded: whether all values of a recording are part of the autograd graph, including constants.
+        recorded: whether the cell runs in a recording. Values that need no gradient, such as constants, are then
+            attached to the autograd graph, and only gates have names.
 
     Example:
         >>> import torch, glassgate as gg

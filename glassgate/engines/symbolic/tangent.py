@@ -1,7 +1,8 @@
 """The tangent of a cell: another cell, whose step also computes the directional derivatives of the states.
 
-Each leaf of the step has a tangent leaf. The tangents of operations follow from their derivatives. Every engine that
-runs a cell therefore also runs its forward-mode derivative. The gradient of a tangent cell is a second derivative.
+Each state, each input half and, if requested, each parameter has a tangent leaf. The tangents of operations follow from
+their derivatives. Every engine that runs a cell therefore also runs its forward-mode derivative. The gradient of a
+tangent cell is a second derivative.
 """
 
 import operator
@@ -22,7 +23,7 @@ class Tangent(NamedTuple):
 
     - g: `W_ih x + b_ih` and `W_hh u + b_hh`, as in the cell.
     - g_tangent: the input half is the tangent of that of g. The recurrent half is `W_hh u`, for tangents u.
-    - g_of_weight: the recurrent half is `dW_hh u + db_hh`. Only if parameters have tangents.
+    - g_of_weight_tangent: the recurrent half is `dW_hh u + db_hh`. Only if parameters have tangents.
 
     The tangent of a parameter without gates is another parameter.
 

@@ -115,7 +115,7 @@ def restored_random_state(device: torch.device) -> AbstractContextManager[None]:
 
 
 def is_idle(batch: Batch) -> bool:
-    """Whether a batch contains only a placeholder row, because the shard of this process is empty."""
+    """Whether a batch is a placeholder, because this process has no rows of it, or only empty ones."""
     return "idle" in batch and bool(batch["idle"])
 
 
@@ -165,7 +165,7 @@ class LazyEncoded(Sequence[Encoded]):
 
 
 def units(fields: Encoded) -> int:
-    """Return the number of units of an encoded example: the length of its fields."""
+    """Return the number of units of an encoded example: the length of its first field."""
     return len(next(iter(fields.values())))
 
 

@@ -65,7 +65,7 @@ def read_columns(path: str | Path, layout: Layout, labelled: bool = True) -> Ite
     Raises:
         DataError: see `read_lines`; a line has more or fewer columns than expected, or an empty cell in a table
     """
-    rows = _filled_rows(path, layout) if layout.is_table else _column_rows(path, layout, labelled)
+    rows = _checked_rows(path, layout) if layout.is_table else _column_rows(path, layout, labelled)
     return _nonempty(path, _sequences(path, rows, layout, labelled))
 
 
@@ -85,11 +85,12 @@ def _sequences(path: str | Path, rows: Iterator[tuple[int, Row]], layout: Layout
                 units, labels, lines, intent = [], [], [], None
         elif isinstance(row, str):
             if units or intent is not None:
-                raise DataError(
-                    path,
-                    number,
-                    f"expected one intent, before the first token of the sequence, got another one, {row!r}; move it",
+                message = (
+                    f"the intent {row!r} comes after the first token of its sequence; move it before that token"
+                    if units
+                    else f"the sequence has a second intent, {row!r}; remove one of the two"
                 )
+                raise DataError(path, number, message)
             intent = row
         else:
             units.append(row[unit])
@@ -135,8 +136,8 @@ def _column_rows(path: str | Path, layout: Layout, labelled: bool) -> Iterator[t
             yield number, row
 
 
-def _filled_rows(path: str | Path, layout: Layout) -> Iterator[tuple[int, Row]]:
-    """The rows of a table, without empty tokens and labels."""
+def _checked_rows(path: str | Path, layout: Layout) -> Iterator[tuple[int, Row]]:
+    """The rows of a table. Raises DataError if a token or a label is empty."""
     for number, row in table_rows(path, layout):
         for what, place in (("token", layout.unit), ("label", layout.label)):
             if row is not None and place is not None and not row[place].strip():

@@ -108,7 +108,7 @@ def rate_picture(rates: Sequence[float], losses: Sequence[float], rate: float, p
     """Draw the losses of a learning rate range test, and the selected rate.
 
     Args:
-        rates, losses: the rate and the loss of each step
+        rates, losses: the rate and the smoothed loss of each step
         rate: the selected rate
         path: the path of the picture, PNG or SVG
     """

@@ -1,6 +1,6 @@
 """A linear-chain conditional random field over labels; best paths and marginal probabilities."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -8,6 +8,9 @@ from torch import Tensor, nn
 from glassgate.tasks.data.batches import moved
 from glassgate.tasks.data.bio import may_follow
 from glassgate.tasks.networks.states import step_mask
+
+_MAX_RANGE = 60.0
+"""The range of transition scores, in nats, up to which exponentials neither underflow nor overflow in float32."""
 
 
 class CRF(nn.Module):
@@ -49,16 +52,30 @@ class CRF(nn.Module):
 
     def _log_partition(self, scores: Tensor, lengths: Tensor) -> Tensor:
         """The logarithm of the sum of the exponentials of all paths' scores, `(N,)`."""
-        factors = self.transitions.exp()
+        extend = self._by_product() or self._by_logsumexp
         inside = step_mask(lengths, scores)
         total = self.start + scores[:, 0]
         for step in range(1, scores.shape[1]):
-            # A matrix product is several times faster than logsumexp. The largest factor is 1, which prevents underflow
-            # unless the score of a transition is below -87.
-            largest = total.detach().amax(1, keepdim=True)
-            longer = ((total - largest).exp() @ factors).log() + largest + scores[:, step]
+            longer = extend(total) + scores[:, step]
             total = longer.where(inside[:, step, None], total)
         return (total + self.end).logsumexp(1)
+
+    def _by_logsumexp(self, total: Tensor) -> Tensor:
+        """The logarithm of the sum over all labels before a transition, `(N, K)`, from that of each label, `(N, K)`."""
+        return (total[:, :, None] + self.transitions).logsumexp(1)
+
+    def _by_product(self) -> Callable[[Tensor], Tensor] | None:
+        """`_by_logsumexp` as a matrix product, which is faster for many labels; None if it could underflow."""
+        low, high = self.transitions.detach().aminmax()
+        if not high - low < _MAX_RANGE:
+            return None
+        factors = (self.transitions - high).exp()
+
+        def extend(total: Tensor) -> Tensor:
+            largest = total.detach().amax(1, keepdim=True)
+            return ((total - largest).exp() @ factors).log() + largest + high
+
+        return extend
 
 
 def best_paths(scores: Tensor, lengths: Tensor, start: Tensor, transitions: Tensor, end: Tensor) -> Tensor:

@@ -125,7 +125,7 @@ class Checkpointer:
         On a GPU, this is done for several batches at a time, because reading a loss waits for the GPU.
 
         Raises:
-            UserError: the loss is NaN or infinite, or the disk is full
+            UserError: the loss and the weights are NaN or infinite, or the disk is full
             Interrupted: Ctrl-C or SIGTERM
         """
         training, options = self.training, self.training.task.options
@@ -212,7 +212,7 @@ class Checkpointer:
         self.unlogged = {"loss": 0.0, "units": 0.0}
 
     def _check_loss(self, loss: float, step: int) -> None:
-        """Raise an error if the loss is not finite, unless the step was skipped and the weights are finite."""
+        """Raise an error if the loss and a weight are not finite. While the weights are finite, training goes on."""
         training = self.training
         if math.isfinite(loss) or all(each.isfinite().all() for each in training.network.parameters()):
             return

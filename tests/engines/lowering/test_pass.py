@@ -143,6 +143,11 @@ def test_the_verifier_reports_the_invalid_line() -> None:
         verify(changed(program, number + 1, line))
     with pytest.raises(InvalidPass, match=rf"operation {number + 1}, .*another value is called 'c'"):
         verify(changed(program, number + 1, Line(Value(line.result.type, "c"), line.operation)))
+    inputs = {Port(Role.DATA): Value(Type(("T", "N"), "half"), "x")}
+    with pytest.raises(
+        InvalidPass, match=r"inputs, operation 0, .*x must have .* the dtype float, bool or int, got half"
+    ):
+        verify(replace(program, inputs=inputs))
     carry = program.loop.carries[1]._replace(next=program.inputs[Port(Role.LENGTHS)])
     with pytest.raises(InvalidPass, match=r"carries, operation 0, .*lengths must have the type \[N, H\], got int"):
         verify(replace(program, loop=program.loop._replace(carries=(carry,))))

@@ -165,13 +165,16 @@ def test_intents_in_comments(tmp_path: Path, comment: str) -> None:
     assert (second.intent, pairs([second])) == (None, [[("#", "B-SIGN"), ("intent", "O")]])
 
 
-@pytest.mark.parametrize("text", ["a O\n# intent = b\nc O\n", "# intent = a\n# intent = b\nc O\n"])
-def test_intents_in_the_wrong_place(tmp_path: Path, text: str) -> None:
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a O\n# intent = b\nc O\n", "the intent 'b' comes after the first token of its sequence; move it before that"),
+        ("# intent = a\n# intent = b\nc O\n", "the sequence has a second intent, 'b'; remove one of the two"),
+    ],
+)
+def test_intents_in_the_wrong_place(tmp_path: Path, text: str, message: str) -> None:
     path = write(tmp_path, "a.conll", text)
-    with pytest.raises(
-        DataError,
-        match=r"a\.conll:2: expected one intent, before the first token of the sequence, got another one, 'b'",
-    ):
+    with pytest.raises(DataError, match=rf"a\.conll:2: {message}"):
         read_columns(path)
 
 

@@ -1,6 +1,7 @@
 """The chain's probabilities and best paths are those of counting every path, its gradients those of small steps."""
 
 import math
+from copy import deepcopy
 from itertools import pairwise, product
 
 import pytest
@@ -38,6 +39,33 @@ def test_probabilities_by_every_path(scale: float) -> None:
         every = torch.stack([score(crf, scores[row], path) for path in product(range(3), repeat=length)])
         own = score(crf, scores[row], tuple(labels[row, :length].tolist()))
         assert float(nats[row]) == pytest.approx(float((every.logsumexp(0) - own).detach()), rel=1e-10, abs=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("mean", "spread"), [(95.0, 0.0), (-95.0, 0.0), (1e4, 1.0), (0.0, 19.0), (50.0, 200.0)], ids=str
+)
+def test_large_scores_of_transitions(mean: float, spread: float) -> None:
+    """In float32, the loss and its gradients are those of a forward algorithm of logsumexp in float64."""
+    crf, scores, labels = chain(labels=7)
+    with torch.no_grad():
+        crf.transitions.copy_(mean + spread * torch.rand(7, 7))
+    crf, scores = crf.float(), scores.detach().float()
+    nats = crf(scores, labels, LENGTHS)
+    nats.sum().backward()
+    exact = deepcopy(crf).double()
+    exact.zero_grad()
+    total = exact.start + scores[:, 0]
+    ends = [total]
+    for step in range(1, 4):
+        total = (total[:, :, None] + exact.transitions).logsumexp(1) + scores[:, step]
+        ends.append(total)
+    partition = torch.stack([(ends[n - 1][row] + exact.end).logsumexp(0) for row, n in enumerate(LENGTHS.tolist())])
+    paths = [score(exact, scores[row].double(), tuple(labels[row, :n].tolist())) for row, n in enumerate(LENGTHS)]
+    expected = partition - torch.stack(paths)
+    expected.sum().backward()
+    size = max(1.0, partition.abs().max().item())
+    torch.testing.assert_close(nats.double(), expected, rtol=0, atol=1e-6 * size)
+    torch.testing.assert_close(crf.transitions.grad.double(), exact.transitions.grad, rtol=0, atol=1e-6 * size)
 
 
 def test_probabilities_of_all_paths_sum_to_one() -> None:

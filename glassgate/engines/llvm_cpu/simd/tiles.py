@@ -173,7 +173,10 @@ def _product(vectors: int, tiles: str, strided: bool, terms: int) -> Any:
     configure, multiply, cut_rows = _configure(tiles), _multiply(vectors, tiles), stack_memory(2 * SIZE)
 
     def set_sizes(state, rows):
-        """Configure registers 0, 1 and 4 for the first 16 rows, 2, 3 and 5 for the other rows, 6 and 7 for 16 rows."""
+        """Configure registers 0, 1 and 4 for the first 16 rows, 2, 3 and 5 for the other rows, 6 and 7 for 16 rows.
+
+        Without other rows, 2, 3 and 5 are configured as 0, 1 and 4.
+        """
         sizes = words(state)
         if sizes[0] != rows:
             sizes[0], upper, lower = rows, min(rows, 16), rows - 16 if rows > 16 else rows

@@ -1,4 +1,4 @@
-"""Reads a table of time series in parts: CSV, TSV, Excel, Parquet or a data frame. Errors name the line."""
+"""Reads a table of time series in parts: CSV, TSV, Excel, Parquet or a data frame. Errors name the line or the row."""
 
 from collections.abc import Iterator, Sequence
 from itertools import islice
@@ -65,9 +65,10 @@ class Table:
         return f"line {row}" if self.is_text else f"row {row}"
 
     def parts(self, names: Sequence[str]) -> Iterator[tuple[np.ndarray, pd.DataFrame]]:
-        """Yield the number of each row that is not blank, `(R,)`, and the columns, in parts.
+        """Yield the rows in parts: the number of each row, `(R,)`, and the columns.
 
-        The number of a row is that of its line in a text file. Otherwise rows are counted from 1.
+        In a text file, the number of a row is that of its line, and blank lines are skipped. In other files and frames,
+        rows are counted from 1.
         """
         if self.is_text:
             places = {name: self.names.index(name) for name in names}
@@ -118,7 +119,11 @@ def is_indexed(frame: Frame) -> bool:
 
 
 def _frame(data: Frame) -> pd.DataFrame:
-    """Convert to a pandas frame; a time index becomes a column, unless a column has its name."""
+    """Convert to a pandas frame.
+
+    An index of times, with a name or of several levels, and a range that counts steps, become columns, unless a column
+    has their name.
+    """
     try:
         if hasattr(data, "to_dataframe"):  # darts
             data = data.to_dataframe()
