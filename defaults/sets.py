@@ -119,7 +119,7 @@ PAIRS = {"data": "tatoeba_cmn_eng/cmn.txt"}
 ETT = {"data": "ett/ETTh1.csv"}
 
 TAGS = {"label_column": "2"}
-CHINESE = {"target_unit": "character"}
+CHINESE = {"target_tokens": "character"}
 HOURS = {"target": "OT", "look_back": 96, "dev_steps": 480, "test_steps": 1440, "every": 4}
 ALL = 10**9
 
@@ -134,7 +134,7 @@ SETS = (
         _intents(8000, 200), 1, reader="tagging"),
     Set("language-model-tiny", "language-model", "20,000 characters of Shakespeare", SHAKESPEARE, {}, NATS,
         _tokens(20_000, 5_000)),
-    Set("language-model-medium", "language-model", "notes of 229 chorales", CHORALES, {"unit": "notes"}, NATS),
+    Set("language-model-medium", "language-model", "notes of 229 chorales", CHORALES, {"tokens": "notes"}, NATS),
     Set("language-model-large", "language-model", "500,000 characters of Shakespeare", SHAKESPEARE, {}, NATS,
         _tokens(500_000, 20_000), 1),
     Set("fill-blanks-tiny", "fill-blanks", "20,000 characters of Shakespeare", SHAKESPEARE, {}, NATS,

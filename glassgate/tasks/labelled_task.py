@@ -45,12 +45,13 @@ class LabelledTask(Task[LabelledOptionsType, Labelled, Prediction]):
                     unsegmented.append(each.line or 0)
                 yield replace(each, content=self.tokens(each), label=self.read_label(each.label, reader.separator))
 
+        settings = (reader.format, *columns, labelled, options.tokens, options.missing)
         examples = store(
             tokenised(),
             {"content": SEQUENCE, "label": SYMBOL, "line": LINE},
             partial(Labelled, source=str(path)),
             [path],
-            ["table", self.name, reader.format, *columns, labelled, options.unit, options.missing, reader.description],
+            ["table", self.name, *settings, reader.description],
             progress,
         )
         if unsegmented and progress is not None:
@@ -88,7 +89,7 @@ class LabelledTask(Task[LabelledOptionsType, Labelled, Prediction]):
 
         def key(example: Labelled) -> object:
             content = example.content
-            return texts.split(content, self.options.unit) if isinstance(content, str) else content
+            return texts.split(content, self.options.tokens) if isinstance(content, str) else content
 
         return ByContent(key)
 
@@ -139,7 +140,7 @@ class LabelledTask(Task[LabelledOptionsType, Labelled, Prediction]):
             raise DataError(
                 example.source, example.line, "expected a text, as in training, got a series; give a file of texts"
             )
-        tokens = texts.split(content, self.options.unit) if isinstance(content, str) else content
+        tokens = texts.split(content, self.options.tokens) if isinstance(content, str) else content
         if (raw := self.raw_text(example)) is not None:
             tokens = raw.refined(tokens)
         if not tokens:

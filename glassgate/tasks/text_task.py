@@ -22,18 +22,18 @@ class TextTask(Task[TextOptionsType, Any, Prediction]):
 
     def read(self, path: str | Path, labelled: bool = True, progress: Progress | None = None) -> Sequence[Any]:
         options = self.options
-        return texts.read_text(path, options.unit, options.sequence, progress, options.text_column)
+        return texts.read_text(path, options.tokens, options.sequence, progress, options.text_column)
 
     def from_rows(self, rows: Iterator[tuple[int, Any, records.Names]]) -> list[Any]:
         return texts.from_rows(rows, self.options)
 
     def read_builtin(self) -> Split[Any]:
         options = self.options
-        return self.split(texts.documentation(options.unit, options.sequence))
+        return self.split(texts.documentation(options.tokens, options.sequence))
 
     @property
     def held_out_rule(self) -> Rule[Any]:
         return LastExamples() if self.options.sequence == "line" else LastSteps()
 
     def collect(self, examples: Sequence[Any]) -> Vocabularies:
-        return {"units": texts.vocabulary(examples, self.options.unit, self.options.least_count)}
+        return {"units": texts.vocabulary(examples, self.options.tokens, self.options.least_count)}

@@ -49,7 +49,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         ("tagging", "play it now stop it", {}),
         ("classification", "good day", {"cell": "gru", "num_layers": 2}),
         ("language-model", 'tick "tock" (tick)\ntock', {}),
-        ("translation", "one two", {"source_unit": "word", "target_unit": "word"}),
+        ("translation", "one two", {"source_tokens": "word", "target_tokens": "word"}),
     ):
         kind = task_class(name)
         task = kind(kind.options_type.from_mapping(small | more))

@@ -65,7 +65,7 @@ def trained(name: str, seed: int, epochs: int, hidden_size: int = 12) -> tuple[A
     kind, data = task_class(name), split(name, seed)
     options = {"hidden_size": hidden_size, "embedding_size": 8, "epochs": epochs, "threads": 1, "seed": seed}
     if name == "translation":
-        options |= {"source_unit": "word", "target_unit": "word"}
+        options |= {"source_tokens": "word", "target_tokens": "word"}
     task = kind(kind.options_type.from_mapping(options))
     task.fit(data)
     shown = data.dev or data.train

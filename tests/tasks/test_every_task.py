@@ -50,7 +50,7 @@ SPLITS: dict[str, Split[Any]] = {
 }
 # Of these the choice is in how files are read, or where to compute, or has tests of its own.
 REFUSED = ("16-mixed",)  # on a CPU
-ELSEWHERE = {"bleu", "cell", "device", "format", "missing", "sequence", "source_unit", "target_unit", "unit"}
+ELSEWHERE = {"bleu", "cell", "device", "format", "missing", "sequence", "source_tokens", "target_tokens", "tokens"}
 
 
 def choices() -> Iterator[tuple[str, str, Any]]:

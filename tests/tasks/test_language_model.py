@@ -49,13 +49,13 @@ def counter() -> LanguageModel:
         {"cell": "gru", "num_layers": 2, "dropout": 0.1},
         {"cell": "rnn", "tied": True},
         {"tied": True, "embedding_size": 16},
-        {"unit": "byte"},
-        {"unit": "word", "epochs": 20},
+        {"tokens": "byte"},
+        {"tokens": "word", "epochs": 20},
         {"sequence": "line"},
     ],
 )
 def test_it_learns(options: dict[str, object]) -> None:
-    unit, sequence = str(options.get("unit", "character")), str(options.get("sequence", "file"))
+    unit, sequence = str(options.get("tokens", "character")), str(options.get("sequence", "file"))
     texts = [COUNTING] if sequence == "file" else [Text(line + "\n") for line in str(COUNTING.units).splitlines()]
     if unit == "word":
         texts = [Text(str(COUNTING.units).split())]
@@ -199,7 +199,7 @@ def test_samples_follow_the_probabilities() -> None:
 
 
 def test_bytes_are_decoded_to_characters() -> None:
-    model = trained(Split([Text("我饿了\n".encode().decode("latin-1") * 60)]), unit="byte", epochs=12)
+    model = trained(Split([Text("我饿了\n".encode().decode("latin-1") * 60)]), tokens="byte", epochs=12)
     assert "".join(model.generate("我", length=7, temperature=0)) == "饿了\n"
 
 
@@ -209,14 +209,14 @@ def test_lines_start_from_the_initial_state() -> None:
 
 
 def test_words_are_separated() -> None:
-    model = trained(Split([Text(["well", ",", "well", ".", "\n"] * 60)]), unit="word", epochs=15)
+    model = trained(Split([Text(["well", ",", "well", ".", "\n"] * 60)]), tokens="word", epochs=15)
     assert "".join(model.generate("well", length=5, temperature=0)) == ", well.\nwell"
 
 
 def test_music() -> None:
     steps = np.zeros((40, 88), np.uint8)
     steps[::2, 39], steps[1::2, [43, 46]] = 1, 1
-    model = trained(Split([Roll(steps)] * 4, test=[Roll(steps)]), unit="notes", epochs=40)
+    model = trained(Split([Roll(steps)] * 4, test=[Roll(steps)]), tokens="notes", epochs=40)
     nats = model.predict([Roll(steps)])[0]
     assert len(nats) == 40
     assert np.mean(nats) < 3
@@ -234,7 +234,7 @@ def test_chunks_of_music_continue_from_the_carried_state() -> None:
     pieces = [Roll(random.integers(0, 2, (length, 88), np.uint8)) for length in (33, 30, 21, 4, 2)]
     losses = []
     for chunk in (7, 100):
-        options = {"unit": "notes", "epochs": 1, "batch_size": 3, "learning_rate": 0.0, "chunk": chunk}
+        options = {"tokens": "notes", "epochs": 1, "batch_size": 3, "learning_rate": 0.0, "chunk": chunk}
         model = LanguageModel(LanguageModelOptions.from_mapping(QUICK | options))
         losses.append(model.fit(Split(pieces))["history"][0]["loss"])
     assert losses[0] == pytest.approx(losses[1], rel=1e-6)
@@ -242,7 +242,7 @@ def test_chunks_of_music_continue_from_the_carried_state() -> None:
 
 def test_music_scores_equal_a_manual_computation() -> None:
     """The loss of a step is the sum over 88 notes."""
-    model = trained(Split([Roll(np.zeros((5, 88), np.uint8))]), unit="notes", epochs=1)
+    model = trained(Split([Roll(np.zeros((5, 88), np.uint8))]), tokens="notes", epochs=1)
     for parameter in model.network.parameters():
         torch.nn.init.zeros_(parameter)
     assert model.evaluate([Roll(np.zeros((7, 88), np.uint8))])["nats"] == pytest.approx(88 * math.log(2))
@@ -268,13 +268,13 @@ def test_invalid_arguments(counter: LanguageModel) -> None:
     with pytest.raises(OptionError, match="prompt: expected tokens that the training data had, got '我'"):
         counter.generate("我")
     with pytest.raises(OptionError, match="tied: notes have no embedding"):
-        LanguageModelOptions(unit="notes", tied=True)
-    with pytest.raises(OptionError, match=r"unit: notes need music to learn from, .*; give piano rolls with --data"):
-        LanguageModel(LanguageModelOptions(unit="notes")).fit()
+        LanguageModelOptions(tokens="notes", tied=True)
+    with pytest.raises(OptionError, match=r"tokens: notes need music to learn from, .*; give piano rolls with --data"):
+        LanguageModel(LanguageModelOptions(tokens="notes")).fit()
 
 
 def test_music_in_parts_without_training(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text('{"test": [[[60], [61]]]}')
-    options = LanguageModelOptions(unit="notes", data=str(tmp_path / "a.json"))
+    options = LanguageModelOptions(tokens="notes", data=str(tmp_path / "a.json"))
     with pytest.raises(DataError, match=r"a\.json: expected pieces to train on, got none"):
         LanguageModel(options).fit()

@@ -198,7 +198,7 @@ CASES = {
     "letters": Case("language-model", {"num_layers": 2}, [Text("tick tock")], language_model),
     "music": Case(
         "language-model",
-        {"unit": "notes"},
+        {"tokens": "notes"},
         [Roll(np.random.default_rng(1).integers(0, 2, (4, KEYS)).astype(np.uint8))],
         language_model,
     ),

@@ -52,7 +52,8 @@ def test_yaml_and_json_carry_all_values(tmp_path: Path) -> None:
 
 
 def test_former_names_in_files_and_run_folders() -> None:
-    assert TaggingOptions.from_mapping({"column": "2"}) == TaggingOptions(label_column="2")
+    former = {"column": "2", "unit": "character"}
+    assert TaggingOptions.from_mapping(former) == TaggingOptions(label_column="2", tokens="character")
 
 
 def test_yaml_numbers_without_a_point(tmp_path: Path) -> None:

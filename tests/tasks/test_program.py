@@ -47,7 +47,7 @@ def tagging(**options: Any) -> Tagging:
     head = {"head": "crf"} if options.get("crf") else {}
     bio = [SLOTS[k % 5] for k in range(len(WORDS))]
     labels = bio if options.get("bio") or head else ["X" if len(word) > 2 else "Y" for word in WORDS]
-    units = "".join(WORDS) if options.get("unit") == "character" else WORDS
+    units = "".join(WORDS) if options.get("tokens") == "character" else WORDS
     labels = [labels[k % len(labels)] for k in range(len(units))]
     intents = ["ask", "say"] if options.get("intents") else [None, None]
     chosen = {key: value for key, value in options.items() if key not in ("crf", "bio", "intents")}
@@ -93,11 +93,11 @@ TEXTS: dict[str, Callable[[], Task[Any, Any, Any]]] = {
     "tags": lambda: tagging(num_layers=2, bidirectional=True),
     "tags, paths and intents": lambda: tagging(crf=True, intents=True, cell="gru"),
     "tags, valid paths": lambda: tagging(bio=True, character_size=0),
-    "tags of characters": lambda: tagging(unit="character"),
+    "tags of characters": lambda: tagging(tokens="character"),
     "classes": lambda: classification(pooling="attention", bidirectional=True),
-    "classes by the last state": lambda: classification(unit="token", bidirectional=True),
-    "classes by the mean": lambda: classification(unit="byte", pooling="mean"),
-    "classes by the largest": lambda: classification(unit="character", pooling="max", cell="layernormlstm"),
+    "classes by the last state": lambda: classification(tokens="token", bidirectional=True),
+    "classes by the mean": lambda: classification(tokens="byte", pooling="mean"),
+    "classes by the largest": lambda: classification(tokens="character", pooling="max", cell="layernormlstm"),
     "numbers": regression,
 }
 SERIES: dict[str, Callable[[], Task[Any, Any, Any]]] = {

@@ -63,7 +63,7 @@ def test_shakespeare() -> None:
 def test_chorales() -> None:
     options = LanguageModelOptions(
         data=str(ROOT / "jsb_chorales/JSB_Chorales.mat"),
-        unit="notes",
+        tokens="notes",
         hidden_size=150,
         dropout=0.0,
         batch_size=4,

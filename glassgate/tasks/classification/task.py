@@ -143,6 +143,6 @@ class Classification(LabelledTask[ClassificationOptions, Answer]):
     def raw_text(self, example: Labelled) -> RawText | None:
         """Return the tokeniser of raw text if the run reads words, and the example is a text without a label."""
         known = vars(self).get("vocabularies", {}).get("units")
-        if example.label is not None or known is None or self.options.unit not in ("word", "token"):
+        if example.label is not None or known is None or self.options.tokens not in ("word", "token"):
             return None
         return raw_text_like(known) if isinstance(example.content, str) else None

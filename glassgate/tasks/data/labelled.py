@@ -36,7 +36,7 @@ class LabelledOptions(Options):
     format: str = option("auto", "format of the files; auto detects it", group="data", choices=FORMATS)
     text_column: str = option("text", "text column: a name, or a number from 1", group="data")
     label_column: str = option("label", "label column: a name, or a number from 1", group="data")
-    unit: str = option("word", "kind of tokens that a text is split into", group="data", choices=UNITS)
+    tokens: str = option("word", "kind of tokens that a text is split into", group="data", choices=UNITS, former="unit")
     missing: str = option("error", "treatment of missing values", group="data", choices=MISSING)
     least_count: int = option(2, "minimum occurrences in training; rarer tokens are unknown", least=1)
 

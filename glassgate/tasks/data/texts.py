@@ -39,11 +39,12 @@ class TextOptions(Options):
     """The options of tasks on plain text."""
 
     data: str | None = changed("data", None, unset="Python's documentation")
-    unit: str = option(
+    tokens: str = option(
         "character",
         "kind of tokens; the kind token is text between spaces",
         group="data",
         choices=UNITS,
+        former="unit",
     )
     sequence: str = option(
         "file", "text of one sequence: the whole file, or a line", group="data", choices=("file", "line")
@@ -178,7 +179,7 @@ def from_rows(rows: Iterator[tuple[int, Any, records.Names]], options: TextOptio
     lines = [f"{text}\n" for _, text in _texts("given rows", rows, options.text_column)]
     if lines and options.sequence == "file":
         lines = ["".join(lines)]
-    return [Text(split(text, options.unit), "given rows") for text in lines]
+    return [Text(split(text, options.tokens), "given rows") for text in lines]
 
 
 def _texts(

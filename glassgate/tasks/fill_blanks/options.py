@@ -11,7 +11,7 @@ from glassgate.tasks.options import option
 class FillBlanksOptions(TextOptions):
     """The options of filling blanks."""
 
-    common: ClassVar = (*TextOptions.common, "unit", "longest_blank")
+    common: ClassVar = (*TextOptions.common, "tokens", "longest_blank")
 
     longest_blank: int = option(4, "length of the longest blank, in tokens", least=1)
     longest: int = option(256, "cut longer sequences in training, in tokens; 0 disables it", group="training", least=0)

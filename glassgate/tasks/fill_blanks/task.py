@@ -83,7 +83,7 @@ class FillBlanks(TextTask[FillBlanksOptions, list[list[Candidate]]]):
         return BlankNetwork(self.options, len(self.vocabularies["units"]))
 
     def encode(self, example: Text | str) -> Encoded:
-        units = example.units if isinstance(example, Text) else texts.split(example, self.options.unit)
+        units = example.units if isinstance(example, Text) else texts.split(example, self.options.tokens)
         return {"units": self.vocabularies["units"].encode(units)}
 
     def loss(self, output: Blanks, batch: Batch) -> Loss:
@@ -134,7 +134,7 @@ class FillBlanks(TextTask[FillBlanksOptions, list[list[Candidate]]]):
         """Return the candidates of each blank and its place in the filled text; of a text those of each token."""
         by_blank = [{"candidates": [each._asdict() for each in candidates]} for candidates in prediction]
         if isinstance(example, Text):
-            return text_record(example.units, self.options.unit, by_blank)
+            return text_record(example.units, self.options.tokens, by_blank)
         text, *rest = self.parts(example)
         blanks: list[Record] = []
         for candidates, part in zip(by_blank, rest, strict=True):
@@ -171,7 +171,7 @@ class FillBlanks(TextTask[FillBlanksOptions, list[list[Candidate]]]):
             raise OptionError(f"text: expected a blank, as in 'I am {BLANK} hungry', got {text!r}")
         lengths = [length] if length else list(range(1, (longest or known) + 1))
         pairs = [
-            (texts.split(before, self.options.unit), texts.split(after, self.options.unit))
+            (texts.split(before, self.options.tokens), texts.split(after, self.options.tokens))
             for before, after in pairwise(parts)
         ]
         if self.options.sequence == "line":
@@ -197,7 +197,7 @@ class FillBlanks(TextTask[FillBlanksOptions, list[list[Candidate]]]):
 
     def unknown(self, text: str) -> list[str]:
         """Return the distinct tokens of a text that are not in the vocabulary."""
-        units = (unit for part in self.parts(text) for unit in texts.split(part, self.options.unit))
+        units = (unit for part in self.parts(text) for unit in texts.split(part, self.options.tokens))
         return [unit for unit in dict.fromkeys(units) if unit not in self.vocabularies["units"]]
 
     @torch.inference_mode()
@@ -231,7 +231,7 @@ class FillBlanks(TextTask[FillBlanksOptions, list[list[Candidate]]]):
                     before_blank, state = network.advance(number + FIRST, selected(state, origin))
             scored += zip(scores.exp().tolist(), tokens.tolist(), strict=True)
         scored.sort(key=lambda each: -each[0])
-        symbols, unit = vocabulary.symbols, self.options.unit
+        symbols, unit = vocabulary.symbols, self.options.tokens
         return [Candidate(texts.join([symbols[n] for n in row], unit), chance) for chance, row in scored[:most]]
 
 

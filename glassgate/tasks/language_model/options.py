@@ -19,10 +19,14 @@ class LanguageModelOptions(TextOptions):
         OptionError: the model is bidirectional, or notes have tied weights; see `Options`
     """
 
-    common: ClassVar = (*TextOptions.common, "unit", "chunk")
+    common: ClassVar = (*TextOptions.common, "tokens", "chunk")
 
-    unit: str = option(
-        "character", "kind of predicted tokens; notes are piano rolls", group="data", choices=(*texts.UNITS, NOTES)
+    tokens: str = option(
+        "character",
+        "kind of predicted tokens; notes are piano rolls",
+        group="data",
+        choices=(*texts.UNITS, NOTES),
+        former="unit",
     )
     hidden_size: int = changed("hidden_size", 256, help="hidden units")
     bidirectional: bool = changed("bidirectional", False, help="not available: a language model reads in one direction")
@@ -42,5 +46,5 @@ class LanguageModelOptions(TextOptions):
                 "end of the text and has seen the token that is to be predicted; leave the option out, or fill blanks, "
                 "which reads from both ends: glassgate train fill-blanks"
             )
-        if self.tied and self.unit == NOTES:
+        if self.tied and self.tokens == NOTES:
             raise OptionError("tied: notes have no embedding to share; leave the option out")

@@ -58,26 +58,26 @@ class LanguageModel(TextTask[LanguageModelOptions, list[float]]):
     def read(self, path: str | Path, labelled: bool = True, progress: Progress | None = None) -> Sequence[Text | Roll]:
         """Read a text, or piano rolls. If the file of rolls has parts, read its test part."""
         is_new = "vocabularies" not in vars(self)
-        if is_new and self.options.unit == LanguageModelOptions.unit and is_music(path):
-            self.options = self.requested = replace(self.options, unit=NOTES)
-        if self.options.unit != NOTES:
+        if is_new and self.options.tokens == LanguageModelOptions.tokens and is_music(path):
+            self.options = self.requested = replace(self.options, tokens=NOTES)
+        if self.options.tokens != NOTES:
             return super().read(path, labelled, progress)
         parts = read_rolls(path)
         return [*(parts["test"] or [*parts["train"], *parts["dev"]])]
 
     def from_rows(self, rows: Iterator[tuple[int, Any, records.Names]]) -> list[Text | Roll]:
-        return Task.from_rows(self, rows) if self.options.unit == NOTES else super().from_rows(rows)
+        return Task.from_rows(self, rows) if self.options.tokens == NOTES else super().from_rows(rows)
 
     def read_builtin(self) -> Split[Text | Roll]:
-        if self.options.unit == NOTES:
+        if self.options.tokens == NOTES:
             raise OptionError(
-                "unit: notes need music to learn from, and none comes with Glassgate; give piano rolls with --data"
+                "tokens: notes need music to learn from, and none comes with Glassgate; give piano rolls with --data"
             )
         return super().read_builtin()
 
     def read_split(self, progress: Progress) -> Split[Text | Roll]:
         split, options = super().read_split(progress), self.options
-        if options.data is None or options.unit != NOTES:
+        if options.data is None or options.tokens != NOTES:
             return split
         parts = read_rolls(options.data)
         if not parts["train"]:
@@ -89,18 +89,18 @@ class LanguageModel(TextTask[LanguageModelOptions, list[float]]):
 
     @property
     def held_out_rule(self) -> Rule[Any]:
-        return ByContent(attrgetter("steps")) if self.options.unit == NOTES else super().held_out_rule
+        return ByContent(attrgetter("steps")) if self.options.tokens == NOTES else super().held_out_rule
 
     def batching(self) -> Batching:
         """Batch files as streams, pieces of music as sequences of similar length, both chunk by chunk; lines whole."""
-        if self.options.unit == NOTES:
+        if self.options.tokens == NOTES:
             return ChunkBatching(self.options, self.options.chunk)
         if self.options.sequence == "file":
             return StreamBatching(self.options, self.options.chunk)
         return Batching(self.options)
 
     def collect(self, examples: Sequence[Text | Roll]) -> Vocabularies:
-        return {} if self.options.unit == NOTES else super().collect(examples)
+        return {} if self.options.tokens == NOTES else super().collect(examples)
 
     def build(self) -> LanguageNetwork:
         symbols = self.vocabularies.get("units")
@@ -124,14 +124,14 @@ class LanguageModel(TextTask[LanguageModelOptions, list[float]]):
         from glassgate.tasks.metrics.scores import Accuracy, Likelihood
 
         scores: dict[str, Metric | MetricCollection] = {"likelihood": Likelihood()}
-        if self.options.unit != NOTES:
+        if self.options.tokens != NOTES:
             scores["accuracy"] = Accuracy()
         return MetricCollection(scores)
 
     def observe(self, output: Tensor, batch: Batch) -> dict[str, Tensor]:
         """Score every token. Of music, score the steps from the second one on, as in published results."""
         nats, counted = self._nats(output, batch)
-        if self.options.unit == NOTES:
+        if self.options.tokens == NOTES:
             return {"nats": nats[:, 1:], "counted": counted[:, 1:]}
         target = batch["targets"] - UNKNOWN
         return {"nats": nats, "counted": counted, "preds": output.argmax(-1), "target": target}
@@ -154,7 +154,7 @@ class LanguageModel(TextTask[LanguageModelOptions, list[float]]):
         if isinstance(example, Roll):
             notes = [{"notes": notes_of(step)} for step in example.steps]
             return {"steps": [note | score for note, score in zip(notes, scores, strict=True)]}
-        return text_record(example.units, self.options.unit, scores)
+        return text_record(example.units, self.options.tokens, scores)
 
     def generate(
         self,
@@ -183,7 +183,7 @@ class LanguageModel(TextTask[LanguageModelOptions, list[float]]):
         random = torch.Generator()
         random.seed() if seed is None else random.manual_seed(seed)
         network = self.frozen().network
-        if self.options.unit != NOTES:
+        if self.options.tokens != NOTES:
             draw = partial(choose, temperature=temperature, top_k=top_k, top_p=top_p, random=random)
             return self._write(network, self._prompted(prompt), length, draw)
         if prompt or top_k or top_p < 1:
@@ -191,7 +191,7 @@ class LanguageModel(TextTask[LanguageModelOptions, list[float]]):
         return self._play(network, length, temperature, random)
 
     def _prompted(self, prompt: str) -> list[str]:
-        units = list(texts.split(prompt, self.options.unit))
+        units = list(texts.split(prompt, self.options.tokens))
         known = self.vocabularies["units"]
         if self.options.least_count == 1:
             for unit in units:
@@ -205,7 +205,7 @@ class LanguageModel(TextTask[LanguageModelOptions, list[float]]):
     def _write(
         self, network: nn.Module, prompt: list[str], length: int, draw: Callable[[Tensor], int]
     ) -> Iterator[str]:
-        vocabulary, unit = self.vocabularies["units"], self.options.unit
+        vocabulary, unit = self.vocabularies["units"], self.options.tokens
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         before, state = prompt[-1] if prompt else "\n", None
         inputs = [PADDING, *vocabulary.encode(prompt).tolist()]
@@ -231,7 +231,7 @@ class LanguageModel(TextTask[LanguageModelOptions, list[float]]):
     def _nats(self, output: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         """The negative log probability of each token, or of all notes of a step, and the mask of the steps."""
         targets = batch["targets"]
-        if self.options.unit == NOTES:
+        if self.options.tokens == NOTES:
             return surprise(output, targets), step_mask(batch["lengths"], targets)
         return cross_entropy(output, targets - UNKNOWN)
 

@@ -22,7 +22,7 @@ def tagging(task: Tagging) -> Parts:
     if task.options.format == "python":
         raise refuse(task, "the tokenizer of Python files", "train it on text: glassgate train tagging --data FILE")
     network, vocabularies = task.network, task.vocabularies
-    raw = None if task.options.unit == "character" else raw_text_like(vocabularies["units"])
+    raw = None if task.options.tokens == "character" else raw_text_like(vocabularies["units"])
     modules: dict[str, nn.Module] = {"words": network.embedding, "encoder": network.encoder, "labels": network.head}
     tables = {}
     if network.spelling is not None:
@@ -74,7 +74,7 @@ def _sequence(
     else:
         assert network.embedding is not None
         modules["words"] = network.embedding
-        units, unit = task.vocabularies["units"], task.options.unit
+        units, unit = task.vocabularies["units"], task.options.tokens
         refines = isinstance(task, Classification) and unit in ("word", "token")
         code.append(splitting(units, unit, raw_text_like(units) if refines else None, {}))
     flags = {pooling.upper(): True, "SERIES": scales is not None, "LABELLED": isinstance(task, Classification)}

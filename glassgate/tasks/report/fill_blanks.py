@@ -14,7 +14,7 @@ class FillBlanksQuestions(Questions[FillBlanks]):
     """One answer per token, as if it were missing."""
 
     def example(self, text: str) -> Text:
-        return Text(texts.split(text, self.task.options.unit))
+        return Text(texts.split(text, self.task.options.tokens))
 
     def answers(self, output: Blanks, batch: Batch) -> BatchAnswers:
         names = ["unknown", *map(visible, self.task.vocabularies["units"].symbols)]

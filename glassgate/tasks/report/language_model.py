@@ -20,13 +20,13 @@ class LanguageModelQuestions(Questions[LanguageModel]):
 
     def example(self, text: str) -> Text | Roll:
         """Return a text; of music, a step for each line of MIDI numbers."""
-        unit = self.task.options.unit
+        unit = self.task.options.tokens
         return roll_of(text) if unit == NOTES else Text(texts.split(text, unit))
 
     def answers(self, output: Tensor, batch: Batch) -> BatchAnswers:
         """Return the prediction of each token; of music the notes with a probability above one half."""
         targets, length = batch["targets"], output.shape[1]
-        if self.task.options.unit != NOTES:
+        if self.task.options.tokens != NOTES:
             names = ["unknown", *map(visible, self.task.vocabularies["units"].symbols)]
             return answers_of(output.log_softmax(-1), names, targets - UNKNOWN, range(length))
         predicted, nats = output.detach() > 0, surprise(output, targets)

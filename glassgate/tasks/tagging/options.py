@@ -23,7 +23,7 @@ class TaggingOptions(Options):
         former="column",
     )
     text_column: str | None = option(None, "word column: a number from 1, or a key", group="data", unset="detected")
-    unit: str = option("word", "kind of tokens in plain text", group="data", choices=UNITS)
+    tokens: str = option("word", "kind of tokens in plain text", group="data", choices=UNITS, former="unit")
     label_suffix: str = option(LABEL_SUFFIX, "suffix of the label file of a text file", group="data", metavar="SUFFIX")
     vectors: str | None = option(
         None,

@@ -125,13 +125,13 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
         layout = self._as_in_training(layout)
         if format == "python":
             return python_source.read(path, labelled)
-        if format == "text" and trained and not labelled and options.unit != "character":
+        if format == "text" and trained and not labelled and options.tokens != "character":
             return read_raw(path, raw_text_like(self.vocabularies["units"]), progress)
         sources = sources_of(path, format, suffix)
         if layout is not None:
             examples = read_columns(path, layout, labelled)
         elif format == "text":
-            examples = read_text(path, options.unit, options.label_suffix, labelled)
+            examples = read_text(path, options.tokens, options.label_suffix, labelled)
         elif format == "folder":
             examples = read_folder(path, labelled)
         else:
@@ -144,7 +144,7 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
             fields | ({"labels": SEQUENCE} if labelled else {}),
             build,
             sources,
-            ["tagged", format, options.label_column, options.text_column, options.unit, labelled, repr(layout)],
+            ["tagged", format, options.label_column, options.text_column, options.tokens, labelled, repr(layout)],
             progress,
         )
         if labelled and progress is not None:

@@ -25,7 +25,7 @@ class TranslationOptions(Options):
             `joint`; see `Options`
     """
 
-    common: ClassVar = (*Options.common, "source_unit", "attention")
+    common: ClassVar = (*Options.common, "source_tokens", "attention")
 
     data: str | None = changed(
         "data", None, help="file of pairs separated by a tab, or two files A,B", unset="dates and numbers"
@@ -37,8 +37,10 @@ class TranslationOptions(Options):
         None, "file of target sentences, instead of --data", group="data", unset="none", metavar="FILE"
     )
     reverse: bool = option(False, "translate the second column to the first", group="data")
-    source_unit: str = option(SUBWORD, "tokens of source sentences", group="data", choices=UNITS)
-    target_unit: str = option(SUBWORD, "tokens of translations", group="data", choices=UNITS)
+    source_tokens: str = option(SUBWORD, "kind of tokens", group="data", choices=UNITS, former="source_unit")
+    target_tokens: str = option(
+        SUBWORD, "kind of tokens of translations", group="data", choices=UNITS, former="target_unit"
+    )
     subwords: int = option(4000, "maximum number of subwords per language", group="data", least=1)
     least_count: int = option(1, "minimum occurrences in training; rarer tokens are unknown", group="data", least=1)
     joint: bool = option(False, "one vocabulary and embedding for both sides", group="data")
@@ -76,10 +78,10 @@ class TranslationOptions(Options):
             raise OptionError("source, target: expected both files, got one; give the other, or pairs with --data")
         if self.data and self.source:
             raise OptionError("data, source: expected one of them, got both; leave one out")
-        if self.joint and self.source_unit != self.target_unit:
+        if self.joint and self.source_tokens != self.target_tokens:
             raise OptionError(
-                f"joint: expected one kind of tokens for both sides, got {self.source_unit} and {self.target_unit}; "
-                "choose one of them for both"
+                f"joint: expected one kind of tokens for both sides, got {self.source_tokens} and "
+                f"{self.target_tokens}; choose one of them for both"
             )
 
     def rate_for(self, batch_size: int) -> float:

@@ -78,5 +78,5 @@ def check_tokenizers() -> None:
     if find_spec("tokenizers") is None:
         raise OptionError(
             "subwords need the package tokenizers, which is not installed: pip install tokenizers; or choose "
-            "words or characters with --source-unit and --target-unit"
+            "words or characters with --source-tokens and --target-tokens"
         )

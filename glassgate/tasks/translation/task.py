@@ -66,7 +66,7 @@ class Translation(Task[TranslationOptions, Pair, list[Translated]]):
     Example:
         >>> pairs = [Pair(f"{a} {b}", f"{b} {a}") for a in "abcd" for b in "abcd"]
         >>> options = TranslationOptions(
-        ...     source_unit="token", target_unit="token", hidden_size=32, epochs=40, batch_size=8, dropout=0.0
+        ...     source_tokens="token", target_tokens="token", hidden_size=32, epochs=40, batch_size=8, dropout=0.0
         ... )
         >>> task = Translation(options)
         >>> _ = task.fit(Split(pairs))
@@ -82,8 +82,8 @@ class Translation(Task[TranslationOptions, Pair, list[Translated]]):
     input_field = "source"
     summary_type = TranslationSummary
     builtin_options = {
-        "source_unit": "character",
-        "target_unit": "character",
+        "source_tokens": "character",
+        "target_tokens": "character",
         "hidden_size": 128,
         "embedding_size": 64,
         "dropout": 0.1,
@@ -129,7 +129,7 @@ class Translation(Task[TranslationOptions, Pair, list[Translated]]):
             sides = ([*sides[0], *sides[1]],) * 2
         learned = [
             Subwords.learn(side, options.subwords) if unit == SUBWORD and (not options.joint or place == 0) else None
-            for place, (side, unit) in enumerate(zip(sides, (options.source_unit, options.target_unit), strict=True))
+            for place, (side, unit) in enumerate(zip(sides, self._kinds, strict=True))
         ]
         if options.joint:
             learned[1] = learned[0]
@@ -237,7 +237,7 @@ class Translation(Task[TranslationOptions, Pair, list[Translated]]):
     @property
     def _raw_text(self) -> RawText | None:
         """The splitter that treats raw text like the sources of the training data; None if the tokens are not words."""
-        if self.options.source_unit not in ("word", "token") or "vocabularies" not in vars(self):
+        if self.options.source_tokens not in ("word", "token") or "vocabularies" not in vars(self):
             return None
         return raw_text_like(self.vocabularies["source"])
 
@@ -249,7 +249,7 @@ class Translation(Task[TranslationOptions, Pair, list[Translated]]):
         """Return a source with blanks inserted between tokens, as in the training data."""
         if self._raw_text is None:
             return text
-        units = texts.split(self._lower(text), self.options.source_unit)
+        units = texts.split(self._lower(text), self.options.source_tokens)
         refined = self._raw_text.refined(units)
         return text if refined == list(units) else " ".join(refined)
 
@@ -294,6 +294,11 @@ class Translation(Task[TranslationOptions, Pair, list[Translated]]):
             )
         return task
 
+    @property
+    def _kinds(self) -> tuple[str, str]:
+        """The kinds of tokens of the source and of the target."""
+        return self.options.source_tokens, self.options.target_tokens
+
     @cached_property
     def _subwords(self) -> list[Subwords | None]:
         return [content and Subwords(content) for content in self.fitted["subwords"]]
@@ -301,7 +306,7 @@ class Translation(Task[TranslationOptions, Pair, list[Translated]]):
     def _split(self, text: str, side: int) -> Sequence[str]:
         """The tokens of a text of the source (side 0) or of the target (side 1)."""
         subwords = self._subwords[side]
-        unit = (self.options.source_unit, self.options.target_unit)[side]
+        unit = self._kinds[side]
         return subwords.split(text) if subwords else texts.split(text, unit)
 
     def target_text(self, hypothesis: Hypothesis) -> str:
@@ -311,7 +316,7 @@ class Translation(Task[TranslationOptions, Pair, list[Translated]]):
 
     def joined(self, units: Sequence[str], side: int) -> str:
         """Join tokens of the source (side 0) or of the target (side 1)."""
-        unit = (self.options.source_unit, self.options.target_unit)[side]
+        unit = self._kinds[side]
         return Subwords.join(units) if unit == SUBWORD else texts.join(units, unit)
 
     def _lower(self, text: str) -> str:

@@ -42,7 +42,7 @@ def read(task: str, path: Path, **options: Any) -> tuple[list[Any], str]:
 
 
 def texts(path: Path, **options: Any) -> tuple[list[tuple[str, str]], str]:
-    examples, said = read("classification", path, unit="token", **options)
+    examples, said = read("classification", path, tokens="token", **options)
     both = [
         (" ".join(each.content) if not isinstance(each.content, str) else each.content.strip(), each.label)
         for each in examples

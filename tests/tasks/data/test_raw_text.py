@@ -97,7 +97,7 @@ def test_a_tagger_reads_raw_text_like_tokens(tmp_path: Path) -> None:
 
 def test_classification_and_translation_read_unsegmented_chinese(tmp_path: Path) -> None:
     rows = [Labelled("我 爱 北京", "good"), Labelled("天气 不 好", "bad")] * 4
-    classifier = Classification(ClassificationOptions.from_mapping(TINY | {"unit": "word", "least_count": 1}))
+    classifier = Classification(ClassificationOptions.from_mapping(TINY | {"tokens": "word", "least_count": 1}))
     classifier.fit(Split(rows))
     (tmp_path / "raw.txt").write_text("我爱天气\n")
     notes = Notes()
@@ -107,7 +107,7 @@ def test_classification_and_translation_read_unsegmented_chinese(tmp_path: Path)
     numbers = classifier.vocabularies["units"].encode(["我", "爱", "天", "气"])
     assert classifier.encode(Labelled("我爱天气"))["units"].tolist() == numbers.tolist()
 
-    options = TINY | {"source_unit": "word", "target_unit": "word"}
+    options = TINY | {"source_tokens": "word", "target_tokens": "word"}
     translation = Translation(TranslationOptions.from_mapping(options))
     translation.fit(Split([Pair("我 爱 北京", "I love Beijing"), Pair("天气 好", "fine weather")] * 4))
     notes = Notes()

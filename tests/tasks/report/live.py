@@ -37,9 +37,9 @@ RUNS: dict[str, tuple[str, dict[str, Any]]] = {
     "classification, last": ("classification", {"pooling": "last", "bidirectional": True, "least_count": 1}),
     "language-model": ("language-model", {"tied": True}),
     "fill-blanks": ("fill-blanks", {"cell": "rnn"}),
-    "translation": ("translation", {"source_unit": "word", "target_unit": "word", "bidirectional": True}),
-    "translation, additive": ("translation", {"source_unit": "character", "attention": "additive", "tied": True}),
-    "translation, none": ("translation", {"source_unit": "word", "target_unit": "word", "attention": "none",
+    "translation": ("translation", {"source_tokens": "word", "target_tokens": "word", "bidirectional": True}),
+    "translation, additive": ("translation", {"source_tokens": "character", "attention": "additive", "tied": True}),
+    "translation, none": ("translation", {"source_tokens": "word", "target_tokens": "word", "attention": "none",
                                           "cell": "peepholelstm"}),
     "regression": ("regression", {"least_count": 1}),
     "forecasting": ("forecasting", {"horizon": 4, "look_back": 12, "head": "quantiles", "normalize": "window"}),
@@ -48,9 +48,9 @@ RUNS: dict[str, tuple[str, dict[str, Any]]] = {
                                               "head": "gaussian", "calendar": True}),
     "classification of series": ("classification", {"pooling": "max", "waves": True}),
     "regression of series": ("regression", {"waves": True}),
-    "language-model, music": ("language-model", {"unit": "notes"}),
-    "language-model, bytes": ("language-model", {"unit": "byte", "num_layers": 2}),
-    "translation, subwords": ("translation", {"source_unit": "subword", "target_unit": "subword", "subwords": 30,
+    "language-model, music": ("language-model", {"tokens": "notes"}),
+    "language-model, bytes": ("language-model", {"tokens": "byte", "num_layers": 2}),
+    "translation, subwords": ("translation", {"source_tokens": "subword", "target_tokens": "subword", "subwords": 30,
                                               "input_feeding": True}),
 }  # fmt: skip
 """By name the task and its options."""
@@ -63,7 +63,7 @@ def trained(name: str) -> Task[Any, Any, Any]:
     options = dict(options)
     waves = options.pop("waves", False)
     task = kind(kind.options_type.from_mapping(SMALL | options))
-    if options.get("unit") == "notes":
+    if options.get("tokens") == "notes":
         task.fit(Split([MUSIC] * 4))
         return task
     rows = NUMBERS if task_name == "regression" else WAVES
@@ -78,7 +78,7 @@ def excerpts(task: Task[Any, Any, Any]) -> list[Excerpt]:
         return [Excerpt(series, *questions_of(task).excerpt(series, (0, len(series))))]
     if "mean" in task.fitted or "series" in task.fitted:
         return [Excerpt(NUMBERS[0] if task.name == "regression" else WAVES[0], 0, 12)]
-    if "keys" in task.fitted or getattr(task.options, "unit", "") == "notes":
+    if "keys" in task.fitted or getattr(task.options, "tokens", "") == "notes":
         return [Excerpt(MUSIC, 0, len(MUSIC.steps))]
     return given(task, TEXTS[task.name])
 
@@ -104,7 +104,7 @@ def _changed(task: Task[Any, Any, Any], excerpt: Excerpt, rows: Any) -> Any:
 
 def random_text(task: Task[Any, Any, Any], random: np.random.Generator) -> str:
     """Known tokens, and unknown ones of several scripts with punctuation, in random order."""
-    if getattr(task.options, "unit", "") == "notes":
+    if getattr(task.options, "tokens", "") == "notes":
         steps = [
             sorted(set(random.integers(21, 109, random.integers(5)).tolist())) for _ in range(random.integers(1, 9))
         ]

@@ -26,8 +26,8 @@ def reversals(count: int, seed: int) -> list[Pair]:
 
 SPLIT = Split(reversals(900, 1), reversals(40, 2), reversals(100, 3))
 OPTIONS = {
-    "source_unit": "character",
-    "target_unit": "character",
+    "source_tokens": "character",
+    "target_tokens": "character",
     "hidden_size": 32,
     "embedding_size": 16,
     "dropout": 0.0,
@@ -118,7 +118,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "pairs.tsv").write_text(PAIRS, "utf-8")
     for side, name in enumerate(("a.en", "a.zh")):
         (folder / name).write_text("".join(line.split("\t")[side] + "\n" for line in PAIRS.splitlines()), "utf-8")
-    words = [f"--run={folder}/run", "--target-unit=character", "--held-out=0.2", "--epochs=1", "--hidden-size=6"]
+    words = [f"--run={folder}/run", "--target-tokens=character", "--held-out=0.2", "--epochs=1", "--hidden-size=6"]
     assert main(["train", "translation", f"--source={folder}/a.en", f"--target={folder}/a.zh", *words]) == 0
     return folder
 
@@ -187,7 +187,7 @@ def test_invalid_files_and_options_are_named(folder: Path, capsys: pytest.Captur
     assert "pair to train on is longer than 1 tokens" in train("a b c\n", "c d e\n", "--longest=1", "--held-out=0")
     assert "source, target: expected both files, got one" in said("train", "translation", "--source=a.en")
     assert "joint: expected one kind of tokens for both sides" in said(
-        "train", "translation", "--joint", "--source-unit=word"
+        "train", "translation", "--joint", "--source-tokens=word"
     )
     assert "beam: expected 1 or more, got 0" in said("translate", f"{folder}/run", f"{folder}/a.en", "--beam=0")
     assert "n_best: expected 1 to 5, the size of the beam" in said("translate", f"{folder}/run", "--n-best=9")

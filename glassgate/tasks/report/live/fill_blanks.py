@@ -13,7 +13,7 @@ def page_data(task: FillBlanks, network: Network, excerpt: Excerpt) -> dict[str,
     """Return the data that `fill_blanks.js` reads."""
     model, known = cast(BlankNetwork, task.network), task.vocabularies["units"]
     return {
-        "tokens": tokens(known, task.options.unit),
+        "tokens": tokens(known, task.options.tokens),
         "names": ["unknown", *known.symbols],
         "units": task.options.hidden_size,
         "embedding": network.array(model.embedding.weight),

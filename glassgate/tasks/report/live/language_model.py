@@ -23,7 +23,7 @@ def page_data(task: LanguageModel, network: Network, excerpt: Excerpt) -> dict[s
         }
     known = task.vocabularies["units"]
     return {
-        "tokens": tokens(known, task.options.unit),
+        "tokens": tokens(known, task.options.tokens),
         "names": ["unknown", *known.symbols],
         "embedding": network.array(model.embedding.weight),
         "size": model.embedding.embedding_dim,

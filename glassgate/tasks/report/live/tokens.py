@@ -44,7 +44,7 @@ def labelled_input(
         return {"series": task.series_scale, "initial_input": {"rows": rows.tolist()}}
     assert isinstance(embedding, nn.Embedding)
     return {
-        "tokens": tokens(task.vocabularies["units"], task.options.unit, raw=raw),
+        "tokens": tokens(task.vocabularies["units"], task.options.tokens, raw=raw),
         "embedding": network.array(embedding.weight),
         "size": embedding.embedding_dim,
     }

@@ -17,12 +17,12 @@ def page_data(task: Translation, network: Network, excerpt: Excerpt) -> dict[str
     assert isinstance(model, Translator)
     decoder = model.decoder
     embedding = network.array(decoder.embedding.weight)
-    raw = options.source_unit in ("word", "token")
+    raw = options.source_tokens in ("word", "token")
     return {
-        "tokens": tokens(task.vocabularies["source"], options.source_unit, raw=raw, lower=options.lower)
+        "tokens": tokens(task.vocabularies["source"], options.source_tokens, raw=raw, lower=options.lower)
         | merges(task.fitted["subwords"][0]),
         "names": ["unknown", "the end", *task.vocabularies["target"].symbols[1:]],
-        "target_unit": options.target_unit,
+        "target_unit": options.target_tokens,
         "ratio": task.fitted["ratio"],
         "beam": task.search.beam,
         "penalty": task.search.length_penalty,

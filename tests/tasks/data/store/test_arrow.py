@@ -158,7 +158,7 @@ def test_errors_are_those_of_a_small_file(path: Path) -> None:
 
 @pytest.mark.parametrize("unit", ["character", "byte", "word"])
 def test_training_is_the_same(path: Path, tmp_path: Path, unit: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    sizes = {"data": str(path), "unit": unit, "hidden_size": 8, "embedding_size": 4, "epochs": 2, "batch_size": 4}
+    sizes = {"data": str(path), "tokens": unit, "hidden_size": 8, "embedding_size": 4, "epochs": 2, "batch_size": 4}
     on_disk = LanguageModel(LanguageModelOptions.from_mapping(sizes)).fit(run=tmp_path / "disk")
     blanks = FillBlanks(FillBlanksOptions.from_mapping(sizes)).fit()
     monkeypatch.setattr(mapped, "LARGE", 2**60)

@@ -55,7 +55,7 @@ def write(folder: Path, kind: str) -> tuple[str, dict[str, Any]]:
         return "classification", {"data": str(path), "held_out": 0.2}
     if kind == "jsonl":
         path.write_text("".join(f'{{"text": "{text}", "label": "{label}"}}\n' for text, label in rows))
-        return "classification", {"data": str(path), "unit": "character", "pooling": "attention"}
+        return "classification", {"data": str(path), "tokens": "character", "pooling": "attention"}
     if kind == "conllu":
         write_conllu(path, sentences(40))
         return "tagging", {"data": str(path), "longest": 4}
@@ -75,7 +75,7 @@ def write(folder: Path, kind: str) -> tuple[str, dict[str, Any]]:
         return "tagging", {"data": str(path)}
     path = folder / "lines.txt"
     path.write_text("".join(f"{text} {label}\n" for text, label in rows))
-    return kind, {"data": str(path), "sequence": "line", "held_out": 0.2, "unit": "word"}
+    return kind, {"data": str(path), "sequence": "line", "held_out": 0.2, "tokens": "word"}
 
 
 KINDS = ("csv", "jsonl", "conllu", "tsv", "txt", "folder", "language-model", "fill-blanks")
