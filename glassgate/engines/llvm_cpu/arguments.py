@@ -1,4 +1,4 @@
-"""The arguments of a kernel: 64-bit integers, each an object with a name for printed text."""
+"""The arguments of kernels. Each is a 64-bit integer with a name in the printed kernel."""
 
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -9,14 +9,14 @@ from glassgate.engines.llvm_cpu.loops.buffers import Buffer, Kind
 
 
 class Property(Enum):
-    """The property of a buffer that an argument passes."""
+    """The property of a buffer whose value an argument has."""
 
     ADDRESS = auto()
     """Its address."""
     PITCH = auto()
     """The distance between its rows in bytes."""
     STARTS = auto()
-    """The address of a table with the index of its first row at each step."""
+    """The address of a table with the index of the first row of each step."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -26,7 +26,7 @@ class Argument:
     Attributes:
         label: the name of the argument in printed text, unless another argument has the same label.
         table: whether it is the address of a table of integers.
-        role, buffer: the buffer that the argument belongs to, and the property of it, if any.
+        role, buffer: the buffer that the argument belongs to, and the property that it has; None for other arguments.
     """
 
     label: str
@@ -78,15 +78,21 @@ def row_addresses(buffer: Buffer) -> Argument:
 
 
 @cache
-def of_product(what: str, k: int) -> Argument:
-    """An argument of the k-th matrix product of a kernel: packed weights, the sums of a tile, the operand's rows."""
-    return Argument(f"{what}_{k}", table=what == "left")
+def of_product(label: str, k: int) -> Argument:
+    """An argument of the k-th matrix product of a kernel.
+
+    Args:
+        label: "weights", "block_pitch" and "gates" of the packed matrix, "sums" of a tile, the table "left" of the
+            operand's row addresses, the operand "rounded" to bfloat16, or "weights_ih" of an input product.
+        k: the number of the product.
+    """
+    return Argument(f"{label}_{k}", table=label == "left")
 
 
 @cache
-def of_row_sum(what: str, k: int) -> Argument:
-    """An argument of the k-th row sum of a kernel: a vector of partial sums for each row, or the totals."""
-    return Argument(f"{what}_{k}")
+def of_row_sum(label: str, k: int) -> Argument:
+    """An argument of the k-th row sum of a kernel: "sum", a vector of partial sums per row, or "total", the totals."""
+    return Argument(f"{label}_{k}")
 
 
 @cache

@@ -1,4 +1,4 @@
-"""The plan of a backward pass: the loop, then the GEMMs for the gradients of the weights and of the input."""
+"""The plan of a backward pass: the loop over time, and the GEMMs for the gradients of the weights and of the input."""
 
 from functools import lru_cache
 from typing import NamedTuple
@@ -18,18 +18,18 @@ from glassgate.engines.plan import Plan
 
 
 class RequestedGradients(NamedTuple):
-    """The gradients that a call requests, other than those of states. The caller allocates their memory."""
+    """The gradients of weights and input that a call requests. The caller allocates their memory."""
 
     weights: tuple[str, ...]
     """The names of the parameters."""
     data: bool
     """Whether the gradient of the input is requested."""
     added: bool
-    """Whether the gradient of the input is added to that of another direction."""
+    """Whether the gradient of the input is added to the memory, which has that of another direction."""
 
 
 class Backward(KernelPlan):
-    """The backward loop, then the GEMMs.
+    """The plan of the backward pass of one direction.
 
     Args:
         plan, sizes: as in `KernelPlan`.
@@ -37,7 +37,7 @@ class Backward(KernelPlan):
         processor: as in `Forward`.
 
     Attributes:
-        fully_written: the parameters whose gradient is written for every gate, so that its memory needs no zeros.
+        fully_written: the parameters whose gradient is written for every gate, so that its memory need not be zero.
         d_weights: the arguments for the gradients of parameters, by name.
         d_states: the buffers with the gradients of the returned states, which the caller passes.
         d_data: the argument for the gradient of the input.
@@ -104,7 +104,7 @@ class Backward(KernelPlan):
             self.after[0].append(outer(own, args.ROWS, rights, out, totals, sizes.bits, gradient.added, sizes.terms))
 
     def _right_operand(self, right: Column | Before) -> tuple[Operand, int]:
-        """The right operand of a weight gradient GEMM: a table of row addresses, and an offset in bytes in the rows.
+        """The right operand of a weight gradient GEMM: a table of row addresses, and the operand's offset in each row.
 
         Args:
             right: the row vectors that the weight multiplied: columns of a buffer, or a state before each step.

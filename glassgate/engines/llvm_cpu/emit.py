@@ -1,4 +1,4 @@
-"""Prints a lowered program as the readable text of one kernel; `namespace.py` defines the functions that it calls."""
+"""Prints a lowered program as the readable text of a kernel. `namespace.py` defines the functions that kernels call."""
 
 from typing import NamedTuple
 
@@ -15,7 +15,7 @@ class Kernel(NamedTuple):
     """A printed kernel.
 
     Attributes:
-        text: the Python source of a function. Its only argument is the address of the arguments below.
+        text: the Python source of a function, whose parameter is the address of `arguments`.
         arguments: the 64-bit integers at that address, in order; the last two are FIRST and LAST.
     """
 
@@ -31,8 +31,8 @@ def emit(program: Program, title: str, rounds: bool = False, rounds_output: bool
         title: the docstring of the kernel.
         rounds: whether the left operands of matrix products are rounded to bfloat16.
         rounds_output: whether the output can be rounded too.
-        inputs: the columns of the input, if the kernel computes its product. Such a kernel keeps no values for a
-            backward pass. 0 if it reads a product that was computed before.
+        inputs: the number of columns of the input, if the kernel computes the input product; such a kernel keeps no
+            values for a backward pass. 0 if the input product was computed before.
     """
     return _Emitter(program, rounds, rounds_output, inputs).kernel(title)
 
@@ -92,7 +92,7 @@ class _Emitter:
         return PhasePrinter(self.program, phase, self.names, self.argument, self.rounds, self.inputs)
 
     def _step(self) -> None:
-        """Prints the part that all rows of a step have in common."""
+        """Print the part that is the same for all rows of a step."""
         self.line("_t = _origin + _step * _turn")
         self.line("_first_row, _end = _starts[_t], min(_last, _sizes[_t])")
         if self.program.states:
@@ -108,7 +108,7 @@ class _Emitter:
             self.line(")")
 
     def _round_output(self) -> None:
-        """Prints the conversion of the step's output to bfloat16."""
+        """Print the conversion of the step's output to bfloat16."""
         state = next(iter(self.program.buffers.states))
         rows, to = self.program.buffers.of_state(Kind.STATE, state), self.argument(args.ROUNDED_OUTPUT)
         base, pitch = self.argument(args.address(rows)), self.argument(args.pitch(rows))
@@ -119,7 +119,7 @@ class _Emitter:
         self.line(f"_round_units(_from, {pitch}, {width}, _end - _first, {first}, {last}, _to)", 1)
 
     def _row_by_row(self, phases: tuple[Phase, ...]) -> None:
-        """Prints phases one after the other for each row, so that their common values stay in the cache."""
+        """Print a loop over rows that runs all phases on a row, so that the values of the row stay in the cache."""
         printed: set[str] = set()
         self.line("for _n in range(_first, _end):")
         self.depth += 1
@@ -188,7 +188,7 @@ class _Emitter:
         self.depth += 1
         self.line("while _done + _tile_blocks > _blocks:")
         self.line("_tile_blocks //= 2", 1)
-        # Alternate the direction: the weights that the previous step read last are read first, still in the cache.
+        # Alternate the direction. The first weights of a step are the last ones of the previous step, in the cache.
         self.line("_block = _first_block + (_done if _step % 2 == 0 else _blocks - _done - _tile_blocks)")
         self.line("_tile_start = _first")
         self.line("while _tile_start < _end:")
@@ -208,7 +208,7 @@ class _Emitter:
         self.line("for _tile_block in range(_tile_blocks):")
         self.depth += 1
         if phase.sums:
-            # Alternate within a tile, too: the order of a sum must not depend on the width of tiles.
+            # Alternate inside a tile, too, so that the order of the terms of a sum does not depend on the tile width.
             self.line("_tile_block = _tile_block if _step % 2 == 0 else _tile_blocks - 1 - _tile_block")
         if heads > 1:
             self.line(f"_unit = _block // {blocks} * {size} + _block % {blocks} * _LANES")
@@ -243,7 +243,7 @@ class _Emitter:
         return self.argument(args.of_product("left", multiply.number))
 
     def _operand_addresses(self, multiply: Multiply) -> None:
-        """Prints the calculation of the addresses of the rows of a product's left operand."""
+        """Print the calculation of the addresses of the rows of a product's left operand."""
         if isinstance(multiply.left.rows, Before):
             if self.rounds:
                 self._round_operand(multiply, self.argument(args.before(multiply.left.rows.state)))
@@ -267,7 +267,7 @@ class _Emitter:
         return self.rounds and (isinstance(rows, Before) or rows.buffer.kind not in args.ROUNDED)
 
     def _round_operand(self, multiply: Multiply, rows: str) -> None:
-        """Prints the conversion of a product's left operand to bfloat16, in separate memory."""
+        """Print the conversion of a product's left operand to bfloat16, in separate memory."""
         column, width = self._operand_columns(multiply)
         to = self.argument(args.of_product("rounded", multiply.number))
         self.line(f"_round_rows({self._operand_table(multiply)}, {rows}, _first, _end, {column}, {width}, {to})")
@@ -287,7 +287,7 @@ class _Emitter:
         if heads > 1:
             blocks, size = self.argument(args.head(axis)[1]), self.argument(args.head(multiply.left.axis)[0])
             first, depth = f"{first} + _block // {blocks} * {size}", size
-        of_matrix = (args.of_product(what, k) for what in ("weights", "block_pitch", "gates", "sums"))
+        of_matrix = (args.of_product(label, k) for label in ("weights", "block_pitch", "gates", "sums"))
         weights, pitch, gates, sums = map(self.argument, of_matrix)
         n, rows = len(multiply.product.results), self._operand_table(multiply)
         self.line(f"_weights = {weights} + _block * {pitch} * _BYTES")
@@ -296,7 +296,7 @@ class _Emitter:
         self.line(f"_microkernel_{n}({operands}, _rows, _tile_blocks)")
 
     def _store_totals(self, partial: dict[SumIntoRow, str]) -> None:
-        """Prints the totals of a row's sums over its units."""
+        """Print the stores of the totals of a row's sums over its units."""
         for term, sum_ in partial.items():
             total = self.argument(args.of_row_sum("total", term.number))
             self.line(f"_put_total({total} + _n * _BYTES, {sum_})")

@@ -1,4 +1,4 @@
-"""Prints the code of one phase for one vector of units: reads, equations, writes."""
+"""Prints a phase of a kernel: the code that reads, computes and writes one vector of units."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -40,13 +40,16 @@ INFIX = {
     "mul": ("*", 5),
     "div": ("/", 5),
 }
+"""The sign and the precedence of infix operators."""
 PREFIX = {"neg": "-", "logical_not": "~"}
 ATOM, UNARY = 9, 6
+"""The precedence of names and calls, and of prefix operators."""
 LONGEST = 72
+"""The length of an expression above which it gets a name of its own, and of a sum above which it is broken."""
 
 
 def broken(line: str) -> list[str]:
-    """Split a line with a long sum of loads into lines with one load each."""
+    """Split an assignment of a long sum into lines with one load each."""
     if len(line) <= LONGEST or " + _load(" not in line or " = " not in line:
         return [line]
     name, value = line.split(" = ", 1)
@@ -55,7 +58,7 @@ def broken(line: str) -> list[str]:
 
 
 class PhasePrinter:
-    """The lines of a phase: `row` runs once per row, `units` once per vector of its units.
+    """The lines of a phase: `row` for the code that runs once per row, `units` for that of each vector of units.
 
     Args:
         program: the program of the phase.
@@ -86,7 +89,9 @@ class PhasePrinter:
         """For noise and buffers from the forward pass, the number of columns that the phase reads."""
         computed = [v.value for v in phase.values if isinstance(v, Compute)]
         self.uses = Counter(arg for node in computed for arg in node.inputs)
-        self.for_all = {arg for node in computed if node.axis != PER_ROW for arg in node.inputs if arg.axis == PER_ROW}
+        self.read_by_units = {
+            arg for node in computed if node.axis != PER_ROW for arg in node.inputs if arg.axis == PER_ROW
+        }
         for value in phase.values:
             if isinstance(value, Load):
                 self._read(value)
@@ -187,7 +192,7 @@ class PhasePrinter:
             return self._input_product(term)
         if term.buffer.kind in (Kind.INPUT, Kind.RECURRENT, Kind.KEPT, Kind.NOISE):
             self.columns[term.buffer] = max(self.columns.get(term.buffer, 0), term.column + 1)
-        return f"_load{self._half(term)}({self._vector(term)})"
+        return f"_load{self._suffix(term)}({self._vector(term)})"
 
     def _input_product(self, half: Place) -> str:
         """The expression of an input half: the input's columns times packed weights."""
@@ -207,36 +212,36 @@ class PhasePrinter:
             products.append(f"{x} * _load({at}, {k * half.buffer.columns + half.column} * _LANES, _LANES)")
         return " + ".join(products)
 
-    def _half(self, place: Place) -> str:
-        """The suffix of functions that read and write rounded numbers."""
+    def _suffix(self, place: Place) -> str:
+        """The suffix of the functions that read and write a place: "_rounded" if its numbers are rounded."""
         return "_rounded" if place.buffer.kind in self._rounded else ""
 
     def _compute(self, node: Node) -> None:
-        text, strength = self._expression(node)
-        if node.name or self.uses[node] != 1 or len(text) > LONGEST or node in self.for_all:
-            # A value with one number per row is computed once, before the loop over units.
+        text, precedence = self._expression(node)
+        if node.name or self.uses[node] != 1 or len(text) > LONGEST or node in self.read_by_units:
+            # A value with one number per row is computed before the loop over units.
             (self.row if node.axis == PER_ROW else self.equations).append(self._assign(node, text))
         else:
-            self.text[node] = text, strength
+            self.text[node] = text, precedence
 
     def _assign(self, node: Node, text: str) -> str:
         name = self.names.value(node)
         self.text[node] = name, ATOM
         return f"{name} = {text}"
 
-    def _operand(self, arg: Node | float, strength: int) -> str:
+    def _operand(self, arg: Node | float, precedence: int) -> str:
         if not isinstance(arg, Node):
             return number(arg)
         text, own = self.text[arg]
-        return text if own >= strength else f"({text})"
+        return text if own >= precedence else f"({text})"
 
     def _expression(self, node: Node) -> tuple[str, int]:
         if node.op in INFIX:
-            sign, strength = INFIX[node.op]
+            sign, precedence = INFIX[node.op]
             a, b = node.args
             divides = isinstance(b, Node) and b.op == "div"
-            tight = strength + (node.op in ("sub", "div") or strength == 1 or divides)
-            return f"{self._operand(a, strength + (strength == 1))} {sign} {self._operand(b, tight)}", strength
+            tight = precedence + (node.op in ("sub", "div") or precedence == 1 or divides)
+            return f"{self._operand(a, precedence + (precedence == 1))} {sign} {self._operand(b, tight)}", precedence
         if node.op in PREFIX:
             return f"{PREFIX[node.op]}{self._operand(node.args[0], UNARY)}", UNARY
         operands = [self._operand(arg, 0) for arg in node.args]
@@ -248,8 +253,8 @@ class PhasePrinter:
         return self.text[node][0]
 
     def _stored(self, store: Store) -> str:
-        at, value, half = self._vector(store.to), self._value(store.value), self._half(store.to)
-        return f"_store{half}({at}, {f'_load{half}({at}) + {value}' if store.added else value})"
+        at, value, suffix = self._vector(store.to), self._value(store.value), self._suffix(store.to)
+        return f"_store{suffix}({at}, {f'_load{suffix}({at}) + {value}' if store.added else value})"
 
     def _store(self, store: Store) -> None:
         self.writes.append(self._stored(store))
@@ -289,12 +294,12 @@ def sums_at(product: int, names: Names) -> str:
 
 
 def partial_sums(k: int, argument: Callable[[Argument], str]) -> str:
-    """The memory for the partial sums of a row sum in a phase with products, one vector for each row."""
+    """The address of the partial sums of a row sum in a phase with products: one vector per row."""
     return f"{argument(args.of_row_sum('sum', k))} + _n * _LANES * _BYTES"
 
 
 def input_columns(phase: Phase) -> int:
-    """The number of input halves that a phase reads and adds to products."""
+    """The number of columns of input halves that a phase adds to products."""
     columns: set[int] = set()
     for value in phase.values:
         if isinstance(value, Load) and value.value.op in ("ih", "sum"):

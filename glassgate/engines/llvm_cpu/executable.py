@@ -1,8 +1,10 @@
 """The executable form of a pass: machine code for all directions of a layer and a number of threads, and its memory.
 
-The *numbers* of a call are the addresses of its tensors and the number of rows of each step. The executable adds them
-to the constant arguments of its launches. First calls, repeated calls, ragged batches, resets, recordings and streams
-differ only in their numbers.
+The *numbers* of a call are the addresses of its tensors and tables and the bounds of its rows and steps. The executable
+adds them to the constant arguments of its launches. First calls, repeated calls, ragged batches, resets, recordings and
+streams differ only in their numbers.
+
+A *round* is a list of launches, one per thread, that run at the same time.
 """
 
 from array import array
@@ -28,7 +30,7 @@ from glassgate.engines.llvm_cpu.workspace import ALIGN, aligned, borrow
 from glassgate.engines.memory import empty
 
 AddressIndices = Mapping[Argument, int]
-"""The index of each argument among the addresses of a call."""
+"""For each argument, its index among the addresses of a call."""
 
 DATA = 1
 """The index of the data among the addresses of a call. Resets have index 0."""
@@ -68,7 +70,7 @@ class PlacedLayout(NamedTuple):
     """The numbers that a batch layout determines.
 
     Attributes:
-        numbers: the addresses of the tables of rows, and the offset of each buffer whose size depends on the rows.
+        numbers: the bounds of steps and rows, the addresses of tables, and the offsets of buffers that have rows.
         size: the size of the workspace in bytes.
         owners: the objects that keep the memory at these addresses alive.
     """
@@ -79,7 +81,7 @@ class PlacedLayout(NamedTuple):
 
 
 class BoundPass(NamedTuple):
-    """A pass on fixed tensors, of which at most one differs between calls. Steps of a stream run such passes.
+    """A pass on the same tensors in all calls, except at most one. Steps of a stream run such passes.
 
     Attributes:
         launch: the machine code and its arguments.
@@ -93,7 +95,7 @@ class BoundPass(NamedTuple):
 
 
 class RepeatedPass:
-    """A pass on one thread with fixed weights. Calls differ in the addresses of the data and of the last tensors.
+    """A pass on one thread, with the same weights in all calls. The addresses of data and of the last tensors differ.
 
     Args:
         function: the machine code.
@@ -120,7 +122,8 @@ class RepeatedPass:
 class Executable:
     """A pass of a layer's directions on a number of threads. Its memory has three regions:
 
-    - weights: packed matrices and sums of biases. `run` packs them into the workspace, unless `pack` has packed them.
+    - weights: packed matrices and sums of biases. `run` packs them into the workspace, unless the caller passes the
+      result of `pack`.
     - workspace: intermediate results of one run; the next run on the same thread overwrites them.
     - results: tensors of the caller. `run` takes their addresses, and those of the tensors that it reads.
 
@@ -169,7 +172,7 @@ class Executable:
     def bound_pass(
         self, layout: BatchLayout, addresses: Iterable[int], packed: Sequence[Tensor], free: int | None
     ) -> "BoundPass":
-        """The pass on one thread for calls that differ in at most one address. Its workspace is not shared.
+        """A pass on one thread, with a workspace of its own, for calls that differ in at most one address.
 
         Args:
             layout, addresses, packed: as in `run`.
@@ -198,11 +201,11 @@ class Executable:
     def repeated_pass(
         self, layout: BatchLayout, addresses: Sequence[int], packed: Sequence[Tensor], owners: Sequence[Tensor]
     ) -> "RepeatedPass":
-        """The pass on one thread for calls with the same first addresses, except that of the data.
+        """A pass on one thread for calls that differ in the address of the data and in their last addresses.
 
         Args:
             layout, packed: as in `run`.
-            addresses: the first addresses of a call. Each call adds the others.
+            addresses: the first addresses of a call. Each call appends the others.
             owners: the tensors at these addresses, which the result keeps alive.
         """
         assert self._one_thread
@@ -252,18 +255,15 @@ class Executable:
             began = monotonic()
             threads.run([Launch(function, arguments + numbers) for function, arguments in launches])
             if barriers is not None and launches is self._loop:
-                self._note(layout, barriers, monotonic() - began)
+                self._note_contention(layout, barriers, monotonic() - began)
 
-    def _note(self, layout: BatchLayout, barriers: Tensor, seconds: float) -> None:
+    def _note_contention(self, layout: BatchLayout, barriers: Tensor, seconds: float) -> None:
         for d in self._waiting:
             delayed = self._loop_times.is_delayed(self.plans[d], layout, int(barriers[d, 1]), seconds)
             processors.contention.note(delayed)
 
     def _assign_indices(self, addresses: Sequence[AddressIndices]) -> None:
-        """Assign an index to each number of a call.
-
-        The order is: the regions, the numbers of the layout in the order of `_placed_layout`, the addresses.
-        """
+        """Assign an index to each number of a call: regions, then the numbers of `_placed_layout`, then addresses."""
         threads_count, numbers = self.partition.threads, count(WEIGHTS + len(self.plans))
         steps, rows, sizes, starts = islice(numbers, 4)
         self._layout = steps, sizes, starts
@@ -326,7 +326,7 @@ class Executable:
         return task.part(self._loop_constants[d][0], self._numbers[d], bounds, k, parts)
 
     def _launches(self, packs: bool, copies: CopyPlan | None = None, count: int = 0) -> list[list[Launch]]:
-        """The launches of each round, one per thread; `count` is the number of addresses of a call with copies."""
+        """The launches of all rounds. For a call with copies, `count` is the number of its addresses."""
         plans, sizes = self.plans, self.plans[0].sizes
         around = copies.parts(sizes.N, sizes.bits, self._layout, self._first_address + count) if copies else ([], [])
         packing = [plan.packing if packs else [] for plan in plans]
@@ -353,7 +353,7 @@ class Executable:
         return [template(joined([self._part(d, t, k, parts) for d, t in every])) for k in range(parts)] if every else []
 
     def _constants(self, d: int) -> list[Bindings]:
-        """The constant arguments of each launch of a direction's loop. Its tasks have those of the first launch."""
+        """The constant arguments of each launch of a direction's loop. Its tasks use those of the first launch."""
         plan, sharers = self.plans[d], self.partition.sharers[d]
         region = Region(sum(self._weights_sizes) if self._one_thread else self._loop_end)
         constants = (
@@ -370,7 +370,7 @@ class Executable:
         return by_launch
 
     def _loop_parts(self, d: int) -> list[TaskPart]:
-        """The parts of a direction's loop, one per launch."""
+        """The parts of a direction's loop, one per thread that runs it."""
         loop, constants, numbers = self.plans[d].loop, self._loop_constants[d], self._numbers[d]
         if self.partition.sharers[d] == 1:
             bounds = self._bounds if self._row_parts > 1 else {}

@@ -1,4 +1,4 @@
-"""The plan of a forward pass: the input GEMM, the loop, then the final states."""
+"""The plan of a forward pass: the input GEMM, the loop over time, and the final states."""
 
 from functools import lru_cache
 from itertools import chain
@@ -20,11 +20,11 @@ from glassgate.engines.plan import Plan
 
 
 class Forward(KernelPlan):
-    """The forward pass: the input product, then the loop, then the final states.
+    """The plan of the forward pass of one direction.
 
     Args:
         plan, sizes, save, all_states, rounds_output, few_rows: as in `KernelPlan`.
-        processor: the result of `host()`. As a part of the key of `cached_forward` it tells processors apart.
+        processor: the result of `host()`, so that the cache `cached_forward` has separate plans for each processor.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class Forward(KernelPlan):
         self.check_arguments(*(() if save else self.kept))
 
     def _rounded_operand(self, rows: RowVectors, to: Argument) -> tuple[list[ParallelTask], RowVectors]:
-        """The task that rounds the left operand of the input GEMM to bfloat16, if the sizes request it; its result."""
+        """The task that rounds the left operand of the input GEMM, if the sizes request it, and the operand to use."""
         if not self.sizes.terms_of_input:
             return [], rows
         task, rounded_rows = rounded(rows, to, args.ROWS, self.sizes.terms_of_input)
@@ -101,7 +101,7 @@ class Forward(KernelPlan):
         return rows if threads > 1 or not self._chunk else min(rows, max(self._chunk, self.sizes.N))
 
     def rows_of_chunk(self, weights: int) -> int:
-        """The number of input rows of a chunk; see `Chunks`. The result of their GEMM stays in the cache.
+        """The number of input rows of a chunk, see `Chunks`. The result of their GEMM fits into the cache.
 
         Args:
             weights: the size of the packed input weights in bytes.
@@ -123,7 +123,7 @@ class Forward(KernelPlan):
 
 
 UNITS_PER_ROW = 8
-"""Reading unpacked weights costs as much time per row as packing the weights of this number of units."""
+"""Unpacked weights cost as much additional time per row as packing the weights of this number of units."""
 
 
 def has_few_rows(rows: int, sizes: KernelSizes) -> bool:

@@ -1,4 +1,4 @@
-"""The gradients of the operands of one direction: memory for a call, and their order. `passes.py` computes them."""
+"""The gradients of the operands of one direction: their memory and their order. `passes.py` computes them."""
 
 from collections.abc import Collection, Sequence
 from typing import NamedTuple

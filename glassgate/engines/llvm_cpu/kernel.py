@@ -1,4 +1,4 @@
-"""The kernels of a cell. They are printed and compiled at the first use."""
+"""The kernels of a cell, which are printed and compiled at their first use."""
 
 from typing import Any, NamedTuple
 

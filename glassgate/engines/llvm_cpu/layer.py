@@ -1,4 +1,4 @@
-"""The directions of a layer on the CPU: forward and backward pass on flat rows of any supported dtype."""
+"""The forward and backward pass of a layer's directions on the CPU, on flat rows of any supported dtype."""
 
 from collections.abc import Sequence
 from itertools import islice
@@ -66,10 +66,10 @@ class Layer(NamedTuple):
         S, D = steps.data.shape
         layout, data, computed = self._computable(steps, operands)
         sizes = self._sizes(operands, data, flat[0].dtype)
-        wanted = needed_weights(self.plans, [True] * len(operands) if needed is None else needed)
+        parameters = needed_weights(self.plans, [True] * len(operands) if needed is None else needed)
         d_flat = [d_results.get(place) for place in range(count_of_results(self.plans))]
         d_states, d_final = zip(*results_by_direction(self.plans, d_flat), strict=True)
-        run = cached_backward_pass(self.plans, sizes, wanted, needs_d_data, host())
+        run = cached_backward_pass(self.plans, sizes, parameters, needs_d_data, host())
         d_data = empty_rows(S, D, layout.rows, data.dtype) if needs_d_data else None
         saved = computable(flat, data.dtype)
         gradients, shown = run.gradients(layout, (data, *computed), saved, steps.resets, d_states, d_final, d_data, S)

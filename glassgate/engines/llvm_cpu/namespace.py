@@ -43,8 +43,8 @@ def _microkernel(processor: Processor, bits: int, sums: int, long: bool) -> Any:
 def namespace_for(text: str, bits: int, processor: Processor) -> dict[str, Any]:
     """The functions and constants that a text uses, by name.
 
-    Mathematical functions have the names of torch. All others have two names, one with an underscore in front. The
-    kernels of cells use the latter, so that the names of their values cannot collide with them.
+    Mathematical functions have the names of torch. All others have two names, one of which begins with an underscore.
+    The kernels of cells use these, so that they cannot collide with the names of values.
 
     Args:
         text: the source of a kernel.

@@ -1,4 +1,4 @@
-"""Kernels that do not depend on the cell: the machine code of a fixed text for this processor."""
+"""Kernels that do not depend on the cell. Their source is a constant string."""
 
 from functools import cache, lru_cache
 
@@ -29,10 +29,11 @@ def _native(text: str, bits: int, values: tuple[tuple[str, int], ...], processor
 
 @lru_cache(64)
 def with_fields(text: str) -> str:
-    """The text of a function of a record's address, whose parameters become the words of the record.
+    """Change a function so that its only parameter is the address of a record with the values of its parameters.
 
-    A parameter `x` is a word, `x: words` the words at the address in it, and `*x`, the last one, the words from there
-    on. A function of one parameter stays as it is: that is the address.
+    A parameter `x` becomes a 64-bit word of the record. `x: words` becomes the array at the address in a word. `*x`,
+    the last parameter, becomes the array of all remaining words. A function of one parameter is not changed: its
+    parameter is already an address.
     """
     head, rest = text.split("):\n", 1)
     name, _, parameters = head.partition("(")

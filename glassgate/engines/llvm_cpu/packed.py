@@ -1,4 +1,4 @@
-"""Layers whose weights are packed once, for calls with whole sequences, for recordings, and for single steps."""
+"""Layers whose weights are packed once: calls with whole sequences, recordings, and single steps."""
 
 import threading
 from collections.abc import Sequence
@@ -26,6 +26,7 @@ from glassgate.engines.memory import computable, empty, first_rows
 from glassgate.engines.plan import Plan, plan_of
 
 ALONE = Partition(1, (1,))
+"""The division of a pass of one direction that runs on one thread."""
 MOST_INPUTS = 4
 """Up to this input size, each step computes its own input product, without a GEMM before the loop."""
 
@@ -191,7 +192,7 @@ def packed_pass(direction: PackedDirection, steps: int, N: int) -> PackedPass | 
     packed, weights = direction.packed(plan, N), direction.weights
     if not is_small(whole.kernels, layout):
         return PackedPass(whole, layout, packed, weights)
-    # One thread always runs it. A `RepeatedPass` takes less time per call.
+    # One thread always runs so small a pass. A `RepeatedPass` takes less time per call than a `PackedPass`.
     addresses = [0, 0, *map(Tensor.data_ptr, weights)]
     return whole.executable(layout, ALONE).repeated_pass(layout, addresses, packed, weights)
 
@@ -240,7 +241,7 @@ class NativeStepper:
 def _bound(
     direction: PackedDirection, layout: BatchLayout, x: Tensor, states: Sequence[Tensor]
 ) -> tuple[BoundPass, Tensor]:
-    """The pass of a layer on x, and its output. If x is empty, each call sets its address (`BoundPass.variable`)."""
+    """The pass of a layer on x, and its output. If x is empty, each call sets the address of x."""
     plan, N = direction.plan(), layout.N
     whole, packed = direction.forward(plan, N), direction.packed(plan, N)
     output = empty((layout.rows, whole.sizes[0].P), direction.dtype)

@@ -35,8 +35,8 @@ class Partition(NamedTuple):
 
     Attributes:
         threads: the number of threads that share the tasks around the loop.
-        sharers: for each direction, the number of threads that divide the units of all sequences in the loop; 1 if
-            threads divide the sequences.
+        sharers: for each direction, the number of threads that divide the units among them in the loop, for all
+            sequences; 1 if the threads divide the sequences instead.
     """
 
     threads: int
@@ -122,8 +122,8 @@ class LoopTimes:
     def is_delayed(self, plan: KernelPlan, layout: BatchLayout, waits: int, seconds: float) -> bool:
         """Whether other processes delayed a loop.
 
-        True if it took more than three times its shortest time per step and per row, or if threads waited long at more
-        than a quarter of its steps.
+        True if it took more than three times its shortest time, both per step and per row, or if threads waited long in
+        more than a quarter of its steps.
 
         Args:
             plan, layout: the loop and its rows.

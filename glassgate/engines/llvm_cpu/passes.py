@@ -1,6 +1,6 @@
-"""The forward and backward passes of a layer for fixed sizes: they allocate results and return all gradients.
+"""The forward and backward passes of a layer for fixed sizes. They allocate and return results and gradients.
 
-`executable.py` runs them; `layer.py` calls them for whole layers.
+They run executables (`executable.py`). `layer.py` calls them for whole layers.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,18 +29,19 @@ Shape = tuple[int, ...]
 Memory = tuple[Shape, torch.dtype]
 """The shape and the dtype of a tensor to allocate."""
 LOWEST_ADDRESS = 2**32
-"""An address below this is a reason to check whether a tensor has memory. Most valid addresses are higher."""
+"""Most valid addresses are higher. For a lower one, the call checks whether each tensor has memory."""
 
 
 class LayerPass:
-    """A pass over all directions of a layer. Subclasses define its tensors and results.
+    """A pass over all directions of a layer. Subclasses define its tensors and its results.
 
     Args:
         kernels: one per direction.
-        shared: for each direction, the arguments for tensors that all directions share. In a call, these tensors follow
-            the mask of resets.
-        groups: the arguments for other tensors of each direction. A call passes the tensors group by group.
-        numbers: for each direction, the arguments that a call passes as numbers.
+        shared: for each direction, the arguments for tensors that all directions share. They are the first tensors of
+            a call.
+        groups: for each group of other tensors, the arguments of each direction. A call passes the tensors group by
+            group.
+        numbers: for each direction, the arguments for the numbers of a call.
     """
 
     def __init__(
@@ -86,7 +87,7 @@ class LayerPass:
             layout: the rows of each step.
             resets: (rows,) bool.
             tensors: the tensors of `shared`, then those of `groups`.
-            numbers: those of `numbers`: addresses, and distances of rows in bytes.
+            numbers: the values of the arguments `numbers`: addresses, and distances between rows in bytes.
             packed: the weights of each direction, if they are packed.
             executable: an executable of this pass. The default is that of `executable(layout)`.
             copies: the copies before and after the pass, if there are any.
@@ -102,7 +103,7 @@ class LayerPass:
         (executable or self.executable(layout)).run(layout, addresses, packed, copies and copies.plan)
 
     def _count(self, rows: int) -> list[int]:
-        """The smallest number of elements of each tensor in a call with this number of rows."""
+        """The number of elements that kernels access in each tensor of a call with this number of rows."""
         least = [fixed + by_row * rows for fixed, by_row in self._extents]
         if len(self._least) >= MAX_LAYOUTS:
             self._least.clear()
@@ -216,7 +217,7 @@ class BackwardPass(LayerPass):
 
     Args:
         plans, sizes: the plan and the sizes of each direction.
-        wanted: the parameters of each direction whose gradients are computed.
+        parameters: the parameters of each direction whose gradients are computed.
         needs_d_data: whether the gradient of the input is computed.
         processor: the processor to generate kernels for.
     """
@@ -225,14 +226,14 @@ class BackwardPass(LayerPass):
         self,
         plans: Sequence[Plan],
         sizes: Sequence[KernelSizes],
-        wanted: Sequence[tuple[str, ...]],
+        parameters: Sequence[tuple[str, ...]],
         needs_d_data: bool,
         processor: Processor,
     ) -> None:
         self.plans, self.sizes, self.needs_d_data = plans, sizes, needs_d_data
         kernels = [
             cached_backward(plan, own, RequestedGradients(names, needs_d_data, added=d > 0), processor)
-            for d, (plan, own, names) in enumerate(zip(plans, sizes, wanted, strict=True))
+            for d, (plan, own, names) in enumerate(zip(plans, sizes, parameters, strict=True))
         ]
         super().__init__(
             kernels,
@@ -267,7 +268,7 @@ class BackwardPass(LayerPass):
             layout, tensors, resets: those of the forward pass; the input is the first tensor.
             saved: the states of all directions at every step, then the values that all of them kept.
             d_states: for each direction, the gradients of its states at every step; None for zero. A gradient is
-                contiguous, or it is (S, W) with rows at equal distances.
+                contiguous, or it has shape (S, W) and equally spaced rows.
             d_final: for each direction, the gradients of its final states; None for zero.
             d_data: the memory for the gradient of the input, if it is computed.
             S: the number of rows of a recording. The rows after those of the layout become zero.

@@ -1,4 +1,4 @@
-"""The part of a pass that is the same for all calls of the same sizes: arguments, memory, and tasks around the loop."""
+"""The part of a pass that is the same in all calls of the same sizes: arguments, memory, and tasks around the loop."""
 
 from collections.abc import Sequence
 from itertools import chain
@@ -27,7 +27,7 @@ from glassgate.engines.plan import Plan
 class KernelPlan:
     """The pass of one direction at given sizes. It does not change after construction.
 
-    Each launch runs the loop for some sequences, or for some units of all sequences. One thread runs a launch.
+    Each thread runs the loop in one launch, for some of the sequences or for some of the units of all sequences.
 
     Args:
         plan, sizes: the equations of the direction, and its sizes.
@@ -45,16 +45,16 @@ class KernelPlan:
         scratch: the size of each buffer that every launch has for itself, in bytes.
         shared: the buffers of `scratch` that launches share if they divide the units.
         packing: the tasks that fill `weights`.
-        before: the tasks before the loop, in rounds: a round reads results of earlier ones. Tasks of the first round
-            do not read `weights`.
+        before: the tasks before the loop, in rounds. A round reads results of earlier rounds. The first round does not
+            read `weights`.
         loop: the kernel.
         after: the tasks after the loop, in rounds.
         inputs: the arguments for the input tensors of every call: data, then the operands in the order of `plan`.
         written: the arguments for the results, which the caller allocates.
         states, initial, recorded: the arguments for states, initial states and recorded gates.
         step_starts: the arguments for tables with the index of the first row of each step, in buffers of all steps.
-        double_buffer_starts: the same tables for states of which only two steps are stored, in alternation.
-        whole_states: the states that are stored at every step.
+        double_buffer_starts: the same for states that are stored in a double buffer, with only two steps at a time.
+        whole_states: the slice of the states that are stored at every step.
         backwards: whether the loop runs from the last step to the first.
         quantised: the integer matrices, which the caller packs.
         packed_bytes: the size of the matrices that the loop reads.
@@ -125,11 +125,11 @@ class KernelPlan:
         return [*chain(*self.before), self.loop]
 
     def buffered_rows(self, rows: int, threads: int) -> int:
-        """The number of rows for which a call with so many rows and threads allocates the buffers of `by_row`."""
+        """The number of rows of the buffers of `by_row`, in a call with this number of rows and of threads."""
         return rows
 
     def min_elements(self, argument: Argument) -> tuple[int, int]:
-        """The smallest number of elements that a tensor may have: a constant, and a number per row of the call."""
+        """The number of elements that kernels access in a tensor: a constant, and a number per row of the call."""
         buffer, sizes, names = argument.buffer, self.sizes, self.plan.weights
         if argument is args.ROUNDED_OUTPUT:
             return 0, sizes.P
@@ -179,8 +179,8 @@ class KernelPlan:
     def _pitch(self, buffer: Buffer) -> int:
         """The distance between rows of a buffer, in bytes."""
         size = buffer.width(self.sizes) * self.element_size(buffer)
-        # GEMMs read columns of this buffer. With one vector more per row, the numbers of a column fall into different
-        # sets of the cache and do not evict each other.
+        # GEMMs read columns of this buffer. With an additional vector per row, the numbers of a column are in different
+        # sets of the cache, so that they do not evict each other.
         return size + host().width if buffer.kind is Kind.D_PRE else size
 
     def element_size(self, buffer: Buffer) -> int:
@@ -259,7 +259,7 @@ class KernelPlan:
     def _pack(
         self, to: Argument, matrix: Matrix, chosen: Sequence[int], heads: int, transposed: bool, terms: int
     ) -> PackedMatrix:
-        """Pack the rows of some gates, quantised, rounded to bfloat16 or as they are. With few rows, pack nothing."""
+        """Pack the rows of some gates: quantised, rounded or exact. With `few_rows`, exact ones are not packed."""
         if self.few_rows and heads == 1 and not (transposed or terms):
             return unpacked(matrix, chosen)
         if terms == INTEGERS:

@@ -1,4 +1,4 @@
-"""The passes of a layer for one call signature. Tensors have the shapes and dtypes that the user sees."""
+"""The passes of a layer for one call signature. Tensors have the shapes and dtypes of the user's call."""
 
 from collections.abc import Sequence
 from itertools import accumulate, chain, islice
@@ -21,7 +21,7 @@ from glassgate.engines.plan import Plan, needed_weights
 
 
 class PreparedPasses:
-    """The forward pass for sequences of one shape and, in training, the backward passes.
+    """The forward pass for inputs of one shape and, in training, the backward passes.
 
     Args:
         plans, sizes: one per direction.
@@ -207,8 +207,8 @@ class PreparedPasses:
     def _backward_of(self, needed: tuple[bool, ...]) -> tuple[BackwardPass, Executable]:
         """The backward pass that computes the needed gradients, and its executable for sequences of equal length."""
         if needed not in self._backwards:
-            wanted = needed_weights(self.plans, needed[1:])
-            run = cached_backward_pass(self.plans, self._sizes, wanted, needed[0], host())
+            parameters = needed_weights(self.plans, needed[1:])
+            run = cached_backward_pass(self.plans, self._sizes, parameters, needed[0], host())
             self._backwards[needed] = run, run.executable(self._layout)
         return self._backwards[needed]
 

@@ -1,4 +1,4 @@
-"""Sequences of different lengths: conversion to the rows of kernels, sorted by length and without padding, and back."""
+"""Converts sequences of different lengths to the rows of kernels, sorted by length and without padding, and back."""
 
 from array import array
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from glassgate.engines.llvm_cpu.tasks import Launch, TaskPart
 
 SORT = '''
 def sort(N, L, sizes_at, starts_at):
-    """Sort sequences by decreasing length: write the sequence at each rank, and the count and start of each step.
+    """Sort sequences by decreasing length. Write the order, and the number and start of the rows of each step.
 
     The arguments are those of `gather`. The lengths are stored after the order.
     """
@@ -42,8 +42,8 @@ GATHER = '''
 def gather(N, L, sizes: words, starts_at, tensors, by_step, *widths):
     """Copy padded tensors, `by_step` of them (L, N, W) and the others (N, W), to rows in the order of ranks.
 
-    The padding is not copied. After the widths follow the addresses of the padded tensors, then those of the rows. The
-    order of the sequences is stored after the starts.
+    The padding is not copied. `widths` has the widths of the tensors, the addresses of the padded tensors, and the
+    addresses of the rows. The order of the sequences is stored after the starts.
     """
     starts, order = words(starts_at), words(starts_at + 8 * (L + 1))
     for k in range(tensors):
@@ -77,8 +77,8 @@ def scatter(N, L, sizes: words, starts_at, tensors, by_step, *widths):
 class Ragged(NamedTuple):
     """The layout of sequences of different lengths.
 
-    Its memory has the sizes and starts of the steps, then the index of the sequence at each rank, then, for padded
-    sequences, their lengths. The forward pass sorts them.
+    Its memory has the sizes and starts of the steps, the index of the sequence at each rank and, for padded sequences,
+    their lengths. The forward pass sorts padded sequences.
     """
 
     layout: BatchLayout
@@ -136,9 +136,9 @@ class CopyPlan(NamedTuple):
     """The copies between the padded form and the rows of kernels, before and after a pass.
 
     Attributes:
-        gathered, scattered: the widths of the tensors' rows, before and after the pass.
-        gathered_by_step, scattered_by_step: the number of these tensors with a row per step, (L, N, W). The other
-            tensors, (N, W), follow them.
+        gathered, scattered: the width W of each tensor that is copied before and after the pass.
+        gathered_by_step, scattered_by_step: the number of these tensors that have shape (L, N, W). They precede those
+            of shape (N, W).
         sorts: whether the sequences are sorted before the pass.
     """
 
@@ -155,7 +155,7 @@ class CopyPlan(NamedTuple):
             N: the number of sequences.
             bits: the size of a number.
             layout: the indices of three numbers of a call: the steps, and the addresses of the sizes and the starts.
-            end: the index after the addresses of the tensors.
+            end: the index after the last address of the tensors.
         """
 
         def part(text: str, widths: Sequence[int], by_step: int, end: int) -> TaskPart:

@@ -1,4 +1,4 @@
-"""Small tasks around the GEMMs: tables of addresses of rows, final states, sums of biases."""
+"""Small tasks around the loop: tables of the addresses of rows, final states, sums of biases."""
 
 from glassgate.engines.llvm_cpu import arguments as args
 from glassgate.engines.llvm_cpu.arguments import Argument
@@ -8,13 +8,13 @@ from glassgate.engines.llvm_cpu.tasks import Operand, ParallelTask
 
 ROWS = '''
 def rows(table: words, start, pitch, first, last):
-    """The addresses of the rows of a buffer."""
+    """Write the addresses of the rows of a buffer to a table."""
     write_row_addresses(table, first, last, start, pitch)
 '''
 
 BEFORE = '''
 def before(table, turn, sizes: words, starts: words, resets, state, pitch, initial, restart, first, last):
-    """The addresses of the state before each row of the steps from `first` to `last`."""
+    """Write the addresses of the state before each row of the steps from `first` to `last` to a table."""
     for t in range(first, last):
         to, start, size, previous = words(table + starts[t] * 8), starts[t], sizes[t], t + turn
         before, count = starts[previous], sizes[previous]
@@ -23,7 +23,7 @@ def before(table, turn, sizes: words, starts: words, resets, state, pitch, initi
 
 LAST = '''
 def last(out, pitch, width, state, initial, sizes: words, starts: words, steps, reverse, first, end):
-    """The state after the last step of each sequence from `first` to `end`; the initial state of an empty sequence."""
+    """Copy the last state of each sequence from `first` to `end`, or the initial state of an empty sequence."""
     t = steps - 1
     for rank in range(first, end):
         while t >= 0 and sizes[t] <= rank:
@@ -65,5 +65,5 @@ def last(
 
 
 def add(out: Operand, a: Operand, b: Operand, width: int, bits: int) -> ParallelTask:
-    """The sum of two vectors."""
+    """The task that adds two vectors."""
     return ParallelTask(native(ADD, bits), (out, a, b), width, light=True)

@@ -1,4 +1,4 @@
-"""The workspace of calls. Each thread reuses it, because allocation is slow compared with short calls."""
+"""The workspace of calls. Each thread keeps one, because allocation is slow compared with short calls."""
 
 import threading
 

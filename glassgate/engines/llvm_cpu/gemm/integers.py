@@ -35,7 +35,7 @@ class Quantised(NamedTuple):
 
     @staticmethod
     def of(to: Argument, matrix: Matrix, chosen: Sequence[int], heads: int) -> "Quantised":
-        """The layout of the packed matrix at `to`."""
+        """The layout of a packed matrix at the address `to`."""
         assert matrix.start.buffer is not None
         lanes = processor_for(INTEGERS).lanes(32)
         units = matrix.rows // matrix.gates // heads

@@ -92,7 +92,7 @@ class Matrix(NamedTuple):
 def pack(
     to: Argument, matrix: Matrix, chosen: Sequence[int], heads: int, of_columns: bool, terms: int = 0
 ) -> PackedMatrix:
-    """The packed blocks of a matrix, head by head.
+    """The layout of the packed blocks of a matrix, head by head, and the tasks that pack them.
 
     Args:
         to: the address of the packed blocks.

@@ -1,6 +1,6 @@
 """GEMMs over whole sequences, before and after the loop. Threads divide them.
 
-Each element of a result is summed by one thread in a fixed order, so results do not depend on the number of threads.
+One thread sums each element of a result in a fixed order, so results do not depend on the number of threads.
 """
 
 from collections.abc import Sequence
@@ -116,7 +116,7 @@ def outer(A, lda, K, B: words, shift, N, C, ldc, total, also, added, first, last
 '''
 
 SUMMED_AT_ONCE, UNITS_AT_ONCE = 256, 192
-"""The number of rows that `outer` sums at a time, and the number of units whose gradients it packs for that."""
+"""The numbers of rows and of units whose gradients `outer` packs at a time."""
 
 
 class RowVectors(NamedTuple):
@@ -158,7 +158,7 @@ def outer(
     Args:
         d: the gradients, one row vector per row. Each of its numbers belongs to a row of `out`.
         rows: the number of rows.
-        rights: the table of the addresses of the other row vectors, and their offset in bytes.
+        rights: the table of the addresses of the other row vectors, and an offset that is added to them, in bytes.
         out: the result; its width is 0 if it is not needed.
         totals: at most two addresses to which the sum of `d` over the rows is stored.
         added: whether the result is added to `out`.
@@ -188,7 +188,7 @@ def rounded(A, lda, K, out, out_pitch, first, last):
 
 
 def rounded(rows: RowVectors, to: Operand, count: Operand, terms: int) -> tuple[ParallelTask, RowVectors]:
-    """The task that rounds rows to bfloat16, and the rounded rows; for `terms` see `KernelSizes.terms`."""
+    """The task that rounds rows for products with `KernelSizes.terms`, and the rounded rows."""
     pitch = processor_for(terms).rounded_pitch(rows.width)
     task = ParallelTask(native(ROUND, 32, terms), (rows.start, rows.pitch, rows.width, to, pitch), count)
     return task, RowVectors(to, pitch, rows.width)

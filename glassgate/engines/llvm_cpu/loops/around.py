@@ -1,6 +1,6 @@
 """The operations of a lowered pass before and after its loop. Their operands are columns of this engine's buffers.
 
-The lowering lists them gate by gate. Here adjacent gates are joined, so that one GEMM or one sum computes all of them.
+The lowering has one operation per gate. Here the operations of adjacent gates are joined in one GEMM or one sum.
 """
 
 from collections.abc import Iterable
@@ -44,20 +44,20 @@ class BiasSum(NamedTuple):
 
     @property
     def next(self) -> "BiasSum":
-        """The sum for the next gate: one that is equal to it can be joined to this one."""
+        """The sum that continues this one at the next gate, and can be joined to it."""
         biases = tuple((name, gate + self.gates) for name, gate in self.biases)
         return BiasSum(self.half, self.column + self.gates, biases)
 
 
 class Column(NamedTuple):
-    """A column of a buffer. Each direction has one buffer of each such kind."""
+    """A column of a buffer, of a kind of which each direction has only one buffer."""
 
     kind: Kind
     number: int
 
 
 class WeightGradient(NamedTuple):
-    """A weight gradient GEMM: the sum over all rows of gradients of gates times vectors that the weight multiplied.
+    """A weight gradient GEMM: gradients of gates times the vectors that the weight multiplied, summed over all rows.
 
     Attributes:
         weight, axes: the name of the weight and its axes.
@@ -80,7 +80,7 @@ class WeightGradient(NamedTuple):
 
     @property
     def next(self) -> "WeightGradient":
-        """The GEMM for the next gate: one that is equal to it can be joined to this one."""
+        """The GEMM that continues this one at the next gate, and can be joined to it."""
         d = Column(self.d.kind, self.d.number + self.gates)
         return self._replace(gate=self.gate + self.gates, d=d, gates=1)
 
@@ -90,7 +90,7 @@ class AfterLoop(NamedTuple):
 
     Attributes:
         weights: the gradients of weights and biases.
-        complete: the weights and biases of which every gate has a gradient.
+        complete: the weights and biases in which the rows of every gate have a gradient.
         input: for each gate that reads the input, the column of its gradients and its index in `weight_ih`.
     """
 
@@ -142,14 +142,14 @@ class _AfterLoop:
         gradients = {name: self.gradients(name, value) for name, value in values.items()}
         factors = {name: [(own.d, own.gate) for own in of_gates] for name, of_gates in gradients.items()}
         weights = [name for name in values if name not in BIASES]
-        # The sum of the gradients of gates is the same for all biases and weights with the same factors.
+        # A bias and a weight with the same gate gradients are computed together: the bias sums what the GEMM reads.
         summed_by = {bias: next(w for w in weights if factors[w] == factors[bias]) for bias in values.keys() & BIASES}
         gemms: list[WeightGradient] = []
         for weight in weights:
             biases = tuple(bias for bias in BIASES if summed_by.get(bias) == weight)
             own = [gradient._replace(biases=biases) for gradient in gradients[weight]]
-            # A GEMM can write only one head. GEMMs that add to the same rows must all be divided among threads in the
-            # same way, so they must have the same gates.
+            # A GEMM writes one head only. GEMMs that add to the same rows must be divided among threads in the same
+            # way, so they must have the same gates.
             separate = "K" in values[weight].type.axes or any(gradient.added for gradient in own)
             gemms += own if separate else _joined(own)
         (of_input,) = self.terms(self.outputs[Port(Role.D_DATA)])
@@ -173,7 +173,7 @@ class _AfterLoop:
         )
 
     def column(self, part: GateBlock) -> Column:
-        """The column of a part of an input or of a sequence of the loop."""
+        """The column of some gates' block of an input of the pass or of a sequence of the loop."""
         role, number = self.ports[part.value]
         return Column(KINDS[role], int(number or 0) + (part.gate or 0))
 
@@ -187,7 +187,7 @@ Adjacent = TypeVar("Adjacent", BiasSum, WeightGradient)
 
 
 def _joined(items: Iterable[Adjacent]) -> list[Adjacent]:
-    """The same operations with adjacent gates joined."""
+    """Join consecutive operations that continue each other."""
     joined: list[Adjacent] = []
     for item in items:
         if joined and item == joined[-1].next:

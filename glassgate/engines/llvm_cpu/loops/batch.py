@@ -58,5 +58,5 @@ def _layout(batch_sizes: Tensor, N: int, even: bool) -> BatchLayout:
 
 @lru_cache(256)
 def double_buffer_starts(steps: int, N: int, reverse: bool) -> Tensor:
-    """The index of the first row of each step in a double buffer, (L + 2,). The last step is at index 0."""
+    """The index of the first row of each step in a double buffer, (L + 2,). The step that runs last has index 0."""
     return (torch.arange(steps + 2, device="cpu") + (1 if reverse else steps)) % 2 * N

@@ -1,4 +1,4 @@
-"""The buffers of a pass over one direction and their contents. Kernel plans assign memory to them."""
+"""The buffers of a pass over one direction. Kernel plans assign memory to them."""
 
 from collections.abc import Mapping
 from enum import Enum, unique
@@ -41,13 +41,14 @@ class Kind(Enum):
     D_STATE = "d_{}", Rows.STEP
     """The gradient of the output or of a state at a step, passed by the caller."""
     D_NEXT = "d_{}_next", Rows.SEQUENCE
-    """The gradient of a state that the following step passes back."""
+    """The gradient of a state that a step passes to the previous one."""
     D_INITIAL = "d_{}_0", Rows.SEQUENCE
 
     INPUT = "ih", Rows.STEP
     """The input halves of the gates. In training they are overwritten with values for the backward pass."""
     RECURRENT = "hh", Rows.STEP
-    """Recurrent products that the step uses separately, or values computed from them. Kept in training."""
+    """Recurrent products that the equations read without the input half, or values computed from them. Kept in
+    training."""
     ROW_SUM = "row_sum", Rows.STEP
     PROJECTED = "hr", Rows.STEP
     KEPT = "kept", Rows.STEP
@@ -164,7 +165,7 @@ class Buffers:
         return Buffer(kind, name, self.states[name])
 
     def place(self, key: Key) -> Place:
-        """The buffer and column for a column of the trace."""
+        """The buffer and the column of a result or a kept value of the trace."""
         name, column = key
         if name in _KIND_BY_STATE:
             return Place(self.of_state(_KIND_BY_STATE[name], self._state_names[column]))

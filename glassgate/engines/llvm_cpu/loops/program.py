@@ -1,6 +1,6 @@
 """The program of one step of a cell, forward or backward, on the CPU: loads, operations, matrix products, stores.
 
-A value is a node of the cell's graph. Instructions define the source or the destination of values.
+A value is a node of the cell's graph. Instructions say where it comes from and where it is stored.
 """
 
 from typing import NamedTuple
@@ -20,14 +20,14 @@ class Before(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """A result of one of the stage's matrix products: the product's number and the index of the result."""
+    """A result of a matrix product of the phase: the number of the product, and the index of the result."""
 
     product: int
     column: int
 
 
 class RowSum(NamedTuple):
-    """A sum over the units of a row, by its number. All units read the same value."""
+    """The sum over the units of a row with this number. All units of the row read the same value."""
 
     number: int
 
@@ -54,14 +54,14 @@ Term = Place | Before | Sums | RowSum | KeptRowSum | Size | Constant
 
 
 class Load(NamedTuple):
-    """A value that is the sum of the contents of some places."""
+    """A value that is read from memory: the sum of some terms."""
 
     value: Node
     terms: tuple[Term, ...]
 
 
 class Compute(NamedTuple):
-    """A value that its operation computes from earlier values."""
+    """A value that is computed from earlier values."""
 
     value: Node
 
@@ -103,7 +103,7 @@ class Factor(NamedTuple):
 
 
 class Multiply(NamedTuple):
-    """A matrix product of a stage, computed before the rest of the stage.
+    """A matrix product, which runs before the other instructions of its phase.
 
     Attributes:
         number: its number in the program.
@@ -119,15 +119,15 @@ class Multiply(NamedTuple):
 
 
 class Phase(NamedTuple):
-    """Instructions that run for all rows and units before the next phase begins, or row by row with the next phase.
+    """Instructions that run for all units of a row. A phase runs for all rows, or alternates with others row by row.
 
     Attributes:
         axis: the axis of its units.
         products: matrix products, which are computed first.
         values: loads and computations, each after its operands.
-        writes: stores in training and inference.
-        keeps: stores in training only.
-        sums: sums over a row that are complete after this phase.
+        writes: stores that always run.
+        keeps: stores that run only in training.
+        sums: sums over the units of a row, complete after this phase.
         barrier: whether threads wait after the phase until all units are stored.
     """
 
@@ -141,12 +141,12 @@ class Phase(NamedTuple):
 
 
 class Temporary(NamedTuple):
-    """The memory of a value that is only read in the same step.
+    """The memory of a value that only the same step reads.
 
     Attributes:
         node: the value.
-        buffer: one row per sequence.
-        of_one_pass: whether only one pass reads it. All sequences can then share a single row.
+        buffer: the memory, with one row per sequence.
+        of_one_pass: whether only one element of `Program.passes` reads it. All sequences can then share a single row.
         kept: the place where training stores it instead; None if training does not keep it.
     """
 
@@ -163,9 +163,9 @@ class Program(NamedTuple):
         backward: whether it is the backward step.
         buffers: the memory that it reads and writes.
         states: the states whose value before the step is read.
-        passes: groups of phases; the phases of one pass can run one after the other for each row.
+        passes: groups of phases. The phases of a group alternate row by row.
         temporaries: the temporaries by their buffer.
-        row_sums: the number of sums over a row.
+        row_sums: the number of sums over the units of a row.
     """
 
     backward: bool
@@ -274,7 +274,7 @@ class _Lowering:
         return Compute(node)
 
     def _stored(self, node: Node) -> tuple[Term, ...]:
-        """The places of a value that the stage does not compute."""
+        """The terms of a value that the stage does not compute."""
         match node.op:
             case "ih":
                 return self._input_half(self.trace.ih.index(node.args[0], len(self.trace.shared)))
@@ -322,7 +322,7 @@ def weight_buffer(cell: Cell, name: str, kind: Kind = Kind.WEIGHT) -> Buffer:
 
 
 def bias_buffer(half: str, trace: Trace) -> Buffer:
-    """The bias of the input halves, or of the recurrent products that the step uses separately."""
+    """The bias of the input halves, or of the recurrent products that the equations read without the input half."""
     return Buffer(Kind.BIAS, half, UNITS, len(trace.ih if half == "ih" else trace.hh_only))
 
 

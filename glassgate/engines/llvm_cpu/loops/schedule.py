@@ -1,6 +1,6 @@
-"""The division of a graph into stages, at matrix products and row sums. Inside a stage units are independent.
+"""The division of a graph into stages, at matrix products and row sums. The units of a stage are independent.
 
-A barrier follows a stage if a later stage reads *all* units of its results and threads share the units of a row.
+If threads share the units of a row and a later stage reads *all* units of a result, a barrier follows its stage.
 """
 
 from collections.abc import Iterable
@@ -16,18 +16,18 @@ PRODUCTS = ("hh", "sum", "hr", "hh_t", "hr_t")
 LEAVES = ("ih", "state", "parameter", "saved", "noise", "size", "constant")
 """The leaves, which all stages can read."""
 MOST_GATES = 4
-"""The most gates of a product. Sums of more gates leave registers for one row only, if a processor has 16 of them."""
+"""The largest number of gates of a product. With more gates, 16 registers would hold the sums of at most two rows."""
 
 
 class Product(NamedTuple):
-    """The product of a matrix and a row vector, with one or more sums for each unit.
+    """The product of a row vector and a matrix, with one or more sums for each unit.
 
     Attributes:
         op: "hh" or "hr", or the products with the transposed matrix, "hh_t" or "hr_t".
         gates: the gates whose rows of `weight_hh` are in the matrix.
-        left: the row vector. For "hh_t" it is the first of several, which are adjacent in its buffer.
-        key: the first column of the row vector in its buffer; None for a temporary and for the state before the step.
-        results: the nodes that the sums are terms of.
+        left: the row vector. For "hh_t" it is the first of several row vectors, which are adjacent in their buffer.
+        key: the column of `left` in its buffer; None for a temporary and for the state before the step.
+        results: the nodes to which the sums contribute.
     """
 
     op: str
@@ -45,13 +45,13 @@ class Stage:
     axis: Axis
     products: list[Product] = field(default_factory=list)
     stores: list[tuple[Key, Node]] = field(default_factory=list)
-    """Results with their columns."""
+    """Results, and the columns that store them."""
     keeps: list[tuple[Key, Node]] = field(default_factory=list)
-    """Values that only training stores, with their columns."""
+    """Values that only training stores, and the columns that store them."""
     row_sums: list[Node] = field(default_factory=list)
     """Sums over the units that end with this stage."""
     temporaries: dict[Node, None] = field(default_factory=dict)
-    """Values that a later stage reads from a temporary."""
+    """Values of this stage that a later stage reads from temporary memory."""
 
     @property
     def empty(self) -> bool:
@@ -74,10 +74,10 @@ class Schedule(list[Stage]):
         heads: the number of diagonal blocks of `weight_hh`.
 
     Attributes:
-        homes: the column of a buffer, other than a temporary, that a value can be read from.
+        homes: for each value that a buffer of the call stores, its column there. Later stages read it from this buffer.
         barriers: the stages that a barrier follows.
-        passes: the groups of stages that can run one after the other for each row. A stage with products is a group.
-        of_one_pass: the temporaries that only one pass reads, so that all rows can share their memory.
+        passes: groups of stages that can alternate row by row. A stage with products is a group of its own.
+        of_one_pass: the temporaries that only one group of `passes` reads, so that all rows can share their memory.
         kept: the temporaries that training keeps, with the columns where it stores them instead.
     """
 
@@ -138,7 +138,10 @@ class Schedule(list[Stage]):
         return before + (node.op == "row_sum" or (node.op in PRODUCTS and not from_state))
 
     def _delay_gradients(self) -> None:
-        """Read a gradient that is carried through time where it is first used, because this pass may overwrite it."""
+        """Assign each gradient from the following step to the level of its first use.
+
+        `_home` must store the gradient for the previous step, which overwrites it, only after it was read.
+        """
         users: dict[Node, int] = {}
         for node in self.graph.nodes:
             for arg in node.inputs:
@@ -154,7 +157,7 @@ class Schedule(list[Stage]):
     def _home(self, key: Key, node: Node) -> Stage:
         """The stage that stores a result.
 
-        The gradient for the previous step overwrites that from the following step, so it is stored after reading it.
+        The gradient for the previous step overwrites that from the following step, so it is stored after the reads.
         """
         level = self.level[node]
         if key[0] == "d_state":
@@ -202,8 +205,9 @@ class Schedule(list[Stage]):
         return runs
 
     def _carry_over(self) -> None:
-        """Find the temporaries: values that a stage reads from earlier ones. The last stage comes first, because the
-        computation of a temporary reads other values.
+        """Find the temporaries: values that a stage reads from earlier ones.
+
+        The last stage comes first, because the computation of a temporary needs other values.
         """
         for stage in self.by_place.values():
             for product in stage.products:
@@ -215,8 +219,9 @@ class Schedule(list[Stage]):
                     self._at(node).temporaries[node] = None
 
     def _keep_input_halves(self) -> None:
-        """Store input halves with their bias in training. They overwrite those without, after the last stage has read
-        them.
+        """In training, store input halves with their bias added.
+
+        They overwrite the input halves without bias in the last stage that reads these.
         """
         for key, node in self.saved.items():
             if node.op == "ih":
