@@ -41,10 +41,10 @@ class Ragged(Protocol):
 
 
 class PreparedPasses(Protocol):
-    """The passes of a layer for one call signature. Tensors have the shapes and dtypes that the user sees.
+    """The passes of a layer for one call signature. Tensors have the shapes and dtypes of the user's call.
 
-    The visible states are those that a call returns at every step: only the output, or all states. They are ordered by
-    direction, each direction's output first.
+    The visible states are those that a call returns at every step: only the output, or all states. The order is by
+    direction, with the output of each direction first.
 
     Attributes:
         plans: one per direction.
@@ -73,15 +73,15 @@ class PreparedPasses(Protocol):
     ) -> tuple[Sequence[Tensor], Sequence[Tensor], Sequence[Tensor]]:
         """Run the forward pass.
 
-        Returns:
-            the visible states and then the final states of all directions; and the arguments `saved` and `tensors` of
-            `backward`.
-
         Args:
             tensors: the input, then the operands of all directions; contiguous.
             resets: the mask of resets; None without resets.
             lengths: the result of `ragged`; None for sequences of equal length.
             recordings: one per direction, if the plans record gates. All sequences then have the same length.
+
+        Returns:
+            three lists: the visible states of all directions followed by their final states, the argument `saved` of
+            `backward`, and its argument `tensors`.
         """
 
     def backward(
@@ -105,7 +105,7 @@ class PreparedPasses(Protocol):
 
 
 class Signature(NamedTuple):
-    """The properties that repeated calls of a layer have in common. Their tensors also have the same dtypes.
+    """The properties that repeated calls of a layer have in common, in addition to the dtypes of their tensors.
 
     Attributes:
         leading_shape: the shape of the user's input and output without the last axis.
@@ -204,13 +204,13 @@ class Frozen(Protocol):
         all_states: bool = False,
         recordings: Sequence[Recording] | None = None,
     ) -> list[Result]:
-        """Run sequences of any lengths. Each argument has one entry per direction. Steps may differ in their data."""
+        """Run sequences of any lengths. Each argument has one entry per direction. Directions may read other data."""
 
     def passes(self, steps: int, N: int) -> "Sequence[PackedPass] | None":
         """Each direction's precompiled pass for sequences of equal length, or None if `run` must be used."""
 
     def stepper(self, layers: Sequence[Any], initial: Sequence[tuple[Tensor, ...]], residual: bool) -> "Stepper":
-        """Run a stack of such layers, each of one direction, one step at a time.
+        """A stack of such layers, each with one direction, that runs one step at a time.
 
         Args:
             layers: the layers, from the first to the last.
@@ -291,4 +291,4 @@ class Backend(Protocol):
         """The dtype of a buffer of `Plan.kept_widths` in a call with results of type `dtype`."""
 
     def explain(self, steps: Steps, directions: Sequence[Direction]) -> str | None:
-        """One more line for `gg.explain`, such as the instructions for matrix products; None if there is none."""
+        """An additional line for `gg.explain`, such as the instructions for matrix products; None for no line."""

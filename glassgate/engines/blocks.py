@@ -1,7 +1,7 @@
-"""Large blocks of memory that are used again.
+"""Large blocks of memory that are kept for later calls.
 
 Linux provides new memory at the first write to each page and fills it with zeros. For the memory of a long training
-sequence this takes about a tenth of the step, so a freed block is kept for the next call. It is marked with
+sequence this takes about a tenth of a training step, so a freed block is kept for the next call. It is marked with
 `MADV_FREE`, which lets Linux take its pages when memory runs short.
 """
 
@@ -19,14 +19,14 @@ class Blocks:
     """Blocks of memory: those in use, and free ones for later calls.
 
     Args:
-        most: the most bytes of free blocks. The blocks that were freed first are unmapped first.
+        most: the largest total size of free blocks in bytes. If it is exceeded, the oldest free blocks are unmapped.
     """
 
     def __init__(self, most: int) -> None:
         self._most, self._free, self._lock = most, list[mmap.mmap](), Lock()
 
     def take(self, size: int) -> memoryview:
-        """A block of at least `size` bytes with arbitrary contents. It is free again after its last reference."""
+        """A block of at least `size` bytes with arbitrary contents. It becomes free when it is no longer referenced."""
         block = self._fitting(size) or _mapped(size)
         memory = memoryview(block)
         weakref.finalize(memory, self._free_again, block).atexit = False
@@ -40,7 +40,7 @@ class Blocks:
             rest = [block for block in self._free if block is not chosen]
             while sum(map(len, rest)) > self._most:
                 del rest[0]
-            self._free = rest  # without a block that was freed since, which is then unmapped
+            self._free = rest  # a block that was freed after `rest` was computed is lost and unmapped
         return chosen
 
     def _free_again(self, block: mmap.mmap) -> None:

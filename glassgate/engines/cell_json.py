@@ -1,4 +1,4 @@
-"""Cells as JSON text: the equations of one step, which run anywhere without the class that they were written in."""
+"""Cells as JSON text: the equations of one step, which run without the Python class of the cell."""
 
 import json
 from typing import Any

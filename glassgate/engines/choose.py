@@ -58,7 +58,7 @@ def preferred_engines(steps: Steps, directions: list[Direction]) -> list[str]:
 
 
 class _Requested(threading.local):
-    """The engine that the user named, per thread."""
+    """The engine that the user named in each thread."""
 
     def __init__(self) -> None:
         # Set in every thread from the start, because torch.compile guards on whether the attribute exists.
@@ -197,7 +197,7 @@ def prepare(
     signature: Signature,
     draws: Sequence[Callable[[], dict[str, Tensor]]],
 ) -> Prepared | None:
-    """Do the work that all calls with this signature have in common; None if no backend runs the call.
+    """Prepare the calls with this signature; None if no backend can run or prepare them.
 
     Args:
         steps, directions: the call; its sequences have the same length.

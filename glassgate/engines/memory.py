@@ -13,11 +13,11 @@ from torch import Tensor
 from glassgate.engines.blocks import AVAILABLE, Blocks
 
 LARGE, REUSED = 2**22, 2**25
-"""Memory of at least `LARGE` bytes uses huge pages. Memory of `REUSED` bytes is used again, as the C library does with
-smaller memory.
+"""Tensors of at least `LARGE` bytes use huge pages. The memory of tensors of at least `REUSED` bytes is kept for later
+calls, as the C library does with smaller memory.
 """
 MOST_FREE = 2**30
-"""The most bytes of memory that wait to be used again."""
+"""The largest total size of memory that is kept for later calls, in bytes."""
 
 COMPUTED_IN = {
     torch.float32: torch.float32,

@@ -71,7 +71,7 @@ def array(packed: dict[str, Any]) -> np.ndarray:
     numbers = np.frombuffer(base64.b64decode(packed["b64"]), packed["type"])
     if packed["type"] == "<f4":
         return numbers
-    return packed["low"] + numbers.astype(np.float64) * packed["step"]
+    return packed["low"] + numbers.astype(np.float64) * packed["spacing"]
 
 
 def _choices(best: Any) -> list[list[Any]]:
@@ -82,8 +82,8 @@ def _places(places: Places) -> dict[str, Any]:
     """The states in 4 bits each."""
     parts = {}
     for label, values in places.states.items():
-        levels, low, step = packed(values)
-        measures = {"low": low, "step": step, "mean": places.mean[label], "deviation": places.deviation[label]}
+        levels, low, spacing = packed(values)
+        measures = {"low": low, "spacing": spacing, "mean": places.mean[label], "deviation": places.deviation[label]}
         parts[label] = {
             **{name: each.tolist() for name, each in measures.items()},
             "levels": {"type": "|u1", "b64": _base64(levels)},
@@ -93,7 +93,6 @@ def _places(places: Places) -> dict[str, Any]:
         "texts": [list(each) for each in places.texts],
         "numbers": list(places.numbers),
         "data": places.data,
-        "whole": places.whole,
     }
 
 
@@ -104,7 +103,7 @@ def _relevance(each: Relevances) -> dict[str, Any]:
     return {
         "targets": each.targets,
         "shape": list(each.matrix.shape),
-        "values": {"type": "|u1", "low": -1.0, "step": 1 / _LEVELS, "b64": _base64(levels.astype(np.uint8))},
+        "values": {"type": "|u1", "low": -1.0, "spacing": 1 / _LEVELS, "b64": _base64(levels.astype(np.uint8))},
         "peaks": peaks.tolist(),
         "totals": each.matrix.sum(1).tolist(),
         "biases": each.biases.tolist(),
@@ -163,9 +162,14 @@ def _array(values: np.ndarray, bits: int) -> dict[str, Any]:
     if bits == 32:
         return {"type": "<f4", "b64": _base64(values.astype("<f4"))}
     low, high = float(values.min()), float(values.max())
-    step = (high - low) / (2**bits - 1) or 1.0
+    spacing = (high - low) / (2**bits - 1) or 1.0
     kind = "<u2" if bits == 16 else "|u1"
-    return {"type": kind, "low": low, "step": step, "b64": _base64(np.rint((values - low) / step).astype(kind))}
+    return {
+        "type": kind,
+        "low": low,
+        "spacing": spacing,
+        "b64": _base64(np.rint((values - low) / spacing).astype(kind)),
+    }
 
 
 def _base64(values: np.ndarray) -> str:
@@ -186,7 +190,7 @@ def _rounded(data: Any) -> Any:
     if isinstance(data, float):
         return float(f"{data:.{_SIGNIFICANT}g}")
     if isinstance(data, dict):
-        return {name: value if name == "step" else _rounded(value) for name, value in data.items()}
+        return {name: value if name == "spacing" else _rounded(value) for name, value in data.items()}
     if isinstance(data, list | tuple):
         return [_rounded(value) for value in data]
     return data

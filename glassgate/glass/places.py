@@ -21,7 +21,7 @@ class Places:
         numbers: the index of each sequence in the data set
         deviation, mean: (H,) by label, over all steps of the data set that were read
         data: the name of the data: "dev", "test" or "train"
-        whole: the number of steps of the data set that were read
+        steps_read: the number of steps of the data set that were read
     """
 
     states: Mapping[str, np.ndarray]
@@ -30,11 +30,11 @@ class Places:
     texts: Sequence[Sequence[str]]
     numbers: Sequence[int]
     data: str
-    whole: int
+    steps_read: int
 
     @property
     def steps(self) -> int:
-        """T, the number of all steps."""
+        """T, the number of steps of these sequences."""
         return sum(map(len, self.texts))
 
 
@@ -49,15 +49,18 @@ def steps_within(size: int, units: int, letters: float) -> int:
 
 
 def packed(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Pack states (H, T) in 4 bits. Returns bytes of two steps each, (H, ceil(T / 2)), and low and step, (H,) each.
+    """Pack states (H, T) in 4 bits each: a state is low + spacing * level.
+
+    Returns:
+        bytes (H, ceil(T / 2)), each with the levels of two steps, and `low` and `spacing`, (H,) each.
 
     Example:
-        >>> levels, low, step = packed(np.array([[0.0, 1.0, 0.2], [-1.0, -1.0, 2.0]]))
-        >>> levels.tolist(), low.tolist(), step.round(3).tolist()
+        >>> levels, low, spacing = packed(np.array([[0.0, 1.0, 0.2], [-1.0, -1.0, 2.0]]))
+        >>> levels.tolist(), low.tolist(), spacing.round(3).tolist()
         ([[240, 3], [0, 15]], [0.0, -1.0], [0.067, 0.2])
     """
     low = values.min(1)
-    step = np.maximum(values.max(1) - low, 1e-6) / HIGHEST_LEVEL
-    levels = np.rint((values - low[:, None]) / step[:, None]).astype(np.uint8)
+    spacing = np.maximum(values.max(1) - low, 1e-6) / HIGHEST_LEVEL
+    levels = np.rint((values - low[:, None]) / spacing[:, None]).astype(np.uint8)
     levels = np.pad(levels, ((0, 0), (0, levels.shape[1] % 2)))
-    return levels[:, ::2] | levels[:, 1::2] << 4, low, step
+    return levels[:, ::2] | levels[:, 1::2] << 4, low, spacing

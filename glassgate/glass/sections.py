@@ -195,7 +195,7 @@ def _search(study: Study) -> Section:
         intro += " The places are those of this page. With an index of the run's data, made by <code>glassgate search"
         intro += "</code>, they are those of the data."
     else:
-        intro += f" The places are {places.steps:,} of {places.whole:,} steps of the {escape(places.data)} data."
+        intro += f" The places are {places.steps:,} of {places.steps_read:,} steps of the {escape(places.data)} data."
     return Section("search", "Search", intro, body)
 
 

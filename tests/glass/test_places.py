@@ -70,7 +70,7 @@ def test_the_page_selects_the_same_units_as_the_command(result: dict[str, Any]) 
 
 def test_states_have_4_bits() -> None:
     values = noise(1, 5, 33).numpy()
-    levels, low, step = packed(values)
+    levels, low, spacing = packed(values)
     both = np.stack([levels & 15, levels >> 4], -1).reshape(5, -1)[:, :33]
-    assert np.abs(low[:, None] + both * step[:, None] - values).max() <= step.max() / 2 + 1e-6
+    assert np.abs(low[:, None] + both * spacing[:, None] - values).max() <= spacing.max() / 2 + 1e-6
     assert levels.nbytes == 5 * 17

@@ -1,4 +1,4 @@
-"""The backward pass of one direction: the steps in reverse order, then the weight gradients as contractions."""
+"""The backward pass of one direction: the steps in reverse order, and the weight gradients as contractions."""
 
 from functools import reduce
 
@@ -10,9 +10,9 @@ from glassgate.engines.symbolic.trace import Trace
 
 
 def backward_pass(cell: Equations, trace: Trace, form: Form) -> Pass:
-    """A pass that computes the gradients of all inputs of one direction.
+    """The pass that computes the gradients of all inputs of one direction.
 
-    Its inputs are the gradients of the states, and the values that the forward pass keeps.
+    Its inputs are those of the forward pass, the gradients of the states, and the values that the forward pass keeps.
 
     Args:
         cell: the equations of the cell.
@@ -26,7 +26,7 @@ class _Backward(PassLowering):
     def __init__(self, cell: Equations, trace: Trace, form: Form) -> None:
         super().__init__(cell, trace, form, backward=True)
         self.every_row = ("T", "M") if form.groups else ("T", "N")
-        """The axes that gradients of weights are summed over."""
+        """The axes over which gradients of weights are summed."""
         self.values: dict[Node, Value] = {}
         self.outputs: dict[Port, Value] = {}
         self.sequences: dict[Port, Value] = {}
@@ -79,7 +79,7 @@ class _Backward(PassLowering):
         return self.b.reshape(x, {*x.type.axes} - {"N"} | {"B", "M"}) if self.form.groups else x
 
     def _declare_states(self) -> None:
-        """Declare states, kept values and gradients. Compute the value before each step of all states that are read."""
+        """Declare states, kept values and gradients as inputs. Compute the states before each step that are read."""
         b, trace = self.b, self.trace
         read = {node.args[0] for node in trace.backward.nodes if node.op == "state"}
         read |= {u.args[0] for u, _ in self.groups() if not self._is_left(u)}
@@ -132,9 +132,9 @@ class _Backward(PassLowering):
         product = b.contract(self.by_head(stacked, "H"), self.rows("weight_hh", gates), over)
         return self.join_heads(product, self.out, name)
 
-    def _result(self, what: str, k: int | str, axis: str) -> Value:
+    def _result(self, name: str, k: int | str, axis: str) -> Value:
         """A result of the backward graph, broadcast to every row and unit."""
-        return self.per_row(self.values[self.trace.backward.outputs[what, k]], axis)
+        return self.per_row(self.values[self.trace.backward.outputs[name, k]], axis)
 
     def _write(self) -> None:
         """Write the sequences that are read after the loop, and recorded gradients."""
@@ -145,15 +145,15 @@ class _Backward(PassLowering):
             self.d_pre = b.write(d_pre, port=Port(Role.D_PRE))
             if self.trace.rows:
                 self.outputs[Port(Role.D_GATE, "d_pre")] = self.d_pre
-        for what, k in outputs:
-            axis = {"left": self.out, "raw": "H", "d_hr": "P"}.get(what)
+        for name, k in outputs:
+            axis = {"left": self.out, "raw": "H", "d_hr": "P"}.get(name)
             if axis:
-                port = Port(Role(what), str(k))
-                self.sequences[port] = b.write(self._result(what, k, axis), f"{what}{k}", port)
-            elif what in ("d_gate", "d_new"):
-                axis = "H" if what == "d_gate" else self.state_axis[str(k)]
-                role = Role.D_GATE if what == "d_gate" else Role.D_NEW
-                self.outputs[Port(role, str(k))] = b.write(self._result(what, k, axis), f"{what}_{k}")
+                port = Port(Role(name), str(k))
+                self.sequences[port] = b.write(self._result(name, k, axis), f"{name}{k}", port)
+            elif name in ("d_gate", "d_new"):
+                axis = "H" if name == "d_gate" else self.state_axis[str(k)]
+                role = Role.D_GATE if name == "d_gate" else Role.D_NEW
+                self.outputs[Port(role, str(k))] = b.write(self._result(name, k, axis), f"{name}_{k}")
 
     def _columns(self, gates: tuple[str, ...], columns: list[int], name: str) -> Value:
         """The gradients of the matrix products of some gates at every step."""

@@ -1,4 +1,4 @@
-"""Builds a pass line by line. Types are inferred, names made unique, and loop invariants moved out of the loop."""
+"""Builds a pass line by line: infers types, makes names unique, and moves loop invariants out of the loop."""
 
 from collections.abc import Iterable, Mapping
 
@@ -142,7 +142,7 @@ class Builder:
         return verify(Pass(self.title, self.axes, self.inputs, before, self._loop, after, dict(outputs)))
 
     def emit(self, operation: Operation, name: str = "") -> Value:
-        """Add a line, or return the value of an equal line. A line that reads no value of the loop goes before it."""
+        """Add a line, or return the value of an equal line. A line that reads no value of the loop is put before it."""
         text = of_operation(operation)
         if text in self._known:
             return self._known[text]
@@ -167,7 +167,7 @@ class Builder:
         return self.emit(Contract(a, b, tuple(over)), name)
 
     def sum(self, x: Value, over: Iterable[str], name: str = "") -> Value:
-        """`Sum`; returns x if it has none of the axes."""
+        """`Sum` over those axes that x has; returns x if it has none of them."""
         over = tuple(axis for axis in over if axis in x.type.axes)
         return self.emit(Sum(x, over), name) if over else x
 

@@ -1,4 +1,4 @@
-"""Runs a pass in plain torch, line by line. This is the specification of the operations: tests check backends by it."""
+"""Runs a pass in plain torch, line by line. It specifies the operations: tests compare backends with it."""
 
 from collections.abc import Iterable, Mapping
 from math import prod

@@ -1,4 +1,4 @@
-"""The forward pass of one direction: the bias sums and the input GEMM, then the steps."""
+"""The forward pass of one direction: bias sums, the input GEMM, and the steps."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -47,12 +47,12 @@ def forward_pass(cell: Equations, trace: Trace, form: Form) -> Pass:
 
 
 def axes_of(node: Node) -> tuple[str, ...]:
-    """The axes of a node's values in a row."""
+    """The axes of a node's value in one row: one axis, or none if the value is one number."""
     return () if node.axis == PER_ROW else (node.axis.name,)
 
 
 class PassLowering:
-    """The common part of the lowering of forward and backward passes: axes, inputs, weights by gate.
+    """The part that the lowerings of forward and backward passes share: axes, inputs, weights by gate.
 
     Args:
         cell, trace, form: as in `forward_pass`.
@@ -89,7 +89,7 @@ class PassLowering:
         return [(u, tuple(g for g in self.cell.gates if self.column_of(u, g) is not None)) for u in lefts]
 
     def _gates_with_gradients(self) -> list[tuple[str, ...]]:
-        """For each gradient of a row vector, the gates that it sums over: those that are not detached."""
+        """For each gradient of a left operand, the gates over which it sums. Detached gates are missing."""
         sums = [node.args[0] for node in self.trace.backward.nodes if node.op == "hh_t"]
         return [tuple(gate for gate in self.cell.gates if gate in gates) for gates in sums]
 
@@ -146,9 +146,12 @@ class PassLowering:
         return self.b.take(self.weights[weight], "G", places, self.axis_of_gates[gates], f"{weight}_of_{len(gates)}")
 
     def by_head(self, x: Value, axis: str, left: bool = False) -> Value:
-        """A value with its units split by head, as recurrent weights have them.
+        """A value whose units are split by head, as in the recurrent weights.
 
-        With `left` the axes are those of the row vectors that the weights multiply, otherwise those of their rows.
+        Args:
+            x: the value.
+            axis: the axis of its units.
+            left: whether the weights multiply the value. Otherwise its units are rows of the weights.
         """
         to = ("K", "V" if left else "U") if self.cell.heads > 1 else ("J" if left else axis,)
         return self.b.reshape(x, {*x.type.axes} - {axis} | {*to})
@@ -178,7 +181,7 @@ class PassLowering:
         return b.elementwise(node.op, *args, name=name)
 
     def unless_reset(self, resets: Value | None, restart: Value, x: Value, name: str) -> Value:
-        """The state `x` before a step, replaced by `restart` in the rows with a reset."""
+        """The state `x` before a step, with `restart` in the rows with a reset; x if `resets` is None."""
         return x if resets is None else self.b.elementwise("where", resets, restart, x, name=name)
 
     def per_row(self, x: Value, axis: str) -> Value:

@@ -1,4 +1,4 @@
-"""The type of an operation's result, from the types of its arguments."""
+"""Infers the type of an operation's result from the types of its arguments."""
 
 from collections.abc import Collection, Iterable
 

@@ -1,6 +1,6 @@
 """The intermediate representation: one direction of a layer through time, in SSA form with named axes.
 
-A pass defines the computation. Memory, the order of rows and the method of multiplication are the backend's choice.
+A pass defines only the computation. The backend chooses the memory, the order of rows and the method of multiplication.
 `verify.py` checks a pass, `printer.py` prints it, `evaluate.py` runs it in plain torch.
 """
 
@@ -21,7 +21,7 @@ class Axes(dict[str, Axis]):
         return tuple(name for name in self if name in names)
 
     def factors(self, name: str) -> tuple[int | str, ...]:
-        """An extent as numbers and base axes, in row-major order."""
+        """The factors of the extent of an axis: numbers and base axes, in row-major order."""
         axis = self[name]
         if not axis.of:
             return (name,)
@@ -181,7 +181,7 @@ class Read(NamedTuple):
 
 
 class Write(NamedTuple):
-    """Defines `sequence`, a value after the loop: `value` of every step.
+    """Defines `sequence`, a value after the loop: the values of `value` at all steps.
 
     Attributes:
         value, sequence: the two values.
@@ -246,7 +246,7 @@ class Role(Enum):
     D_NEW = "d_new state"
     """The total gradient of a new state, for recordings."""
     D_PRE = "d_pre"
-    """The gradients of all pre-activations and halves of them, inside a backward pass; see `Trace`."""
+    """The gradients of all pre-activations, or of their halves, inside a backward pass; see `Trace`."""
     LEFT = "left"
     """A row vector, other than a state, that `weight_hh` multiplies, by its number; inside a backward pass."""
     UNPROJECTED = "raw"

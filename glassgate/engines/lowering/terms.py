@@ -1,4 +1,4 @@
-"""Values of a pass as sums, gate by gate, for backends that choose the order of gates and join matrix products."""
+"""Expresses values of a pass as sums of terms, gate by gate, so that backends can reorder gates and join products."""
 
 from itertools import chain
 from typing import NamedTuple
@@ -32,12 +32,12 @@ class GateBlock(NamedTuple):
 
 
 class Term(NamedTuple):
-    """A part, or the product of two parts, summed over some axes.
+    """A gate block, or the product of two, summed over some axes.
 
     Attributes:
-        left: the part, or that of the two with an axis of gates, such as a weight or the gradients of gates.
-        right: the other part; None if the term is not a product.
-        over: the axes of the sum, without an axis of gates: each gate has a term.
+        left: the block. In a product, it is the one with an axis of gates, such as a weight or gradients of gates.
+        right: the other block of a product; None without a product.
+        over: the axes of the sum, without the axis of gates, because each gate has a term of its own.
     """
 
     left: GateBlock
@@ -46,7 +46,7 @@ class Term(NamedTuple):
 
 
 Sums = tuple[tuple[Term, ...], ...]
-"""For each gate of a value, the terms whose sum it is. A value without an axis of gates has one item."""
+"""For each gate of a value, the terms that add up to it. A value without an axis of gates has one item."""
 
 
 class Terms:
@@ -110,7 +110,7 @@ class Terms:
         return tuple((Term(x, right[0], over),) for x in left)
 
     def _parts(self, value: Value) -> tuple[GateBlock, ...]:
-        """For each gate, the part that is equal to the value."""
+        """For each gate of a value, the block that is equal to it."""
         sums = self(value)
         equal = all(len(terms) == 1 and terms[0] == Term(terms[0].left) for terms in sums)
         return tuple(terms[0].left for terms in sums) if equal else self._own(value)

@@ -1,4 +1,4 @@
-"""Differentiates a graph: the gradient is another graph, built from the derivative of each operation."""
+"""Differentiates a graph. The gradient is another graph, built from the derivative of each operation."""
 
 import operator
 from collections import defaultdict
@@ -19,14 +19,14 @@ def gradients(
         cell: the equations.
         states: the new states.
         column: the column of each recurrent product.
-        replay: the node of the backward graph that has the value of a node of the forward graph.
+        replay: for each node of the forward graph, the node of the backward graph with the same value.
     """
     parts: defaultdict[Node, list[Node]] = defaultdict(list)
     """The terms of the gradient of each node."""
     over_units: defaultdict[tuple[Node, Axis], list[Node]] = defaultdict(list)
-    """The terms that are summed over the units of an axis, because the node has one number per row."""
+    """For nodes with one number per row, the terms whose sum over the units of an axis is part of the gradient."""
     transposed: defaultdict[Node, list[tuple[Node, Node]]] = defaultdict(list)
-    """For each row vector, the recurrent products that read it, and their gradients."""
+    """For each row vector, the recurrent products that read it, each with its gradient."""
     for name, state in zip(cell.state, states, strict=True):
         parts[state].append(Node("grad", (name,), state.axis))
     d: dict[Node, Node] = {}

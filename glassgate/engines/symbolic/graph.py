@@ -41,7 +41,7 @@ def tracing() -> Iterator[None]:
     """A context in which a step runs on nodes.
 
     Raises:
-        NotTraceable: the first such error inside the context, even if the step has caught it.
+        NotTraceable: the first error of this kind inside the context, even if the step has caught it.
     """
     before, overwritten = _tracing.refusals, _tracing.overwritten
     refusals: list[NotTraceable] = []
@@ -104,7 +104,7 @@ class Call:
     of_torch: bool
 
     def mark(self, results: "list[Node]") -> None:
-        """Set this call as the origin of its results, except results that are one operation on its arguments."""
+        """Set this call as the origin of its results, except arguments and single operations on arguments."""
         args = set(map(id, self.args))
         for k, node in enumerate(results):
             if id(node) not in args and any(id(arg) not in args for arg in node.inputs):
@@ -136,7 +136,7 @@ class Node:
         axis: the axis of its values in a row.
         name: the author's name of the value, unique in its graph; None if the author did not name it.
         serial: a number that increases with every new node.
-        origin: in a graph as its author wrote it, the call that returned the value, and the index among its results.
+        origin: the call that returned the value, and the value's index among the results; only set by `as_written`.
     """
 
     op: str

@@ -1,4 +1,4 @@
-"""Selects the values that the forward pass saves for the backward pass: reading them is cheaper than recomputing."""
+"""Selects the values that the forward pass saves, because reading them is cheaper than recomputing them."""
 
 from collections import Counter
 from collections.abc import Collection
@@ -13,14 +13,17 @@ from glassgate.engines.symbolic.rewrite import make_names_unique, merged
 def with_saved_values(
     outputs: dict[Key, Node], columns: dict[Key, Node], states: list[Node], recomputed: dict[Node, Node], costs: Costs
 ) -> tuple[Graph, dict[Key, Node]]:
-    """The backward graph that reads values wherever that is cheaper than recomputing them, and the values by column.
+    """The backward graph, which reads saved values where this is cheaper than recomputing them, and these values.
 
     Args:
         outputs: the results of the backward graph that reads as few values as possible.
-        columns: the values that this graph reads.
+        columns: the values that this graph reads, by column.
         states: the results of the forward graph.
         recomputed: for a node of the forward graph, the node that recomputes it in the backward graph.
         costs: the costs of the backend.
+
+    Returns:
+        the backward graph, and the saved values by column.
     """
     columns = _columns_to_save(columns, states, recomputed, outputs.values(), costs)
     leaf = {recomputed[node]: Node("saved", key, node.axis) for key, node in columns.items() if node in recomputed}
@@ -42,9 +45,9 @@ def with_saved_values(
 def _columns_to_save(
     columns: dict[Key, Node], states: list[Node], recomputed: dict[Node, Node], results: Collection[Node], costs: Costs
 ) -> dict[Key, Node]:
-    """The values to save, by column. A value is saved if its operation is costly.
+    """The values to save, by column: those of `columns`, and the results of costly operations.
 
-    A costly value that is the only reader of a pre-activation is saved in its place.
+    If a costly operation is the only reader of a pre-activation, its result is saved in place of the pre-activation.
     """
     kept, readers, backward_readers = dict(columns), _single_readers(states), _single_readers(results)
     for key, node in columns.items():
@@ -67,7 +70,7 @@ def _columns_to_save(
 
 
 def _single_readers(results: Collection[Node]) -> dict[Node, Node]:
-    """For each value with a single reader, that reader."""
+    """The reader of each value that only one node reads."""
     reads = Counter(results)
     readers = {}
     for node in ordered(results):

@@ -1,7 +1,8 @@
 """The pure functions that a step may call while it is traced.
 
-A kernel repeats the result of the traced call. Other functions may return something else, or have side effects, at each
-call. A cell that calls one runs on the reference engine. `watch.py` handles the values that a step may read.
+A kernel repeats the result that a function returned while it was traced. An impure function may return another result
+at each call, or have side effects. A cell that calls one runs on the reference engine. `watch.py` handles the values
+that a step may read.
 """
 
 import builtins
@@ -53,7 +54,7 @@ _READS_FILES = frozenset({"from_file"})
 """Functions of torch that are not pure, because they read files."""
 _NUMPY_MODULES = ("numpy._core.", "numpy.core.", "numpy.lib._function_base", "numpy.lib._shape_base")
 TRUSTED = frozenset({*sys.stdlib_module_names, "torch", "numpy", "glassgate"}) - {"__main__", "this", "antigravity"}
-"""Packages whose code does not change. Calls inside of them are not checked, only calls of them from other code."""
+"""Packages whose code does not change. Calls from their code are not checked; calls of them from other code are."""
 
 
 class Impure(NotTraceable):

@@ -12,7 +12,7 @@ _SMALL_POWERS = frozenset({*range(-8, 9)} - {0})
 
 
 def simplified(op: str, *args: Any) -> Any:
-    """An equivalent of an operation that is simpler; None if there is none.
+    """A simpler equivalent of an operation; None if there is none.
 
     Args:
         op: a name of `OPERATIONS`.

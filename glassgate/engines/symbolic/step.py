@@ -1,4 +1,4 @@
-"""Traces a cell: runs its step on nodes instead of tensors, which gives its equations."""
+"""Traces a cell: runs its step on nodes instead of tensors to get its equations."""
 
 import gc
 import re
@@ -88,9 +88,9 @@ def _without_garbage_collection() -> Iterator[None]:
 def as_written(
     cell: Cell, projected: bool, calling: Callable[[FrameType, Any], None] | None = None
 ) -> tuple[list[Node], dict[str, Node]]:
-    """Run a step on leaf nodes. Return the new states, and the values that the author has given the name of a gate.
+    """Run a step on leaf nodes. Return the new states, and by gate the values of variables with the name of a gate.
 
-    Equal nodes are not merged. The function calls of the author are recorded as the origin of their results.
+    Equal nodes are not merged. Each call of an author's function is recorded as the origin of its results.
     `calling` is called before each function runs, as in `trace_locals`.
     """
 
@@ -165,9 +165,10 @@ def _state(name: str, value: Any, axis: Axis) -> Node:
 
 
 def _shown(cell: Cell, order: list[Node], named: dict[str, Node]) -> dict[str, Node]:
-    """The value that a recording stores for each gate: the value that the author has named like it, per row and unit.
+    """The value that a recording stores for each gate.
 
-    Without such a value it is the pre-activation of the gate.
+    It is the value of the variable with the gate's name, if it has a number per row and unit. Otherwise it is the
+    pre-activation of the gate.
     """
     alive, shown = set(order), {}
     for gate in cell.gates:

@@ -19,7 +19,7 @@ from glassgate.engines.symbolic.rewrite import make_names_unique, merged
 class Tangent(NamedTuple):
     """A tangent cell.
 
-    Its states are those of the cell, then their tangents. Its gates are, for each gate g of the cell:
+    Its states are those of the cell, followed by their tangents. Its gates are, for each gate g of the cell:
 
     - g: `W_ih x + b_ih` and `W_hh u + b_hh`, as in the cell.
     - g_tangent: the input half is the tangent of that of g. The recurrent half is `W_hh u`, for tangents u.
@@ -42,7 +42,7 @@ def tangent_of(cell: Equations, of_weights: bool) -> Tangent:
 
     Args:
         cell: the equations of the cell.
-        of_weights: whether the parameters have tangents, too, and not only the input and the initial states.
+        of_weights: whether the parameters have tangents, in addition to the input and the initial states.
     """
     suffix = "_tangent" * (1 + max(map(_tangent_order, (*cell.gates, *cell.state, *cell.parameters))))
     rules, d = _Rules(suffix, of_weights), dict[Node, Node]()

@@ -1,4 +1,4 @@
-"""Detects that a cell must be traced again, by comparing every value that its step may read with its traced value."""
+"""Detects when a cell must be traced again: compares every value that its step may read with the value at tracing."""
 
 import builtins
 import dis
@@ -44,8 +44,8 @@ _TRANSPARENT = frozenset(
     {"builtins", "abc", "typing", "enum", "collections", "collections.abc", "dataclasses", "types", "numbers"}
     | {"argparse", "fractions", "decimal", "functools", "random", "_random", "torch", "numpy"}
 )
-"""Modules of libraries whose objects have no hidden state: all of it is in attributes, items and numbers. `purity.py`
-refuses draws of `random`."""
+"""Modules of libraries whose objects have all of their state in attributes, items and numbers. `purity.py` refuses
+draws of `random`."""
 _LIBRARIES = TRUSTED - {"glassgate"}
 """Packages whose code does not change."""
 _MOST_ELEMENTS, _MOST_VALUES = 64, 4000

@@ -81,7 +81,7 @@ class PreparedCall(NamedTuple):
 
 
 class PreparedFunction(torch.autograd.Function):
-    """A prepared call of a layer. Tensors have the shapes that the user sees."""
+    """A prepared call of a layer. Tensors have the shapes of the user's call."""
 
     @staticmethod
     def forward(
@@ -121,10 +121,10 @@ def _prepared_by_operator(
     d_visible: Sequence[Tensor | None],
     needs_d_data: bool,
 ) -> list[Tensor | None]:
-    """The gradients of a prepared call, computed by the differentiable operator, in the shapes that the user sees."""
+    """The gradients of a prepared call, computed by the differentiable operator, in the shapes of the user's call."""
     passes, backend, lengths, _ = call
     rows: dict[int, Tensor | None] = {}
-    """For the input and each initial state of ragged sequences, the index of each kernel row in the user's tensor."""
+    """For the input and each initial state of ragged sequences, the row of the user's tensor for each kernel row."""
     order = None
     if lengths is not None:
         order, places = lengths.order, lengths.places
@@ -162,7 +162,7 @@ def _report(recordings: Sequence[Recording], gradients: Iterator[Gradients]) -> 
 
 
 def _needed(needed: tuple[bool, ...], recordings: Sequence[Recording] | None) -> tuple[bool, ...]:
-    """Whether the gradient of the input and of each operand is needed; not that of the input if recordings skip it."""
+    """Whether each gradient is needed, that of the input first. A recording may skip the gradient of the input."""
     return (False, *needed[1:]) if recordings and recordings[0].skips_input else needed
 
 
@@ -304,7 +304,7 @@ def _tangents(text: str, steps: Steps, operands: Sequence[Tensor], d: Sequence[T
 def _gradient(
     values: Sequence[Tensor], leaves: Sequence[Tensor], d: Sequence[Tensor | None], create_graph: bool
 ) -> list[Tensor | None]:
-    """The gradients of the leaves, None for one that needs none. `create_graph`: whether they are differentiable."""
+    """The gradients of the leaves; None for leaves that require none. With `create_graph` they are differentiable."""
     roots = [(value, d_value) for value, d_value in zip(values, d, strict=True) if value.requires_grad]
     needed = [leaf for leaf in leaves if leaf.requires_grad]
     if not (roots and needed):

@@ -1,4 +1,4 @@
-"""The fake kernels of the operators: the shapes of their results, for torch.compile and torch.export."""
+"""The fake kernels of the operators. They compute only the shapes of results, for torch.compile and torch.export."""
 
 from collections.abc import Sequence
 

@@ -1,7 +1,7 @@
 """Autograd functions whose calls inside transforms of torch.func take about a quarter of the usual time.
 
-torch's rule for such calls builds a class per call and flattens all arguments and results several times as nested
-containers. It takes longer than a small kernel. Here arguments and results are flat.
+For each such call, torch builds a class and flattens nested containers of arguments and results several times. This
+takes longer than a small kernel. Here arguments and results must be flat.
 """
 
 from functools import cache
@@ -46,7 +46,7 @@ class FlatFunction(torch.autograd.Function):
 
 
 def _by_example(function: type[FlatFunction], interpreter: Any, args: tuple[Any, ...]) -> tuple[Tensor, ...]:
-    """A call at a vmap, by the function's rule if the vmap has a batch axis in some argument."""
+    """Call a function inside a vmap: by its rule `vmap`, if some argument has a batch axis of this vmap."""
     level = interpreter.level()
     pairs = [_unwrap_batched(v, level) if isinstance(v, Tensor) else (v, None) for v in args]
     values, dims = zip(*pairs, strict=True)
@@ -62,7 +62,7 @@ def _by_example(function: type[FlatFunction], interpreter: Any, args: tuple[Any,
 
 @cache
 def _of_one_level(function: type[FlatFunction]) -> Any:
-    """The function for one level of gradients or tangents: its forward pass calls the function at the next level."""
+    """The function at one level of grad or jvp. Its forward pass calls the function at the next outer level."""
 
     def forward(*args: Any) -> tuple[Tensor, ...]:
         interpreter: Any = retrieve_current_functorch_interpreter()

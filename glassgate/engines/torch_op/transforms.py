@@ -1,7 +1,7 @@
 """The kernels of a layer under the transforms of torch.func: vmap, grad and jvp, nested in any order.
 
 - vmap: the sequences of all examples become one batch. If parameters differ between examples, each example is a call.
-- grad under vmap: the kernels record the factors of the weight gradients. Each example has its own sums over them.
+- grad under vmap: the kernels record the factors of the weight gradients, and each example sums its own products.
 - jvp, and gradients of gradients: a call of the tangent cell.
 
 Tensors with a row per step are (L, N, W) here, so that a batch axis fits between L and N.
@@ -138,7 +138,7 @@ class StaticCall:
 
 
 def _rows(v: Tensor) -> Tensor:
-    """Rows of steps."""
+    """A tensor with a row per step as (S, W). Other tensors are unchanged."""
     return v.flatten(0, 1) if v.dim() == 3 else v
 
 
@@ -207,8 +207,8 @@ class Request:
         call: the static part of the call.
         needed: whether the gradient of the input and of each operand is needed.
         reached: the indices of the results that have a gradient.
-        groups: the number of groups of sequences. Gradients of parameters then have a leading axis of groups. 0 for
-            gradients summed over all sequences.
+        groups: the number of groups of sequences, which is the length of an additional first axis of the gradients of
+            parameters. 0 if these gradients are summed over all sequences.
     """
 
     call: StaticCall
@@ -337,7 +337,7 @@ def _by_group(
 
 
 def _one_by_one(request: Request, resets: Tensor | None, saved: Sequence[Tensor]) -> Callable[..., tuple[Tensor, ...]]:
-    """A function from inputs and gradients of results to the gradients of `request`, computed group by group."""
+    """A function that computes the gradients of `request` group by group, from inputs and gradients of results."""
     call, each = request.call, replace(request, groups=0)
     is_weight = [*call.is_weight, *[False] * (len(saved) + len(request.reached))]
 

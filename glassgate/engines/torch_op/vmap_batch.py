@@ -20,7 +20,7 @@ class Batch:
         self.size, self.dims, self.tensors = size, dims, tensors
 
     def has_own(self, is_weight: Sequence[bool]) -> bool:
-        """Whether examples have their own parameters."""
+        """Whether the parameters of the examples differ."""
         return any(own and dim is not None for own, dim in zip(is_weight, self.dims, strict=True))
 
     def folded(self, is_weight: Sequence[bool]) -> list[Tensor | None]:
@@ -40,7 +40,7 @@ class Batch:
     def unfolded(
         self, results: Sequence[Tensor], is_weight: Sequence[bool] | None = None, groups: int = 0
     ) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
-        """The results of the folded call by example, and their batch axes.
+        """The results of the folded call with an additional axis of examples, and the index of this axis.
 
         Args:
             results: (L, N, W), (N, W), or gradients of parameters by group.
@@ -58,7 +58,7 @@ class Batch:
         return tuple(tensors), tuple(dims)
 
     def one_by_one(self, call: Callable[..., Sequence[Tensor]]) -> tuple[tuple[Tensor, ...], Any]:
-        """The results of one call per example, and their batch axes."""
+        """The stacked results of one call per example, and the index of the axis of examples in each."""
         every = [
             call(
                 *[

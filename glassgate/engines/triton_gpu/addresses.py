@@ -15,10 +15,10 @@ RESERVED = frozenset(FUNCTIONS) | frozenset(CONSTANTS) | {
     "unit", "unit_ok", "unit_head", "out", "out_ok", "out_head", "block", "column", "column_ok", "left", "right",
     "expected", "arrived", "patience",
 }  # fmt: skip
-"""Names that kernels use for themselves."""
+"""Names of functions and of the kernels' own variables. Values get other names."""
 
 UNIT = {"H": ("unit", "unit_ok"), "P": ("out", "out_ok")}
-"""For each axis of units its index in a kernel, and the mask of units that exist."""
+"""For each axis of units, the variables with the indices of units and with the mask of units that exist."""
 
 
 class Addresses:
@@ -76,7 +76,7 @@ class Addresses:
         return ["# Two buffers for values from step to step: for even and for odd steps", *lines] if lines else []
 
     def rows_of_step(self, iteration: str) -> list[str]:
-        """The rows of a step in the sequences; a step before the first or after the last has none."""
+        """The lines that compute the rows of a step. A step before the first or after the last has no rows."""
         back = {"0": "T - 1", "iteration": "T - 1 - iteration", "iteration + 1": "T - 2 - iteration"}[iteration]
         lines = [f"t = {back if self.reverse else iteration}"]
         if self.ragged:

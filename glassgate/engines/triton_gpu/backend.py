@@ -23,7 +23,7 @@ LEAST_CAPABILITY = (8, 0)
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 MOST_ELEMENTS = 2**31 - 1
-"""The most elements of a weight: kernels index weights with 32 bits, and sequences and states with 64."""
+"""The largest number of elements of a weight. Kernels index weights with 32 bits, sequences and states with 64."""
 
 
 class GPU:
@@ -32,7 +32,7 @@ class GPU:
     costs = COSTS
 
     def why_not(self, steps: Steps, directions: Sequence[Direction]) -> Reason | None:
-        """Why the kernels cannot run a call."""
+        """Why the kernels cannot run a call; None if they can."""
         device, rocm, capability = steps.data.device, torch.version.hip is not None, None
         if device.type == "cuda" and not rocm:
             properties = torch.cuda.get_device_properties(device)
@@ -51,7 +51,7 @@ class GPU:
         return _layer(plans)
 
     def saved_type(self, buffer: str, dtype: torch.dtype) -> torch.dtype:
-        """The type of products, or float32 for row sums."""
+        """The dtype of a buffer: that of matrix products, or float32 for row sums."""
         return saved_type(buffer, dtype)
 
     def explain(self, steps: Steps, directions: Sequence[Direction]) -> str | None:
@@ -74,7 +74,7 @@ class GPU:
 
 
 def lacking(device: torch.device, rocm: bool, installed: bool, capability: tuple[int, int] | None = None) -> str | None:
-    """What a device lacks for the kernels, or None.
+    """Why the kernels cannot run on a device; None if they can.
 
     Args:
         device: the device of the input.

@@ -27,4 +27,4 @@ POINTWISE = 0.4
 """Microseconds of the elementwise operations of a step."""
 
 SOLO_BYTES = 150_000
-"""The most bytes of weights that one program of kernel A holds."""
+"""The largest size in bytes of the weights that a program of kernel A keeps on the chip."""

@@ -1,4 +1,4 @@
-"""Writes the phases of a pass as Triton kernels: one launch per phase. `phases.py` splits, `launch.py` runs."""
+"""Writes each phase of a pass as a Triton kernel. `phases.py` splits a pass, `launch.py` launches the kernels."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -24,7 +24,7 @@ from glassgate.engines.triton_gpu.phases import Phase, Phases, is_numbered
 from glassgate.engines.triton_gpu.products import Product
 
 STAGES = 3
-"""Iterations of a product whose operands are loaded ahead."""
+"""The number of stages of the pipeline that loads the operands of a product (Triton's `num_stages`)."""
 
 LONGEST = 60
 """An unnamed result that only one line reads is written into that line if its text is shorter than this."""
@@ -32,12 +32,12 @@ LONGEST = 60
 
 @lru_cache(1024)
 def kernels(phases: Phases, title: str, ragged: bool) -> Kernels:
-    """The kernels of one pass: one per phase, but phase 0 of the next step is part of the last kernel.
+    """The kernels of one pass, one per phase. The last kernel also runs phase 0 of the next step.
 
     Args:
         phases: the phases of the pass.
         title: the first part of the kernels' names.
-        ragged: whether sequences have lengths of their own.
+        ragged: whether the lengths of sequences differ.
     """
     first, *rest = phases.all
     begin = None
@@ -180,7 +180,7 @@ class Writer(Addresses):
                 self.store("shared", value, value)
 
     def operation(self, line: Line) -> Text | None:
-        """The text of one operation; None if it changes axes only."""
+        """The text of one operation; None if it only changes axes."""
         match line.operation:
             case Elementwise(op, args):
                 return elementwise(op, [self.use(arg) for arg in args])
@@ -217,7 +217,7 @@ class Writer(Addresses):
         return self.assigned(f"{self.name(carry.before)}_next", Text(f"tl.where({self.live}, {text.text}, {old})"))
 
     def store(self, kind: str, to: Value, value: Value) -> None:
-        """Stores a value, gate by gate where it has gates."""
+        """Stores a value, gate by gate if it has gates."""
         for gate in self.gates(value):
             address, mask = self.place(kind, to, value, gate)
             self.body.append(f"tl.store({address}, {self.use(value, gate).text}, {mask})")
@@ -262,7 +262,7 @@ class Writer(Addresses):
         return Product(self.phases, contract, units[1], shared.parameter, weight.parameter)
 
     def results(self, result: Value, product: Product) -> list[str]:
-        """For each gate the variable of its product; one for all gates that are summed over."""
+        """The variable of each gate's product. Gates that are summed have the same variable."""
         by_gate = product.gate_axis is not None and not product.over_gates
         names = [self.name(result, gate if by_gate else None) for gate in product.gates]
         for gate, name in enumerate(names):

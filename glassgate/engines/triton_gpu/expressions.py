@@ -1,4 +1,4 @@
-"""The text of elementwise operations, with parentheses only where operators need them."""
+"""The text of elementwise operations, with parentheses only where they are necessary."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -19,7 +19,7 @@ CALLS = {
     "floor": "tl.floor", "ceil": "tl.ceil", "sqrt": "tl.sqrt", "rsqrt": "tl.rsqrt", "erf": "tl.erf",
     "pow": "power", "round": "round_half_even",
 }  # fmt: skip
-"""Functions whose name is not that of the operation; `mathematics.py` has those without `tl`."""
+"""The functions of operations that have another name. `mathematics.py` defines those without the prefix `tl`."""
 
 SIGN, ATOM = 6, 9
 
@@ -36,7 +36,7 @@ class Text(NamedTuple):
     precedence: int = ATOM
 
     def within(self, precedence: int) -> str:
-        """The text as an operand, in parentheses if its operator binds less than the one around it."""
+        """The text as an operand, in parentheses if its operator has a lower precedence than the surrounding one."""
         return f"({self.text})" if self.precedence < precedence else self.text
 
 

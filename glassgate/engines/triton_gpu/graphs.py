@@ -1,4 +1,4 @@
-"""Steps of kernel C in CUDA graphs. A graph reads steps, sizes and addresses from a table, so that it fits any call."""
+"""Runs the steps of kernel C as CUDA graphs, for any call: a graph reads step, sizes and addresses from a table."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -12,13 +12,13 @@ from glassgate.engines.triton_gpu.kernel import HEAD, in_graph
 from glassgate.engines.triton_gpu.launch import Launch
 
 STEPS = 64
-"""Steps per graph. Steps after the last one of a call do nothing."""
+"""The number of steps in a graph. Steps after the last one of a call do nothing."""
 
 LEAST = 32
 """Calls with fewer steps launch their kernels from Python."""
 
 MOST = 256
-"""Graphs that are kept."""
+"""The largest number of graphs that are kept."""
 
 Kept = TypeVar("Kept")
 
@@ -32,7 +32,7 @@ TYPES = {
 
 
 def run(launches: Sequence[Launch], T: int) -> None:
-    """Runs all steps on the current stream. If that is captured, its graph gets the launches.
+    """Runs all steps on the current stream. If the caller captures the stream, its graph gets the launches.
 
     Args:
         launches: the launches of one step.
@@ -73,7 +73,7 @@ class Steps:
             self.starts.append((launch.starter(caller), len(tensors), [*strides, *sizes]))
 
     def run(self, table: Tensor) -> None:
-        """Some steps from the first one in the table."""
+        """Launches `STEPS` steps from the first one in the table, and advances that."""
         for step in range(STEPS):
             first = HEAD
             for start, count, numbers in self.starts:
@@ -99,7 +99,7 @@ class Graph:
         self.replay = captured(partial(steps.run, self.table), device)
 
     def run(self, table: Tensor, T: int) -> None:
-        """All steps of a call with this table."""
+        """Runs all steps of a call with this table."""
         with self.lock:
             self.table.copy_(table.pin_memory() if self.table.is_cuda else table, non_blocking=True)
             for _ in range(0, T, STEPS):
@@ -136,7 +136,7 @@ def _is_aligned(v: Tensor) -> bool:
 
 
 def _key(launches: Sequence[Launch]) -> tuple[object, ...]:
-    """The part of a step's launches that is not in the table."""
+    """The properties of a step's launches that are not in the table."""
     sizes, precision, starts, _ = launches[0].numbers
     each = []
     for launch in launches:

@@ -10,19 +10,20 @@ from typing import NamedTuple
 from glassgate.engines.lowering.ir import Value
 
 CONSTANTS = ("ROWS", "UNITS", "COLUMNS", "PRECISION")
-"""The parameters of every kernel that Triton knows when it compiles."""
+"""The parameters of every kernel that are constants when it is compiled."""
 
 COUNTER = 32
-"""Integers from one barrier's counter to the next, so that they are in different cache lines."""
+"""The distance between the counters of two barriers in integers, so that they are in different cache lines."""
 
 OF_HEADS = ("H_of_head", "P_of_head")
-"""The widths of one head of several. As parameters, Triton knows whether they are multiples of 16, and loads faster."""
+"""The widths of one head, if there are several. They are parameters, because Triton loads faster if a parameter is a
+multiple of 16."""
 
 IN_TABLE = ("iteration", "T", "N", "starts")
 """The parameters that a kernel in a CUDA graph reads from a table."""
 
 HEAD = 4
-"""Numbers at the start of a graph's table: the first step, T, N and the address of `starts`."""
+"""The number of entries of a graph's table before the tensors: the first step, T, N and the address of `starts`."""
 
 
 class Pointer(NamedTuple):
@@ -41,7 +42,7 @@ class Pointer(NamedTuple):
 
     @property
     def stride(self) -> str:
-        """The parameter that is the stride between the rows of a sequence."""
+        """The parameter with the stride between the rows of a sequence."""
         return f"{self.parameter.removesuffix('_ptr')}_stride"
 
 
@@ -121,7 +122,7 @@ def function(name: str, parameters: Sequence[Sequence[str]], body: Sequence[str]
 
 @lru_cache(1024)
 def both(kernels: tuple[Kernel, ...]) -> Kernel:
-    """One kernel for the two directions of a layer: the third number of a program selects the direction."""
+    """One kernel for the two directions of a layer. The third index of a program in the grid selects the direction."""
     first = kernels[0]
     numbers = [f"{p}_{k}" for k, kernel in enumerate(kernels) for p in (*kernel.tensors, *kernel.strides)]
 
@@ -166,7 +167,7 @@ def in_graph(kernels: Sequence[Kernel], types: Sequence[str], aligned: Sequence[
 
 
 def _calls(kernels: Sequence[Kernel], argument: Callable[[int, str], str]) -> list[str]:
-    """The calls of one kernel, or of two, of which each program makes one."""
+    """The call of one kernel, or the calls of two kernels, of which each program runs one."""
     calls = []
     for k, kernel in enumerate(kernels):
         names = [argument(k, p) for p in (*kernel.tensors, *kernel.strides, *kernel.numbers)]

@@ -103,7 +103,7 @@ def compiled(text: str, interpreted: bool) -> dict[str, Any]:
 
 @lru_cache(1024)
 def triton_function(module: tuple[Kernel, ...], interpreted: bool) -> Any:
-    """The last kernel of a module as a function of Triton. Writing the text takes milliseconds: it is done once.
+    """The last kernel of a module as a function of Triton. It is cached, because writing the text takes milliseconds.
 
     Args:
         module: a kernel, after the kernels that it calls.
@@ -118,7 +118,7 @@ class Loop(NamedTuple):
     Attributes:
         phases: the phases of the pass.
         title: the first part of the kernels' names.
-        ragged: whether sequences have lengths of their own.
+        ragged: whether the lengths of sequences differ.
         like: a key that is equal for passes that differ only in the order of steps.
     """
 
@@ -129,11 +129,11 @@ class Loop(NamedTuple):
 
     @property
     def steps(self) -> Kernels:
-        """Kernel C."""
+        """Kernel C: one kernel per phase."""
         return kernels(self.phases, self.title, self.ragged)
 
     def whole(self, solo: bool, chunks: int) -> Kernel:
-        """Kernel A or B."""
+        """Kernel A (`solo`) or kernel B."""
         return persistent(self.phases, self.title, self.ragged, solo, chunks)
 
 
@@ -206,11 +206,11 @@ class Launch:
 
     @cached_property
     def start(self) -> Callable[[Sequence[int | Tensor]], None]:
-        """Launches the kernel, or for two directions one that runs both, with these arguments."""
+        """A function that launches the kernel, or one that runs both directions, with some arguments."""
         return self.starter(*([] if len(self.kernels) == 1 else [both(self.kernels)]))
 
     def starter(self, *callers: Kernel) -> Callable[[Sequence[int | Tensor]], None]:
-        """Launches the last of the kernels and their callers with the programs of this launch. Keeps no tensor."""
+        """A function that launches the last caller, or else the kernel, on the grid of this launch. Keeps no tensor."""
         run = triton_function((*self.kernels, *callers), self.device.type == "cpu")
         grid, sizes, (rows, units, columns, warps) = self.grid, self.numbers.sizes, self.blocks
         options: dict[str, Any] = {"num_warps": warps, "num_stages": 1}
@@ -296,7 +296,10 @@ def whole_launch(
     choice: Selected,
     numbers: Numbers,
 ) -> Launch:
-    """Kernel A or B: one launch for all steps. The call zeroes the barriers' counters, as a CUDA graph needs it."""
+    """Kernel A or B: one launch for all steps. The counters of barriers are set to zero on the GPU before it.
+
+    A captured CUDA graph repeats that.
+    """
     solo = choice.kind == "solo"
     group = tuple(loop.whole(solo, choice.chunks) for loop in loops)
     own = [of(kernel) for of, kernel in zip(tensors, group, strict=True)]

@@ -110,7 +110,7 @@ class Layer(NamedTuple):
         return [calls[0].padded(sum(d_data[1:], d_data[0])).to(steps.data.dtype) if needs_d_data else None, *d_operands]
 
     def prepare(self, *signature: object) -> None:
-        """Repeated calls run like first calls."""
+        """None: repeated calls run like first calls."""
 
 
 class Call:
@@ -131,7 +131,7 @@ class Call:
     def run(
         self, backward: bool, save: bool, inputs: Mapping[Port, Tensor], into: Mapping[Port, Tensor], wanted: set[Port]
     ) -> Run:
-        """One pass, up to its loop."""
+        """A pass that is ready for its loop: the lines before the loop have run."""
         sizes = {"T": self.rows.T, "N": self.sizes.N, "D": self.sizes.D, "H": self.sizes.H, "P": self.sizes.P}
         into = {port: self.rows_of(v) for port, v in into.items()}
         loop = _loop(self.plan, self.form(save), backward)
@@ -160,7 +160,7 @@ class Call:
         return inputs | {Port(Role.DATA): self.rows_of(self.steps.data.detach())}
 
     def gradients(self) -> list[Port | None]:
-        """For each tensor of the direction the output that is its gradient."""
+        """For each operand of the direction, the output with its gradient; None for noise."""
         plan, names = self.plan, self.plan.equations.state
         ports: list[Port | None] = [Port(Role.D_WEIGHT, name) for name in plan.weights]
         ports += [Port(Role.D_INITIAL, name) for name in names]
@@ -168,7 +168,7 @@ class Call:
         return [*ports, *[None] * len(plan.noise)]
 
     def operand_gradients(self, gradients: Mapping[Port, Tensor], ports: Sequence[Port | None]) -> list[Tensor | None]:
-        """The gradients of the direction's tensors; None for each port that is None."""
+        """The gradients of the direction's operands; None for each port that is None."""
         d: list[Tensor | None] = []
         for v, port in zip(self.own, ports, strict=True):
             if port is None:
@@ -197,7 +197,7 @@ class Call:
         return columns
 
     def empty(self, width: int, dtype: torch.dtype) -> Tensor:
-        """Unwritten rows, with zeros where no sequence has a step."""
+        """Uninitialised rows. The padding after the rows of the batch is zero."""
         rows = torch.empty(len(self.steps.data), width, dtype=dtype, device=self.steps.data.device)
         rows[self.rows.total :].zero_()
         return rows

@@ -36,7 +36,7 @@ class Run(Evaluator):
         sizes: the extents of the axes, see `Evaluator`.
         rows: the rows of the batch.
         precision: the precision of matrix products.
-        into: tensors (rows, width) for outputs of the loop.
+        into: the tensors (rows, width) to which the loop writes some of its outputs.
         wanted: the outputs that are needed.
     """
 
@@ -59,7 +59,7 @@ class Run(Evaluator):
         self.extents = {"T": rows.T, "N": rows.N, "H": self.sizes["H"], "P": width, "heads": self.phases.heads}
 
     def begin(self, inputs: Mapping[Port, Tensor]) -> None:
-        """The lines before the loop, and memory for its outputs."""
+        """Runs the lines before the loop, and allocates the outputs of the loop."""
         for port, value in self.program.inputs.items():
             if port in inputs:
                 # `reshape` would give a single row another stride, and Triton would compile a kernel for it.
@@ -78,7 +78,7 @@ class Run(Evaluator):
                 self.values[write.sequence] = into.unflatten(1, form[1:]) if len(form) > 2 else into
 
     def end(self) -> dict[Port, Tensor]:
-        """The outputs that are wanted, by port."""
+        """Runs the lines after the loop, and returns the wanted outputs by port."""
         for carry in self.program.loop.carries:
             buffer = self.buffers.get(Pointer("carry", carry.before, f"{carry.before.name}_carry"))
             final = self.values[carry.initial] if buffer is None else buffer[self.rows.T % 2]
@@ -87,7 +87,7 @@ class Run(Evaluator):
         return {port: self.values[value] for port, value in self.program.outputs.items() if port in self.wanted}
 
     def axes_of(self, of_type: Type) -> tuple[str, ...]:
-        """The dimensions of tensors of a type: the steps and sequences of a sequence are its rows."""
+        """The dimensions of the tensors of a type. T and N together are one dimension, "rows"."""
         axes = of_type.axes
         return ("rows", *(axis for axis in axes if axis not in ("T", "N"))) if "T" in axes else axes
 
@@ -101,7 +101,7 @@ class Run(Evaluator):
         return 0 if "rows" in axes and axis in ("T", "N") else axes.index(axis)
 
     def aligned(self, x: Value, to: Type) -> Tensor:
-        """A value with extent 1 along the axes of another type that it lacks."""
+        """The tensor of a value, with a dimension of size 1 for each axis of another type that it lacks."""
         tensor, axes, of_result = self.values[x], self.axes_of(x.type), self.axes_of(to)
         if "rows" in of_result and "N" in axes:
             tensor, axes = self.rows.per_row(tensor), ("rows", *axes[1:])
@@ -129,7 +129,7 @@ class Run(Evaluator):
         return product if "T" in of_type.axes else product.float()
 
     def shifted(self, shift: Shift) -> Tensor:
-        """A sequence one step later."""
+        """A sequence delayed by one step."""
         x = self.values[shift.x]
         return self.rows.shifted(x, self.values[shift.first].to(x.dtype), shift.reverse)
 
@@ -158,7 +158,7 @@ class Run(Evaluator):
 
 
 def run_loops(runs: Sequence[Run]) -> None:
-    """The loops of a layer's directions: both in the same launches if they differ in the order of time only."""
+    """Runs the loops of a layer's directions. If they differ only in the order of time, a launch may run both."""
     first = runs[0]
     if not first.rows.total:
         return
@@ -175,12 +175,12 @@ def run_loops(runs: Sequence[Run]) -> None:
 
 
 def select(run: Run, chip: Chip | None, directions: int = 1) -> Selected:
-    """The kernel for a run, or for two runs of two directions."""
+    """The kernel for a run, or for the runs of two directions."""
     return selected(run.phases, run.extents, run.dtype, chip, directions)
 
 
 def run_together(runs: Sequence[Run], choice: Selected) -> None:
-    """The loops of some directions in the same launches. If the GPU cannot start a kernel, the next best one runs."""
+    """Runs the loops of one or two directions in the same launches. If a kernel cannot start, the next best one runs."""
     first, rows = runs[0], runs[0].rows
     loops, tensors = [run.kernels for run in runs], [run.tensors for run in runs]
     numbers = Numbers(first.extents, first.precision.of_float32, rows.starts)

@@ -1,7 +1,7 @@
 """Writes all steps of a pass as one kernel whose weights and states stay on the chip.
 
-In kernel B, programs own units and wait at a barrier after each phase. In kernel A, one program owns all units of its
-rows (of one head), without a barrier.
+In kernel B, each program computes some units, and all programs wait at a barrier after each phase. In kernel A, a
+program computes all units of its rows, or those of one head, without a barrier.
 """
 
 from collections.abc import Iterable
@@ -22,8 +22,8 @@ def persistent(phases: Phases, title: str, ragged: bool, solo: bool, chunks: int
     Args:
         phases: the phases of the pass, with a product in each step.
         title: the first part of the kernel's name.
-        ragged: whether sequences have lengths of their own.
-        solo: whether one program owns all units (kernel A).
+        ragged: whether the lengths of sequences differ.
+        solo: whether one program computes all units (kernel A).
         chunks: the number of blocks of columns that a product is split into.
     """
     return _Persistent(phases, f"{title}_{'solo' if solo else 'grid'}", ragged, solo, chunks).whole()
@@ -75,7 +75,7 @@ class _Persistent(Writer):
         return ["", "expected = 0", "patience = 50000000", "seq_next = seq", *lines, *self.barrier()]
 
     def part(self, phase: Phase, iteration: str) -> list[str]:
-        """The lines of one phase of one step. Phase 0 is that of the step after the others."""
+        """The lines of a phase of a step. Phase 0 runs one step ahead of the other phases."""
         self.ahead = not phase.number
         self.loads, self.body = [], []
         if self.ahead and iteration != "0":
@@ -121,7 +121,7 @@ class _Persistent(Writer):
         ]
 
     def columns(self) -> list[str]:
-        """The columns of the left operands."""
+        """The lines that compute the indices of the columns of left operands."""
         return [f"column_{c} = {f'{c} * COLUMNS + ' if c else ''}tl.arange(0, COLUMNS)" for c in range(self.chunks)]
 
     def load(self, kind: str, value: Value, like: Value, variable: str, gate: int | None = None) -> Text:
@@ -150,7 +150,7 @@ class _Persistent(Writer):
             self.now[carry.before] = self.assigned(name if self.ahead else f"{name}_next", text)
 
     def store(self, kind: str, to: Value, value: Value) -> None:
-        """Stores sequences and left operands; everything else stays in variables."""
+        """Stores sequences and left operands. Other values stay in variables."""
         if kind == "stored":
             self.assigned(self.name(value), self.use(value))
         elif kind == "shared" and self.solo:

@@ -28,7 +28,7 @@ from glassgate.engines.lowering.ir import (
 )
 
 CHEAP = 3
-"""A value that at most this many elementwise operations compute from memory is computed again in other phases."""
+"""The largest number of elementwise operations of a value that other phases compute again instead of reading it."""
 
 
 @dataclass(eq=False)
@@ -42,7 +42,7 @@ class Phase:
         stored: values that later phases of the step read at the same rows and units.
         published: the left operands of the next phase's products, which every unit reads.
         writes: the writes to sequences that it runs.
-        carries: the carries that get their next values in it.
+        carries: the carries whose next values it sets.
     """
 
     number: int
@@ -124,7 +124,7 @@ class Phases:
 
     @cached_property
     def widths(self) -> list[tuple[Line, str, str, bool]]:
-        """For each product: the axes of the rows and columns of its matrix, and whether each head has its own."""
+        """For each product: the axes of the rows and columns of its matrix, and whether each head has its own block."""
         widths = []
         for product in self.products:
             assert isinstance(product.operation, Contract)
@@ -211,7 +211,7 @@ class Phases:
         return level if level or self.origin(value) in self.ahead else last
 
     def _needed(self, values: Iterable[Value], phase: int, needed: dict[Value, None], taken: dict[Value, None]) -> None:
-        """Collects the values that a phase computes for some results, and those that it reads from earlier phases."""
+        """Collects the values that a phase computes for some results, and those of earlier phases that it reads."""
         for value in map(self.origin, values):
             if value in needed or value not in self.line:
                 continue
@@ -294,7 +294,7 @@ class Phases:
         return next((self.units_of_axis(axis) for axis in value.type.axes if axis in "HUPJV"), None)
 
     def units_of_axis(self, axis: str) -> str:
-        """The axis "H" or "P" that an axis equals, or of which it is the part of one head."""
+        """The axis "H" or "P" that has the extent of an axis. The axis may be the part of one head."""
         return "H" if axis in "HU" or "P" not in self.axes else "P"
 
 

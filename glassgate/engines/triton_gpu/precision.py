@@ -1,4 +1,4 @@
-"""The types of numbers in a call: products in the type of the results, everything else in float32."""
+"""The types of numbers in a call: matrix products have the type of the results, everything else is float32."""
 
 from typing import NamedTuple
 
@@ -18,7 +18,7 @@ class Precision(NamedTuple):
 
     @classmethod
     def of(cls, dtype: torch.dtype) -> "Precision":
-        """For results of a type. TF32 follows `torch.backends.cudnn.rnn.fp32_precision`.
+        """The precision for results of a type. `torch.backends.cudnn.rnn.fp32_precision` determines TF32.
 
         Args:
             dtype: the type of the results.

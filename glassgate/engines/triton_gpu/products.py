@@ -27,7 +27,7 @@ class Product:
 
     @property
     def left_value(self) -> Value:
-        """The value whose units are summed over."""
+        """The value over whose units the product sums."""
         return self.phases.origin(self.contract.a)
 
     @property
@@ -42,7 +42,7 @@ class Product:
 
     @property
     def over_gates(self) -> bool:
-        """Whether gates are summed over, as in a backward pass."""
+        """Whether the product sums over gates, as in a backward pass."""
         return self.gate_axis in self.contract.over
 
     @property
@@ -84,7 +84,7 @@ class Product:
         return f"{self.unit}_head * {self.columns} + " if self._by_head else ""
 
     def left(self, gate: int, column: str, row: str) -> str:
-        """The address of the left operand of a gate; of the same one for all gates unless gates are summed over."""
+        """The address of the left operand of a gate. It is the same for all gates unless gates are summed."""
         axis = self.phases.gates_of(self.left_value)
         count = f"{len(self.phases.axes[axis].labels)} * " if axis and len(self.phases.axes[axis].labels) > 1 else ""
         extent = self._extent(self._summed)

@@ -10,7 +10,7 @@ from glassgate.engines.memory import on_device
 
 
 class Rows:
-    """Where the steps of a batch are.
+    """The positions of the steps of a batch among its rows.
 
     Args:
         steps: the batch.
@@ -58,7 +58,7 @@ class Rows:
         return v.expand(self.T, *v.shape).flatten(0, 1)
 
     def shifted(self, x: Tensor, first: Tensor, reverse: bool) -> Tensor:
-        """For each row the row of the previous step in the order of a loop; `first` at the first step."""
+        """For each row, the row of the same sequence at the previous step of the loop; `first` at its first step."""
         if not self.ragged:
             last = self.total - self.N
             return torch.cat([x[self.N :], first]) if reverse else torch.cat([first, x[:last]])

@@ -14,7 +14,8 @@ from glassgate.engines.triton_gpu.phases import Phases
 from glassgate.engines.triton_gpu.products import gates_of
 
 STEPS = {4: (32, 4), 2: (64, 8)}
-"""Columns per iteration of a product of kernel C, and the most warps, by the bytes of an operand's element."""
+"""For kernel C, by the size of an operand's element in bytes: the columns per iteration of a product, and the largest
+number of warps."""
 
 MARGIN = 8192
 """Bytes of shared memory for other purposes, e.g. changes of layout."""
@@ -24,7 +25,7 @@ OPERANDS = 4
 
 
 MOST_ARRIVALS = 2**31 - 1
-"""The most arrivals of programs that the counter of kernel B's barrier can count in a call."""
+"""The largest number of arrivals that the counter of a barrier of kernel B can count in a call."""
 
 
 class Chip(NamedTuple):
@@ -62,7 +63,7 @@ def blocks_of(
         sizes: the extents N, H and P, and the number of heads.
         dtype: the type of matrix products.
         chip: the GPU; None in the interpreter.
-        directions: how many of them run at the same time.
+        directions: the number of directions that run at the same time.
     """
     widest = max(sizes["H"], sizes["P"])
     if kernel.by_rows:
@@ -109,7 +110,7 @@ def selected(
         sizes: the extents T, N, H and P, and the number of heads.
         dtype: the type of matrix products.
         chip: the GPU; None in the interpreter, which runs kernel C.
-        directions: how many of them run at the same time.
+        directions: the number of directions that run at the same time.
     """
     if chip is None:
         return Selected("steps", launches_time(phases))

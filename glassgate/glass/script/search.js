@@ -6,12 +6,12 @@ const mean = (numbers) => numbers.reduce((sum, each) => sum + each, 0) / Math.ma
 
 // A source of places: {starts, texts, numbers, count, units, value(unit, t), mean, deviation}.
 const embeddedPlaces = (places, label) => {
-  const { low, step, mean, deviation, levels } = places.parts[label];
+  const { low, spacing, mean, deviation, levels } = places.parts[label];
   const starts = [0];
   for (const text of places.texts) starts.push(starts.at(-1) + text.length);
   const width = Math.ceil(starts.at(-1) / 2);
   const { numbers } = unpack(levels);
-  const value = (unit, t) => low[unit] + step[unit] * ((numbers[unit * width + (t >> 1)] >> (4 * (t & 1))) & 15);
+  const value = (unit, t) => low[unit] + spacing[unit] * ((numbers[unit * width + (t >> 1)] >> (4 * (t & 1))) & 15);
   return { starts, texts: places.texts, numbers: places.numbers, units: low.map((_, unit) => unit), value, mean, deviation };
 };
 

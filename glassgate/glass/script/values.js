@@ -10,7 +10,7 @@ const unpack = (packed) => {
 };
 const numberAt = (packed, place) => {
   const raw = unpack(packed).numbers[place];
-  return packed.type === "<f4" ? raw : packed.low + raw * packed.step;
+  return packed.type === "<f4" ? raw : packed.low + raw * packed.spacing;
 };
 const rowOf = (packed, row, width) => Array.from({ length: width }, (_, k) => numberAt(packed, row * width + k));
 
