@@ -57,9 +57,7 @@ def convert(model: nn.Module, *, verbose: bool = False) -> nn.Module:
     if not isinstance(model, nn.Module):
         raise TypeError(f"convert: model must be a torch.nn.Module, got {description(model)}")
     recurrent = [named for named in model.named_modules(remove_duplicate=False) if _is_recurrent(named[1])]
-    converted, counterparts = _swap(
-        model, lambda part: _counterpart(part, NAMESAKES[type(part)]) if type(part) in NAMESAKES else None
-    )
+    converted, counterparts = _swap(model, _converted)
     for name, part in recurrent if verbose else ():
         result = "replaced" if part in counterparts else f"kept: {_reason(part)}"
         print(f"{name or 'the model'}: {_text(part)} {result}")
@@ -76,7 +74,8 @@ def restore(model: nn.Module) -> nn.Module:
         the model.
 
     Raises:
-        ValueError: a layer uses a feature that `torch.nn` lacks. The model is unchanged.
+        ValueError: a layer uses a feature that `torch.nn` lacks, or has an attribute whose name the layer of `torch.nn`
+            itself uses. The model is unchanged.
 
     Example:
         >>> import torch, glassgate as gg
@@ -84,8 +83,13 @@ def restore(model: nn.Module) -> nn.Module:
         LSTM(3, 4)
     """
     for name, part in model.named_modules():
-        if isinstance(part, Recurrent | RecurrentCell) and (feature := _missing_feature(part)):
-            raise ValueError(f"restore: {name or 'the model'} cannot become a layer of torch.nn, which lacks {feature}")
+        if not isinstance(part, Recurrent | RecurrentCell):
+            continue
+        start = f"restore: {name or 'the model'} cannot become a layer of torch.nn, which"
+        if feature := _missing_feature(part):
+            raise ValueError(f"{start} lacks {feature}")
+        if attribute := _conflicting_name(part, _TO_TORCH[type(part)]):
+            raise ValueError(f"{start} itself uses the name of the attribute {attribute!r}; rename this attribute")
     return _swap(model, lambda part: _counterpart(part, _TO_TORCH[type(part)]) if type(part) in _TO_TORCH else None)[0]
 
 
@@ -118,11 +122,27 @@ def _missing_feature(part: Recurrent | RecurrentCell) -> str | None:
     return None
 
 
-def _counterpart(part: nn.Module, kind: type[nn.Module]) -> nn.Module | None:
-    """A layer of the other library with the same parameter objects, mode, hooks and attached attributes.
+def _converted(part: nn.Module) -> nn.Module | None:
+    """The layer of this library that replaces a module; None if the module is kept."""
+    kind = NAMESAKES.get(type(part))
+    return None if kind is None or _conflicting_name(part, kind) else _counterpart(part, kind)
 
-    None if the other library's layer uses the name of an attached attribute.
-    """
+
+def _attached(part: nn.Module) -> dict[str, Any]:
+    """The attributes that were attached to a layer after its construction."""
+    defaults = vars(type(part)(1, 1, device="meta")).keys()
+    return {name: value for name, value in vars(part).items() if name not in defaults and name not in _NOT_COPIED}
+
+
+def _conflicting_name(part: nn.Module, kind: type[nn.Module]) -> str | None:
+    """The first attached name of a layer that layers of another class use themselves; None if there is none."""
+    other = kind(1, 1, device="meta")
+    used = set(dir(other)) - set(other._parameters)
+    return min(used & {*_attached(part), *part._parameters, *part._buffers, *part._modules}, default=None)
+
+
+def _counterpart(part: nn.Module, kind: type[nn.Module]) -> nn.Module:
+    """A layer of the other library with the same parameter objects, mode, hooks and attached attributes."""
     options: dict[str, Any] = {name: value for name in _COMMON if (value := getattr(part, name, None))}
     options |= {"bias": part.bias, "device": "meta"}
     if hasattr(part, "nonlinearity"):
@@ -131,15 +151,10 @@ def _counterpart(part: nn.Module, kind: type[nn.Module]) -> nn.Module | None:
     counterpart = kind(part.input_size, part.hidden_size, **options)
     if dropout:
         counterpart.dropout = dropout  # not in the constructor, which would warn about a single layer again
-    defaults = vars(type(part)(1, 1, device="meta")).keys()
-    attached = {name: value for name, value in vars(part).items() if name not in defaults and name not in _NOT_COPIED}
-    used = set(dir(counterpart)) - set(counterpart._parameters)
-    if used & {*attached, *part._parameters, *part._buffers, *part._modules}:
-        return None
     for name in list(counterpart._parameters):
         if name not in part._parameters:  # a hook computes it, such as that of `weight_norm`
             delattr(counterpart, name)
-    for name, value in {**part._parameters, **attached}.items():
+    for name, value in {**part._parameters, **_attached(part)}.items():
         setattr(counterpart, name, value)
     for name, table in vars(part).items():
         if "_hook" in name or name in ("_buffers", "_non_persistent_buffers_set", "_modules"):
@@ -176,7 +191,7 @@ def _reason(part: nn.Module) -> str:
     if is_parametrized(part):
         return "its weights are parametrized; see torch.nn.utils.parametrize.remove_parametrizations"
     if type(part) in NAMESAKES:
-        return "an attribute of this object has a name that the new layer itself uses"
+        return f"the new layer itself uses the name of its attribute {_conflicting_name(part, NAMESAKES[type(part)])!r}"
     base = next(kind for kind in type(part).__mro__ if kind in NAMESAKES)
     return f"a subclass of torch.nn.{base.__name__}, whose own code the new layer would not run"
 

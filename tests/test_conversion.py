@@ -179,6 +179,16 @@ def test_a_layer_with_a_conflicting_attribute_is_kept():
     assert isinstance(model[2], gg.LSTM)
 
 
+def test_a_layer_with_a_conflicting_attribute_is_not_restored():
+    model = nn.Sequential(gg.LSTM(3, 4), gg.GRU(3, 4))
+    model[1].check_input = "mine"
+    with pytest.raises(ValueError, match=r"restore: 1 cannot .* itself uses the name of the attribute 'check_input'"):
+        gg.restore(model)
+    assert isinstance(model[0], gg.LSTM)
+    del model[1].check_input
+    assert isinstance(gg.restore(model)[1], nn.GRU)
+
+
 def test_only_modules_are_converted():
     with pytest.raises(TypeError, match=r"convert: model must be a torch\.nn\.Module, got list"):
         gg.convert([nn.LSTM(3, 4)])
@@ -225,7 +235,7 @@ def test_verbose_lists_replaced_and_kept_layers_with_reasons(capsys):
     assert capsys.readouterr().out.splitlines() == [
         "a: torch.nn.LSTM(3, 4, num_layers=2) replaced",
         "own: Own(3, 4) kept: a subclass of torch.nn.LSTM, whose own code the new layer would not run",
-        "taken: torch.nn.GRU(3, 4) kept: an attribute of this object has a name that the new layer itself uses",
+        "taken: torch.nn.GRU(3, 4) kept: the new layer itself uses the name of its attribute 'merge'",
         "quantised: LSTM(3, 4) kept: a quantised module; convert the model before it is quantised, and see gg.freeze "
         "for int8",
         "bound: ParametrizedLSTM(3, 4) kept: its weights are parametrized; see "

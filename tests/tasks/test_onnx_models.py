@@ -109,9 +109,11 @@ def fill_blanks(task: Any, folder: Path, examples: Sequence[Any], load: Runtime)
         beside = {"after": state_after}
     before = load(folder / ("model-before.onnx" if layer.bidirectional else "model.onnx"))
     units, length, states, total = np.zeros((1, 1), np.int64), np.array([0]), zeros(task, layer), 0.0
-    for left, number in zip((2, 1), known.encode(best.text), strict=True):
-        scores, lengths, *states_n = before(units=units, lengths=length, left=np.array([left]), **states, **beside)
-        if left == 2:
+    for missing, number in zip((2, 1), known.encode(best.text), strict=True):
+        scores, lengths, *states_n = before(
+            units=units, lengths=length, missing=np.array([missing]), **states, **beside
+        )
+        if missing == 2:
             np.testing.assert_allclose(np.exp(lengths).sum(), 1, rtol=1e-5)
         units, length, states = number[None, None], np.array([1]), fed_back(layer, states_n)
         total += scores[0, number - UNKNOWN]
@@ -139,17 +141,17 @@ def translation(task: Any, folder: Path, examples: Sequence[Any], load: Runtime)
         states = fed_back(layer, results[:count])
         memory = dict(zip(("values", "keys"), results[count:], strict=False))
         memory |= {"lengths": lengths} if memory else {}
-        look = {"look": np.zeros((1, decoder.readout_size), np.float32)} if decoder.input_feeding else {}
-        before, written, total = 0, [], 0.0
+        readout = {"readout": np.zeros((1, decoder.readout_size), np.float32)} if decoder.input_feeding else {}
+        previous, written, total = 0, [], 0.0
         for place in range(limit := 10 + int(2 * task.fitted["ratio"] * len(source))):
-            scores, *rest = step(before=np.array([before]), **states, **look, **memory)
-            before = FIRST if place == limit - 1 else int(scores[0, 1:].argmax()) + FIRST
-            total += scores[0, before - UNKNOWN]
-            if before == FIRST:
+            scores, *rest = step(previous=np.array([previous]), **states, **readout, **memory)
+            previous = FIRST if place == limit - 1 else int(scores[0, 1:].argmax()) + FIRST
+            total += scores[0, previous - UNKNOWN]
+            if previous == FIRST:
                 break
-            written.append(symbols[before - FIRST])
+            written.append(symbols[previous - FIRST])
             states = fed_back(layer, rest[:count])
-            look = dict(zip(look, rest[count:], strict=True))
+            readout = dict(zip(readout, rest[count:], strict=True))
         (hypothesis,) = task.predict([example])[0]
         assert hypothesis.text == task.joined(written, 1)
         np.testing.assert_allclose(np.exp(total), hypothesis.probability, rtol=1e-3)

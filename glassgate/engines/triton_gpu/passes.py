@@ -180,7 +180,7 @@ def select(run: Run, chip: Chip | None, directions: int = 1) -> Selected:
 
 
 def run_together(runs: Sequence[Run], choice: Selected) -> None:
-    """Runs the loops of one or two directions in the same launches. If a kernel cannot start, the next best one runs."""
+    """Runs the loops of one or two directions in the same launches. If a kernel cannot start, the next best runs."""
     first, rows = runs[0], runs[0].rows
     loops, tensors = [run.kernels for run in runs], [run.tensors for run in runs]
     numbers = Numbers(first.extents, first.precision.of_float32, rows.starts)

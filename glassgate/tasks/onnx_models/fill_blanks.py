@@ -17,9 +17,9 @@ class _After(nn.Module):
         super().__init__()
         self.network = network
 
-    def forward(self, units: Tensor, lengths: Tensor) -> Tensor:
+    def forward(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         """The output next to the blank, (N, H); zero for an empty text."""
-        _, backward, _ = self.network.read(units, lengths)
+        _, backward, _ = self.network.read(tokens, lengths)
         assert backward is not None
         return backward[:, 0]
 
@@ -32,15 +32,15 @@ class _Before(nn.Module):
         self.network = network
 
     def forward(
-        self, units: Tensor, lengths: Tensor, states: States, length: Tensor, after: Tensor | None = None
+        self, tokens: Tensor, lengths: Tensor, states: States, missing: Tensor, after: Tensor | None = None
     ) -> tuple[Tensor, ...]:
         """Read tokens, and score the next one.
 
         Args:
-            units: the text before the blank, (N, L); in later calls the last predicted token.
+            tokens: the text before the blank, (N, L); in later calls the last predicted token.
             lengths: (N,), zero allowed.
             states: (num_layers, N, H) each; initially zero.
-            length: the number of missing tokens of the blank, (N,). The ONNX input is named `left`.
+            missing: the number of tokens of the blank that are still missing, (N,).
             after: the output of the other model, (N, H).
 
         Returns:
@@ -50,11 +50,11 @@ class _Before(nn.Module):
         network, directions = self.network, self.network.encoder.num_directions
         # The layer takes the states of both directions, but those of the reverse one do not affect the forward one.
         both = tuple(torch.stack([each] * directions, 1).flatten(0, 1) for each in states)
-        _, _, state = network.read(units, lengths, as_hx(both))
+        _, _, state = network.read(tokens, lengths, as_hx(both))
         assert state is not None
         new = tuple(each.unflatten(0, (-1, directions))[:, 0] for each in as_tuple(state))
         before = new[0][-1]
-        scores = network.unit_scores(before, after, length), network.length_scores(before, after)
+        scores = network.unit_scores(before, after, missing), network.length_scores(before, after)
         return *(each.log_softmax(-1) for each in scores), *new
 
 
@@ -64,12 +64,12 @@ def exported(task: FillBlanks) -> Exported:
     assert isinstance(network, BlankNetwork)
     layer, count = network.encoder, len(task.vocabularies["units"])
     text = {"units": "N L", "lengths": "N"}
-    axes = text | dict.fromkeys(inputs.names(layer, "0"), "* N *") | {"left": "N"}
+    axes = text | dict.fromkeys(inputs.names(layer, "0"), "* N *") | {"missing": "N"}
     axes |= {"after": "N *"} if layer.bidirectional else {}
 
     def draw(N: int, L: int) -> tuple[Tensor | States, ...]:
-        length = torch.randint(1, network.longest + 1, (N,))
-        example = (*inputs.random_indices(N, L, count), inputs.random_states(layer, N), length)
+        missing = torch.randint(1, network.longest + 1, (N,))
+        example = (*inputs.random_indices(N, L, count), inputs.random_states(layer, N), missing)
         return (*example, torch.randn(N, task.options.hidden_size)) if layer.bidirectional else example
 
     outputs = ["log_probabilities", "length_log_probabilities", *inputs.names(layer, "n")]

@@ -37,14 +37,13 @@ class _Decoder(nn.Module):
         """Score the next token.
 
         Args:
-            previous: the previous token, (N,); initially 0. The ONNX input is named `before`.
+            previous: the previous token, (N,); initially 0.
             states: (num_layers, N, H) each.
-            readout: with input feeding, the readout of the previous step, (N, F); initially zero. The ONNX input is
-                named `look`.
+            readout: with input feeding, the readout of the previous step, (N, F); initially zero.
             memory: with attention, values and keys, (N, S, H), and the lengths of the sources, (N,).
 
         Returns:
-            the log-probabilities (N, U), the states and, with input feeding, the readout (`next_look`).
+            the log-probabilities (N, U), the states and, with input feeding, the readout (`next_readout`).
         """
         decoder = self.network.decoder
         vectors = decoder.embedding(previous)
@@ -60,7 +59,7 @@ class _Decoder(nn.Module):
 
 
 def exported(task: Translation) -> Exported:
-    """Return the models. The caller passes the states and, with input feeding, `next_look` to the next step."""
+    """Return the models. The caller passes the states and, with input feeding, `next_readout` to the next step."""
     network = task.network
     assert isinstance(network, Translator)
     decoder, vocabularies = network.decoder, task.vocabularies
@@ -78,10 +77,10 @@ def exported(task: Translation) -> Exported:
         readout = torch.randn(N, decoder.readout_size) if decoder.input_feeding else None
         return previous, state, readout, (memory.values, memory.keys, lengths) if attends else None
 
-    axes = {"before": "N"} | dict.fromkeys(inputs.names(layer, "0"), "* N *")
-    axes |= {"look": "N *"} if decoder.input_feeding else {}
+    axes = {"previous": "N"} | dict.fromkeys(inputs.names(layer, "0"), "* N *")
+    axes |= {"readout": "N *"} if decoder.input_feeding else {}
     axes |= {"values": "N S *", "keys": "N S *", "lengths": "N"} if attends else {}
-    outputs = ["log_probabilities", *inputs.names(layer, "n"), *(["next_look"] if decoder.input_feeding else [])]
+    outputs = ["log_probabilities", *inputs.names(layer, "n"), *(["next_readout"] if decoder.input_feeding else [])]
     return Exported(
         [
             Model(
