@@ -29,7 +29,7 @@ def explain(
         the choice for the first layer of the stack. Print it to read the reasons.
 
     Raises:
-        TypeError: `layer` is no layer of glassgate.
+        TypeError: `layer` is not a layer of glassgate.
 
     Example:
         >>> import torch, glassgate as gg

@@ -1,4 +1,4 @@
-"""A call of a layer as recordings see it: its input, its results, and the gates of each direction."""
+"""The data of a call that recordings read: its input, its results, and the gates of each direction."""
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
@@ -28,8 +28,8 @@ class Observed(Generic[LayerType]):
     Attributes:
         layer: the layer.
         layout: the arrangement of the rows of the call.
-        in_graph: the results as tensors of the call's graph, in any shape.
-        recordings: the gates of each direction, in a recording.
+        in_graph: the results as tensors of the autograd graph, in any shape.
+        recordings: the gates of each direction; empty if gates are not recorded.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Observed(Generic[LayerType]):
 
     @property
     def source(self) -> Tensor:
-        """The input as a tensor of the call's graph, in any shape."""
+        """The input as a tensor of the autograd graph, in any shape."""
         return self._steps.data
 
     @property
@@ -84,11 +84,11 @@ class Observed(Generic[LayerType]):
 
 
 Watcher = Callable[[Observed[Any]], None]
-"""A function that is called with each call of a layer that it watches."""
+"""A function that receives each call of the layer that it watches."""
 
 
 def graph_leaf(data: Tensor, recordings: Sequence[Recording]) -> Tensor:
-    """The input of a recorded call, as part of its graph.
+    """The input of a recorded call, as part of its autograd graph.
 
     A backward pass does not compute the gradient of an input that requires none, unless a recording asks for it.
 

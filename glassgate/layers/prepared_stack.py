@@ -27,25 +27,36 @@ class PreparedStack:
         self._all_weights = weights * D * len(layers)
 
     def run(
-        self, data: Tensor, given: Sequence[Tensor], mask: Tensor | None, lengths: Sequence[int] | PackedLengths | None
+        self,
+        data: Tensor,
+        operands: Sequence[Tensor],
+        mask: Tensor | None,
+        lengths: Sequence[int] | PackedLengths | None,
     ) -> Sequence[Tensor]:
-        """The output and the final states, (layers * directions, N, W) for each state."""
-        output, results = self._run(data, given, mask, lengths)
+        """The output and the final states, (layers * directions, N, W) for each state.
+
+        Args:
+            data: the input of the first layer.
+            operands: the parameters of all directions, then each initial and restart state as one tensor of this shape.
+            mask: the mask of resets; None without resets.
+            lengths: the lengths of the sequences, if they differ.
+        """
+        output, results = self._run(data, operands, mask, lengths)
         return output, *_stacked(results)
 
     def observed(
-        self, data: Tensor, given: Sequence[Tensor], mask: Tensor | None, recordings: Sequence[Recording]
+        self, data: Tensor, operands: Sequence[Tensor], mask: Tensor | None, recordings: Sequence[Recording]
     ) -> tuple[Tensor, tuple[Tensor, ...], list[Result]]:
         """The output, the final states in the user's shape, and the results of each direction.
 
         Args:
-            data, given, mask: as in `run`.
+            data, operands, mask: as in `run`.
             recordings: one per direction of each layer, which the call fills with the gates; or empty.
         """
         if len(self._layers) > 1 or self._D > 1:
-            output, results = self._run(data, given, mask, None, recordings)
+            output, results = self._run(data, operands, mask, None, recordings)
             return output, _stacked(results), results
-        tensors = self._layers[0].run(data, given, mask, None, recordings)
+        tensors = self._layers[0].run(data, operands, mask, None, recordings)
         result = Result(tuple(tensors[: self._visible]), tuple(tensors[self._visible :]))
         return tensors[0], result.final, [result]
 
@@ -58,18 +69,18 @@ class PreparedStack:
     def _run(
         self,
         data: Tensor,
-        given: Sequence[Tensor],
+        operands: Sequence[Tensor],
         mask: Tensor | None,
         lengths: Sequence[int] | PackedLengths | None,
         recordings: Sequence[Recording] = (),
     ) -> tuple[Tensor, list[Result]]:
         """The output of the last layer, and the results of each direction of each layer."""
-        initial = zip(*[v.unbind(0) for v in given[self._all_weights :]], strict=True)
+        initial = zip(*[v.unbind(0) for v in operands[self._all_weights :]], strict=True)
         at, D, visible, results = 0, self._D, self._visible, list[Result]()
         for k, layer in enumerate(self._layers):
             own: list[Tensor] = []
             for _ in range(D):
-                own += given[at : at + self._weights]
+                own += operands[at : at + self._weights]
                 own += next(initial)
                 at += self._weights
             tensors = iter(layer.run(data.to(own[0].dtype), own, mask, lengths, recordings[k * D : (k + 1) * D]))

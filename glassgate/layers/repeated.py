@@ -174,7 +174,7 @@ class _Call(NamedTuple):
     is_valid: Callable[[], bool]
     """Returns whether the cell still has the same equations."""
     default_states: tuple[Tensor, ...]
-    """The initial states if none are given: zeros."""
+    """The initial states if a call has none: zeros."""
     transposed: bool
     """Whether to transpose input and output: the layer is batch-first, and both axes are longer than 1."""
     dtype: torch.dtype | None = None
@@ -194,10 +194,10 @@ class _Call(NamedTuple):
             states, restart_states = tuple(rest[: len(states)]), tuple(rest[len(states) :])
         if self.transposed:
             input, mask = input.transpose(0, 1), tuple([v.transpose(0, 1) for v in mask])
-        given = (*weights, *(states or self.default_states), *restart_states)
-        if not all(map(Tensor.is_contiguous, given)):
-            given = tuple([v.contiguous() for v in given])
-        output, *final = self.run(input.contiguous(), given, mask[0].contiguous() if mask else None, lengths)
+        operands = (*weights, *(states or self.default_states), *restart_states)
+        if not all(map(Tensor.is_contiguous, operands)):
+            operands = tuple([v.contiguous() for v in operands])
+        output, *final = self.run(input.contiguous(), operands, mask[0].contiguous() if mask else None, lengths)
         return output.transpose(0, 1) if self.transposed else output, tuple(final) if len(final) > 1 else final[0]
 
 
@@ -210,7 +210,7 @@ class _ObservedCall(NamedTuple):
     layout: Layout
     """The layout of the input; all sequences have the same length."""
     default_states: tuple[Tensor, ...]
-    """The initial states if none are given: zeros."""
+    """The initial states if a call has none: zeros."""
     transposed: bool
     """Whether to transpose input and output."""
     records: bool
@@ -235,10 +235,10 @@ class _ObservedCall(NamedTuple):
         if self.records and self.needs_grad:
             data = graph_leaf(data, recordings[: layer.num_directions])
         states = states or self.default_states
-        given = (*weights, *states, *restart_states)
-        if not all(map(Tensor.is_contiguous, given)):
-            given = tuple([v.contiguous() for v in given])
-        output, final, results = self.stack.observed(data, given, resets, recordings)
+        operands = (*weights, *states, *restart_states)
+        if not all(map(Tensor.is_contiguous, operands)):
+            operands = tuple([v.contiguous() for v in operands])
+        output, final, results = self.stack.observed(data, operands, resets, recordings)
         if layer.watchers:
             steps = Steps(data, None, resets)
             observed = Observed(layer, self.layout, steps, partial(self.stack.by_part, states), results, recordings)
