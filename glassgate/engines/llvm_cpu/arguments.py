@@ -122,7 +122,7 @@ def head(axis: Axis) -> tuple[Argument, Argument]:
 STEPS, ORIGIN, TURN = number("steps"), number("origin"), number("turn")
 """The number of steps, the index of the first one, and the direction of time, 1 or -1."""
 SIZES, STARTS = table("sizes"), table("starts")
-"""The number of rows of each step, and the index of the first one."""
+"""The tables with the number of rows of each step, and with the index of its first row."""
 RESETS, SAVE = number("resets"), number("save")
 BARRIER, PARTIES = number("barrier"), number("parties")
 FIRST, LAST = number("first"), number("last")

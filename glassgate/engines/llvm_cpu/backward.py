@@ -25,7 +25,7 @@ class RequestedGradients(NamedTuple):
     data: bool
     """Whether the gradient of the input is requested."""
     added: bool
-    """Whether the gradient of the input is added to the memory, which has that of another direction."""
+    """Whether the gradient of the input is added to the contents of its memory, that of another direction."""
 
 
 class Backward(KernelPlan):

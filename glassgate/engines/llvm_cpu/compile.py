@@ -29,7 +29,7 @@ class Function:
 
 
 _engines: list[llvm.ExecutionEngine] = []
-"""The owners of all machine code, which is freed with its owner."""
+"""The LLVM objects that own the loaded machine code. They are kept, because the code is freed with its owner."""
 
 
 @cache
@@ -38,15 +38,15 @@ def compiled(text: str, name: str, bits: int, processor: Processor) -> Function:
     path = path_of(text, name, bits, processor)
     code = read(path)
     if code is None:
-        with _collecting_no_garbage():
+        with _without_garbage_collection():
             code = _translate(text, name, bits, processor)
         write(path, code)
     return load(code, name)
 
 
 @contextmanager
-def _collecting_no_garbage() -> Iterator[None]:
-    """Garbage collection would take a part of the compile time and find almost nothing to free."""
+def _without_garbage_collection() -> Iterator[None]:
+    """Pause garbage collection, which would take a part of the compile time and free almost nothing."""
     collects = gc.isenabled()
     gc.disable()
     try:
@@ -61,7 +61,7 @@ def _translate(text: str, name: str, bits: int, processor: Processor) -> CacheEn
     from glassgate.engines.llvm_cpu.simd.translate import translated
 
     if processor.tiles and "microkernel" in text:
-        # A thread without contents in its tile registers is quicker to be switched.
+        # The operating system switches threads faster if their tile registers are empty.
         text += "    _release_registers()\n"
     return machine_code(translated(text, name, namespace_for(text, bits, processor)))
 
@@ -84,7 +84,7 @@ def machine_code(module: ir.Module) -> CacheEntry:
 
 @cache
 def target_machine(name: str = "", features: str = "") -> llvm.TargetMachine:
-    """A processor, by default this one, with constants at a short distance from the code.
+    """LLVM's description of a processor, by default this one, for code whose constants are near it in memory.
 
     Args:
         name: the name of the processor for LLVM.
@@ -98,14 +98,14 @@ def target_machine(name: str = "", features: str = "") -> llvm.TargetMachine:
 
 @cache
 def machine() -> llvm.TargetMachine:
-    """The target machine that the loader of machine code takes."""
+    """LLVM's description of this processor for the loader of machine code."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     return llvm.Target.from_default_triple().create_target_machine()
 
 
 def load(kernel: CacheEntry, name: str) -> Function:
-    """Load a kernel where Ctrl-C cannot interrupt it: LLVM ends the process if partly loaded code is deleted."""
+    """Load a kernel on a thread that Ctrl-C cannot interrupt: LLVM ends the process if it deletes half-loaded code."""
     if threading.current_thread() is not threading.main_thread():
         return _loaded(kernel, name)
     with ThreadPoolExecutor(1) as elsewhere:  # Python raises KeyboardInterrupt in the main thread only

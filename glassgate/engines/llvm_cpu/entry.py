@@ -1,4 +1,4 @@
-"""Machine code as a Python builtin function with one argument, which is faster to call than through ctypes."""
+"""Makes machine code a builtin function of Python with one argument. Its calls are faster than through ctypes."""
 
 import ctypes
 import platform

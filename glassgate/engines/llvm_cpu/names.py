@@ -8,7 +8,7 @@ from glassgate.engines.symbolic.graph import Node
 from glassgate.engines.symbolic.operations import OPERATIONS
 
 FUNCTION_NAMES = {"abs": "absolute", "round": "round_even", "pow": "power"}
-"""The functions that compute some operations, by name. Every other operation has the name of its function."""
+"""The names of the functions of some operations. The function of any other operation has the operation's name."""
 _RESERVED = {*keyword.kwlist, *keyword.softkwlist, *dir(builtins), *OPERATIONS, *FUNCTION_NAMES.values()}
 
 

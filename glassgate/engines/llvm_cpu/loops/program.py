@@ -77,7 +77,7 @@ class Store(NamedTuple):
 class Carry(NamedTuple):
     """Passes the gradient of the state before the step to the previous step.
 
-    In rows with a reset it is instead added to the gradient of the initial state.
+    In rows with a reset, the gradient is added to that of the initial state instead.
     """
 
     value: Node
@@ -157,7 +157,7 @@ class Temporary(NamedTuple):
 
 
 class Program(NamedTuple):
-    """One direction's step, forward or backward.
+    """The program of a step of one direction, forward or backward.
 
     Attributes:
         backward: whether it is the backward step.

@@ -17,7 +17,7 @@ from glassgate.engines.llvm_cpu.native import native
 from glassgate.engines.llvm_cpu.tasks import Launch
 
 WAITING, GIVEN, TAKEN, ASLEEP = range(4)
-"""States of a mailbox."""
+"""The states of a mailbox: its thread waits, a launch has been given, a thread has taken it, its thread sleeps."""
 FUNCTION, ARGUMENT, FLAG = 1, 2, 3
 """The indices of the words of a mailbox after its state: the address of a function, the function's argument, and a flag
 that kernels set for Python to read."""
