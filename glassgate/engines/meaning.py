@@ -136,5 +136,5 @@ def untraceable(cell: Cell, projected: bool) -> str | None:
     return traced if isinstance(traced, str) else None
 
 
-def _refusal(cell: Cell, what: str) -> NotTraceable:
-    return NotTraceable(f"cell {cell._class_name}: step {what}; it runs on the reference engine")
+def _refusal(cell: Cell, fault: str) -> NotTraceable:
+    return NotTraceable(f"cell {cell._class_name}: step {fault}; it runs on the reference engine")

@@ -16,12 +16,13 @@ _WIDE_DIAGRAM = 720
 def diagrams(layer: Recurrent) -> list[tuple[str, str]]:
     """The captions and diagrams of a layer's cell and of the layer, without style: the style of the page applies."""
     result = []
-    for caption, what in (
-        (f"One step of {type(layer.cell).__name__}, drawn from its equations; point at a part for its equation.", None),
-        ("The layer: its input below, its output above.", layer),
+    step = f"One step of {type(layer.cell).__name__}, drawn from its equations; point at a part for its equation."
+    for caption, part, projected in (
+        (step, layer.cell, layer.proj_size > 0),
+        ("The layer: its input below, its output above.", layer, False),
     ):
         try:
-            drawn = str(diagram(layer.cell, projected=layer.proj_size > 0) if what is None else diagram(what))
+            drawn = str(diagram(part, projected=projected))
         except NotTraceable as error:
             result.append((f"{type(layer.cell).__name__} cannot be drawn: {error}", ""))
             continue

@@ -8,11 +8,11 @@ from glassgate.layers.cells import RecurrentCell
 from glassgate.layers.stack import Recurrent
 
 
-def draw(what: Cell | Recurrent | RecurrentCell, *, projected: bool = False) -> Diagram:
+def draw(drawable: Cell | Recurrent | RecurrentCell, *, projected: bool = False) -> Diagram:
     """The diagram of a cell, drawn from its `step`, or of a layer.
 
     Args:
-        what: a cell, such as `gg.cells.LSTM()`, draws one step: states run from left to right, gates are boxes with
+        drawable: a cell, such as `gg.cells.LSTM()`, draws one step: states run from left to right, gates are boxes with
             their activations, operations are circles, and functions of the author are boxes with their names. A layer
             draws its depth, directions and sizes. A single-step module, such as `gg.LSTMCell`, draws its cell.
         projected: for a cell, whether the output is projected by `weight_hr`.
@@ -22,8 +22,8 @@ def draw(what: Cell | Recurrent | RecurrentCell, *, projected: bool = False) -> 
         an interactive page.
 
     Raises:
-        TypeError: `what` is neither a cell nor a layer, or the step uses an operation that no graph can express. The
-            message names it.
+        TypeError: `drawable` is neither a cell nor a layer, or the step uses an operation that no graph can express;
+            the message names it.
 
     Example:
         >>> import glassgate as gg
@@ -31,7 +31,7 @@ def draw(what: Cell | Recurrent | RecurrentCell, *, projected: bool = False) -> 
         >>> "c = f * c_prev + i * g" in str(picture)
         True
     """
-    drawn = diagram(what, projected=projected)
-    if isinstance(what, Recurrent):
+    drawn = diagram(drawable, projected=projected)
+    if isinstance(drawable, Recurrent):
         return drawn
-    return CellDiagram(drawn, what if isinstance(what, Cell) else what.cell)
+    return CellDiagram(drawn, drawable if isinstance(drawable, Cell) else drawable.cell)

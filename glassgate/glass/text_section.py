@@ -24,11 +24,11 @@ def text(study: Study) -> Section:
     """The section of the text or the series."""
     ranked = follows(study)
     direction = study.directions[0]
-    unit, name, what = 0, direction.states[-1], ""
+    unit, name, reason = 0, direction.states[-1], ""
     if ranked:
         best = ranked[0]
         direction = next(each for each in study.directions if each.label == best.direction)
-        unit, name, what = best.unit, best.state, f": it follows “{escape(best.label)}” most closely of all units"
+        unit, name, reason = best.unit, best.state, f": it follows “{escape(best.label)}” most closely of all units"
     values = direction.values[name][:, unit]
     scale = float(np.quantile(np.abs(values), 0.98)) or 1.0
     blocks, letters = [], _are_characters(study)
@@ -41,7 +41,7 @@ def text(study: Study) -> Section:
     intro = "The input of each step, shaded by one unit."
     intro += f' {marked} are <i class="u w">underlined</i>.' if wrong else ""
     words = f'<b data-id="shading">{escape(name)} of unit {unit} of {escape(direction.label)}</b>'
-    words += f'<span data-id="why">{what}</span>'
+    words += f'<span data-id="why">{reason}</span>'
     colours = colour_scale(number(float(f"{-scale:.2g}")), number(float(f"{scale:.2g}")), "signed", "scale")
     legend = f'<p class="legend"><span>{words}</span> {colours}</p>'
     rows = "".join(

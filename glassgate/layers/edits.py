@@ -104,22 +104,22 @@ class Edit:
         return torch.cat([value[:L], value.new_zeros(max(L - length, 0), *value.shape[1:])])
 
 
-def positions(what: str, where: Positions, count: int) -> list[int]:
-    """The positions selected by `where` among `count`."""
-    if where is None:
+def positions(label: str, chosen: Positions, count: int) -> list[int]:
+    """The selected positions from 0 to count - 1. `label` names the selection in error messages."""
+    if chosen is None:
         return list(range(count))
-    if isinstance(where, slice):
-        return list(range(count))[where]
-    values = [where] if isinstance(where, int) else where.tolist() if isinstance(where, Tensor) else list(where)
+    if isinstance(chosen, slice):
+        return list(range(count))[chosen]
+    values = [chosen] if isinstance(chosen, int) else chosen.tolist() if isinstance(chosen, Tensor) else list(chosen)
     if values and all(isinstance(v, bool) for v in values):
         if len(values) != count:
-            raise IndexError(f"{what}: a mask must have {count} entries, got {len(values)}")
+            raise IndexError(f"{label}: a mask must have {count} entries, got {len(values)}")
         return [k for k, v in enumerate(values) if v]
     for v in values:
         if not isinstance(v, int) or isinstance(v, bool):
-            raise TypeError(f"{what} must be whole numbers, a slice or a mask, got {v!r}")
+            raise TypeError(f"{label} must be whole numbers, a slice or a mask, got {v!r}")
         if not -count <= v < count:
-            raise IndexError(f"{what} must be at least {-count} and below {count}, got {v}")
+            raise IndexError(f"{label} must be at least {-count} and below {count}, got {v}")
     return [v % count for v in values]
 
 

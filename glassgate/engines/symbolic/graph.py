@@ -30,8 +30,8 @@ _tracing = _Tracing()
 class NotTraceable(TypeError):
     """A step uses an operation that kernels do not support; the message names it."""
 
-    def __init__(self, what: str) -> None:
-        super().__init__(what)
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
         if _tracing.refusals is not None:
             _tracing.refusals.append(self)
 
@@ -73,11 +73,11 @@ def _in_place(op: str, sign: str) -> Callable[["Node", Any], "Node"]:
     return write
 
 
-def _refused(what: str) -> Callable[..., Any]:
+def _refused(operation: str) -> Callable[..., Any]:
     """A method that nodes do not support."""
 
     def refuse(self: "Node", *args: Any) -> Any:
-        raise NotTraceable(what)
+        raise NotTraceable(operation)
 
     return refuse
 

@@ -38,8 +38,8 @@ def equations_of(cell: Cell, projected: bool = False) -> Equations:
         if str(error).startswith(f"cell {name}: "):
             raise
         first_line = str(error).strip().partition("\n")[0]
-        what = f"raises {type(error).__name__} ({first_line}) when it is traced"
-        raise NotTraceable(f"cell {name}: step {what}; it runs on the reference engine") from error
+        fault = f"raises {type(error).__name__} ({first_line}) when it is traced"
+        raise NotTraceable(f"cell {name}: step {fault}; it runs on the reference engine") from error
     new = merged(states)
     states = [new[state] for state in states]
     make_names_unique(states)
@@ -56,9 +56,9 @@ def equations_of(cell: Cell, projected: bool = False) -> Equations:
     )
 
 
-def _refusal(name: str, what: str) -> NotTraceable:
+def _refusal(name: str, operation: str) -> NotTraceable:
     return NotTraceable(
-        f"cell {name}: step uses {what}, which the kernels do not support; it runs on the reference engine"
+        f"cell {name}: step uses {operation}, which the kernels do not support; it runs on the reference engine"
     )
 
 

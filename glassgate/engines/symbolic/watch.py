@@ -115,8 +115,8 @@ class Watch:
         for key, value in zip(keys, values, strict=True):
             self._visit(value, describe(key))
 
-    def _refuse(self, what: str) -> None:
-        self.refused = self.refused or what
+    def _refuse(self, place: str) -> None:
+        self.refused = self.refused or place
 
     def _visit(self, value: Any, where: str) -> None:
         """Watch everything that can change in a value and in the values that it refers to."""
@@ -239,7 +239,7 @@ class Watch:
             self._watch(partial(getattr, function), ("__code__",), lambda _: f"the code of {name}")
             return
         attributes = ("__code__", "__defaults__", "__kwdefaults__")
-        self._watch(partial(getattr, function), attributes, lambda what: f"{what.strip('_')} of {name}")
+        self._watch(partial(getattr, function), attributes, lambda attribute: f"{attribute.strip('_')} of {name}")
         for variable, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
             self._watch(_variable, (cell,), lambda _, variable=variable: f"variable {variable} of {name}")  # type: ignore[misc]
         variables = [v for v in names.globals if v in function.__globals__ or not hasattr(builtins, v)]

@@ -185,8 +185,8 @@ class Call:
         """The recorded gradients and their widths."""
         widths = self.plan.state_widths(self.sizes)
         outputs = self.plan.trace.backward.outputs
-        shown = {Port(Role.D_GATE, str(name)): self.sizes.H for what, name in outputs if what == "d_gate"}
-        return shown | {Port(Role.D_NEW, str(name)): widths[str(name)] for what, name in outputs if what == "d_new"}
+        shown = {Port(Role.D_GATE, str(name)): self.sizes.H for kind, name in outputs if kind == "d_gate"}
+        return shown | {Port(Role.D_NEW, str(name)): widths[str(name)] for kind, name in outputs if kind == "d_new"}
 
     def columns(self, buffers: Mapping[str, Tensor]) -> dict[Port, Tensor]:
         """The kept values as columns of the buffers of `Plan.kept_widths`."""

@@ -9,16 +9,16 @@ from glassgate.layers.cells import RecurrentCell
 from glassgate.layers.stack import Recurrent
 
 
-def diagram(what: Cell | Recurrent | RecurrentCell, *, projected: bool = False) -> Diagram:
+def diagram(drawable: Cell | Recurrent | RecurrentCell, *, projected: bool = False) -> Diagram:
     """The diagram; see `gg.draw`.
 
     Raises:
-        TypeError: `what` is neither a cell nor a layer, or the step uses an operation that no graph can express.
+        TypeError: `drawable` is neither a cell nor a layer, or the step uses an operation that no graph can express.
     """
-    if isinstance(what, Cell):
-        return draw_cell(what, projected)
-    if isinstance(what, RecurrentCell):
-        return draw_cell(what.cell)
-    if isinstance(what, Recurrent):
-        return draw_layer(what)
-    raise TypeError(f"draw: expected a cell or a layer of glassgate, got {description(what)}")
+    if isinstance(drawable, Cell):
+        return draw_cell(drawable, projected)
+    if isinstance(drawable, RecurrentCell):
+        return draw_cell(drawable.cell)
+    if isinstance(drawable, Recurrent):
+        return draw_layer(drawable)
+    raise TypeError(f"draw: expected a cell or a layer of glassgate, got {description(drawable)}")

@@ -111,7 +111,7 @@ def cell_page(cells: Sequence[Cell], units: int, seed: int) -> LivePage:
             title=escape(title),
             style=style,
             kind="several" if len(cells) > 1 else "alone",
-            lede=_LEDE.format(what="these cells" if len(cells) > 1 else "this cell"),
+            lede=_LEDE.format(cells="these cells" if len(cells) > 1 else "this cell"),
             sections=sections,
             counts="".join(f"<option>{count}</option>" for count in range(1, MAX_UNITS + 1)),
             data=as_json(content),
@@ -140,7 +140,7 @@ def _sized(cell: Cell, units: int, network: Network, number: int) -> dict[str, A
 
 
 _LEDE = (
-    "Draw a signal with the mouse, a finger or the arrow keys. The lines below show the response of {what} at every "
+    "Draw a signal with the mouse, a finger or the arrow keys. The lines below show the response of {cells} at every "
     "step: first the states, then the gates. Move a weight to see its effect."
 )
 _PAGE = """<!doctype html>
