@@ -19,11 +19,11 @@ class Blocks:
     """Blocks of memory: those in use, and free ones for later calls.
 
     Args:
-        most: the largest total size of free blocks in bytes. If it is exceeded, the oldest free blocks are unmapped.
+        max_free: the largest total size of free blocks in bytes. Above it, the oldest free blocks are unmapped.
     """
 
-    def __init__(self, most: int) -> None:
-        self._most, self._free, self._lock = most, list[mmap.mmap](), Lock()
+    def __init__(self, max_free: int) -> None:
+        self._max_free, self._free, self._lock = max_free, list[mmap.mmap](), Lock()
 
     def take(self, size: int) -> memoryview:
         """A block of at least `size` bytes with arbitrary contents. It becomes free when it is no longer referenced."""
@@ -38,7 +38,7 @@ class Blocks:
             fitting = [block for block in self._free if size <= len(block) <= 2 * size]
             chosen = min(fitting, key=len, default=None)
             rest = [block for block in self._free if block is not chosen]
-            while sum(map(len, rest)) > self._most:
+            while sum(map(len, rest)) > self._max_free:
                 del rest[0]
             self._free = rest  # a block that was freed after `rest` was computed is lost and unmapped
         return chosen

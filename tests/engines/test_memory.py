@@ -66,7 +66,7 @@ def test_very_large_memory_is_used_again_after_its_last_tensor():
 
 @pytest.mark.skipif(not AVAILABLE, reason="no huge pages here")
 def test_free_blocks_are_limited_and_are_at_most_twice_as_large_as_needed():
-    blocks = Blocks(most=4 * HUGE_PAGE)
+    blocks = Blocks(max_free=4 * HUGE_PAGE)
 
     def take(pages):
         memory = blocks.take(pages * HUGE_PAGE - 1)

@@ -8,7 +8,7 @@ from glassgate.engines.llvm_cpu.native import native
 from glassgate.engines.llvm_cpu.tasks import Launch, Operand, ParallelTask
 
 CHUNKS = '''
-def chunks(steps, origin, starts: words, sizes: words, turn, most, loop_steps, loop_origin, tasks, moving, *parts):
+def chunks(steps, origin, starts: words, sizes: words, turn, max_rows, loop_steps, loop_origin, tasks, moving, *parts):
     """Run chunks of steps: first the tasks for all rows of a chunk, then the loop over its steps.
 
     `parts` has three items per task: the address of its function, the offset of its arguments, and the offset of its
@@ -19,7 +19,7 @@ def chunks(steps, origin, starts: words, sizes: words, turn, most, loop_steps, l
     while done < steps:
         t = origin + done * turn
         count, rows = 1, sizes[t]
-        while done + count < steps and rows + sizes[t + count * turn] <= most:
+        while done + count < steps and rows + sizes[t + count * turn] <= max_rows:
             rows += sizes[t + count * turn]
             count += 1
         first = starts[min(t, t + (count - 1) * turn)]
@@ -48,7 +48,7 @@ class Chunks(ParallelTask):
         tasks: the tasks for the rows of a chunk, in order.
         loop: the kernel of a cell.
         turn: the direction of time, 1 or -1.
-        most: the largest number of rows of a chunk. A chunk has at least one step.
+        max_rows: the largest number of rows of a chunk. A chunk has at least one step.
         moving: the buffers that hold only the rows of one chunk, with the bytes of a row.
     """
 
@@ -57,13 +57,13 @@ class Chunks(ParallelTask):
         tasks: Sequence[ParallelTask],
         loop: ParallelTask,
         turn: int,
-        most: int,
+        max_rows: int,
         moving: Mapping[Argument, int],
     ) -> None:
         every = [*tasks, loop]
         pitches = [(k, slot, moving[a]) for k, task in enumerate(every) for slot, a in task.bound if a in moving]
         own: list[Operand] = [args.STEPS, args.ORIGIN, args.STARTS, args.SIZES]
-        own += [turn, most, 0, 0, len(tasks), len(pitches)]
+        own += [turn, max_rows, 0, 0, len(tasks), len(pitches)]
         starts = [len(own) + 3 * len(every) + 2 * len(pitches)]
         for task in every:
             starts.append(starts[-1] + len(task.launch.arguments))

@@ -111,10 +111,10 @@ class PhasePrinter:
         parts = [part for part in (self.reads, self.equations, self.writes) if part]
         return [line for part in parts for line in ("", *part)][1:]
 
-    def _at(self, key: object, label: str, where: str) -> str:
+    def _at(self, key: object, label: str, expression: str) -> str:
         """The name of an address that is computed once per row."""
         name = self.names.internal(("at", key), f"{label}_at")
-        line = f"{name} = {where}"
+        line = f"{name} = {expression}"
         if line not in self.row:
             self.row.append(line)
         return name

@@ -63,25 +63,32 @@ class OperandGradients:
         self._recorded = tuple(kernel.recorded_widths.items())
 
     def memory(
-        self, own: Sequence[Tensor], d_final: Sequence[Tensor | None], layout: BatchLayout, resets: bool, copied: bool
+        self,
+        operands: Sequence[Tensor],
+        d_final: Sequence[Tensor | None],
+        layout: BatchLayout,
+        resets: bool,
+        copied: bool,
     ) -> GradientMemory:
         """Allocate the gradients of a call.
 
         Args:
-            own: the direction's tensors.
+            operands: the operands of the direction.
             d_final: the gradients of the final states; None for zero.
             layout: the rows of each step.
             resets: whether the call has resets.
             copied: whether `d_final` has copies of the gradients, which the pass may overwrite.
         """
-        initial = own[self._initial]
+        initial = operands[self._initial]
         # The pass updates the gradients of states in place, from the final states to the initial states.
         carried = [
             torch.zeros_like(v) if d is None else d if copied else d.clone(memory_format=torch.contiguous_format)
             for v, d in zip(initial, d_final, strict=True)
         ]
         restart = [torch.zeros_like(v) for v in initial] if resets else carried
-        weights = {name: make(own[k]) if layout.rows else torch.zeros_like(own[k]) for k, name, make in self._weights}
+        weights = {
+            name: make(operands[k]) if layout.rows else torch.zeros_like(operands[k]) for k, name, make in self._weights
+        }
         parameter = self._no_parameter if self._parameter is None else initial[0].new_zeros(self._parameter)
         return GradientMemory(weights, carried, restart, parameter)
 

@@ -174,8 +174,8 @@ class InterpretedBuild(Build):
 
     state_size = STATE_SIZE + SIZE
 
-    def _do(self, name: str, numbers: Sequence[int], *where: ir.Value) -> None:
-        values = [self.state, *where, *map(INT64, numbers)]
+    def _append(self, name: str, registers: Sequence[int], *memory: ir.Value) -> None:
+        values = [self.state, *memory, *map(INT64, registers)]
         function, is_new = shared(self.builder.module, name, len(values))
         if is_new:
             entry, begin = (function.append_basic_block(block) for block in ("entry", "begin"))

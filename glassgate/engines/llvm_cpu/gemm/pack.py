@@ -108,7 +108,7 @@ def pack(
     per_word, whole = (2, pack_multiple(processor_for(terms))) if terms else (1, 1)
     words = -(-depth // whole) * whole // per_word * max(terms, 1)
     blocks, pitch = -(-width // lanes), words * sums * lanes + lanes
-    row, order = columns * size, _numbers(tuple(chosen)).data_ptr()
+    row, order = columns * size, _table(tuple(chosen)).data_ptr()
     if of_columns:
         function = native(PACK_COLUMN_PAIRS if terms else PACK_COLUMNS, matrix.bits, terms)
     else:
@@ -139,10 +139,11 @@ def unpacked(matrix: Matrix, chosen: Sequence[int]) -> PackedMatrix:
     """The matrix in the layout of the parameter, for products without packing."""
     lanes, units = host().lanes(matrix.bits), matrix.rows // matrix.gates
     gate = units * matrix.columns * matrix.bits // 8
-    gates = _numbers(tuple(chosen), gate).data_ptr()
+    gates = _table(tuple(chosen), gate).data_ptr()
     return PackedMatrix(matrix.start, len(chosen) * gate, lanes * matrix.columns, (), 0, gates)
 
 
 @cache
-def _numbers(chosen: tuple[int, ...], each: int = 1) -> Tensor:
-    return torch.tensor([each * number for number in chosen], device="cpu")
+def _table(numbers: tuple[int, ...], factor: int = 1) -> Tensor:
+    """The numbers times a factor, in memory that kernels read."""
+    return torch.tensor([factor * number for number in numbers], device="cpu")

@@ -128,18 +128,18 @@ class RowVectors(NamedTuple):
 
 
 def multiply(
-    left: RowVectors, by: PackedMatrix, sums: int, out: RowVectors, rows: Operand, bits: int, added: bool = False
+    left: RowVectors, matrix: PackedMatrix, sums: int, out: RowVectors, rows: Operand, bits: int, added: bool = False
 ) -> ParallelTask:
     """The task that multiplies rows by a packed matrix, with `sums` per unit. It stores or adds the result to `out`.
 
     For a matrix in bfloat16 the rows must be in bfloat16, too; see `rounded`.
     """
-    weights = by.start, by.pitch, by.gates, out.width
+    weights = matrix.start, matrix.pitch, matrix.gates, out.width
     operands = (left.start, left.pitch, left.width, *weights, out.start, out.pitch, int(added))
-    processor = processor_for(by.terms)
+    processor = processor_for(matrix.terms)
     at_once = rows_at_once(processor)
     values = {"SUMS": sums, "TILE": size_of_sums(sums, processor), "ROWS": at_once, "POINTERS": 8 * at_once}
-    function = native(MULTIPLY, bits, by.terms, **values)
+    function = native(MULTIPLY, bits, matrix.terms, **values)
     return ParallelTask(function, operands, rows)
 
 

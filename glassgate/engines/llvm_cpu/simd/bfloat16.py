@@ -69,12 +69,12 @@ class Pairs(NamedTuple):
         """`Words.words_of`."""
         return builder.lshr(builder.add(depth, INT64(1)) if strided else depth, INT64(1))
 
-    def left(self, builder: ir.IRBuilder, address: ir.Value, alone: bool) -> ir.Value:
+    def left(self, builder: ir.IRBuilder, address: ir.Value, first_only: bool) -> ir.Value:
         """`Words.left`."""
-        kind = INT16 if alone else INT32
+        kind = INT16 if first_only else INT32
         loaded = builder.load(builder.bitcast(address, kind.as_pointer()))
         loaded.align = 2
-        return splat(builder, builder.zext(loaded, INT32) if alone else loaded, self.lanes)
+        return splat(builder, builder.zext(loaded, INT32) if first_only else loaded, self.lanes)
 
     def rounded(self, builder: ir.IRBuilder, vector: ir.Value) -> ir.Value:
         """The nearest bfloat16 numbers, with ties to even."""
@@ -154,10 +154,10 @@ class AVX512BF16:
         """`MultiplicationMethod.functions`."""
         return _functions(self._pairs) | LAYOUT | {"transpose": self.transpose()}
 
-    def transpose(self, whole: bool = False) -> Any:
+    def transpose(self, all_rows: bool = False) -> Any:
         """Packs weights as words, see `transpose.py`."""
         pairs = self._pairs
-        return transpose(32, pairs.lanes, partial(pairs.adjacent_words, parts=WEIGHT), pairs.terms, whole)
+        return transpose(32, pairs.lanes, partial(pairs.adjacent_words, parts=WEIGHT), pairs.terms, all_rows)
 
 
 def _functions(pairs: Pairs) -> dict[str, Any]:

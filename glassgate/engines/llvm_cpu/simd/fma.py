@@ -62,7 +62,7 @@ class Numbers(NamedTuple):
         """`Words.words_of`."""
         return depth
 
-    def left(self, builder: ir.IRBuilder, address: ir.Value, alone: bool) -> ir.Value:
+    def left(self, builder: ir.IRBuilder, address: ir.Value, first_only: bool) -> ir.Value:
         """`Words.left`."""
         return splat(builder, builder.load(address), self.V.lanes)
 

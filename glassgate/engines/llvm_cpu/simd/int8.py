@@ -111,7 +111,7 @@ def _rounding(processor: Processor) -> dict[str, Any]:
     return {f.__name__: f for f in (round_row, round_rows)}
 
 
-def _tile_function(module: ir.Module, V: VectorType, rows: int, blocks: int, vectors: int, how: str) -> ir.Function:
+def _tile_function(module: ir.Module, V: VectorType, rows: int, blocks: int, vectors: int, method: str) -> ir.Function:
     """The LLVM function for one block shape. The first use adds it to the module."""
     function, is_new = shared(module, f"integer_tile_{rows}x{blocks}x{vectors}_{V}", 6)
     if not is_new:
@@ -154,7 +154,7 @@ def _tile_function(module: ir.Module, V: VectorType, rows: int, blocks: int, vec
     new: dict[Any, ir.Value] = {}
     for c in columns:
         weights = vector_at(b.add(b.add(starts[c[0]], step), INT64(4 * c[1] * lanes)), integers)
-        new |= {(r, c): _dot(b, how, held[r], weights, sums[r, c]) for r in range(rows)}
+        new |= {(r, c): _dot(b, method, held[r], weights, sums[r, c]) for r in range(rows)}
     then = b.add(k, INT64(1))
     b.cbranch(b.icmp_signed("<", then, words), loop, done)
     k.add_incoming(INT64(0), entry)
@@ -178,15 +178,15 @@ def _tile_function(module: ir.Module, V: VectorType, rows: int, blocks: int, vec
     return function
 
 
-def _dot(b: ir.IRBuilder, how: str, x: ir.Value, weights: ir.Value, total: ir.Value) -> ir.Value:
+def _dot(b: ir.IRBuilder, method: str, x: ir.Value, weights: ir.Value, total: ir.Value) -> ir.Value:
     """`total` plus the four products of the bytes of each lane."""
     lanes = total.type.count
     size, kind = 4 * lanes, total.type
     small, half = ir.VectorType(INT8, size), ir.VectorType(INT16, size // 2)
 
-    if how == "vnni":
+    if method == "vnni":
         return call(b, f"llvm.x86.avx512.vpdpbusd.{32 * lanes}", kind, total, x, weights)
-    if how == "madd":
+    if method == "madd":
         # The instruction multiplies unsigned by signed numbers. The weights get the signs of the row.
         x, weights = b.bitcast(x, small), b.bitcast(weights, small)
         size_of_x = call(b, f"llvm.abs.v{size}i8", small, x, BOOLEAN(0))
@@ -207,6 +207,6 @@ def _dot(b: ir.IRBuilder, how: str, x: ir.Value, weights: ir.Value, total: ir.Va
         up, down = (constants(INT32, [n] * lanes) for n in (24 - 8 * byte, 24))
         right = b.ashr(b.shl(weights, up), down)
         # In the layout of VNNI, the numbers of rows are shifted by `OFFSET` and unsigned.
-        number = (b.lshr if how == "emulated" else b.ashr)(b.shl(x, up), down)
+        number = (b.lshr if method == "emulated" else b.ashr)(b.shl(x, up), down)
         total = b.add(total, b.mul(number, right))
     return total

@@ -27,8 +27,8 @@ class Words(Protocol):
     def words_of(self, builder: ir.IRBuilder, depth: ir.Value, strided: bool) -> ir.Value:
         """The number of words that `depth` numbers fill. An incomplete last word counts only if rows are strided."""
 
-    def left(self, builder: ir.IRBuilder, address: ir.Value, alone: bool) -> ir.Value:
-        """The word at an address, repeated in every lane. If `alone`, only its first number is read; others are 0."""
+    def left(self, builder: ir.IRBuilder, address: ir.Value, first_only: bool) -> ir.Value:
+        """The word at an address, in every lane. With `first_only`, all numbers after its first one are 0."""
 
     def dot(self, builder: ir.IRBuilder, x: ir.Value, weight: ir.Value, total: ir.Value) -> ir.Value:
         """`total` plus the products of the words in each lane. The weights are a vector of the type of `total`."""
@@ -115,11 +115,11 @@ def _tile_function(
         loaded.align = V.number_size
         return loaded
 
-    def left_at(k: ir.Value, row: int, alone: bool) -> ir.Value:
+    def left_at(k: ir.Value, row: int, first_only: bool) -> ir.Value:
         at = b.mul(k, first if strided else INT64(words.numbers))
-        return words.left(b, b.gep(lefts[row], [at]), alone)
+        return words.left(b, b.gep(lefts[row], [at]), first_only)
 
-    def plus_products(k: ir.Value, sums: dict[Any, ir.Value], alone: bool = False) -> dict[Any, ir.Value]:
+    def plus_products(k: ir.Value, sums: dict[Any, ir.Value], first_only: bool = False) -> dict[Any, ir.Value]:
         """The sums plus the products of word k.
 
         The smaller of the two sets of operands, rows or columns, is held in registers. The operands of the other set
@@ -129,14 +129,14 @@ def _tile_function(
         step = b.mul(k, INT64(vectors * V.lanes))
         new: dict[Any, ir.Value] = {}
         if rows < len(columns):
-            held = [left_at(k, r, alone) for r in range(rows)]
+            held = [left_at(k, r, first_only) for r in range(rows)]
             for c in columns:
                 read = weight_at(step, *c)
                 new |= {(r, c): words.dot(b, held[r], read, sums[r, c]) for r in range(rows)}
             return new
         weights = {c: weight_at(step, *c) for c in columns}
         for r in range(rows):
-            x = left_at(k, r, alone)
+            x = left_at(k, r, first_only)
             new |= {(r, c): words.dot(b, x, weights[c], sums[r, c]) for c in columns}
         return new
 
@@ -161,7 +161,7 @@ def _tile_function(
         last, stored = function.append_basic_block("last"), function.append_basic_block("stored")
         b.cbranch(b.trunc(depth, BOOLEAN), last, stored)
         b.position_at_end(last)
-        with_last = plus_products(count, results, alone=True)
+        with_last = plus_products(count, results, first_only=True)
         b.branch(stored)
         b.position_at_end(stored)
         before, results = results, {key: b.phi(V.llvm) for key in results}

@@ -60,38 +60,39 @@ class Build:
     def __init__(self, builder: ir.IRBuilder, state: ir.Value) -> None:
         self.builder, self.state = builder, state
 
-    def _do(self, name: str, numbers: Sequence[int], *where: ir.Value) -> None:
-        place = ("", "($0)", "($0,$1,1)")[len(where)]
-        registers = [f"%tmm{number}" for number in reversed(numbers)]
-        operands = [*registers, place] if name == "tilestored" else [place, *registers]
-        kind = ir.FunctionType(ir.VoidType(), [INT64] * len(where))
-        text, constraints = f"{name} {', '.join(filter(None, operands))}", [*["r"] * len(where), "~{memory}"]
+    def _append(self, name: str, registers: Sequence[int], *memory: ir.Value) -> None:
+        """Append an instruction with these registers and, in `memory`, an address and any distance between rows."""
+        place = ("", "($0)", "($0,$1,1)")[len(memory)]
+        operands = [f"%tmm{register}" for register in reversed(registers)]
+        operands = [*operands, place] if name == "tilestored" else [place, *operands]
+        kind = ir.FunctionType(ir.VoidType(), [INT64] * len(memory))
+        text, constraints = f"{name} {', '.join(filter(None, operands))}", [*["r"] * len(memory), "~{memory}"]
         llvm.initialize_native_asmparser()
-        self.builder.asm(kind, text, ",".join(constraints), where, side_effect=True)
+        self.builder.asm(kind, text, ",".join(constraints), memory, side_effect=True)
 
     def configure(self, sizes: ir.Value) -> None:
         """Configure all registers with the sizes at an address, and set them to zero."""
-        self._do("ldtilecfg", [], sizes)
+        self._append("ldtilecfg", [], sizes)
 
     def zero(self, register: int) -> None:
         """Set a register to zero."""
-        self._do("tilezero", [register])
+        self._append("tilezero", [register])
 
     def load(self, register: int, address: ir.Value, pitch: ir.Value) -> None:
         """Load a register from rows that are `pitch` bytes apart."""
-        self._do("tileloadd", [register], address, pitch)
+        self._append("tileloadd", [register], address, pitch)
 
     def store(self, register: int, address: ir.Value, pitch: ir.Value) -> None:
         """Store a register to rows that are `pitch` bytes apart."""
-        self._do("tilestored", [register], address, pitch)
+        self._append("tilestored", [register], address, pitch)
 
     def dot(self, sums: int, rows: int, columns: int) -> None:
         """Add the products of rows and columns to sums."""
-        self._do("tdpbf16ps", [sums, rows, columns])
+        self._append("tdpbf16ps", [sums, rows, columns])
 
     def release(self) -> None:
         """Release all registers. The operating system then has fewer registers to save when it switches threads."""
-        self._do("tilerelease", [])
+        self._append("tilerelease", [])
 
 
 BUILDS: dict[str, type[Build]] = {"amx": Build}
@@ -165,7 +166,7 @@ class AMX(AVX512BF16):
             BUILDS[tiles](builder, _state(builder, tiles)).release()
 
         layout = whole_sum, place_of_word, rows_of_tile, fill_registers, turn_registers, release_registers
-        return super().functions() | {"transpose": self.transpose(whole=True)} | {f.__name__: f for f in layout}
+        return super().functions() | {"transpose": self.transpose(all_rows=True)} | {f.__name__: f for f in layout}
 
 
 @cache

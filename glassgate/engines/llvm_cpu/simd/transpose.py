@@ -14,7 +14,7 @@ def transpose(
     lanes: int,
     paired: Callable[[ir.IRBuilder, ir.Value, ir.Value], ir.Value] | None = None,
     terms: int = 1,
-    whole: bool = False,
+    all_rows: bool = False,
 ) -> Instruction:
     """A function that transposes a square block of a matrix, with as many rows and columns as a vector has lanes.
 
@@ -23,7 +23,7 @@ def transpose(
         paired: combines two adjacent vectors of a row into words of two numbers, which are then transposed. A missing
             second number is zero. With words, the block has twice as many columns.
         terms: the number of words per two numbers.
-        whole: whether all rows of `out` are written, including those of missing numbers.
+        all_rows: whether all rows of `out` are written, including those of missing numbers.
 
     Returns:
         transpose(source, pitch, rows, columns, out, out_pitch): the first `rows` rows of `source`, `pitch` bytes apart,
@@ -48,7 +48,7 @@ def transpose(
         for row, vector in enumerate(chain(*[transposed(builder, [*square], lanes) for square in squares])):
             number = INT64(row if paired is None else 2 * row)
             live = INT64(lanes)
-            if not whole:
+            if not all_rows:
                 live = builder.select(builder.icmp_signed("<", number, numbers), live, zero)
             masked_store(builder, V, builder.add(out, builder.mul(out_pitch, INT64(row))), zero, live, vector)
 
