@@ -24,6 +24,7 @@ from glassgate.layers.base import BaseLayer
 from glassgate.layers.observed import Observed, graph_leaf
 from glassgate.layers.prepared_stack import PreparedStack
 from glassgate.layers.regularisers import draw
+from glassgate.layers.states import by_name
 from glassgate.layout import Layout
 
 _MAX_SIGNATURES = 256
@@ -245,15 +246,12 @@ class _ObservedCall(NamedTuple):
             for watch in layer.watchers:
                 watch(observed)
         hx = final if len(final) > 1 else final[0]
-        output = output.transpose(0, 1) if self.transposed else output
-        if not return_states:
-            return output, hx
-        every_state = {
-            f"{part.label}.{name}": value.transpose(0, 1) if self.transposed else value
-            for part, result in zip(layer.parts, results, strict=True)
-            for name, value in zip(part.widths, result.states, strict=True)
-        }
-        return output, hx, every_state
+        restored = self._restored(output)
+        return (restored, hx, by_name(layer.parts, results, self._restored)) if return_states else (restored, hx)
+
+    def _restored(self, value: Tensor) -> Tensor:
+        """A tensor with the axes of the input."""
+        return value.transpose(0, 1) if self.transposed else value
 
 
 class _LayerCalls:

@@ -1,6 +1,6 @@
 """Converts initial and final states between the layouts of users and of engines."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -97,11 +97,13 @@ def returned(
     restored = tuple([layout.restore(out) for out in outputs])
     output = restored if len(restored) > 1 else restored[0]
     hx = as_hx([result.final for result in results], layout)
-    if not return_states:
-        return output, hx
-    every_state = {
-        f"{part.label}.{name}": layout.restore(value)
+    return (output, hx, by_name(parts, results, layout.restore)) if return_states else (output, hx)
+
+
+def by_name(parts: Sequence[Part], results: Sequence[Result], restore: Callable[[Tensor], Any]) -> dict[str, Any]:
+    """All states at all steps, with names such as "layer0.forward.c". `restore` converts them to the user's layout."""
+    return {
+        f"{part.label}.{name}": restore(value)
         for part, result in zip(parts, results, strict=True)
         for name, value in zip(part.widths, result.states, strict=True)
     }
-    return output, hx, every_state

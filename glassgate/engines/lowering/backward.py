@@ -27,7 +27,6 @@ class _Backward(PassLowering):
         super().__init__(cell, trace, form, backward=True)
         self.every_row = ("T", "M") if form.groups else ("T", "N")
         """The axes over which gradients of weights are summed."""
-        self.values: dict[Node, Value] = {}
         self.outputs: dict[Port, Value] = {}
         self.sequences: dict[Port, Value] = {}
         """The sequences other than `d_pre` that the loop writes for the contractions after it."""
@@ -43,12 +42,12 @@ class _Backward(PassLowering):
             d_restart = {s: b.carry(f"d_{s}_restart", self._zeros("N", axis)) for s, axis in self.state_axis.items()}
         count = self.trace.gradients["d_parameter"]
         sums = [b.carry(f"d_parameter_{k}", self._zeros("N", "H")) for k in range(count)]
-        for node in self.trace.backward.nodes:
+        for node in self.graph.nodes:
             args = tuple(self.values[arg] if isinstance(arg, Node) else arg for arg in node.args)
             self.values[node] = self._value(node, args)
         following: dict[Value, Value] = {}
-        for k, (state, axis) in enumerate(self.state_axis.items()):
-            d = self._result("d_state", k, axis)
+        for k, state in enumerate(self.cell.state):
+            d = self.result("d_state", k)
             if self.form.resets:
                 resets = b.read(self.resets)
                 kept = b.elementwise("where", resets, d, 0.0)
@@ -56,7 +55,7 @@ class _Backward(PassLowering):
                 d = b.elementwise("where", resets, 0.0, d)
             following[carries[state]] = d
         for k, total in enumerate(sums):
-            following[total] = b.elementwise("add", total, self._result("d_parameter", k, "H"))
+            following[total] = b.elementwise("add", total, self.result("d_parameter", k))
         self._write()
         finals = b.end_loop(following)
         for state in self.cell.state:
@@ -81,15 +80,15 @@ class _Backward(PassLowering):
     def _declare_states(self) -> None:
         """Declare states, kept values and gradients as inputs. Compute the states before each step that are read."""
         b, trace = self.b, self.trace
-        read = {node.args[0] for node in trace.backward.nodes if node.op == "state"}
-        read |= {u.args[0] for u, _ in self.groups() if not self._is_left(u)}
+        read = {node.args[0] for node in self.graph.nodes if node.op == "state"}
+        read |= {u.args[0] for u, _ in self.groups() if self._left_column(u) is None}
         saved = {self.cell.state[key[1]] for key in trace.saved if key[0] == "state"}
         axes = {s: ("T", "N", axis) for s, axis in self.state_axis.items()}
         self.states = {s: b.input(Port(Role.STATES, s), axes[s], name=f"{s}_all") for s in axes if s in read | saved}
-        self.kept_values = {
-            key: b.input(port, ("T", "N", *axes_of(node)), name=node.name or port.name)
-            for (key, port), node in zip(self.kept().items(), self._kept_nodes(), strict=True)
-        }
+        self.kept_values = {}
+        for key, port in self.kept().items():
+            node = trace.saved[key]
+            self.kept_values[key] = b.input(port, ("T", "N", *axes_of(node)), name=node.name or port.name)
         self.d_states = {s: b.input(Port(Role.D_STATES, s), axes[s], name=f"d_{s}_all") for s in axes}
         self.d_final = {s: b.input(Port(Role.D_FINAL, s), axes[s][1:], name=f"d_{s}_n") for s in axes}
         self.before = {}
@@ -99,11 +98,9 @@ class _Backward(PassLowering):
             resets = self.resets if self.form.resets else None
             self.before[state] = self.unless_reset(resets, self.restart[state], shifted, f"{state}_prev_all")
 
-    def _kept_nodes(self) -> list[Node]:
-        return [self.trace.saved[key] for key in self.kept()]
-
-    def _is_left(self, u: Node) -> bool:
-        return any(u is left for left in self.trace.left)
+    def _left_column(self, u: Node) -> int | None:
+        """The column of a row vector in "left"; None for a state before the step."""
+        return next((k for k, left in enumerate(self.trace.left) if left is u), None)
 
     def _value(self, node: Node, args: tuple[Value | float, ...]) -> Value:
         b, name = self.b, node.name or ""
@@ -117,43 +114,36 @@ class _Backward(PassLowering):
             case "grad", (state,):
                 return b.elementwise("add", b.read(self.d_states[state]), self.d_next[state], name=name)
             case "hh_t", (gates, *d):
-                return self._transposed(dict(zip(gates, (self.values[v] for v in d), strict=True)), name)
-            case "hr_t", _:
-                assert isinstance(args[0], Value)
-                return b.contract(self.per_row(args[0], "P"), self.weights["weight_hr"], "P", name)
+                return self._transposed(dict(zip(gates, d, strict=True)), name)
+            case "hr_t", (d_hr,):
+                return b.contract(self.per_row(d_hr), self.weights["weight_hr"], axes_of(d_hr), name)
         return self.common_value(node, args)
 
-    def _transposed(self, d: dict[str, Value], name: str) -> Value:
+    def _transposed(self, d: dict[str, Node], name: str) -> Value:
         """The gradient of the left operand of a recurrent matrix product, from the gradients of its gates."""
         b, gates = self.b, tuple(gate for gate in self.cell.gates if gate in d)
-        stacked = b.stack([self.per_row(d[gate], "H") for gate in gates], self.axis_of_gates[gates])
+        stacked = b.stack([self.per_row(d[gate]) for gate in gates], self.axis_of_gates[gates])
         units = "U" if self.cell.heads > 1 else "H"
         over = (self.axis_of_gates[gates], units)
         product = b.contract(self.by_head(stacked, "H"), self.rows("weight_hh", gates), over)
         return self.join_heads(product, self.out, name)
 
-    def _result(self, name: str, k: int | str, axis: str) -> Value:
-        """A result of the backward graph, broadcast to every row and unit."""
-        return self.per_row(self.values[self.trace.backward.outputs[name, k]], axis)
-
     def _write(self) -> None:
         """Write the sequences that are read after the loop, and recorded gradients."""
-        b, outputs = self.b, self.trace.backward.outputs
+        b = self.b
         if self.gate_of_column:
-            d = [self._result("d_pre", k, "H") for k in range(len(self.gate_of_column))]
+            d = [self.result("d_pre", k) for k in range(len(self.gate_of_column))]
             d_pre = b.stack(d, self.axis_of_gates[tuple(self.gate_of_column)], "d_pre")
             self.d_pre = b.write(d_pre, port=Port(Role.D_PRE))
             if self.trace.rows:
                 self.outputs[Port(Role.D_GATE, "d_pre")] = self.d_pre
-        for name, k in outputs:
-            axis = {"left": self.out, "raw": "H", "d_hr": "P"}.get(name)
-            if axis:
+        for name, k in self.graph.outputs:
+            if name in ("left", "raw", "d_hr"):
                 port = Port(Role(name), str(k))
-                self.sequences[port] = b.write(self._result(name, k, axis), f"{name}{k}", port)
+                self.sequences[port] = b.write(self.result(name, k), f"{name}{k}", port)
             elif name in ("d_gate", "d_new"):
-                axis = "H" if name == "d_gate" else self.state_axis[str(k)]
                 role = Role.D_GATE if name == "d_gate" else Role.D_NEW
-                self.outputs[Port(role, str(k))] = b.write(self._result(name, k, axis), f"{name}_{k}")
+                self.outputs[Port(role, str(k))] = b.write(self.result(name, k), f"{name}_{k}")
 
     def _columns(self, gates: tuple[str, ...], columns: list[int], name: str) -> Value:
         """The gradients of the matrix products of some gates at every step."""
@@ -181,7 +171,7 @@ class _Backward(PassLowering):
         b, parts, biases = self.b, [], []
         for u, gates in self.groups():
             d = self._columns(gates, [k for k in (self.column_of(u, gate) for gate in gates) if k is not None], "d_hh")
-            k = next((k for k, left in enumerate(self.trace.left) if left is u), None)
+            k = self._left_column(u)
             left = self.before[u.args[0]] if k is None else self.sequences[Port(Role.LEFT, str(k))]
             left = self.by_head(left, self.out, left=True)
             parts.append((gates, self._over_rows(self.by_head(d, "H"), left, "d_weight_hh")))

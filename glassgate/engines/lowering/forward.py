@@ -61,6 +61,8 @@ class PassLowering:
 
     def __init__(self, cell: Equations, trace: Trace, form: Form, backward: bool) -> None:
         self.cell, self.trace, self.form = cell, trace, form
+        self.graph = trace.backward if backward else trace.forward
+        self.values: dict[Node, Value] = {}
         self.state_axis = {state: axis.name for state, axis in cell.axes.items()}
         self.products = [*trace.hh_only, *trace.shared]
         self.gate_of_column = [*(node.args[0] for node in self.products), *trace.ih_only]
@@ -184,9 +186,13 @@ class PassLowering:
         """The state `x` before a step, with `restart` in the rows with a reset; x if `resets` is None."""
         return x if resets is None else self.b.elementwise("where", resets, restart, x, name=name)
 
-    def per_row(self, x: Value, axis: str) -> Value:
-        """A value, broadcast to every row and unit."""
-        return self.b.broadcast(x, ("N", axis))
+    def per_row(self, node: Node) -> Value:
+        """The value of a node, broadcast to every row and unit."""
+        return self.b.broadcast(self.values[node], ("N", *axes_of(node)))
+
+    def result(self, name: str, k: int | str) -> Value:
+        """A result of the graph, broadcast to every row and unit."""
+        return self.per_row(self.graph.outputs[name, k])
 
     def kept(self) -> dict[Key, Port]:
         """The port of each value that the forward pass keeps in addition to the states."""
@@ -196,7 +202,6 @@ class PassLowering:
 class _Forward(PassLowering):
     def __init__(self, cell: Equations, trace: Trace, form: Form) -> None:
         super().__init__(cell, trace, form, backward=False)
-        self.values: dict[Node, Value] = {}
         self.by_left: dict[Node, Value] = {}
         self.groups_of = dict(self.groups())
 
@@ -208,27 +213,21 @@ class _Forward(PassLowering):
         name = "{}_prev" if resets is None else "{}_carried"
         carries = {state: b.carry(name.format(state), initial) for state, initial in self.initial.items()}
         self.before = {s: self.unless_reset(resets, self.restart[s], v, f"{s}_prev") for s, v in carries.items()}
-        for node in trace.forward.nodes:
+        for node in self.graph.nodes:
             args = tuple(self.values[arg] if isinstance(arg, Node) else arg for arg in node.args)
             self.values[node] = self._value(node, args)
         following, outputs = {}, {}
         for k, state in enumerate(self.cell.state):
-            new = self.per_row(self.values[trace.forward.outputs["state", k]], self.state_axis[state])
+            new = self.result("state", k)
             following[carries[state]] = new
             outputs[Port(Role.STATES, state)] = b.write(new, state)
         for key, port in self.kept().items() if self.form.save else ():
-            value = self._kept(trace.saved[key])
-            outputs[port] = b.write(value)
+            outputs[port] = b.write(b.broadcast(self.values[trace.saved[key]], "N"))
         for gate in trace.recorded:
-            value = self.per_row(self.values[trace.forward.outputs["gate", gate]], "H")
-            outputs[Port(Role.GATE, gate)] = b.write(value, f"gate_{gate}")
+            outputs[Port(Role.GATE, gate)] = b.write(self.result("gate", gate), f"gate_{gate}")
         finals = b.end_loop(following)
         outputs |= {Port(Role.FINAL, state): finals[carries[state]] for state in self.cell.state}
         return b.finish(outputs)
-
-    def _kept(self, node: Node) -> Value:
-        """A kept value, broadcast to every row."""
-        return self.b.broadcast(self.values[node], "N")
 
     def _value(self, node: Node, args: tuple[Value | float, ...]) -> Value:
         b, name = self.b, node.name or ""
@@ -243,9 +242,8 @@ class _Forward(PassLowering):
                 return b.elementwise(
                     "add", self._input_half(gate, f"{gate}_ih"), self._recurrent(node, gate, f"{gate}_hh"), name=name
                 )
-            case "hr", _:
-                assert isinstance(args[0], Value)
-                return b.contract(self.per_row(args[0], "H"), self.weights["weight_hr"], "H", name)
+            case "hr", (raw,):
+                return b.contract(self.per_row(raw), self.weights["weight_hr"], axes_of(raw), name)
         return self.common_value(node, args)
 
     def _input_halves(self) -> Value | None:
@@ -278,7 +276,7 @@ class _Forward(PassLowering):
         b, u = self.b, node.args[1]
         gates = self.groups_of[u]
         if u not in self.by_left:
-            left = self.by_head(self.per_row(self.values[u], self.out), self.out, left=True)
+            left = self.by_head(self.per_row(u), self.out, left=True)
             product = b.contract(left, self.rows("weight_hh", gates), "J" if self.cell.heads == 1 else "V", "Wh")
             self.by_left[u] = self.join_heads(product, "H")
         half = b.block(self.by_left[u], self.axis_of_gates[gates], gates.index(gate), "" if node.op == "hh" else name)
