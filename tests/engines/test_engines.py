@@ -76,6 +76,11 @@ def runs(engine: str, cell: str, shape: Shape, ways: str, resets: bool) -> bool:
 
 @pytest.mark.parametrize(("engine", "dtype", "cell"), RUNS, ids=lambda v: str(v).removeprefix("torch."))
 def test_engine_equals_the_reference(engine, dtype, cell):
+    equals_the_reference(engine, dtype, cell)
+
+
+def equals_the_reference(engine, dtype, cell, slack=1.0):
+    """Checks an engine with each shape, with and without resets, in both directions; `slack` as in `compare.check`."""
     for name, ways, resets in product(SHAPES, (">", "<", "><"), (False, True)):
         case = Case(CELLS[cell], SHAPES[name], ways, resets)
         if not runs(engine, cell, SHAPES[name], ways, resets):
@@ -86,7 +91,7 @@ def test_engine_equals_the_reference(engine, dtype, cell):
             got = case.call(dtype)
         with gg.engine("reference"):
             try:
-                check(got, case.call(torch.float64), case.call(dtype))
+                check(got, case.call(torch.float64), case.call(dtype), slack)
             except AssertionError as fault:
                 fault.add_note(f"shape {name!r}, directions {ways}, resets {resets}")
                 raise

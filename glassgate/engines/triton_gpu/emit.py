@@ -1,6 +1,6 @@
 """Writes each phase of a pass as a Triton kernel. `phases.py` splits a pass, `launch.py` launches the kernels."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 
@@ -64,6 +64,8 @@ class Writer(Addresses):
         self.body: list[str] = []
         self.defined_by = {line.result: line.operation for line in phases.program.before}
         self.now: dict[object, Text] = {}
+        self.overwritten: set[str] = set()
+        """The variables of this step that phase 0 of the next step computes again."""
         self.late: dict[Value, Line] = {}
         """Lines that are written next to the store of their result, so that it occupies no registers before."""
 
@@ -75,6 +77,7 @@ class Writer(Addresses):
                 for line in products:
                     self.store("stored", line.result, line.result)
         else:
+            self.overwritten = set() if ahead is None else {self.name(line.result) for line in ahead.lines}
             self.lines(phase)
         steps = self.step("iteration")
         if ahead is not None:
@@ -198,23 +201,28 @@ class Writer(Addresses):
             self.body.append(f"{name} = {text.text}")
         return Text(name)
 
-    def commit(self, carries: Iterable[Carry]) -> None:
-        """Stores the next values of carries. Later lines of this kernel read them."""
+    def commit(self, carries: Sequence[Carry]) -> None:
+        """Stores the next values of carries. Phase 0 of the next step reads them in the same kernel."""
         following: dict[object, Text] = {}
         for carry in carries:
             following[carry.before] = text = self.following(carry)
             row = "seq_now" if self.ahead else "seq_next"
             address, mask = self.place("carry", carry.before, carry.before, None, row)
             self.body.append(f"tl.store({address}, {text.text}, {mask})")
-        self.now.update(following)
+        if not self.ahead:
+            self.now.update(following)
 
     def following(self, carry: Carry) -> Text:
-        """The next value of a carry: the old one where a sequence has ended."""
-        text = self.use(carry.next)
-        if not self.ragged:
-            return text
-        old = self.use(carry.before).text
-        return self.assigned(f"{self.name(carry.before)}_next", Text(f"tl.where({self.live}, {text.text}, {old})"))
+        """The next value of a carry: the old one where a sequence has ended.
+
+        Phase 0 of the next step may read it after it has given other variables of this step new values, so that the
+        text must be a variable of its own.
+        """
+        text, name = self.use(carry.next), f"{self.name(carry.before)}_next"
+        if self.ragged:
+            return self.assigned(name, Text(f"tl.where({self.live}, {text.text}, {self.use(carry.before).text})"))
+        is_safe = text.text.isidentifier() and text.text not in self.overwritten
+        return text if self.ahead or is_safe else self.assigned(name, text)
 
     def store(self, kind: str, to: Value, value: Value) -> None:
         """Stores a value, gate by gate if it has gates."""

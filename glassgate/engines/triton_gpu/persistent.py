@@ -4,7 +4,7 @@ In kernel B, each program computes some units, and all programs wait at a barrie
 program computes all units of its rows, or those of one head, without a barrier.
 """
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from functools import lru_cache
 
 from glassgate.engines.lowering.ir import Block, Carry, Contract, Line, Stack, Value
@@ -88,6 +88,9 @@ class _Persistent(Writer):
             self.now[carry.before] = Text(name if carry.before in committed else f"{name}_next")
         self.products(phase.products)
         self.lines(phase)
+        if self.ahead:  # at the end, because other lines may read the values before the step
+            for carry in phase.carries:
+                self.assigned(self.name(carry.before), Text(f"{self.name(carry.before)}_next"))
         return self.step(iteration)
 
     def next_states(self) -> list[str]:
@@ -141,13 +144,16 @@ class _Persistent(Writer):
         computed = line is not None and not isinstance(line.operation, Stack | Block)
         return Text(self.name(value, gate)) if computed else super().first_use(value, gate)
 
-    def commit(self, carries: Iterable[Carry]) -> None:
+    def commit(self, carries: Sequence[Carry]) -> None:
         """Sets the variables of carries: in phase 0 those of the step itself, otherwise those of the next step."""
+        following: dict[object, Text] = {}
         for carry in carries:
             name, text = self.name(carry.before), self.use(carry.next)
             if self.ragged or self.ahead:
                 text = Text(f"tl.where({self.live}, {text.text}, {self.use(carry.before).text})")
-            self.now[carry.before] = self.assigned(name if self.ahead else f"{name}_next", text)
+            following[carry.before] = self.assigned(f"{name}_next", text)
+        if not self.ahead:
+            self.now.update(following)
 
     def store(self, kind: str, to: Value, value: Value) -> None:
         """Stores sequences and left operands. Other values stay in variables."""

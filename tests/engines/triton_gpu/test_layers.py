@@ -4,22 +4,28 @@ import pytest
 import torch
 
 import glassgate as gg
+from glassgate.engines.triton_gpu import passes
+from glassgate.engines.triton_gpu.launch import Blocks, Selected
 from tests.compare import check, measure
 from tests.engines import test_engines
 
+# In float16, a pre-activation within the rounding error of zero gives ReLU another derivative.
+EVERY = [(dtype, cell) for dtype in (torch.float32, torch.float16) for cell in test_engines.CELLS]
+EVERY.remove((torch.float16, "ReLU"))
+
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("cell", test_engines.CELLS)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=["float32", "float16"])
+@pytest.mark.parametrize(("dtype", "cell"), EVERY, ids=lambda v: str(v).removeprefix("torch."))
 def test_all_layers_equal_the_reference(dtype, cell):
-    test_engines.test_engine_equals_the_reference("triton", dtype, cell)
+    # In float16, eager's error on the gradient of one bias is up to six times that of the other one, which is equal.
+    test_engines.equals_the_reference("triton", dtype, cell, slack=2.0 if dtype == torch.float16 else 1.0)
 
 
 CELLS = [gg.cells.RNN("relu"), gg.cells.LSTM(), gg.cells.GRU(), gg.cells.GRUv1(), gg.cells.PeepholeLSTM()]
 CELLS += [gg.cells.SLSTM(heads=2), gg.cells.LayerNormGRU(), gg.cells.MinGRU()]
 
 
-def run(cell, engine, dtype, hidden_size=6, **options):
+def run(cell, engine, dtype, hidden_size=6, lengths=(4, 0, 2), **options):
     """Output, final states and gradients of a layer with both directions, resets and sequences of unequal length."""
     torch.manual_seed(0)
     layer = gg.Recurrent(cell, 3, hidden_size, bidirectional=True, dtype=torch.float64, **options).to(dtype)
@@ -27,7 +33,7 @@ def run(cell, engine, dtype, hidden_size=6, **options):
     resets = torch.tensor([[0, 0, 1], [1, 0, 0], [0, 0, 0], [1, 0, 0]]).bool()
     with gg.engine(engine):
         torch.manual_seed(0)
-        output, final = layer(x, lengths=torch.tensor([4, 0, 2]), resets=resets)
+        output, final = layer(x, lengths=None if lengths is None else torch.tensor(lengths), resets=resets)
         final = final if isinstance(final, tuple) else (final,)
         outputs = {"output": output} | {f"final {k}": v for k, v in enumerate(final)}
         return measure(outputs, {"input": x, **dict(layer.named_parameters())})
@@ -43,3 +49,30 @@ def test_projection_and_noise():
     options = {"proj_size": 2, "zoneout": 0.3, "recurrent_dropout": 0.2}
     truth, eager = (run(gg.cells.LSTM(), "reference", dtype, **options) for dtype in (torch.float64, torch.float32))
     check(run(gg.cells.LSTM(), "triton", torch.float32, **options), truth, eager)
+
+
+class Delay(gg.Cell):
+    """States that take the values of each other before the step, one of which is also read after its update."""
+
+    gates, state = ("a",), ("h", "delayed", "u")
+
+    def step(self, a, s):
+        u = 0.9 * s.u + 0.1 * s.h
+        return torch.tanh(a.a + s.delayed) * u + 0.3 * s.u, s.h, u
+
+
+NOISE, ONE = {"zoneout": 0.3}, Blocks(16, 16, 16)
+
+
+@pytest.mark.parametrize("kernel", ["A", "B", "C"])
+@pytest.mark.parametrize(
+    ("cell", "options"),
+    [(gg.cells.LSTM(), {}), (gg.cells.LSTM(), NOISE), (gg.cells.GRUv1(), NOISE), (Delay(), {}), (Delay(), NOISE)],
+    ids=str,
+)
+def test_sequences_of_equal_length(cell, options, kernel, monkeypatch):
+    """Without lengths, kernel C has the next states as expressions, whose variables the next step sets again."""
+    kinds = {"A": Selected("solo", 0.0, ONE), "B": Selected("grid", 0.0, ONE), "C": Selected("steps", 0.0)}
+    monkeypatch.setattr(passes, "selected", lambda *_: kinds[kernel])
+    truth, eager = (run(cell, "reference", dtype, lengths=None, **options) for dtype in (torch.float64, torch.float32))
+    check(run(cell, "triton", torch.float32, lengths=None, **options), truth, eager)
