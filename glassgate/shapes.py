@@ -26,16 +26,16 @@ def check_shape(operation: str, name: str, tensor: Tensor, letters: str, expecte
         raise ShapeError(f"{operation}: {name} must be {letters} = {tuple(expected)}, got {tuple(tensor.shape)}")
 
 
-def check_like(operation: str, name: str, tensor: Tensor, dtype: torch.dtype, device: torch.device, other: str) -> None:
-    """Raises unless `tensor` has the dtype (not checked under autocast) and the device of `other`."""
+def check_like(operation: str, name: str, tensor: Tensor, dtype: torch.dtype, device: torch.device, owner: str) -> None:
+    """Raises unless `tensor` has this dtype (not checked under autocast) and this device, which `owner` has."""
     if tensor.device != device:
         raise ShapeError(
-            f"{operation}: {name} must be on {other}'s device {device}, got {tensor.device}; "
+            f"{operation}: {name} must be on {owner}'s device {device}, got {tensor.device}; "
             f"move it: {name}.to({str(device)!r})"
         )
     if tensor.dtype != dtype and not torch.is_autocast_enabled(device.type):
         raise ShapeError(
-            f"{operation}: {name} must have {other}'s dtype {dtype}, got {tensor.dtype}; convert it: {name}.to({dtype})"
+            f"{operation}: {name} must have {owner}'s dtype {dtype}, got {tensor.dtype}; convert it: {name}.to({dtype})"
         )
 
 
@@ -47,7 +47,9 @@ def check_parameters(
     device: torch.device,
     suffix: str = "",
 ) -> None:
-    """Raises unless each parameter is a dense tensor with its shape, dtype (not checked under autocast) and device.
+    """Raises unless each parameter is a dense tensor of its shape in `shapes`, with this dtype and on this device.
+
+    The dtype is not checked under autocast.
 
     Kernels read memory by address, and a parameter can be replaced at any time. Therefore every call is checked.
     """
@@ -58,8 +60,8 @@ def check_parameters(
                 continue
         except AttributeError:  # not a tensor
             pass
-        other = f"weight_ih{'_l0' * bool(suffix)}"
-        _check_parameter(operation, name + suffix, value, shapes[name], dtype, device, other)
+        owner = f"weight_ih{'_l0' * bool(suffix)}"
+        _check_parameter(operation, name + suffix, value, shapes[name], dtype, device, owner)
 
 
 def _check_parameter(
@@ -69,7 +71,7 @@ def _check_parameter(
     shape: tuple[int, ...],
     dtype: torch.dtype,
     device: torch.device,
-    other: str,
+    owner: str,
 ) -> None:
     if not isinstance(value, Tensor):
         raise TypeError(f"{operation}: {name} must be a tensor {shape}, got {type(value).__name__}")
@@ -79,7 +81,7 @@ def _check_parameter(
         raise ShapeError(f"{operation}: {name} must be a dense tensor, got the layout {value.layout}")
     if not value.dtype.is_floating_point:
         raise ShapeError(f"{operation}: {name} must have floating point numbers, got {value.dtype}")
-    check_like(operation, name, value, dtype, device, other)
+    check_like(operation, name, value, dtype, device, owner)
 
 
 def check_size(operation: str, name: str, value: object) -> None:

@@ -89,7 +89,7 @@ def run(trials: Sequence[Trial], folder: Path, processes: int, report: Report) -
     results: dict[Trial, dict[str, Any]] = {}
     for trial in trials:
         with suppress(OSError, ValueError):
-            results[trial] = json.loads((folder / f"{trial.key}.json").read_text())
+            results[trial] = json.loads((folder / f"{trial.file_name}.json").read_text())
             report(trial, results[trial])
     left = [trial for trial in trials if trial not in results]
     if left:
@@ -99,7 +99,7 @@ def run(trials: Sequence[Trial], folder: Path, processes: int, report: Report) -
                 for future in as_completed(futures):
                     trial = futures[future]
                     results[trial] = future.result()
-                    write_json(folder / f"{trial.key}.json", results[trial])
+                    write_json(folder / f"{trial.file_name}.json", results[trial])
                     report(trial, results[trial])
             except BaseException:
                 for process in list(pool._processes.values()):

@@ -51,7 +51,7 @@ class Trial:
     learning_rate: float = 0.01
 
     @property
-    def key(self) -> str:
+    def file_name(self) -> str:
         """The name of the file of its result."""
         return "_".join(f"{value}".replace("/", "-").replace(":", "-") for value in asdict(self).values())
 

@@ -7,7 +7,7 @@ from rich.console import Console, Group
 from rich.text import Text
 
 from glassgate.glass.findings import findings
-from glassgate.glass.followers import follows
+from glassgate.glass.followers import best_followers
 from glassgate.glass.study import Direction, Study
 from glassgate.glass.text_section import END
 
@@ -56,7 +56,7 @@ def _chosen(study: Study) -> list[tuple[str, np.ndarray, str]]:
     rows: list[tuple[str, np.ndarray, str]] = []
     labels = {each.label: each for each in study.directions}
     shown_units: set[tuple[str, int]] = set()
-    for each in follows(study):
+    for each in best_followers(study):
         if (each.direction, each.unit) not in shown_units and len(shown_units) < _UNITS:
             shown_units.add((each.direction, each.unit))
             rows += _of_unit(labels[each.direction], each.unit, f"{each.label[:14]} {_short(each.direction)}")

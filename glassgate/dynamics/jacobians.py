@@ -139,6 +139,6 @@ def survival(layer: Recurrent, inputs: Tensor, hx: Any = None, *, differences: i
     carried = torch.linalg.qr(sample).Q[:, :differences].expand(rows, -1, -1)
     found = []
     for before, x in zip(states, inputs.detach().to("cpu", torch.float64), strict=False):
-        _, carried = network.carried(before, x, carried)
+        _, carried = network.step_with_differences(before, x, carried)
         found.append(carried.square().sum(1).mean(1).sqrt())
     return torch.stack(found)

@@ -20,46 +20,47 @@ DIRECT = "direct"
 
 
 @dataclass
-class Tangent:
+class StateDerivative:
     """The derivative of one value (B, n) with respect to S numbers, such as the flat state (B, S).
 
     Most values depend on a state unit by unit. That part of the derivative is diagonal; the rest is dense. A derivative
     that is the same for all rows, such as a weight matrix, has B = 1.
 
     Attributes:
-        diagonals: the diagonals (B, n), by the first column of the state.
+        diagonals: for each state on which the value depends unit by unit, the diagonal (B, n). The key is the first
+            column of that state in the flat state.
         dense: (B, n, S), or None for zero.
     """
 
     diagonals: dict[int, Tensor] = field(default_factory=dict)
     dense: Tensor | None = None
 
-    def scaled(self, factor: Tensor) -> "Tangent":
-        """The derivative of each number times a factor, (B, n)."""
+    def scaled(self, factor: Tensor) -> "StateDerivative":
+        """The derivative of `factor` times the value; the factor is (B, n)."""
         dense = None if self.dense is None else factor.unsqueeze(-1) * self.dense
-        return Tangent({at: factor * d for at, d in self.diagonals.items()}, dense)
+        return StateDerivative({at: factor * d for at, d in self.diagonals.items()}, dense)
 
-    def plus(self, other: "Tangent") -> "Tangent":
+    def plus(self, other: "StateDerivative") -> "StateDerivative":
         """The sum of two derivatives."""
         diagonals = dict(self.diagonals)
         for at, d in other.diagonals.items():
             diagonals[at] = diagonals[at] + d if at in diagonals else d
         if self.dense is None or other.dense is None:
-            return Tangent(diagonals, other.dense if self.dense is None else self.dense)
-        return Tangent(diagonals, self.dense + other.dense)
+            return StateDerivative(diagonals, other.dense if self.dense is None else self.dense)
+        return StateDerivative(diagonals, self.dense + other.dense)
 
-    def multiplied(self, weight: Tensor, size: int) -> "Tangent":
+    def multiplied(self, weight: Tensor, size: int) -> "StateDerivative":
         """The derivative of `weight` (m, n) times the value."""
         parts = [pad(weight * d.unsqueeze(1), (at, size - at - d.shape[1])) for at, d in self.diagonals.items()]
         if self.dense is not None:
             parts.append(weight @ self.dense)
-        return Tangent({}, sum(parts[1:], parts[0])) if parts else Tangent()
+        return StateDerivative({}, sum(parts[1:], parts[0])) if parts else StateDerivative()
 
-    def summed(self, size: int) -> "Tangent":
+    def summed(self, size: int) -> "StateDerivative":
         """The derivative of the sum of the value's numbers, (B, 1, S)."""
         rows = next(iter(self.diagonals.values()), self.dense)
         if rows is None:
-            return Tangent()
+            return StateDerivative()
         return self.multiplied(rows.new_ones(1, rows.shape[1]), size)
 
     def to_dense(self, rows: int, width: int, size: int, like: Tensor) -> Tensor:
@@ -92,7 +93,7 @@ class Linearization:
         """The recurrent weights of a gate as one matrix, for any number of heads."""
         return torch.block_diag(*weight.chunk(self.equations.heads))
 
-    def _row(self, name: str, gate: str) -> Tensor:
+    def _block(self, name: str, gate: str) -> Tensor:
         return self.weights[name].chunk(len(self.equations.gates))[self.equations.gates.index(gate)]
 
     def run(
@@ -100,7 +101,7 @@ class Linearization:
         input: Tensor,
         d_input: Tensor | None,
         states: Sequence[Tensor],
-        d_states: Sequence[Tangent],
+        d_states: Sequence[StateDerivative],
         size: int,
         gates: bool = False,
     ) -> tuple[list[Tensor], dict[str, list[Tensor]]]:
@@ -119,11 +120,11 @@ class Linearization:
         """
         values = self._values(input, states)
         before = dict(zip(self.equations.state, d_states, strict=True))
-        d: dict[Node, dict[str, Tangent]] = {}
+        d: dict[Node, dict[str, StateDerivative]] = {}
         for node in self.equations.nodes:
             d[node] = tangents = self._tangent(node, values, d, d_input, before, size)
             if gates and node in self._gate and tangents:
-                total = Tangent()
+                total = StateDerivative()
                 for part in tangents.values():
                     total = total.plus(part)
                 d[node] = {self._gate[node]: total}
@@ -132,7 +133,7 @@ class Linearization:
         return [values[node] for node in self.equations.states], {
             label: [
                 d[node]
-                .get(DIRECT if label == "total" else label, Tangent())
+                .get(DIRECT if label == "total" else label, StateDerivative())
                 .to_dense(rows, values[node].shape[1], size, input)
                 for node in self.equations.states
             ]
@@ -142,18 +143,18 @@ class Linearization:
     def _values(self, input: Tensor, states: Sequence[Tensor]) -> Mapping[Node, Tensor]:
         """The value of each node, (B, n) or (B, 1)."""
         ih = linear(input, self.weights["weight_ih"], self.weights.get("bias_ih"))
-        halves = dict(zip(self.equations.gates, ih.chunk(len(self.equations.gates), 1), strict=True))
+        input_halves = dict(zip(self.equations.gates, ih.chunk(len(self.equations.gates), 1), strict=True))
         before = dict(zip(self.equations.state, states, strict=True))
-        widths = {PROJECTED: states[0].shape[1], UNITS: next(iter(halves.values())).shape[1], PER_ROW: 1}
+        widths = {PROJECTED: states[0].shape[1], UNITS: next(iter(input_halves.values())).shape[1], PER_ROW: 1}
 
         def leaf(node: Node, args: tuple[Tensor, ...]) -> Tensor:
             match node.op:
                 case "ih":
-                    return halves[node.args[0]]
+                    return input_halves[node.args[0]]
                 case "state":
                     return before[node.args[0]]
                 case "hh":
-                    bias = self._row("bias_hh", node.args[0]) if "bias_hh" in self.weights else None
+                    bias = self._block("bias_hh", node.args[0]) if "bias_hh" in self.weights else None
                     return linear(args[1], self._recurrent[node.args[0]], bias)
                 case "hr":
                     return linear(args[0], self.weights["weight_hr"])
@@ -161,7 +162,7 @@ class Linearization:
                     return args[0].sum(1, keepdim=True)
                 case "parameter":
                     name, gate = node.args
-                    value = self.weights[name] if gate is None else self._row(name, gate)
+                    value = self.weights[name] if gate is None else self._block(name, gate)
                     return value.expand(input.shape[0], -1)
                 case "size":
                     return input.new_full((input.shape[0], 1), widths[node.args[0]])
@@ -175,17 +176,17 @@ class Linearization:
         self,
         node: Node,
         values: Mapping[Node, Tensor],
-        d: Mapping[Node, dict[str, Tangent]],
+        d: Mapping[Node, dict[str, StateDerivative]],
         d_input: Tensor | None,
-        before: Mapping[str, Tangent],
+        before: Mapping[str, StateDerivative],
         size: int,
-    ) -> dict[str, Tangent]:
+    ) -> dict[str, StateDerivative]:
         """The derivative of a node, by label; empty if it is zero."""
         match node.op:
             case "state":
                 return {DIRECT: before[node.args[0]]}
             case "ih" if d_input is not None:
-                return {DIRECT: Tangent({}, self._row("weight_ih", node.args[0]) @ d_input)}
+                return {DIRECT: StateDerivative({}, self._block("weight_ih", node.args[0]) @ d_input)}
             case "hh":
                 weight = self._recurrent[node.args[0]]
                 return {label: part.multiplied(weight, size) for label, part in d[node.args[1]].items()}
@@ -197,7 +198,7 @@ class Linearization:
         operation = OPERATIONS.get(node.op)
         if operation is None or operation.derivative is None:
             return {}
-        by_label: dict[str, Tangent] = {}
+        by_label: dict[str, StateDerivative] = {}
         y = values[node]
         args = [values[arg] if isinstance(arg, Node) else arg for arg in node.args]
         ones = torch.ones_like(y)

@@ -20,7 +20,7 @@ FORMAT = 2
 _KEY = "glassgate_index"
 _LEVELS = 255
 """The largest code of a quantised value."""
-_STEPS_AT_ONCE = 2**18
+_WINDOWS_AT_ONCE = 2**18
 """The number of windows whose distances are computed together."""
 ACTIVE = 1.0
 """A unit is active if it differs from its mean by more than this number of standard deviations."""
@@ -154,8 +154,8 @@ class Index:
         """The units that are active at every step of a range.
 
         A unit is active if it differs from its mean over the data set by more than one standard deviation, in the same
-        direction at all these steps. Units that are inactive just before and after the range come first, then those
-        whose smallest difference is largest.
+        direction at all these steps. Units that are inactive just before and after the range come first. Within both
+        groups, units are sorted by their smallest difference in the range, the largest first.
 
         Args:
             name: the name of the state.
@@ -215,7 +215,9 @@ class Index:
                 content = json.loads((file.metadata() or {})[_KEY])
                 tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
         except (SafetensorError, KeyError, ValueError) as error:
-            raise NotAnIndex(f"{path}: expected an index of states, got a damaged or another file ({error})") from None
+            raise NotAnIndex(
+                f"{path}: expected an index of states, got a damaged file or a file of another kind ({error})"
+            ) from None
         if content["format"] != FORMAT:
             raise NotAnIndex(f"{path}: written in format {content['format']}, this version reads {FORMAT}")
 
@@ -263,7 +265,7 @@ def search(
         raise ShapeError(f"search: pattern must be (L, H) = (L, {H}), got {tuple(pattern.shape)}")
     chosen = list(dict.fromkeys(units))
     if not chosen or not all(0 <= unit < H for unit in chosen):
-        raise ValueError(f"search: units must be numbers below {H}, at least one, got {list(units)}")
+        raise ValueError(f"search: units must be one or more numbers from 0 to {H - 1}, got {list(units)}")
     length, apart = len(pattern), len(pattern) if apart is None else apart
     distances = _distances(index, name, pattern.detach().float().cpu()[:, chosen], chosen)
     # Each match excludes at most the `apart` windows before it and after it.
@@ -293,8 +295,8 @@ def _distances(index: Index, name: str, pattern: Tensor, units: list[int]) -> Te
     scale = index.scale[name][units] / deviation
     target = ((pattern - index.low[name][units]) / deviation - _LEVELS / 2 * scale).T
     rows = index.states[name]
-    for start in range(0, total - length + 1, _STEPS_AT_ONCE):
-        stop = min(total, start + _STEPS_AT_ONCE + length - 1)
+    for start in range(0, total - length + 1, _WINDOWS_AT_ONCE):
+        stop = min(total, start + _WINDOWS_AT_ONCE + length - 1)
         codes = torch.stack([rows[unit, start:stop] for unit in units])
         values = scale[:, None] * (codes - _LEVELS / 2)
         squares = conv1d(values.square().sum(0)[None, None], torch.ones(1, 1, length))[0, 0]

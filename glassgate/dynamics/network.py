@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from glassgate.dynamics.linearize import Linearization, Tangent
+from glassgate.dynamics.linearize import Linearization, StateDerivative
 from glassgate.engines.contract import Direction
 from glassgate.engines.meaning import current_equations
 from glassgate.engines.reference import advance, linear
@@ -45,7 +45,7 @@ def copied(operation: str, layer: Recurrent) -> Recurrent:
     return copy.deepcopy(layer).to(device="cpu", dtype=torch.float64).eval().requires_grad_(False)
 
 
-def check_inputs(operation: str, layer: Recurrent, inputs: Tensor) -> Tensor:
+def converted_inputs(operation: str, layer: Recurrent, inputs: Tensor) -> Tensor:
     """The inputs of a layer, (L, N, H_in), on the CPU and in float64.
 
     Raises:
@@ -61,7 +61,8 @@ def check_inputs(operation: str, layer: Recurrent, inputs: Tensor) -> Tensor:
 class Network:
     """A layer as the map (state, input) -> next state.
 
-    The flat state has S numbers per row: the states of layer 0 in the order of `cell.state`, then those of layer 1.
+    The flat state has S numbers per row: the states of its first layer in the order of `cell.state`, then those of the
+    second layer, and so on.
 
     Args:
         operation: the name of the analysis, for error messages.
@@ -85,7 +86,7 @@ class Network:
         self._directions = self._calls()
         self.slots = tuple(self._slots())
         self.size = self.slots[-1].columns.stop
-        self._linearizations = self._linearized(needs_graph)
+        self._linearizations = self._linearizations_of_layers(needs_graph)
 
     def _calls(self) -> list[Direction]:
         """The cell in eval mode, the weights and the initial states of each layer."""
@@ -100,7 +101,7 @@ class Network:
                 yield Slot(f"layer{layer}.{name}", layer, slice(at, at + state.shape[1]))
                 at += state.shape[1]
 
-    def _linearized(self, needs_graph: bool) -> list[Linearization] | None:
+    def _linearizations_of_layers(self, needs_graph: bool) -> list[Linearization] | None:
         """The linearization of the step of each layer; None if a cell has no graph."""
         try:
             graphs = [current_equations(call.cell, "weight_hr" in call.weights) for call in self._directions]
@@ -197,14 +198,16 @@ class Network:
         new, parts = self._by_graph(self._linearizations, states, input)
         return new, parts["total"]
 
-    def carried(self, states: Tensor, input: Tensor, differences: Tensor) -> tuple[Tensor, Tensor]:
+    def step_with_differences(self, states: Tensor, input: Tensor, differences: Tensor) -> tuple[Tensor, Tensor]:
         """The next states, (B, S), and the product of their Jacobian with small differences (B, S, K)."""
         assert self._linearizations is not None
         new, parts = self._by_graph(self._linearizations, states, input, differences=differences)
         return new, parts["total"]
 
     def jacobian_by_gate(self, states: Tensor, input: Tensor) -> dict[str, Tensor]:
-        """The Jacobian as "total", and its parts by the last gate on a path, and "direct" for no gate.
+        """The Jacobian, under "total", and its parts.
+
+        The part of a gate contains the paths on which this gate is the last one; "direct" those through no gate.
 
         Raises:
             ValueError: the cell has no graph, so its gates are unknown.
@@ -245,16 +248,16 @@ class Network:
         return torch.cat(every, 1), {label: self._side_by_side(label, by_slot) for label in labels}
 
     @staticmethod
-    def _tangent(slot: Slot, states: Tensor, differences: Tensor | None) -> Tangent:
-        """The derivative of one state with respect to the flat state, or to the size of each difference."""
+    def _tangent(slot: Slot, states: Tensor, differences: Tensor | None) -> StateDerivative:
+        """The derivative of one state with respect to the flat state or, with `differences`, to a factor of each."""
         if differences is None:
-            return Tangent({slot.columns.start: torch.ones_like(states[:1, slot.columns])})
-        return Tangent({}, differences[:, slot.columns])
+            return StateDerivative({slot.columns.start: torch.ones_like(states[:1, slot.columns])})
+        return StateDerivative({}, differences[:, slot.columns])
 
     @staticmethod
-    def _side_by_side(label: str, by_slot: Sequence[dict[str, Tensor]]) -> Tensor:
-        """The rows of all slots in the Jacobian, (B, S, S), zero for a slot without this label."""
-        blocks = [of_slot[label] if label in of_slot else torch.zeros_like(of_slot["total"]) for of_slot in by_slot]
+    def _side_by_side(part: str, by_slot: Sequence[dict[str, Tensor]]) -> Tensor:
+        """One part of the Jacobian, (B, S, S): the rows of all slots, zero for a slot that lacks this part."""
+        blocks = [of_slot[part] if part in of_slot else torch.zeros_like(of_slot["total"]) for of_slot in by_slot]
         return torch.cat(blocks, 1) if len(blocks) > 1 else blocks[0].contiguous()
 
     def _by_autograd(self, states: Tensor, input: Tensor) -> tuple[Tensor, Tensor]:
@@ -281,7 +284,7 @@ class Network:
         Raises:
             ShapeError: the inputs have another shape.
         """
-        inputs = check_inputs(self.operation, self.layer, inputs)
+        inputs = converted_inputs(self.operation, self.layer, inputs)
         rows = inputs.shape[1]
         start = self.initial.expand(rows, -1) if hx is None else self.flat(hx, "hx").expand(rows, -1)
         states = tuple(

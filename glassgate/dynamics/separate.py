@@ -5,7 +5,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from glassgate.dynamics.network import check_inputs, copied
+from glassgate.dynamics.network import converted_inputs, copied
 from glassgate.layers.merge import merge
 from glassgate.layers.parts import Part
 from glassgate.layers.stack import Recurrent
@@ -51,7 +51,7 @@ def separate(layer: Recurrent, inputs: Tensor) -> list[SeparateLayer]:
     """
     stack = copied("separate", layer)
     stack.batch_first = False
-    data = [check_inputs("separate", stack, inputs)]
+    data = [converted_inputs("separate", stack, inputs)]
     _, _, states = stack(*data, return_states=True)
     layers = []
     for depth in range(stack.num_layers):

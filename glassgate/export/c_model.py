@@ -27,7 +27,7 @@ def to_c(
 ) -> tuple[Path, Path]:
     """Writes a layer as C99: `NAME.h` and `NAME.c`, which need only the C library's mathematics (libm).
 
-    The functions are, with `real` float or double like the parameters:
+    The functions are as follows; `real` is float or double, as the weights of the module are:
 
     - `NAME_init(NAME_state *)` initialises a state in the caller's memory; `NAME_reset` sets it to the initial states
       again.
@@ -106,7 +106,7 @@ class Program:
 
     Args:
         chains: the stages of each part of the network, by its key.
-        block: the number of units in a block.
+        block: the number of units whose weights are stored side by side.
         double: whether numbers are double.
         name: the prefix of the names of files and functions.
         from_file: whether weights are in a separate file.

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from glassgate.glass.findings import Finding, findings
-from glassgate.glass.followers import follows
+from glassgate.glass.followers import best_followers
 from glassgate.glass.heat_map import by_similarity
 from glassgate.glass.places import Places, packed
 from glassgate.glass.study import Direction, Relevances, Study
@@ -52,7 +52,7 @@ def embedded(study: Study, runs: int = 1) -> tuple[dict[str, Any], str]:
         "relevances": [_relevance(each) for each in study.relevances],
         "causes": [list(each) for each in study.causes],
         "windows": [list(each) for each in study.windows],
-        "follows": [list(each) for each in follows(study)],
+        "follows": [list(each) for each in best_followers(study)],
         "findings": [list(each) for each in all_findings],
         "thresholds": study.thresholds,
     }
@@ -62,7 +62,7 @@ def embedded(study: Study, runs: int = 1) -> tuple[dict[str, Any], str]:
 def named(study: Study, all_findings: list[Finding], direction: Direction) -> list[int]:
     """The units of a direction that the page names: in findings, in the ranking, and unit 0, which is shown first."""
     units = {each.unit[1] for each in all_findings if each.unit and each.unit[0] == direction.label}
-    units |= {each.unit for each in follows(study) if each.direction == direction.label}
+    units |= {each.unit for each in best_followers(study) if each.direction == direction.label}
     return sorted(units | {0})
 
 

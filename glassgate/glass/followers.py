@@ -6,11 +6,11 @@ import numpy as np
 
 from glassgate.glass.study import Direction, Study
 
-# Answers with more distinct values than this are not labels.
+# If the answers have more distinct values than this, they are not used as marks.
 _MAX_LABELS = 40
 # A mark with two values must have each of them at this many steps or more.
 _MIN_STEPS = 4
-# The labels of steps without a label.
+# Labels which mean that a step has no label of interest.
 BACKGROUND = ("other", "O", "_")
 STEP_NUMBER = "position in the sequence"
 
@@ -25,14 +25,14 @@ class Follower(NamedTuple):
     correlation: float
 
 
-def follows(study: Study) -> list[Follower]:
+def best_followers(study: Study) -> list[Follower]:
     """The unit that follows each mark most closely, by descending correlation.
 
     The labels of the background come after the other marks, and the step number is last.
     """
     best: dict[str, Follower] = {}
     for direction in study.directions:
-        for follower in closest(study, direction):
+        for follower in followers_in(study, direction):
             if follower.label not in best or follower.correlation > best[follower.label].correlation:
                 best[follower.label] = follower
     return sorted(
@@ -41,7 +41,7 @@ def follows(study: Study) -> list[Follower]:
     )
 
 
-def closest(study: Study, direction: Direction) -> list[Follower]:
+def followers_in(study: Study, direction: Direction) -> list[Follower]:
     """The unit of one direction that follows each mark most closely."""
     by_name = marks(study, direction)
     if not by_name:
@@ -55,19 +55,22 @@ def closest(study: Study, direction: Direction) -> list[Follower]:
 
 
 def correlations(direction: Direction, marked: np.ndarray) -> np.ndarray:
-    """The absolute correlation of each unit's state with each of several marks (S, M), (H, M)."""
-    values = standard(direction.values[direction.states[-1]].astype(np.float64))
-    absolute: np.ndarray = np.abs(values.T @ standard(marked)) / max(1, len(marked))
+    """The absolute correlation of each unit's state with each mark, (H, M), from marks (S, M) over all S steps."""
+    values = standardized(direction.values[direction.states[-1]].astype(np.float64))
+    absolute: np.ndarray = np.abs(values.T @ standardized(marked)) / max(1, len(marked))
     return absolute
 
 
-def labelled(study: Study) -> bool:
+def marks_are_answers(study: Study) -> bool:
     """Whether the marks are right answers, not predictions of the model."""
     return any(answer.target is not None for passage in study.passages for answer in passage.answers)
 
 
 def marks(study: Study, direction: Direction | None = None) -> dict[str, np.ndarray]:
-    """Marks (S,) that units may follow, by name: labels of steps, classes of characters or channels.
+    """Marks (S,) that units may follow, by name.
+
+    They are the labels of the steps, or else properties of the text, or else the channels of a series; and always the
+    step number.
 
     Args:
         direction: the direction in which steps are numbered; forward if None
@@ -129,7 +132,7 @@ def _varies(mark: np.ndarray) -> bool:
     return len(values) > 2 or (len(values) == 2 and counts.min() >= _MIN_STEPS)
 
 
-def standard(values: np.ndarray) -> np.ndarray:
+def standardized(values: np.ndarray) -> np.ndarray:
     """Columns with mean 0 and standard deviation 1; zeros for a constant column."""
     centred = values - values.mean(0)
     deviation = centred.std(0)

@@ -13,10 +13,12 @@ from glassgate.glass.measures import lags
 from glassgate.glass.recorded import Recorded, Watch
 from glassgate.glass.study import Connections, Evidence, Flow, Study
 
-# The maximum number of steps in a batch of copies of a sequence, and the maximum number of differentiated answers.
+# The maximum number of steps in a batch of copies of a sequence.
 _MAX_STEPS_AT_ONCE = 60_000
-MAX_TARGETS = 240
-MAX_TARGETS_BEFORE = 60
+# The maximum number of answers of a passage that are differentiated with the trained and with the initial weights.
+MAX_ANSWERS = 240
+MAX_ANSWERS_BEFORE = 60
+# The largest lag of a curve.
 _MAX_LAG = 200
 # A gradient has vanished if its norm is below this fraction of that at lag 0.
 VANISHED = 0.01
@@ -26,8 +28,10 @@ class Curves(NamedTuple):
     """Gradient norms of one state by lag, one array for each answer.
 
     Attributes:
-        norms: the norms by lag, from the step that the answer reads backwards in the order of the direction
-        behind: the norms from the same step in the other order; lower layers of a bidirectional stack have them
+        norms: the norms by lag. Lag 0 is the step that the answer reads; higher lags are earlier steps in the order of
+            the direction
+        behind: the norms of later steps in the order of the direction; they are zero beyond lag 0 except in lower
+            layers of a bidirectional stack
         own_paths: the norms of the gradient along the state's own path only
         one_step: whether each answer reads only one step
     """
@@ -53,10 +57,19 @@ def differentiate(
     layer: str,
     tick: Callable[[], None] = lambda: None,
 ) -> None:
-    """Compute connections and gradient flow. A batch has a row per answer, so one backward pass serves many answers."""
+    """Compute connections and gradient flow. A batch has a row per answer, so one backward pass serves many answers.
+
+    Args:
+        study: receives the connections and the flow
+        network: the trained network
+        initial: the network with its weights before training, or None
+        evidence: runs a network on copies of a passage; see `Evidence`
+        layer: the name of the layer that the study shows
+        tick: called after each backward pass
+    """
     after, before = Collected(), Collected()
     for number, passage in enumerate(study.passages):
-        chosen = evenly(len(passage.answers), max_targets(len(passage.steps), len(study.passages)))
+        chosen = evenly(len(passage.answers), max_answers(len(passage.steps), len(study.passages)))
         matrix = []
         for start in range(0, len(chosen), max(1, _MAX_STEPS_AT_ONCE // len(passage.steps))):
             some = chosen[start : start + max(1, _MAX_STEPS_AT_ONCE // len(passage.steps))]
@@ -65,7 +78,7 @@ def differentiate(
             _collect(tape, study, [number] * len(some), after, layer)
             tick()
         if initial is not None:
-            some = [chosen[place] for place in evenly(len(chosen), MAX_TARGETS_BEFORE)]
+            some = [chosen[place] for place in evenly(len(chosen), MAX_ANSWERS_BEFORE)]
             tape, _ = _backward(initial, evidence, number, some, layer)
             _collect(tape, study, [number] * len(some), before, layer)
             tick()
@@ -73,7 +86,7 @@ def differentiate(
     _fill(study, after, before)
 
 
-def by_backward(study: Study, tape: Recorded) -> None:
+def flow_from_backward(study: Study, tape: Recorded) -> None:
     """Compute gradient flow from the gradients of a `backward()` that has run."""
     collected = Collected()
     _collect(tape, study, range(len(study.passages)), collected)
@@ -81,9 +94,9 @@ def by_backward(study: Study, tape: Recorded) -> None:
     study.evidence = "the loss"
 
 
-def max_targets(length: int, passages: int) -> int:
+def max_answers(length: int, passages: int) -> int:
     """The maximum number of answers of a passage that are differentiated."""
-    return max(1, min(MAX_TARGETS, 2 * _MAX_STEPS_AT_ONCE // length, max(8, 1600 // passages)))
+    return max(1, min(MAX_ANSWERS, 2 * _MAX_STEPS_AT_ONCE // length, max(8, 1600 // passages)))
 
 
 def evenly(count: int, most: int) -> list[int]:
@@ -162,9 +175,9 @@ def _collect(tape: Recorded, study: Study, passages: Sequence[int], collected: C
 def _origins(tape: Recorded, label: str) -> list[tuple[int | None, bool]]:
     """The step of each row from which lags are counted, and whether the answer reads only this step.
 
-    An answer reads the directions of the highest layer. Lags are counted from the step that it reads of the same
-    direction there, or of the other direction if it does not read this one. Of several steps, the last one in the
-    order of the direction counts.
+    An answer reads the directions of the highest layer. Lag 0 is the step that the answer reads from the same direction
+    of that layer. If the answer does not read this direction, it is the step that it reads from the other one. If it
+    reads several steps, lag 0 is the last of them in the order of the direction.
     """
     call, number = tape.call_of(label)
     parts = call.layer.parts

@@ -22,11 +22,11 @@ class Values(Mapping[str, Tensor]):
     """Tensors (L, N, H) by names such as "layer0.forward.f"."""
 
     def __init__(self, rows: Rows) -> None:
-        self._known = rows
+        self._recorded_rows = rows
         self._values: dict[str, Tensor] = {}
 
     def _rows(self) -> Rows:
-        return self._known
+        return self._recorded_rows
 
     def __getitem__(self, name: str) -> Tensor:
         if name not in self._values:
@@ -81,7 +81,7 @@ class _StepsWithGradient:
                 self._pending[k] = grad.detach() if grad.requires_grad else grad
 
     def mask(self) -> Tensor:
-        """The steps (L, N) of all backward passes so far."""
+        """A mask (L, N) of the steps that received a gradient in any backward pass so far."""
         layout = self._layout
         if self._mask is None:
             self._mask = torch.zeros(layout.length, layout.rows, dtype=torch.bool)
@@ -112,12 +112,12 @@ class Recorded(Values):
         self._calls: dict[str, LayerCall] = {}
         """The call of each recorded layer, by the layer's name."""
         self._steps_with_gradient: dict[str, list[_StepsWithGradient]] = {}
-        """The steps with a gradient of each direction, for calls with gradients, by the layer's name."""
+        """For each direction, the steps that received a gradient, by the layer's name; for calls with gradients."""
 
     def _add_call(self, name: str, call: LayerCall) -> None:
         if self._first and name in self._calls:
             return
-        self._calls[name], self._known = call, {}
+        self._calls[name], self._recorded_rows = call, {}
         self._values.clear()
         self._steps_with_gradient.pop(name, None)
         if call.source.requires_grad:
@@ -134,8 +134,8 @@ class Recorded(Values):
                 yield _joined(name, part.label), call, number
 
     def _rows(self) -> Rows:
-        if not self._known:
-            self._known = {
+        if not self._recorded_rows:
+            self._recorded_rows = {
                 f"{label}.{name}": (call.layout, value)
                 for label, call, number in self._directions()
                 for name, value in (
@@ -143,7 +143,7 @@ class Recorded(Values):
                     *zip(call.layer.cell.state, call.results[number].states, strict=True),
                 )
             }
-        return self._known
+        return self._recorded_rows
 
     @property
     def grad(self) -> Values:
@@ -190,9 +190,9 @@ class Recorded(Values):
         """Add the calls of another recording; their names get this prefix."""
         self._calls |= {_joined(prefix, each): call for each, call in other._calls.items()}
         self._steps_with_gradient |= {
-            _joined(prefix, each): reads for each, reads in other._steps_with_gradient.items()
+            _joined(prefix, each): steps for each, steps in other._steps_with_gradient.items()
         }
-        self._known = {}
+        self._recorded_rows = {}
 
     def forget_gradients(self) -> None:
         """Set the recorded gradients to zero."""

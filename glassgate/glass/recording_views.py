@@ -10,7 +10,7 @@ from glassgate.glass.cell_section import diagrams
 from glassgate.glass.controls import CONTROLS, with_fresh_weights
 from glassgate.glass.cost import cost, described
 from glassgate.glass.diagrams.svg import Picture
-from glassgate.glass.gradients import by_backward
+from glassgate.glass.gradients import flow_from_backward
 from glassgate.glass.heat_map import by_similarity, heat_map
 from glassgate.glass.measures import ranges
 from glassgate.glass.page import page
@@ -96,7 +96,7 @@ def report(tape: Recorded, path: Path, steps: Sequence[str] | Sequence[Sequence[
     study.diagrams, study.cost = diagrams(call.layer), cost(call.layer, call.layer, lengths)
     study.control = lambda seed: directions(with_fresh_weights(tape, seed), brief=True)
     study.controls = [study.control(seed) for seed in range(CONTROLS)]
-    by_backward(study, tape)
+    flow_from_backward(study, tape)
     path.write_text(page(study), encoding="utf-8")
 
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from glassgate.glass import figures
 from glassgate.glass.elements import Section, colour_scale, figure_element
-from glassgate.glass.followers import follows
+from glassgate.glass.followers import best_followers
 from glassgate.glass.study import Passage, PassageAnswer, Study
 from glassgate.glass.svg import number
 from glassgate.glass.wording import percent
@@ -22,7 +22,7 @@ END = "the end"
 
 def text(study: Study) -> Section:
     """The section of the text or the series."""
-    ranked = follows(study)
+    ranked = best_followers(study)
     direction = study.directions[0]
     unit, name, reason = 0, direction.states[-1], ""
     if ranked:

@@ -62,7 +62,7 @@ def load(path: Path, model: nn.Module | None) -> tuple[nn.Module, str | None]:
     """The frozen module in a file, and its precision; see `load_session`."""
     content, tensors = _read(path)
     try:
-        layers = {name: _layer(spec, name, tensors) for name, spec in content["layers"].items()}
+        layers = {name: _layer(described, name, tensors) for name, described in content["layers"].items()}
         kind, precision = content["model"], content["precision"]
     except (KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
         raise NotASession(f"{path}: its description cannot be read ({type(error).__name__}: {error})") from None

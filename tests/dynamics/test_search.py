@@ -60,12 +60,12 @@ def test_errors_name_the_fault(tmp_path: Path) -> None:
         gg.dynamics.search(index, "c", torch.zeros(2, 6), [0])
     with pytest.raises(gg.ShapeError, match=r"pattern must be \(L, H\) = \(L, 6\), got \(2, 5\)"):
         gg.dynamics.search(index, NAME, torch.zeros(2, 5), [0])
-    with pytest.raises(ValueError, match=r"units must be numbers below 6, at least one, got \[6\]"):
+    with pytest.raises(ValueError, match=r"units must be one or more numbers from 0 to 5, got \[6\]"):
         gg.dynamics.search(index, NAME, torch.zeros(2, 6), [6])
     with pytest.raises(IndexError, match="sequence must be below 1, got 1"):
         index.values(NAME, 1)
     with pytest.raises(ValueError, match="as many texts as steps or no texts, got 8 steps and 7 texts"):
         gg.dynamics.Index.of([{NAME: torch.zeros(8, 2)}], [["a"] * 7])
     (tmp_path / "other.safetensors").write_bytes(b"nothing")
-    with pytest.raises(ValueError, match=r"other.safetensors: expected an index of states, got a damaged or another"):
+    with pytest.raises(ValueError, match=r"other.safetensors: expected an index of states, got a damaged file or"):
         gg.dynamics.Index.open(tmp_path / "other.safetensors")

@@ -15,7 +15,7 @@ import torch
 import glassgate as gg
 from glassgate.glass.controls import CONTROLS, with_fresh_weights
 from glassgate.glass.findings import Finding, findings
-from glassgate.glass.gradients import by_backward
+from glassgate.glass.gradients import flow_from_backward
 from glassgate.glass.study import Passage, Study, directions
 from glassgate.tasks import TASKS, task_class
 from glassgate.tasks.data.labelled import Labelled
@@ -157,7 +157,7 @@ def planted(plant: Any, seed: int) -> tuple[str, list[str]]:
         head(output[-1 if explodes else L // 2]).sum().backward()
         controls = [directions(with_fresh_weights(tape, k), brief=True) for k in range(CONTROLS)]
     made = Study("", "", [Passage([str(k) for k in range(L)])], directions(tape), controls=controls)
-    by_backward(made, tape)
+    flow_from_backward(made, tape)
     return sentence, [each.sentence for each in findings(made)]
 
 

@@ -13,8 +13,8 @@ import glassgate as gg
 from glassgate.glass.controls import CONTROLS, MANY_CONTROLS, with_fresh_weights
 from glassgate.glass.effects.answers import agreement
 from glassgate.glass.findings import RULES, Finding, findings, table
-from glassgate.glass.followers import follows
-from glassgate.glass.gradients import by_backward
+from glassgate.glass.followers import best_followers
+from glassgate.glass.gradients import flow_from_backward
 from glassgate.glass.study import Cause, Direction, Flow, Passage, PassageAnswer, Study, WindowCause, directions
 
 L, H = 60, 8
@@ -147,7 +147,7 @@ def test_lags_count_from_the_step_that_the_loss_reads() -> None:
         output, _ = layer(torch.randn(40, 1, 3))
         output[-1].sum().backward()
     made = Study("x", "", [Passage([str(k) for k in range(40)])], directions(tape))
-    by_backward(made, tape)
+    flow_from_backward(made, tape)
     grads = tape.grad["layer0.reverse.h"][:, 0].norm(dim=-1)
     (lower,) = [each for each in made.directions if each.label == "layer0.reverse"]
     np.testing.assert_allclose(lower.flow["h"].each[0], grads.flip(0)[lower.flow["h"].lags], rtol=1e-5)
@@ -157,14 +157,14 @@ def test_lags_count_from_the_step_that_the_loss_reads() -> None:
         output, _ = layer(torch.randn(40, 1, 3))
         output[20].sum().backward()
     made = Study("x", "", [Passage([str(k) for k in range(40)])], directions(tape))
-    by_backward(made, tape)
+    flow_from_backward(made, tape)
     for each in made.directions:
         grads = tape.grad[f"{each.label}.c"][:, 0].norm(dim=-1)
         ahead = grads[20:] if each.reverse else grads[:21].flip(0)
         np.testing.assert_allclose(each.flow["c"].each[0], ahead[each.flow["c"].lags], rtol=1e-5)
     with gg.engine("reference"), gg.record(layer) as tape:
         layer(torch.randn(40, 1, 3))[0].sum().backward()
-    by_backward(made, tape)
+    flow_from_backward(made, tape)
     assert not any(each.flow["h"].one_step for each in made.directions)
 
 
@@ -201,7 +201,7 @@ def test_a_unit_that_follows_a_label() -> None:
     labels = ["high" if k // 3 % 3 == 0 else "low" for k in range(L)]
     made = answered(labels, labels)
     made.directions[0].values["c"][:, 3] = [label == "high" for label in labels]
-    best = follows(made)[0]
+    best = best_followers(made)[0]
     assert (best.label, best.unit) in {("high", 3), ("low", 3)}
     assert best.correlation == pytest.approx(1.0)
     assert "Unit 3 of layer0.forward follows" in said(made)

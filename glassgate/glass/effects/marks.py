@@ -9,7 +9,15 @@ from glassgate.glass import bootstrap
 from glassgate.glass.bootstrap import Interval
 from glassgate.glass.controls import CONTROLS, MANY_CONTROLS
 from glassgate.glass.effects.effect import Effect, by_passage
-from glassgate.glass.followers import BACKGROUND, STEP_NUMBER, Follower, closest, correlations, labelled, marks
+from glassgate.glass.followers import (
+    BACKGROUND,
+    STEP_NUMBER,
+    Follower,
+    correlations,
+    followers_in,
+    marks,
+    marks_are_answers,
+)
 from glassgate.glass.study import Direction, Study
 
 # Correlations over fewer steps than this are not shown as findings.
@@ -22,7 +30,7 @@ _CHANCE_QUANTILE = 0.95
 def following(study: Study) -> Iterator[Effect]:
     """Absolute correlation of a unit's state with a label, a property of the text or a channel."""
     if study.directions and (
-        labelled(study) or not any(p.answers for p in study.passages) or _marks_are_of_input(study)
+        marks_are_answers(study) or not any(p.answers for p in study.passages) or _marks_are_of_input(study)
     ):
         yield from _strongest(study, lambda label: label != STEP_NUMBER and label not in BACKGROUND)
 
@@ -39,7 +47,7 @@ def draw_controls(study: Study, rule: str) -> None:
     for number in range(CONTROLS, MANY_CONTROLS):
         best: dict[str, float] = {}
         for direction in study.control(number):
-            for each in closest(study, direction):
+            for each in followers_in(study, direction):
                 best[each.label] = max(best.get(each.label, 0.0), _fisher_z(each.correlation))
         study.nulls[rule].append(best)
 
@@ -53,7 +61,7 @@ def _strongest(study: Study, wanted: Callable[[str], bool]) -> Iterator[Effect]:
     """The effect of the unit with the highest correlation with each wanted mark."""
     best: dict[str, Effect] = {}
     for direction in study.directions if study.starts[-1] >= _MIN_STEPS else ():
-        followers = [each for each in closest(study, direction) if wanted(each.label)]
+        followers = [each for each in followers_in(study, direction) if wanted(each.label)]
         by_label = marks(study, direction)
         if not followers:
             continue
