@@ -65,7 +65,9 @@ class CRF(nn.Module):
         return (total[:, :, None] + self.transitions).logsumexp(1)
 
     def _by_product(self) -> Callable[[Tensor], Tensor] | None:
-        """`_by_logsumexp` as a matrix product, which is faster for many labels; None if it could underflow."""
+        """`_by_logsumexp` as a matrix product, which is faster for many labels on a CPU; None if it could underflow."""
+        if not self.transitions.is_cpu:  # the comparison below would make the process wait for the GPU at each step
+            return None
         low, high = self.transitions.detach().aminmax()
         if not high - low < _MAX_RANGE:
             return None
