@@ -10,7 +10,8 @@ from benchmarks import gpu, report
 from benchmarks.interleaved import Budget
 from benchmarks.measure import Bench, Figure
 from benchmarks.results import Store
-from benchmarks.rows import ROWS, Point, Row
+from benchmarks.row import Point, Row
+from benchmarks.rows import ROWS
 from benchmarks.work import Work
 from experiments.common.command_line import Clock, selected
 from experiments.common.environment import ROOT, code, environment

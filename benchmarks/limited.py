@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 from benchmarks.interleaved import Budget, Workers, surroundings
 from benchmarks.measure import Bench
-from benchmarks.rows import Point, stock, works
+from benchmarks.row import Point
+from benchmarks.rows import stock, works
 
 SIZES = (100, 8, 64), (100, 1, 256), (100, 32, 256)
 POINTS = [*stock(works(SIZES)), *stock(works(SIZES, do="inference"))]

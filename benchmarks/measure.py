@@ -17,7 +17,7 @@ from benchmarks.interleaved import (
     run_interleaved,
     surroundings,
 )
-from benchmarks.rows import Point, Row
+from benchmarks.row import Point, Row
 from benchmarks.work import Work
 from experiments.common.summaries import quartiles, ratios
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.measure import Figure
-from benchmarks.rows import Point, Row
+from benchmarks.row import Point, Row
 from experiments.common.environment import origin
 from glassgate.tasks.runs import write_json
 

@@ -16,7 +16,8 @@ from benchmarks.__main__ import main, on_engine, run
 from benchmarks.gpu_parts import Case
 from benchmarks.interleaved import Budget, PeerError, run_interleaved
 from benchmarks.measure import Bench
-from benchmarks.rows import ROWS, Point, Row, stock
+from benchmarks.row import Point, Row
+from benchmarks.rows import ROWS, stock
 from benchmarks.work import Work
 from experiments.common.environment import ROOT, environment
 from experiments.common.summaries import quartiles
