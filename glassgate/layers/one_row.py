@@ -1,7 +1,7 @@
-"""A training step of a GRU or RNN on one sequence of one step, which torch's operations compute faster.
+"""A training step of a GRU or RNN on one sequence of one step, which torch's functions compute.
 
-The backward pass of our kernels packs the weights and sums gradients over rows. With one row and one step, this costs
-more than the step. `gg.explain` names the reason.
+The backward pass of our kernels packs the weights. So torch is faster for an RNN, and for a GRU with 256 units or more.
+`gg.explain` names the reason.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,7 +16,7 @@ from glassgate.engines import choose
 from glassgate.engines.contract import is_plain
 from glassgate.layers.base import BaseLayer
 
-REASON = "torch is faster for one step of one sequence with gradients, because it does not pack the weights"
+REASON = "torch runs one step of one sequence with gradients, because it does not pack the weights"
 
 Run = Callable[..., Sequence[Tensor]]
 """Takes the input, and the parameters and states in order. Returns the output and the final states."""

@@ -1,4 +1,4 @@
-"""Calls of one step of one row with gradients, which `auto` runs on torch, because torch is faster."""
+"""Calls of one step of one row with gradients, which `auto` runs on torch."""
 
 import pytest
 import torch

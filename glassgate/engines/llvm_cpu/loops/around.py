@@ -142,7 +142,7 @@ class _AfterLoop:
         gradients = {name: self.gradients(name, value) for name, value in values.items()}
         factors = {name: [(own.d, own.gate) for own in of_gates] for name, of_gates in gradients.items()}
         weights = [name for name in values if name not in BIASES]
-        # A bias and a weight with the same gate gradients are computed together: the bias sums what the GEMM reads.
+        # A bias and a weight with the same gate gradients are computed together: both read these gradients.
         summed_by = {bias: next(w for w in weights if factors[w] == factors[bias]) for bias in values.keys() & BIASES}
         gemms: list[WeightGradient] = []
         for weight in weights:
