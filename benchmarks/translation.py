@@ -162,7 +162,7 @@ def main() -> None:
     for name in sides:
         slower = sorted(ratios(times[name], times["ours"]))
         pairs_of = list(zip(first["ours"], first[name], strict=True))
-        same = sum(a[0].units == b[0].units for a, b in pairs_of)
+        same = sum(a[0].tokens == b[0].tokens for a, b in pairs_of)
         error = max(abs(a[0].score - b[0].score) for a, b in pairs_of)
         print(
             f"{name:34}{statistics.median(times[name]):6.2f} s, {statistics.median(slower):.2f} times ours "

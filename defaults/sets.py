@@ -86,7 +86,7 @@ def _intents(train: int, held_out: int) -> Cut:
 
     def cut(split: Split[Any]) -> Split[Any]:
         parts = vars(_examples(train, held_out)(split)).values()
-        return Split(*([Labelled(" ".join(each.units), each.intent) for each in part] for part in parts))
+        return Split(*([Labelled(" ".join(each.tokens), each.intent) for each in part] for part in parts))
 
     return cut
 
@@ -100,7 +100,7 @@ def _tokens(train: int, held_out: int) -> Cut:
     """Keep the first tokens of each part of a text; 30,000 for test."""
 
     def first(part: Sequence[Any], count: int) -> list[Any]:
-        return [replace(part[0], units=part[0].units[:count])]
+        return [replace(part[0], tokens=part[0].tokens[:count])]
 
     return lambda split: Split(first(split.train, train), first(split.dev, held_out), first(split.test, 30_000))
 

@@ -33,7 +33,7 @@ def main(run: str) -> None:
     units = torch.as_tensor(tagging.encode(example)["units"])[None]
     with torch.inference_mode():
         states = tagging.network.encoder(tagging.network.embedding(units), return_states=True)[2]
-    text, labels = "".join(example.units), example.labels or []
+    text, labels = "".join(example.tokens), example.labels or []
     inside = torch.tensor([label in ("string", "docstring") for label in labels], dtype=torch.float)
     start = sum(map(len, text.splitlines(keepends=True)[:first]))
     stop = start + sum(map(len, text.splitlines(keepends=True)[first : first + LINES]))
@@ -57,7 +57,7 @@ def choose(held_out: list[Tagged]) -> tuple[Tagged, int]:
     """Return the lines of the held-out files with the largest and most even variety of labels."""
     best, kinds = (-1.0, held_out[0], 0), list(COLOURS)
     for example in held_out:
-        lines, start = "".join(example.units).splitlines(keepends=True), 0
+        lines, start = "".join(example.tokens).splitlines(keepends=True), 0
         for first in range(len(lines) - LINES):
             code = "".join(lines[first : first + LINES])
             fits = max(map(len, lines[first : first + LINES])) <= COLUMNS and code.isascii() and "\n\n\n" not in code

@@ -106,7 +106,7 @@ def _filled(task: Any, split: Split[Any]) -> str:
     """Return lines of the test part with a hidden middle character, in brackets, and its most probable candidates."""
     shown = []
     for text in split.test[:400:50]:
-        line = "".join(text.units).strip()[:24]
+        line = "".join(text.tokens).strip()[:24]
         middle = next(place for place in range(len(line) // 2, len(line)) if line[place].isalpha())
         best = task.fill(f"{line[:middle]}___{line[middle + 1 :]}", length=1, most=5)[0]
         shown.append(

@@ -54,7 +54,7 @@ def text_of(train: Sequence[Tagged], test: Sequence[Tagged]) -> tuple[Text, Text
     for each in (*train, *test):
         if each.labels is None:
             raise DataError(each.source, each.line(), "expected labels, one for each token, got none")
-    counts = Counter(chain.from_iterable(each.units for each in train))
+    counts = Counter(chain.from_iterable(each.tokens for each in train))
     symbols = ["?", *(token for token, _ in counts.most_common(MAX_TOKENS))]
     names = sorted(set(chain.from_iterable(each.labels or () for each in train)))
     return _windows(train, symbols, names), _windows(test, symbols, names)
@@ -65,8 +65,8 @@ def _windows(examples: Sequence[Tagged], symbols: list[str], names: list[str]) -
     label = {name: k for k, name in enumerate(names)}
     tokens, labels, lengths = [], [], []
     for each in examples:
-        for start in range(0, len(each.units), LENGTH):
-            cut = [number.get(token, UNKNOWN) for token in each.units[start : start + LENGTH]]
+        for start in range(0, len(each.tokens), LENGTH):
+            cut = [number.get(token, UNKNOWN) for token in each.tokens[start : start + LENGTH]]
             missing = LENGTH - len(cut)
             tokens.append(cut + [UNKNOWN] * missing)
             numbers = [label.get(name, NOTHING) for name in (each.labels or ())[start : start + LENGTH]]

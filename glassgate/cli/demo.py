@@ -113,7 +113,7 @@ def _learn(
 
 
 def _describe(console: Console, split: Split[Tagged]) -> None:
-    characters = [sum(len(each.units) for each in part) for part in (split.train, split.test)]
+    characters = [sum(len(each.tokens) for each in part) for part in (split.train, split.test)]
     console.print(
         f"Training data: {len(split.train)} files, {characters[0]:,} characters.\n"
         f"Held-out data: {len(split.test)} files, {characters[1]:,} characters: "
@@ -141,15 +141,15 @@ def _show(console: Console, files: Sequence[Tagged], predictions: dict[str, list
         return len(set(labels[start:stop])), wrong
 
     place, start, stop = max(
-        ((place, *stretch) for place, each in enumerate(files) for stretch in _stretches(str(each.units))),
+        ((place, *stretch) for place, each in enumerate(files) for stretch in _stretches(str(each.tokens))),
         key=lambda where: variety(*where),
     )
     shown = files[place]
-    line = shown.units[:start].count("\n") + 1
+    line = shown.tokens[:start].count("\n") + 1
     for name, labels in predictions.items():
         console.print(f"\n{shown.source} from line {line}, as the {name} model sees it:\n")
         truth = (shown.labels or ())[start:stop]
-        console.print(coloured(shown.units[start:stop], labels[place][start:stop], truth), soft_wrap=True)
+        console.print(coloured(shown.tokens[start:stop], labels[place][start:stop], truth), soft_wrap=True)
     console.print(legend())
 
 

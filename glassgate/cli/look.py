@@ -155,9 +155,9 @@ def _shown(example: Any) -> list[str]:
         about = f"{example.name}\t{len(example):,} steps of {example.frequency}, {start} to {end}"
         return [about, " ".join([*begin, "..."])]
     if isinstance(example, Tagged) and example.labels is not None:
-        pairs = zip(islice(example.units, _UNITS), example.labels, strict=False)
+        pairs = zip(islice(example.tokens, _UNITS), example.labels, strict=False)
         lines = [f"{printable(unit)}\t{label}" for unit, label in pairs]
-        return [*([f"# intent = {example.intent}"] if example.intent else []), *lines, *_more(example.units)]
+        return [*([f"# intent = {example.intent}"] if example.intent else []), *lines, *_more(example.tokens)]
     if isinstance(example, labelled.Labelled):
         content = example.content
         if isinstance(content, np.ndarray):
@@ -168,7 +168,7 @@ def _shown(example: Any) -> list[str]:
         return [f"{_short(example.source)}\t{_short(example.target or '')}"]
     if isinstance(example, Roll):
         return [f"{len(example.steps)} steps of {example.steps.shape[1]} keys"]
-    units = getattr(example, "units", None)
+    units = getattr(example, "tokens", None)
     if units is not None:
         first = [*islice(units, 4 * _CHARACTERS)]
         glue = "" if all(len(unit) == 1 for unit in first) else " "

@@ -41,8 +41,8 @@ def command(argv: list[str]) -> None:
         for example, prediction in zip(part, task.predict(part), strict=True):
             if arguments.json:
                 print(json.dumps(task.record(example, prediction), ensure_ascii=False))
-            elif console.is_terminal and isinstance(example, Tagged) and can_colour(example.units, prediction):
-                console.print(coloured(example.units, prediction), soft_wrap=True)
+            elif console.is_terminal and isinstance(example, Tagged) and can_colour(example.tokens, prediction):
+                console.print(coloured(example.tokens, prediction), soft_wrap=True)
             else:
                 print(task.text(example, prediction))
     if arguments.picture:

@@ -13,7 +13,7 @@ from glassgate.tasks.data import records, texts
 from glassgate.tasks.data.held_out import ByContent, Rule
 from glassgate.tasks.data.labelled import Labelled, LabelledOptions
 from glassgate.tasks.data.number_labels import scale
-from glassgate.tasks.data.raw_text import RawText, note_on_unsegmented
+from glassgate.tasks.data.raw_text import RawTokeniser, note_on_unsegmented
 from glassgate.tasks.data.store.examples import LINE, SEQUENCE, SYMBOL, counts, store
 from glassgate.tasks.data.vocabulary import Vocabulary
 from glassgate.tasks.definition import Prediction
@@ -142,12 +142,12 @@ class LabelledTask(Task[LabelledOptionsType, Labelled, Prediction]):
             )
         tokens = texts.split(content, self.options.tokens) if isinstance(content, str) else content
         if (raw := self.raw_text(example)) is not None:
-            tokens = raw.refined(tokens)
+            tokens = raw.refine(tokens)
         if not tokens:
             raise DataError(example.source, example.line, "the text is empty; remove it")
         return tokens
 
-    def raw_text(self, example: Labelled) -> RawText | None:
+    def raw_text(self, example: Labelled) -> RawTokeniser | None:
         """Return a tokeniser for texts that are not split like the training data; None if the usual one is enough."""
         return None
 

@@ -42,7 +42,7 @@ def text_record(units: Sequence[str], unit: str, values: Sequence[Record]) -> Re
 
     Args:
         units: the tokens
-        unit: one of `texts.UNITS`; if tokens are bytes, offsets count bytes
+        unit: one of `texts.TOKEN_KINDS`; if tokens are bytes, offsets count bytes
         values: the values to add to each token
 
     Example:
@@ -71,7 +71,7 @@ def tagged_record(example: Tagged, labels: Sequence[str], probabilities: Sequenc
         >>> tagged_record(example, ["O", "B-LOC", "I-LOC"], [0.9, 0.75, 0.25], True)["spans"]
         [{'text': 'New York', 'label': 'LOC', 'probability': 0.5, 'start': 3, 'end': 11}]
     """
-    text, tokens = tokens_of(example.units, example.starts)
+    text, tokens = tokens_of(example.tokens, example.starts)
     for token, label, probability in zip(tokens, labels, probabilities, strict=True):
         token |= {"label": label, "probability": probability}
     record: Record = {"text": text, "tokens": tokens}

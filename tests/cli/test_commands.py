@@ -128,7 +128,7 @@ def test_predict_a_file_and_standard_input(
     blocks = capsys.readouterr().out.rstrip("\n").split("\n\n")
     examples = sentences(20, seed=1)
     assert [[row.split("\t")[0] for row in block.split("\n")] for block in blocks] == [
-        list(each.units) for each in examples
+        list(each.tokens) for each in examples
     ]
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"the cat sees the dog likes\n")))
     assert main(["predict", str(run), "-"]) == 0

@@ -30,18 +30,18 @@ def test_search_finds_the_same_words_in_the_data(run: Path, capsys: pytest.Captu
     assert (result["state"], result["units"]) == ("layer0.forward.h", [0, 3, 5])
     dev = sentences(20, seed=1)
     assert result["matches"][0]["distance"] < 0.02
-    assert result["matches"][0]["text"] == [dev[2].units[1]]
+    assert result["matches"][0]["text"] == [dev[2].tokens[1]]
     for match in result["matches"]:
-        assert match["text"] == list(dev[match["sequence"]].units[match["start"] : match["stop"]])
+        assert match["text"] == list(dev[match["sequence"]].tokens[match["start"] : match["stop"]])
     assert [match["distance"] for match in result["matches"]] == sorted(m["distance"] for m in result["matches"])
-    text = " ".join(dev[2].units)
+    text = " ".join(dev[2].tokens)
     assert main(["search", str(run), text, "--steps", "2", "--units", "0,3,5", "--json"]) == 0
     again = json.loads(capsys.readouterr().out)["matches"]
     assert again[0]["distance"] < 0.05
-    assert again[0]["text"] == [dev[2].units[1]]
+    assert again[0]["text"] == [dev[2].tokens[1]]
     assert main(["search", str(run), text, "--steps", "1-2", "--units", "1", "--state", "layer0.reverse.c"]) == 0
     out = capsys.readouterr().out
-    assert f"[{' '.join(dev[2].units[:2])}]" in out.splitlines()[0]
+    assert f"[{' '.join(dev[2].tokens[:2])}]" in out.splitlines()[0]
     assert "layer0.reverse.c, units 1; " in out
 
 

@@ -31,7 +31,7 @@ def write_conllu(path: Path, examples: list[Tagged]) -> Path:
     for number, each in enumerate(examples):
         lines.append(f"# sent_id = {number}")
         lines.append("1-2\tmulti\t" + "\t".join("_" * 8))
-        for place, (word, tag) in enumerate(zip(each.units, each.labels or (), strict=True), start=1):
+        for place, (word, tag) in enumerate(zip(each.tokens, each.labels or (), strict=True), start=1):
             lines.append(f"{place}\t{word}\t_\t{tag}\t{tag.lower()}\t_\t_\t_\t_\t_")
         lines += ["8.1\tempty\t" + "\t".join("_" * 8), ""]
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")

@@ -49,12 +49,12 @@ def test_the_model_does_not_read_the_blank(options: dict[str, object]) -> None:
         return network.unit_scores(before, after, torch.tensor([length]))
 
     for blank in range(9):
-        one = network({"units": numbers, "lengths": lengths}).units[:, blank]
+        one = network({"units": numbers, "lengths": lengths}).token_scores[:, blank]
         torch.testing.assert_close(one, said(numbers, blank, 1))
         for place in range(9):
             other = numbers.clone()
             other[0, place] = 2 + (numbers[0, place] - 1) % 10
-            changed = not torch.equal(network({"units": other, "lengths": lengths}).units[:, blank], one)
+            changed = not torch.equal(network({"units": other, "lengths": lengths}).token_scores[:, blank], one)
             assert changed == (place < blank or (place > blank and network.encoder.bidirectional))
 
 
@@ -72,7 +72,7 @@ def test_the_model_does_not_read_the_blank_in_training() -> None:
     assert (torch.arange(9) + output.blank_lengths <= lengths[:, None])[inside].all()
     assert len(output.blank_lengths[inside].unique()) > 1
     for row, place in inside.nonzero().tolist():
-        (gradient,) = torch.autograd.grad(output.units[row, place].sum(), embedded[0], retain_graph=True)
+        (gradient,) = torch.autograd.grad(output.token_scores[row, place].sum(), embedded[0], retain_graph=True)
         touched = gradient.abs().sum(-1).nonzero().tolist()
         covered = range(place, place + int(output.blank_lengths[row, place]))
         assert all(r == row and p not in covered for r, p in touched)

@@ -56,9 +56,9 @@ def counter() -> LanguageModel:
 )
 def test_it_learns(options: dict[str, object]) -> None:
     unit, sequence = str(options.get("tokens", "character")), str(options.get("sequence", "file"))
-    texts = [COUNTING] if sequence == "file" else [Text(line + "\n") for line in str(COUNTING.units).splitlines()]
+    texts = [COUNTING] if sequence == "file" else [Text(line + "\n") for line in str(COUNTING.tokens).splitlines()]
     if unit == "word":
-        texts = [Text(str(COUNTING.units).split())]
+        texts = [Text(str(COUNTING.tokens).split())]
     model = LanguageModel(LanguageModelOptions.from_mapping(QUICK | options))
     result = model.fit(Split(texts, texts))
     history = result["history"]
@@ -68,7 +68,7 @@ def test_it_learns(options: dict[str, object]) -> None:
 
 def test_scores_equal_a_manual_computation(counter: LanguageModel) -> None:
     nats = counter.predict([COUNTING])[0]
-    assert len(nats) == len(COUNTING.units)
+    assert len(nats) == len(COUNTING.tokens)
     mean = sum(nats) / len(nats)
     scores = counter.evaluate([COUNTING])
     assert scores["nats"] == pytest.approx(mean, rel=1e-6)
@@ -79,7 +79,7 @@ def test_scores_equal_a_manual_computation(counter: LanguageModel) -> None:
 
 def test_the_loss_is_that_of_the_whole_text(counter: LanguageModel) -> None:
     """With the state carried over, chunks give the same surprise as one call over all of the text."""
-    numbers = torch.from_numpy(counter.vocabularies["units"].encode(COUNTING.units))[None]
+    numbers = torch.from_numpy(counter.vocabularies["units"].encode(COUNTING.tokens))[None]
     network = counter.network
     assert isinstance(network, LanguageNetwork)
     with torch.no_grad():
@@ -126,7 +126,7 @@ class CtrlC(Progress):
 def test_resumes_within_a_stream(tmp_path: Path, cell: str) -> None:
     """The carried state is part of the checkpoint: the resumed run ends with the same weights, bit for bit."""
     data = tmp_path / "text.txt"
-    data.write_text(str(COUNTING.units))
+    data.write_text(str(COUNTING.tokens))
     told = {"epochs": 2, "cell": cell, "dropout": 0.2, "data": str(data), "held_out": 0.1}
     options = LanguageModelOptions.from_mapping(QUICK | told)
     LanguageModel(options).fit(run=tmp_path / "whole")

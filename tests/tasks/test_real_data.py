@@ -7,7 +7,7 @@ import pytest
 
 from glassgate.tasks.classification import Classification, ClassificationOptions
 from glassgate.tasks.data.formats import detect_format
-from glassgate.tasks.data.pieces import padding
+from glassgate.tasks.data.pieces import padding_fraction
 from glassgate.tasks.data.tagged import read_columns, read_text
 from glassgate.tasks.data.texts import Text
 from glassgate.tasks.fill_blanks import FillBlanks, FillBlanksOptions
@@ -28,8 +28,8 @@ def test_little_of_a_batch_is_padding(file: str) -> None:
     path = ROOT / file
     _, layout = detect_format(path, label_suffix=".labels")
     words = read_text(path / "seq.in", labelled=False) if layout is None else read_columns(path, layout)
-    batches = Tagging(TaggingOptions(batch_size=32)).batching().training([len(each.units) for each in words], epoch=0)
-    assert padding(batches) < 0.1
+    batches = Tagging(TaggingOptions(batch_size=32)).batching().training([len(each.tokens) for each in words], epoch=0)
+    assert padding_fraction(batches) < 0.1
 
 
 def test_japanese_vowels() -> None:

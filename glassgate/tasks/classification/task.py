@@ -10,7 +10,7 @@ from glassgate.tasks.classification.network import Classifier, Scores
 from glassgate.tasks.classification.options import ClassificationOptions
 from glassgate.tasks.data.batches import Batch, Encoded
 from glassgate.tasks.data.labelled import Labelled
-from glassgate.tasks.data.raw_text import RawText, raw_text_like, starts_of
+from glassgate.tasks.data.raw_text import RawTokeniser, raw_tokeniser, starts_of
 from glassgate.tasks.data.toy import python_packages
 from glassgate.tasks.data.unknown_labels import UNLABELLED
 from glassgate.tasks.data.vocabulary import PADDING, Vocabulary
@@ -140,9 +140,9 @@ class Classification(LabelledTask[ClassificationOptions, Answer]):
             )
         return Attended(self.steps(example), [answer.label], np.array([answer.attention]))
 
-    def raw_text(self, example: Labelled) -> RawText | None:
+    def raw_text(self, example: Labelled) -> RawTokeniser | None:
         """Return the tokeniser of raw text if the run reads words, and the example is a text without a label."""
         known = vars(self).get("vocabularies", {}).get("units")
         if example.label is not None or known is None or self.options.tokens not in ("word", "token"):
             return None
-        return raw_text_like(known) if isinstance(example.content, str) else None
+        return raw_tokeniser(known) if isinstance(example.content, str) else None

@@ -21,7 +21,7 @@ Batch = dict[str, Tensor]
 Row = TypeVar("Row")
 
 # The fields that the CPU reads.
-_ON_CPU = ("lengths", "characters", "continues", "idle", "whole", "seed")
+_ON_CPU = ("lengths", "characters", "continues", "idle", "whole_shape", "seed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +47,10 @@ class Shard:
         return states[:, self.rank :: self.size].contiguous()
 
 
-ALL = Shard()
+ALL_ROWS = Shard()
 
 
-def joined_streams(shards: Sequence[Tensor]) -> Tensor:
+def interleave_streams(shards: Sequence[Tensor]) -> Tensor:
     """Interleave the states of all shards, `(layers, N, H)` each, in the order of the rows of the whole batch."""
     joined = shards[0].new_empty(len(shards[0]), sum(each.shape[1] for each in shards), shards[0].shape[2])
     for rank, states in enumerate(shards):
@@ -58,20 +58,22 @@ def joined_streams(shards: Sequence[Tensor]) -> Tensor:
     return joined
 
 
-def sample(encoded: Sequence[Encoded], most: int, seed: int) -> list[Encoded]:
-    """Draw sequences until they have `most` units together; the last one is cut if all its fields have one length.
+def sample(encoded: Sequence[Encoded], max_units: int, seed: int) -> list[Encoded]:
+    """Draw sequences until they have `max_units` units together.
+
+    The last sequence is cut to this total, unless the lengths of its fields differ.
 
     Example:
-        >>> drawn = sample([{"units": np.arange(9)}, {"units": np.arange(9)}], most=12, seed=1)
+        >>> drawn = sample([{"units": np.arange(9)}, {"units": np.arange(9)}], max_units=12, seed=1)
         >>> [len(fields["units"]) for fields in drawn]
         [9, 3]
     """
     drawn: list[Encoded] = []
     for index in np.random.default_rng(seed).permutation(len(encoded)):
-        if most <= 0:
+        if max_units <= 0:
             break
-        drawn.append(_cut(encoded, Piece(int(index), 0, most)))
-        most -= units(drawn[-1])
+        drawn.append(_cut(encoded, Piece(int(index), 0, max_units)))
+        max_units -= count_units(drawn[-1])
     return drawn
 
 
@@ -85,7 +87,8 @@ def collate(encoded: Sequence[Encoded], pieces: Sequence[Piece], padding: Mappin
         padding: the padding value of each field
 
     Returns:
-        the fields, `(N, L, ...)` or `(N,)`, and the pieces' `lengths` and `continues`, `(N,)`
+        the fields, `(N, L, ...)` or `(N,)`; `lengths`, the length of each piece; and `continues`, whether a piece
+        continues the same row of the previous batch, both `(N,)`
     """
     rows = [_cut(encoded, piece) for piece in pieces]
     batch = {name: _padded([row[name] for row in rows], fill) for name, fill in padding.items() if name in rows[0]}
@@ -95,14 +98,14 @@ def collate(encoded: Sequence[Encoded], pieces: Sequence[Piece], padding: Mappin
 
 
 def to_device(batch: Batch, device: torch.device) -> Batch:
-    """Return a batch on a device, except the fields that the CPU reads.
+    """Move a batch to a device, except the fields that the CPU reads.
 
     Every layer reads `lengths` on the CPU. If they were on a GPU, the call would wait for the GPU.
     """
-    return {name: tensor if name in _ON_CPU else moved(tensor, device) for name, tensor in batch.items()}
+    return {name: tensor if name in _ON_CPU else move(tensor, device) for name, tensor in batch.items()}
 
 
-def moved(tensor: Tensor, device: torch.device) -> Tensor:
+def move(tensor: Tensor, device: torch.device) -> Tensor:
     """Return a tensor on a device. A copy from the CPU to a GPU is asynchronous."""
     if device.type == "cuda" and tensor.device.type == "cpu":
         tensor = tensor.pin_memory()
@@ -110,7 +113,7 @@ def moved(tensor: Tensor, device: torch.device) -> Tensor:
 
 
 def restored_random_state(device: torch.device) -> AbstractContextManager[None]:
-    """Restore the random state of the CPU and of the device after the `with`; other GPUs are left alone."""
+    """Restore the random states of the CPU and of the device after the `with`; those of other GPUs are left alone."""
     return torch.random.fork_rng([device] if device.type == "cuda" else [])
 
 
@@ -123,15 +126,15 @@ def draw_for(batch: Batch, draw: Callable[[list[int]], Tensor]) -> Tensor:
     """Draw a random value for each unit of a batch, `(N, L)`. The values do not depend on the number of processes.
 
     Args:
-        batch: the batch, with `lengths`; a shard also has the indices of its `rows`, the shape of the `whole` batch and
-            the `seed` of the step
-        draw: draws values of a shape
+        batch: a batch, with `lengths`. The batch of a shard also has the indices of its `rows`, the shape of the batch
+            of all shards as `whole_shape`, and the `seed` of the step
+        draw: returns random values in the shape that it is given
     """
     if "rows" not in batch:
         return draw([len(batch["lengths"]), int(batch["lengths"].max())])
     with restored_random_state(batch["rows"].device):
         torch.manual_seed(int(batch["seed"]))
-        drawn = draw(batch["whole"].tolist())
+        drawn = draw(batch["whole_shape"].tolist())
     return drawn[batch["rows"], : int(batch["lengths"].max())]
 
 
@@ -140,7 +143,7 @@ class LazyEncoded(Sequence[Encoded]):
 
     Args:
         examples: the examples
-        encode: returns the fields of an example or of a part of one
+        encode: returns the fields of an example, which may be a piece of a stored one
     """
 
     def __init__(self, examples: Stored[Any], encode: Callable[[Any], Encoded]):
@@ -151,27 +154,27 @@ class LazyEncoded(Sequence[Encoded]):
         return len(self.examples)
 
     @overload
-    def __getitem__(self, place: int) -> Encoded: ...
+    def __getitem__(self, index: int) -> Encoded: ...
     @overload
-    def __getitem__(self, place: slice) -> "LazyEncoded": ...
-    def __getitem__(self, place: int | slice) -> "Encoded | LazyEncoded":
-        if isinstance(place, slice):
-            return LazyEncoded(self.examples[place], self.encode)
-        return self.encode(self.examples[place])
+    def __getitem__(self, index: slice) -> "LazyEncoded": ...
+    def __getitem__(self, index: int | slice) -> "Encoded | LazyEncoded":
+        if isinstance(index, slice):
+            return LazyEncoded(self.examples[index], self.encode)
+        return self.encode(self.examples[index])
 
     def cut(self, piece: Piece) -> Encoded:
         """Encode a piece of an example."""
         return self.encode(self.examples.cut(piece.index, piece.start, piece.stop))
 
 
-def units(fields: Encoded) -> int:
+def count_units(fields: Encoded) -> int:
     """Return the number of units of an encoded example: the length of its first field."""
     return len(next(iter(fields.values())))
 
 
 def lengths(encoded: Sequence[Encoded]) -> Lengths:
     """Return the number of units of each encoded example, `(N,)`."""
-    return encoded.examples.lengths if isinstance(encoded, LazyEncoded) else [units(fields) for fields in encoded]
+    return encoded.examples.lengths if isinstance(encoded, LazyEncoded) else [count_units(fields) for fields in encoded]
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,22 +185,22 @@ class Loader:
         encoded: the sequences
         batches: the pieces of each batch
         padding: the padding value of each field
-        first: the number of batches to skip
-        shard: the rows to read; if they are missing or empty, another row is read as a placeholder and `idle` is true,
-            because all processes must compute a step
+        skip: the number of batches to skip
+        shard: the rows to read. If a batch has none of them, or only empty ones, another row is read as a placeholder
+            and `idle` is true, because all processes must compute a step
     """
 
     encoded: Sequence[Encoded]
     batches: Batches
     padding: Mapping[str, int]
-    first: int = 0
-    shard: Shard = ALL
+    skip: int = 0
+    shard: Shard = ALL_ROWS
 
     def __len__(self) -> int:
-        return len(self.batches) - self.first
+        return len(self.batches) - self.skip
 
     def __iter__(self) -> Iterator[Batch]:
-        for pieces in islice(self.batches, self.first, None):
+        for pieces in islice(self.batches, self.skip, None):
             rows = self.shard.of(pieces)
             idle = not any(map(len, rows))
             if idle:
@@ -206,7 +209,7 @@ class Loader:
             if self.shard.size > 1:
                 batch["idle"] = torch.tensor(idle)
                 batch["rows"] = torch.tensor(self.shard.of(range(len(pieces))) or [0])
-                batch["whole"] = torch.tensor([len(pieces), max(map(len, pieces))])
+                batch["whole_shape"] = torch.tensor([len(pieces), max(map(len, pieces))])
             yield batch
 
 
@@ -222,7 +225,7 @@ def _cut(encoded: Sequence[Encoded], piece: Piece) -> Encoded:
 def _padded(arrays: Sequence[np.ndarray], fill: int) -> Tensor:
     shape = [max(sizes) for sizes in zip(*(array.shape for array in arrays), strict=True)]
     padded = np.full((len(arrays), *shape), fill, dtype=arrays[0].dtype)
-    for place, array in enumerate(arrays):
-        where: tuple[int | slice, ...] = (place, *(slice(size) for size in array.shape))
-        padded[where] = array
+    for row, array in enumerate(arrays):
+        region: tuple[int | slice, ...] = (row, *(slice(size) for size in array.shape))
+        padded[region] = array
     return torch.from_numpy(padded)

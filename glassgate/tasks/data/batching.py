@@ -3,7 +3,7 @@
 import numpy as np
 
 from glassgate.tasks.data.pieces import (
-    MOST_UNITS,
+    MAX_UNITS,
     Batches,
     Chunks,
     Cuts,
@@ -15,8 +15,8 @@ from glassgate.tasks.data.pieces import (
 )
 from glassgate.tasks.options import Options
 
-_ROWS = 32  # minimum number of rows of an evaluation batch; smaller batches are only slower
-_SHORTEST_COLUMN = 10_000  # units; in so long a column, the missing initial state does not change the scores
+_MIN_ROWS = 32  # the number of rows of an evaluation batch; smaller batches are only slower
+_MIN_COLUMN = 10_000  # units; with columns of this length, the missing state at their start does not change the scores
 
 
 class Batching:
@@ -25,19 +25,26 @@ class Batching:
     Args:
         options: batch size and seed
         longest: training cuts longer sequences into pieces of this many units; 0 cuts none
-        evaluated: evaluation cuts longer sequences into pieces of this many units; 0 cuts none
+        longest_evaluated: the same for evaluation
         rows: the number of rows of an evaluation batch; 0 for the batch size, but at least 32
-        most_units: the maximum number of units of an evaluation batch, including padding
+        max_units: the maximum number of units of an evaluation batch, including padding
     """
 
     def __init__(
-        self, options: Options, longest: int = 0, *, evaluated: int = 0, rows: int = 0, most_units: int = MOST_UNITS
+        self,
+        options: Options,
+        longest: int = 0,
+        *,
+        longest_evaluated: int = 0,
+        rows: int = 0,
+        max_units: int = MAX_UNITS,
     ):
-        self.options, self.longest, self.evaluated, self.most_units = options, longest, evaluated, most_units
-        self.rows = rows or max(_ROWS, options.batch_size)
+        self.options, self.longest, self.max_units = options, longest, max_units
+        self.longest_evaluated = longest_evaluated
+        self.rows = rows or max(_MIN_ROWS, options.batch_size)
 
     def examples(self, lengths: Lengths) -> int:
-        """Return the number of examples in an epoch: pieces, windows or chunks."""
+        """Return the number of training examples in an epoch: pieces, windows or chunks."""
         return len(Cuts(lengths, self.longest).index)
 
     def units(self, lengths: Lengths) -> int:
@@ -50,13 +57,15 @@ class Batching:
 
     def evaluation(self, lengths: Lengths) -> Batches:
         """Return the batches for scores and predictions."""
-        return evaluation_batches(lengths, self.rows, self.evaluated, self.most_units)
+        return evaluation_batches(lengths, self.rows, self.longest_evaluated, self.max_units)
 
 
 class ChunkBatching(Batching):
-    """Batches of whole sequences of similar length, which training reads in chunks of `longest` units; see `Chunks`.
+    """Batches of whole sequences of similar length, which training reads in chunks of about `longest` units.
 
-    A step then costs about the same for sequences of any length, and long sequences get more steps per epoch.
+    `Chunks` has the details.
+
+    A step costs about the same for sequences of any length, and long sequences get more steps per epoch.
     """
 
     def examples(self, lengths: Lengths) -> int:
@@ -68,7 +77,7 @@ class ChunkBatching(Batching):
 
 
 class StreamBatching(Batching):
-    """Batches of chunks of `longest` units: each row continues that of the previous batch; see `Streams`."""
+    """Batches of chunks of `longest` units. A row continues the same row of the previous batch; see `Streams`."""
 
     def examples(self, lengths: Lengths) -> int:
         return -(-self.units(lengths) // self.longest)
@@ -78,4 +87,4 @@ class StreamBatching(Batching):
         return Streams(lengths, self.options.batch_size, self.longest, first)
 
     def evaluation(self, lengths: Lengths) -> Batches:
-        return Streams(lengths, min(self.rows, max(1, sum(lengths) // _SHORTEST_COLUMN)), self.longest)
+        return Streams(lengths, min(self.rows, max(1, sum(lengths) // _MIN_COLUMN)), self.longest)

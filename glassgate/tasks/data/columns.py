@@ -13,12 +13,12 @@ from glassgate.tasks.data.lines import read_lines
 from glassgate.tasks.data.records import TAGS, TOKENS
 from glassgate.tasks.errors import OptionError
 
-_LINES = 20_000  # lines that are examined
-_FIELD = re.compile(r"#\s*[\w:.-]+(\[\w+\])?\s*=|#\s*(newdoc|newpar|begin|end)\b", re.IGNORECASE)
-_ID = re.compile(r"\d+([-.]\d+)?")
-_NAMES = {"id", "idx", "index", "no", "nr", "sentence", "lemma", *TOKENS, *TAGS}
+_EXAMINED_LINES = 20_000
+_COMMENT_FIELD = re.compile(r"#\s*[\w:.-]+(\[\w+\])?\s*=|#\s*(newdoc|newpar|begin|end)\b", re.IGNORECASE)
+_TOKEN_ID = re.compile(r"\d+([-.]\d+)?")
+_USUAL_NAMES = {"id", "idx", "index", "no", "nr", "sentence", "lemma", *TOKENS, *TAGS}
 CONLLU_COLUMNS = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
-_MOST_LABELS = 100
+_MAX_LABELS = 100
 
 Rows = Sequence[Sequence[str]]
 
@@ -29,28 +29,28 @@ class Layout:
 
     Attributes:
         kind: "conllu"; "columns"; or "csv" or "xlsx", a table whose header names the columns
-        separator: the separator of the columns; None for any run of blanks; empty for a sheet
+        separator: the separator of the columns; None for any white space; empty for a sheet of Excel
         width: the number of columns
-        unit: the column of the tokens
-        label: the column of the labels; None without labels
-        index: the column that numbers the tokens of each sequence; None if there is none
-        sentence: the column that identifies the sentence, in each row or in the first row of a sentence; None if blank
-            rows separate sentences
-        names: the header; empty if there is none
+        token_column: the column of the tokens
+        label_column: the column of the labels; None without labels
+        index_column: the column that numbers the tokens of each sequence; None if there is none
+        sentence_column: the column that identifies the sentence, in each row or in the first row of a sentence; None if
+            blank rows separate sentences
+        names: the names of the columns in the header; empty without a header
         scheme: the scheme of the labels, see `bio.scheme_of`; empty if they do not mark entities
-        others: other columns that may contain labels
+        other_label_columns: other columns that may contain labels
     """
 
     kind: str
     separator: str | None
     width: int
-    unit: int = 0
-    label: int | None = None
-    index: int | None = None
-    sentence: int | None = None
+    token_column: int = 0
+    label_column: int | None = None
+    index_column: int | None = None
+    sentence_column: int | None = None
     names: tuple[str, ...] = ()
     scheme: str = ""
-    others: tuple[int, ...] = ()
+    other_label_columns: tuple[int, ...] = ()
 
     @property
     def is_table(self) -> bool:
@@ -58,27 +58,28 @@ class Layout:
         return self.kind in ("csv", "xlsx")
 
     def description(self) -> str:
-        """Describe the columns, by their names in a table, and by numbers from 1 otherwise.
+        """Describe the columns: by name in a table, by number from 1 in other files.
 
         Example:
-            >>> Layout("columns", "\\t", 3, unit=1, label=2, index=0, scheme="IOB2").description()
+            >>> Layout("columns", "\\t", 3, token_column=1, label_column=2, index_column=0, scheme="IOB2").description()
             'index in column 1, words in 2, labels in 3 (IOB2)'
-            >>> Layout("csv", ",", 3, 1, 2, sentence=0, names=("Sentence #", "Word", "Tag")).description()
+            >>> Layout("csv", ",", 3, 1, 2, sentence_column=0, names=("Sentence #", "Word", "Tag")).description()
             "words in column 'Word', labels in 'Tag', sentences by 'Sentence #', separated by commas"
         """
         if self.kind == "conllu":
             return "CoNLL-U"
-        parts = [] if self.index is None else [f"index in column {self._name(self.index)}"]
-        parts.append(f"words in {'' if parts else 'column '}{self._name(self.unit)}")
-        if self.label is not None:
-            parts.append(f"labels in {self._name(self.label)}{scheme_note(self.scheme)}")
+        parts = [] if self.index_column is None else [f"index in column {self._name(self.index_column)}"]
+        parts.append(f"words in {'' if parts else 'column '}{self._name(self.token_column)}")
+        if self.label_column is not None:
+            parts.append(f"labels in {self._name(self.label_column)}{scheme_note(self.scheme)}")
         if self.is_table:
-            parts.append(f"sentences by {'empty rows' if self.sentence is None else self._name(self.sentence)}")
+            by = "empty rows" if self.sentence_column is None else self._name(self.sentence_column)
+            parts.append(f"sentences by {by}")
             parts.append(f"separated by {SEPARATORS[self.separator]}" if self.separator else "first sheet")
         elif self.names:
             parts.append("a header in the first line")
-        if self.others:
-            others = ", ".join(map(self._name, self.others))
+        if self.other_label_columns:
+            others = ", ".join(map(self._name, self.other_label_columns))
             parts.append(f"possibly labels in {others}, too (choose with --label-column)")
         return ", ".join(parts)
 
@@ -87,7 +88,11 @@ class Layout:
 
 
 def conllu_layout(column: str | None = None, labelled: bool = True) -> Layout:
-    """Return the layout of CoNLL-U with one column, "upos" by default, as labels.
+    """Return the layout of CoNLL-U.
+
+    Args:
+        column: the column of the labels; "upos" if None
+        labelled: whether the layout has a column of labels
 
     Raises:
         OptionError: the column does not exist
@@ -99,14 +104,14 @@ def conllu_layout(column: str | None = None, labelled: bool = True) -> Layout:
     return Layout("conllu", "\t", len(CONLLU_COLUMNS), CONLLU_COLUMNS.index("form"), label)
 
 
-def is_comment(text: str, cells: int, width: int) -> bool:
-    """Whether a line is a comment: # and a field, as in CoNLL-U, or # and another number of cells than `width`.
+def is_comment(line: str, cell_count: int, width: int) -> bool:
+    """Whether a line is a comment: # and a field, as in CoNLL-U, or # in a line without exactly `width` cells.
 
     Example:
         >>> is_comment("# sent_id = 3", 1, 3), is_comment("# O", 2, 2), is_comment("# made by me", 4, 2)
         (True, False, True)
     """
-    return text.startswith("#") and (bool(_FIELD.match(text)) or cells != width)
+    return line.startswith("#") and (bool(_COMMENT_FIELD.match(line)) or cell_count != width)
 
 
 def detect_layout(
@@ -116,10 +121,10 @@ def detect_layout(
     labelled: bool = True,
     separator: str | None = None,
 ) -> Layout | None:
-    """Detect the layout of a file.
+    """Detect the layout of a file with a token per row.
 
     Args:
-        column, text_column: the columns of labels and of tokens, as numbers from 1 or names of the header; detected if
+        column, text_column: the columns of labels and of tokens, as numbers from 1 or names in the header; detected if
             None
         labelled: whether a column of labels is required
         separator: the separator of the columns; detected if None
@@ -131,37 +136,39 @@ def detect_layout(
         DataError: see `read_lines`
         OptionError: the column does not exist
     """
-    lines = [text for _, text in islice(read_lines(path), _LINES)]
-    separator = separator or _separator(lines)
-    sequences = list(_sequences(lines, separator))
+    lines = [line for _, line in islice(read_lines(path), _EXAMINED_LINES)]
+    separator = separator or _detect_separator(lines)
+    sequences = list(_split_sequences(lines, separator))
     width = next((width for width, _ in Counter(map(len, chain.from_iterable(sequences))).most_common(1)), 0)
-    needed = 2 if labelled else 1
-    if width < needed:
+    min_width = 2 if labelled else 1
+    if width < min_width:
         return None
     sequences = _without_empty([row for row in rows if len(row) == width or row[0][:1] != "#"] for rows in sequences)
-    if separator == "\t" and width == len(CONLLU_COLUMNS) and all(_ID.fullmatch(row[0]) for row in sequences[0]):
+    if separator == "\t" and width == len(CONLLU_COLUMNS) and all(_TOKEN_ID.fullmatch(row[0]) for row in sequences[0]):
         return conllu_layout(column, labelled)
-    names = _header(sequences)
+    names = _find_header(sequences)
     if names:
         sequences = _without_empty([sequences[0][1:], *sequences[1:]])
     sequences = [rows for rows in sequences if all(len(row) == width for row in rows)]
     layout = Layout("columns", separator, width, names=names)
     if not sequences:
-        return replace(layout, label=width - 1 if labelled else None)
-    index = _index(sequences, width) if width > needed else None
-    left = [each for each in range(width) if each != index]
-    unit = column_number("--text-column", path, text_column, width, names)
-    if unit is None:
-        unit = next((each for each in left[: len(left) - needed + 1] if not _is_name(sequences, each)), left[0])
-    layout = replace(layout, unit=unit, index=index)
+        return replace(layout, label_column=width - 1 if labelled else None)
+    index_column = _find_index_column(sequences, width) if width > min_width else None
+    columns = [number for number in range(width) if number != index_column]
+    token_column = column_number("--text-column", path, text_column, width, names)
+    if token_column is None:
+        candidates = columns[: len(columns) - min_width + 1]
+        token_column = next((number for number in candidates if not _is_constant(sequences, number)), columns[0])
+    layout = replace(layout, token_column=token_column, index_column=index_column)
     if not labelled:
         return layout
-    label = column_number("--label-column", path, column, width, names)
+    label_column = column_number("--label-column", path, column, width, names)
     others: list[int] = []
-    if label is None:
-        label, others = _label(sequences, [each for each in left if each != unit] or [unit])
-    scheme = scheme_of([row[label] for row in rows] for rows in sequences)
-    return replace(layout, label=label, scheme=scheme, others=tuple(others))
+    if label_column is None:
+        candidates = [number for number in columns if number != token_column]
+        label_column, others = _choose_label_column(sequences, candidates or [token_column])
+    scheme = scheme_of([row[label_column] for row in rows] for rows in sequences)
+    return replace(layout, label_column=label_column, scheme=scheme, other_label_columns=tuple(others))
 
 
 def _without_empty(sequences: Iterable[list[list[str]]]) -> list[list[list[str]]]:
@@ -171,16 +178,18 @@ def _without_empty(sequences: Iterable[list[list[str]]]) -> list[list[list[str]]
 def has_clear_columns(layout: Layout, path: str | Path) -> bool:
     """Whether a file of unknown suffix has columns, rather than text with equally many words per line.
 
-    Evidence for columns is a header, an index, labels that mark entities, or few distinct labels, with tabs or not.
+    Evidence for columns is a header, an index, labels that mark entities, or few distinct values in the last column. If
+    tabs separate the columns, more distinct values are allowed.
     """
-    if layout.kind == "conllu" or layout.index is not None or layout.scheme or layout.names:
+    if layout.kind == "conllu" or layout.index_column is not None or layout.scheme or layout.names:
         return True
-    rows = [text.split(layout.separator) for _, text in islice(read_lines(path), _LINES) if text.strip()]
+    lines = islice(read_lines(path), _EXAMINED_LINES)
+    rows = [line.split(layout.separator) for _, line in lines if line.strip()]
     if any(len(row) != layout.width for row in rows):
         return False
-    labels = len({row[-1] for row in rows})
-    return (len(rows) >= 20 and labels * 5 <= len(rows)) or (
-        layout.separator == "\t" and labels < max(20, len(rows) / 2)
+    distinct = len({row[-1] for row in rows})
+    return (len(rows) >= 20 and distinct * 5 <= len(rows)) or (
+        layout.separator == "\t" and distinct < max(20, len(rows) / 2)
     )
 
 
@@ -202,55 +211,59 @@ def column_number(option: str, path: str | Path, value: str | None, width: int, 
     return int(value) - 1
 
 
-def _separator(lines: Sequence[str]) -> str | None:
-    """A tab if most lines, except comments, contain one; otherwise None, for blanks."""
-    rows = [text for text in lines if text.strip() and not _FIELD.match(text)]
-    return "\t" if 2 * sum("\t" in text for text in rows) > len(rows) else None
+def _detect_separator(lines: Sequence[str]) -> str | None:
+    """A tab if most lines, except comments, contain one; otherwise None, for white space."""
+    rows = [line for line in lines if line.strip() and not _COMMENT_FIELD.match(line)]
+    return "\t" if 2 * sum("\t" in line for line in rows) > len(rows) else None
 
 
-def _sequences(lines: Sequence[str], separator: str | None) -> Iterator[list[list[str]]]:
+def _split_sequences(lines: Sequence[str], separator: str | None) -> Iterator[list[list[str]]]:
     rows: list[list[str]] = []
-    for text in (*lines, ""):
-        if not text.strip() or text.startswith("-DOCSTART-"):
+    for line in (*lines, ""):
+        if not line.strip() or line.startswith("-DOCSTART-"):
             if rows:
                 yield rows
             rows = []
-        elif not _FIELD.match(text):
-            rows.append(text.split(separator))
+        elif not _COMMENT_FIELD.match(line):
+            rows.append(line.split(separator))
 
 
-def _header(sequences: Sequence[Rows]) -> tuple[str, ...]:
+def _find_header(sequences: Sequence[Rows]) -> tuple[str, ...]:
     """The first row if all its cells are usual column names and other rows follow; otherwise empty."""
     first = sequences[0][0]
-    several = len(first) > 1 and (len(sequences) > 1 or len(sequences[0]) > 1)
-    return tuple(first) if several and all(cell.strip(" #").lower() in _NAMES for cell in first) else ()
+    is_followed = len(sequences) > 1 or len(sequences[0]) > 1
+    has_usual_names = len(first) > 1 and all(cell.strip(" #").lower() in _USUAL_NAMES for cell in first)
+    return tuple(first) if is_followed and has_usual_names else ()
 
 
-def _index(sequences: Sequence[Rows], width: int) -> int | None:
+def _find_index_column(sequences: Sequence[Rows], width: int) -> int | None:
     """The first column that counts the rows of each sequence, from 0 or from 1."""
 
-    def counts(column: int) -> bool:
+    def counts_rows(column: int) -> bool:
         return any(
             all(row[column] == str(number) for rows in sequences for number, row in enumerate(rows, start=start))
             for start in (0, 1)
         )
 
-    several = sum(map(len, sequences)) > 1
-    return next((column for column in range(width) if several and counts(column)), None)
+    if sum(map(len, sequences)) < 2:
+        return None
+    return next((column for column in range(width) if counts_rows(column)), None)
 
 
-def _is_name(sequences: Sequence[Rows], column: int) -> bool:
+def _is_constant(sequences: Sequence[Rows], column: int) -> bool:
     """Whether a column has the same value in all rows of each sequence, such as the name of a document."""
     long = [rows for rows in sequences if len(rows) > 1]
     return len(long) > 1 and all(len({row[column] for row in rows}) == 1 for rows in long)
 
 
-def _label(sequences: Sequence[Rows], candidates: Sequence[int]) -> tuple[int, list[int]]:
-    """The last column that marks entities, or else the last with different values, and other possible ones."""
-    values = {each: Counter(row[each] for rows in sequences for row in rows) for each in candidates}
-    rows = sum(map(len, sequences))
-    differ = [each for each in candidates if len(values[each]) > 1]
-    entities = [each for each in differ if scheme_of([list(values[each])], in_order=False)]
-    chosen = (entities or differ or list(candidates))[-1]
-    few = [each for each in differ if each != chosen and len(values[each]) <= min(_MOST_LABELS, rows // 5)]
-    return chosen, few
+def _choose_label_column(sequences: Sequence[Rows], candidates: Sequence[int]) -> tuple[int, list[int]]:
+    """The column of the labels, and other columns that may contain labels.
+
+    The last column that marks entities is chosen, or else the last column with different values.
+    """
+    values = {column: {row[column] for rows in sequences for row in rows} for column in candidates}
+    varying = [column for column in candidates if len(values[column]) > 1]
+    marking = [column for column in varying if scheme_of([list(values[column])], in_order=False)]
+    chosen = (marking or varying or list(candidates))[-1]
+    max_labels = min(_MAX_LABELS, sum(map(len, sequences)) // 5)
+    return chosen, [column for column in varying if column != chosen and len(values[column]) <= max_labels]

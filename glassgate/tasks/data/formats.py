@@ -9,10 +9,11 @@ from glassgate.tasks.data.token_table import detect_token_table, is_token_table
 from glassgate.tasks.errors import OptionError
 
 FORMATS = ("auto", "conllu", "columns", "tsv", "csv", "xlsx", "jsonl", "json", "parquet", "text", "python", "folder")
-UNITS = ("word", "character")
+TOKEN_KINDS = ("word", "character")
 LABEL_SUFFIX = ".labels"
 
 FOLDER = ("seq.in", "seq.out", "label")
+"""The files of a folder: tokens, labels and intents."""
 
 
 def detect_format(
@@ -23,13 +24,13 @@ def detect_format(
     label_suffix: str | None = None,
     piped: str = "text",
 ) -> tuple[str, Layout | None]:
-    """Return the format of a file and, if it has a token per row, the layout of its columns.
+    """Return the format of a file of labelled sequences and, if it has a token per row, the layout of its columns.
 
     Args:
         format: one of `FORMATS`; only "auto" detects the format
-        column, text_column: the columns of labels and of tokens; None to detect them
+        column, text_column: the columns of labels and of tokens; detected if None
         label_suffix: the suffix of the label file of a text file; None if no labels are read
-        piped: the format of standard input whose content does not show it
+        piped: the format of standard input if its content does not reveal it
 
     Raises:
         DataError: see `read_lines`; the header of a table has no column of words or of labels
@@ -43,15 +44,15 @@ def detect_format(
         return kind, detect_token_table(path, column, text_column, labelled)
     if kind in ("columns", "tsv"):
         separator = "\t" if kind == "tsv" else None
-        layout = detect_layout(path, column, text_column, labelled, separator) or Layout("columns", separator, 1)
-        return ("conllu" if layout.kind == "conllu" else kind), layout
+        detected = detect_layout(path, column, text_column, labelled, separator) or Layout("columns", separator, 1)
+        return ("conllu" if detected.kind == "conllu" else kind), detected
     has_label_file = str(path) != STDIN and label_suffix is not None and Path(path).with_suffix(label_suffix).exists()
     if format == "auto" and kind in ("", "text") and not has_label_file:
         if is_token_table(path, labelled):
             return "csv", detect_token_table(path, column, text_column, labelled)
-        found = detect_layout(path, column, text_column, labelled)
-        if found is not None and has_clear_columns(found, path):
-            return found.kind, found
+        layout = detect_layout(path, column, text_column, labelled)
+        if layout is not None and has_clear_columns(layout, path):
+            return layout.kind, layout
     if kind in FORMATS:
         return kind, None
     if str(path) == STDIN:
@@ -75,5 +76,5 @@ def sources_of(path: str | Path, format: str, label_suffix: str | None = None) -
         label_files = [Path(path).with_suffix(label_suffix)]
     if format == "folder":
         path, *others = (Path(path) / name for name in FOLDER)
-        label_files = [each for each in others if label_suffix is not None and each.exists()]
+        label_files = [file for file in others if label_suffix is not None and file.exists()]
     return [Path(path), *label_files]

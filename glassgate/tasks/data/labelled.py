@@ -15,7 +15,7 @@ from glassgate.tasks.data.files import STDIN, suffix_of
 from glassgate.tasks.data.labelled_series import KINDS as SERIES
 from glassgate.tasks.data.labelled_series import read_arrays, without_missing
 from glassgate.tasks.data.lines import encoding_note, nonempty, read_lines
-from glassgate.tasks.data.texts import UNITS
+from glassgate.tasks.data.texts import TOKEN_KINDS
 from glassgate.tasks.errors import DataError, OptionError
 from glassgate.tasks.options import Options, option
 
@@ -36,7 +36,9 @@ class LabelledOptions(Options):
     format: str = option("auto", "format of the files; auto detects it", group="data", choices=FORMATS)
     text_column: str = option("text", "text column: a name, or a number from 1", group="data")
     label_column: str = option("label", "label column: a name, or a number from 1", group="data")
-    tokens: str = option("word", "kind of tokens that a text is split into", group="data", choices=UNITS, former="unit")
+    tokens: str = option(
+        "word", "kind of tokens that a text is split into", group="data", choices=TOKEN_KINDS, former="unit"
+    )
     missing: str = option("error", "treatment of missing values", group="data", choices=MISSING)
     least_count: int = option(2, "minimum occurrences in training; rarer tokens are unknown", least=1)
 

@@ -11,16 +11,15 @@ from typing import Protocol
 import numpy as np
 
 Lengths = Sequence[int] | np.ndarray
-MOST_UNITS = 2**18
+MAX_UNITS = 2**18
 """The maximum number of units of an evaluation batch, including padding; a single longer sequence is allowed."""
 
-# The number of batches whose padding is measured.
-_MEASURED = 10_000
+_MEASURED_BATCHES = 10_000  # by `padding_fraction`
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Units `start` to `stop` of sequence `index`; and whether it continues the same row of the previous batch."""
+    """Units `start` to `stop` (exclusive) of sequence `index`; `continues` if the row continues from the last batch."""
 
     index: int
     start: int
@@ -40,61 +39,60 @@ class Batches(Protocol):
 
 
 class Cuts:
-    """Batches of pieces of sequences, stored as arrays; the `Piece` objects of a batch are created on iteration.
+    """Batches of pieces of sequences, stored as arrays; iteration creates the `Piece` objects of each batch.
 
     Args:
         lengths: the number of units of each sequence
         longest: longer sequences are cut into pieces of this many units; 0 cuts none
-        first: the number of units of each sequence's first piece; `longest` where it is 0
+        first: for each sequence, the number of units of its first piece; 0 stands for `longest`
     """
 
     def __init__(self, lengths: Lengths, longest: int, first: np.ndarray | None = None):
         units = int(np.sum(lengths, dtype=np.int64))
-        kind = np.int32 if units < 2**31 else np.int64
-        lengths = np.asarray(lengths, kind)
-        self.index, self.start, self.stop = np.arange(len(lengths), dtype=kind), np.zeros_like(lengths), lengths
+        dtype = np.int32 if units < 2**31 else np.int64
+        lengths = np.asarray(lengths, dtype)
+        self.index, self.start, self.stop = np.arange(len(lengths), dtype=dtype), np.zeros_like(lengths), lengths
         if longest and (lengths > longest).any():
-            self._cut(lengths, kind(longest), lengths * 0 if first is None else first.astype(kind))
+            self._cut(lengths, dtype(longest), lengths * 0 if first is None else first.astype(dtype))
         self.bounds = np.zeros((0, 2), np.int64)
 
     def _cut(self, lengths: np.ndarray, longest: np.integer, first: np.ndarray) -> None:
-        """Replace sequences by their pieces."""
         first = np.where(first, first, longest)
-        inner = np.maximum(0, -((first - lengths) // longest))
-        ends = np.cumsum(inner + 1, dtype=inner.dtype)
-        self.index = np.repeat(self.index, inner + 1)
-        number = np.arange(len(self.index), dtype=inner.dtype) - (ends - inner - 1)[self.index]
-        before = first[self.index] + (number - 1) * longest
-        self.start = np.where(number, before, 0)
-        self.stop = np.where(number == inner[self.index], lengths[self.index], before + longest)
+        cuts = np.maximum(0, -((first - lengths) // longest))  # the number of cuts in each sequence
+        ends = np.cumsum(cuts + 1, dtype=cuts.dtype)
+        self.index = np.repeat(self.index, cuts + 1)
+        number = np.arange(len(self.index), dtype=cuts.dtype) - (ends - cuts - 1)[self.index]  # within its sequence
+        previous_stop = first[self.index] + (number - 1) * longest
+        self.start = np.where(number, previous_stop, 0)
+        self.stop = np.where(number == cuts[self.index], lengths[self.index], previous_stop + longest)
 
     def __len__(self) -> int:
         return len(self.bounds)
 
     def __iter__(self) -> Iterator[list[Piece]]:
         for start, stop in self.bounds.tolist():
-            parts = (each[start:stop].tolist() for each in (self.index, self.start, self.stop))
-            yield [Piece(*cut) for cut in zip(*parts, strict=True)]
+            columns = (array[start:stop].tolist() for array in (self.index, self.start, self.stop))
+            yield [Piece(*values) for values in zip(*columns, strict=True)]
 
-    def reorder(self, places: np.ndarray) -> None:
-        """Reorder the pieces."""
-        self.index = self.index[places]
-        self.start = self.start[places]
-        self.stop = self.stop[places]
+    def reorder(self, order: np.ndarray) -> None:
+        """Reorder the pieces; `order` lists their indices."""
+        self.index = self.index[order]
+        self.start = self.start[order]
+        self.stop = self.stop[order]
 
     def sizes(self) -> np.ndarray:
-        """The length of each piece, `(P,)`."""
+        """Return the length of each piece, `(P,)`."""
         return self.stop - self.start
 
 
-def evaluation_batches(lengths: Lengths, batch_size: int, longest: int = 0, most_units: int = MOST_UNITS) -> Cuts:
-    """Return batches for evaluation, in descending order of length.
+def evaluation_batches(lengths: Lengths, batch_size: int, longest: int = 0, max_units: int = MAX_UNITS) -> Cuts:
+    """Return batches for evaluation: the longest pieces first, each batch with pieces of similar length.
 
     Args:
         lengths: the number of units of each sequence
         batch_size: the maximum number of pieces in a batch
         longest: longer sequences are cut into pieces of this many units; 0 cuts none
-        most_units: the maximum number of units of a batch, including padding; a single longer piece is allowed
+        max_units: the maximum number of units of a batch, including padding; a single longer piece is allowed
 
     Example:
         >>> [len(piece) for batch in evaluation_batches([2, 9, 5], batch_size=2) for piece in batch]
@@ -104,8 +102,8 @@ def evaluation_batches(lengths: Lengths, batch_size: int, longest: int = 0, most
     cuts.reorder(np.argsort(-cuts.sizes(), kind="stable"))
     sizes, starts = cuts.sizes(), [0]
     while starts[-1] < len(sizes):
-        room = min(batch_size, most_units // max(1, int(sizes[starts[-1]])))
-        starts.append(min(len(sizes), starts[-1] + max(1, room)))
+        rows = min(batch_size, max_units // max(1, int(sizes[starts[-1]])))
+        starts.append(min(len(sizes), starts[-1] + max(1, rows)))
     cuts.bounds = np.stack([starts[:-1], starts[1:]], 1)
     return cuts
 
@@ -113,16 +111,15 @@ def evaluation_batches(lengths: Lengths, batch_size: int, longest: int = 0, most
 class Streams:
     """Batches for truncated backpropagation: all sequences are concatenated and divided into `rows` equal columns.
 
-    Each row of a batch is the next chunk of its column, so a network can carry its state from batch to batch. A piece
-    does not continue the previous one where a sequence or a column begins. At the end of short columns, pieces are
-    empty.
+    Each row of a batch is the next chunk of its column, so a network can carry its state from batch to batch, except
+    where a sequence or a column begins. A row is empty after the end of its column.
 
     Args:
         lengths: the number of units of each sequence
         rows: the number of columns
         longest: the number of units of a chunk
-        first: the number of units of a sequence's first chunk in a column, which can differ between epochs; `longest`
-            if 0
+        first: the number of units of the first chunk of a sequence in a column, which can differ between epochs; 0 for
+            `longest`
 
     Example:
         >>> for batch in Streams([10], rows=2, longest=3):
@@ -135,20 +132,21 @@ class Streams:
         self.longest = longest
         self.first = first
         height = -(-sum(lengths) // rows)
-        self.columns: list[list[tuple[int, int, int]]] = [[] for _ in range(rows)]  # sequence, start, stop
-        place = 0
+        self.columns: list[list[tuple[int, int, int]]] = [[] for _ in range(rows)]  # (sequence, start, stop)
+        position = 0
         for index, length in enumerate(lengths):
             start = 0
             while start < length:
-                row, used = divmod(place, height)
+                column, used = divmod(position, height)
                 stop = min(length, start + height - used)
-                self.columns[row].append((index, start, stop))
-                place, start = place + stop - start, stop
+                self.columns[column].append((index, start, stop))
+                position, start = position + stop - start, stop
 
     def __len__(self) -> int:
         first = self.first or self.longest
         return max(
-            sum(1 + max(0, -((start + first - stop) // self.longest)) for _, start, stop in c) for c in self.columns
+            sum(1 + max(0, -((start + first - stop) // self.longest)) for _, start, stop in column)
+            for column in self.columns
         )
 
     def __iter__(self) -> Iterator[list[Piece]]:
@@ -157,20 +155,20 @@ class Streams:
 
     def _pieces(self, column: Sequence[tuple[int, int, int]]) -> Iterator[Piece]:
         for index, start, stop in column:
-            inner = range(start + (self.first or self.longest), stop, self.longest)
-            for begin, end in pairwise(chain([start], inner, [stop])):
+            cuts = range(start + (self.first or self.longest), stop, self.longest)
+            for begin, end in pairwise(chain([start], cuts, [stop])):
                 yield Piece(index, begin, end, begin > start)
 
 
 class Chunks:
     """Batches for truncated backpropagation: each batch of whole sequences becomes several batches of chunks.
 
-    All rows of a batch are divided at the same places into chunks of nearly equal size. Each row continues in the next
-    batch, so a network can carry its state. At the end of shorter sequences, pieces are empty.
+    All sequences of a batch are cut at the same positions into chunks of nearly equal size. Each row continues in the
+    next batch, so a network can carry its state. A row is empty after the end of its sequence.
 
     Args:
-        cuts: batches of whole sequences, in ascending order of length within each batch
-        chunk: the number of units of a chunk; each sequence is divided into the number of chunks that comes closest
+        batches: batches of whole sequences, in ascending order of length within each batch
+        chunk: the desired number of units of a chunk; the chunks of a batch are as close to it as equal chunks can be
 
     Example:
         >>> for batch in Chunks(training_batches([9, 10], batch_size=2, longest=0, seed=1, epoch=0), chunk=4):
@@ -179,16 +177,16 @@ class Chunks:
         [(5, 9, True), (5, 10, True)]
     """
 
-    def __init__(self, cuts: Cuts, chunk: int):
-        self.cuts = cuts
-        self.longest = cuts.sizes()[cuts.bounds[:, 1] - 1]
+    def __init__(self, batches: Cuts, chunk: int):
+        self.batches = batches
+        self.longest = batches.sizes()[batches.bounds[:, 1] - 1]
         self.sizes = chunk_sizes(self.longest, chunk)
 
     def __len__(self) -> int:
         return int(np.sum(-(-self.longest // self.sizes)))
 
     def __iter__(self) -> Iterator[list[Piece]]:
-        for pieces, longest, size in zip(self.cuts, self.longest.tolist(), self.sizes.tolist(), strict=True):
+        for pieces, longest, size in zip(self.batches, self.longest.tolist(), self.sizes.tolist(), strict=True):
             for start in range(0, longest, size):
                 yield [self._chunk(piece, start, size) for piece in pieces]
 
@@ -199,7 +197,7 @@ class Chunks:
 
 
 def chunk_sizes(lengths: np.ndarray, chunk: int) -> np.ndarray:
-    """The number of units of each sequence's chunks, which are as equal and as close to `chunk` as possible."""
+    """Return the number of units of each sequence's chunks, which are as equal and as close to `chunk` as possible."""
     counts = np.maximum(1, np.rint(lengths / chunk)).astype(lengths.dtype)
     return -(-lengths // counts)
 
@@ -221,8 +219,8 @@ def training_batches(lengths: Lengths, batch_size: int, longest: int, seed: int,
     """
     random, lengths = np.random.default_rng([seed, epoch]), np.asarray(lengths)
     first = np.zeros_like(lengths)
-    if longest and (cut := lengths > longest).any():
-        first[cut] = 1 + random.integers(longest, size=cut.sum())
+    if longest and (is_cut := lengths > longest).any():
+        first[is_cut] = 1 + random.integers(longest, size=is_cut.sum())
     cuts = Cuts(lengths, longest, first)
     cuts.reorder(random.permutation(len(cuts.index)))
     cuts.reorder(np.argsort(cuts.sizes(), kind="stable"))
@@ -231,15 +229,15 @@ def training_batches(lengths: Lengths, batch_size: int, longest: int, seed: int,
     return cuts
 
 
-def padding(batches: Batches) -> float:
+def padding_fraction(batches: Batches) -> float:
     """Return the fraction of the batches' values that are padding.
 
     Only the first 10,000 batches are measured.
 
     Example:
-        >>> padding([[Piece(0, 0, 4), Piece(1, 0, 2)]])
+        >>> padding_fraction([[Piece(0, 0, 4), Piece(1, 0, 2)]])
         0.25
     """
-    lengths = [[len(piece) for piece in batch] for batch in islice(batches, _MEASURED)]
-    full = sum(max(batch) * len(batch) for batch in lengths)
-    return 1 - sum(map(sum, lengths)) / full if full else 0.0
+    lengths = [[len(piece) for piece in batch] for batch in islice(batches, _MEASURED_BATCHES)]
+    padded = sum(max(batch) * len(batch) for batch in lengths)
+    return 1 - sum(map(sum, lengths)) / padded if padded else 0.0

@@ -1,4 +1,4 @@
-"""Tokenises raw text like the training data of a run: splits off punctuation, and segments Chinese text."""
+"""Splits raw text into tokens like those of the training data: separates punctuation, and Chinese characters."""
 
 import re
 import unicodedata
@@ -19,97 +19,101 @@ _WITH_PUNCTUATION = re.compile(r"\w[\w.'-]*[.,;:!?]")
 _CLITIC = re.compile(r"(\w+?)(n['\u2019]t|['\u2019]\w{1,2})", re.IGNORECASE)
 _ABBREVIATION = re.compile(r"(\w\.){2,}")
 _OPENING, _CLOSING = frozenset("([{<«“‘\"'「『（《"), frozenset(".,;:!?…)]}>»”’\"'。，、；：！？」』）》")  # noqa: RUF001
-_FEW = 0.05
+_FEW = 0.05  # of the words
+_MAX_MEAN_LENGTH = 4  # characters of a Chinese or Japanese word; longer tokens are text without blanks
 
 
-class RawText:
-    """Splits raw text into tokens like those of a vocabulary, which may be shorter than the words between blanks.
+class RawTokeniser:
+    """Splits raw text into tokens like those of a vocabulary. They may be shorter than the words between blanks.
 
     Args:
-        known: the vocabulary of the training data
+        vocabulary: the tokens of the training data
 
     Attributes:
-        characters: whether every token is a single character
-        tokenised: whether punctuation marks are separate tokens, because few known words end with one
-        segmented: whether Chinese or Japanese text has blanks between words
+        is_character_level: whether every token is a single character
+        splits_punctuation: whether punctuation marks are separate tokens, because few words of the vocabulary end with
+            one
+        segments_cjk: whether the training data has blanks between Chinese or Japanese words
         opening, closing: the characters that are split off at the start and at the end of an unknown word
-        longest: the length of the longest Chinese or Japanese token
+        longest_cjk: the length of the longest Chinese or Japanese token
 
     Example:
-        >>> trained = RawText(Vocabulary(["weather", "in", "the", "city", "."]))
-        >>> trained.split("weather in Dodoma.")
+        >>> tokeniser = RawTokeniser(Vocabulary(["weather", "in", "the", "city", "."]))
+        >>> tokeniser.split("weather in Dodoma.")
         ['weather', 'in', 'Dodoma', '.']
     """
 
-    def __init__(self, known: Vocabulary):
-        words = [unit for unit in known.symbols if any(map(str.isalpha, unit))]
-        joined = sum(1 for unit in words if _WITH_PUNCTUATION.fullmatch(unit))
-        cjk = [len(unit) for unit in words if _HAS_CJK.match(unit)]
-        self.known = known
-        self.characters = all(len(unit) == 1 for unit in known.symbols)
-        self.tokenised = bool(words) and joined <= _FEW * len(words)
-        self.segmented = not self.characters and bool(cjk) and sum(cjk) < 4 * len(cjk)
-        self.longest = max(cjk, default=0)
-        marks = {unit for unit in known.symbols if len(unit) == 1 and unicodedata.category(unit)[0] in "PS"}
+    def __init__(self, vocabulary: Vocabulary):
+        words = [token for token in vocabulary.symbols if any(map(str.isalpha, token))]
+        with_punctuation = sum(1 for token in words if _WITH_PUNCTUATION.fullmatch(token))
+        cjk_lengths = [len(token) for token in words if _HAS_CJK.match(token)]
+        self.vocabulary = vocabulary
+        self.is_character_level = all(len(token) == 1 for token in vocabulary.symbols)
+        self.splits_punctuation = bool(words) and with_punctuation <= _FEW * len(words)
+        has_short_cjk = bool(cjk_lengths) and sum(cjk_lengths) < _MAX_MEAN_LENGTH * len(cjk_lengths)
+        self.segments_cjk = not self.is_character_level and has_short_cjk
+        self.longest_cjk = max(cjk_lengths, default=0)
+        marks = {token for token in vocabulary.symbols if len(token) == 1 and unicodedata.category(token)[0] in "PS"}
         self.opening, self.closing = _OPENING | marks, _CLOSING | marks
 
     def split(self, text: str) -> list[str]:
         """Return the tokens of a text, in order; each is a part of the text."""
-        if self.characters:
-            return [character for character in text if character in self.known or not character.isspace()]
-        return self.refined(text.split())
+        if self.is_character_level:
+            return [character for character in text if character in self.vocabulary or not character.isspace()]
+        return self.refine(text.split())
 
-    def refined(self, units: Sequence[str]) -> list[str]:
-        """Return tokens, the unknown ones split further."""
-        units = self._without_punctuation(units)
-        if self._lacks_blanks(units):
-            units = [part for unit in units for part in ([unit] if unit in self.known else _CHARACTERS.findall(unit))]
-        return units
+    def refine(self, tokens: Sequence[str]) -> list[str]:
+        """Split the unknown ones of some tokens further."""
+        tokens = self._without_punctuation(tokens)
+        if self._lacks_blanks(tokens):
+            known = self.vocabulary
+            tokens = [part for token in tokens for part in ([token] if token in known else _CHARACTERS.findall(token))]
+        return tokens
 
     def is_unsegmented(self, text: str) -> bool:
         """Whether a text is Chinese or Japanese without blanks, and the training data had blanks between words."""
-        return self.segmented and self._lacks_blanks(self._without_punctuation(text.split()))
+        return self.segments_cjk and self._lacks_blanks(self._without_punctuation(text.split()))
 
-    def _lacks_blanks(self, units: Sequence[str]) -> bool:
-        cjk = [unit for unit in units if _HAS_CJK.search(unit)] if self.segmented else []
-        unknown = [unit for unit in cjk if len(unit) > 1 and unit not in self.known]
-        return bool(unknown) and (len(cjk) == 1 or max(map(len, unknown)) > self.longest)
+    def _lacks_blanks(self, tokens: Sequence[str]) -> bool:
+        cjk = [token for token in tokens if _HAS_CJK.search(token)] if self.segments_cjk else []
+        unknown = [token for token in cjk if len(token) > 1 and token not in self.vocabulary]
+        return bool(unknown) and (len(cjk) == 1 or max(map(len, unknown)) > self.longest_cjk)
 
-    def _without_punctuation(self, units: Sequence[str]) -> list[str]:
-        return [part for unit in units for part in self._parts(unit)] if self.tokenised else list(units)
+    def _without_punctuation(self, tokens: Sequence[str]) -> list[str]:
+        return [part for token in tokens for part in self._parts(token)] if self.splits_punctuation else list(tokens)
 
-    def _parts(self, unit: str) -> list[str]:
+    def _parts(self, token: str) -> list[str]:
         """Split an unknown token into its punctuation marks, its stem, and its clitic, such as 's."""
         before: list[str] = []
         after: list[str] = []
-        while unit and unit not in self.known and not _ABBREVIATION.fullmatch(unit):
-            if len(unit) > 1 and unit[0] in self.opening:
-                before.append(unit[0])
-                unit = unit[1:]
-            elif len(unit) > 1 and unit[-1] in self.closing:
-                mark = self._last_mark(unit)
+        while token and token not in self.vocabulary and not _ABBREVIATION.fullmatch(token):
+            if len(token) > 1 and token[0] in self.opening:
+                before.append(token[0])
+                token = token[1:]
+            elif len(token) > 1 and token[-1] in self.closing:
+                mark = self._last_mark(token)
                 after.append(mark)
-                unit = unit[: -len(mark)]
-            elif (both := _CLITIC.fullmatch(unit)) and both[2] in self.known:
-                after.append(both[2])
-                unit = both[1]
+                token = token[: -len(mark)]
+            elif (match := _CLITIC.fullmatch(token)) and match[2] in self.vocabulary:
+                after.append(match[2])
+                token = match[1]
             else:
                 break
-        return [*before, *([unit] if unit else []), *reversed(after)]
+        return [*before, *([token] if token else []), *reversed(after)]
 
-    def _last_mark(self, unit: str) -> str:
-        """The last character, or all of several equal ones if they are an ellipsis or a known token."""
-        run = unit[len(unit.rstrip(unit[-1])) :]
-        return run if run != unit and (run in self.known or set(run) == {"."}) else unit[-1]
+    def _last_mark(self, token: str) -> str:
+        """The last character, or the run of equal characters at the end if it is an ellipsis or a known token."""
+        run = token[len(token.rstrip(token[-1])) :]
+        return run if run != token and (run in self.vocabulary or set(run) == {"."}) else token[-1]
 
 
 @lru_cache(4)
-def raw_text_like(known: Vocabulary) -> RawText:
-    """Return the splitter for a vocabulary, cached."""
-    return RawText(known)
+def raw_tokeniser(vocabulary: Vocabulary) -> RawTokeniser:
+    """Return the tokeniser for a vocabulary, cached."""
+    return RawTokeniser(vocabulary)
 
 
-def starts_of(units: Sequence[str], text: str) -> list[int]:
+def starts_of(tokens: Sequence[str], text: str) -> list[int]:
     """Return the offsets of tokens in the text that contains them in this order.
 
     Example:
@@ -117,13 +121,13 @@ def starts_of(units: Sequence[str], text: str) -> list[int]:
         [0, 2, 4]
     """
     starts, end = [], 0
-    for unit in units:
-        starts.append(text.index(unit, end))
-        end = starts[-1] + len(unit)
+    for token in tokens:
+        starts.append(text.index(token, end))
+        end = starts[-1] + len(token)
     return starts
 
 
-def read_raw(path: str | Path, raw: RawText, progress: Progress | None = None) -> Stored[Tagged]:
+def read_raw(path: str | Path, tokeniser: RawTokeniser, progress: Progress | None = None) -> Stored[Tagged]:
     """Read a file of raw text, a sequence per line; a note reports lines of unsegmented Chinese or Japanese.
 
     Raises:
@@ -133,21 +137,21 @@ def read_raw(path: str | Path, raw: RawText, progress: Progress | None = None) -
 
     def lines() -> Iterator[Tagged]:
         for number, text in read_lines(path):
-            if units := raw.split(text):
-                if raw.is_unsegmented(text):
+            if tokens := tokeniser.split(text):
+                if tokeniser.is_unsegmented(text):
                     unsegmented.append(number)
-                yield Tagged(units, None, source=str(path), lines=number, starts=starts_of(units, text))
+                yield Tagged(tokens, None, source=str(path), lines=number, starts=starts_of(tokens, text))
 
-    fields = {"units": SEQUENCE, "lines": LINE, "starts": LINES}
-    reading = ["raw", raw.tokenised, raw.segmented, raw.known.symbols]
-    stored = store(lines(), fields, partial(Tagged, labels=None, source=str(path)), [path], reading, progress)
+    fields = {"tokens": SEQUENCE, "lines": LINE, "starts": LINES}
+    settings = ["raw", tokeniser.splits_punctuation, tokeniser.segments_cjk, tokeniser.vocabulary.symbols]
+    stored = store(lines(), fields, partial(Tagged, labels=None, source=str(path)), [path], settings, progress)
     if unsegmented and progress is not None:
         progress.note(note_on_unsegmented(path, unsegmented))
     return stored
 
 
 def note_on_unsegmented(path: str | Path, lines: Sequence[int]) -> str:
-    """Return a sentence about lines of Chinese or Japanese without blanks."""
+    """Return a sentence about lines of Chinese or Japanese without blanks, by their numbers."""
     which = f"line {lines[0]} has" if len(lines) == 1 else f"{len(lines)} lines, the first of them {lines[0]}, have"
     return (
         f"{path}: {which} no blanks between Chinese or Japanese words, and the training data had; they are processed "

@@ -1,4 +1,4 @@
-"""Reads sequences with a label per token: files with a token per row, rows with lists, and text with label files."""
+"""Reads sequences with a label per token: one token per row, rows with two lists, or text with a label file."""
 
 import re
 from collections import deque
@@ -30,26 +30,26 @@ class Tagged:
     """A sequence of tokens with labels and an intent, if known.
 
     Attributes:
-        units: the tokens: words, or one string of characters
+        tokens: words, or one string of characters
         labels: the label of each token; None if unknown
-        tokens: for code whose characters are labelled, `(start, end)` of each word
+        word_spans: for code whose characters are labelled, `(start, end)` of each word; the end is exclusive
         source: the file that contains the sequence
         lines: the line of each token, or one line for all tokens
         intent: the intent of the sequence; None if unknown
         starts: the offset of each token in its line of raw text, in characters; empty for other formats
     """
 
-    units: Sequence[str]
+    tokens: Sequence[str]
     labels: Sequence[str] | None
-    tokens: Sequence[tuple[int, int]] = ()
+    word_spans: Sequence[tuple[int, int]] = ()
     source: str = "given examples"
     lines: Sequence[int] | int = 1
     intent: str | None = None
     starts: Sequence[int] = ()
 
-    def line(self, unit: int = 0) -> int:
+    def line(self, index: int = 0) -> int:
         """Return the number of the line that contains a token."""
-        return self.lines if isinstance(self.lines, int) else int(self.lines[unit]) if len(self.lines) else 1
+        return self.lines if isinstance(self.lines, int) else int(self.lines[index]) if len(self.lines) else 1
 
 
 def read_columns(path: str | Path, layout: Layout, labelled: bool = True) -> Iterator[Tagged]:
@@ -71,51 +71,51 @@ def read_columns(path: str | Path, layout: Layout, labelled: bool = True) -> Ite
 
 def _sequences(path: str | Path, rows: Iterator[tuple[int, Row]], layout: Layout, labelled: bool) -> Iterator[Tagged]:
     """Yield a sequence for each group of consecutive rows with columns."""
-    units: list[str] = []
+    tokens: list[str] = []
     labels: list[str] = []
     lines: list[int] = []
     intent: str | None = None
-    unit, label = layout.unit, layout.label if labelled else None
+    label_column = layout.label_column if labelled else None
     for number, row in chain(rows, [(0, None)]):
         if row is None:
-            if units:
+            if tokens:
                 tags = tuple(bio.to_iob2(labels, layout.scheme)) if labelled else None
                 intent = intent if labelled else None
-                yield Tagged(tuple(units), tags, source=str(path), lines=tuple(lines), intent=intent)
-                units, labels, lines, intent = [], [], [], None
+                yield Tagged(tuple(tokens), tags, source=str(path), lines=tuple(lines), intent=intent)
+                tokens, labels, lines, intent = [], [], [], None
         elif isinstance(row, str):
-            if units or intent is not None:
+            if tokens or intent is not None:
                 message = (
                     f"the intent {row!r} comes after the first token of its sequence; move it before that token"
-                    if units
+                    if tokens
                     else f"the sequence has a second intent, {row!r}; remove one of the two"
                 )
                 raise DataError(path, number, message)
             intent = row
         else:
-            units.append(row[unit])
+            tokens.append(row[layout.token_column])
             lines.append(number)
-            if label is not None:
-                labels.append(row[label])
+            if label_column is not None:
+                labels.append(row[label_column])
 
 
 def _column_rows(path: str | Path, layout: Layout, labelled: bool) -> Iterator[tuple[int, Row]]:
     is_conllu = layout.kind == "conllu"
     separated = " separated by blanks" if layout.separator is None else " separated by tabs"
-    expected = "the 10 columns of CoNLL-U, separated by tabs" if is_conllu else ""
-    width, names = layout.width if is_conllu else 0, layout.names
-    for number, text in read_lines(path):
-        if not text.strip() or text.startswith("-DOCSTART-"):
+    width = layout.width if is_conllu else 0  # 0 until the first row
+    header = layout.names
+    for number, line in read_lines(path):
+        if not line.strip() or line.startswith("-DOCSTART-"):
             yield number, None
             continue
-        if intent := _INTENT.fullmatch(text):
+        if intent := _INTENT.fullmatch(line):
             yield number, intent[1]
             continue
-        row = text.split(layout.separator)
-        if text.startswith("#") if is_conllu else is_comment(text, len(row), layout.width):
+        row = line.split(layout.separator)
+        if line.startswith("#") if is_conllu else is_comment(line, len(row), layout.width):
             continue
-        if names and tuple(row) == names:
-            names = ()
+        if header and tuple(row) == header:
+            header = ()
             continue
         if not width and labelled and len(row) < 2:
             raise DataError(
@@ -125,11 +125,13 @@ def _column_rows(path: str | Path, layout: Layout, labelled: bool) -> Iterator[t
                 "name another --format",
             )
         if len(row) != (width or len(row)):
+            expected = f"{width} columns{separated} as in lines before"
+            if is_conllu:
+                expected = "the 10 columns of CoNLL-U, separated by tabs"
             raise DataError(
                 path,
                 number,
-                f"expected {expected or f'{width} columns{separated} as in lines before'}, got {len(row)}: "
-                f"{_shown(text)}; correct the line, or name another --format",
+                f"expected {expected}, got {len(row)}: {_shorten(line)}; correct the line, or name another --format",
             )
         width = len(row)
         if not is_conllu or row[0].isdecimal():
@@ -139,9 +141,9 @@ def _column_rows(path: str | Path, layout: Layout, labelled: bool) -> Iterator[t
 def _checked_rows(path: str | Path, layout: Layout) -> Iterator[tuple[int, Row]]:
     """The rows of a table. Raises DataError if a token or a label is empty."""
     for number, row in table_rows(path, layout):
-        for what, place in (("token", layout.unit), ("label", layout.label)):
-            if row is not None and place is not None and not row[place].strip():
-                raise DataError(path, number, f"the {what} is empty; remove the row, or fill it in")
+        for content, column in (("token", layout.token_column), ("label", layout.label_column)):
+            if row is not None and column is not None and not row[column].strip():
+                raise DataError(path, number, f"the {content} is empty; remove the row, or fill it in")
         yield number, row
 
 
@@ -173,32 +175,32 @@ def from_rows(
     """Yield the sequences of rows; see `read_rows`."""
     for number, row, names in rows:
         key = records.key_of(source, number, row, text_column, records.TOKENS, "--text-column")
-        units, tags = _list(source, number, row[key], "words", "--text-column"), None
+        tokens, tags = _check_list(source, number, row[key], "words", "--text-column"), None
         if labelled:
             key = records.key_of(source, number, row, column, records.TAGS, "--label-column")
-            labels = _list(source, number, row[key], "labels", "--label-column")
+            labels = _check_list(source, number, row[key], "labels", "--label-column")
             tags = [records.label_name(label, names.get(key)) for label in labels]
             if "" in tags:
                 raise DataError(source, number, f"a label under {key!r} is missing; fill it in, or remove the row")
-        sequence = Tagged([str(unit) for unit in units], tags, source=str(source), lines=number)
-        _check_count(source, sequence, "unit")
-        if sequence.units:
+        sequence = Tagged([str(token) for token in tokens], tags, source=str(source), lines=number)
+        _check_count(source, sequence, "token")
+        if sequence.tokens:
             yield sequence
 
 
-def _list(source: str | Path, number: int, value: Any, what: str, option: str) -> list[Any]:
+def _check_list(source: str | Path, number: int, value: Any, content: str, option: str) -> list[Any]:
     if not isinstance(value, list):
-        raise DataError(source, number, f"expected a list of {what}, got {type(value).__name__}; see {option}")
+        raise DataError(source, number, f"expected a list of {content}, got {type(value).__name__}; see {option}")
     return value
 
 
 def read_text(
-    path: str | Path, unit: str = "word", label_suffix: str = ".labels", labelled: bool = True
+    path: str | Path, token_kind: str = "word", label_suffix: str = ".labels", labelled: bool = True
 ) -> Iterator[Tagged]:
     """Yield a sequence per line; its labels, separated by blanks, are in the same line of the label file.
 
     Args:
-        unit: "word" (separated by blanks) or "character"
+        token_kind: "word" (separated by blanks) or "character"
         label_suffix: replaces the suffix of the text file in the name of the label file: `a.txt`, `a.labels`
 
     Raises:
@@ -215,9 +217,9 @@ def read_text(
 
     def sequences() -> Iterator[Tagged]:
         for number, (text, *labels) in read_parallel(path, *([label_file] if label_file else [])):
-            units = text if unit == "character" else text.split()
-            sequence = Tagged(units, labels[0].split() if labels else None, source=str(path), lines=number)
-            _check_count(label_file or path, sequence, unit)
+            tokens = text if token_kind == "character" else text.split()
+            sequence = Tagged(tokens, labels[0].split() if labels else None, source=str(path), lines=number)
+            _check_count(label_file or path, sequence, token_kind)
             if sequence.labels or text.strip():
                 yield sequence
 
@@ -230,32 +232,35 @@ def read_folder(path: str | Path, labelled: bool = True) -> Iterator[Tagged]:
     Raises:
         DataError: see `read_lines`; a file is missing, shorter or longer, a line is empty or its counts differ
     """
-    texts, tags, names = (Path(path) / name for name in FOLDER)
+    texts, tags, intents = (Path(path) / name for name in FOLDER)
     if not texts.exists():
         raise DataError(path, None, f"expected a file, or a folder that holds {', '.join(FOLDER)}; check the path")
-    others = [tags, *([names] if names.exists() else [])] if labelled else []
+    others = [tags, *([intents] if intents.exists() else [])] if labelled else []
     for number, (text, *lines) in read_parallel(texts, *others):
         words, intent = text.split(), lines[1].strip() if lines[1:] else None
         if not words or intent == "":
-            raise DataError(names if words else texts, number, f"the line is empty; remove line {number} of each file")
+            raise DataError(
+                intents if words else texts, number, f"the line is empty; remove line {number} of each file"
+            )
         labels = lines[0].split() if lines else None
         sequence = Tagged(words, labels, source=str(texts), lines=number, intent=intent)
         _check_count(tags, sequence, "word")
         yield sequence
 
 
-def _check_count(path: str | Path, sequence: Tagged, unit: str) -> None:
-    if sequence.labels is not None and len(sequence.units) != len(sequence.labels):
+def _check_count(path: str | Path, sequence: Tagged, token_kind: str) -> None:
+    tokens, labels, line = sequence.tokens, sequence.labels, sequence.line()
+    if labels is not None and len(tokens) != len(labels):
         raise DataError(
             path,
-            sequence.line(),
-            f"expected {len(sequence.units)} labels, one for each {unit} of {sequence.source}:{sequence.line()}, "
-            f"got {len(sequence.labels)}; correct the line",
+            line,
+            f"expected {len(tokens)} labels, one for each {token_kind} of {sequence.source}:{line}, got {len(labels)}; "
+            "correct the line",
         )
 
 
-def counted(examples: Stored[Tagged]) -> str:
-    """Return the number of sentences, of entities if labels mark them, and of distinct labels, as text."""
+def describe_counts(examples: Stored[Tagged]) -> str:
+    """Return the numbers of sentences, of entities if labels mark them, and of distinct labels, as text."""
     parts = [plural(len(examples), "sentence")]
     labels = examples.counts("labels")
     if bio.is_bio(labels):
@@ -271,8 +276,8 @@ def check_labels(example: Tagged, labels: Sequence[str], intents: bool) -> None:
         DataError: there are too many or too few labels, or the intent is missing
     """
     message = ""
-    if len(labels) != len(example.units):
-        message = f"expected {len(example.units)} labels, one for each token, got {len(labels)}"
+    if len(labels) != len(example.tokens):
+        message = f"expected {len(example.tokens)} labels, one for each token, got {len(labels)}"
     elif intents and example.intent is None:
         message = "expected an intent, as in training, got none; write `# intent = NAME` in a line before the sequence"
     if message:
@@ -284,5 +289,5 @@ def _nonempty(path: str | Path, sequences: Iterator[Tagged]) -> Iterator[Tagged]
     return nonempty(sequences, DataError(path, None, message))
 
 
-def _shown(text: str) -> str:
+def _shorten(text: str) -> str:
     return repr(text if len(text) <= 60 else text[:57] + "...")

@@ -1,4 +1,4 @@
-"""Tables with a token per row and columns for its labels and its sentence, as CSV or Excel."""
+"""Tables, as CSV or Excel, with a token, its label and usually the name of its sentence in each row."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -11,8 +11,18 @@ from glassgate.tasks.data.columns import Layout, column_number
 from glassgate.tasks.data.detect import kind_of
 from glassgate.tasks.errors import DataError
 
-_ROWS, _FEW = 20_000, 200  # rows that are examined
-_SENTENCES = {"sentence", "sentence #", "sentence_id", "sentence id", "sentence_idx", "sent_id", "sent", "sent_idx"}
+_EXAMINED_ROWS = 20_000
+_EXAMINED_ROWS_OF_UNKNOWN_FILES = 200  # by `is_token_table`
+_SENTENCE_NAMES = {
+    "sentence",
+    "sentence #",
+    "sentence_id",
+    "sentence id",
+    "sentence_idx",
+    "sent_id",
+    "sent",
+    "sent_idx",
+}
 
 
 def detect_token_table(
@@ -31,60 +41,65 @@ def detect_token_table(
     kind = "xlsx" if kind_of(path) == "xlsx" else "csv"
     dialect, _ = records.table_of(path, kind)
     names = dialect.header
-    known = [name.strip().lower() for name in names]
-    unit = column_number("--text-column", path, text_column, len(names), names)
-    label = column_number("--label-column", path, column, len(names), names) if labelled else None
-    if unit is None:
-        unit = next((place for place, name in enumerate(known) if name in records.TOKENS), None)
-    candidates = [place for place, name in enumerate(known) if name in records.TAGS and place != unit]
-    if unit is None or (labelled and label is None and not candidates):
-        what = "a column of words, such as 'word'," if unit is None else "a column of labels, such as 'tag',"
+    lower_names = [name.strip().lower() for name in names]
+    tokens = column_number("--text-column", path, text_column, len(names), names)
+    labels = column_number("--label-column", path, column, len(names), names) if labelled else None
+    if tokens is None:
+        tokens = next((number for number, name in enumerate(lower_names) if name in records.TOKENS), None)
+    candidates = [number for number, name in enumerate(lower_names) if name in records.TAGS and number != tokens]
+    if tokens is None or (labelled and labels is None and not candidates):
+        expected = "a column of words, such as 'word'," if tokens is None else "a column of labels, such as 'tag',"
         raise DataError(
             path,
             dialect.before + 1,
-            f"expected {what} in the first line, got {', '.join(map(repr, names[:8]))}; name yours with --text-column "
-            "and --label-column",
+            f"expected {expected} in the first line, got {', '.join(map(repr, names[:8]))}; name yours with "
+            "--text-column and --label-column",
         )
-    sentence = next((place for place, name in enumerate(known) if name in _SENTENCES and place != unit), None)
-    layout = Layout(kind, dialect.separator, len(names), unit, label, sentence=sentence, names=names)
+    sentences = [number for number, name in enumerate(lower_names) if name in _SENTENCE_NAMES and number != tokens]
+    sentence_column = sentences[0] if sentences else None
+    layout = Layout(kind, dialect.separator, len(names), tokens, labels, sentence_column=sentence_column, names=names)
     if not labelled:
         return layout
-    sentences = _sentences(path, layout, _ROWS)
-    schemes = {place: scheme_of([row[place] for row in rows] for rows in sentences) for place in range(len(names))}
-    if label is None:
-        label = next((place for place in reversed(candidates) if schemes[place]), candidates[-1])
-    others = tuple(place for place in candidates if place != label and column is None)
-    return replace(layout, label=label, scheme=schemes[label], others=others)
+    examined = _sentences(path, layout, _EXAMINED_ROWS)
+    schemes = [scheme_of([row[number] for row in rows] for rows in examined) for number in range(len(names))]
+    if labels is None:
+        labels = next((number for number in reversed(candidates) if schemes[number]), candidates[-1])
+    others = tuple(number for number in candidates if number != labels and column is None)
+    return replace(layout, label_column=labels, scheme=schemes[labels], other_label_columns=others)
 
 
 def is_token_table(path: str | Path, labelled: bool = True) -> bool:
     """Whether a file is a table with a column of words, and sentences of several rows.
 
+    A column of sentences is required, too, if `labelled` is false or the words are under "text", which in other tables
+    holds whole texts.
+
     Args:
-        labelled: whether a column of labels is required; otherwise a column of sentences is
+        labelled: whether a column of labels is required
     """
     try:
         layout = detect_token_table(path, labelled=labelled)
-        several = any(len(rows) > 1 for rows in _sentences(path, layout, _FEW))
+        sentences = _sentences(path, layout, _EXAMINED_ROWS_OF_UNKNOWN_FILES)
+        has_long_sentence = any(len(rows) > 1 for rows in sentences)
     except DataError:
         return False
-    is_named = labelled and layout.names[layout.unit].strip().lower() != "text"
-    return several and (layout.sentence is not None or is_named)
+    has_words = labelled and layout.names[layout.token_column].strip().lower() != "text"
+    return has_long_sentence and (layout.sentence_column is not None or has_words)
 
 
-def _sentences(path: str | Path, layout: Layout, most: int) -> list[list[list[str]]]:
-    """The rows of each sentence, from the first rows of the table."""
-    groups = groupby((row for _, row in islice(table_rows(path, layout), most)), key=bool)
+def _sentences(path: str | Path, layout: Layout, max_rows: int) -> list[list[list[str]]]:
+    """The rows of each sentence, from the first `max_rows` rows of the table."""
+    groups = groupby((row for _, row in islice(table_rows(path, layout), max_rows)), key=bool)
     return [[row for row in rows if row] for filled, rows in groups if filled]
 
 
 def table_rows(path: str | Path, layout: Layout) -> Iterator[tuple[int, list[str] | None]]:
-    """Yield the number of each row below the header and its cells, with None for the cells between sentences."""
-    name = ""
+    """Yield the number and the cells of each row below the header; None instead of cells separates two sentences."""
+    current = ""
     for number, row in islice(records.table_of(path, layout.kind)[1], 1, None):
-        here = row[layout.sentence].strip() if row and layout.sentence is not None else ""
-        if not row or (here and here != name):
-            name = here
+        name = row[layout.sentence_column].strip() if row and layout.sentence_column is not None else ""
+        if not row or (name and name != current):
+            current = name
             yield number, None
         if row:
             yield number, row

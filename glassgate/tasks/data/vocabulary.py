@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from glassgate.tasks.data.store.arrow import Units, look_up
+from glassgate.tasks.data.store.arrow import StoredTokens, look_up
 
 PADDING = 0
 UNKNOWN = 1
@@ -47,7 +47,7 @@ class Vocabulary:
 
     def encode(self, symbols: Sequence[str]) -> np.ndarray:
         """Return the index of each symbol, `(L,)`."""
-        if isinstance(symbols, Units):
+        if isinstance(symbols, StoredTokens):
             return look_up(symbols, symbols.column.derived(self, self.encode))
         numbers = self._numbers
         return np.fromiter((numbers.get(symbol, UNKNOWN) for symbol in symbols), np.int64, len(symbols))

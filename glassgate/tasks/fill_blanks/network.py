@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from glassgate.tasks.data.batches import Batch, draw_for, moved
+from glassgate.tasks.data.batches import Batch, draw_for, move
 from glassgate.tasks.data.vocabulary import PADDING, UNKNOWN
 from glassgate.tasks.fill_blanks.options import FillBlanksOptions
 from glassgate.tasks.networks.encoder import encoder
@@ -18,12 +18,12 @@ class Blanks(NamedTuple):
     """Scores for a blank that begins at each token of a batch.
 
     Attributes:
-        units: `(N, L, U)`, scores for the blank's first token
+        token_scores: `(N, L, U)`, scores for the blank's first token
         lengths: `(N, L, longest)`, scores for the blank's length, from 1
         blank_lengths: `(N, L)`, the length of the blank for which `units` is computed
     """
 
-    units: Tensor
+    token_scores: Tensor
     lengths: Tensor
     blank_lengths: Tensor
 
@@ -61,7 +61,7 @@ class BlankNetwork(nn.Module):
         blank_lengths = torch.ones_like(numbers)
         if self.training:
             steps = torch.arange(numbers.shape[1], device=numbers.device)
-            remaining = moved(lengths, numbers.device)[:, None] - steps
+            remaining = move(lengths, numbers.device)[:, None] - steps
             drawn = draw_for(batch, lambda shape: torch.randint(1, self.longest + 1, shape, device=numbers.device))
             blank_lengths = drawn.minimum(remaining.clamp(min=1))
         before = F.pad(forward, (0, 0, 1, 0))[:, :-1]

@@ -77,17 +77,17 @@ class FillBlanks(TextTask[FillBlanksOptions, list[list[Candidate]]]):
         return [line for _, line in texts.text_lines(path, self.options.text_column) if line.strip()]
 
     def batching(self) -> Batching:
-        return Batching(self.options, self.options.longest, evaluated=_LONGEST_PIECE)
+        return Batching(self.options, self.options.longest, longest_evaluated=_LONGEST_PIECE)
 
     def build(self) -> BlankNetwork:
         return BlankNetwork(self.options, len(self.vocabularies["units"]))
 
     def encode(self, example: Text | str) -> Encoded:
-        units = example.units if isinstance(example, Text) else texts.split(example, self.options.tokens)
+        units = example.tokens if isinstance(example, Text) else texts.split(example, self.options.tokens)
         return {"units": self.vocabularies["units"].encode(units)}
 
     def loss(self, output: Blanks, batch: Batch) -> Loss:
-        units, counted = cross_entropy(output.units, batch["units"] - UNKNOWN)
+        units, counted = cross_entropy(output.token_scores, batch["units"] - UNKNOWN)
         lengths, _ = cross_entropy(output.lengths, output.blank_lengths - 1)
         return [Mean.of(units + lengths, counted)]
 
@@ -101,12 +101,12 @@ class FillBlanks(TextTask[FillBlanksOptions, list[list[Candidate]]]):
     def observe(self, output: Blanks, batch: Batch) -> dict[str, Tensor]:
         """Score blanks of one token, at every position of the text."""
         target = batch["units"] - UNKNOWN
-        nats, counted = cross_entropy(output.units, target)
-        return {"nats": nats, "counted": counted, "preds": output.units.argmax(-1), "target": target}
+        nats, counted = cross_entropy(output.token_scores, target)
+        return {"nats": nats, "counted": counted, "preds": output.token_scores.argmax(-1), "target": target}
 
     def decode(self, output: Blanks, batch: Batch) -> list[list[list[Candidate]]]:
         symbols = self.vocabularies["units"].symbols
-        chances = output.units.float().softmax(-1)[..., FIRST - UNKNOWN :]
+        chances = output.token_scores.float().softmax(-1)[..., FIRST - UNKNOWN :]
         best, numbers = chances.topk(min(_MOST, chances.shape[-1]))
         rows = zip(best.tolist(), numbers.tolist(), batch["lengths"].tolist(), strict=True)
         return [
@@ -126,7 +126,7 @@ class FillBlanks(TextTask[FillBlanksOptions, list[list[Candidate]]]):
     def text(self, example: Text | str, prediction: list[list[Candidate]]) -> str:
         """Return a line with its blanks filled; for a text, a line for each token and the most probable one."""
         if isinstance(example, Text):
-            return "".join(f"{u!r}\t{best[0].text!r}\n" for u, best in zip(example.units, prediction, strict=True))
+            return "".join(f"{u!r}\t{best[0].text!r}\n" for u, best in zip(example.tokens, prediction, strict=True))
         first, *rest = self.parts(example)
         return first + "".join(best[0].text + part for best, part in zip(prediction, rest, strict=True))
 
@@ -134,7 +134,7 @@ class FillBlanks(TextTask[FillBlanksOptions, list[list[Candidate]]]):
         """Return the candidates of each blank and its place in the filled text; of a text those of each token."""
         by_blank = [{"candidates": [each._asdict() for each in candidates]} for candidates in prediction]
         if isinstance(example, Text):
-            return text_record(example.units, self.options.tokens, by_blank)
+            return text_record(example.tokens, self.options.tokens, by_blank)
         text, *rest = self.parts(example)
         blanks: list[Record] = []
         for candidates, part in zip(by_blank, rest, strict=True):

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor, distributions
 
-from glassgate.tasks.data.batches import moved
+from glassgate.tasks.data.batches import move
 
 _MIN_SCALE = 1e-6
 """Added to standard deviations and similar parameters, which a softplus alone could make zero."""
@@ -152,7 +152,7 @@ class Gaussian(Head):
     def quantiles(self, parameters: Tensor, levels: Sequence[float]) -> Tensor:
         mean, deviation = parameters[..., :1], parameters[..., 1:]
         z_scores = torch.tensor(normal_quantiles(levels), dtype=mean.dtype)
-        return mean + deviation * moved(z_scores, mean.device)
+        return mean + deviation * move(z_scores, mean.device)
 
     def sample(self, parameters: Tensor, scale: Tensor, draws: SharedDraws) -> Tensor:
         mean, deviation = parameters.unbind(-1)
@@ -236,5 +236,5 @@ def pinball(quantiles: Tensor, target: Tensor, levels: Sequence[float]) -> Tenso
         tensor([[0.1000, 0.1000]])
     """
     errors = target[..., None] - quantiles
-    weights = moved(torch.tensor(levels, dtype=quantiles.dtype), quantiles.device)
+    weights = move(torch.tensor(levels, dtype=quantiles.dtype), quantiles.device)
     return torch.maximum(weights * errors, (weights - 1) * errors)

@@ -4,7 +4,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from glassgate.tasks.data.batches import Batch, moved
+from glassgate.tasks.data.batches import Batch, move
 from glassgate.tasks.data.music import KEYS
 from glassgate.tasks.data.vocabulary import PADDING, UNKNOWN
 from glassgate.tasks.language_model.options import LanguageModelOptions
@@ -60,5 +60,5 @@ class LanguageNetwork(nn.Module):
         """The states of the previous batch, with zeros in rows that do not continue it."""
         if not continues.any():
             return None
-        rows = moved(continues, self.get_buffer(self.carried[0]).device)[:, None]
+        rows = move(continues, self.get_buffer(self.carried[0]).device)[:, None]
         return as_hx(tuple(self.get_buffer(name).where(rows, 0.0) for name in self.carried))

@@ -25,7 +25,7 @@ class LanguageModelOptions(TextOptions):
         "character",
         "kind of predicted tokens; notes are piano rolls",
         group="data",
-        choices=(*texts.UNITS, NOTES),
+        choices=(*texts.TOKEN_KINDS, NOTES),
         former="unit",
     )
     hidden_size: int = changed("hidden_size", 256, help="hidden units")

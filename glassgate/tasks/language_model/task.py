@@ -112,8 +112,8 @@ class LanguageModel(TextTask[LanguageModelOptions, list[float]]):
                 "inputs": np.concatenate([np.zeros_like(example.steps[:1]), example.steps[:-1]]),
                 "targets": example.steps,
             }
-        numbers = self.vocabularies["units"].encode(example.units)
-        return {"inputs": texts.shifted(numbers, PADDING), "targets": numbers}
+        numbers = self.vocabularies["units"].encode(example.tokens)
+        return {"inputs": texts.shift_right(numbers, PADDING), "targets": numbers}
 
     def loss(self, output: Tensor, batch: Batch) -> Loss:
         return [Mean.of(*self._nats(output, batch))]
@@ -145,7 +145,7 @@ class LanguageModel(TextTask[LanguageModelOptions, list[float]]):
         if isinstance(example, Roll):
             steps = [notes_of(step) for step in example.steps]
         else:
-            steps = [*map(printable, example.units)]
+            steps = [*map(printable, example.tokens)]
         return "".join(f"{unit}\t{nats:.3f}\n" for unit, nats in zip(steps, prediction, strict=True))
 
     def record(self, example: Text | Roll, prediction: list[float]) -> Record:
@@ -154,7 +154,7 @@ class LanguageModel(TextTask[LanguageModelOptions, list[float]]):
         if isinstance(example, Roll):
             notes = [{"notes": notes_of(step)} for step in example.steps]
             return {"steps": [note | score for note, score in zip(notes, scores, strict=True)]}
-        return text_record(example.units, self.options.tokens, scores)
+        return text_record(example.tokens, self.options.tokens, scores)
 
     def generate(
         self,

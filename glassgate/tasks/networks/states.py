@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from glassgate.tasks.data.batches import moved
+from glassgate.tasks.data.batches import move
 
 States = tuple[Tensor, ...]
 
@@ -35,4 +35,4 @@ def step_mask(lengths: Tensor, steps: Tensor) -> Tensor:
         >>> step_mask(torch.tensor([2, 1]), torch.zeros(2, 2, 5)).tolist()
         [[True, True], [True, False]]
     """
-    return torch.arange(steps.shape[1], device=steps.device) < moved(lengths, steps.device)[:, None]
+    return torch.arange(steps.shape[1], device=steps.device) < move(lengths, steps.device)[:, None]

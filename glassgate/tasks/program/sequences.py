@@ -5,7 +5,7 @@ from typing import Any
 from torch import nn
 
 from glassgate.tasks.classification.task import Classification
-from glassgate.tasks.data.raw_text import raw_text_like
+from glassgate.tasks.data.raw_text import raw_tokeniser
 from glassgate.tasks.program.parts import Parts, refuse
 from glassgate.tasks.program.source import constants, matrix, numbers, ranges, strings, template
 from glassgate.tasks.program.texts import splitting
@@ -22,7 +22,7 @@ def tagging(task: Tagging) -> Parts:
     if task.options.format == "python":
         raise refuse(task, "the tokenizer of Python files", "train it on text: glassgate train tagging --data FILE")
     network, vocabularies = task.network, task.vocabularies
-    raw = None if task.options.tokens == "character" else raw_text_like(vocabularies["units"])
+    raw = None if task.options.tokens == "character" else raw_tokeniser(vocabularies["units"])
     modules: dict[str, nn.Module] = {"words": network.embedding, "encoder": network.encoder, "labels": network.head}
     tables = {}
     if network.spelling is not None:
@@ -30,7 +30,7 @@ def tagging(task: Tagging) -> Parts:
         tables["character_table"] = vocabularies["characters"]
     names = vocabularies["labels"].symbols
     # The words of tagged files are separated by blanks.
-    unit = "character" if raw is None or raw.characters else "token"
+    unit = "character" if raw is None or raw.is_character_level else "token"
     code = [splitting(vocabularies["units"], unit, raw, tables)]
     code += [ranges("printable", str.isprintable), strings("label_names", names)]
     code.append(constants(LABELS=len(names), LONGEST_WORD=LONGEST_WORD))
@@ -76,7 +76,7 @@ def _sequence(
         modules["words"] = network.embedding
         units, unit = task.vocabularies["units"], task.options.tokens
         refines = isinstance(task, Classification) and unit in ("word", "token")
-        code.append(splitting(units, unit, raw_text_like(units) if refines else None, {}))
+        code.append(splitting(units, unit, raw_tokeniser(units) if refines else None, {}))
     flags = {pooling.upper(): True, "SERIES": scales is not None, "LABELLED": isinstance(task, Classification)}
     reads = _TEXTS if scales is None else _SERIES
     return Parts(modules, "\n".join([*code, template("sequence.c", flags)]), reads, prints)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from glassgate.tasks.data.raw_text import RawText
+from glassgate.tasks.data.raw_text import RawTokeniser
 from glassgate.tasks.data.vocabulary import FIRST, UNKNOWN, Vocabulary
 from glassgate.tasks.program.source import constants, ranges, table, template
 
@@ -15,7 +15,7 @@ typedef struct {
 """
 
 
-def splitting(units: Vocabulary, unit: str, raw: RawText | None, tables: Mapping[str, Vocabulary]) -> str:
+def splitting(units: Vocabulary, unit: str, raw: RawTokeniser | None, tables: Mapping[str, Vocabulary]) -> str:
     """Return the tables and the functions that split a line into tokens.
 
     Args:
@@ -31,8 +31,8 @@ def splitting(units: Vocabulary, unit: str, raw: RawText | None, tables: Mapping
         "WORDS": unit == "word",
         "TOKENS": unit == "token",
         "KEEPS_SPACES": raw is None and unit in ("character", "byte"),
-        "TOKENISED": further and raw is not None and raw.tokenised,
-        "SEGMENTED": further and raw is not None and raw.segmented,
+        "TOKENISED": further and raw is not None and raw.splits_punctuation,
+        "SEGMENTED": further and raw is not None and raw.segments_cjk,
     }
     flags["KNOWN"] = flags["TOKENISED"] or (unit == "character" and raw is not None)
     encoding = "latin-1" if unit == "byte" else "utf-8"
@@ -44,7 +44,7 @@ def splitting(units: Vocabulary, unit: str, raw: RawText | None, tables: Mapping
     if flags["TOKENISED"] and raw is not None:
         parts += [ranges("opening_marks", raw.opening.__contains__), ranges("closing_marks", raw.closing.__contains__)]
     if flags["SEGMENTED"] and raw is not None:
-        parts.append(constants(LONGEST_CJK_UNIT=raw.longest))
+        parts.append(constants(LONGEST_CJK_UNIT=raw.longest_cjk))
     return "\n".join([constants(UNKNOWN=UNKNOWN), *parts, template("words.c", flags)])
 
 

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from glassgate.tasks.data.batches import Batch, Encoded, moved
+from glassgate.tasks.data.batches import Batch, Encoded, move
 from glassgate.tasks.data.labelled import Labelled, LabelledOptions
 from glassgate.tasks.data.number_labels import numbers_of, scale, with_decimal_point
 from glassgate.tasks.data.store.examples import Stored
@@ -101,5 +101,5 @@ class Regression(LabelledTask[RegressionOptions, list[float]]):
         return {"prediction": dict(zip(names, prediction, strict=True))}
 
     def _unscaled(self, numbers: Tensor) -> Tensor:
-        mean, deviation = moved(torch.tensor(self.fitted["numbers"], dtype=full(numbers).dtype), numbers.device)
+        mean, deviation = move(torch.tensor(self.fitted["numbers"], dtype=full(numbers).dtype), numbers.device)
         return full(numbers) * deviation + mean

@@ -19,4 +19,4 @@ class FillBlanksQuestions(Questions[FillBlanks]):
     def answers(self, output: Blanks, batch: Batch) -> BatchAnswers:
         names = ["unknown", *map(visible, self.task.vocabularies["units"].symbols)]
         targets = batch["units"] - UNKNOWN
-        return answers_of(output.units.log_softmax(-1), names, targets, range(targets.shape[1]))
+        return answers_of(output.token_scores.log_softmax(-1), names, targets, range(targets.shape[1]))

@@ -51,4 +51,4 @@ class LanguageModelQuestions(Questions[LanguageModel]):
         """Return the token before each predicted one; the first is the start."""
         if isinstance(example, Roll):
             return ["start", *(notes_of(step) for step in example.steps[:-1])]
-        return ["\N{BLACK RIGHT-POINTING SMALL TRIANGLE}", *example.units[:-1]]
+        return ["\N{BLACK RIGHT-POINTING SMALL TRIANGLE}", *example.tokens[:-1]]

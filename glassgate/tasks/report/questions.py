@@ -79,7 +79,7 @@ class Questions(Generic[TaskType]):
 
     def steps(self, example: Any) -> Sequence[str]:
         """Return the input of each step of the recurrent layers as text."""
-        return list(example.units)
+        return list(example.tokens)
 
     def series(self, example: Any) -> np.ndarray | None:
         """Return the numbers `(L, C)` that the steps read; None for text."""

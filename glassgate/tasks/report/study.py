@@ -67,7 +67,7 @@ def given(task: Task[Any, Any, Any], text: str) -> list[Excerpt]:
     example = questions.example(text)
     length = len(questions.steps(example))
     known = task.vocabularies.get("units") or task.vocabularies.get("source")
-    units = list(getattr(example, "units", None) or questions.steps(example))
+    units = list(getattr(example, "tokens", None) or questions.steps(example))
     if known is not None and not any(unit in known for unit in units):
         raise OptionError(
             f"text: none of its {len(units)} tokens ({', '.join(map(repr, units[:5]))}) was in the training data, so "

@@ -5,7 +5,7 @@ from tokenize import TokenError
 import torch
 
 from glassgate.tasks.data.batches import Batch
-from glassgate.tasks.data.raw_text import raw_text_like, starts_of
+from glassgate.tasks.data.raw_text import raw_tokeniser, starts_of
 from glassgate.tasks.data.tagged import Tagged
 from glassgate.tasks.data.toy import python_code
 from glassgate.tasks.report.answers import BatchAnswers, answers_of
@@ -25,8 +25,8 @@ class TaggingQuestions(Questions[Tagging]):
                 return python_code.label(text)
             except (SyntaxError, TokenError):
                 return Tagged(text, None)
-        raw = raw_text_like(task.vocabularies["units"])
-        if raw.characters:
+        raw = raw_tokeniser(task.vocabularies["units"])
+        if raw.is_character_level:
             return Tagged(text, None)
         units = raw.split(text)
         return Tagged(units, None, starts=starts_of(units, text))

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
-from glassgate.tasks.data.batches import moved
+from glassgate.tasks.data.batches import move
 from glassgate.tasks.data.bio import may_follow
 from glassgate.tasks.networks.states import step_mask
 
@@ -38,7 +38,7 @@ class CRF(nn.Module):
         """
         with torch.autocast(scores.device.type, enabled=False):
             scores = scores.float() if scores.dtype != torch.float64 else scores
-            lengths = moved(lengths, scores.device)
+            lengths = move(lengths, scores.device)
             return self._log_partition(scores, lengths) - self._path_scores(scores, labels, lengths)
 
     def _path_scores(self, scores: Tensor, labels: Tensor, lengths: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from glassgate.tasks.data.batches import Batch, draw_for, moved
+from glassgate.tasks.data.batches import Batch, draw_for, move
 from glassgate.tasks.data.vocabulary import PADDING, UNKNOWN
 from glassgate.tasks.networks.encoder import encoder, last_outputs
 from glassgate.tasks.tagging.crf import CRF, best_paths, marginals, penalties
@@ -130,6 +130,6 @@ class Spelling(nn.Module):
         words, places = characters.flatten(0, 1), None
         if not torch.compiler.is_compiling():  # the number of distinct words is not known in an exported program
             words, places = torch.unique(words, dim=0, return_inverse=True)
-        _, state = self.encoder(self.embedding(moved(words, device)), lengths=(words != PADDING).sum(1))
+        _, state = self.encoder(self.embedding(move(words, device)), lengths=(words != PADDING).sum(1))
         vectors = last_outputs(self.encoder, state)
-        return (vectors if places is None else vectors[moved(places, device)]).unflatten(0, characters.shape[:2])
+        return (vectors if places is None else vectors[move(places, device)]).unflatten(0, characters.shape[:2])

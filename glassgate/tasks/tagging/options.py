@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from glassgate.tasks.data.formats import FORMATS, LABEL_SUFFIX, UNITS
+from glassgate.tasks.data.formats import FORMATS, LABEL_SUFFIX, TOKEN_KINDS
 from glassgate.tasks.options import Options, changed, option
 
 
@@ -23,7 +23,7 @@ class TaggingOptions(Options):
         former="column",
     )
     text_column: str | None = option(None, "word column: a number from 1, or a key", group="data", unset="detected")
-    tokens: str = option("word", "kind of tokens in plain text", group="data", choices=UNITS, former="unit")
+    tokens: str = option("word", "kind of tokens in plain text", group="data", choices=TOKEN_KINDS, former="unit")
     label_suffix: str = option(LABEL_SUFFIX, "suffix of the label file of a text file", group="data", metavar="SUFFIX")
     vectors: str | None = option(
         None,

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from glassgate.tasks.data import bio, records
-from glassgate.tasks.data.batches import Batch, Encoded, moved
+from glassgate.tasks.data.batches import Batch, Encoded, move
 from glassgate.tasks.data.batching import Batching
 from glassgate.tasks.data.columns import Layout
 from glassgate.tasks.data.detect import SUFFIXES
@@ -21,10 +21,18 @@ from glassgate.tasks.data.files import suffix_of
 from glassgate.tasks.data.formats import detect_format, sources_of
 from glassgate.tasks.data.held_out import ByContent, Rule
 from glassgate.tasks.data.lines import encoding_note
-from glassgate.tasks.data.raw_text import raw_text_like, read_raw
-from glassgate.tasks.data.store.arrow import Units
+from glassgate.tasks.data.raw_text import raw_tokeniser, read_raw
+from glassgate.tasks.data.store.arrow import StoredTokens
 from glassgate.tasks.data.store.examples import LINE, LINES, SEQUENCE, SYMBOL, Stored, counts, store
-from glassgate.tasks.data.tagged import Tagged, check_labels, counted, read_columns, read_folder, read_rows, read_text
+from glassgate.tasks.data.tagged import (
+    Tagged,
+    check_labels,
+    describe_counts,
+    read_columns,
+    read_folder,
+    read_rows,
+    read_text,
+)
 from glassgate.tasks.data.tagged import from_rows as tagged_from_rows
 from glassgate.tasks.data.toy import python_code as python_source
 from glassgate.tasks.data.unknown_labels import UNLABELLED
@@ -126,7 +134,7 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
         if format == "python":
             return python_source.read(path, labelled)
         if format == "text" and trained and not labelled and options.tokens != "character":
-            return read_raw(path, raw_text_like(self.vocabularies["units"]), progress)
+            return read_raw(path, raw_tokeniser(self.vocabularies["units"]), progress)
         sources = sources_of(path, format, suffix)
         if layout is not None:
             examples = read_columns(path, layout, labelled)
@@ -136,7 +144,7 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
             examples = read_folder(path, labelled)
         else:
             examples = read_rows(path, options.label_column, options.text_column, labelled)
-        fields = {"units": SEQUENCE, "intent": SYMBOL, "lines": LINE if layout is None else LINES}
+        fields = {"tokens": SEQUENCE, "intent": SYMBOL, "lines": LINE if layout is None else LINES}
         build = partial(Tagged, source=str(sources[0]))
         build = build if labelled else partial(build, labels=None)
         stored = store(
@@ -150,7 +158,7 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
         if labelled and progress is not None:
             encoding = "" if format in ("xlsx", "parquet") else encoding_note(sources[0])
             progress.note(
-                f"{path}: {layout.description() if layout else f'format {format}'}{encoding}; {counted(stored)}"
+                f"{path}: {layout.description() if layout else f'format {format}'}{encoding}; {describe_counts(stored)}"
             )
         return stored
 
@@ -161,13 +169,14 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
         """Return the layout with the columns of the training data, unless an option names them."""
         if layout is None or layout.kind != "columns":
             return layout
-        known = self._columns or self.fitted.get("columns")
-        if known and known["width"] == layout.width:
-            chosen = {"unit": self.options.text_column, "label": self.options.label_column}
-            same = {name: known[name] for name in chosen if chosen[name] is None}
-            layout = replace(layout, **same | ({"label": None} if layout.label is None else {}))
-        if layout.label is not None:
-            self._columns = {"width": layout.width, "unit": layout.unit, "label": layout.label}
+        trained = self._columns or self.fitted.get("columns")
+        if trained and trained["width"] == layout.width:
+            if self.options.text_column is None:
+                layout = replace(layout, token_column=trained["unit"])
+            if self.options.label_column is None and layout.label_column is not None:
+                layout = replace(layout, label_column=trained["label"])
+        if layout.label_column is not None:
+            self._columns = {"width": layout.width, "unit": layout.token_column, "label": layout.label_column}
         return layout
 
     def read_builtin(self) -> Split[Tagged]:
@@ -176,7 +185,7 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
 
     @property
     def held_out_rule(self) -> Rule[Tagged]:
-        return ByContent(attrgetter("units"))
+        return ByContent(attrgetter("tokens"))
 
     def batching(self) -> Batching:
         return Batching(self.options, self.options.longest)
@@ -185,7 +194,7 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
         for each in () if isinstance(examples, Stored) else examples:
             if each.labels is None:
                 raise DataError(each.source, each.line(), "expected labels to train on, one for each token, got none")
-        unit_counts = counts(examples, "units", lambda each: each.units)
+        unit_counts = counts(examples, "tokens", lambda each: each.tokens)
         units = Vocabulary.of(unit_counts, self.options.least_count)
         labels = Vocabulary.of(counts(examples, "labels", lambda each: each.labels or ()))
         if len(labels.symbols) < 2:
@@ -238,20 +247,20 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
         self._vectors = None
 
     def encode(self, example: Tagged) -> Encoded:
-        if not len(example.units):
+        if not len(example.tokens):
             raise DataError(example.source, example.line(), "the sequence has no tokens; remove it")
-        fields = {"units": self.vocabularies["units"].encode(example.units)}
+        fields = {"units": self.vocabularies["units"].encode(example.tokens)}
         if "characters" in self.vocabularies:
-            fields["characters"] = self._characters(example.units)
+            fields["characters"] = self._characters(example.tokens)
         if example.labels is not None:
             intents = "intents" in self.vocabularies
             check_labels(example, example.labels, intents)
             fields["labels"] = self.label_numbers("labels", example.labels)
             if intents and example.intent is not None:
                 fields["intent"] = self.label_numbers("intents", [example.intent])[0]
-        if example.tokens:
-            fields["tokens"] = np.full(len(example.units), _NO_TOKEN)
-            for number, (start, end) in enumerate(example.tokens):
+        if example.word_spans:
+            fields["tokens"] = np.full(len(example.tokens), _NO_TOKEN)
+            for number, (start, end) in enumerate(example.word_spans):
                 fields["tokens"][start:end] = number
         return fields
 
@@ -263,7 +272,7 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
         else:  # paths with unknown labels have no probability
             paths = (labels <= last).all(1)
             nats = self.network.crf(output.labels, labels.clamp(max=last), batch["lengths"])
-            tokens = moved(batch["lengths"], paths.device).where(paths, 0).sum()
+            tokens = move(batch["lengths"], paths.device).where(paths, 0).sum()
             loss = Mean(nats.where(paths, 0.0).sum(), tokens)
         return [loss] if output.intents is None else [loss, Mean.of(*cross_entropy(output.intents, batch["intent"]))]
 
@@ -310,7 +319,7 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
 
     def text(self, example: Tagged, prediction: Labels) -> str:
         """Return a line for each token, with columns separated by tabs; the first line is the intent, if any."""
-        rows = zip(example.units, prediction, strict=True)
+        rows = zip(example.tokens, prediction, strict=True)
         lines = "".join(f"{printable(unit)}\t{label}\n" for unit, label in rows)
         return lines if prediction.intent is None else f"# intent = {prediction.intent}\n{lines}"
 
@@ -348,7 +357,7 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
     def _characters(self, units: Sequence[str]) -> np.ndarray:
         """The indices of the characters of each token, `(L, W)`."""
         characters = self.vocabularies["characters"]
-        if isinstance(units, Units):
+        if isinstance(units, StoredTokens):
             spellings = units.column.derived(characters, lambda symbols: Spellings(symbols, characters))
-            return spellings.rows(units.numbers(0, len(units)))
+            return spellings.rows(units.indices(0, len(units)))
         return Spellings(units, characters).rows(np.arange(len(units)))

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from glassgate.tasks.data.batches import joined_streams
+from glassgate.tasks.data.batches import interleave_streams
 from glassgate.tasks.errors import UserError
 from glassgate.tasks.progress import Interrupted, Progress
 from glassgate.tasks.runs import Run
@@ -89,7 +89,9 @@ class Checkpointer:
         carried = {name: buffers.pop(name).cpu() for name in training.carried if name in buffers}
         if training.batch:  # each epoch begins without carried states
             shards = training.processes.gather(carried)
-            buffers |= {name: joined_streams([shard[name] for shard in shards]) for name in (carried if shards else ())}
+            buffers |= {
+                name: interleave_streams([shard[name] for shard in shards]) for name in (carried if shards else ())
+            }
         self.last_save = time.monotonic()
         if not self.run:
             return

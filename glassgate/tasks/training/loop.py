@@ -63,7 +63,7 @@ def train(
         "history": checkpointer.history,
         "seconds": round(training.seconds, 3),
         "units_per_second": round(training.units / max(training.seconds, 1e-9)),
-        "padding": round(training.padding, 4),
+        "padding": round(training.padding_fraction, 4),
         "threads": torch.get_num_threads(),
     }
     if processes.size > 1:
@@ -83,7 +83,9 @@ def _announce(training: Training, data: Mapping[str, Sequence[Encoded]], progres
     """Report the size of an epoch, warnings about data and options, and the estimated time."""
     task, options, processes = training.task, training.task.options, training.processes
     name = "tokens" if {"units", "source"} & task.vocabularies.keys() else "time steps"
-    progress.note(f"{training.units_per_epoch:,} {name} per epoch; padding is {training.padding:.1%} of the batches")
+    progress.note(
+        f"{training.units_per_epoch:,} {name} per epoch; padding is {training.padding_fraction:.1%} of the batches"
+    )
     if processes.size > 1:
         progress.note(f"each batch of {options.batch_size} is shared by {processes}")
     if options.patience and not data["dev"]:

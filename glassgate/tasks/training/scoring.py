@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from glassgate.tasks.data.batches import ALL, Batch, Encoded, Loader, Shard, is_idle, lengths, to_device
+from glassgate.tasks.data.batches import ALL_ROWS, Batch, Encoded, Loader, Shard, is_idle, lengths, to_device
 from glassgate.tasks.data.pieces import Batches, Piece
 from glassgate.tasks.definition import Definition
 from glassgate.tasks.training.processes.group import Group
@@ -30,11 +30,11 @@ def score(
         quickly: whether to use `Definition.glance`, as between epochs
         processes: the processes that divide the examples; None for this process only
     """
-    return scored(measured(task, encoded, quickly, processes.shard if processes else ALL), processes)
+    return scored(measured(task, encoded, quickly, processes.shard if processes else ALL_ROWS), processes)
 
 
 def measured(
-    task: AnyTask, encoded: Sequence[Encoded], quickly: bool = False, shard: Shard = ALL
+    task: AnyTask, encoded: Sequence[Encoded], quickly: bool = False, shard: Shard = ALL_ROWS
 ) -> "MetricCollection":
     """Return the metrics, updated with encoded examples; see `score`.
 
@@ -50,7 +50,7 @@ def measured(
 
 @torch.inference_mode()
 def outputs(
-    task: AnyTask, encoded: Sequence[Encoded], batches: Batches | None = None, shard: Shard = ALL
+    task: AnyTask, encoded: Sequence[Encoded], batches: Batches | None = None, shard: Shard = ALL_ROWS
 ) -> Iterator[tuple[Any, Batch, list[Piece]]]:
     """Yield the network's output for each batch, the batch, and the pieces in its rows.
 

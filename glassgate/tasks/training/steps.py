@@ -19,12 +19,12 @@ from glassgate.tasks.data.batches import (
     Loader,
     is_idle,
     lengths,
-    moved,
+    move,
     restored_random_state,
     sample,
     to_device,
 )
-from glassgate.tasks.data.pieces import Batches, padding
+from glassgate.tasks.data.pieces import Batches, padding_fraction
 from glassgate.tasks.loss import Loss, Mean, sums, value
 from glassgate.tasks.training.devices import device_of
 from glassgate.tasks.training.exponents import Exponents
@@ -96,7 +96,7 @@ class Training:
         self.scores: dict[str, float] = {}
         self.dev_loss: np.ndarray | None = None  # total and count of each part of the loss, `(2, P)`
         self.sample = sample(data, _SAMPLE, options.seed)
-        self.padding = padding(self.order())
+        self.padding_fraction = padding_fraction(self.order())
         self.carried: Sequence[str] = getattr(task.network, "carried", ())
         self.rate = 0.0
         patience = options.patience if dev else 0
@@ -254,7 +254,7 @@ class Training:
             loss = [Mean(part.total * 0.0, 0) for part in loss]
         units = 0.0 if is_idle(batch) else float(batch["lengths"].sum())
         parts = sums(loss).flatten()
-        own = moved(torch.tensor([units, *self.requests()], dtype=parts.dtype), self.device)
+        own = move(torch.tensor([units, *self.requests()], dtype=parts.dtype), self.device)
         self._unread.append(self.processes.sum(torch.cat([own, parts])))
         return value(loss, self._unread[-1][-len(loss) :]) * self.processes.size
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from glassgate.tasks.data.batches import moved
+from glassgate.tasks.data.batches import move
 from glassgate.tasks.networks.linear import Linear
 from glassgate.tasks.networks.states import step_mask
 
@@ -31,7 +31,7 @@ class Memory(NamedTuple):
     def rows(self, which: Tensor) -> "Memory":
         """Return some of the sentences, without unnecessary padding; their indices are on the CPU."""
         lengths = self.lengths[which]
-        longest, places = int(lengths.max()), moved(which, self.values.device)
+        longest, places = int(lengths.max()), move(which, self.values.device)
         return Memory(self.values[places, :longest], self.keys[places, :longest], lengths)
 
 

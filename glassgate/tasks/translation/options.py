@@ -11,7 +11,7 @@ from glassgate.tasks.options import Options, changed, option
 from glassgate.tasks.translation.attention import KINDS
 
 SUBWORD = "subword"
-UNITS = (SUBWORD, *text.UNITS)
+TOKEN_KINDS = (SUBWORD, *text.TOKEN_KINDS)
 SCHEDULES = ("constant", "linear", "sigmoid")
 TOKENIZERS = ("13a", "zh", "char", "intl", "none")
 
@@ -37,9 +37,9 @@ class TranslationOptions(Options):
         None, "file of target sentences, instead of --data", group="data", unset="none", metavar="FILE"
     )
     reverse: bool = option(False, "translate the second column to the first", group="data")
-    source_tokens: str = option(SUBWORD, "kind of tokens", group="data", choices=UNITS, former="source_unit")
+    source_tokens: str = option(SUBWORD, "kind of tokens", group="data", choices=TOKEN_KINDS, former="source_unit")
     target_tokens: str = option(
-        SUBWORD, "kind of tokens of translations", group="data", choices=UNITS, former="target_unit"
+        SUBWORD, "kind of tokens of translations", group="data", choices=TOKEN_KINDS, former="target_unit"
     )
     subwords: int = option(4000, "maximum number of subwords per language", group="data", least=1)
     least_count: int = option(1, "minimum occurrences in training; rarer tokens are unknown", group="data", least=1)

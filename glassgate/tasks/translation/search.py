@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 import glassgate as gg
-from glassgate.tasks.data.batches import moved
+from glassgate.tasks.data.batches import move
 from glassgate.tasks.data.vocabulary import FIRST, PADDING, UNKNOWN
 from glassgate.tasks.errors import OptionError
 from glassgate.tasks.networks.states import States, as_hx, as_tuple
@@ -28,11 +28,11 @@ class Hypothesis(NamedTuple):
     """One translation of a sentence.
 
     Attributes:
-        units: the indices of its tokens, without the end
+        tokens: the indices of its tokens, without the end
         score: the logarithm of its probability, divided by the length penalty, see `Search.penalty`
     """
 
-    units: tuple[int, ...]
+    tokens: tuple[int, ...]
     score: float
 
 
@@ -66,7 +66,7 @@ class Search:
 
     def log_probability(self, hypothesis: Hypothesis) -> float:
         """Return the log probability of a translation, including its end."""
-        return hypothesis.score * self.penalty(len(hypothesis.units) + 1)
+        return hypothesis.score * self.penalty(len(hypothesis.tokens) + 1)
 
 
 @torch.inference_mode()
@@ -148,15 +148,15 @@ class _Steps:
             three tensors `(N, C)`
         """
         self.alive = alive = totals.isfinite()
-        rows = moved(alive.flatten().nonzero().squeeze(1), self.device)
-        logs = self._log_probabilities(moved(before[alive], self.device), rows)
+        rows = move(alive.flatten().nonzero().squeeze(1), self.device)
+        logs = self._log_probabilities(move(before[alive], self.device), rows)
         logs[:, 0] = -torch.inf  # the unknown token is never generated
         if last.any():
             others = torch.arange(logs.shape[1], device=self.device) != _END_COLUMN
-            must_end = moved((last[:, None] & alive)[alive], self.device)
+            must_end = move((last[:, None] & alive)[alive], self.device)
             logs = logs.masked_fill(must_end[:, None] & others, -torch.inf)
         scores, units = logs.topk(min(most, logs.shape[1]))
-        scores = scores + moved(totals[alive], self.device)[:, None]
+        scores = scores + move(totals[alive], self.device)[:, None]
         of_beams = scores.new_full((alive.numel(), scores.shape[1]), -torch.inf).index_copy_(0, rows, scores)
         units_of_beams = units.new_full(of_beams.shape, END).index_copy_(0, rows, units + UNKNOWN)
         of_sentences = of_beams.view(len(alive), -1)
@@ -178,7 +178,7 @@ class _Steps:
     def keep(self, sentences: Tensor, beams: Tensor, alive: Tensor) -> None:
         """Keep these sentences, `(N,)`. Each active beam, `(N, K)`, continues from the given beam of the last step."""
         rows = (self.alive.flatten().cumsum(0) - 1).unflatten(0, self.alive.shape)
-        places = moved(rows[sentences[:, None], beams][alive], self.device)
+        places = move(rows[sentences[:, None], beams][alive], self.device)
         if len(sentences) < len(self.memory.values):
             self.memory = self.memory.rows(sentences)
         self.readouts = self.readouts[places]

@@ -35,8 +35,8 @@ class TranslationSummary(Summary):
                 units = [source[n - FIRST] if n != UNKNOWN else "\N{REPLACEMENT CHARACTER}" for n in numbers]
                 rows[piece.index] = [task.joined(units, 0), reference, task.target_text(best[0])]
                 if piece.index < _DRAWN and task.options.attention != "none":
-                    weights = task.weights(numbers, np.array([*best[0].units, END]))
-                    written = [*(target[number - FIRST] for number in best[0].units), ""]
+                    weights = task.weights(numbers, np.array([*best[0].tokens, END]))
+                    written = [*(target[number - FIRST] for number in best[0].tokens), ""]
                     pictures[piece.index] = Attended(units, written, weights)
         files = [folder / "translations.tsv"]
         lines = ["\t".join(row) for row in (["source", "reference", "translation"], *rows)]

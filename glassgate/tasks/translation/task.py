@@ -18,7 +18,7 @@ from glassgate.tasks.data.batching import Batching
 from glassgate.tasks.data.held_out import ByContent, Rule
 from glassgate.tasks.data.lines import encoding_note
 from glassgate.tasks.data.pairs import BETWEEN, Pair, read_pairs
-from glassgate.tasks.data.raw_text import RawText, note_on_unsegmented, raw_text_like
+from glassgate.tasks.data.raw_text import RawTokeniser, note_on_unsegmented, raw_tokeniser
 from glassgate.tasks.data.toy.dates import dates_and_numbers
 from glassgate.tasks.data.vocabulary import FIRST, PADDING, UNKNOWN, Vocabulary
 from glassgate.tasks.errors import DataError, OptionError, RunError
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from torchmetrics import MetricCollection
 
 _END = "\n"  # the end of a translation; sentences do not contain it
-_ROWS, _MOST_UNITS = 256, 4096  # maximum size of an evaluation batch, in sentences and in tokens
+_ROWS, _MAX_UNITS = 256, 4096  # maximum size of an evaluation batch, in sentences and in tokens
 _BUILTIN_PAIRS = 12_000
 
 
@@ -119,7 +119,7 @@ class Translation(Task[TranslationOptions, Pair, list[Translated]]):
         return ByContent(lambda each: each.source.strip().lower())
 
     def batching(self) -> Batching:
-        return Batching(self.options, rows=_ROWS, most_units=_MOST_UNITS)
+        return Batching(self.options, rows=_ROWS, max_units=_MAX_UNITS)
 
     def collect(self, examples: Sequence[Pair]) -> Vocabularies:
         options = self.options
@@ -235,11 +235,11 @@ class Translation(Task[TranslationOptions, Pair, list[Translated]]):
         return weights[0].float().cpu().numpy()
 
     @property
-    def _raw_text(self) -> RawText | None:
+    def _raw_text(self) -> RawTokeniser | None:
         """The splitter that treats raw text like the sources of the training data; None if the tokens are not words."""
         if self.options.source_tokens not in ("word", "token") or "vocabularies" not in vars(self):
             return None
-        return raw_text_like(self.vocabularies["source"])
+        return raw_tokeniser(self.vocabularies["source"])
 
     def source_units(self, example: Pair) -> Sequence[str]:
         """Return the tokens of the source."""
@@ -250,7 +250,7 @@ class Translation(Task[TranslationOptions, Pair, list[Translated]]):
         if self._raw_text is None:
             return text
         units = texts.split(self._lower(text), self.options.source_tokens)
-        refined = self._raw_text.refined(units)
+        refined = self._raw_text.refine(units)
         return text if refined == list(units) else " ".join(refined)
 
     def _observed(self, output: Output, batch: Batch, settings: Search) -> dict[str, Any]:
@@ -312,7 +312,7 @@ class Translation(Task[TranslationOptions, Pair, list[Translated]]):
     def target_text(self, hypothesis: Hypothesis) -> str:
         """Return a translation as text."""
         symbols = self.vocabularies["target"].symbols
-        return self.joined([symbols[number - FIRST] for number in hypothesis.units], 1)
+        return self.joined([symbols[number - FIRST] for number in hypothesis.tokens], 1)
 
     def joined(self, units: Sequence[str], side: int) -> str:
         """Join tokens of the source (side 0) or of the target (side 1)."""

@@ -14,7 +14,7 @@ LENGTHS = [7, 23, 1, 12]
 SMALL = Options(batch_size=3)
 WAYS = {
     "whole": Batching(SMALL),
-    "pieces": Batching(SMALL, 5, evaluated=4),
+    "pieces": Batching(SMALL, 5, longest_evaluated=4),
     "chunks": ChunkBatching(SMALL, 5),
     "streams": StreamBatching(SMALL, 5),
 }

@@ -55,7 +55,7 @@ def read(path: Path, content: str | bytes | None = None, **options: Any) -> tupl
     notes = Notes()
     examples = Tagging(TaggingOptions(**options)).read(path, progress=notes)
     (said,) = (each.removeprefix(f"{path}: ") for each in notes.said if each.startswith(str(path)))
-    return [list(zip(each.units, each.labels or (), strict=True)) for each in examples], said
+    return [list(zip(each.tokens, each.labels or (), strict=True)) for each in examples], said
 
 
 @pytest.mark.parametrize("name", ["train.iob2", "train.tsv", "train.txt", "train", "train.data"])
@@ -201,7 +201,7 @@ def test_rows_with_a_text(tmp_path: Path) -> None:
 
 def test_a_compressed_text(tmp_path: Path) -> None:
     (tmp_path / "a.txt.gz").write_bytes(gzip.compress("salt\npepper\n".encode("utf-16")))
-    assert "".join(read_text(tmp_path / "a.txt.gz", "character", "file")[0].units) == "salt\npepper\n"
+    assert "".join(read_text(tmp_path / "a.txt.gz", "character", "file")[0].tokens) == "salt\npepper\n"
     (tmp_path / "a.txt.gz").write_bytes(gzip.compress(b"salt\n")[:-4])
     with pytest.raises(
         DataError, match=r"a\.txt\.gz: its compressed content is damaged .*; download or create it again"

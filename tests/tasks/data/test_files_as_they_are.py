@@ -65,7 +65,7 @@ def test_encodings(text: str, encoding: str, reported: str, tmp_path: Path) -> N
     path = tmp_path / "a.txt"
     path.write_bytes(text.encode(encoding))
     examples, said = read("language-model", path)
-    assert "".join(examples[0].units) == text
+    assert "".join(examples[0].tokens) == text
     assert said == f"{path}: text, encoding {reported}"
 
 
@@ -151,7 +151,7 @@ def test_tokens_in_excel_and_in_a_json_array(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text(json.dumps(rows))
     for name in ("a.xlsx", "a.json"):
         examples, _ = read("tagging", tmp_path / name)
-        assert [list(zip(each.units, each.labels, strict=True)) for each in examples] == [
+        assert [list(zip(each.tokens, each.labels, strict=True)) for each in examples] == [
             [("EU", "B-ORG"), ("runs", "O")],
             [("no", "O")],
         ]
@@ -292,7 +292,7 @@ def test_a_table_of_tokens_with_an_unknown_suffix(tmp_path: Path) -> None:
     rows = "".join(f"{k // 3},w{k},{'AB'[k % 2]}\n" for k in range(9))
     (tmp_path / "tokens.data").write_text("sentence,word,tag\n" + rows)
     examples, said = read("tagging", tmp_path / "tokens.data")
-    assert [len(each.units) for each in examples] == [3, 3, 3]
+    assert [len(each.tokens) for each in examples] == [3, 3, 3]
     assert "words in column 'word', labels in 'tag', sentences by 'sentence', separated by commas" in said
 
 

@@ -45,7 +45,7 @@ def test_the_last_examples_and_the_last_steps() -> None:
     assert len(dev) == len(test) == 2
     texts = [Text("abcdefghij", "a.txt"), Text("abcdefghijklmnopqrstuvwxyz", "b.txt"), Text("abc", "c.txt")]
     parts = LastSteps[Text]().split(texts, 0.1)
-    assert [[str(each.units) for each in part] for part in parts] == [
+    assert [[str(each.tokens) for each in part] for part in parts] == [
         ["abcdefgh", "abcdefghijklmnopqrstuv", "abc"],
         ["i", "wx"],
         ["j", "yz"],

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from glassgate.tasks.data.batches import Loader
 from glassgate.tasks.data.batching import ChunkBatching
-from glassgate.tasks.data.pieces import Chunks, Piece, Streams, evaluation_batches, padding, training_batches
+from glassgate.tasks.data.pieces import Chunks, Piece, Streams, evaluation_batches, padding_fraction, training_batches
 from glassgate.tasks.options import Options
 
 LENGTHS = st.lists(st.integers(1, 40), min_size=1, max_size=6)
@@ -81,7 +81,7 @@ def test_padding_is_counted_from_the_tensors() -> None:
     batches = training_batches(lengths, batch_size=32, longest=0, seed=1, epoch=0)
     tensors = [batch["units"] for batch in Loader(encoded, batches, {"units": 0})]
     empty = sum(int((tensor == 0).sum()) for tensor in tensors)
-    assert padding(batches) == pytest.approx(empty / sum(tensor.numel() for tensor in tensors))
-    assert padding(batches) < 0.1
+    assert padding_fraction(batches) == pytest.approx(empty / sum(tensor.numel() for tensor in tensors))
+    assert padding_fraction(batches) < 0.1
     unsorted = [[Piece(n, 0, lengths[n]) for n in range(start, min(start + 32, 2000))] for start in range(0, 2000, 32)]
-    assert padding(unsorted) > 0.5
+    assert padding_fraction(unsorted) > 0.5

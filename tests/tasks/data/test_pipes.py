@@ -163,7 +163,7 @@ def _content(example: Any) -> Any:
         return example.tolist()
     if hasattr(example, "frequency"):
         return (example.name, example.values[:].tolist(), str(example.start))
-    names = ("units", "labels", "content", "label", "target", "steps", "line")
+    names = ("tokens", "labels", "content", "label", "target", "steps", "line")
     fields = [getattr(example, name) for name in names if hasattr(example, name)]
     return [
         each.tolist() if isinstance(each, np.ndarray) else each if isinstance(each, str) or each is None else str(each)

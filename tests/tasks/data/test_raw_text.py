@@ -7,7 +7,7 @@ import pytest
 from glassgate.tasks.classification import Classification, ClassificationOptions
 from glassgate.tasks.data.labelled import Labelled
 from glassgate.tasks.data.pairs import Pair
-from glassgate.tasks.data.raw_text import RawText, read_raw, starts_of
+from glassgate.tasks.data.raw_text import RawTokeniser, read_raw, starts_of
 from glassgate.tasks.data.tagged import Tagged
 from glassgate.tasks.data.vocabulary import Vocabulary
 from glassgate.tasks.progress import Progress
@@ -18,9 +18,9 @@ from glassgate.tasks.translation import Translation, TranslationOptions
 
 TINY = {"hidden_size": 4, "embedding_size": 4, "epochs": 1, "threads": 1}
 WORDS = [f"word{letter}" for letter in "abcdefghijklmnopqrstuvwxyz"]
-TOKENISED = RawText(Vocabulary([*WORDS, "the", "weather", "in", "Mr.", "do", "n't", "'s", "$", ".", "..."]))
-JOINED = RawText(Vocabulary(["the", "weather", "in", "Rome.", "Paris,", "you?", "yes!"]))
-SEGMENTED = RawText(Vocabulary(["我", "爱", "北京", "天气", "喜欢", "。"]))
+TOKENISED = RawTokeniser(Vocabulary([*WORDS, "the", "weather", "in", "Mr.", "do", "n't", "'s", "$", ".", "..."]))
+JOINED = RawTokeniser(Vocabulary(["the", "weather", "in", "Rome.", "Paris,", "you?", "yes!"]))
+SEGMENTED = RawTokeniser(Vocabulary(["我", "爱", "北京", "天气", "喜欢", "。"]))
 
 
 class Notes(Progress):
@@ -47,32 +47,32 @@ class Notes(Progress):
     ],
 )
 def test_punctuation_is_split_off(text: str, units: str) -> None:
-    assert TOKENISED.tokenised
+    assert TOKENISED.splits_punctuation
     assert " ".join(TOKENISED.split(text)) == units
 
 
 def test_text_stays_whole_if_the_training_data_was_not_tokenised() -> None:
-    assert not JOINED.tokenised
+    assert not JOINED.splits_punctuation
     assert JOINED.split("the weather in Dodoma.") == ["the", "weather", "in", "Dodoma."]
 
 
 def test_chinese_without_blanks() -> None:
-    assert SEGMENTED.segmented
+    assert SEGMENTED.segments_cjk
     assert SEGMENTED.split("我爱上海GDP天气。") == [*"我爱上海", "GDP", *"天气", "。"]
     assert SEGMENTED.split("我 喜欢 加拿大 天气") == ["我", "喜欢", *"加拿大", "天气"]  # longer than any known word
     assert SEGMENTED.split("我 喜欢 上海 。") == ["我", "喜欢", "上海", "。"]
     assert not SEGMENTED.is_unsegmented("我 喜欢 上海 。")
-    characters = RawText(Vocabulary(list("我爱北京")))
-    assert not characters.segmented
+    characters = RawTokeniser(Vocabulary(list("我爱北京")))
+    assert not characters.segments_cjk
     assert characters.split("我爱 上海") == list("我爱上海")
-    assert not RawText(Vocabulary(["the", "cat"])).segmented
+    assert not RawTokeniser(Vocabulary(["the", "cat"])).segments_cjk
 
 
 def test_a_note_lists_the_lines(tmp_path: Path) -> None:
     path, notes = tmp_path / "raw.txt", Notes()
     path.write_text("我 爱 北京 。\n我爱北京。\n\n北京天气。\n")
     read = read_raw(path, SEGMENTED, notes)
-    assert [" ".join(each.units) for each in read] == ["我 爱 北京 。", "我 爱 北 京 。", "北 京 天 气 。"]
+    assert [" ".join(each.tokens) for each in read] == ["我 爱 北京 。", "我 爱 北 京 。", "北 京 天 气 。"]
     assert [(each.lines, list(each.starts)) for each in read][::2] == [(1, [0, 2, 4, 7]), (4, [0, 1, 2, 3, 4])]
     assert len(notes.texts) == 1
     assert "2 lines, the first of them 2, have no blanks between Chinese or Japanese words" in notes.texts[0]
@@ -89,10 +89,10 @@ def test_a_tagger_reads_raw_text_like_tokens(tmp_path: Path) -> None:
     tagging.fit(Split(train))
     (tmp_path / "raw.txt").write_text("weather in Dodoma.\nweather in Dodoma .\n")
     joined, separate = tagging.read(tmp_path / "raw.txt", labelled=False)
-    assert list(joined.units) == list(separate.units) == ["weather", "in", "Dodoma", "."]
+    assert list(joined.tokens) == list(separate.tokens) == ["weather", "in", "Dodoma", "."]
     assert (list(joined.starts), list(separate.starts)) == ([0, 8, 11, 17], [0, 8, 11, 18])
     assert tagging.predict([joined, separate]) == [["O", "O", "B-CITY", "O"]] * 2
-    assert questions_of(tagging).example("weather in Dodoma.").units == ["weather", "in", "Dodoma", "."]
+    assert questions_of(tagging).example("weather in Dodoma.").tokens == ["weather", "in", "Dodoma", "."]
 
 
 def test_classification_and_translation_read_unsegmented_chinese(tmp_path: Path) -> None:

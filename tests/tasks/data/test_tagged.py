@@ -53,7 +53,7 @@ def conllu_row(number: int, form: str, upos: str, xpos: str) -> str:
 
 
 def pairs(sequences: list[Tagged]) -> list[list[tuple[str, str]]]:
-    return [list(zip(each.units, each.labels or (), strict=True)) for each in sequences]
+    return [list(zip(each.tokens, each.labels or (), strict=True)) for each in sequences]
 
 
 def test_conllu_skips_comments_multiword_tokens_and_empty_nodes(tmp_path: Path) -> None:
@@ -104,7 +104,7 @@ def test_columns_ragged(tmp_path: Path) -> None:
 
 def test_columns_without_labels(tmp_path: Path) -> None:
     path = write(tmp_path, "a.tsv", "word\n\nother\n")
-    assert [list(each.units) for each in read_columns(path, separator="\t", labelled=False)] == [["word"], ["other"]]
+    assert [list(each.tokens) for each in read_columns(path, separator="\t", labelled=False)] == [["word"], ["other"]]
     with pytest.raises(
         DataError,
         match=r"a\.tsv:1: expected at least 2 columns separated by tabs, a word .* got 1; correct the line, or name",
@@ -152,7 +152,7 @@ def test_text_faults(tmp_path: Path) -> None:
 def test_conllu_without_labels(tmp_path: Path) -> None:
     path = write(tmp_path, "a.conllu", "# intent = ask\n" + conllu_row(1, "cat", "_", "_"))
     (read,) = read_conllu(path, labelled=False)
-    assert (list(read.units), read.labels, read.intent) == (["cat"], None, None)
+    assert (list(read.tokens), read.labels, read.intent) == (["cat"], None, None)
 
 
 @pytest.mark.parametrize("comment", ["# intent = GetWeather", "#intent: GetWeather "])
@@ -263,7 +263,7 @@ def test_formats_by_suffix(tmp_path: Path) -> None:
 
 def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"the cat\n\nsits\n")))
-    assert [list(each.units) for each in read_text("-", labelled=False)] == [["the", "cat"], ["sits"]]
+    assert [list(each.tokens) for each in read_text("-", labelled=False)] == [["the", "cat"], ["sits"]]
 
 
 def test_a_missing_label_of_rows(tmp_path: Path) -> None:

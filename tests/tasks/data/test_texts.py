@@ -27,15 +27,15 @@ def test_words_and_tokens() -> None:
 def test_files_and_lines(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes(b"one\r\n\r\ntwo")
-    assert [each.units for each in text.read_text(path, "character", "file")] == ["one\n\ntwo\n"]
+    assert [each.tokens for each in text.read_text(path, "character", "file")] == ["one\n\ntwo\n"]
     lines = text.read_text(path, "character", "line")
-    assert [("".join(each.units), each.line) for each in lines] == [("one\n", 1), ("two\n", 3)]
+    assert [("".join(each.tokens), each.line) for each in lines] == [("one\n", 1), ("two\n", 3)]
 
 
 def test_bytes_need_no_encoding(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes(b"caf\xe9\n" + "café\n".encode() * 3)
-    assert "".join(text.read_text(path, "byte", "line")[0].units) == "caf\xe9\n"
+    assert "".join(text.read_text(path, "byte", "line")[0].tokens) == "caf\xe9\n"
     with pytest.raises(DataError, match=r"a\.txt:1: expected UTF-8, or one other encoding, got byte 0xe9 in column 4;"):
         text.read_text(path, "character", "file")
 
@@ -49,6 +49,6 @@ def test_blank_file(tmp_path: Path) -> None:
 
 def test_own_text() -> None:
     (whole,) = text.documentation("character", "file")
-    assert len(whole.units) > 200_000
-    assert "assert" in "".join(whole.units)
-    assert all(line.units.endswith("\n") for line in text.documentation("character", "line"))
+    assert len(whole.tokens) > 200_000
+    assert "assert" in "".join(whole.tokens)
+    assert all(line.tokens.endswith("\n") for line in text.documentation("character", "line"))

@@ -28,9 +28,9 @@ def file(tmp_path: Path) -> Path:
 
 
 def tokens_and_labels(path: Path, column: str | None = None) -> list[tuple[tuple[str, ...], tuple[str, ...]]]:
-    """Units and labels of each sentence."""
+    """The tokens and the labels of each sentence."""
     sentences = read_columns(path, detect_token_table(path, column))
-    return [(tuple(each.units), tuple(each.labels or ())) for each in sentences]
+    return [(tuple(each.tokens), tuple(each.labels or ())) for each in sentences]
 
 
 WORDS = [("Thousands", "of", "London", ",", '"'), ("Hyde", "Park")]
@@ -110,11 +110,11 @@ def test_texts_in_rows(task: str, tmp_path: Path, capsys: pytest.CaptureFixture[
             "held_out": 0.0,
         }
         read = kind(kind.options_type.from_mapping(options)).read
-        expected = ["".join(each.units) for each in read(tmp_path / "a.txt")]
+        expected = ["".join(each.tokens) for each in read(tmp_path / "a.txt")]
         for name in ("a.jsonl", "a.parquet"):
-            assert ["".join(each.units) for each in read(tmp_path / name)] == expected
+            assert ["".join(each.tokens) for each in read(tmp_path / name)] == expected
         trained = kind(kind.options_type.from_mapping(options))
-        assert ["".join(each.units) for each in trained.split_of(frame).train] == expected
+        assert ["".join(each.tokens) for each in trained.split_of(frame).train] == expected
         trained.fit(frame)
     (tmp_path / "b.jsonl").write_text('{"content": 3}\n')
     with pytest.raises(DataError, match=r"b.jsonl:1: expected a string of text, got int; see --text-column"):

@@ -89,7 +89,7 @@ def test_padding_does_not_reach_results() -> None:
     examples = sentences(7, seed=9)
     together = tagging.predict(examples)
     assert together == [tagging.predict([each])[0] for each in examples]
-    assert [len(labels) for labels in together] == [len(each.units) for each in examples]
+    assert [len(labels) for labels in together] == [len(each.tokens) for each in examples]
 
 
 def test_characters_distinguish_unknown_words() -> None:
@@ -178,7 +178,7 @@ def entities(count: int, seed: int = 0) -> list[Tagged]:
 
 
 def without_intents(examples: list[Tagged]) -> list[Tagged]:
-    return [Tagged(each.units, each.labels) for each in examples]
+    return [Tagged(each.tokens, each.labels) for each in examples]
 
 
 @pytest.mark.parametrize("head", ["softmax", "crf"])
@@ -201,7 +201,7 @@ def test_entities_and_intents_together(head: str, tmp_path: Path) -> None:
     assert loaded.evaluate(examples)["frame_accuracy"] == pytest.approx(sum(frames) / len(frames))
     lines = tagging.text(examples[0], tagging.predict(examples[:1])[0]).splitlines()
     assert lines[0] == f"# intent = {examples[0].intent}"
-    assert len(lines) == 1 + len(examples[0].units)
+    assert len(lines) == 1 + len(examples[0].tokens)
 
 
 def test_padding_does_not_reach_intents() -> None:

@@ -44,7 +44,7 @@ def test_each_task_counts_the_elements_of_its_batches(name: str) -> None:
             {"batch_size": 1, "epochs": 1, "longest": 4} if name == "fill-blanks" else {"batch_size": 1}
         )
     )
-    lengths = [len(getattr(each, "units", getattr(each, "values", "1234"))) for each in SPLITS[name].train]
+    lengths = [len(getattr(each, "tokens", getattr(each, "values", "1234"))) for each in SPLITS[name].train]
     batches = task.batching().training(lengths, 0)
     assert 0 <= len(batches) - task.batching().examples(lengths) <= 1
 

@@ -70,17 +70,17 @@ def test_a_rate_of_zero() -> None:
 def test_labels_that_do_not_depend_on_tokens() -> None:
     """The index of a word in place of the word, as a reader without columns would take it."""
     train, dev = (
-        [replace(each, units=[str(n) for n in range(len(each.units))][:1] * len(each.units)) for each in part]
+        [replace(each, tokens=[str(n) for n in range(len(each.tokens))][:1] * len(each.tokens)) for each in part]
         for part in (TRAIN, DEV)
     )
-    mixed = [replace(each, labels=["DET" if n % 3 else "NOUN" for n, _ in enumerate(each.units)]) for each in dev]
-    flat = [replace(each, labels=["DET" if k % 5 else "NOUN"] * len(each.units)) for k, each in enumerate(train)]
+    mixed = [replace(each, labels=["DET" if n % 3 else "NOUN" for n, _ in enumerate(each.tokens)]) for each in dev]
+    flat = [replace(each, labels=["DET" if k % 5 else "NOUN"] * len(each.tokens)) for k, each in enumerate(train)]
     by_epoch = warnings(OPTIONS, flat, mixed)
     assert any("is no better than always giving the most common answer" in sentence for _, sentence in by_epoch)
 
 
 def test_a_vocabulary_without_the_words_of_the_dev_data() -> None:
-    other = [replace(each, units=[f"{unit}x" for unit in each.units]) for each in DEV]
+    other = [replace(each, tokens=[f"{unit}x" for unit in each.tokens]) for each in DEV]
     by_epoch = warnings(OPTIONS, TRAIN, other)
     assert any(
         epoch == 1 and "100% of the tokens of the dev data are not in the vocabulary" in each

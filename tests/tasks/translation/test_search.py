@@ -66,7 +66,7 @@ def test_a_full_beam_equals_exhaustive_search(given: dict[str, object]) -> None:
             units: log_probability(model, row[:length], units) / ((6 + len(units)) / 6) ** penalty for units in every
         }
         expected = sorted(scores, key=lambda units: -scores[units])
-        assert [each.units for each in best] == expected
+        assert [each.tokens for each in best] == expected
         assert [each.score for each in best] == pytest.approx([scores[units] for units in expected], abs=1e-4)
 
 
@@ -87,7 +87,7 @@ def test_a_beam_of_one_takes_the_most_likely_token(given: dict[str, object]) -> 
             if unit == END:
                 break
             units.append(unit)
-        assert best[0].units == tuple(units)
+        assert best[0].tokens == tuple(units)
         assert len(best) == 1
 
 
@@ -106,7 +106,9 @@ def test_other_sequences_engines_and_plain_layers_do_not_change_translations(giv
         reference = search_each(model, source, lengths, limits, how)
     plain = search_each(with_plain_layers(model).eval(), source, lengths, limits, how)
     for other in (alone, reference, plain):
-        assert [[each.units for each in best] for best in other] == [[each.units for each in best] for best in together]
+        assert [[each.tokens for each in best] for best in other] == [
+            [each.tokens for each in best] for best in together
+        ]
         for one, another in zip(together, other, strict=True):
             assert [each.score for each in one] == pytest.approx([each.score for each in another], abs=1e-4)
 
@@ -121,5 +123,5 @@ def test_the_benchmark_compares_with_the_same_model(wide_output: bool) -> None:
         Plain(model).eval().search(source, lengths, limits, how),
     )
     for one, other in zip(ours, plain, strict=True):
-        assert [each.units for each in one] == [each.units for each in other]
+        assert [each.tokens for each in one] == [each.tokens for each in other]
         assert [each.score for each in one] == pytest.approx([each.score for each in other], rel=1e-4)

@@ -14,18 +14,19 @@ import numpy as np
 import pyarrow as pa
 
 from glassgate.tasks.data.files import count_lines
-from glassgate.tasks.data.store.arrow import Arrow, Column, Units, cached, is_large
+from glassgate.tasks.data.store.arrow import Arrow, Column, StoredTokens, cached, is_large
 from glassgate.tasks.progress import Progress
 
 Example = TypeVar("Example")
 
 SEQUENCE, SYMBOL, LINES, LINE = "sequence", "symbol", "lines", "line"
-"""Kinds of fields: a sequence of symbols, one symbol or None, the line of each token, or one line for all tokens."""
+"""Kinds of fields: a sequence of symbols, a symbol or None, a number for each token, a number for all tokens."""
 
 _LISTS = (SEQUENCE, LINES)
 _SYMBOLS = (SEQUENCE, SYMBOL)
-_ROWS = 2**14  # examples in a record batch, or fewer if they reach `_UNITS` tokens
-_UNITS = 2**20
+# A record batch is written when it has this many examples or tokens.
+_MAX_EXAMPLES = 2**14
+_MAX_TOKENS = 2**20
 
 
 def store(
@@ -36,11 +37,11 @@ def store(
     settings: Sequence[object],
     progress: Progress | None = None,
 ) -> "Stored[Example]":
-    """Store the examples of files, or open the ones that an earlier call has stored on disk.
+    """Store the examples of files, or open those that an earlier call has stored on disk.
 
     Args:
-        examples: an iterator over the examples; not used if they are already stored
-        fields: the attributes to store, with the kind of each; the tokens are the first
+        examples: the examples; not read if they are already stored
+        fields: the attributes to store, with the kind of each; the first one is the tokens
         build: builds an example from these attributes
         sources: the files; if they are large, the examples are stored on disk
         settings: the settings of the reader, as JSON values
@@ -51,22 +52,26 @@ def store(
     """
     callbacks = progress or Progress()
 
-    def opened(file: Arrow) -> Stored[Example]:
+    def wrap(file: Arrow) -> Stored[Example]:
         return Stored(_Table(file, fields, build))
 
     if not is_large(sources):
         sink = pa.BufferOutputStream()
         _write(sink, examples, fields, lambda line: None)
-        return opened(Arrow(sink.getvalue()))
+        return wrap(Arrow(sink.getvalue()))
     paths = [Path(source) for source in sources]
 
     def write(sink: pa.NativeFile) -> None:
         callbacks.converting(str(sources[0]), 0.0)
         lines = max(1, count_lines(paths[0]))
-        _write(sink, examples, fields, lambda line: callbacks.converting(str(sources[0]), min(1.0, line / lines)))
+
+        def report(line: int) -> None:
+            callbacks.converting(str(sources[0]), min(1.0, line / lines))
+
+        _write(sink, examples, fields, report)
         callbacks.converting(str(sources[0]), 1.0)
 
-    return cached(paths, [*settings, *fields], write, opened)
+    return cached(paths, [*settings, *fields], write, wrap)
 
 
 class Stored(Sequence[Example]):
@@ -88,7 +93,7 @@ class Stored(Sequence[Example]):
 
     @property
     def digest(self) -> str:
-        """A hash of the version of the file, the settings of the reader and the selection; empty in memory."""
+        """A hash of the version of the file, the settings of the reader and the selection; empty if in memory."""
         rows = hashlib.blake2b(self._rows.tobytes(), digest_size=16).hexdigest()
         return self._table.file.digest and f"{self._table.file.digest} {rows}"
 
@@ -96,51 +101,51 @@ class Stored(Sequence[Example]):
         return len(self._rows)
 
     @overload
-    def __getitem__(self, place: int) -> Example: ...
+    def __getitem__(self, index: int) -> Example: ...
     @overload
-    def __getitem__(self, place: slice | np.ndarray) -> "Stored[Example]": ...
-    def __getitem__(self, place: int | slice | np.ndarray) -> "Example | Stored[Example]":
-        if isinstance(place, slice | np.ndarray):
-            return Stored(self._table, self._rows[place])
-        return self._table.example(int(self._rows[place]))
+    def __getitem__(self, index: slice | np.ndarray) -> "Stored[Example]": ...
+    def __getitem__(self, index: int | slice | np.ndarray) -> "Example | Stored[Example]":
+        if isinstance(index, slice | np.ndarray):
+            return Stored(self._table, self._rows[index])
+        return self._table.example(int(self._rows[index]))
 
-    def cut(self, place: int, start: int, stop: int) -> Example:
-        """Return an example that has only the tokens `start` to `stop` of a stored one."""
-        return self._table.example(int(self._rows[place]), start, stop)
+    def cut(self, index: int, start: int, stop: int) -> Example:
+        """Return an example that has only the tokens `start` to `stop` (exclusive) of a stored one."""
+        return self._table.example(int(self._rows[index]), start, stop)
 
     def counts(self, field: str) -> Counter[Any]:
-        """Return the counts of a field's symbols; the pages read are released."""
+        """Return the counts of a field's symbols, and release the pages that were read."""
         symbols = self._table.columns[field].symbols
         totals = np.zeros(len(symbols), np.int64)
-        for numbers, _ in self._table.selected(field, self._rows):
-            totals += np.bincount(numbers, minlength=len(symbols))
+        for indices, _ in self._table.selected(field, self._rows):
+            totals += np.bincount(indices, minlength=len(symbols))
         return Counter({symbol: int(count) for symbol, count in zip(symbols, totals, strict=True) if count})
 
     def adjacent_pairs(self, field: str) -> set[tuple[Any, Any]]:
-        """Return each pair of adjacent symbols, and None with each symbol that comes first."""
+        """Return each pair of adjacent symbols, and each first symbol of an example as a pair with None."""
         symbols = self._table.columns[field].symbols
         firsts, pairs = np.zeros(0, np.int64), np.zeros(0, np.int64)
-        for numbers, lengths in self._table.selected(field, self._rows):
+        for indices, lengths in self._table.selected(field, self._rows):
             begins = np.cumsum(lengths) - lengths
-            both = numbers[:-1].astype(np.int64) * len(symbols) + numbers[1:]
-            pairs = np.union1d(pairs, np.delete(both, begins[1:] - 1))
-            firsts = np.union1d(firsts, numbers[begins])
+            adjacent = indices[:-1].astype(np.int64) * len(symbols) + indices[1:]
+            pairs = np.union1d(pairs, np.delete(adjacent, begins[1:] - 1))
+            firsts = np.union1d(firsts, indices[begins])
         first_pairs = {(None, symbols[first]) for first in firsts}
         return first_pairs | {(symbols[pair // len(symbols)], symbols[pair % len(symbols)]) for pair in pairs}
 
-    def has_unknown(self, field: str, known: Callable[[Any], bool]) -> bool:
-        """Whether the file has symbols for which `known` is false, other than None."""
-        return any(symbol is not None and not known(symbol) for symbol in self._table.columns[field].symbols)
+    def has_unknown(self, field: str, is_known: Callable[[Any], bool]) -> bool:
+        """Whether the file has symbols, other than None, for which `is_known` is false."""
+        return any(symbol is not None and not is_known(symbol) for symbol in self._table.columns[field].symbols)
 
     def first_without(self, field: str) -> int | None:
-        """Return the index of the first example in the file without a symbol of the field; None if all have one."""
-        unknown = np.array([symbol is None for symbol in self._table.columns[field].symbols], bool)
-        before, rows = 0, np.sort(self._rows)
-        for numbers, lengths in self._table.selected(field, self._rows) if unknown.any() else ():
-            if (wrong := unknown[numbers]).any():
-                row = rows[before + np.searchsorted(np.cumsum(lengths), wrong.argmax(), side="right")]
+        """Return the index of the first example in the file that lacks the field; None if no example lacks it."""
+        is_none = np.array([symbol is None for symbol in self._table.columns[field].symbols], bool)
+        read, rows = 0, np.sort(self._rows)
+        for indices, lengths in self._table.selected(field, self._rows) if is_none.any() else ():
+            if (missing := is_none[indices]).any():
+                row = rows[read + np.searchsorted(np.cumsum(lengths), missing.argmax(), side="right")]
                 return int((self._rows == row).argmax())
-            before += len(lengths)
+            read += len(lengths)
         return None
 
 
@@ -148,7 +153,9 @@ def counts(examples: Sequence[Example], field: str, symbols: Callable[[Example],
     """Count the symbols of a field of examples.
 
     Args:
-        symbols: returns the symbols of an example that is not stored
+        examples: stored examples, or a sequence of example objects
+        field: the name of the field; read only from stored examples
+        symbols: returns the symbols of an example object
     """
     if isinstance(examples, Stored):
         return examples.counts(field)
@@ -169,17 +176,17 @@ class _Table(Generic[Example]):
         for number in range(file.reader.num_record_batches):
             batch, metadata = file.reader.get_batch_with_custom_metadata(number)
             sizes.append(batch.num_rows)
-            for name, new in json.loads(metadata[b"symbols"]).items():
-                symbols[name] += new
+            for name, new_symbols in json.loads(metadata[b"symbols"]).items():
+                symbols[name] += new_symbols
             for name in fields:
-                part = batch.column(name)
+                column = batch.column(name)
                 if name in self.offsets:
-                    self.offsets[name].append(part.offsets.to_numpy())
-                    part = part.values
-                values[name].append(part.to_numpy())
+                    self.offsets[name].append(column.offsets.to_numpy())
+                    column = column.values
+                values[name].append(column.to_numpy())
         self.starts = [0, *accumulate(sizes)]
         self.columns = {name: Column(file, symbols[name], values[name]) for name in fields}
-        self.lengths = np.concatenate([np.diff(each) for each in self.offsets[next(iter(fields))]])
+        self.lengths = np.concatenate([np.diff(offsets) for offsets in self.offsets[next(iter(fields))]])
         file.release()
 
     def example(self, row: int, start: int = 0, stop: int | None = None) -> Example:
@@ -189,61 +196,61 @@ class _Table(Generic[Example]):
         for name, kind in self.fields.items():
             column = self.columns[name]
             if kind in _LISTS:
-                first, last = self.offsets[name][batch][row : row + 2].tolist()
-                last = last if stop is None else min(last, first + stop)
-                units = Units(column, column.starts[batch] + first + start, column.starts[batch] + last)
-                fields[name] = units if kind == SEQUENCE else units.numbers(0, len(units))
+                first, end = self.offsets[name][batch][row : row + 2].tolist()
+                end = end if stop is None else min(end, first + stop)
+                tokens = StoredTokens(column, column.starts[batch] + first + start, column.starts[batch] + end)
+                fields[name] = tokens if kind == SEQUENCE else tokens.indices(0, len(tokens))
             else:
-                place = self.starts[batch] + row
-                (value,) = column[place : place + 1].tolist()
+                position = self.starts[batch] + row
+                (value,) = column[position : position + 1].tolist()
                 fields[name] = column.symbols[value] if kind == SYMBOL else value
         return self.build(**fields)
 
     def selected(self, field: str, rows: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield, per record batch, a field's indices in some examples and the number of indices of each example."""
+        """Yield, for each record batch, a field's indices in the examples `rows`, and how many each example has."""
         rows = np.sort(rows)
         bounds = np.searchsorted(rows, np.array(self.starts, rows.dtype)).tolist()
         for number, batch in enumerate(self.file.batches()):
             start, stop = self.starts[number : number + 2]
-            inside = np.zeros(stop - start, bool)
-            inside[rows[bounds[number] : bounds[number + 1]] - start] = True
-            part, lengths = batch.column(field), np.ones(stop - start, np.int64)
+            is_selected = np.zeros(stop - start, bool)
+            is_selected[rows[bounds[number] : bounds[number + 1]] - start] = True
+            column, lengths = batch.column(field), np.ones(stop - start, np.int64)
             if field in self.offsets:
-                part, lengths = part.values, np.diff(part.offsets.to_numpy())
-            yield part.to_numpy()[np.repeat(inside, lengths)], lengths[inside]
+                column, lengths = column.values, np.diff(column.offsets.to_numpy())
+            yield column.to_numpy()[np.repeat(is_selected, lengths)], lengths[is_selected]
 
 
 class _Batch:
-    """A growing record batch. Symbols have indices in the order of their first occurrence in the file."""
+    """A growing record batch. The indices of symbols are in the order of their first occurrence in the file."""
 
     def __init__(self, fields: Mapping[str, str]):
         self.fields = fields
-        self.numberings = {
+        self.index_of = {
             name: defaultdict[Any, int](count().__next__) for name, kind in fields.items() if kind in _SYMBOLS
         }
-        self.written = dict.fromkeys(self.numberings, 0)
+        self.written_symbols = dict.fromkeys(self.index_of, 0)  # the number of symbols in earlier batches
         types = {name: pa.list_(pa.uint32()) if kind in _LISTS else pa.uint32() for name, kind in fields.items()}
         self.schema = pa.schema(types)
-        self.first = next(iter(fields))
-        self._empty()
+        self.token_field = next(iter(fields))
+        self._clear()
 
-    def _empty(self) -> None:
+    def _clear(self) -> None:
         self.values = {name: array("I") for name in self.fields}
         self.offsets = {name: array("i", [0]) for name, kind in self.fields.items() if kind in _LISTS}
 
     @property
-    def full(self) -> bool:
-        return len(self.offsets[self.first]) > _ROWS or len(self.values[self.first]) >= _UNITS
+    def is_full(self) -> bool:
+        return len(self.offsets[self.token_field]) > _MAX_EXAMPLES or len(self.values[self.token_field]) >= _MAX_TOKENS
 
     def add(self, example: Any) -> None:
         for name, kind in self.fields.items():
             value, values = getattr(example, name), self.values[name]
             if kind == SEQUENCE:
-                values.extend(map(self.numberings[name].__getitem__, value))
+                values.extend(map(self.index_of[name].__getitem__, value))
             elif kind == LINES:
                 values.extend(value)
             else:
-                values.append(self.numberings[name][value] if kind == SYMBOL else value)
+                values.append(self.index_of[name][value] if kind == SYMBOL else value)
             if kind in _LISTS:
                 self.offsets[name].append(len(values))
 
@@ -251,26 +258,29 @@ class _Batch:
         """Write the batch, empty it, and return the last line in it."""
         arrays = []
         for name in self.fields:
-            part = pa.array(np.asarray(self.values[name]))
+            column = pa.array(np.asarray(self.values[name]))
             if name in self.offsets:
-                part = pa.ListArray.from_arrays(np.asarray(self.offsets[name]), part)
-            arrays.append(part)
-        new = {name: list(islice(each, self.written[name], None)) for name, each in self.numberings.items()}
-        self.written = {name: len(each) for name, each in self.numberings.items()}
+                column = pa.ListArray.from_arrays(np.asarray(self.offsets[name]), column)
+            arrays.append(column)
+        new_symbols = {
+            name: list(islice(symbols, self.written_symbols[name], None)) for name, symbols in self.index_of.items()
+        }
+        self.written_symbols = {name: len(symbols) for name, symbols in self.index_of.items()}
         batch = pa.record_batch(arrays, schema=self.schema)
-        writer.write_batch(batch, custom_metadata={"symbols": json.dumps(new)})
-        reached = [self.values[name][-1:] for name, kind in self.fields.items() if kind not in _SYMBOLS]
-        self._empty()
-        return max(chain.from_iterable(reached), default=0)
+        writer.write_batch(batch, custom_metadata={"symbols": json.dumps(new_symbols)})
+        last_lines = [self.values[name][-1:] for name, kind in self.fields.items() if kind not in _SYMBOLS]
+        self._clear()
+        return max(chain.from_iterable(last_lines), default=0)
 
 
 def _write(
-    sink: pa.NativeFile, examples: Iterable[Any], fields: Mapping[str, str], reached: Callable[[int], None]
+    sink: pa.NativeFile, examples: Iterable[Any], fields: Mapping[str, str], report: Callable[[int], None]
 ) -> None:
+    """Write examples, and pass the last line of each record batch to `report`."""
     batch = _Batch(fields)
     with pa.ipc.new_file(sink, batch.schema) as writer:
         for example in examples:
             batch.add(example)
-            if batch.full:
-                reached(batch.write(writer))
+            if batch.is_full:
+                report(batch.write(writer))
         batch.write(writer)

@@ -43,7 +43,7 @@ def label(source: str) -> Tagged:
         >>> tagged = label("x = 1")
         >>> tagged.labels
         ['name', 'other', 'operator', 'other', 'number']
-        >>> tagged.tokens
+        >>> tagged.word_spans
         [(0, 1), (2, 3), (4, 5)]
     """
     labels = ["other"] * len(source)
@@ -70,7 +70,7 @@ def read(path: str | Path, labelled: bool = True) -> list[Tagged]:
         raise DataError(
             path, line, f"expected a Python file, got one that does not parse: {error.args[0]}; correct it"
         ) from None
-    return [Tagged(tagged.units, tagged.labels, tagged.tokens, str(path))]
+    return [Tagged(tagged.tokens, tagged.labels, tagged.word_spans, str(path))]
 
 
 def standard_library(root: Path | None = None, every: int = 1) -> tuple[list[Tagged], list[Tagged]]:
@@ -97,10 +97,10 @@ def standard_library(root: Path | None = None, every: int = 1) -> tuple[list[Tag
             tagged = label(path.read_text(encoding="utf-8"))
         except (SyntaxError, UnicodeDecodeError, tokenize.TokenError):
             continue
-        sequence = Tagged(tagged.units, tagged.labels, tagged.tokens, name)
+        sequence = Tagged(tagged.tokens, tagged.labels, tagged.word_spans, name)
         if trains:
             train.append(sequence)
-        elif len(sequence.units) <= _LONGEST_HELD_OUT:
+        elif len(sequence.tokens) <= _LONGEST_HELD_OUT:
             held_out.append(sequence)
     return train, held_out
 

@@ -61,7 +61,7 @@ def text_of(excerpt: Excerpt) -> str:
     example = excerpt.example
     if isinstance(example, Pair):
         return example.source
-    content = example.content if isinstance(example, Labelled) else example.units
+    content = example.content if isinstance(example, Labelled) else example.tokens
     if isinstance(example, Labelled) and isinstance(content, str):
         return content
     shown = list(content)[excerpt.start : excerpt.stop]

@@ -3,7 +3,7 @@
 from typing import Any
 
 from glassgate.glass.live.network import Network
-from glassgate.tasks.data.raw_text import raw_text_like
+from glassgate.tasks.data.raw_text import raw_tokeniser
 from glassgate.tasks.report.live.tokens import tokens
 from glassgate.tasks.report.study import Excerpt
 from glassgate.tasks.tagging.network import Tagger
@@ -14,7 +14,7 @@ def page_data(task: Tagging, network: Network, excerpt: Excerpt) -> dict[str, An
     """Return the data that `tagging.js` reads."""
     model = task.network
     known = task.vocabularies["units"]
-    characters = task.options.format == "python" or raw_text_like(known).characters
+    characters = task.options.format == "python" or raw_tokeniser(known).is_character_level
     intents = task.vocabularies.get("intents")
     return {
         "tokens": tokens(known, "character" if characters else "blank", raw=not characters),

@@ -5,7 +5,7 @@ from typing import Any
 from torch import nn
 
 from glassgate.glass.live.network import Network
-from glassgate.tasks.data.raw_text import raw_text_like
+from glassgate.tasks.data.raw_text import raw_tokeniser
 from glassgate.tasks.data.vocabulary import UNKNOWN, Vocabulary
 from glassgate.tasks.labelled_task import LabelledTask
 from glassgate.tasks.networks.linear import Tied
@@ -21,12 +21,13 @@ def tokens(vocabulary: Vocabulary, unit: str, *, raw: bool = False, lower: bool 
         raw: whether unknown tokens are split further, as in raw text
         lower: whether texts are converted to lower case
     """
-    finer = raw_text_like(vocabulary) if raw else None
+    finer = raw_tokeniser(vocabulary) if raw else None
     return {
         "unit": unit,
         "symbols": vocabulary.symbols,
         "lower": lower,
-        "raw": finer and {"tokenised": finer.tokenised, "segmented": finer.segmented, "longest": finer.longest},
+        "raw": finer
+        and {"tokenised": finer.splits_punctuation, "segmented": finer.segments_cjk, "longest": finer.longest_cjk},
     }
 
 

@@ -36,8 +36,8 @@ def _small_is_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every file counts as large, and record batches are so small that there are many."""
     monkeypatch.setenv("GLASSGATE_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(mapped, "LARGE", 1)
-    monkeypatch.setattr(stored, "_ROWS", 5)
-    monkeypatch.setattr(stored, "_UNITS", 20)
+    monkeypatch.setattr(stored, "_MAX_EXAMPLES", 5)
+    monkeypatch.setattr(stored, "_MAX_TOKENS", 20)
 
 
 def cached() -> list[Path]:
@@ -91,10 +91,10 @@ def plain(example: Any) -> tuple[Any, ...]:
     if isinstance(example, Labelled):
         return list(example.content), example.label, example.source, example.line
     if isinstance(example, Text):
-        return list(example.units), example.source, example.line
+        return list(example.tokens), example.source, example.line
     labels = None if example.labels is None else list(example.labels)
-    lines = [example.line(place) for place in range(len(example.units))]
-    return list(example.units), labels, example.source, lines, example.intent
+    lines = [example.line(place) for place in range(len(example.tokens))]
+    return list(example.tokens), labels, example.source, lines, example.intent
 
 
 def in_memory(task: Task[Any, Any, Any], monkeypatch: pytest.MonkeyPatch) -> Sequence[Any]:
@@ -157,8 +157,8 @@ def as_given(example: Any) -> Any:
     if isinstance(example, Labelled):
         return Labelled(list(example.content), example.label)
     if isinstance(example, Text):
-        return Text(list(example.units))
-    return Tagged(list(example.units), list(example.labels or ()), intent=example.intent)
+        return Text(list(example.tokens))
+    return Tagged(list(example.tokens), list(example.labels or ()), intent=example.intent)
 
 
 def test_invalid_bio_labels_are_detected(tmp_path: Path) -> None:
