@@ -4,7 +4,7 @@ from typing import Any
 
 from llvmlite import ir
 
-from glassgate.engines.llvm_cpu.simd.instructions import INT8, INT32, INT64, at, call, instruction
+from glassgate.engines.llvm_cpu.simd.instructions import INT8, INT32, INT64, call, instruction, pointer_at
 
 POINTER = INT8.as_pointer()
 
@@ -12,25 +12,25 @@ POINTER = INT8.as_pointer()
 @instruction(INT64)
 def increment(builder, counter):
     """Add one to a counter. Threads that then read the counter see everything that was written before (release)."""
-    builder.atomic_rmw("add", at(builder, counter, INT64), INT64(1), "acq_rel")
+    builder.atomic_rmw("add", pointer_at(builder, counter, INT64), INT64(1), "acq_rel")
 
 
 @instruction(INT64)
 def fetch_increment(builder, counter):
     """As `increment`, and return the previous value."""
-    return builder.atomic_rmw("add", at(builder, counter, INT64), INT64(1), "acq_rel")
+    return builder.atomic_rmw("add", pointer_at(builder, counter, INT64), INT64(1), "acq_rel")
 
 
 @instruction(INT64)
 def load_acquire(builder, address):
     """Read a word that another thread writes. Everything that the other thread wrote before is then visible."""
-    return builder.load_atomic(at(builder, address, INT64), "acquire", 8)
+    return builder.load_atomic(pointer_at(builder, address, INT64), "acquire", 8)
 
 
 @instruction(INT64, INT64, INT64)
 def compare_and_swap(builder, address, old, new):
     """Replace the word by `new` if it is `old`. Return whether it was."""
-    exchanged = builder.cmpxchg(at(builder, address, INT64), old, new, "acq_rel", "acquire")
+    exchanged = builder.cmpxchg(pointer_at(builder, address, INT64), old, new, "acq_rel", "acquire")
     return builder.extract_value(exchanged, 1)
 
 
@@ -43,13 +43,13 @@ def yield_core(builder):
 @instruction(INT64, INT64)
 def perform(builder, function, argument):
     """Call a kernel at an address with its only argument."""
-    builder.call(at(builder, function, ir.FunctionType(ir.VoidType(), [INT64])), [argument])
+    builder.call(pointer_at(builder, function, ir.FunctionType(ir.VoidType(), [INT64])), [argument])
 
 
 @instruction(INT64)
 def team_size(builder, function):
     """Call `omp_get_num_threads` of OpenMP, which is at the address `function`."""
-    return builder.sext(builder.call(at(builder, function, ir.FunctionType(INT32, [])), []), INT64)
+    return builder.sext(builder.call(pointer_at(builder, function, ir.FunctionType(INT32, [])), []), INT64)
 
 
 @instruction(INT64, INT64, INT64)
@@ -66,11 +66,11 @@ def in_parallel(builder, parallel, table, threads):
     member.linkage = "internal"
     inside = ir.IRBuilder(member.append_basic_block())
     address = inside.ptrtoint(member.args[0], INT64)
-    perform.code(inside, inside.load(at(inside, address, INT64)), address)
+    perform.code(inside, inside.load(pointer_at(inside, address, INT64)), address)
     inside.ret_void()
     kind = ir.FunctionType(ir.VoidType(), [member.type, POINTER, INT32, INT32])
-    team = [member, at(builder, table, INT8), builder.trunc(threads, INT32), INT32(0)]
-    builder.call(at(builder, parallel, kind), team)
+    team = [member, pointer_at(builder, table, INT8), builder.trunc(threads, INT32), INT32(0)]
+    builder.call(pointer_at(builder, parallel, kind), team)
 
 
 PATIENCE = 100_000

@@ -58,12 +58,12 @@ def _without_garbage_collection() -> Iterator[None]:
 
 def _translate(text: str, name: str, bits: int, processor: Processor) -> CacheEntry:
     from glassgate.engines.llvm_cpu.namespace import namespace_for
-    from glassgate.engines.llvm_cpu.simd.translate import translated
+    from glassgate.engines.llvm_cpu.simd.translate import translate
 
     if processor.tiles and "microkernel" in text:
         # The operating system switches threads faster if their tile registers are empty.
         text += "    _release_registers()\n"
-    return machine_code(translated(text, name, namespace_for(text, bits, processor)))
+    return machine_code(translate(text, name, namespace_for(text, bits, processor)))
 
 
 def machine_code(module: ir.Module) -> CacheEntry:

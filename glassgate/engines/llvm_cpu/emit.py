@@ -174,8 +174,8 @@ class _Emitter:
         for multiply in phase.products:
             self._operand_addresses(multiply)
         most = max(len(multiply.product.results) for multiply in phase.products)
-        most_area = "1" if heads > 1 else f"_MOST_AREA_{most}"
-        self.line(f"_tile_rows, _tile_blocks = _shape_of_tiles(_end - _first, _MOST_ROWS_{most}, {most_area})")
+        most_area = "1" if heads > 1 else f"_MAX_AREA_{most}"
+        self.line(f"_tile_rows, _tile_blocks = _shape_of_tiles(_end - _first, _MAX_ROWS_{most}, {most_area})")
         if heads > 1:
             size, blocks = map(self.argument, args.head(phase.axis))
             self.line("_first_block, _done = 0, 0")

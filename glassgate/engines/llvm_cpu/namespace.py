@@ -14,11 +14,11 @@ from glassgate.engines.llvm_cpu.simd.instructions import stack_memory
 from glassgate.engines.llvm_cpu.simd.int8 import Integers
 from glassgate.engines.llvm_cpu.simd.method import MultiplicationMethod
 from glassgate.engines.llvm_cpu.simd.tiles import AMX
-from glassgate.engines.llvm_cpu.simd.vector import memory
+from glassgate.engines.llvm_cpu.simd.vector import memory_functions
 
 
 def method_of(processor: Processor, bits: int) -> MultiplicationMethod:
-    """The multiplication method of a processor for numbers of this size."""
+    """The multiplication method of a processor for numbers of `bits` bits."""
     if processor.tiles:
         return AMX(processor)
     if processor.bfloat16:
@@ -30,10 +30,11 @@ def method_of(processor: Processor, bits: int) -> MultiplicationMethod:
 
 @cache
 def _microkernel(processor: Processor, bits: int, sums: int, long: bool) -> Any:
-    """The microkernel for packed and unpacked weights. It is cached, because its code is the same in all kernels.
+    """The microkernel for packed and unpacked weights. It is cached, because all kernels use the same function.
 
     Args:
-        processor, bits: the processor, and the size of a number.
+        processor: the processor that runs the kernel.
+        bits: the size of a number.
         sums, long: as in `MultiplicationMethod.microkernel`.
     """
     packed = method_of(processor, bits).microkernel(sums, long=long)
@@ -43,24 +44,24 @@ def _microkernel(processor: Processor, bits: int, sums: int, long: bool) -> Any:
 def namespace_for(text: str, bits: int, processor: Processor) -> dict[str, Any]:
     """The functions and constants that a text uses, by name.
 
-    Mathematical functions have the names of torch. All others have two names, one of which begins with an underscore.
-    The kernels of cells use these, so that they cannot collide with the names of values.
+    Mathematical functions have their names in torch. All other functions have two names, one of which begins with an
+    underscore. The kernels of cells use that one, because it cannot collide with the names of values.
 
     Args:
         text: the source of a kernel.
-        bits: the size of a number in vectors.
+        bits: the size of a number in a vector.
         processor: the processor that runs the kernel.
     """
     lanes, method = processor.lanes(bits), method_of(processor, bits)
     namespace: dict[str, Any] = {"LANES": lanes, "BYTES": bits // 8}
-    namespace |= runtime.FUNCTIONS | atomics.FUNCTIONS | memory(bits, lanes)._asdict()
+    namespace |= runtime.FUNCTIONS | atomics.FUNCTIONS | memory_functions(bits, lanes)._asdict()
     for name, number in {*re.findall(r"\b_?((?:long_)?microkernel_(\d+))\(", text)}:
         sums = int(number)
         namespace[name] = _microkernel(processor, bits, sums, name.startswith("long"))
-        namespace[f"MOST_ROWS_{sums}"], namespace[f"MOST_AREA_{sums}"] = blocking(sums, processor)
+        namespace[f"MAX_ROWS_{sums}"], namespace[f"MAX_AREA_{sums}"] = blocking(sums, processor)
     if "strided_microkernel(" in text:
         namespace["strided_microkernel"] = method.microkernel(1, long=True, strided=True)
-        namespace["MOST_ROWS_1"], namespace["MOST_AREA_1"] = blocking(1, processor)
+        namespace["MAX_ROWS_1"], namespace["MAX_AREA_1"] = blocking(1, processor)
     for size in {int(n) for n in re.findall(r"\bmemory_(\d+)\(", text)}:
         namespace[f"memory_{size}"] = stack_memory(size)
     namespace |= method.functions()

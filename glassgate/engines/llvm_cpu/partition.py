@@ -13,7 +13,7 @@ from glassgate.engines.llvm_cpu import arguments as args
 from glassgate.engines.llvm_cpu.loops.batch import BatchLayout
 from glassgate.engines.llvm_cpu.plan import KernelPlan
 from glassgate.engines.llvm_cpu.processor import host
-from glassgate.engines.llvm_cpu.simd.blocking import MOST_ROWS
+from glassgate.engines.llvm_cpu.simd.blocking import MAX_ROWS
 from glassgate.engines.llvm_cpu.tasks import Bindings
 
 MIN_WORK_PER_THREAD = 6_000_000
@@ -83,7 +83,7 @@ def _sharers(plan: KernelPlan, layout: BatchLayout, parts: int) -> int:
         return 1
     # Few sequences cannot be divided evenly. The units are divided if this gives no thread more work.
     few_sequences = 2 * sharers > layout.N and sharers * -(-layout.N // parts) >= layout.N
-    large_weights = plan.packed_bytes > PRIVATE_CACHE_BYTES and 2 * MOST_ROWS * sharers >= layout.N
+    large_weights = plan.packed_bytes > PRIVATE_CACHE_BYTES and 2 * MAX_ROWS * sharers >= layout.N
     return sharers if few_sequences or large_weights else 1
 
 

@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 import llvmlite.binding as llvm
 
-OFFSET = 128
+INT8_OFFSET = 128
 """Added to the integers of a row for VNNI, which multiplies them as unsigned integers."""
-SHIFTED = ("vnni", "emulated")
-"""The integer methods whose rows are shifted by `OFFSET`."""
-HEADER = 64
+OFFSET_METHODS = ("vnni", "emulated")
+"""The integer methods whose rows are shifted by `INT8_OFFSET`."""
+ROW_HEADER = 64
 """The size in bytes of the header of a row of 8-bit integers. It contains the scale of the row."""
 FEW_ROWS = 2
 """Up to this number of rows, tile registers are not used, because reading the weights limits the speed."""
@@ -26,7 +26,7 @@ class Processor(NamedTuple):
     """The method for products of bfloat16 pairs: "avx512bf16" for its instructions; "emulated" for other instructions,
     for tests; empty if products are not in bfloat16."""
     tiles: str = ""
-    """The method for tile registers of 16 rows, one of `tiles.BUILDS`; empty without tile registers."""
+    """The method for tile registers of 16 rows, one of `tiles.TILE_INSTRUCTIONS`; empty without tile registers."""
     integers: str = ""
     """The method for products of 8-bit integers: "vnni" for its instructions; "madd" for several other instructions;
     "portable"; "emulated" for the portable method with the memory layout of "vnni", for tests; empty if products are
@@ -56,7 +56,7 @@ class Processor(NamedTuple):
     def rounded_pitch(self, width: int) -> int:
         """The pitch in bytes of rows of `width` rounded numbers, each padded to whole registers."""
         if self.integers:
-            return HEADER + -(-width // self.width) * self.width
+            return ROW_HEADER + -(-width // self.width) * self.width
         return -(-2 * width // self.width) * self.width * self.terms
 
 

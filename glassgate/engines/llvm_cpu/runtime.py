@@ -4,33 +4,33 @@ from typing import Any
 
 from llvmlite import ir
 
-from glassgate.engines.llvm_cpu.simd.instructions import INT8, INT32, INT64, at, call, flags, instruction, words
+from glassgate.engines.llvm_cpu.simd.instructions import INT8, INT32, INT64, call, flags, instruction, pointer_at, words
 
 
-def shape_of_tiles(rows, most_rows, most_area):
+def shape_of_tiles(rows, max_rows, max_area):
     """The number of rows of a tile, and its number of blocks. All tiles have about the same number of rows.
 
-    `most_rows` and `most_area` are those of `simd.blocking.Blocking`, also in the following functions.
+    `max_rows` and `max_area` are those of `simd.blocking.Blocking`, also in the following functions.
     """
     tile_rows = max(1, rows)
-    if rows > most_rows:
-        tiles = (rows + most_rows - 1) // most_rows
+    if rows > max_rows:
+        tiles = (rows + max_rows - 1) // max_rows
         tile_rows = (rows + tiles - 1) // tiles
     tile_blocks = 8
-    while tile_blocks > 1 and tile_rows * tile_blocks > most_area:
+    while tile_blocks > 1 and tile_rows * tile_blocks > max_area:
         tile_blocks //= 2
     return tile_rows, tile_blocks
 
 
-def rows_of_tile(rows, most_rows):
+def microkernel_rows(rows, max_rows):
     """The number of rows of the next tile, for products of many rows."""
-    return most_rows if rows >= most_rows else min(rows, 2)
+    return max_rows if rows >= max_rows else min(rows, 2)
 
 
-def blocks_of_tile(blocks, most_rows, most_area):
+def microkernel_blocks(blocks, max_rows, max_area):
     """The number of blocks of a tile, for products of many rows."""
     tile_blocks = 4
-    while tile_blocks > 1 and (most_rows * tile_blocks > most_area or tile_blocks > blocks):
+    while tile_blocks > 1 and (max_rows * tile_blocks > max_area or tile_blocks > blocks):
         tile_blocks //= 2
     return tile_blocks
 
@@ -74,7 +74,7 @@ def write_state_addresses(pointers, first, last, row, resets, rows, pitch, start
 @instruction(INT64)
 def _prefetch_line(builder, address):
     """Prefetch the cache line at an address."""
-    call(builder, "llvm.prefetch.p0", ir.VoidType(), at(builder, address, INT8), INT32(0), INT32(3), INT32(1))
+    call(builder, "llvm.prefetch.p0", ir.VoidType(), pointer_at(builder, address, INT8), INT32(0), INT32(3), INT32(1))
 
 
 def prefetch(rows, pitch, count, columns, width, size):
@@ -94,8 +94,8 @@ def prefetch(rows, pitch, count, columns, width, size):
 
 _FUNCTIONS = (
     shape_of_tiles,
-    rows_of_tile,
-    blocks_of_tile,
+    microkernel_rows,
+    microkernel_blocks,
     write_row_addresses,
     write_state_addresses,
     prefetch,

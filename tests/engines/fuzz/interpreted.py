@@ -132,7 +132,7 @@ def _namespace(text: str) -> dict[str, Any]:
     }
     for sums in {int(n) for n in re.findall(r"microkernel_(\d+)\(", text)}:
         names[f"microkernel_{sums}"] = microkernel(sums)
-        names[f"MOST_ROWS_{sums}"], names[f"MOST_AREA_{sums}"] = namespace.blocking(sums, SMALL)
+        names[f"MAX_ROWS_{sums}"], names[f"MAX_AREA_{sums}"] = namespace.blocking(sums, SMALL)
     return {f"_{name}": value for name, value in names.items()} | MATHEMATICS
 
 

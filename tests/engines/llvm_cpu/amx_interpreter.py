@@ -25,9 +25,9 @@ from glassgate.engines.llvm_cpu.simd.instructions import (
     stack_memory,
     words,
 )
-from glassgate.engines.llvm_cpu.simd.microkernel import shared
-from glassgate.engines.llvm_cpu.simd.tiles import BUILDS, STATE_SIZE, Build
-from glassgate.engines.llvm_cpu.simd.translate import inlined
+from glassgate.engines.llvm_cpu.simd.microkernel import shared_function
+from glassgate.engines.llvm_cpu.simd.tiles import STATE_SIZE, TILE_INSTRUCTIONS, TileInstructions
+from glassgate.engines.llvm_cpu.simd.translate import inline
 
 halves, singles = array_at(INT16), array_at(FLOAT)
 """The 16-bit integers and the float32 numbers at an address."""
@@ -169,24 +169,24 @@ FUNCTIONS: dict[str, Any] = {f.__name__: f for f in _FUNCTIONS}
 """The instructions by name."""
 
 
-class InterpretedBuild(Build):
-    """`Build` with calls of the interpreter. Its state follows that of the kernel."""
+class InterpretedInstructions(TileInstructions):
+    """`TileInstructions` with calls of the interpreter. Its own state follows the kernel's register state in memory."""
 
     state_size = STATE_SIZE + SIZE
 
     def _append(self, name: str, registers: Sequence[int], *memory: ir.Value) -> None:
-        values = [self.state, *memory, *map(INT64, registers)]
-        function, is_new = shared(self.builder.module, name, len(values))
+        values = [self.register_state, *memory, *map(INT64, registers)]
+        function, is_new = shared_function(self.builder.module, name, len(values))
         if is_new:
             entry, begin = (function.append_basic_block(block) for block in ("entry", "begin"))
-            inside = ir.IRBuilder(entry)
-            inside.branch(begin)
-            inside.position_at_end(begin)
-            inlined(inside, FUNCTIONS[name], *function.args)
-            inside.ret_void()
+            body_builder = ir.IRBuilder(entry)
+            body_builder.branch(begin)
+            body_builder.position_at_end(begin)
+            inline(body_builder, FUNCTIONS[name], *function.args)
+            body_builder.ret_void()
         self.builder.call(function, values)
 
 
 INTERPRETED = f"interpreted-{hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:8]}"
 """The method `Processor.tiles` of the interpreter. It contains a digest, because compiled kernels are cached."""
-BUILDS[INTERPRETED] = InterpretedBuild
+TILE_INSTRUCTIONS[INTERPRETED] = InterpretedInstructions

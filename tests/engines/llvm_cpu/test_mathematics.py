@@ -9,8 +9,8 @@ from glassgate.engines.llvm_cpu.compile import load, machine_code
 from glassgate.engines.llvm_cpu.processor import host
 from glassgate.engines.llvm_cpu.simd.instructions import words
 from glassgate.engines.llvm_cpu.simd.mathematics import FUNCTIONS
-from glassgate.engines.llvm_cpu.simd.translate import translated
-from glassgate.engines.llvm_cpu.simd.vector import memory
+from glassgate.engines.llvm_cpu.simd.translate import translate
+from glassgate.engines.llvm_cpu.simd.vector import memory_functions
 
 WIDTHS = [(bits, width * 8 // bits) for bits in (32, 64) for width in (16, 32, 64) if width <= host().width]
 TORCH = {
@@ -52,8 +52,8 @@ def each(address):
 def compiled(function, arguments, bits, lanes):
     """The function over arrays."""
     operands = ", ".join(f"load({name}, at, live)" for name in "xy"[:arguments])
-    names = memory(bits, lanes)._asdict() | {"words": words, "LANES": lanes, "function": function}
-    each = load(machine_code(translated(EACH.format(operands=operands), "each", names)), "each")
+    names = memory_functions(bits, lanes)._asdict() | {"words": words, "LANES": lanes, "function": function}
+    each = load(machine_code(translate(EACH.format(operands=operands), "each", names)), "each")
 
     def run(*tensors):
         out = torch.full_like(tensors[0], 7.0)

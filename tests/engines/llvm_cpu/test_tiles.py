@@ -26,8 +26,8 @@ from glassgate.engines.llvm_cpu import compile as compiling
 from glassgate.engines.llvm_cpu.cache import path_of
 from glassgate.engines.llvm_cpu.processor import Processor, host, pretend
 from glassgate.engines.llvm_cpu.simd.instructions import INT64, words
-from glassgate.engines.llvm_cpu.simd.tiles import Build
-from glassgate.engines.llvm_cpu.simd.translate import translated
+from glassgate.engines.llvm_cpu.simd.tiles import TileInstructions
+from glassgate.engines.llvm_cpu.simd.translate import translate
 from tests.engines.llvm_cpu import amx_interpreter as interpreter
 from tests.engines.llvm_cpu.test_bfloat16 import TILES, switched
 
@@ -42,7 +42,7 @@ def _instruction(name, operands):
     """The machine code of an instruction's interpreter."""
     text = f"def run(address):\n    f({', '.join(f'words(address)[{k}]' for k in range(operands))})\n"
     names = {"f": interpreter.FUNCTIONS[name], "words": words}
-    return compiling.load(compiling.machine_code(translated(text, "run", names)), "run")
+    return compiling.load(compiling.machine_code(translate(text, "run", names)), "run")
 
 
 class Registers:
@@ -168,17 +168,17 @@ def test_instructions_have_the_bytes_that_gcc_gives_them(tmp_path):
     function = ir.Function(module, ir.FunctionType(ir.VoidType(), [INT64, INT64]), "f")
     builder = ir.IRBuilder(function.append_basic_block())
     address, pitch = function.args
-    build, text = Build(builder, address), []
-    build.configure(address)
+    instructions, text = TileInstructions(builder, address), []
+    instructions.configure(address)
     for number in range(8):
-        build.zero(number)
-        build.load(number, address, pitch)
-        build.store(number, address, pitch)
+        instructions.zero(number)
+        instructions.load(number, address, pitch)
+        instructions.store(number, address, pitch)
         text.append(f"_tile_zero({number}); _tile_loadd({number}, p, s); _tile_stored({number}, p, s);")
     for sums, left, right in ((s, 4 + k % 2, 6 + k // 2) for s in range(4) for k in range(4)):
-        build.dot(sums, left, right)
+        instructions.dot(sums, left, right)
         text.append(f"_tile_dpbf16ps({sums}, {left}, {right});")
-    build.release()
+    instructions.release()
     builder.ret_void()
     (tmp_path / "ours.o").write_bytes(_machine().emit_object(llvm.parse_assembly(str(module))))
     whole = f"void f(void *p, long s) {{ _tile_loadconfig(p); {' '.join(text)} _tile_release(); }}"
@@ -193,7 +193,7 @@ def test_instructions_have_the_bytes_that_gcc_gives_them(tmp_path):
 @pytest.mark.matrix
 def test_a_layer_s_kernels_for_a_processor_with_amx(tmp_path):
     """Compiled for one, trained and in inference, and not run: each sets sizes in one place and ends without any."""
-    code = f"import sys; from tests.engines.llvm_cpu.test_tiles import translate; translate({str(tmp_path)!r})"
+    code = f"from tests.engines.llvm_cpu.test_tiles import write_object_files; write_object_files({str(tmp_path)!r})"
     subprocess.run([sys.executable, "-c", code], check=True, cwd=Path.cwd())
     instructions_by_kernel = {
         path.stem: [text.split()[0] for _, text in disassembled(path)] for path in tmp_path.glob("*.o")
@@ -246,7 +246,7 @@ def trapped(library, features):
     assert counts[0] == counts[1], "the interpreter uses none of them"
 
 
-def translate(folder):
+def write_object_files(folder):
     """Write the kernels of a layer that is trained as object files; none runs."""
     import glassgate as gg
 

@@ -6,7 +6,7 @@ import pytest
 
 from glassgate.engines.llvm_cpu.compile import load, machine_code
 from glassgate.engines.llvm_cpu.simd.instructions import words
-from glassgate.engines.llvm_cpu.simd.translate import translated
+from glassgate.engines.llvm_cpu.simd.translate import translate
 
 
 def early(numbers, limit):
@@ -54,7 +54,7 @@ class Memory(list):
 def test_a_kernel_computes_the_same_as_python(a, b):
     names = {"words": words, "early": early, "SEVEN": 7, "FAR": 10**12}
     job = array("q", [a, b, *[0] * 16])
-    load(machine_code(translated(TEXT, "run", names)), "run")(job.buffer_info()[0])
+    load(machine_code(translate(TEXT, "run", names)), "run")(job.buffer_info()[0])
     memory = {0: Memory([a, b, *[0] * 6]), 64: Memory([0] * 10)}
     expected = names | {"words": memory.__getitem__}
     exec(TEXT, expected)
@@ -64,8 +64,8 @@ def test_a_kernel_computes_the_same_as_python(a, b):
 
 def test_a_statement_that_kernels_do_not_have():
     with pytest.raises(TypeError, match="kernels cannot contain `with x:"):
-        translated("def run(address):\n    with x:\n        pass\n", "run", {})
+        translate("def run(address):\n    with x:\n        pass\n", "run", {})
     with pytest.raises(TypeError, match=r"kernels cannot contain `address \*\* 2`"):
-        translated("def run(address):\n    address = address**2\n", "run", {})
+        translate("def run(address):\n    address = address**2\n", "run", {})
     with pytest.raises(TypeError, match=r"kernels cannot call <function sorted|kernels cannot call <built-in"):
-        translated("def run(address):\n    sorted(address)\n", "run", {})
+        translate("def run(address):\n    sorted(address)\n", "run", {})

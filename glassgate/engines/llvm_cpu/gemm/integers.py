@@ -10,7 +10,7 @@ from torch import Tensor
 from glassgate.engines.llvm_cpu.amx import processor_for
 from glassgate.engines.llvm_cpu.arguments import Argument
 from glassgate.engines.llvm_cpu.gemm.pack import Matrix, PackedMatrix
-from glassgate.engines.llvm_cpu.processor import OFFSET, SHIFTED
+from glassgate.engines.llvm_cpu.processor import INT8_OFFSET, OFFSET_METHODS
 from glassgate.engines.llvm_cpu.sizes import INTEGERS
 
 
@@ -57,8 +57,8 @@ class Quantised(NamedTuple):
         scales = np.zeros((sums, self.heads, blocks * lanes), np.float32)
         scales[:, :, :units] = scale.numpy().reshape(self.gates, self.heads, units)[pick]
         starts = np.zeros_like(scales, np.int32)
-        if processor.integers in SHIFTED:
-            starts = -OFFSET * full.sum(-1, dtype=np.int32)
+        if processor.integers in OFFSET_METHODS:
+            starts = -INT8_OFFSET * full.sum(-1, dtype=np.int32)
         every = self.heads * blocks
         by_word = full.reshape(sums, every, lanes, words, 4).transpose(1, 3, 0, 2, 4)
         packed = np.zeros((every, self.packed.pitch), np.int32)

@@ -44,7 +44,7 @@ def pack_column_pairs(B, ldb, gate_pitch, gates, order: words, units, columns, p
     for block in range(first, last):
         at, out = block * LANES, packed + block * block_pitch * BYTES
         depth = gates * units * TERMS
-        for k in range(0, whole_sum(depth), 2):
+        for k in range(0, padded_depth(depth), 2):
             low, high = fill(0.0), fill(0.0)
             for number in range(k, min(k + 2, depth)):
                 gate, unit = number // TERMS // units, number // TERMS % units

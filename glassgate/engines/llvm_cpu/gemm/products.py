@@ -9,7 +9,7 @@ from typing import NamedTuple
 from glassgate.engines.llvm_cpu.amx import processor_for
 from glassgate.engines.llvm_cpu.gemm.pack import PackedMatrix
 from glassgate.engines.llvm_cpu.native import native
-from glassgate.engines.llvm_cpu.simd.blocking import LONG_BLOCKS, blocking, rows_at_once, size_of_sums
+from glassgate.engines.llvm_cpu.simd.blocking import MAX_LONG_BLOCKS, blocking, rows_at_once, size_of_sums
 from glassgate.engines.llvm_cpu.tasks import Operand, ParallelTask
 
 MULTIPLY = '''
@@ -25,9 +25,9 @@ def multiply_{SUMS}(A, lda, K, B, block_pitch, gates, N, C, ldc, added, first, l
         write_row_addresses(pointers, 0, count, A + start * lda, lda)
         block = 0
         while block < blocks:
-            wide, row = blocks_of_tile(blocks - block, MOST_ROWS_{SUMS}, MOST_AREA_{SUMS}), 0
+            wide, row = microkernel_blocks(blocks - block, MAX_ROWS_{SUMS}, MAX_AREA_{SUMS}), 0
             while row < count:
-                rows = rows_of_tile(count - row, MOST_ROWS_{SUMS})
+                rows = microkernel_rows(count - row, MAX_ROWS_{SUMS})
                 at, live = B + block * block_pitch * BYTES, N - block * LANES
                 long_microkernel_{SUMS}(pointers, row, 0, at, block_pitch, gates, live, K, sums, rows, wide)
                 for near in range(rows):
@@ -75,10 +75,10 @@ def outer(A, lda, K, B: words, shift, N, C, ldc, total, also, added, first, last
                         if before:
                             value = value + load(to, near + unit, live)
                         store(to, near + unit, live, value)
-            turn_registers(lefts, (units + LANES - 1) // LANES, capacity, depth * TERMS)
+            transpose_registers(lefts, (units + LANES - 1) // LANES, capacity, depth * TERMS)
             column, fetched = 0, 0
             while column < N:
-                wide = blocks_of_tile((N - column + LANES - 1) // LANES, MOST_ROWS_1, MOST_AREA_1)
+                wide = microkernel_blocks((N - column + LANES - 1) // LANES, MAX_ROWS_1, MAX_AREA_1)
                 for row in range(0, count, PER_WORD):
                     then = min(row + PER_WORD, count) - 1
                     both = row + PER_WORD == then + 1
@@ -88,13 +88,13 @@ def outer(A, lda, K, B: words, shift, N, C, ldc, total, also, added, first, last
                         for term in range(TERMS):
                             word = right_word(low, high, at, N - at, both, term)
                             store(packed, (k * capacity + row // PER_WORD * TERMS + term) * LANES, LANES, word)
-                fill_registers(packed, wide, capacity, depth * TERMS)
+                pad_registers(packed, wide, capacity, depth * TERMS)
                 unit = 0
                 while unit < units:
-                    tall = rows_of_tile(units - unit, MOST_ROWS_1)
+                    tall = microkernel_rows(units - unit, MAX_ROWS_1)
                     for k in range(tall):
                         first_unit = (unit + k) // LANES * LANES
-                        pointers[k] = lefts + place_of_word(first_unit, unit + k, capacity) * BYTES
+                        pointers[k] = lefts + word_offset(first_unit, unit + k, capacity) * BYTES
                     C_row = C + (near + unit) * ldc
                     if before:
                         prefetch(C_row + column * BYTES, ldc, tall, 1, 0, wide * LANES * BYTES)
@@ -172,9 +172,9 @@ def outer(
         "ROWS": SUMMED_AT_ONCE,
         "UNITS": UNITS_AT_ONCE,
         "LEFTS": row * UNITS_AT_ONCE,
-        "PACKED": row * LONG_BLOCKS * processor.lanes(bits),
+        "PACKED": row * MAX_LONG_BLOCKS * processor.lanes(bits),
         "TILE": size_of_sums(1, processor),
-        "POINTERS": 8 * blocking(1, processor).most_rows,
+        "POINTERS": 8 * blocking(1, processor).max_rows,
     }
     return ParallelTask(native(OUTER, bits, terms, **values), operands, d.width)
 

@@ -1,4 +1,4 @@
-"""The operators of kernels. They append LLVM code for numbers, vectors and masks, and compute with constants."""
+"""The operators of kernels: they append LLVM code for numbers, vectors and masks, and evaluate constant operands."""
 
 import ast
 import operator
@@ -22,7 +22,7 @@ BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.BitAnd: operator.and_,
     ast.BitOr: operator.or_,
 }
-ON_INTEGERS = {
+INTEGER_INSTRUCTIONS = {
     ast.Add: "add",
     ast.Sub: "sub",
     ast.Mult: "mul",
@@ -31,7 +31,7 @@ ON_INTEGERS = {
     ast.BitAnd: "and_",
     ast.BitOr: "or_",
 }
-ON_FLOATS = {ast.Add: "fadd", ast.Sub: "fsub", ast.Mult: "fmul", ast.Div: "fdiv"}
+FLOAT_INSTRUCTIONS = {ast.Add: "fadd", ast.Sub: "fsub", ast.Mult: "fmul", ast.Div: "fdiv"}
 UNARY: dict[type[ast.unaryop], Callable[[Any], Any]] = {
     ast.USub: operator.neg,
     ast.Invert: operator.invert,
@@ -46,22 +46,26 @@ COMPARISONS: dict[type[ast.cmpop], tuple[str, Callable[[Any, Any], bool]]] = {
 }
 
 
-def binary(builder: ir.IRBuilder, operation: ast.operator, a: Operand, b: Operand) -> Operand:
+def apply_binary(builder: ir.IRBuilder, operation: ast.operator, a: Operand, b: Operand) -> Operand:
     """The result of an operator of `BINARY`."""
     kind = type(operation)
     if not (isinstance(a, ir.Value) or isinstance(b, ir.Value)):
         return BINARY[kind](a, b)
-    if vectors := _vectors(builder, a, b):
+    if vectors := _as_vectors(builder, a, b):
         return BINARY[kind](*vectors).value
-    if is_float(common := common_type(a, b)) or kind is ast.Div:
-        common = common if is_float(common) else DOUBLE
-        return getattr(builder, ON_FLOATS[kind])(cast(builder, a, common), cast(builder, b, common))
+    operand_type = common_type(a, b)
+    if kind is ast.Div and not is_float(operand_type):
+        operand_type = DOUBLE
+    if is_float(operand_type):
+        return getattr(builder, FLOAT_INSTRUCTIONS[kind])(
+            cast(builder, a, operand_type), cast(builder, b, operand_type)
+        )
     if kind in (ast.FloorDiv, ast.Mod):
-        return _divided(builder, kind is ast.Mod, cast(builder, a, INT64), b)
-    return getattr(builder, ON_INTEGERS[kind])(cast(builder, a, INT64), cast(builder, b, INT64))
+        return _floor_divide(builder, kind is ast.Mod, cast(builder, a, INT64), b)
+    return getattr(builder, INTEGER_INSTRUCTIONS[kind])(cast(builder, a, INT64), cast(builder, b, INT64))
 
 
-def unary(builder: ir.IRBuilder, operation: ast.unaryop, x: Operand) -> Operand:
+def apply_unary(builder: ir.IRBuilder, operation: ast.unaryop, x: Operand) -> Operand:
     """The result of an operator of `UNARY`."""
     if not isinstance(x, ir.Value):
         return UNARY[type(operation)](x)
@@ -70,12 +74,12 @@ def unary(builder: ir.IRBuilder, operation: ast.unaryop, x: Operand) -> Operand:
     return builder.fneg(x) if is_float(x.type) else builder.neg(x)
 
 
-def compared(builder: ir.IRBuilder, operation: ast.cmpop, a: Operand, b: Operand) -> Operand:
+def apply_comparison(builder: ir.IRBuilder, operation: ast.cmpop, a: Operand, b: Operand) -> Operand:
     """The result of an operator of `COMPARISONS`."""
     sign, compare = COMPARISONS[type(operation)]
     if not (isinstance(a, ir.Value) or isinstance(b, ir.Value)):
         return compare(a, b)
-    if vectors := _vectors(builder, a, b):
+    if vectors := _as_vectors(builder, a, b):
         return vectors[0].compare(vectors[1], sign).value
     kind = BOOLEAN if all(isinstance(x, ir.Value) and x.type == BOOLEAN for x in (a, b)) else common_type(a, b)
     a, b = cast(builder, a, kind), cast(builder, b, kind)
@@ -90,20 +94,20 @@ def common_type(*operands: Operand) -> ir.Type:
     return floats[0] if floats else DOUBLE if any(isinstance(x, float) for x in operands) else INT64
 
 
-def _vectors(builder: ir.IRBuilder, *operands: Operand) -> list[Lanes]:
-    """The operands of an operation of vectors or masks; an empty list for numbers."""
+def _as_vectors(builder: ir.IRBuilder, *operands: Operand) -> list[Lanes]:
+    """The operands as vectors or masks of one type, if one of them is a vector or a mask; otherwise an empty list."""
     kinds = [x.type for x in operands if isinstance(x, ir.Value) and isinstance(x.type, ir.VectorType)]
     return [Lanes(builder, cast(builder, x, kinds[0])) for x in operands] if kinds else []
 
 
-def _divided(builder: ir.IRBuilder, remainder: bool, a: ir.Value, b: Operand) -> ir.Value:
-    """The quotient, rounded down, or the remainder, which has the sign of the divisor."""
+def _floor_divide(builder: ir.IRBuilder, remainder: bool, a: ir.Value, b: Operand) -> ir.Value:
+    """The quotient, rounded down, or the `remainder`, which has the sign of the divisor, as in Python."""
     if isinstance(b, int) and b > 0 and b & (b - 1) == 0:
         return builder.and_(a, INT64(b - 1)) if remainder else builder.ashr(a, INT64(b.bit_length() - 1))
     divisor = cast(builder, b, INT64)
     rest = builder.srem(a, divisor)
-    differ = builder.icmp_signed("<", builder.xor(rest, divisor), INT64(0))
-    inexact = builder.and_(differ, builder.icmp_signed("!=", rest, INT64(0)))
+    signs_differ = builder.icmp_signed("<", builder.xor(rest, divisor), INT64(0))
+    rounded_up = builder.and_(signs_differ, builder.icmp_signed("!=", rest, INT64(0)))
     if remainder:
-        return builder.select(inexact, builder.add(rest, divisor), rest)
-    return builder.sub(builder.sdiv(a, divisor), builder.zext(inexact, INT64))
+        return builder.select(rounded_up, builder.add(rest, divisor), rest)
+    return builder.sub(builder.sdiv(a, divisor), builder.zext(rounded_up, INT64))

@@ -1,60 +1,64 @@
-"""Tile sizes of the matrix product, in rows and packed blocks. A block is one vector of units; `pack.py` packs them."""
+"""The sizes of the tiles of a matrix product, in rows and packed blocks. `pack.py` packs one vector of units per block.
+
+A tile is the part of the result that one call of the microkernel computes.
+"""
 
 from collections.abc import Iterable
 from typing import NamedTuple
 
 from glassgate.engines.llvm_cpu.processor import Processor
 
-MOST_ROWS, MOST_BLOCKS, LONG_BLOCKS = 6, 8, 4
+MAX_ROWS, MAX_BLOCKS, MAX_LONG_BLOCKS = 6, 8, 4
+"""On vector registers: the largest number of rows and of blocks of a tile, and of blocks in products of many rows."""
 SIDE = 16
 """The number of rows and of columns of a tile register."""
-TILE_ROWS, TILE_AREA = 2 * SIDE, 4 * SIDE
-"""On tile registers: the largest number of rows, and the largest number of rows times blocks."""
+AMX_ROWS, AMX_AREA = 2 * SIDE, 4 * SIDE
+"""On tile registers: the largest number of rows of a tile, and the largest number of rows times vectors of sums."""
 
 
 class Blocking(NamedTuple):
     """The tiles whose sums fit into the registers."""
 
-    most_rows: int
-    most_area: int
+    max_rows: int
+    max_area: int
     """The largest number of rows times blocks."""
 
     @property
     def shapes(self) -> list[tuple[int, int]]:
         """The numbers of rows and blocks of all tiles."""
-        return self._shapes(range(1, self.most_rows + 1), MOST_BLOCKS)
+        return self._shapes(range(1, self.max_rows + 1), MAX_BLOCKS)
 
     @property
     def long_shapes(self) -> list[tuple[int, int]]:
         """The tiles for products of many rows. There are few of them, because each one costs compile time."""
-        return self._shapes(sorted({1, min(2, self.most_rows), self.most_rows}), LONG_BLOCKS)
+        return self._shapes(sorted({1, min(2, self.max_rows), self.max_rows}), MAX_LONG_BLOCKS)
 
-    def _shapes(self, rows: Iterable[int], most_blocks: int) -> list[tuple[int, int]]:
-        blocks = [2**k for k in range(most_blocks.bit_length())]
-        return [(r, p) for r in rows for p in blocks if p == 1 or r * p <= self.most_area]
+    def _shapes(self, rows: Iterable[int], max_blocks: int) -> list[tuple[int, int]]:
+        blocks = [2**k for k in range(max_blocks.bit_length())]
+        return [(r, p) for r in rows for p in blocks if p == 1 or r * p <= self.max_area]
 
 
 def blocking(vectors: int, processor: Processor) -> Blocking:
-    """The tiles for `vectors` sums per unit. Three quarters of the registers hold sums."""
+    """The tiles for `vectors` sums per unit. Half or three quarters of the vector registers hold sums."""
     if processor.tiles:
-        return Blocking(TILE_ROWS, max(1, TILE_AREA // vectors))
+        return Blocking(AMX_ROWS, max(1, AMX_AREA // vectors))
     # Products of integers that take several instructions need registers for intermediate results.
     quarters = 2 if processor.integers in ("madd", "portable", "emulated") else 3
-    sums = processor.registers * quarters // 4
-    return Blocking(max(1, min(MOST_ROWS, sums // vectors)), max(1, sums // vectors))
+    max_area = max(1, processor.registers * quarters // 4 // vectors)
+    return Blocking(min(MAX_ROWS, max_area), max_area)
 
 
 def rows_at_once(processor: Processor) -> int:
-    """The number of rows that a product processes before it reads the packed blocks again."""
-    return 2 * TILE_ROWS if processor.tiles else 8 * MOST_ROWS
+    """The largest number of rows of a GEMM over whole sequences that share one pass over the packed blocks."""
+    return 2 * AMX_ROWS if processor.tiles else 8 * MAX_ROWS
 
 
 def pack_multiple(processor: Processor) -> int:
-    """The length of packed columns of bfloat16 is a multiple of this: a word, or a row of a tile register."""
+    """Packed columns of bfloat16 are padded to a multiple of this length: a word, or a row of a tile register."""
     return 2 * SIDE if processor.tiles else 2
 
 
 def size_of_sums(vectors: int, processor: Processor) -> int:
-    """The size in bytes of all sums of a tile."""
-    most = max(blocking(vectors, processor)) if processor.tiles else MOST_ROWS * MOST_BLOCKS
-    return most * vectors * processor.width
+    """The size in bytes that the sums of one tile need at most."""
+    max_area = max(blocking(vectors, processor)) if processor.tiles else MAX_ROWS * MAX_BLOCKS
+    return max_area * vectors * processor.width

@@ -1,4 +1,4 @@
-"""Products of float32 or float64 numbers without rounding, with fused multiply-add on vector registers."""
+"""Matrix products of float32 or float64 numbers on vector registers, with fused multiply-add."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -7,9 +7,9 @@ from llvmlite import ir
 
 from glassgate.engines.llvm_cpu.processor import Processor
 from glassgate.engines.llvm_cpu.simd.instructions import splat
-from glassgate.engines.llvm_cpu.simd.microkernel import register_blocked
+from glassgate.engines.llvm_cpu.simd.microkernel import register_blocked_microkernel
 from glassgate.engines.llvm_cpu.simd.transpose import transpose
-from glassgate.engines.llvm_cpu.simd.vector import Lanes, VectorType, memory
+from glassgate.engines.llvm_cpu.simd.vector import Lanes, VectorType, memory_functions
 
 
 class FMA:
@@ -26,72 +26,72 @@ class FMA:
     def microkernel(self, sums: int, long: bool = False, strided: bool = False) -> Any:
         """`MultiplicationMethod.microkernel`."""
         V = VectorType(self._bits, self._lanes)
-        return register_blocked(V, Numbers(V), self._processor, sums, long, strided)
+        return register_blocked_microkernel(V, SingleNumbers(V), self._processor, sums, long, strided)
 
     def functions(self) -> dict[str, Any]:
         """`MultiplicationMethod.functions`."""
-        load = memory(self._bits, self._lanes).load
+        load = memory_functions(self._bits, self._lanes).load
 
-        def left_word(low, high, at, live, both, term):
-            """The numbers of a row. The other row and the term are not used."""
-            return load(low, at, live)
+        def left_word(low, high, index, live, both, term):
+            """The first `live` numbers of row `low`. For methods with one number per word, `high` is the same row."""
+            return load(low, index, live)
 
         def add_word(total, word, term):
             """Add a word to the total of a unit."""
             return total + word
 
-        words = {"PER_WORD": 1, "TERMS": 1, "left_word": left_word, "right_word": left_word, "add_word": add_word}
-        return words | LAYOUT | {"transpose": transpose(self._bits, self._lanes)}
+        functions = {"PER_WORD": 1, "TERMS": 1, "left_word": left_word, "right_word": left_word, "add_word": add_word}
+        return functions | LAYOUT | {"transpose": transpose(self._bits, self._lanes)}
 
 
-class Numbers(NamedTuple):
+class SingleNumbers(NamedTuple):
     """`Words` of one number each."""
 
     V: VectorType
 
     @property
-    def numbers(self) -> int:
-        """`Words.numbers`."""
+    def numbers_per_word(self) -> int:
+        """`Words.numbers_per_word`."""
         return 1
 
-    def pointer(self, strided: bool) -> ir.Type:
-        """`Words.pointer`."""
+    def row_pointer_type(self, strided: bool) -> ir.Type:
+        """`Words.row_pointer_type`."""
         return self.V.element.as_pointer()
 
-    def words_of(self, builder: ir.IRBuilder, depth: ir.Value, strided: bool) -> ir.Value:
-        """`Words.words_of`."""
+    def count_words(self, builder: ir.IRBuilder, depth: ir.Value, strided: bool) -> ir.Value:
+        """`Words.count_words`."""
         return depth
 
-    def left(self, builder: ir.IRBuilder, address: ir.Value, first_only: bool) -> ir.Value:
-        """`Words.left`."""
-        return splat(builder, builder.load(address), self.V.lanes)
+    def load_left(self, builder: ir.IRBuilder, pointer: ir.Value, first_only: bool) -> ir.Value:
+        """`Words.load_left`."""
+        return splat(builder, builder.load(pointer), self.V.lanes)
 
     def dot(self, builder: ir.IRBuilder, x: ir.Value, weight: ir.Value, total: ir.Value) -> ir.Value:
         """`Words.dot`."""
         return Lanes(builder, x).fma(Lanes(builder, weight), Lanes(builder, total)).value
 
 
-def fill_registers(packed, blocks, capacity, rows):
-    """Do nothing: vectors need no padding after the last word."""
+def pad_registers(packed, blocks, capacity, rows):
+    """Do nothing: products on vector registers need no padding after the last word."""
 
 
-def turn_registers(packed, blocks, capacity, rows):
-    """Do nothing: vectors read words as they are stored."""
+def transpose_registers(packed, blocks, capacity, rows):
+    """Do nothing: products on vector registers read words in the order in which they are stored."""
 
 
-def place_of_word(first_unit, unit, capacity):
-    """The offset in words of the first word of a unit, in the block that begins with `first_unit`.
+def word_offset(first_unit, unit, capacity):
+    """The offset in words of the first word of a unit. The unit is in the block that begins with `first_unit`.
 
     A block has space for `capacity` words per unit.
     """
     return first_unit * capacity + unit - first_unit
 
 
-def whole_sum(depth):
-    """The length of packed columns in numbers, which vectors need not pad."""
+def padded_depth(depth):
+    """The length of packed columns in numbers. Products on vector registers need no padding."""
     return depth
 
 
-_LAYOUT: tuple[Callable[..., Any], ...] = (fill_registers, turn_registers, place_of_word, whole_sum)
+_LAYOUT: tuple[Callable[..., Any], ...] = (pad_registers, transpose_registers, word_offset, padded_depth)
 LAYOUT = {f.__name__: f for f in _LAYOUT}
-"""The functions that define the layout of words in memory for vectors. Tile registers have another layout."""
+"""The functions, by name, that define the layout of words for vector registers. `tiles.py` defines those for tiles."""

@@ -1,4 +1,4 @@
-"""Instructions: the functions of kernels that append LLVM code. `translate.py` passes them the values of a kernel."""
+"""The functions of kernels that append LLVM code. `translate.py` calls them with the values of a kernel."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -17,10 +17,10 @@ Operand: TypeAlias = ir.Value | float | int
 
 @dataclass(frozen=True)
 class Instruction:
-    """A function that appends code.
+    """A function of kernels. Its implementation appends LLVM code.
 
     Attributes:
-        code: takes the builder and a value for each argument, and returns the result, if any.
+        code: the implementation. It takes the builder and a value for each argument, and returns the result, if any.
         arguments: the types of the arguments.
     """
 
@@ -32,7 +32,7 @@ class Instruction:
         object.__setattr__(self, "__name__", self.code.__name__)
 
     def __call__(self, *arguments: Any) -> Any:
-        """Only kernels call instructions; see `append`."""
+        """Raise TypeError: only kernels can call the function; see `append`."""
         raise TypeError(f"only kernels call the instruction {self.__name__}")
 
     def append(self, builder: ir.IRBuilder, operands: Sequence[Operand]) -> ir.Value | None:
@@ -42,7 +42,7 @@ class Instruction:
 
 
 def instruction(*arguments: ir.Type) -> Callable[[Callable[..., ir.Value | None]], Instruction]:
-    """Make a function of a builder and of values of these types an instruction."""
+    """A decorator that makes an `Instruction` of a function. The types are those of its arguments after the builder."""
     return lambda code: Instruction(code, arguments)
 
 
@@ -53,8 +53,8 @@ def call(builder: ir.IRBuilder, name: str, result: ir.Type, *values: ir.Value, *
     return builder.call(function, values, **options)
 
 
-def at(builder: ir.IRBuilder, address: ir.Value, kind: ir.Type) -> ir.Value:
-    """The pointer to a value of this type at an address."""
+def pointer_at(builder: ir.IRBuilder, address: ir.Value, kind: ir.Type) -> ir.Value:
+    """Convert an address to a pointer to a value of this type."""
     return builder.inttoptr(address, kind.as_pointer())
 
 
@@ -62,15 +62,15 @@ def splat(builder: ir.IRBuilder, scalar: ir.Value, lanes: int) -> ir.Value:
     """A vector with a number in every lane."""
     kind = ir.VectorType(scalar.type, lanes)
     first_lane = builder.insert_element(ir.Constant(kind, ir.Undefined), scalar, INT32(0))
-    return shuffled(builder, first_lane, first_lane, [0] * lanes)
+    return shuffle(builder, first_lane, first_lane, [0] * lanes)
 
 
-def shuffled(builder: ir.IRBuilder, first: ir.Value, then: ir.Value, places: Sequence[int]) -> ir.Value:
-    """The lanes at these positions of two concatenated vectors."""
-    return builder.shuffle_vector(first, then, constants(INT32, places))
+def shuffle(builder: ir.IRBuilder, first: ir.Value, second: ir.Value, mask: Sequence[int]) -> ir.Value:
+    """Select lanes of two concatenated vectors by their indices."""
+    return builder.shuffle_vector(first, second, constant_vector(INT32, mask))
 
 
-def constants(kind: ir.Type, numbers: Sequence[float]) -> ir.Constant:
+def constant_vector(kind: ir.Type, numbers: Sequence[float]) -> ir.Constant:
     """A vector of constant numbers."""
     return ir.Constant(ir.VectorType(kind, len(numbers)), [*numbers])
 
@@ -84,7 +84,7 @@ def cast(builder: ir.IRBuilder, x: Operand, kind: ir.Type) -> ir.Value:
     """Convert a number to a type. A number that becomes a vector fills all lanes."""
     if not isinstance(x, ir.Value):
         if isinstance(kind, ir.VectorType):
-            return constants(kind.element, [x] * kind.count)
+            return constant_vector(kind.element, [x] * kind.count)
         return ir.Constant(kind, float(x) if is_float(kind) else int(x))
     if x.type == kind:
         return x
@@ -102,22 +102,22 @@ def cast(builder: ir.IRBuilder, x: Operand, kind: ir.Type) -> ir.Value:
 
 
 def array_at(kind: ir.Type) -> Instruction:
-    """A function that returns the array of numbers of this type at an address."""
-    return Instruction(lambda builder, address: at(builder, address, kind), (INT64,))
+    """The function of kernels that returns the array of numbers of this type at an address."""
+    return Instruction(lambda builder, address: pointer_at(builder, address, kind), (INT64,))
 
 
 words, flags = array_at(INT64), array_at(INT8)
-"""The array of 64-bit integers, and the array of bytes, at an address."""
+"""words(address) is the array of 64-bit integers at an address, flags(address) the array of bytes."""
 
 
 def stack_memory(size: int) -> Instruction:
-    """A function that returns the address of `size` bytes on the stack, valid until the kernel returns."""
+    """A function of kernels that returns the address of `size` bytes on the stack, valid until the kernel returns."""
 
     @instruction()
     def function(builder):
         with builder.goto_entry_block():
-            place = builder.alloca(ir.ArrayType(INT8, size))
-            place.align = 64
-        return builder.ptrtoint(place, INT64)
+            memory = builder.alloca(ir.ArrayType(INT8, size))
+            memory.align = 64
+        return builder.ptrtoint(memory, INT64)
 
     return function

@@ -1,8 +1,8 @@
 """The interface of a multiplication method. Each method has its own module; `namespace.py` selects one.
 
-- `fma.py`: numbers without rounding, with fused multiply-add.
-- `bfloat16.py`: pairs of rounded numbers, with AVX512-BF16.
-- `tiles.py`: pairs of rounded numbers, on the tile registers of AMX.
+- `fma.py`: float32 or float64 numbers, with fused multiply-add.
+- `bfloat16.py`: pairs of numbers rounded to bfloat16, with AVX512-BF16 or its emulation.
+- `tiles.py`: pairs of numbers rounded to bfloat16, on the tile registers of AMX.
 - `int8.py`: 8-bit integers.
 
 `blocking.py` and `processor.py` define the sizes of tiles. Plans read them before any kernel is compiled.
@@ -18,15 +18,15 @@ class MultiplicationMethod(Protocol):
         """The product of a few rows and some packed blocks of columns, accumulated in registers.
 
         Args:
-            sums: the number of sums per unit, each of which is one vector.
-            long: whether only the block shapes for products of many rows are compiled.
-            strided: whether the numbers of a row are not adjacent.
+            sums: the number of sums per unit, for example one per gate. A block has one vector for each of them.
+            long: whether only the tile shapes for products of many rows are compiled.
+            strided: whether the numbers of a row are `first` words apart instead of adjacent.
 
         Returns:
             microkernel(left, first_row, first, packed, pitch, depth, out, rows, blocks). `left` is a table of the
-            addresses of rows. For each of `rows` addresses from index `first_row` on, it computes the sum over
-            k < depth of row[first + k] * packed[k], or, if strided, of row[first * k] * packed[k]. It writes the sums
-            to out (rows, blocks, sums, lanes). `pack.py` defines the layout of `packed`.
+            addresses of rows. For each of `rows` addresses from index `first_row` on, the function computes the sum
+            over k < depth of row[first + k] * packed[k], or, if `strided`, of row[first * k] * packed[k]. It writes the
+            sums to out (rows, blocks, sums, lanes). `pack.py` defines the layout of `packed`.
         """
 
     def functions(self) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """The register-blocked matrix product on vectors: a few rows times packed blocks of columns, summed in registers.
 
-A word is the operand of an instruction in one lane: one number, or a pair of rounded numbers.
+A *word* is the operand in one lane of a multiplication instruction: one number, or a pair of rounded numbers.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,38 +15,40 @@ from glassgate.engines.llvm_cpu.simd.vector import VectorType
 
 
 class Words(Protocol):
-    """The form of the words of a multiplication method, and the code that loads and multiplies them."""
+    """The form of the words of a multiplication method, and the code that loads and multiplies words."""
 
     @property
-    def numbers(self) -> int:
-        """The number of numbers in a word."""
+    def numbers_per_word(self) -> int:
+        """1 or 2."""
 
-    def pointer(self, strided: bool) -> ir.Type:
-        """The type of a pointer to a row: to its numbers or, if strided, to its words."""
+    def row_pointer_type(self, strided: bool) -> ir.Type:
+        """The type of a pointer to the numbers of a row or, if `strided`, to its words."""
 
-    def words_of(self, builder: ir.IRBuilder, depth: ir.Value, strided: bool) -> ir.Value:
+    def count_words(self, builder: ir.IRBuilder, depth: ir.Value, strided: bool) -> ir.Value:
         """The number of words that `depth` numbers fill. An incomplete last word counts only if rows are strided."""
 
-    def left(self, builder: ir.IRBuilder, address: ir.Value, first_only: bool) -> ir.Value:
-        """The word at an address, in every lane. With `first_only`, all numbers after its first one are 0."""
+    def load_left(self, builder: ir.IRBuilder, pointer: ir.Value, first_only: bool) -> ir.Value:
+        """The word of a row at a pointer, in every lane. With `first_only`, the second number of the word is 0."""
 
     def dot(self, builder: ir.IRBuilder, x: ir.Value, weight: ir.Value, total: ir.Value) -> ir.Value:
-        """`total` plus the products of the words in each lane. The weights are a vector of the type of `total`."""
+        """`total` plus the dot product of two words in each lane. `weight` has the type of `total`."""
 
 
-def register_blocked(
+def register_blocked_microkernel(
     V: VectorType, words: Words, processor: Processor, vectors: int, long: bool, strided: bool
 ) -> Instruction:
     """`MultiplicationMethod.microkernel` on vector registers, for `vectors` sums per unit."""
-    blocks_that_fit = blocking(vectors, processor)
+    tiles = blocking(vectors, processor)
 
     def tile(module: ir.Module, rows: int, blocks: int) -> ir.Function:
         return _tile_function(module, V, words, rows, blocks, vectors, strided)
 
-    return by_shape(tile, blocks_that_fit.long_shapes if long else blocks_that_fit.shapes)
+    return dispatch_by_shape(tile, tiles.long_shapes if long else tiles.shapes)
 
 
-def by_shape(tile: Callable[[ir.Module, int, int], ir.Function], shapes: Sequence[tuple[int, int]]) -> Instruction:
+def dispatch_by_shape(
+    tile: Callable[[ir.Module, int, int], ir.Function], shapes: Sequence[tuple[int, int]]
+) -> Instruction:
     """A microkernel that calls the function for the shape of a tile.
 
     Args:
@@ -71,8 +73,8 @@ def by_shape(tile: Callable[[ir.Module, int, int], ir.Function], shapes: Sequenc
     return product
 
 
-def shared(module: ir.Module, name: str, arguments: int) -> tuple[ir.Function, bool]:
-    """A function of a module, and whether this call has added it, still without code.
+def shared_function(module: ir.Module, name: str, arguments: int) -> tuple[ir.Function, bool]:
+    """A function of a module, and whether this call has added it to the module. A new function has no code yet.
 
     Args:
         module: the module.
@@ -91,8 +93,8 @@ def shared(module: ir.Module, name: str, arguments: int) -> tuple[ir.Function, b
 def _tile_function(
     module: ir.Module, V: VectorType, words: Words, rows: int, blocks: int, vectors: int, strided: bool
 ) -> ir.Function:
-    """The LLVM function for one block shape. The first use adds it to the module."""
-    function, is_new = shared(module, f"{'strided_' * strided}tile_{rows}x{blocks}x{vectors}_{V}", 6)
+    """The LLVM function for one tile shape. The first use adds it to the module."""
+    function, is_new = shared_function(module, f"{'strided_' * strided}tile_{rows}x{blocks}x{vectors}_{V}", 6)
     if not is_new:
         return function
     left, first, packed, pitch, depth, out = function.args
@@ -101,75 +103,76 @@ def _tile_function(
 
     b = ir.IRBuilder(entry)
     addresses = b.inttoptr(left, INT64.as_pointer())
-    lefts = [b.inttoptr(b.load(b.gep(addresses, [INT64(r)])), words.pointer(strided)) for r in range(rows)]
+    row_type = words.row_pointer_type(strided)
+    row_pointers = [b.inttoptr(b.load(b.gep(addresses, [INT64(r)])), row_type) for r in range(rows)]
     if not strided:
-        lefts = [b.gep(left, [first]) for left in lefts]
-    starts = [b.gep(b.inttoptr(packed, element_pointer), [b.mul(pitch, INT64(p))]) for p in range(blocks)]
+        row_pointers = [b.gep(pointer, [first]) for pointer in row_pointers]
+    block_pointers = [b.gep(b.inttoptr(packed, element_pointer), [b.mul(pitch, INT64(p))]) for p in range(blocks)]
     columns = [(p, v) for p in range(blocks) for v in range(vectors)]
-    count = words.words_of(b, depth, strided)
-    b.cbranch(b.icmp_signed(">", count, INT64(0)), loop, done)
+    word_count = words.count_words(b, depth, strided)
+    b.cbranch(b.icmp_signed(">", word_count, INT64(0)), loop, done)
 
-    def weight_at(step: ir.Value, p: int, v: int) -> ir.Value:
-        at = b.gep(starts[p], [b.add(step, INT64(v * V.lanes))])
-        loaded = b.load(b.bitcast(at, vector_pointer))
-        loaded.align = V.number_size
-        return loaded
+    def load_weights(offset: ir.Value, p: int, v: int) -> ir.Value:
+        pointer = b.gep(block_pointers[p], [b.add(offset, INT64(v * V.lanes))])
+        weights = b.load(b.bitcast(pointer, vector_pointer))
+        weights.align = V.number_size
+        return weights
 
-    def left_at(k: ir.Value, row: int, first_only: bool) -> ir.Value:
-        at = b.mul(k, first if strided else INT64(words.numbers))
-        return words.left(b, b.gep(lefts[row], [at]), first_only)
+    def load_left(k: ir.Value, row: int, first_only: bool) -> ir.Value:
+        offset = b.mul(k, first if strided else INT64(words.numbers_per_word))
+        return words.load_left(b, b.gep(row_pointers[row], [offset]), first_only)
 
-    def plus_products(k: ir.Value, sums: dict[Any, ir.Value], first_only: bool = False) -> dict[Any, ir.Value]:
+    def add_products(k: ir.Value, sums: dict[Any, ir.Value], first_only: bool = False) -> dict[Any, ir.Value]:
         """The sums plus the products of word k.
 
         The smaller of the two sets of operands, rows or columns, is held in registers. The operands of the other set
         are loaded one at a time. If all were held, processors with 16 registers would store a sum in memory in each
         step.
         """
-        step = b.mul(k, INT64(vectors * V.lanes))
-        new: dict[Any, ir.Value] = {}
+        offset = b.mul(k, INT64(vectors * V.lanes))
+        next_sums: dict[Any, ir.Value] = {}
         if rows < len(columns):
-            held = [left_at(k, r, first_only) for r in range(rows)]
+            left_words = [load_left(k, r, first_only) for r in range(rows)]
             for c in columns:
-                read = weight_at(step, *c)
-                new |= {(r, c): words.dot(b, held[r], read, sums[r, c]) for r in range(rows)}
-            return new
-        weights = {c: weight_at(step, *c) for c in columns}
+                weights = load_weights(offset, *c)
+                next_sums |= {(r, c): words.dot(b, left_words[r], weights, sums[r, c]) for r in range(rows)}
+            return next_sums
+        weights_of_columns = {c: load_weights(offset, *c) for c in columns}
         for r in range(rows):
-            x = left_at(k, r, first_only)
-            new |= {(r, c): words.dot(b, x, weights[c], sums[r, c]) for c in columns}
-        return new
+            x = load_left(k, r, first_only)
+            next_sums |= {(r, c): words.dot(b, x, weights_of_columns[c], sums[r, c]) for c in columns}
+        return next_sums
 
     b.position_at_end(loop)
     k = b.phi(INT64)
     sums = {(r, c): b.phi(V.llvm) for r in range(rows) for c in columns}
-    new = plus_products(k, sums)
+    next_sums = add_products(k, sums)
     k_next = b.add(k, INT64(1))
-    b.cbranch(b.icmp_signed("<", k_next, count), loop, done)
+    b.cbranch(b.icmp_signed("<", k_next, word_count), loop, done)
     k.add_incoming(INT64(0), entry)
     k.add_incoming(k_next, loop)
     for key, phi in sums.items():
         phi.add_incoming(V.zero, entry)
-        phi.add_incoming(new[key], loop)
+        phi.add_incoming(next_sums[key], loop)
 
     b.position_at_end(done)
     results = {key: b.phi(V.llvm) for key in sums}
     for key, phi in results.items():
         phi.add_incoming(V.zero, entry)
-        phi.add_incoming(new[key], loop)
-    if words.numbers > 1 and not strided:
+        phi.add_incoming(next_sums[key], loop)
+    if words.numbers_per_word > 1 and not strided:
         last, stored = function.append_basic_block("last"), function.append_basic_block("stored")
         b.cbranch(b.trunc(depth, BOOLEAN), last, stored)
         b.position_at_end(last)
-        with_last = plus_products(count, results, first_only=True)
+        with_last = add_products(word_count, results, first_only=True)
         b.branch(stored)
         b.position_at_end(stored)
-        before, results = results, {key: b.phi(V.llvm) for key in results}
+        without_last, results = results, {key: b.phi(V.llvm) for key in results}
         for key, phi in results.items():
-            phi.add_incoming(before[key], done)
+            phi.add_incoming(without_last[key], done)
             phi.add_incoming(with_last[key], last)
     for i, phi in enumerate(results.values()):
-        at = b.gep(b.inttoptr(out, element_pointer), [INT64(i * V.lanes)])
-        b.store(phi, b.bitcast(at, vector_pointer)).align = V.number_size
+        pointer = b.gep(b.inttoptr(out, element_pointer), [INT64(i * V.lanes)])
+        b.store(phi, b.bitcast(pointer, vector_pointer)).align = V.number_size
     b.ret_void()
     return function

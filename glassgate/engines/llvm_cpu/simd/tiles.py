@@ -1,7 +1,7 @@
-"""The matrix product on the tile registers of Intel's AMX: up to 32 rows times packed columns, sums in float32.
+"""The matrix product on the tile registers of Intel's AMX: up to 32 rows times packed columns, summed in float32.
 
-There are eight tile registers of 16 rows of 64 bytes. Packed weights have the same layout as for vectors: one register
-has 16 rows, each with pairs of numbers for a vector of columns.
+There are eight tile registers of 16 rows of 64 bytes. Weights are packed as for kernels on vector registers: a tile
+register holds 16 rows, and a row holds a pair of numbers for each column of one vector.
 
 The speed has not been measured on a processor with AMX. Tests run these kernels on an interpreter of the instructions.
 """
@@ -22,34 +22,36 @@ from glassgate.engines.llvm_cpu.simd.instructions import (
     INT64,
     WORDS,
     Instruction,
-    at,
     instruction,
+    pointer_at,
     stack_memory,
     words,
 )
-from glassgate.engines.llvm_cpu.simd.microkernel import shared
-from glassgate.engines.llvm_cpu.simd.translate import inlined
-from glassgate.engines.llvm_cpu.simd.transpose import transposed
+from glassgate.engines.llvm_cpu.simd.microkernel import shared_function
+from glassgate.engines.llvm_cpu.simd.translate import inline
+from glassgate.engines.llvm_cpu.simd.transpose import transpose_vectors
 from glassgate.engines.llvm_cpu.simd.vector import load_first
 
-DEPTH, SIZE = 2 * SIDE, 64 * SIDE
+DEPTH, REGISTER_BYTES = 2 * SIDE, 64 * SIDE
 """The number of bfloat16 numbers in a row of a register, and the size of a register in bytes."""
 SHAPES = ((1, 1), (1, 2), (1, 3), (1, 4), (2, 1), (2, 2))
-"""The shapes of sums, in registers of rows by registers of columns. Four registers hold sums."""
+"""The shapes of a block of sums: the number of registers that its rows and its columns fill. It has at most four."""
 STATE_SIZE = 128
-"""The size in bytes of the register state of a kernel. It begins with the number of rows for which the registers are
-configured. The sizes of the registers follow from byte 64 on."""
+"""The size in bytes of the register state of a kernel.
+
+The first word is the number of rows for which the registers are configured. Byte 64 begins the operand of `ldtilecfg`.
+"""
 
 
-class Build:
+class TileInstructions:
     """Appends instructions of tile registers to a function.
 
-    The instructions are inline assembly. With its intrinsics, LLVM allocates the registers, and for some processors it
-    uses registers that have not been configured.
+    The instructions are inline assembly, because with LLVM's intrinsics, LLVM allocates the registers, and for some
+    processors it takes registers that have not been configured.
 
     Args:
         builder: appends the instructions.
-        state: the address of the register state of the kernel.
+        register_state: the address of the register state of the kernel, see `STATE_SIZE`.
 
     Attributes:
         state_size: the size of the register state in bytes.
@@ -57,21 +59,27 @@ class Build:
 
     state_size: ClassVar[int] = STATE_SIZE
 
-    def __init__(self, builder: ir.IRBuilder, state: ir.Value) -> None:
-        self.builder, self.state = builder, state
+    def __init__(self, builder: ir.IRBuilder, register_state: ir.Value) -> None:
+        self.builder, self.register_state = builder, register_state
 
     def _append(self, name: str, registers: Sequence[int], *memory: ir.Value) -> None:
-        """Append an instruction with these registers and, in `memory`, an address and any distance between rows."""
-        place = ("", "($0)", "($0,$1,1)")[len(memory)]
+        """Append an instruction.
+
+        Args:
+            name: the mnemonic.
+            registers: the numbers of the tile registers, the destination first.
+            memory: no operand in memory, its address, or its address and the distance between its rows in bytes.
+        """
+        memory_operand = ("", "($0)", "($0,$1,1)")[len(memory)]
         operands = [f"%tmm{register}" for register in reversed(registers)]
-        operands = [*operands, place] if name == "tilestored" else [place, *operands]
+        operands = [*operands, memory_operand] if name == "tilestored" else [memory_operand, *operands]
         kind = ir.FunctionType(ir.VoidType(), [INT64] * len(memory))
         text, constraints = f"{name} {', '.join(filter(None, operands))}", [*["r"] * len(memory), "~{memory}"]
         llvm.initialize_native_asmparser()
         self.builder.asm(kind, text, ",".join(constraints), memory, side_effect=True)
 
     def configure(self, sizes: ir.Value) -> None:
-        """Configure all registers with the sizes at an address, and set them to zero."""
+        """Configure all registers with the sizes at an address, and set the registers to zero."""
         self._append("ldtilecfg", [], sizes)
 
     def zero(self, register: int) -> None:
@@ -87,7 +95,7 @@ class Build:
         self._append("tilestored", [register], address, pitch)
 
     def dot(self, sums: int, rows: int, columns: int) -> None:
-        """Add the products of rows and columns to sums."""
+        """Multiply the registers `rows` and `columns`, and add the result to the register `sums`."""
         self._append("tdpbf16ps", [sums, rows, columns])
 
     def release(self) -> None:
@@ -95,65 +103,72 @@ class Build:
         self._append("tilerelease", [])
 
 
-BUILDS: dict[str, type[Build]] = {"amx": Build}
+TILE_INSTRUCTIONS: dict[str, type[TileInstructions]] = {"amx": TileInstructions}
 """The class that appends the instructions, by the name in `Processor.tiles`."""
 
 
-def _state(builder: ir.IRBuilder, tiles: str) -> ir.Value:
-    """The address of the register state of the kernel. The first call allocates the state on the stack."""
+def _register_state(builder: ir.IRBuilder, tiles: str) -> ir.Value:
+    """The address of the register state of the kernel. The first call allocates the state on the kernel's stack."""
     function = builder.function
     if not hasattr(function, "tiles"):
         with builder.goto_entry_block():
-            size = BUILDS[tiles].state_size
-            place = builder.alloca(ir.ArrayType(INT8, size))
-            place.align = 64
-            function.tiles = builder.ptrtoint(place, INT64)
+            size = TILE_INSTRUCTIONS[tiles].state_size
+            memory = builder.alloca(ir.ArrayType(INT8, size))
+            memory.align = 64
+            function.tiles = builder.ptrtoint(memory, INT64)
             for offset in range(0, size, STATE_SIZE):
-                builder.store(INT64(0), at(builder, builder.add(function.tiles, INT64(offset)), INT64))
+                builder.store(INT64(0), pointer_at(builder, builder.add(function.tiles, INT64(offset)), INT64))
     return function.tiles
 
 
 def _configure(tiles: str) -> Instruction:
-    """A function that configures all registers with the sizes in a state."""
+    """A function that configures all registers with the sizes in a register state."""
 
     @instruction(INT64)
-    def configure(builder, state):
-        BUILDS[tiles](builder, state).configure(builder.add(state, INT64(64)))
+    def configure(builder, register_state):
+        TILE_INSTRUCTIONS[tiles](builder, register_state).configure(builder.add(register_state, INT64(64)))
 
     return configure
 
 
 @instruction(INT64, INT64, INT64)
 def copy_first(builder, to, source, live):
-    """Copy the first `live` numbers of a row of a register, padded with zeros."""
+    """Copy the first `live` bfloat16 numbers of a row of a register, and pad the row with zeros."""
     kind = ir.VectorType(INT16, DEPTH)
-    builder.store(load_first(builder, at(builder, source, kind), 2, live), at(builder, to, kind)).align = 2
+    builder.store(
+        load_first(builder, pointer_at(builder, source, kind), 2, live), pointer_at(builder, to, kind)
+    ).align = 2
 
 
 @instruction(INT64)
-def turn(builder, address):
-    """Transpose the 32-bit words of a register in memory."""
+def transpose_register(builder, address):
+    """Transpose the 32-bit words of a register's content in memory."""
     kind = ir.VectorType(INT32, SIDE)
-    places = [at(builder, builder.add(address, INT64(64 * k)), kind) for k in range(SIDE)]
-    rows = [builder.load(place, align=4) for place in places]
-    for place, row in zip(places, transposed(builder, rows, SIDE), strict=True):
-        builder.store(row, place, align=4)
+    pointers = [pointer_at(builder, builder.add(address, INT64(64 * k)), kind) for k in range(SIDE)]
+    rows = [builder.load(pointer, align=4) for pointer in pointers]
+    for pointer, row in zip(pointers, transpose_vectors(builder, rows, SIDE), strict=True):
+        builder.store(row, pointer, align=4)
 
 
 class AMX(AVX512BF16):
     """`MultiplicationMethod` for float32 numbers, with operands rounded to bfloat16, or split into two bfloat16 parts.
 
-    The rows of a call are equally spaced in memory. If strided, each group of 16 rows has the layout of registers.
+    Left operands are equally spaced rows or, if `strided`, groups of 16 rows, each stored as tile registers of 1,024
+    bytes, one after the other.
     """
 
     def microkernel(self, sums: int, long: bool = False, strided: bool = False) -> Any:
-        """`MultiplicationMethod.microkernel`. `first` and `depth` count numbers; each has one or three terms."""
+        """`MultiplicationMethod.microkernel`.
+
+        The arguments `first` and `depth` of the result count float32 numbers. Each number is stored as one bfloat16
+        term, or as the three terms of `bfloat16.py`.
+        """
         tiles = self._processor.tiles
         body = _product(sums, tiles, strided, self._processor.terms)
 
         @instruction(WORDS, *[INT64] * 8)
         def product(builder, *operands):
-            inlined(builder, body, _state(builder, tiles), *operands)
+            inline(builder, body, _register_state(builder, tiles), *operands)
 
         return product
 
@@ -163,148 +178,170 @@ class AMX(AVX512BF16):
 
         @instruction()
         def release_registers(builder):
-            BUILDS[tiles](builder, _state(builder, tiles)).release()
+            TILE_INSTRUCTIONS[tiles](builder, _register_state(builder, tiles)).release()
 
-        layout = whole_sum, place_of_word, rows_of_tile, fill_registers, turn_registers, release_registers
+        layout = padded_depth, word_offset, microkernel_rows, pad_registers, transpose_registers, release_registers
         return super().functions() | {"transpose": self.transpose(all_rows=True)} | {f.__name__: f for f in layout}
 
 
 @cache
 def _product(vectors: int, tiles: str, strided: bool, terms: int) -> Any:
-    configure, multiply, cut_rows = _configure(tiles), _multiply(vectors, tiles), stack_memory(2 * SIZE)
+    configure, multiply, allocate_remainder = (
+        _configure(tiles),
+        _multiply(vectors, tiles),
+        stack_memory(2 * REGISTER_BYTES),
+    )
 
-    def set_sizes(state, rows):
+    def set_sizes(register_state, rows):
         """Configure registers 0, 1 and 4 for the first 16 rows, 2, 3 and 5 for the other rows, 6 and 7 for 16 rows.
 
-        Without other rows, 2, 3 and 5 are configured as 0, 1 and 4.
+        If there are at most 16 rows, 2, 3 and 5 are configured like 0, 1 and 4.
         """
-        sizes = words(state)
-        if sizes[0] != rows:
-            sizes[0], upper, lower = rows, min(rows, 16), rows - 16 if rows > 16 else rows
-            sizes[8], sizes[9], sizes[10], sizes[11] = 1, 0, 0x0040004000400040, 0x0040004000400040
-            sizes[12], sizes[13], sizes[15] = 0, 0, 0
-            sizes[14] = upper * 0x0000000100000101 + lower * 0x0000010001010000 + 0x1010000000000000
-            configure(state)
+        state = words(register_state)
+        if state[0] != rows:
+            state[0], upper_rows, lower_rows = rows, min(rows, 16), rows - 16 if rows > 16 else rows
+            state[8], state[9], state[10], state[11] = 1, 0, 0x0040004000400040, 0x0040004000400040
+            state[12], state[13], state[15] = 0, 0, 0
+            state[14] = upper_rows * 0x0000000100000101 + lower_rows * 0x0000010001010000 + 0x1010000000000000
+            configure(register_state)
 
-    def weights_of(packed, pitch, column):
-        """The address of the weights of a vector of columns."""
+    def weights_at(packed, pitch, column):
+        """The address of the weights of one vector of columns."""
         return packed + column // vectors * pitch * 4 + column % vectors * 64
 
-    def product(state, left, first_row, first, packed, pitch, depth, out, rows, blocks):
-        set_sizes(state, rows)
+    def product(register_state, left, first_row, first, packed, pitch, depth, out, rows, blocks):
+        set_sizes(register_state, rows)
         first, depth = first * terms, depth * terms
-        high = 2 if rows > 16 else 1
-        upper, lower, row_pitch = left[first_row], left[first_row + 16 * (high - 1)], 64
-        steps, step, rest = depth >> 5, 64, 0
+        row_registers = 2 if rows > 16 else 1
+        upper, lower, row_pitch = left[first_row], left[first_row + 16 * (row_registers - 1)], 64
+        steps, step_bytes, remainder = depth >> 5, 64, 0
         if strided:
-            steps, step = (depth + 31) >> 5, 1024
+            steps, step_bytes = (depth + 31) >> 5, 1024
         else:
             upper, lower = upper + 2 * first, lower + 2 * first
             if rows > 1:
                 row_pitch = left[first_row + 1] - left[first_row]
             if depth & 31:
-                rest = cut_rows()
+                remainder = allocate_remainder()
                 for row in range(rows):
-                    copy_first(rest + row * 64, left[first_row + row] + 2 * (first + 32 * steps), depth & 31)
-        columns, done = blocks * vectors, 0
-        while done < columns:
-            wide = min(columns - done, 4 // high)
-            a, b = weights_of(packed, pitch, done), weights_of(packed, pitch, done + 1)
-            c, d = weights_of(packed, pitch, done + 2), weights_of(packed, pitch, done + 3)
-            to, out_pitch = out + done * 64, columns * 64
-            multiply(state, high, wide, upper, lower, row_pitch, step, steps, rest, a, b, c, d, to, out_pitch)
-            done += wide
+                    copy_first(remainder + row * 64, left[first_row + row] + 2 * (first + 32 * steps), depth & 31)
+        columns, column = blocks * vectors, 0
+        while column < columns:
+            column_registers = min(columns - column, 4 // row_registers)
+            a, b = weights_at(packed, pitch, column), weights_at(packed, pitch, column + 1)
+            c, d = weights_at(packed, pitch, column + 2), weights_at(packed, pitch, column + 3)
+            to, to_pitch = out + column * 64, columns * 64
+            multiply(
+                register_state, row_registers, column_registers,
+                upper, lower, row_pitch, step_bytes, steps, remainder, a, b, c, d, to, to_pitch,
+            )  # fmt: skip
+            column += column_registers
 
     return product
 
 
 def _multiply(vectors: int, tiles: str) -> Instruction:
-    """A function that multiplies `high` registers of rows by `wide` registers of columns, for all shapes."""
+    """A function that calls the function of `_multiply_registers` for the shape of a product.
+
+    multiply(register_state, row_registers, column_registers, ...): the shape is one of `SHAPES`; the other arguments
+    are those of `_multiply_registers`.
+    """
 
     @instruction(*[INT64] * 15)
-    def multiply(builder, state, high, wide, *others):
+    def multiply(builder, register_state, row_registers, column_registers, *others):
         done = builder.append_basic_block("multiplied")
-        switch = builder.switch(builder.add(builder.mul(high, INT64(8)), wide), done)
+        switch = builder.switch(builder.add(builder.mul(row_registers, INT64(8)), column_registers), done)
         for rows, columns in SHAPES:
             case = builder.append_basic_block(f"registers_{rows}x{columns}")
             switch.add_case(INT64(8 * rows + columns), case)
             builder.position_at_end(case)
             name = f"registers_{rows}x{columns}x{vectors}"
-            function, is_new = shared(builder.module, name, 1 + len(others))
+            function, is_new = shared_function(builder.module, name, 1 + len(others))
             if is_new:
-                inside = ir.IRBuilder(function.append_basic_block())
-                build = BUILDS[tiles](inside, function.args[0])
-                _multiply_registers(build, rows, columns, vectors, function.args[1:])
-                inside.ret_void()
-            builder.call(function, [state, *others])
+                body_builder = ir.IRBuilder(function.append_basic_block())
+                instructions = TILE_INSTRUCTIONS[tiles](body_builder, function.args[0])
+                _multiply_registers(instructions, rows, columns, vectors, function.args[1:])
+                body_builder.ret_void()
+            builder.call(function, [register_state, *others])
             builder.branch(done)
         builder.position_at_end(done)
 
     return multiply
 
 
-def _multiply_registers(build: Build, rows: int, columns: int, vectors: int, args: Sequence[ir.Value]) -> None:
-    """Build the product for one shape. Registers 0 to 3 hold sums, 4 and 5 rows, 6 and 7 weights."""
-    b, (upper, lower, pitch, step, steps, rest, *weights, out, out_pitch) = build.builder, args
+def _multiply_registers(
+    instructions: TileInstructions, rows: int, columns: int, vectors: int, args: Sequence[ir.Value]
+) -> None:
+    """Append the product for one shape. Registers 0 to 3 hold sums, 4 and 5 rows, 6 and 7 weights.
+
+    Args:
+        instructions: appends the instructions.
+        rows, columns: the number of registers that the rows and the columns fill.
+        vectors: the number of vectors of columns in a packed block.
+        args: the addresses of the first 16 rows and of the other rows; the distance between rows and between the steps
+            of a row in bytes; the number of steps; the address of the rows' padded remainders, or 0; the addresses of
+            the weights of four vectors of columns; the address of the sums, and the distance between rows of sums.
+    """
+    b, (upper, lower, pitch, step_bytes, steps, remainder, *weights, out, out_pitch) = instructions.builder, args
     sums = [(r, c, 2 * r + c) for c in range(columns) for r in range(rows)]
 
-    def add(rows_at: Sequence[ir.Value], pitch: ir.Value, k: ir.Value) -> None:
+    def add_products(row_addresses: Sequence[ir.Value], pitch: ir.Value, k: ir.Value) -> None:
         for r in range(rows):
-            build.load(4 + r, rows_at[r], pitch)
-        down = b.mul(k, INT64(vectors * SIZE))
-        for r, c, number in sums:
+            instructions.load(4 + r, row_addresses[r], pitch)
+        weights_offset = b.mul(k, INT64(vectors * REGISTER_BYTES))
+        for r, c, register in sums:
             if r == 0:
-                build.load(6 + c % 2, b.add(weights[c], down), INT64(vectors * 64))
-            build.dot(number, 4 + r, 6 + c % 2)
+                instructions.load(6 + c % 2, b.add(weights[c], weights_offset), INT64(vectors * 64))
+            instructions.dot(register, 4 + r, 6 + c % 2)
 
-    for _, _, number in sums:
-        build.zero(number)
+    for _, _, register in sums:
+        instructions.zero(register)
     before, loop, done = b.block, b.append_basic_block("loop"), b.append_basic_block("done")
     b.cbranch(b.icmp_signed(">", steps, INT64(0)), loop, done)
     b.position_at_end(loop)
     k = b.phi(INT64)
-    along = b.mul(k, step)
-    add([b.add(upper, along), b.add(lower, along)], pitch, k)
+    row_offset = b.mul(k, step_bytes)
+    add_products([b.add(upper, row_offset), b.add(lower, row_offset)], pitch, k)
     k.add_incoming(INT64(0), before)
     k_next = b.add(k, INT64(1))
     k.add_incoming(k_next, b.block)
     b.cbranch(b.icmp_signed("<", k_next, steps), loop, done)
     b.position_at_end(done)
-    with b.if_then(b.icmp_signed("!=", rest, INT64(0))):
-        add([rest, b.add(rest, INT64(SIZE))], INT64(64), steps)
-    for r, c, number in sums:
-        down = b.add(b.mul(out_pitch, INT64(SIDE * r)), INT64(64 * c))
-        build.store(number, b.add(out, down), out_pitch)
+    with b.if_then(b.icmp_signed("!=", remainder, INT64(0))):
+        add_products([remainder, b.add(remainder, INT64(REGISTER_BYTES))], INT64(64), steps)
+    for r, c, register in sums:
+        out_offset = b.add(b.mul(out_pitch, INT64(SIDE * r)), INT64(64 * c))
+        instructions.store(register, b.add(out, out_offset), out_pitch)
 
 
-def whole_sum(depth):
-    """The length of packed columns in numbers, padded to whole rows of registers."""
+def padded_depth(depth):
+    """The length of packed columns in bfloat16 numbers, padded to whole rows of registers."""
     return (depth + 31) // 32 * 32
 
 
-def place_of_word(first_unit, unit, capacity):
-    """The offset in words of the first pair of a unit, in the block that begins with `first_unit`.
+def word_offset(first_unit, unit, capacity):
+    """The offset in words of the first pair of a unit. The unit is in the block that begins with `first_unit`.
 
     A block has space for `capacity` pairs per unit. A row of a register has 16 pairs of one unit.
     """
     return first_unit * capacity + (unit - first_unit) * 16
 
 
-def rows_of_tile(rows, most_rows):
-    """The number of rows in the next call of the microkernel."""
-    return min(rows, most_rows)
+def microkernel_rows(rows, max_rows):
+    """The number of rows in the next call of the microkernel, if `rows` rows remain."""
+    return min(rows, max_rows)
 
 
-def fill_registers(packed, blocks, capacity, rows):
-    """Pad the pairs of `rows` rows with zeros to the end of a register, block by block."""
+def pad_registers(packed, blocks, capacity, rows):
+    """In each block, append pairs of zeros to the pairs of `rows` rows, up to the end of the last register."""
     for block in range(blocks):
         for pair in range((rows + 1) // 2, (rows + 31) // 32 * 16):
             copy_first(packed + (block * capacity + pair) * 64, packed, 0)
 
 
-def turn_registers(packed, blocks, capacity, rows):
-    """Transpose pairs of rows to the rows of registers, block by block."""
-    fill_registers(packed, blocks, capacity, rows)
+def transpose_registers(packed, blocks, capacity, rows):
+    """In each block, pad the pairs of `rows` rows and transpose each register: a row then has 16 pairs of one unit."""
+    pad_registers(packed, blocks, capacity, rows)
     for block in range(blocks):
         for pair in range(0, (rows + 1) // 2, 16):
-            turn(packed + (block * capacity + pair) * 64)
+            transpose_register(packed + (block * capacity + pair) * 64)

@@ -1,9 +1,9 @@
-"""Translates kernels to LLVM code: a small subset of Python, in which each variable has one type.
+"""Translates kernels to LLVM code. Kernels are written in a subset of Python in which each variable has one type.
 
 A kernel is a function of one address. Its values are 64-bit integers, arrays, booleans, floating-point numbers, vectors
 and masks. Its statements are assignments, `if`, `while`, `for` over a range or a tuple, `return` and calls. A call of a
-Python function is replaced by the translation of its body. Instructions append their own code. Constants and branches
-on constants are evaluated when the kernel is compiled.
+Python function is replaced by the translation of its body. An `Instruction` appends its own code. Constants, and
+branches on constants, are evaluated when the kernel is compiled.
 """
 
 import ast
@@ -17,20 +17,28 @@ from typing import Any
 
 from llvmlite import ir
 
-from glassgate.engines.llvm_cpu.simd.arithmetic import BINARY, COMPARISONS, UNARY, binary, common_type, compared, unary
+from glassgate.engines.llvm_cpu.simd.arithmetic import (
+    BINARY,
+    COMPARISONS,
+    UNARY,
+    apply_binary,
+    apply_comparison,
+    apply_unary,
+    common_type,
+)
 from glassgate.engines.llvm_cpu.simd.instructions import BOOLEAN, DOUBLE, INT64, Operand, cast
 
 
-def translated(text: str, name: str, names: Mapping[str, Any]) -> ir.Module:
-    """The LLVM code of a kernel: a function of the same name.
+def translate(text: str, name: str, names: Mapping[str, Any]) -> ir.Module:
+    """Translate the text of a kernel to an LLVM module with one function.
 
     Args:
-        text: a function of one address.
-        name: the name of the function.
+        text: the kernel, a Python function of one address.
+        name: the name of the module and of its function.
         names: the functions and numbers that the text uses.
     """
     module = ir.Module(name)
-    (definition,) = (part for part in ast.parse(text).body if isinstance(part, ast.FunctionDef))
+    (definition,) = (statement for statement in ast.parse(text).body if isinstance(statement, ast.FunctionDef))
     function = ir.Function(module, ir.FunctionType(ir.VoidType(), [INT64]), name)
     function.attributes.add("nounwind")
     entry, begin = (function.append_basic_block(block) for block in ("entry", "begin"))  # variables are in `entry`
@@ -41,20 +49,20 @@ def translated(text: str, name: str, names: Mapping[str, Any]) -> ir.Module:
     return module
 
 
-def inlined(builder: ir.IRBuilder, function: FunctionType, *values: Operand) -> Any:
-    """Append the code of a Python function, and return its result."""
-    return _Translation(builder, _parsed(function.__code__), _Names(function), values).run()
+def inline(builder: ir.IRBuilder, function: FunctionType, *values: Operand) -> Any:
+    """Append the code of a call of a Python function, and return the result of the call."""
+    return _Translation(builder, _parse(function.__code__), _Names(function), values).run()
 
 
 @cache
-def _parsed(code: CodeType) -> ast.FunctionDef:
+def _parse(code: CodeType) -> ast.FunctionDef:
     (definition,) = ast.parse(textwrap.dedent(inspect.getsource(code))).body
     assert isinstance(definition, ast.FunctionDef)
     return definition
 
 
 class _Names(Mapping[str, Any]):
-    """The names that a Python function reads: those of its closure, of its module, and builtin ones."""
+    """The names of the closure and of the module of a Python function."""
 
     def __init__(self, function: FunctionType) -> None:
         cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
@@ -76,7 +84,7 @@ class _Translation:
     Args:
         builder: appends the code.
         definition: the function.
-        names: the names that it reads.
+        names: the names that the function reads, except its own variables and Python's builtins.
         arguments: the values of its parameters.
     """
 
@@ -90,28 +98,29 @@ class _Translation:
         self._builder, self._definition, self._names = builder, definition, names
         self._variables: dict[str, ir.Value] = {}
         parameters = [parameter.arg for parameter in definition.args.args]
-        self._fixed = dict(zip(parameters, arguments, strict=True))
-        """The parameters that are not assigned to."""
+        self._constant_parameters = dict(zip(parameters, arguments, strict=True))
+        """The parameters to which the function assigns no value."""
         nodes = [*ast.walk(definition)]
-        for name in {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}:
-            if name in self._fixed:
-                self._store(name, self._fixed.pop(name))
+        assigned = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+        for name in parameters:
+            if name in assigned:
+                self._store(name, self._constant_parameters.pop(name))
         *_, last = definition.body
-        self._returns = [node for node in nodes if isinstance(node, ast.Return) and node is not last]
+        self._early_returns = [node for node in nodes if isinstance(node, ast.Return) and node is not last]
         self._end: ir.Block | None = None
 
     def run(self) -> Any:
-        """Translate the function, and return its result: a value, a tuple of values, or None."""
+        """Append the code of the function, and return its result: a value, a tuple of values, or None."""
         *body, last = self._definition.body
-        if self._returns:
+        if self._early_returns:
             self._end = self._builder.append_basic_block("returned")
         self._statements(body if isinstance(last, ast.Return) else [*body, last])
         result = None
         if isinstance(last, ast.Return) and last.value is not None and not self._builder.block.is_terminated:
             result = self._value(last.value)
-            assert not self._returns, "a function with a result returns at its end"
+            assert not self._early_returns, "a function with a result returns at its end"
         if self._end is not None:
-            self._branch(self._end)
+            self._branch_to(self._end)
             self._builder.position_at_end(self._end)
         return result
 
@@ -130,7 +139,7 @@ class _Translation:
             case ast.Assign([target], value):
                 self._assign(target, self._value(value))
             case ast.AugAssign(target, operation, value):
-                self._assign(target, binary(self._builder, operation, self._value(target), self._value(value)))
+                self._assign(target, apply_binary(self._builder, operation, self._value(target), self._value(value)))
             case ast.If(test, body, orelse):
                 self._if(self._condition(test), body, orelse)
             case ast.While(test, body, []):
@@ -142,13 +151,13 @@ class _Translation:
                     self._store(name, self._value(part))
                     self._statements(body)
             case ast.Return(None) if self._end is not None:
-                self._branch(self._end)
+                self._branch_to(self._end)
             case _:
                 raise _unsupported(statement)
 
-    def _branch(self, to: ir.Block) -> None:
+    def _branch_to(self, block: ir.Block) -> None:
         if not self._builder.block.is_terminated:
-            self._builder.branch(to)
+            self._builder.branch(block)
 
     def _if(self, test: Operand, body: Sequence[ast.stmt], orelse: Sequence[ast.stmt]) -> None:
         if not isinstance(test, ir.Value):
@@ -160,7 +169,7 @@ class _Translation:
         for block, statements in ((then, body), (other, orelse)):
             builder.position_at_end(block)
             self._statements(statements)
-            self._branch(after)
+            self._branch_to(after)
         builder.position_at_end(after)
 
     def _while(self, condition: Callable[[], Operand], body: Callable[[], None]) -> None:
@@ -171,15 +180,15 @@ class _Translation:
         builder.cbranch(cast(builder, condition(), BOOLEAN), inside, after)
         builder.position_at_end(inside)
         body()
-        self._branch(head)
+        self._branch_to(head)
         builder.position_at_end(after)
 
     def _for(self, name: str, bounds: Sequence[Operand], body: Sequence[ast.stmt]) -> None:
         builder = self._builder
         start, stop, step = (0, *bounds, 1) if len(bounds) == 1 else (*bounds, 1)[:3]
-        # A step that is not a constant is positive.
+        # A step that is not a constant must be positive.
         sign = ">" if isinstance(step, int) and step < 0 else "<"
-        stop, step, counter = self._integer(stop), self._integer(step), self._place(INT64)
+        stop, step, counter = self._integer(stop), self._integer(step), self._allocate(INT64)
         builder.store(self._integer(start), counter)
 
         def condition() -> ir.Value:
@@ -193,8 +202,8 @@ class _Translation:
 
         self._while(condition, run)
 
-    def _place(self, kind: ir.Type) -> ir.Value:
-        """Memory for a variable."""
+    def _allocate(self, kind: ir.Type) -> ir.Value:
+        """Allocate memory for a variable in the entry block."""
         with self._builder.goto_block(self._builder.function.entry_basic_block):
             return self._builder.alloca(kind)
 
@@ -203,7 +212,7 @@ class _Translation:
         if name not in self._variables:
             if not isinstance(value, ir.Value):
                 value = cast(builder, value, DOUBLE if isinstance(value, float) else INT64)
-            self._variables[name] = self._place(value.type)
+            self._variables[name] = self._allocate(value.type)
         place = self._variables[name]
         builder.store(cast(builder, value, place.type.pointee), place)
 
@@ -212,8 +221,8 @@ class _Translation:
             case ast.Name(name):
                 self._store(name, value)
             case ast.Tuple(targets):
-                for each, part in zip(targets, value, strict=True):
-                    self._assign(each, part)
+                for element, element_value in zip(targets, value, strict=True):
+                    self._assign(element, element_value)
             case ast.Subscript(array, index):
                 place = self._element(self._value(array), self._value(index))
                 self._builder.store(cast(self._builder, value, place.type.pointee), place)
@@ -241,15 +250,15 @@ class _Translation:
             case ast.Tuple(parts):
                 return tuple([self._value(part) for part in parts])
             case ast.BinOp(a, operation, b) if type(operation) in BINARY:
-                return binary(self._builder, operation, self._value(a), self._value(b))
+                return apply_binary(self._builder, operation, self._value(a), self._value(b))
             case ast.UnaryOp(operation, a) if type(operation) in (ast.Not, *UNARY):
                 return self._unary(operation, a)
             case ast.Compare(a, [operation], [b]) if type(operation) in COMPARISONS:
-                return compared(self._builder, operation, self._value(a), self._value(b))
+                return apply_comparison(self._builder, operation, self._value(a), self._value(b))
             case ast.BoolOp(operation, [first, *others]):
-                return self._either(isinstance(operation, ast.Or), self._condition(first), others)
+                return self._bool_op(isinstance(operation, ast.Or), self._condition(first), others)
             case ast.IfExp(test, a, b):
-                return self._choice(self._condition(test), a, b)
+                return self._if_expression(self._condition(test), a, b)
             case ast.Subscript(array, index):
                 return self._subscript(self._value(array), self._value(index))
             case ast.Call(function, arguments, []):
@@ -257,8 +266,8 @@ class _Translation:
         raise _unsupported(expression)
 
     def _name(self, name: str) -> Any:
-        if name in self._fixed:
-            return self._fixed[name]
+        if name in self._constant_parameters:
+            return self._constant_parameters[name]
         if name in self._variables:
             return self._builder.load(self._variables[name])
         return self._names[name] if name in self._names else getattr(builtins, name)
@@ -272,30 +281,30 @@ class _Translation:
 
     def _unary(self, operation: ast.unaryop, expression: ast.expr) -> Operand:
         if not isinstance(operation, ast.Not):
-            return unary(self._builder, operation, self._value(expression))
+            return apply_unary(self._builder, operation, self._value(expression))
         test = self._condition(expression)
         return self._builder.not_(test) if isinstance(test, ir.Value) else not test
 
-    def _either(self, any_of: bool, first: Operand, others: Sequence[ast.expr]) -> Operand:
-        """`or` if `any_of`, else `and`. A condition is evaluated only if the earlier ones do not decide the result."""
+    def _bool_op(self, is_or: bool, first: Operand, others: Sequence[ast.expr]) -> Operand:
+        """`or` if `is_or`, else `and`. A condition is evaluated only if earlier conditions do not decide the result."""
         if not isinstance(first, ir.Value):
-            if bool(first) is any_of or not others:
-                return any_of
-            return self._either(any_of, self._condition(others[0]), others[1:])
+            if bool(first) is is_or or not others:
+                return is_or
+            return self._bool_op(is_or, self._condition(others[0]), others[1:])
         for expression in others:
-            decides = first if any_of else self._builder.not_(first)
-            first = self._joined(decides, lambda: any_of, partial(self._condition, expression), BOOLEAN)
+            decides = first if is_or else self._builder.not_(first)
+            first = self._merge_branches(decides, lambda: is_or, partial(self._condition, expression), BOOLEAN)
         return first
 
-    def _choice(self, test: Operand, a: ast.expr, b: ast.expr) -> Any:
+    def _if_expression(self, test: Operand, a: ast.expr, b: ast.expr) -> Any:
         if not isinstance(test, ir.Value):
             return self._value(a if test else b)
-        return self._joined(test, lambda: self._value(a), lambda: self._value(b))
+        return self._merge_branches(test, lambda: self._value(a), lambda: self._value(b))
 
-    def _joined(
+    def _merge_branches(
         self, test: ir.Value, a: Callable[[], Operand], b: Callable[[], Operand], kind: ir.Type | None = None
     ) -> Any:
-        """One of two values, or of two tuples of values. Only the code of the chosen one runs."""
+        """`a` if `test`, else `b`. Both are values or tuples of values. Only the code of the selected operand runs."""
         builder = self._builder
         then, other, after = (builder.append_basic_block(name) for name in ("then", "else", "after"))
         builder.cbranch(test, then, other)
@@ -305,12 +314,12 @@ class _Translation:
             branches.append((value(), builder.block))
             builder.branch(after)
         if isinstance(branches[0][0], tuple):
-            rows = [[(x, block) for x in values] for values, block in branches]
-            return tuple([self._phi(after, pair, kind) for pair in zip(*rows, strict=True)])
+            elements = [[(x, block) for x in values] for values, block in branches]
+            return tuple([self._phi(after, pair, kind) for pair in zip(*elements, strict=True)])
         return self._phi(after, branches, kind)
 
     def _phi(self, after: ir.Block, branches: Sequence[tuple[Operand, ir.Block]], kind: ir.Type | None) -> ir.Value:
-        """The value from the branch that was taken. `after` is the block in which the branches meet."""
+        """The value of the branch that was taken. `after` is the block in which the branches meet."""
         kind = kind or next((x.type for x, _ in branches if isinstance(x, ir.Value)), None)
         kind = kind or common_type(*[x for x, _ in branches])
         incoming = []
@@ -328,7 +337,7 @@ class _Translation:
         if hasattr(function, "append"):
             return function.append(builder, arguments)
         if isinstance(function, FunctionType):
-            return inlined(builder, function, *arguments)
+            return inline(builder, function, *arguments)
         if function is float and isinstance(arguments[0], str):
             return float(arguments[0])
         if function in (min, max):

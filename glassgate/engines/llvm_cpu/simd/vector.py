@@ -1,6 +1,6 @@
-"""SIMD vectors: their types, operators, memory access and masks, and the expressions that build LLVM code.
+"""SIMD vectors: types, masks, memory access, and expressions that build LLVM code.
 
-`mathematics.py` defines their functions, `microkernel.py` the matrix products.
+`mathematics.py` defines the mathematical functions of vectors, `microkernel.py` the matrix products.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,11 +16,11 @@ from glassgate.engines.llvm_cpu.simd.instructions import (
     INT64,
     Instruction,
     Operand,
-    at,
     call,
     cast,
-    constants,
+    constant_vector,
     instruction,
+    pointer_at,
     splat,
 )
 
@@ -49,7 +49,7 @@ class VectorType(NamedTuple):
     @property
     def zero(self) -> ir.Value:
         """A vector of zeros."""
-        return constants(self.element, [0.0] * self.lanes)
+        return constant_vector(self.element, [0.0] * self.lanes)
 
     def __str__(self) -> str:
         return f"float{self.bits}x{self.lanes}"
@@ -66,19 +66,19 @@ class Lanes:
         """The number of bits of one number: 32 or 64."""
         return 32 if self.type.element == FLOAT else 64
 
-    def like(self, other: "Lanes | float | int") -> "Lanes":
-        """Return a vector with the number in every lane. A vector is returned unchanged."""
-        if isinstance(other, Lanes):
-            return other
-        return Lanes(self.builder, cast(self.builder, other, self.type))
+    def broadcast(self, number: "Lanes | float | int") -> "Lanes":
+        """A vector of the type of this one, with the number in every lane. A vector is returned unchanged."""
+        if isinstance(number, Lanes):
+            return number
+        return Lanes(self.builder, cast(self.builder, number, self.type))
 
     def call(self, name: str, *others: "Lanes | float") -> "Lanes":
         """Call an LLVM intrinsic for vectors of this type."""
-        values = [self.value, *(self.like(x).value for x in others)]
+        values = [self.value, *(self.broadcast(x).value for x in others)]
         return Lanes(self.builder, call(self.builder, f"{name}.v{self.type.count}f{self.bits}", self.type, *values))
 
     def _binary(self, instruction: str, a: Any, b: Any, **options: Any) -> "Lanes":
-        a, b = self.like(a), self.like(b)
+        a, b = self.broadcast(a), self.broadcast(b)
         return Lanes(self.builder, getattr(self.builder, instruction)(a.value, b.value, **options))
 
     def __add__(self, x: Any) -> "Lanes":
@@ -105,22 +105,22 @@ class Lanes:
         return Lanes(self.builder, self.builder.fneg(self.value))
 
     def __and__(self, x: Any) -> "Lanes":
-        return self.integer(x, "and_")
+        return self.integer_op(x, "and_")
 
     def __or__(self, x: Any) -> "Lanes":
-        return self.integer(x, "or_")
+        return self.integer_op(x, "or_")
 
     def __invert__(self) -> "Lanes":
-        return self.integer(1, "xor")
+        return self.integer_op(1, "xor")
 
     def compare(self, x: Any, sign: str) -> "Lanes":
-        """Compare with a vector or a number; return a mask. With NaN only `!=` is true."""
+        """The mask of a comparison with a vector or a number. A comparison with NaN is true only for `!=`."""
         build = self.builder.fcmp_unordered if sign == "!=" else self.builder.fcmp_ordered
-        return Lanes(self.builder, build(sign, self.value, self.like(x).value))
+        return Lanes(self.builder, build(sign, self.value, self.broadcast(x).value))
 
     def where(self, a: "Lanes", b: "Lanes | float") -> "Lanes":
         """`a` where the mask is true, `b` elsewhere."""
-        return Lanes(self.builder, self.builder.select(self.value, a.value, a.like(b).value))
+        return Lanes(self.builder, self.builder.select(self.value, a.value, a.broadcast(b).value))
 
     def fma(self, factor: Any, term: Any) -> "Lanes":
         """`self * factor + term`, rounded once where the processor can."""
@@ -132,22 +132,22 @@ class Lanes:
             self.builder, self.builder.bitcast(self.value, ir.VectorType(ir.IntType(self.bits), self.type.count))
         )
 
-    def integer(self, x: "Lanes | int", instruction: str) -> "Lanes":
-        """Append an instruction of integers or masks: add, sub, shl, lshr, ashr, and_, or_, xor."""
+    def integer_op(self, x: "Lanes | int", instruction: str) -> "Lanes":
+        """The result of an instruction on integers or masks: add, sub, shl, lshr, ashr, and_, or_ or xor."""
         return self._binary(instruction, self, x)
 
-    def as_float(self, like: "Lanes") -> "Lanes":
-        """The bits of these integers, as floating-point numbers of the type of `like`."""
-        return Lanes(self.builder, self.builder.bitcast(self.value, like.type))
+    def as_float(self, vector: "Lanes") -> "Lanes":
+        """The same bits, as floating-point numbers of the type of `vector`."""
+        return Lanes(self.builder, self.builder.bitcast(self.value, vector.type))
 
 
 class VectorFunction(NamedTuple):
-    """A function of vectors and masks that kernels call. Numbers fill all lanes."""
+    """A function of vectors and masks that kernels call. A number as argument becomes a vector of equal lanes."""
 
     code: Callable[..., Lanes]
 
     def append(self, builder: ir.IRBuilder, operands: Sequence[Operand]) -> ir.Value:
-        """Append the code for these operands, of which one at least is a vector."""
+        """Append the code for these operands. At least one of them must be a vector of floating-point numbers."""
         kind = next(
             x.type
             for x in operands
@@ -161,25 +161,27 @@ class VectorFunction(NamedTuple):
 
 
 def _pointer(builder: ir.IRBuilder, V: VectorType, address: ir.Value, index: ir.Value) -> ir.Value:
-    return builder.bitcast(builder.gep(at(builder, address, V.element), [index]), V.llvm.as_pointer())
+    return builder.bitcast(builder.gep(pointer_at(builder, address, V.element), [index]), V.llvm.as_pointer())
 
 
 def mask_of_first(builder: ir.IRBuilder, lanes: int, live: ir.Value) -> ir.Value:
     """The mask of the first `live` lanes."""
-    return builder.icmp_signed("<", constants(INT32, range(lanes)), splat(builder, builder.trunc(live, INT32), lanes))
+    return builder.icmp_signed(
+        "<", constant_vector(INT32, range(lanes)), splat(builder, builder.trunc(live, INT32), lanes)
+    )
 
 
 def load_first(builder: ir.IRBuilder, pointer: ir.Value, size: int, live: ir.Value) -> ir.Value:
-    """Read the first `live` numbers of a vector from memory. The others are zero.
+    """Read the first `live` numbers of a vector from memory. The other lanes are zero.
 
     Args:
         builder: appends the code.
         pointer: the pointer to the vector.
         size: the size of a number in bytes.
-        live: the number of numbers.
+        live: the number of lanes to read; may be negative or exceed the number of lanes.
     """
     kind = pointer.type.pointee
-    zero, mask = constants(kind.element, [0] * kind.count), mask_of_first(builder, kind.count, live)
+    zero, mask = constant_vector(kind.element, [0] * kind.count), mask_of_first(builder, kind.count, live)
     return call(builder, f"llvm.masked.load.{_suffix(kind, size)}", kind, pointer, INT32(size), mask, zero)
 
 
@@ -194,7 +196,7 @@ def _suffix(kind: ir.Type, size: int) -> str:
 
 
 def masked_load(builder: ir.IRBuilder, V: VectorType, address: ir.Value, index: ir.Value, live: ir.Value) -> ir.Value:
-    """Read the first `live` lanes from memory; the others are zero."""
+    """Read the first `live` lanes from memory; the other lanes are zero."""
     return load_first(builder, _pointer(builder, V, address, index), V.number_size, live)
 
 
@@ -205,7 +207,7 @@ def masked_store(
     store_first(builder, _pointer(builder, V, address, index), V.number_size, live, vector)
 
 
-def two_at(builder: ir.IRBuilder, V: VectorType, address: ir.Value, live: ir.Value) -> tuple[ir.Value, ir.Value]:
+def load_two(builder: ir.IRBuilder, V: VectorType, address: ir.Value, live: ir.Value) -> tuple[ir.Value, ir.Value]:
     """Read the first `live` numbers from memory into two vectors, padded with zeros."""
     lanes = INT64(V.lanes)
     first = masked_load(builder, V, address, INT64(0), live)
@@ -213,17 +215,20 @@ def two_at(builder: ir.IRBuilder, V: VectorType, address: ir.Value, live: ir.Val
 
 
 def _is_whole(builder: ir.IRBuilder, V: VectorType, live: ir.Value) -> ir.Value:
-    """Whether all lanes are valid. A processor forwards a store to a load only if neither is masked."""
+    """Whether all lanes are valid. Such vectors need no mask; processors forward only unmasked stores to loads."""
     return builder.icmp_signed(">=", live, INT64(V.lanes))
 
 
-class Memory(NamedTuple):
-    """The functions that read and write vectors of one type. `address` is that of an array, `at` an index into it."""
+class MemoryFunctions(NamedTuple):
+    """The functions of kernels that read and write vectors of one type, by name.
+
+    `address` is the address of an array, and `index` that of the vector's first number in the array.
+    """
 
     load: Instruction
-    """load(address, at, live): reads the first `live` lanes; the others are zero."""
+    """load(address, index, live): reads the first `live` lanes; the other lanes are zero."""
     store: Instruction
-    """store(address, at, live, vector): writes the first `live` lanes."""
+    """store(address, index, live, vector): writes the first `live` lanes."""
     fill: Instruction
     """fill(number): a vector with the number in every lane."""
     number: Instruction
@@ -235,7 +240,7 @@ class Memory(NamedTuple):
 
 
 @cache
-def memory(bits: int, lanes: int) -> Memory:
+def memory_functions(bits: int, lanes: int) -> MemoryFunctions:
     """The functions that read and write vectors of one type."""
     V = VectorType(bits, lanes)
 
@@ -266,7 +271,7 @@ def memory(bits: int, lanes: int) -> Memory:
 
     @instruction(INT64)
     def number(builder, address):
-        return builder.load(at(builder, address, V.element))
+        return builder.load(pointer_at(builder, address, V.element))
 
     @instruction(V.llvm, INT64)
     def keep(builder, vector, live):
@@ -276,6 +281,6 @@ def memory(bits: int, lanes: int) -> Memory:
     def put_total(builder, address, vector):
         name = f"llvm.vector.reduce.fadd.v{lanes}f{bits}"
         total = call(builder, name, V.element, V.element(-0.0), vector, fastmath=["reassoc"])
-        builder.store(total, at(builder, address, V.element))
+        builder.store(total, pointer_at(builder, address, V.element))
 
-    return Memory(load, store, fill, number, keep, put_total)
+    return MemoryFunctions(load, store, fill, number, keep, put_total)
