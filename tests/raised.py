@@ -50,7 +50,7 @@ def sites() -> Iterator[Site]:
             if not isinstance(node, ast.Call) or _name(node) == "AssertionError":
                 continue
             parts = max(map(_parts, node.args), key=_length, default=())
-            if parts and re.search(r"(Error|^_refusal|(^|_)fault|_unusable|NoSuchName)$", _name(node)):
+            if parts and re.search(r"(Error|^_refusal|(^|_)fault|_cannot_create|NoSuchName)$", _name(node)):
                 yield Site(f"{where}:{node.lineno}", parts)
 
 

@@ -27,8 +27,8 @@ NOT_MADE = {
     "a race: files that change between two steps of a command": [
         " data has changed since the run began",
         "expected text to learn from, got none",
-        "the run's data holds no example",
-        "expected something to show, got an empty file",
+        "the run's data contains no example",
+        "expected examples to show, got an empty file",
     ],
     "said in Python alone, of objects made by other code": [
         "is that of a layer ",

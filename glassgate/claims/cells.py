@@ -1,4 +1,4 @@
-"""The cells that are compared, each with the maximum number of units for a number of parameters."""
+"""The cells that are compared, and the number of units that fits a number of parameters."""
 
 import math
 
@@ -13,7 +13,7 @@ def cell_of(name: str) -> gg.Cell:
     Raises:
         OptionError: the cell or the file does not exist, or the file does not define the cell
     """
-    value = cells.checked(name)
+    value = cells.check(name)
     return cells.build_cell(value) if value in cells.CELLS else cells.from_file(name)
 
 

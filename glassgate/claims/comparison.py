@@ -19,16 +19,17 @@ from glassgate.claims.cells import cell_of, hidden_size
 from glassgate.claims.exponents import exponent
 from glassgate.claims.gradients import flow
 from glassgate.claims.problems import PROBLEMS
-from glassgate.claims.trial import Network, Trial, network_of, train
+from glassgate.claims.trial import BATCH_SIZE, Network, Trial, network_of, train
 from glassgate.tasks.runs import write_json
 from glassgate.tasks.training.signals import end_with_parent
 
 FORGET_BIASES = (-1.0, 0.0, 1.0, 2.0, 3.0, 4.0, 5.0)
 GRADIENT_STEPS = 100
 GRADIENT_PROBLEM, GRADIENT_SEQUENCES = "adding", 6_400
+"""The problem and the length of the short training after which gradients are measured."""
 EXPONENT_PARTS = 2
-"""The number of parts of a short training after each of which the Lyapunov exponent is measured."""
-_SETTING = ("problem", "cell", "lag", "forget_bias", "closed")
+"""The number of equal parts of this training; the Lyapunov exponent is measured after each of them."""
+_SETTINGS = ("problem", "cell", "lag", "forget_bias", "closed")
 Report = Callable[[Trial, dict[str, Any]], None]
 
 
@@ -57,8 +58,8 @@ class Comparison:
 
     @property
     def trials(self) -> list[Trial]:
-        """All trials, by seed and lag, so that the first results are available early."""
-        rows = [
+        """All trials, sorted by seed and lag, so that short trainings of all settings come first."""
+        trials = [
             Trial(problem, cell, lag if PROBLEMS[problem].lags else 0, seed, self.sequences, self.parameters)
             for seed in range(self.seeds)
             for problem in self.problems
@@ -67,17 +68,17 @@ class Comparison:
         ]
         lag = min(self.lags, key=lambda lag: abs(lag - 100))
         biases = self.biases if "lstm" in self.cells and "adding" in self.problems else ()
-        rows += [
+        trials += [
             Trial("adding", "lstm", lag, seed, self.sequences, self.parameters, bias, closed)
             for seed in range(self.bias_seeds)
             for bias in biases
             for closed in (False, True)
         ]
-        return sorted(dict.fromkeys(rows), key=lambda trial: (trial.seed, trial.lag))
+        return sorted(dict.fromkeys(trials), key=lambda trial: (trial.seed, trial.lag))
 
 
 def run(trials: Sequence[Trial], folder: Path, processes: int, report: Report) -> list[dict[str, Any]]:
-    """Run the trials that have no result in `folder` yet, so an interrupted comparison continues.
+    """Run the trials that have no result in `folder` yet, and return the results of all.
 
     Args:
         trials: the trials.
@@ -91,10 +92,10 @@ def run(trials: Sequence[Trial], folder: Path, processes: int, report: Report) -
         with suppress(OSError, ValueError):
             results[trial] = json.loads((folder / f"{trial.file_name}.json").read_text())
             report(trial, results[trial])
-    left = [trial for trial in trials if trial not in results]
-    if left:
-        with ProcessPoolExecutor(min(processes, len(left)), get_context("spawn"), _begin) as pool:
-            futures: dict[Future[dict[str, Any]], Trial] = {pool.submit(train, trial): trial for trial in left}
+    remaining = [trial for trial in trials if trial not in results]
+    if remaining:
+        with ProcessPoolExecutor(min(processes, len(remaining)), get_context("spawn"), _initialise_worker) as pool:
+            futures: dict[Future[dict[str, Any]], Trial] = {pool.submit(train, trial): trial for trial in remaining}
             try:
                 for future in as_completed(futures):
                     trial = futures[future]
@@ -109,55 +110,59 @@ def run(trials: Sequence[Trial], folder: Path, processes: int, report: Report) -
     return [results[trial] for trial in trials]
 
 
-def _begin() -> None:
+def _initialise_worker() -> None:
     """Initialise a process: it ignores Ctrl-C, which the parent handles, and ends with the parent."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     end_with_parent()
 
 
 def gradients(comparison: Comparison) -> list[dict[str, Any]]:
-    """Gradient norms of each cell, with the initial values of torch.nn and trained, and of the LSTM by forget bias."""
-    problem, rows, shown = PROBLEMS[GRADIENT_PROBLEM], [], min(GRADIENT_SEQUENCES, comparison.sequences)
+    """Measure gradient norms and Lyapunov exponents, with a row for each network.
 
-    def add(label: str, network: Network, course: Sequence[dict[str, float]] = (), **more: Any) -> None:
-        measured = flow(network, GRADIENT_PROBLEM, GRADIENT_STEPS, seed=0)
-        rows.append({"label": label, "lyapunov": list(course) or [_exponent(network)], **more} | measured)
+    The networks are: each cell with the initial values of torch.nn, each cell after a short training, and the untrained
+    LSTM with each forget bias.
+    """
+    problem, rows, sequences = PROBLEMS[GRADIENT_PROBLEM], [], min(GRADIENT_SEQUENCES, comparison.sequences)
+
+    def add_row(label: str, network: Network, exponents: Sequence[dict[str, float]] = (), **settings: Any) -> None:
+        norms = flow(network, GRADIENT_PROBLEM, GRADIENT_STEPS, seed=0)
+        rows.append({"label": label, "lyapunov": list(exponents) or [_exponent(network)], **settings} | norms)
 
     for name in comparison.cells:
         cell = cell_of(name)
         torch.manual_seed(0)
         network = Network(cell, problem, hidden_size(cell, problem.features, comparison.parameters))
-        add(name, network, cell=name, trained=False, forget_bias=None)
-        trial = Trial(GRADIENT_PROBLEM, name, GRADIENT_STEPS, 0, shown, comparison.parameters)
-        network, course = _trained(trial)
-        add(f"{name}, trained", network, course, cell=name, trained=True, forget_bias=None)
+        add_row(name, network, cell=name, trained=False, forget_bias=None)
+        trial = Trial(GRADIENT_PROBLEM, name, GRADIENT_STEPS, 0, sequences, comparison.parameters)
+        network, exponents = _train_briefly(trial)
+        add_row(f"{name}, trained", network, exponents, cell=name, trained=True, forget_bias=None)
     for bias in comparison.biases if "lstm" in comparison.cells else ():
         torch.manual_seed(0)
         cell = cell_of("lstm")
         network = Network(cell, problem, hidden_size(cell, problem.features, comparison.parameters))
         gg.init.gate_bias(f=bias)(network.layer)
-        add(f"lstm, forget bias {bias:g}", network, cell="lstm", trained=False, forget_bias=bias)
+        add_row(f"lstm, forget bias {bias:g}", network, cell="lstm", trained=False, forget_bias=bias)
     return rows
 
 
-def _trained(trial: Trial) -> tuple[Network, list[dict[str, float]]]:
-    """Train a network for a short time; return it and its Lyapunov exponents before, during and after the training."""
+def _train_briefly(trial: Trial) -> tuple[Network, list[dict[str, float]]]:
+    """Train a network; return it, and its Lyapunov exponents before, during and after the training."""
     network, problem = network_of(trial), PROBLEMS[trial.problem]
     generator = torch.Generator().manual_seed(trial.seed)
     optimizer = torch.optim.Adam(network.parameters(), lr=trial.learning_rate)
-    updates = trial.sequences // 32
-    measured_at = {round(updates * k / EXPONENT_PARTS) for k in range(1, EXPONENT_PARTS + 1)}
-    course = [{"sequences": 0} | _exponent(network)]
+    updates = trial.sequences // BATCH_SIZE
+    measured_after = {round(updates * k / EXPONENT_PARTS) for k in range(1, EXPONENT_PARTS + 1)}
+    exponents = [{"sequences": 0} | _exponent(network)]
     for update in range(1, updates + 1):
-        batch = problem.make(trial.lag, 32, generator)
+        batch = problem.make(trial.lag, BATCH_SIZE, generator)
         loss = problem.loss(network(batch), batch)
         optimizer.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(network.parameters(), 1.0)
         optimizer.step()
-        if update in measured_at:
-            course.append({"sequences": 32 * update} | _exponent(network))
-    return network, course
+        if update in measured_after:
+            exponents.append({"sequences": BATCH_SIZE * update} | _exponent(network))
+    return network, exponents
 
 
 def _exponent(network: Network) -> dict[str, float]:
@@ -165,10 +170,10 @@ def _exponent(network: Network) -> dict[str, float]:
 
 
 def summary(results: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return a row per problem, cell, lag and forget bias: how many seeds solved it, after how many sequences."""
+    """Return a row for each problem, cell, lag, forget bias and input bias, with the results of all seeds."""
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for row in results:
-        groups.setdefault(tuple(row[name] for name in _SETTING), []).append(row)
+        groups.setdefault(tuple(row[name] for name in _SETTINGS), []).append(row)
     rows = []
     for (problem, cell, lag, bias, closed), runs in groups.items():
         solved = sorted(run["sequences_until_solved"] for run in runs if run["sequences_until_solved"] is not None)

@@ -22,20 +22,27 @@ from glassgate.tasks.errors import DataError
 
 DIRECTIONS = ("forward", "backward", "both")
 COLOURS = dict(zip(DIRECTIONS, ("#2f86cc", "#e0a010", "#0a9e76"), strict=True))
-LENGTH, BATCH, FEATURES, PARAMETERS = 100, 32, 24, 24_000
-MAX_TOKENS, REACH, GENERATED = 2_000, 30, 160
-UNKNOWN, NOTHING = 0, -100
-_DIRECTIONS = {"forward": "one direction", "both": "two directions"}
+LENGTH, BATCH_SIZE, FEATURES, PARAMETERS = 100, 32, 24, 24_000
+VOCABULARY_SIZE, REACH, GENERATED = 2_000, 30, 160
+"""Tokens of the vocabulary; the largest distance of a token whose effect is measured; tokens to generate."""
+UNKNOWN, NO_TARGET = 0, -100
+_HEADINGS = {"forward": "one direction", "both": "two directions"}
 
 
 class Text(NamedTuple):
-    """Windows of tokens and labels as indices, (windows, LENGTH), and the symbols of the indices."""
+    """A text in windows of `LENGTH` tokens.
+
+    Attributes:
+        tokens, labels: the indices of tokens and labels, (windows, LENGTH).
+        lengths: the number of tokens in each window, (windows,).
+        symbols, label_names: the token and the label of each index.
+    """
 
     tokens: Tensor
     labels: Tensor
     lengths: Tensor
     symbols: list[str]
-    names: list[str]
+    label_names: list[str]
 
 
 class Settings(NamedTuple):
@@ -55,30 +62,30 @@ def text_of(train: Sequence[Tagged], test: Sequence[Tagged]) -> tuple[Text, Text
         if each.labels is None:
             raise DataError(each.source, each.line(), "expected labels, one for each token, got none")
     counts = Counter(chain.from_iterable(each.tokens for each in train))
-    symbols = ["?", *(token for token, _ in counts.most_common(MAX_TOKENS))]
-    names = sorted(set(chain.from_iterable(each.labels or () for each in train)))
-    return _windows(train, symbols, names), _windows(test, symbols, names)
+    symbols = ["?", *(token for token, _ in counts.most_common(VOCABULARY_SIZE))]
+    label_names = sorted(set(chain.from_iterable(each.labels or () for each in train)))
+    return _windows(train, symbols, label_names), _windows(test, symbols, label_names)
 
 
-def _windows(examples: Sequence[Tagged], symbols: list[str], names: list[str]) -> Text:
-    number = {token: k for k, token in enumerate(symbols)}
-    label = {name: k for k, name in enumerate(names)}
+def _windows(examples: Sequence[Tagged], symbols: list[str], label_names: list[str]) -> Text:
+    token_index = {token: k for k, token in enumerate(symbols)}
+    label_index = {label: k for k, label in enumerate(label_names)}
     tokens, labels, lengths = [], [], []
     for each in examples:
         for start in range(0, len(each.tokens), LENGTH):
-            cut = [number.get(token, UNKNOWN) for token in each.tokens[start : start + LENGTH]]
-            missing = LENGTH - len(cut)
-            tokens.append(cut + [UNKNOWN] * missing)
-            numbers = [label.get(name, NOTHING) for name in (each.labels or ())[start : start + LENGTH]]
-            labels.append(numbers + [NOTHING] * missing)
-            lengths.append(len(cut))
+            window = [token_index.get(token, UNKNOWN) for token in each.tokens[start : start + LENGTH]]
+            missing = LENGTH - len(window)
+            tokens.append(window + [UNKNOWN] * missing)
+            targets = [label_index.get(label, NO_TARGET) for label in (each.labels or ())[start : start + LENGTH]]
+            labels.append(targets + [NO_TARGET] * missing)
+            lengths.append(len(window))
     if not tokens:
         raise DataError(examples[0].source if examples else "data", None, "expected text to learn from, got none")
-    return Text(torch.tensor(tokens), torch.tensor(labels), torch.tensor(lengths), symbols, names)
+    return Text(torch.tensor(tokens), torch.tensor(labels), torch.tensor(lengths), symbols, label_names)
 
 
 class Reader(nn.Module):
-    """A network that reads forward, backward or in both directions, always with equally many parameters."""
+    """A network that reads forward, backward or in both directions, with about the same number of parameters."""
 
     def __init__(self, direction: str, tokens: int, answers: int) -> None:
         super().__init__()
@@ -91,13 +98,13 @@ class Reader(nn.Module):
 
     def forward(self, embedded: Tensor, lengths: Tensor) -> Tensor:
         """Logits (N, L, answers) from embedded tokens (N, L, FEATURES)."""
-        places = torch.arange(embedded.shape[1])
-        reversed_places = torch.where(places < lengths[:, None], lengths[:, None] - 1 - places, places)[..., None]
+        steps = torch.arange(embedded.shape[1])
+        reversed_steps = torch.where(steps < lengths[:, None], lengths[:, None] - 1 - steps, steps)[..., None]
         if self.direction == "backward":
-            embedded = embedded.gather(1, reversed_places.expand_as(embedded))
+            embedded = embedded.gather(1, reversed_steps.expand_as(embedded))
         output, _ = self.layer(embedded, lengths=lengths)
         if self.direction == "backward":
-            output = output.gather(1, reversed_places.expand_as(output))
+            output = output.gather(1, reversed_steps.expand_as(output))
         logits: Tensor = self.head(output)
         return logits
 
@@ -105,7 +112,7 @@ class Reader(nn.Module):
 def _batches(text: Text, targets: Tensor, updates: int, seed: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
     generator = torch.Generator().manual_seed(seed)
     for _ in range(updates):
-        rows = torch.randint(0, len(text.tokens), (BATCH,), generator=generator)
+        rows = torch.randint(0, len(text.tokens), (BATCH_SIZE,), generator=generator)
         yield text.tokens[rows], targets[rows], text.lengths[rows]
 
 
@@ -116,7 +123,7 @@ def _train(reader: Reader, text: Text, targets: Tensor, updates: int, seed: int)
     losses = []
     for tokens, batch_targets, lengths in _batches(text, targets, updates, seed):
         logits = reader(reader.embedding(tokens), lengths)
-        loss = F.cross_entropy(logits.flatten(0, 1), batch_targets.flatten(), ignore_index=NOTHING)
+        loss = F.cross_entropy(logits.flatten(0, 1), batch_targets.flatten(), ignore_index=NO_TARGET)
         optimizer.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(reader.parameters(), 1.0)
@@ -128,24 +135,24 @@ def _train(reader: Reader, text: Text, targets: Tensor, updates: int, seed: int)
 
 @torch.no_grad()
 def _accuracy(reader: Reader, text: Text) -> float:
-    right = counted = 0
+    right = labelled_tokens = 0
     for start in range(0, len(text.tokens), 256):
-        part = slice(start, start + 256)
-        predicted = reader(reader.embedding(text.tokens[part]), text.lengths[part]).argmax(-1)
-        labelled = text.labels[part] != NOTHING
-        right += int((predicted == text.labels[part])[labelled].sum())
-        counted += int(labelled.sum())
-    return right / max(1, counted)
+        rows = slice(start, start + 256)
+        predicted = reader(reader.embedding(text.tokens[rows]), text.lengths[rows]).argmax(-1)
+        labelled = text.labels[rows] != NO_TARGET
+        right += int((predicted == text.labels[rows])[labelled].sum())
+        labelled_tokens += int(labelled.sum())
+    return right / max(1, labelled_tokens)
 
 
 def sensitivity(reader: Reader, text: Text, targets: Tensor) -> list[float]:
-    """Mean |d logit_t / d x_k| over sequences, k - t from -REACH to REACH, relative to its largest value.
+    """The mean of |d logit_t / d x_k| over windows, for k - t from -REACH to REACH, relative to its largest value.
 
-    The logit is that of the target at the middle of full windows; the norm is over the features of x_k.
+    The logit is that of the target at step t, the middle of a full window; the norm is over the features of x_k.
     """
     t = LENGTH // 2
     rows = (text.lengths == LENGTH).nonzero()[:64, 0]
-    rows = rows[targets[rows, t] != NOTHING]
+    rows = rows[targets[rows, t] != NO_TARGET]
     if not len(rows):
         return []
     embedded = reader.embedding(text.tokens[rows]).detach().requires_grad_()
@@ -159,21 +166,21 @@ def sensitivity(reader: Reader, text: Text, targets: Tensor) -> list[float]:
 
 def next_tokens(text: Text) -> Tensor:
     """Return the targets of a language model: the next token at each token."""
-    targets = torch.full_like(text.tokens, NOTHING)
+    targets = torch.full_like(text.tokens, NO_TARGET)
     targets[:, :-1] = text.tokens[:, 1:]
-    inside = torch.arange(LENGTH - 1) < text.lengths[:, None] - 1
-    targets[:, :-1][~inside] = NOTHING
+    has_next = torch.arange(LENGTH - 1) < text.lengths[:, None] - 1
+    targets[:, :-1][~has_next] = NO_TARGET
     return targets
 
 
 @torch.no_grad()
 def generate(reader: Reader, text: Text, start: Sequence[int], count: int, seed: int) -> str:
-    """Return text that a network generates from its own output."""
+    """Return the tokens `start`, continued by `count` tokens that a network generates from its own output, as text."""
     generator = Generator().manual_seed(seed)
     tokens = list(start)
     for _ in range(count):
-        seen = torch.tensor([tokens[-LENGTH:]])
-        logits = reader(reader.embedding(seen), torch.tensor([seen.shape[1]]))[0, -1]
+        context = torch.tensor([tokens[-LENGTH:]])
+        logits = reader(reader.embedding(context), torch.tensor([context.shape[1]]))[0, -1]
         logits[UNKNOWN] = -torch.inf
         tokens.append(int(torch.multinomial((logits / 0.7).softmax(-1), 1, generator=generator)))
     separator = "" if all(len(symbol) == 1 for symbol in text.symbols) else " "
@@ -181,19 +188,19 @@ def generate(reader: Reader, text: Text, start: Sequence[int], count: int, seed:
 
 
 def measure(train: Text, test: Text, settings: Settings, report: Callable[[str], None] = print) -> dict[str, Any]:
-    """Train and measure taggers of each direction and two language models. The second one reads the answer."""
+    """Train and measure taggers of each direction and two language models, the second of which sees the answer."""
     taggers = []
     for direction in DIRECTIONS:
-        scores, losses, reach = [], [], []
+        accuracies, losses, sensitivities = [], [], []
         for seed in range(settings.seeds):
             torch.manual_seed(seed)
-            reader = Reader(direction, len(train.symbols), len(train.names))
+            reader = Reader(direction, len(train.symbols), len(train.label_names))
             losses.append(_train(reader, train, train.labels, settings.updates, seed)[-1])
-            scores.append(_accuracy(reader, test))
-            reach.append(sensitivity(reader, test, test.labels))
-            report(f"tagger {direction}, seed {seed}: {scores[-1]:.2%} right")
-        means = [statistics.mean(column) for column in zip(*reach, strict=True)]
-        taggers.append({"reads": direction, "accuracy": scores, "loss": losses, "sensitivity": means})
+            accuracies.append(_accuracy(reader, test))
+            sensitivities.append(sensitivity(reader, test, test.labels))
+            report(f"tagger {direction}, seed {seed}: {accuracies[-1]:.2%} right")
+        means = [statistics.mean(column) for column in zip(*sensitivities, strict=True)]
+        taggers.append({"reads": direction, "accuracy": accuracies, "loss": losses, "sensitivity": means})
     models = []
     for direction in ("forward", "both"):
         torch.manual_seed(0)
@@ -212,18 +219,18 @@ def measure(train: Text, test: Text, settings: Settings, report: Callable[[str],
     return {"machine": machine(), "settings": settings._asdict(), "taggers": taggers, "language_models": models}
 
 
-def _reach(name: str, rows: Sequence[dict[str, Any]], network: str) -> Picture:
+def _sensitivity_picture(name: str, rows: Sequence[dict[str, Any]], network: str) -> Picture:
     with drawing(6.4, 2.8) as (drawn, ((axes,),)):
         for row in rows:
-            places = range(-REACH, -REACH + len(row["sensitivity"]))
-            axes.plot(places, row["sensitivity"], color=COLOURS[row["reads"]], label=row["reads"], lw=1.4)
+            offsets = range(-REACH, -REACH + len(row["sensitivity"]))
+            axes.plot(offsets, row["sensitivity"], color=COLOURS[row["reads"]], label=row["reads"], lw=1.4)
         axes.set(xlabel="k - t, tokens", ylabel="|d logit(t) / d x(k)|", yscale="log", ylim=(1e-4, 1.5))
         axes.axvline(0, color="#8c8c8c", lw=0.6, ls=":")
         axes.legend(fontsize=8)
         return Picture(name, drawn, f"How much the answer of {network} at t depends on the token at k.")
 
 
-def _loss(models: Sequence[dict[str, Any]]) -> Picture:
+def _loss_picture(models: Sequence[dict[str, Any]]) -> Picture:
     with drawing(6.4, 2.8) as (drawn, ((axes,),)):
         for row in models:
             axes.plot(row["loss"], color=COLOURS[row["reads"]], label=row["reads"], lw=1.2)
@@ -235,24 +242,26 @@ def _loss(models: Sequence[dict[str, Any]]) -> Picture:
         )
 
 
-def write(measured: dict[str, Any], folder: Path) -> list[Path]:
-    """Write `directions.html`, `directions.json` and the pictures; returns the files."""
-    taggers, models = measured["taggers"], measured["language_models"]
+def write(results: dict[str, Any], folder: Path) -> list[Path]:
+    """Write `directions.html`, `directions.json` and the pictures; return the files."""
+    taggers, models = results["taggers"], results["language_models"]
     drawn = [
-        _reach("taggers-reach", taggers, "a tagger"),
-        _loss(models),
-        _reach("models-reach", models, "a language model"),
+        _sensitivity_picture("taggers-reach", taggers, "a tagger"),
+        _loss_picture(models),
+        _sensitivity_picture("models-reach", models, "a language model"),
     ]
-    means = {row["reads"]: statistics.mean(row["accuracy"]) for row in taggers}
-    best = max(means["forward"], means["backward"])
-    last = {row["reads"]: row["loss"][-1] for row in models}
+    accuracy = {row["reads"]: statistics.mean(row["accuracy"]) for row in taggers}
+    best_of_one = max(accuracy["forward"], accuracy["backward"])
+    final_loss = {row["reads"]: row["loss"][-1] for row in models}
     findings = [
-        f"Labels right in unseen text: reading both ways {means['both']:.2%}, forward {means['forward']:.2%}, "
-        f"backward {means['backward']:.2%}; the second direction adds {100 * (means['both'] - best):.1f} points.",
-        f"As a language model the network of two directions falls to {last['both']:.3f} nats per token (one direction: "
-        f"{last['forward']:.3f}): it reads the answer, one token ahead, and the text that it generates is meaningless.",
+        f"Labels right in unseen text: reading both ways {accuracy['both']:.2%}, forward {accuracy['forward']:.2%}, "
+        f"backward {accuracy['backward']:.2%}; the second direction adds "
+        f"{100 * (accuracy['both'] - best_of_one):.1f} points.",
+        f"As a language model the network of two directions falls to {final_loss['both']:.3f} nats per token "
+        f"(one direction: {final_loss['forward']:.3f}): it reads the answer, one token ahead, and the text that it "
+        "generates is meaningless.",
     ]
-    samples = "".join(f"<h3>{_DIRECTIONS[row['reads']]}</h3><pre>{escape(row['generated'])}</pre>" for row in models)
+    samples = "".join(f"<h3>{_HEADINGS[row['reads']]}</h3><pre>{escape(row['generated'])}</pre>" for row in models)
     sections = [
         (
             "Tokens that a tagger depends on",
@@ -274,4 +283,4 @@ def write(measured: dict[str, Any], folder: Path) -> list[Path]:
     ]
     lead = "The same network with equal parameters, reading forward, backward and both ways."
     html = page("Two directions", lead, findings, sections)
-    return save(folder, "directions", html, measured, drawn)
+    return save(folder, "directions", html, results, drawn)

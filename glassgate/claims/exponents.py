@@ -10,11 +10,11 @@ from glassgate.claims.trial import Network
 
 ROWS = 8
 WARM_UP = 0.2
-"""The fraction of the steps that are not counted, in which states approach their attractor."""
+"""The fraction of the steps that are left out at the start, while states approach their attractor."""
 
 
 def exponent(network: Network, problem: str, steps: int, seed: int) -> dict[str, float]:
-    """The exponent in nats per step, on sequences of the problem up to the end of the shortest one.
+    """The exponent in nats per step, on sequences of the problem that are cut to the length of the shortest one.
 
     Returns:
         "exponent", the mean over the sequences, and "low" and "high", its 95 % confidence interval.
@@ -26,6 +26,6 @@ def exponent(network: Network, problem: str, steps: int, seed: int) -> dict[str,
     return {"exponent": float(spectrum.exponents[0]), "low": low, "high": high}
 
 
-def course_of(row: dict[str, Any]) -> list[str]:
-    """The exponents of a network as text, after each part of its training."""
+def exponent_texts(row: dict[str, Any]) -> list[str]:
+    """The exponents of a network before and after each part of its training, as text."""
     return [f"{each['exponent']:+.3f} ({each['low']:+.3f} to {each['high']:+.3f})" for each in row["lyapunov"]]

@@ -1,4 +1,4 @@
-"""Gradient norms k steps back, |dL/dh_{t-k}| and |dL/dc_{t-k}|, and the part that flows through the forget gates."""
+"""Norms of the gradients k steps back, dL/dh_{t-k} and dL/dc_{t-k}, and of the part through the forget gates alone."""
 
 from typing import Any
 
@@ -20,20 +20,20 @@ def flow(network: Network, problem: str, steps: int, seed: int) -> dict[str, Any
         a list of steps + 1 numbers for each state, by its name. If the cell has a gate f and a state c, "own_path" is
         another list: the norms of the gradient of c at the last step times the forget gates of the last k steps.
     """
-    task = PROBLEMS[problem]
-    batch = task.make(steps + 1, ROWS, torch.Generator().manual_seed(seed))
+    definition = PROBLEMS[problem]
+    batch = definition.make(steps + 1, ROWS, torch.Generator().manual_seed(seed))
     with gg.record(network.layer) as tape:
-        loss = task.loss(network(batch), batch)
+        loss = definition.loss(network(batch), batch)
     loss.backward()
     network.zero_grad()
-    # The index of the step that is k steps before the end of each sequence: (steps + 1, N).
-    back = batch.lengths - 1 - torch.arange(steps + 1)[:, None]
+    # (steps + 1, N): row k has the index of the step that is k steps before the last one of each sequence.
+    steps_back = batch.lengths - 1 - torch.arange(steps + 1)[:, None]
     rows = torch.arange(ROWS)
     norms: dict[str, Any] = {}
     for state in network.layer.cell.state:
-        norms[state] = _mean_norm(tape.grad[f"layer0.forward.{state}"][back, rows])
+        norms[state] = _mean_norm(tape.grad[f"layer0.forward.{state}"][steps_back, rows])
     if {"layer0.forward.f", "layer0.forward.c"} <= set(tape):
-        forget = tape["layer0.forward.f"][back, rows]
+        forget = tape["layer0.forward.f"][steps_back, rows]
         decay = torch.cat([torch.ones_like(forget[:1]), forget[:-1]]).cumprod(0)
         norms["own_path"] = _mean_norm(decay * tape.grad["layer0.forward.c"][batch.lengths - 1, rows])
     return norms

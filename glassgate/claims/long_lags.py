@@ -6,30 +6,30 @@ from typing import Any
 
 from glassgate.claims import pictures
 from glassgate.claims.comparison import GRADIENT_STEPS, Comparison, summary
-from glassgate.claims.exponents import course_of
+from glassgate.claims.exponents import exponent_texts
 from glassgate.claims.machine import machine
 from glassgate.claims.page import figure, page, save, table
 from glassgate.claims.problems import PROBLEMS
 
-GONE = 1e-3
-"""A gradient below this fraction of another one is negligible. The text of the claim states it."""
-ALMOST_ALL = 0.8
-"""The minimum fraction of seeds that must solve a problem."""
+NEGLIGIBLE = 1e-3
+"""A gradient below this fraction of another one is negligible. The text of the claim contains this number."""
+MIN_SOLVED = 0.8
+"""A cell solves a problem if at least this fraction of its seeds do."""
 
 
 def write(
     comparison: Comparison, results: Sequence[dict[str, Any]], gradients: Sequence[dict[str, Any]], folder: Path
 ) -> list[Path]:
-    """Write `compare.json`, the pictures and `compare.html`; returns the files.
+    """Write `compare.json`, the pictures and `compare.html`; return the files.
 
-    An empty picture is not written: solved problems if none is solved, learning curves if no answer was right. If an
-    earlier run has written it, it is removed.
+    Pictures that would be empty are not written: solved problems if no problem is solved, and learning curves if no
+    answer was right. Pictures with these names from an earlier comparison are removed.
     """
     rows = summary(results)
     claims = claims_of(rows, gradients)
     drawn = [pictures.gradient_flow(gradients, comparison.cells)]
-    if shown := [row for row in rows if row["problem"] in solved_problems(rows)]:
-        drawn.append(pictures.success(shown, comparison.cells))
+    if rows_of_solved := [row for row in rows if row["problem"] in solved_problems(rows)]:
+        drawn.append(pictures.success(rows_of_solved, comparison.cells))
     if any(right > 0 for result in results for *_, right in result["curve"]):
         drawn.append(pictures.learning(results, comparison.cells))
     if any(row["forget_bias"] is not None for row in rows):
@@ -49,24 +49,26 @@ def write(
 
 
 def solved_problems(rows: Sequence[dict[str, Any]]) -> list[str]:
-    """Return the problems that at least one cell solved at some lag, with the settings that all cells share."""
+    """Return the problems that at least one cell solved at some lag with its default biases."""
     return list(dict.fromkeys(row["problem"] for row in rows if row["solved"] and row["forget_bias"] is None))
 
 
 def unsolved(comparison: Comparison, rows: Sequence[dict[str, Any]]) -> str:
-    """Return a sentence about the problems that no cell solved; an empty one if there are none."""
-    left = [problem for problem in comparison.problems if problem not in solved_problems(rows)]
-    if not left:
+    """Return a sentence about the problems that no cell solved; empty if there are none."""
+    unsolved_problems = [problem for problem in comparison.problems if problem not in solved_problems(rows)]
+    if not unsolved_problems:
         return ""
-    few = [
+    fewest_wrong = [
         f"{PROBLEMS[problem].title} {min(wrong):,}"
-        for problem in left
-        if (wrong := [w for row in rows if row["problem"] == problem for w in row["wrong_of_2560"]])
+        for problem in unsolved_problems
+        if (wrong := [count for row in rows if row["problem"] == problem for count in row["wrong_of_2560"]])
     ]
-    which = "any problem" if len(left) == len(comparison.problems) else ", ".join(PROBLEMS[each].title for each in left)
+    names = "any problem"
+    if len(unsolved_problems) < len(comparison.problems):
+        names = ", ".join(PROBLEMS[each].title for each in unsolved_problems)
     return (
-        f"No cell solved {which} in {comparison.sequences:,} sequences. "
-        f"Fewest wrong answers of 2,560: {'; '.join(few)}. "
+        f"No cell solved {names} in {comparison.sequences:,} sequences. "
+        f"Fewest wrong answers of 2,560: {'; '.join(fewest_wrong)}. "
         "A comparison needs a longer training (--sequences) or a shorter lag (--lags)."
     )
 
@@ -74,21 +76,21 @@ def unsolved(comparison: Comparison, rows: Sequence[dict[str, Any]]) -> str:
 def claims_of(rows: Sequence[dict[str, Any]], gradients: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the claims of tutorials, each with its measurement and whether it holds.
 
-    Whether a cell solves a problem is a claim only where some cell does: after a short training none does.
+    Claims about adding are left out if no cell solves it, as after a short training.
     """
     claims = []
-    start = {row["cell"]: row for row in gradients if not row["trained"] and row["forget_bias"] is None}
+    untrained = {row["cell"]: row for row in gradients if not row["trained"] and row["forget_bias"] is None}
     biased = [row for row in gradients if row["forget_bias"] is not None and row["forget_bias"] >= 3]
-    if "rnn" in start and biased:
-        worst = max(_left(start["rnn"]) / _left(row) for row in biased)
+    if "rnn" in untrained and biased:
+        largest_ratio = max(_fraction_left(untrained["rnn"]) / _fraction_left(row) for row in biased)
         claims.append(
             {
                 "claim": f"Before training, the RNN's gradient over {GRADIENT_STEPS} steps is less than a thousandth "
                 "of that of an LSTM with a forget bias of 3 or more",
                 "measure": "remaining fraction of the RNN's gradient, divided by that of the LSTM's",
-                "value": worst,
-                "bound": GONE,
-                "holds": worst < GONE,
+                "value": largest_ratio,
+                "bound": NEGLIGIBLE,
+                "holds": largest_ratio < NEGLIGIBLE,
             }
         )
     for cell, solves in (("lstm", True), ("gru", True), ("rnn", False)):
@@ -103,14 +105,15 @@ def claims_of(rows: Sequence[dict[str, Any]], gradients: Sequence[dict[str, Any]
                     "claim": f"{cell.upper()} {'solves' if solves else 'does not solve'} adding at a lag of 100 steps",
                     "measure": f"seeds of {row['seeds']} in which it is solved",
                     "value": row["solved"],
-                    "bound": ALMOST_ALL * row["seeds"] if solves else 0,
-                    "holds": fraction >= ALMOST_ALL if solves else row["solved"] == 0,
+                    "bound": MIN_SOLVED * row["seeds"] if solves else 0,
+                    "holds": fraction >= MIN_SOLVED if solves else row["solved"] == 0,
                 }
             )
     return claims
 
 
-def _left(row: dict[str, Any]) -> float:
+def _fraction_left(row: dict[str, Any]) -> float:
+    """The gradient of h `GRADIENT_STEPS` steps before the last step, as a fraction of that at the last step."""
     return float(row["h"][-1] / row["h"][0])
 
 
@@ -140,7 +143,7 @@ def _html(
         ),
     ]
     if "success" in by_name:
-        caption = f"Seeds, of {comparison.seeds}, in which {_solved()}."
+        caption = f"Number of seeds, of {comparison.seeds}, in which {_solved_condition()}."
         sections.append(("Solved problems", figure(by_name["success"], caption)))
     if "learning" in by_name:
         caption = "Fraction of correct answers; a thin line per seed, a thick line for their median."
@@ -158,8 +161,8 @@ def _html(
             )
         )
     sections += [
-        ("Growth of small differences", _exponents(gradients)),
-        ("All figures", _figures(rows)),
+        ("Growth of small differences", _exponents_table(gradients)),
+        ("All figures", _results_table(rows)),
         ("Method", _method(comparison)),
     ]
     return page(
@@ -171,12 +174,14 @@ def _html(
     )
 
 
-def _exponents(gradients: Sequence[dict[str, Any]]) -> str:
+def _exponents_table(gradients: Sequence[dict[str, Any]]) -> str:
     """The largest Lyapunov exponent of each network before and, if it is trained, during and after training."""
-    most = max(len(row["lyapunov"]) for row in gradients)
-    times = next(row["lyapunov"] for row in gradients if len(row["lyapunov"]) == most)
-    head = ["network", *(f"after {each.get('sequences', 0):,} sequences" for each in times)]
-    table_rows = [[row["label"], *course_of(row), *["-"] * (most - len(row["lyapunov"]))] for row in gradients]
+    longest = max((row["lyapunov"] for row in gradients), key=len)
+    head = ["network", *(f"after {each.get('sequences', 0):,} sequences" for each in longest)]
+    table_rows = []
+    for row in gradients:
+        texts = exponent_texts(row)
+        table_rows.append([row["label"], *texts, *["-"] * (len(longest) - len(texts))])
     return table(
         "Largest Lyapunov exponent in nats per step, with its 95 % interval over eight sequences of the adding "
         "problem. Below 0, a small difference of the state dies out: at -0.1, to a thousandth in 69 steps. Above 0, it "
@@ -186,7 +191,7 @@ def _exponents(gradients: Sequence[dict[str, Any]]) -> str:
     )
 
 
-def _solved() -> str:
+def _solved_condition() -> str:
     return "a training answered 2,000 sequences in a row correctly"
 
 
@@ -194,7 +199,7 @@ def _number(value: float) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:.2g}"
 
 
-def _figures(rows: Sequence[dict[str, Any]]) -> str:
+def _results_table(rows: Sequence[dict[str, Any]]) -> str:
     head = [
         "problem",
         "lag",
@@ -210,7 +215,7 @@ def _figures(rows: Sequence[dict[str, Any]]) -> str:
     ]
     table_rows = []
     for row in rows:
-        cell = row["cell"] + _start(row)
+        cell = row["cell"] + _initial_biases(row)
         median, reported = row["median_sequences_until_solved"], row["reported"]
         table_rows.append(
             [
@@ -234,7 +239,7 @@ def _figures(rows: Sequence[dict[str, Any]]) -> str:
     )
 
 
-def _start(row: dict[str, Any]) -> str:
+def _initial_biases(row: dict[str, Any]) -> str:
     """The initial biases of a training, if they differ from `gg.init.long_memory`."""
     if row["forget_bias"] is None:
         return ""
@@ -247,8 +252,9 @@ def _method(comparison: Comparison) -> str:
         f"clipped at 1.0, batches of 32, at most {comparison.sequences:,} sequences, float32, one thread per training. "
         "Every cell starts from <code>gg.init.long_memory(lag)</code>: Xavier for the input weights, orthogonal "
         "recurrent weights and, where a gate keeps, biases drawn as by Tallec and Ollivier (2018). A "
-        f"problem counts as solved when {_solved()}: numbers within 0.04 of their targets, classes with every output "
-        "within 0.3 of 0 or 1; multiplication when at most 12 of the last 2,000 are "
-        "wrong. A training stops at half of its sequences if its loss does not fall in the second quarter. The "
-        "paper's networks are smaller (93 weights for adding) and learn from one sequence at a time.</p>"
+        f"problem counts as solved when {_solved_condition()}: numbers within 0.04 of their targets, classes with "
+        "every output within 0.3 of 0 or 1; multiplication when at most 12 of the last 2,000 are wrong. A training "
+        "stops at half of its sequences if fewer than half of its answers are correct and its loss did not fall in the "
+        "second quarter. The paper's networks are smaller (93 weights for adding) and learn from one sequence at a "
+        "time.</p>"
     )

@@ -28,7 +28,7 @@ def gate_by_gate(x: Tensor, w: Any) -> Tensor:
 
 
 def fused_gates(x: Tensor, w: Any) -> Tensor:
-    """Two matrix products per step: the rows of all gates form one matrix, and the result is split in four."""
+    """Two matrix products per step: the weights of all gates form one matrix; the result is split into gates."""
     h = c = x.new_zeros(x.shape[1], w.hidden_size)
     outputs = []
     for x_t in x:
@@ -41,11 +41,11 @@ def fused_gates(x: Tensor, w: Any) -> Tensor:
 
 
 def input_first(x: Tensor, w: Any) -> Tensor:
-    """One matrix product per step: that of the whole input is computed before the loop."""
-    of_input = nn.functional.linear(x, w.weight_ih_l0, w.bias_ih_l0 + w.bias_hh_l0)
+    """One matrix product per step: the product with the input of all steps is computed before the loop."""
+    input_gates = nn.functional.linear(x, w.weight_ih_l0, w.bias_ih_l0 + w.bias_hh_l0)
     h = c = x.new_zeros(x.shape[1], w.hidden_size)
     outputs = []
-    for gates_t in of_input:
+    for gates_t in input_gates:
         i, f, g, o = (gates_t + h @ w.weight_hh_l0.T).chunk(4, -1)
         c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
         h = torch.sigmoid(o) * torch.tanh(c)

@@ -1,4 +1,4 @@
-"""A page in one file, with embedded SVG and without scripts or requests."""
+"""An HTML page in one file, with embedded SVG and without scripts or requests."""
 
 import base64
 import hashlib
@@ -39,12 +39,12 @@ def figure(picture: Picture, caption: str) -> str:
 
 
 def table(caption: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Rows of text; numbers are right-aligned."""
-    top = "".join(f'<th scope="col">{escape(cell)}</th>' for cell in head)
+    """A table of texts; all columns but the first are right-aligned."""
+    header = "".join(f'<th scope="col">{escape(cell)}</th>' for cell in head)
     body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
     return (
         f'<div class="scroll" tabindex="0"><table><caption>{escape(caption)}</caption>'
-        f"<thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>"
+        f"<thead><tr>{header}</tr></thead><tbody>{body}</tbody></table></div>"
     )
 
 
@@ -71,7 +71,7 @@ def page(title: str, lead: str, findings: Sequence[str], sections: Sequence[tupl
 
 
 def save(folder: Path, name: str, html: str, content: Any, pictures: Sequence[Picture]) -> list[Path]:
-    """Write `name.html`, the figures as `name.json`, and each picture as SVG; return the files."""
+    """Write `name.html`, the numbers as `name.json`, and each picture as SVG; return the files."""
     folder.mkdir(parents=True, exist_ok=True)
     files = [folder / f"{name}.html", folder / f"{name}.json", *(folder / f"{each.name}.svg" for each in pictures)]
     write(files[0], html.encode())

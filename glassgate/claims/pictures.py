@@ -17,7 +17,7 @@ from glassgate.claims.problems import PROBLEMS
 NAMES = frozenset({"gradients", "success", "learning", "forget-bias"})
 """The names of all pictures of the comparison over long lags."""
 _PALETTE = ("#d9620f", "#0a9e76", "#2f86cc", "#cc79a7", "#e0a010", "#7a6fd0", "#8c8c8c")
-"""After Okabe and Ito (2008): colour-blind readers can distinguish them, on white and on black."""
+"""After Okabe and Ito (2008): colour-blind readers can distinguish these colours, on white and on black."""
 _INK = "#123456"  # a placeholder, replaced by the text colour of the page
 _TEXT_COLOUR = "<style>:root{color:#1d2530}@media(prefers-color-scheme:dark){:root{color:#e6e8eb}}</style>"
 _STYLE: Any = {
@@ -34,7 +34,7 @@ _STYLE: Any = {
 
 
 class Picture:
-    """An SVG and a sentence about its content."""
+    """An SVG, with a sentence that describes it."""
 
     def __init__(self, name: str, figure: Figure, sentence: str) -> None:
         file = io.StringIO()
@@ -42,7 +42,7 @@ class Picture:
         svg = file.getvalue().replace(_INK, "currentColor")
         svg = re.sub(r'((?:id="|href="#|url\(#))', rf"\g<1>{name}-", svg[svg.index("<svg") :])
         self.name, self.sentence = name, sentence
-        self.svg = svg.replace("<svg ", '<svg role="img" aria-label="' + _escaped(sentence) + '" ', 1)
+        self.svg = svg.replace("<svg ", '<svg role="img" aria-label="' + _escape(sentence) + '" ', 1)
 
     @property
     def standalone(self) -> str:
@@ -51,16 +51,18 @@ class Picture:
         return self.svg[:start] + _TEXT_COLOUR + self.svg[start:]
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     return text.replace("&", "&amp;").replace("<", "&lt;").replace('"', "&quot;")
 
 
 @contextmanager
-def drawing(width: float, height: float, rows: int = 1, columns: int = 1, **more: Any) -> Iterator[tuple[Figure, Any]]:
-    """A figure in the style of all comparisons, and its axes."""
+def drawing(
+    width: float, height: float, rows: int = 1, columns: int = 1, **options: Any
+) -> Iterator[tuple[Figure, Any]]:
+    """A figure in the style of all comparisons, and a grid of its axes; `options` are those of `Figure.subplots`."""
     with matplotlib.rc_context(_STYLE):
         figure = Figure((width, height), layout="constrained")
-        yield figure, figure.subplots(rows, columns, squeeze=False, **more)
+        yield figure, figure.subplots(rows, columns, squeeze=False, **options)
 
 
 def colours(cells: Sequence[str]) -> dict[str, str]:
@@ -69,7 +71,7 @@ def colours(cells: Sequence[str]) -> dict[str, str]:
 
 
 def gradient_flow(rows: Sequence[dict[str, Any]], cells: Sequence[str]) -> Picture:
-    """|dL/dh_{t-k}| over k, with the initial values of `torch.nn` and after training; dashed: forget gates alone."""
+    """|dL/dh_{t-k}| over k, before and after training. Dashed: the part that flows through the forget gates alone."""
     colour_of = colours(cells)
     with drawing(8.2, 3.4, 1, 2, sharey=True) as (figure, ((initial, trained),)):
         for row in rows:
@@ -78,26 +80,28 @@ def gradient_flow(rows: Sequence[dict[str, Any]], cells: Sequence[str]) -> Pictu
             if bias is not None and bias not in (1.0, 3.0, 5.0):
                 continue
             colour = colour_of[row["cell"]]
-            at_end = row["h"][0]
-            alpha = (
-                0.2 + 0.16 * bias if bias is not None else 0.25 if row["cell"] == "lstm" and not row["trained"] else 1.0
-            )
+            norm_at_end = row["h"][0]
+            alpha = 1.0
+            if bias is not None:
+                alpha = 0.2 + 0.16 * bias
+            elif row["cell"] == "lstm" and not row["trained"]:
+                alpha = 0.25
             label = row["label"].replace(", trained", "")
-            axes.plot([v / at_end for v in row["h"]], color=colour, alpha=alpha, label=label, lw=1.4)
+            axes.plot([norm / norm_at_end for norm in row["h"]], color=colour, alpha=alpha, label=label, lw=1.4)
             if "own_path" in row and (row["trained"] or bias == 3.0):
-                at_end = row["c"][0]
+                norm_at_end = row["c"][0]
                 label = "its forget gates alone" if row["trained"] else "forget gates alone, bias 3"
-                axes.plot([v / at_end for v in row["own_path"]], color=colour, ls="--", lw=1, label=label)
+                axes.plot([norm / norm_at_end for norm in row["own_path"]], color=colour, ls="--", lw=1, label=label)
         initial.set(title="at the start", ylabel="gradient left", ylim=(1e-12, 10))
         trained.set(title="trained")
         for axes in (initial, trained):
             axes.set(yscale="log", xlabel="steps back, k")
             axes.axhline(1e-2, color=_INK, lw=0.5, ls=":")
             axes.legend(fontsize=7, loc="lower left")
-        return Picture("gradients", figure, _flow_in_words(rows))
+        return Picture("gradients", figure, _describe_flow(rows))
 
 
-def _flow_in_words(rows: Sequence[dict[str, Any]]) -> str:
+def _describe_flow(rows: Sequence[dict[str, Any]]) -> str:
     def fraction_left(row: dict[str, Any]) -> float:
         return float(row["h"][-1] / row["h"][0])
 
@@ -108,7 +112,7 @@ def _flow_in_words(rows: Sequence[dict[str, Any]]) -> str:
 
 @contextmanager
 def _panel_per_problem(rows: Sequence[dict[str, Any]], x_label: str) -> Iterator[tuple[Figure, dict[str, Axes]]]:
-    """A figure with a panel for each problem of the rows. The y axes are in per cent; `x_label` names the x axes."""
+    """A figure with a panel for each problem of the rows, and these panels by problem. The y axes are in per cent."""
     problems = list(dict.fromkeys(row["problem"] for row in rows))
     columns = min(4, len(problems))
     panel_rows = math.ceil(len(problems) / columns)
@@ -153,7 +157,7 @@ def learning(results: Sequence[dict[str, Any]], cells: Sequence[str]) -> Picture
             lag = min(lags, key=lambda lag: abs(lag - 100))
             for cell in cells:
                 curves = [r["curve"] for r in results if (r["problem"], r["cell"], r["lag"]) == (problem, cell, lag)]
-                _curves(axes, curves, colour_of[cell], cell)
+                _plot_curves(axes, curves, colour_of[cell], cell)
             axes.set(title=PROBLEMS[problem].title + (f", lag {lag}" if lag else ""), ylim=(-5, 105))
             axes.xaxis.set_major_formatter(lambda x, _: f"{x / 1000:g}k")
         next(iter(panels.values())).legend(fontsize=7)
@@ -161,12 +165,12 @@ def learning(results: Sequence[dict[str, Any]], cells: Sequence[str]) -> Picture
         return Picture("learning", figure, sentence)
 
 
-def _curves(axes: Axes, curves: Sequence[Sequence[tuple[int, float, float]]], colour: str, label: str) -> None:
+def _plot_curves(axes: Axes, curves: Sequence[Sequence[tuple[int, float, float]]], colour: str, label: str) -> None:
     for curve in curves:
         axes.plot([p[0] for p in curve], [100 * p[2] for p in curve], color=colour, alpha=0.3, lw=0.7)
     seen = sorted({point[0] for curve in curves for point in curve})
     fractions_of = [{p[0]: p[2] for p in curve} for curve in curves]
-    # Training stops when the problem is solved: after that, its last value holds.
+    # A training stops when the problem is solved. Its last value is used for all later points.
     fractions = [
         [
             fraction_at.get(x, curve[-1][2] if x > curve[-1][0] else math.nan)
@@ -180,18 +184,21 @@ def _curves(axes: Axes, curves: Sequence[Sequence[tuple[int, float, float]]], co
     axes.plot(seen, [100 * m for m in medians], color=colour, lw=1.8, label=label)
 
 
-def forget_bias(rows: Sequence[dict[str, Any]], gradients: Sequence[dict[str, Any]], most: int) -> Picture:
-    """Sequences until the LSTM solves adding, by forget bias, if any seed does; below, the fraction its state keeps."""
+def forget_bias(rows: Sequence[dict[str, Any]], gradients: Sequence[dict[str, Any]], max_sequences: int) -> Picture:
+    """Above: sequences until the LSTM solves adding, by forget bias. Below: the fraction of its state that is kept.
+
+    The upper panel is left out if no seed solves the problem.
+    """
     rows = sorted((row for row in rows if row["forget_bias"] is not None), key=lambda row: row["forget_bias"])
     solved = any(row["solved"] for row in rows)
     height, ratios = (4.4, (2, 1)) if solved else (2.2, (1,))
     with drawing(6.4, height, len(ratios), 1, sharex=True, height_ratios=ratios) as (figure, panels):
         if solved:
-            _until_solved(panels[0, 0], rows, most)
-        measured = [row for row in gradients if row["forget_bias"] is not None]
-        fractions = [row["own_path"][-1] / row["c"][0] for row in measured]
+            _until_solved(panels[0, 0], rows, max_sequences)
+        with_bias = [row for row in gradients if row["forget_bias"] is not None]
+        fractions = [row["own_path"][-1] / row["c"][0] for row in with_bias]
         lower = panels[-1, 0]
-        lower.plot([row["forget_bias"] for row in measured], fractions, "o-", ms=4, color=_PALETTE[2])
+        lower.plot([row["forget_bias"] for row in with_bias], fractions, "o-", ms=4, color=_PALETTE[2])
         lower.set(yscale="log", ylim=(1e-12, 3), xlabel="forget bias", ylabel="kept over\n100 steps")
         counts = [
             f"{row['forget_bias']:g}{' with the input gate closed' * row['closed']}: {row['solved']} of {row['seeds']}"
@@ -201,18 +208,22 @@ def forget_bias(rows: Sequence[dict[str, Any]], gradients: Sequence[dict[str, An
         return Picture("forget-bias", figure, sentence)
 
 
-def _until_solved(axes: Axes, rows: Sequence[dict[str, Any]], most: int) -> None:
-    """A point for each training that solved the problem, a cross for each bias with a seed that did not."""
+def _until_solved(axes: Axes, rows: Sequence[dict[str, Any]], max_sequences: int) -> None:
+    """A point for each training that solved the problem, and a cross for each bias with a training that did not."""
     input_biases = {
         False: ("input gate's bias 0", -0.08, _PALETTE[4]),
         True: ("input gate's bias minus that", 0.08, _PALETTE[2]),
     }
     for closed, (label, offset, colour) in input_biases.items():
-        chosen = [row for row in rows if row["closed"] == closed]
-        points = [(r["forget_bias"] + offset, count) for r in chosen for count in r["sequences_until_solved"]]
-        failed = [(r["forget_bias"] + offset, r["seeds"] - r["solved"]) for r in chosen if r["solved"] < r["seeds"]]
+        same_input_bias = [row for row in rows if row["closed"] == closed]
+        points = [(r["forget_bias"] + offset, count) for r in same_input_bias for count in r["sequences_until_solved"]]
+        failed = [
+            (r["forget_bias"] + offset, r["seeds"] - r["solved"]) for r in same_input_bias if r["solved"] < r["seeds"]
+        ]
         axes.plot([x for x, _ in points], [y for _, y in points], "o", ms=4.5, color=colour, label=label)
-        height = most * (1.12 + 0.12 * closed)
+        height = max_sequences * (1.12 + 0.12 * closed)
         axes.plot([x for x, _ in failed], [height] * len(failed), "x", ms=5, color=colour)
-    axes.set(ylabel="sequences until solved", ylim=(0, 1.35 * most), title="a cross: some seed did not solve it")
+    axes.set(
+        ylabel="sequences until solved", ylim=(0, 1.35 * max_sequences), title="a cross: some seed did not solve it"
+    )
     axes.legend(fontsize=7, loc="lower left")

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 MAX_ERROR = 0.04
 """A number is correct if its error is below this (experiments 4 and 5)."""
 MAX_CLASS_ERROR = 0.3
-"""A class is correct if the error of every output, 0 or 1, is below this (experiment 6)."""
+"""A class is correct if every output differs from its target, 0 or 1, by less than this (experiment 6)."""
 
 
 class Batch(NamedTuple):
@@ -24,13 +24,13 @@ class Batch(NamedTuple):
     lengths: Tensor
     """(N,)"""
     targets: Tensor
-    """(N,) numbers or classes at the end of each sequence, or (L, N) classes, -100 at steps without a target."""
+    """(N,) numbers or classes at the end of each sequence; or (L, N) classes of steps, -100 if there is no target."""
     legal: Tensor | None = None
-    """(L, N, outputs) bool: for a grammar, the symbols that may come next."""
+    """(L, N, outputs) bool: in the problem of a grammar, the symbols that may come next."""
 
 
 class Problem(NamedTuple):
-    """One problem.
+    """A problem: generated sequences, their correct answers, and the loss.
 
     Attributes:
         title: the title in pages.
@@ -39,8 +39,8 @@ class Problem(NamedTuple):
         outputs: the number of outputs.
         make: `make(lag, N, generator)` returns N sequences.
         lags: whether the lag can be chosen.
-        reported: the table of the paper, and the reported number of sequences until solved by lag.
-        every_step: whether there are targets at many steps, rather than only at the end.
+        reported: the place in the paper, and for each lag the number of sequences that it reports until the solution.
+        every_step: whether there are targets at several steps, and not only at the end.
         misses: the number of wrong answers that are allowed in the last 2,000 sequences.
     """
 
@@ -79,25 +79,29 @@ def _lengths(lag: int, N: int, generator: Generator) -> Tensor:
     return torch.randint(lag, lag + max(1, lag // 10) + 1, (N,), generator=generator)
 
 
-def _chosen(low: Tensor | int, high: Tensor | int, N: int, generator: Generator) -> Tensor:
-    """Random integers from `low`, included, to `high`, excluded."""
+def _random_integers(low: Tensor | int, high: Tensor | int, N: int, generator: Generator) -> Tensor:
+    """N random integers from `low`, included, to `high`, excluded."""
     low, high = torch.as_tensor(low), torch.as_tensor(high)
     return (low + torch.rand(N, generator=generator) * (high - low)).long()
 
 
 def _two_marked(lag: int, N: int, generator: Generator, low: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Inputs of a number and a marker (1 for two numbers, -1 at both ends); the lengths; and the two numbers."""
+    """Sequences of pairs of a number and a marker, which is 1 at two random steps, -1 at both ends, otherwise 0.
+
+    Returns:
+        the inputs (L, N, 2), the lengths (N,), and the first and the second marked number, (N,) each
+    """
     lengths, rows = _lengths(lag, N, generator), torch.arange(N)
     L = int(lengths.max())
     values = low + (1 - low) * torch.rand(L, N, generator=generator)
     markers = torch.zeros(L, N)
-    first = _chosen(0, min(10, lag // 2), N, generator)
-    second = _chosen(0, max(lag // 2 - 1, 2), N, generator)
+    first = _random_integers(0, min(10, lag // 2), N, generator)
+    second = _random_integers(0, max(lag // 2 - 1, 2), N, generator)
     second = torch.where(second == first, (second + 1) % max(lag // 2 - 1, 2), second)
     markers[0] = markers[lengths - 1, rows] = -1
     a, b = values[first, rows].clone(), values[second, rows].clone()
-    for place in (first, second):
-        markers[place, rows] = 1
+    for step in (first, second):
+        markers[step, rows] = 1
     return torch.stack([values, markers], -1), lengths, a, b
 
 
@@ -112,7 +116,7 @@ def _multiplication(lag: int, N: int, generator: Generator) -> Batch:
 
 
 def _order(windows: tuple[tuple[float, float], ...]) -> Callable[[int, int, Generator], Batch]:
-    """X or Y in each window (in fractions of the lag), among distractors; the class is their order."""
+    """Distractors, and a random X or Y in each window (in fractions of the lag); the class is the order of X and Y."""
     distractors, begin, end, X = 4, 4, 5, 6
 
     def make(lag: int, N: int, generator: Generator) -> Batch:
@@ -121,10 +125,10 @@ def _order(windows: tuple[tuple[float, float], ...]) -> Callable[[int, int, Gene
         symbols[0], symbols[lengths - 1, rows] = begin, end
         classes = torch.zeros(N, dtype=torch.int64)
         for low, high in windows:
-            place = _chosen(max(1, int(low * lag)), max(2, int(high * lag) + 1), N, generator)
-            which = torch.randint(0, 2, (N,), generator=generator)
-            symbols[place, rows] = X + which
-            classes = 2 * classes + which
+            step = _random_integers(max(1, int(low * lag)), max(2, int(high * lag) + 1), N, generator)
+            is_y = torch.randint(0, 2, (N,), generator=generator)
+            symbols[step, rows] = X + is_y
+            classes = 2 * classes + is_y
         return Batch(F.one_hot(symbols, 8).float(), lengths, classes)
 
     return make
@@ -134,10 +138,13 @@ _DISTRACTORS = 50
 
 
 def _noise_free(lag: int, N: int, generator: Generator) -> Batch:
-    """b, then x or y, random distractors, and e; the class is x or y. The length is random, on average lag + 12."""
+    """A begin symbol, x or y, random distractors, and an end symbol; the class is x or y.
+
+    The length is random, about lag + 12 in the mean.
+    """
     begin, end, X = _DISTRACTORS, _DISTRACTORS + 1, _DISTRACTORS + 2
-    more = torch.empty(N).geometric_(0.1, generator=generator).clamp(max=lag)
-    lengths, rows = (lag + 2 + more).long(), torch.arange(N)
+    extra = torch.empty(N).geometric_(0.1, generator=generator).clamp(max=lag)
+    lengths, rows = (lag + 2 + extra).long(), torch.arange(N)
     symbols = torch.randint(0, _DISTRACTORS, (int(lengths.max()), N), generator=generator)
     classes = torch.randint(0, 2, (N,), generator=generator)
     symbols[0], symbols[1], symbols[lengths - 1, rows] = begin, X + classes, end
@@ -145,7 +152,7 @@ def _noise_free(lag: int, N: int, generator: Generator) -> Batch:
 
 
 def _noisy(lag: int, N: int, generator: Generator) -> Batch:
-    """Noise of variance 0.2; 1 or -1, the class, is added to the first three numbers."""
+    """Noise of variance 0.2. In class 0, 1 is added to the first three numbers; in class 1, it is subtracted."""
     lengths = _lengths(lag, N, generator)
     classes = torch.randint(0, 2, (N,), generator=generator)
     inputs = 0.2**0.5 * torch.randn(int(lengths.max()), N, 1, generator=generator)
@@ -154,21 +161,21 @@ def _noisy(lag: int, N: int, generator: Generator) -> Batch:
 
 
 _REBER = {0: "T1 P2", 1: "S1 X3", 2: "T2 V4", 3: "X2 S5", 4: "P3 V5"}
-"""The transitions of each state, as symbol and next state; state 5 is the end."""
+"""The two transitions of each state of the grammar, as symbol and next state; state 5 is the end."""
 _SYMBOLS = "BTPSXVE"
 
 
 def _reber_string(draw: Callable[[], bool]) -> tuple[list[int], list[set[int]]]:
-    """An embedded Reber string as symbols, and the set of legal next symbols after each."""
+    """The symbols of a random embedded Reber string, and for each symbol the set of those that may follow it."""
     text, legal, state = "B", ["B"], 0
     while state < 5:
         transitions = _REBER[state].split()
         legal.append("".join(each[0] for each in transitions))
-        chosen = transitions[draw()]
-        text, state = text + chosen[0], int(chosen[1])
+        transition = transitions[draw()]
+        text, state = text + transition[0], int(transition[1])
     outer = "TP"[draw()]
     text, legal = f"B{outer}{text}E{outer}E", ["TP", *legal, "E", outer, "E"]
-    return [_SYMBOLS.index(s) for s in text], [{_SYMBOLS.index(s) for s in may} for may in legal]
+    return [_SYMBOLS.index(s) for s in text], [{_SYMBOLS.index(s) for s in symbols} for symbols in legal]
 
 
 def _reber(lag: int, N: int, generator: Generator) -> Batch:
@@ -177,27 +184,27 @@ def _reber(lag: int, N: int, generator: Generator) -> Batch:
     inputs = torch.zeros(int(lengths.max()), N, len(_SYMBOLS))
     legal = torch.zeros(inputs.shape, dtype=torch.bool)
     targets = torch.full(inputs.shape[:2], -100)
-    for n, (symbols, may) in enumerate(strings):
+    for n, (symbols, next_symbols) in enumerate(strings):
         steps = range(len(symbols) - 1)
         inputs[steps, n, symbols[:-1]] = 1.0
         targets[: len(steps), n] = torch.tensor(symbols[1:])
         for step in steps:
-            legal[step, n, list(may[step])] = True
+            legal[step, n, list(next_symbols[step])] = True
     return Batch(inputs, lengths, targets, legal)
 
 
-_COPIED, _KINDS = 10, 8
+_COPIED, _COPY_SYMBOLS = 10, 8
 
 
 def _copy(lag: int, N: int, generator: Generator) -> Batch:
     """Ten symbols, a lag of blanks and a signal; then the targets are the ten symbols."""
-    blank, sign, L = _KINDS, _KINDS + 1, lag + 2 * _COPIED
+    blank, signal, L = _COPY_SYMBOLS, _COPY_SYMBOLS + 1, lag + 2 * _COPIED
     symbols = torch.full((L, N), blank)
-    symbols[:_COPIED] = torch.randint(0, _KINDS, (_COPIED, N), generator=generator)
-    symbols[_COPIED + lag - 1] = sign
+    symbols[:_COPIED] = torch.randint(0, _COPY_SYMBOLS, (_COPIED, N), generator=generator)
+    symbols[_COPIED + lag - 1] = signal
     targets = torch.full((L, N), -100)
     targets[-_COPIED:] = symbols[:_COPIED]
-    return Batch(F.one_hot(symbols, _KINDS + 2).float(), torch.full((N,), L), targets)
+    return Batch(F.one_hot(symbols, _COPY_SYMBOLS + 2).float(), torch.full((N,), L), targets)
 
 
 PROBLEMS = {
@@ -219,6 +226,6 @@ PROBLEMS = {
         _order(((0.1, 0.2), (0.33, 0.43), (0.66, 0.76))),
         reported=("table 9", {100: 571_100}),
     ),
-    "copy": Problem("Copy memory", "-", _KINDS + 2, _KINDS, _copy, every_step=True),
+    "copy": Problem("Copy memory", "-", _COPY_SYMBOLS + 2, _COPY_SYMBOLS, _copy, every_step=True),
 }
 """The problems, by their names on the command line."""

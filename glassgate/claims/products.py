@@ -20,7 +20,7 @@ from glassgate.claims.machine import machine
 from glassgate.claims.page import figure, page, save, table
 from glassgate.claims.pictures import Picture, drawing
 
-LENGTH = 100
+LENGTH = 100  # steps
 SIZES = ((1, 64), (32, 64), (32, 128), (32, 256))
 """Pairs of batch size and hidden size; the input size equals the hidden size."""
 ROUNDS = 7
@@ -50,9 +50,9 @@ def measure(
     With several threads, the result would depend on settings of thread pools, which favour one library or another.
 
     Returns:
-        rows: "variant", "N", "H", "forward" and "training" in microseconds per step (training is None for inference
-        engines), "error": the largest difference from float64, relative to the largest value, "fraction_of_peak":
-        of the processor's peak throughput.
+        rows with "variant", "N" and "H"; "forward" and "training" in microseconds per step ("training" is None for
+        inference engines); "error", the largest difference from float64, relative to the largest value; and
+        "fraction_of_peak", the throughput of the forward pass as a fraction of that of a large matrix product.
     """
     peak, rows = 0.0, []
     threads = torch.get_num_threads()
@@ -61,11 +61,11 @@ def measure(
         for size in sizes:
             peak = max(peak, _peak())
             report(f"N={size[0]}, H={size[1]} ...")
-            rows += _measured(Size(*size), rounds, peak)
+            rows += _measure_variants(Size(*size), rounds, peak)
             if find_spec("onnxruntime") and find_spec("onnx"):
                 # In a separate process, because its threads spin and would slow down the other variants.
                 with ProcessPoolExecutor(1, get_context("spawn")) as pool:
-                    rows.append(pool.submit(_onnx, Size(*size), rounds, peak).result())
+                    rows.append(pool.submit(_measure_onnx, Size(*size), rounds, peak).result())
     finally:
         torch.set_num_threads(threads)
     return rows
@@ -95,6 +95,7 @@ def _layers(size: Size) -> tuple[Tensor, nn.LSTM, Tensor]:
 
 
 def _multiplications(size: Size) -> int:
+    """The number of multiplications in the matrix products of a forward pass."""
     return LENGTH * size.N * 8 * size.H * size.H
 
 
@@ -115,11 +116,11 @@ def _error(output: Tensor, exact: Tensor) -> float:
     return ((output.double() - exact).abs().max() / exact.abs().max()).item()
 
 
-def _measured(size: Size, rounds: int, peak: float) -> list[dict[str, Any]]:
-    x, theirs, exact = _layers(size)
-    ours = gg.LSTM(size.H, size.H)
-    ours.load_state_dict(theirs.state_dict())
-    layers = {name: theirs if name == "torch.nn.LSTM" else ours for name in VARIANTS}
+def _measure_variants(size: Size, rounds: int, peak: float) -> list[dict[str, Any]]:
+    x, torch_layer, exact = _layers(size)
+    layer = gg.LSTM(size.H, size.H)
+    layer.load_state_dict(torch_layer.state_dict())
+    layers = {name: torch_layer if name == "torch.nn.LSTM" else layer for name in VARIANTS}
 
     def forward(name: str) -> Tensor:
         with torch.no_grad():
@@ -143,36 +144,36 @@ def _measured(size: Size, rounds: int, peak: float) -> list[dict[str, Any]]:
     ]
 
 
-def _onnx(size: Size, rounds: int, peak: float) -> dict[str, Any]:
+def _measure_onnx(size: Size, rounds: int, peak: float) -> dict[str, Any]:
     import onnxruntime
     from onnx import TensorProto, helper, numpy_helper
 
     x, layer, exact = _layers(size)
 
-    def in_their_order(name: str) -> Tensor:
+    def in_onnx_order(name: str) -> Tensor:
         i, f, g, o = layer.get_parameter(name).detach().chunk(4)
         return torch.cat([i, o, f, g])
 
-    given = {
-        "W": in_their_order("weight_ih_l0")[None],
-        "R": in_their_order("weight_hh_l0")[None],
-        "B": torch.cat([in_their_order("bias_ih_l0"), in_their_order("bias_hh_l0")])[None],
+    weights = {
+        "W": in_onnx_order("weight_ih_l0")[None],
+        "R": in_onnx_order("weight_hh_l0")[None],
+        "B": torch.cat([in_onnx_order("bias_ih_l0"), in_onnx_order("bias_hh_l0")])[None],
     }
     graph = helper.make_graph(
-        [helper.make_node("LSTM", ["x", *given], ["y"], hidden_size=size.H)],
+        [helper.make_node("LSTM", ["x", *weights], ["y"], hidden_size=size.H)],
         "lstm",
         [helper.make_tensor_value_info("x", TensorProto.FLOAT, x.shape)],
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, (LENGTH, 1, size.N, size.H))],
-        [numpy_helper.from_array(value.numpy(), name) for name, value in given.items()],
+        [numpy_helper.from_array(value.numpy(), name) for name, value in weights.items()],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 14)], ir_version=8)
     file = io.BytesIO(model.SerializeToString())
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     session = onnxruntime.InferenceSession(file.getvalue(), options, providers=["CPUExecutionProvider"])
-    fed = {"x": x.numpy()}
-    output = torch.from_numpy(session.run(None, fed)[0])[:, 0]
-    seconds = statistics.median(_seconds(lambda: session.run(None, fed)) for _ in range(rounds))
+    inputs = {"x": x.numpy()}
+    output = torch.from_numpy(session.run(None, inputs)[0])[:, 0]
+    seconds = statistics.median(_seconds(lambda: session.run(None, inputs)) for _ in range(rounds))
     return _row(ONNX, size, seconds, None, _error(output, exact), peak)
 
 
@@ -182,14 +183,14 @@ def variants_picture(rows: Sequence[dict[str, Any]]) -> Picture:
     names = list(dict.fromkeys(row["variant"] for row in rows))
     with drawing(8.2, 3.2, 1, len(sizes), sharey=True) as (drawn, (grid,)):
         for axes, (N, H) in zip(grid, sizes, strict=True):
-            of = {row["variant"]: row for row in rows if (row["N"], row["H"]) == (N, H)}
-            for key, colour, aside in (("forward", "#2f86cc", -0.17), ("training", "#d9620f", 0.17)):
-                places = [k for k, name in enumerate(names) if name in of and of[name][key]]
-                values = [of[names[k]][key] for k in places]
-                axes.barh([k + aside for k in places], values, 0.32, color=colour, label=key)
-            every = [value for row in of.values() for value in (row["forward"], row["training"]) if value]
+            by_variant = {row["variant"]: row for row in rows if (row["N"], row["H"]) == (N, H)}
+            for key, colour, offset in (("forward", "#2f86cc", -0.17), ("training", "#d9620f", 0.17)):
+                indices = [k for k, name in enumerate(names) if name in by_variant and by_variant[name][key]]
+                values = [by_variant[names[k]][key] for k in indices]
+                axes.barh([k + offset for k in indices], values, 0.32, color=colour, label=key)
+            times = [time for row in by_variant.values() for time in (row["forward"], row["training"]) if time]
             axes.set(title=f"N = {N}, H = {H}", xscale="log", xlabel="microseconds per step")
-            axes.set_xlim(0.5 * min(every), 1.5 * max(every))
+            axes.set_xlim(0.5 * min(times), 1.5 * max(times))
             axes.xaxis.set_minor_formatter(NullFormatter())
             axes.set_yticks(range(len(names)), names)
         grid[0].invert_yaxis()
@@ -199,7 +200,7 @@ def variants_picture(rows: Sequence[dict[str, Any]]) -> Picture:
 
 
 def write(rows: Sequence[dict[str, Any]], folder: Path) -> list[Path]:
-    """Write `products.html`, `products.json` and the picture; returns the files."""
+    """Write `products.html`, `products.json` and the picture; return the files."""
     picture = variants_picture(rows)
     head = [
         "variant",
@@ -242,10 +243,10 @@ def write(rows: Sequence[dict[str, Any]], folder: Path) -> list[Path]:
 def _findings(rows: Sequence[dict[str, Any]]) -> list[str]:
     sentences = []
     for N, H in dict.fromkeys((row["N"], row["H"]) for row in rows):
-        of = {row["variant"]: row for row in rows if (row["N"], row["H"]) == (N, H)}
-        first, two, _, kernel, stock = (of[name]["training"] for name in VARIANTS)
+        by_variant = {row["variant"]: row for row in rows if (row["N"], row["H"]) == (N, H)}
+        eight, two, _, kernel, stock = (by_variant[name]["training"] for name in VARIANTS)
         sentences.append(
-            f"N = {N}, H = {H}: fusing the gates trains at {first / two:.1f}x the speed of gate by gate, the printed "
-            f"kernel at {first / kernel:.1f}x, torch.nn.LSTM at {first / stock:.1f}x."
+            f"N = {N}, H = {H}: fusing the gates trains at {eight / two:.1f}x the speed of gate by gate, the printed "
+            f"kernel at {eight / kernel:.1f}x, torch.nn.LSTM at {eight / stock:.1f}x."
         )
     return sentences

@@ -1,4 +1,4 @@
-"""One training of a cell on a problem, until it is solved, learns nothing, or reaches a number of sequences."""
+"""One training of a cell on a problem, until it is solved, makes no progress, or has used all its sequences."""
 
 import math
 import time
@@ -20,7 +20,7 @@ STALLED_RATIO = 0.99
 """A training stops halfway if fewer than half of its answers are correct and the mean loss of its second quarter is
 above this fraction of that of its second eighth."""
 TEST_SEQUENCES = 2_560
-BATCH = 32
+BATCH_SIZE = 32
 UPDATES_PER_POINT = 50
 """Updates between two points of a learning curve."""
 
@@ -36,7 +36,7 @@ class Trial:
         sequences: the maximum number of sequences.
         parameters: the maximum number of parameters of the recurrent layer.
         forget_bias: the total bias of the forget gate; None for `gg.init.long_memory`.
-        closed: whether the bias of the input gate is `-forget_bias`, so that a kept state is not overwritten.
+        closed: whether the input gate starts almost closed, with the bias `-forget_bias`, so that the state is kept.
         learning_rate: the initial learning rate of Adam, which decays to zero along a cosine.
     """
 
@@ -52,7 +52,7 @@ class Trial:
 
     @property
     def file_name(self) -> str:
-        """The name of the file of its result."""
+        """The name of the result's file, without its ending."""
         return "_".join(f"{value}".replace("/", "-").replace(":", "-") for value in asdict(self).values())
 
 
@@ -67,9 +67,9 @@ class Network(nn.Module):
 
     def forward(self, batch: Batch) -> torch.Tensor:
         """Answers (N, outputs) at the end of each sequence, or (L, N, outputs) at every step."""
-        output, final = self.layer(batch.inputs, lengths=batch.lengths)
-        last = final[0] if isinstance(final, tuple) else final
-        answers: torch.Tensor = self.answer(output if self.every_step else last[0])
+        output, final_states = self.layer(batch.inputs, lengths=batch.lengths)
+        h_n = final_states[0] if isinstance(final_states, tuple) else final_states
+        answers: torch.Tensor = self.answer(output if self.every_step else h_n[0])
         return answers
 
 
@@ -92,15 +92,15 @@ def train(trial: Trial) -> dict[str, Any]:
     torch.set_num_threads(1)
     network, problem = network_of(trial), PROBLEMS[trial.problem]
     generator = torch.Generator().manual_seed(trial.seed)
-    updates = max(1, trial.sequences // BATCH)
+    updates = max(1, trial.sequences // BATCH_SIZE)
     optimizer = torch.optim.Adam(network.parameters(), lr=trial.learning_rate)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, updates)
     curve: list[tuple[int, float, float]] = []
     losses, accuracies, solved_after = [], [], None
-    latest: deque[bool] = deque(maxlen=CONSECUTIVE)
+    latest_right: deque[bool] = deque(maxlen=CONSECUTIVE)
     start = time.process_time()
     for update in range(1, updates + 1):
-        batch = problem.make(trial.lag, BATCH, generator)
+        batch = problem.make(trial.lag, BATCH_SIZE, generator)
         answers = network(batch)
         loss = problem.loss(answers, batch)
         optimizer.zero_grad()
@@ -109,15 +109,15 @@ def train(trial: Trial) -> dict[str, Any]:
         optimizer.step()
         schedule.step()
         right = problem.right(answers.detach(), batch)
-        latest.extend(right.tolist())
-        solved = len(latest) == CONSECUTIVE and latest.count(False) <= problem.misses
+        latest_right.extend(right.tolist())
+        solved = len(latest_right) == CONSECUTIVE and latest_right.count(False) <= problem.misses
         losses.append(loss.item())
         accuracies.append(right.float().mean().item())
         if update % UPDATES_PER_POINT == 0 or solved:
-            curve.append((update * BATCH, sum(losses) / len(losses), sum(accuracies) / len(accuracies)))
+            curve.append((update * BATCH_SIZE, sum(losses) / len(losses), sum(accuracies) / len(accuracies)))
             losses, accuracies = [], []
         if solved:
-            solved_after = update * BATCH
+            solved_after = update * BATCH_SIZE
             break
         if not math.isfinite(loss.item()) or (update == updates // 2 and _learns_nothing(curve)):
             break
@@ -126,8 +126,8 @@ def train(trial: Trial) -> dict[str, Any]:
         "units": network.answer.in_features,
         "recurrent_parameters": sum(p.numel() for p in network.layer.parameters()),
         "sequences_until_solved": solved_after,
-        "sequences_seen": update * BATCH,
-        "wrong_of_2560": _wrong(network, problem, trial.lag, generator),
+        "sequences_seen": update * BATCH_SIZE,
+        "wrong_of_2560": _count_wrong(network, problem, trial.lag, generator),
         "curve": curve,
         "seconds": seconds,
         "milliseconds_per_update": 1e3 * seconds / update,
@@ -136,30 +136,30 @@ def train(trial: Trial) -> dict[str, Any]:
 
 
 def _learns_nothing(curve: Sequence[tuple[int, float, float]]) -> bool:
-    """Whether the loss of a training is flat halfway, and fewer than half of the last answers are correct."""
+    """Whether halfway through a training the loss is flat, and fewer than half of the last answers are correct."""
     quarter = len(curve) // 2
-    before, after = curve[quarter // 2 : quarter], curve[quarter:]
-    if not before:
+    second_eighth, second_quarter = curve[quarter // 2 : quarter], curve[quarter:]
+    if not second_eighth:
         return False
-    loss_before, loss_after = (sum(loss for _, loss, _ in part) / len(part) for part in (before, after))
-    return loss_after > STALLED_RATIO * loss_before and after[-1][2] < 0.5
+    earlier, later = (sum(loss for _, loss, _ in part) / len(part) for part in (second_eighth, second_quarter))
+    return later > STALLED_RATIO * earlier and second_quarter[-1][2] < 0.5
 
 
 def _saved_bytes(network: Network, problem: Problem, batch: Batch) -> int:
     """The number of bytes that autograd saves for the backward pass of an update."""
-    saved: dict[int, int] = {}
+    sizes: dict[int, int] = {}  # by address
 
     def keep(tensor: torch.Tensor) -> torch.Tensor:
-        saved[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        sizes[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         loss = problem.loss(network(batch), batch)
     del loss  # the storages are alive until here, so each address is counted once
-    return sum(saved.values())
+    return sum(sizes.values())
 
 
 @torch.no_grad()
-def _wrong(network: Network, problem: Problem, lag: int, generator: torch.Generator) -> int:
+def _count_wrong(network: Network, problem: Problem, lag: int, generator: torch.Generator) -> int:
     batches = (problem.make(lag, 256, generator) for _ in range(TEST_SEQUENCES // 256))
     return sum(int((~problem.right(network(batch), batch)).sum()) for batch in batches)

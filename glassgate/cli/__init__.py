@@ -24,7 +24,7 @@ COMMANDS = {
     "demo": "colour Python code with a network trained on Python's own library",
 }
 
-_FAILED = 2
+_ERROR_STATUS = 2
 _EXTRAS = dict.fromkeys(["torchmetrics", "safetensors", "rich", "yaml", "tensorboard", "pyarrow"], "tasks") | {
     "matplotlib": "pictures",
     "scipy": "matlab",
@@ -49,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     if argv[0] not in COMMANDS:
         print(f"glassgate: unknown command {argv[0]!r}; the commands are {', '.join(COMMANDS)}", file=sys.stderr)
-        return _FAILED
+        return _ERROR_STATUS
     return _run(argv[0], argv[1:])
 
 
@@ -76,20 +76,20 @@ def _run(name: str, argv: list[str]) -> int:
         sys.stderr.close()  # the reader of the output is gone
         return 0
     except OSError as error:
-        where = f"{error.filename}: " if error.filename else ""
-        print(f"glassgate {name}: {where}{error.strerror or error}", file=sys.stderr)
+        file = f"{error.filename}: " if error.filename else ""
+        print(f"glassgate {name}: {file}{error.strerror or error}", file=sys.stderr)
         _close_output()
-        return _FAILED
+        return _ERROR_STATUS
     except ModuleNotFoundError as error:
         missing = str(error.name).partition(".")[0]
         if missing not in _EXTRAS:
             raise
         remedy = f"pip install 'glassgate[{_EXTRAS[missing]}]'"
         print(f"glassgate {name}: the package {missing} is not installed; install it with: {remedy}", file=sys.stderr)
-        return _FAILED
+        return _ERROR_STATUS
     except UserError as error:
         print(f"glassgate {name}: {error}", file=sys.stderr)
-        return _FAILED
+        return _ERROR_STATUS
     return 0
 
 

@@ -20,7 +20,7 @@ _GROUPS = ("data", "model", "training")
 
 
 def add_options(parser: Parser, options: type[Options], builtin: Mapping[str, Any]) -> None:
-    """Add an argument for each option. An option that is not given is None in the result.
+    """Add an argument for each option. In the parsed arguments, an option that is not given is None.
 
     Args:
         parser: the parser
@@ -28,12 +28,13 @@ def add_options(parser: Parser, options: type[Options], builtin: Mapping[str, An
         builtin: the defaults that differ for built-in data
     """
     groups = {name: parser.add_argument_group(name) for name in _GROUPS}
-    for each in dataclasses.fields(options):
-        rules, kind = each.metadata, value_type(options, each.name)
-        # a choice that is only punctuation is in quotes
-        shown = [each if any(map(str.isalnum, each)) else repr(each) for each in map(str, rules["choices"] or ())]
-        choices = f": {', '.join(shown)}" if shown else ""
-        settings: dict[str, Any] = {"default": None, "help": f"{rules['help']}{choices} {_default(each, builtin)}"}
+    for option in dataclasses.fields(options):
+        rules, kind = option.metadata, value_type(options, option.name)
+        # A choice of punctuation is in quotes.
+        names = [each if any(map(str.isalnum, each)) else repr(each) for each in map(str, rules["choices"] or ())]
+        choices = f": {', '.join(names)}" if names else ""
+        text = f"{rules['help']}{choices} {_describe_default(option, builtin)}"
+        settings: dict[str, Any] = {"default": None, "help": text}
         if kind is bool:
             settings["action"] = BooleanOptionalAction
         elif rules["choices"]:
@@ -42,17 +43,17 @@ def add_options(parser: Parser, options: type[Options], builtin: Mapping[str, An
             settings |= {"type": kind, "metavar": "N" if kind is int else "X"}
         else:
             settings |= {"type": str, "metavar": rules["metavar"]}
-        groups[rules["group"]].add_argument(_name(each.name), **settings)
+        groups[rules["group"]].add_argument(_flag(option.name), **settings)
         if rules["former"]:
-            parser.add_former_name(_name(rules["former"]), _name(each.name))
+            parser.add_former_name(_flag(rules["former"]), _flag(option.name))
 
 
 def add_help(parser: ArgumentParser, common: Iterable[str]) -> None:
-    """Add `--help`, which shows some options on one screen, and `--help all`.
+    """Add `--help`, which shows the most used options on one screen, and `--help all`.
 
     Args:
         parser: the parser, made without its own help
-        common: the names of the options on the short screen
+        common: the names of the most used options
     """
     parser.formatter_class = _Formatter
 
@@ -61,14 +62,14 @@ def add_help(parser: ArgumentParser, common: Iterable[str]) -> None:
             if values[1] == "all":
                 parser.print_help()
             else:
-                print(_brief(parser, common))
+                print(_short_help(parser, common))
             parser.exit()
 
     text = "show the most used options, or all of them"
     parser.add_argument("-h", "--help", action=Help, nargs="?", const="", metavar="all", help=text)
 
 
-def _brief(parser: ArgumentParser, common: Iterable[str]) -> str:
+def _short_help(parser: ArgumentParser, common: Iterable[str]) -> str:
     formatter = _Formatter(parser.prog)
     formatter.add_usage(None, [], [])
     formatter.add_text(parser.description)
@@ -93,7 +94,7 @@ class _Formatter(HelpFormatter):
 
 
 def add_processes(parser: ArgumentParser) -> None:
-    """Add the number of processes; a run does not depend on it, so it is not an option of the task."""
+    """Add the number of processes. It is not an option of the task, because a run does not depend on it."""
     group = parser.add_argument_group("processes")
     text = "number of processes; they divide each batch, and each uses its own GPU if there are any (default: 1)"
     group.add_argument("--devices", type=positive, metavar="N", help=text)
@@ -113,17 +114,17 @@ def positive(text: str) -> int:
     return number
 
 
-def _name(option: str) -> str:
+def _flag(option: str) -> str:
     return "--" + option.replace("_", "-")
 
 
-def _default(each: "dataclasses.Field[Any]", builtin: Mapping[str, Any]) -> str:
+def _describe_default(option: "dataclasses.Field[Any]", builtin: Mapping[str, Any]) -> str:
     """The behaviour if the option is not given, with and without --data."""
-    value, unset = each.default, each.metadata["unset"]
-    text = unset if unset and value in (None, "", 0) else _shown(value)
-    without = f"; {_shown(builtin[each.name])} without --data" if each.name in builtin else ""
-    return f"(default: {text}{without})"
+    value, unset = option.default, option.metadata["unset"]
+    text = unset if unset and value in (None, "", 0) else _format(value)
+    without_data = f"; {_format(builtin[option.name])} without --data" if option.name in builtin else ""
+    return f"(default: {text}{without_data})"
 
 
-def _shown(value: Any) -> str:
+def _format(value: Any) -> str:
     return ("on" if value else "off") if isinstance(value, bool) else str(value)

@@ -1,4 +1,4 @@
-"""Prints labelled text with a colour for each label, and marks wrong labels."""
+"""Labelled text in a terminal, with a style for each label and a mark on wrong labels."""
 
 from collections.abc import Sequence
 from itertools import groupby
@@ -25,23 +25,26 @@ def can_colour(units: Sequence[str], labels: Sequence[str]) -> bool:
     return isinstance(units, str) and _STYLES.keys() >= set(labels)
 
 
-def coloured(units: Sequence[str], labels: Sequence[str], truth: Sequence[str] | None = None) -> Text:
-    """Return the text with each character in the colour of its label.
+def colour(units: Sequence[str], labels: Sequence[str], truth: Sequence[str] | None = None) -> Text:
+    """Return the text with each character in the style of its label.
 
     Args:
         units: the characters
         labels: the predicted labels
-        truth: the true labels; wrong predictions are marked
+        truth: the true labels, with which wrong predictions are marked; None marks nothing
 
     Example:
-        >>> coloured("if x", ["keyword", "keyword", "other", "name"]).plain
+        >>> colour("if x", ["keyword", "keyword", "other", "name"]).plain
         'if x'
     """
     text = Text()
-    marks = zip(units, labels, labels if truth is None else truth, strict=True)
-    for style, same in groupby(marks, key=lambda mark: _STYLES.get(mark[1], "") if mark[1] == mark[2] else _WRONG):
-        part = "".join(unit for unit, *_ in same)
-        text.append(part.replace(" ", "\N{OPEN BOX}") if style == _WRONG else part, style)
+    styles = [
+        _STYLES.get(label, "") if label == true_label else _WRONG
+        for label, true_label in zip(labels, labels if truth is None else truth, strict=True)
+    ]
+    for style, group in groupby(zip(units, styles, strict=True), key=lambda pair: pair[1]):
+        characters = "".join(character for character, _ in group)
+        text.append(characters.replace(" ", "\N{OPEN BOX}") if style == _WRONG else characters, style)
     return text
 
 

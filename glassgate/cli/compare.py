@@ -23,8 +23,9 @@ LAGS = (50, 100, 200, 500, 1000)
 
 def command(argv: list[str]) -> None:
     """Run `glassgate compare` with the given arguments."""
-    if argv and argv[0] in ("directions", "products"):
-        (_directions if argv[0] == "directions" else _products)(argv[1:])
+    subcommands = {"directions": _compare_directions, "products": _compare_products}
+    if argv and argv[0] in subcommands:
+        subcommands[argv[0]](argv[1:])
         return
     parser = _parser(
         "",
@@ -89,9 +90,9 @@ def command(argv: list[str]) -> None:
     _print_paths(console, files)
 
 
-def _parser(name: str, description: str, quick: str) -> Parser:
+def _parser(name: str, description: str, quick_help: str) -> Parser:
     parser = Parser(prog=f"glassgate compare {name}".strip(), description=description)
-    parser.add_argument("--quick", action="store_true", help=quick)
+    parser.add_argument("--quick", action="store_true", help=quick_help)
     parser.add_argument(
         "-o",
         "--output",
@@ -107,7 +108,7 @@ def _print_paths(console: Console, files: Sequence[Path]) -> None:
         console.print(str(file), soft_wrap=True)
 
 
-def _directions(argv: list[str]) -> None:
+def _compare_directions(argv: list[str]) -> None:
     parser = _parser(
         "directions",
         "Train a tagger that reads forward, one that reads backward and one that reads in both directions, and a "
@@ -126,13 +127,14 @@ def _directions(argv: list[str]) -> None:
     from glassgate.claims import directions
 
     console = Console(highlight=False)
-    train, test = directions.text_of(*_tagged(arguments))
+    train, test = directions.text_of(*_tagged_text(arguments))
     settings = directions.Settings(updates=150, seeds=1) if arguments.quick else directions.Settings(800, 3)
     results = directions.measure(train, test, settings, lambda line: console.print(line, soft_wrap=True))
     _print_paths(console, directions.write(results, Path(arguments.output)))
 
 
-def _tagged(arguments: Namespace) -> tuple[Sequence[Any], Sequence[Any]]:
+def _tagged_text(arguments: Namespace) -> tuple[Sequence[Any], Sequence[Any]]:
+    """Read the training and the test sequences."""
     from glassgate.tasks.tagging import Tagging, TaggingOptions
 
     task = Tagging(TaggingOptions.from_mapping({}))
@@ -146,12 +148,12 @@ def _tagged(arguments: Namespace) -> tuple[Sequence[Any], Sequence[Any]]:
         return train, list(task.read(arguments.test))
     if len(train) < 5:
         raise UserError(
-            f"{arguments.data}: expected 5 sequences or more, to keep a fifth for the test, got {len(train)}"
+            f"{arguments.data}: expected 5 sequences or more, to keep a fifth of them for the test, got {len(train)}"
         )
     return [each for k, each in enumerate(train) if k % 5], train[::5]
 
 
-def _products(argv: list[str]) -> None:
+def _compare_products(argv: list[str]) -> None:
     parser = _parser(
         "products",
         "Time one LSTM layer gate by gate, fused, with the input's product first, as a kernel, as torch.nn.LSTM "
@@ -168,7 +170,7 @@ def _products(argv: list[str]) -> None:
 
 
 def _comparison(arguments: Namespace) -> Comparison:
-    """Return the requested comparison; check all names and numbers first."""
+    """Check all names and numbers, and return the requested comparison."""
     quick = arguments.quick
     cells = _names("--cells", arguments.cells)
     problems = _names("--problems", arguments.problems or ("adding" if quick else ",".join(PROBLEMS)))
@@ -229,7 +231,7 @@ def _run(comparison: Comparison, folder: Path, processes: int, console: Console)
         bar = progress.add_task("", total=len(comparison.trials))
 
         def report(trial: Trial, result: dict[str, Any]) -> None:
-            progress.update(bar, advance=1, description=_line(trial, result))
+            progress.update(bar, advance=1, description=_outcome(trial, result))
 
         try:
             return comparisons.run(comparison.trials, folder, processes, report)
@@ -238,9 +240,11 @@ def _run(comparison: Comparison, folder: Path, processes: int, console: Console)
             raise
 
 
-def _line(trial: Trial, result: dict[str, Any]) -> str:
-    after = result["sequences_until_solved"]
-    failure = f"not solved, {result['wrong_of_2560']:,} of 2,560 wrong"
-    outcome = f"solved after {after:,} sequences" if after else failure
+def _outcome(trial: Trial, result: dict[str, Any]) -> str:
+    sequences = result["sequences_until_solved"]
+    outcome = f"not solved, {result['wrong_of_2560']:,} of 2,560 wrong"
+    if sequences:
+        outcome = f"solved after {sequences:,} sequences"
+    lag = f" at lag {trial.lag}" if trial.lag else ""
     bias = "" if trial.forget_bias is None else f", forget bias {trial.forget_bias:g}"
-    return f"{trial.cell} {trial.problem}{f' at lag {trial.lag}' if trial.lag else ''}{bias}: {outcome}"
+    return f"{trial.cell} {trial.problem}{lag}{bias}: {outcome}"

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from glassgate.cli.arguments import positive
-from glassgate.cli.colours import coloured, legend
+from glassgate.cli.colours import colour, legend
 from glassgate.cli.invocation import invocation
 from glassgate.cli.parallel import run_parallel
 from glassgate.cli.parser import Parser
@@ -21,13 +21,13 @@ from glassgate.tasks.data.tagged import Tagged
 from glassgate.tasks.data.toy.python_code import standard_library
 from glassgate.tasks.progress import Progress
 from glassgate.tasks.report.live.page import live
-from glassgate.tasks.report.study import given, study
+from glassgate.tasks.report.study import excerpts_of_text, study
 from glassgate.tasks.runs import Run, next_folder, write_json
 from glassgate.tasks.tagging import Labels, Tagging, TaggingOptions
 from glassgate.tasks.task import Split
 
-_LINES = 14
-_MODELS = {"bidirectional": True, "one-directional": False}
+_LINES = 14  # of code to print
+_MODELS = {"bidirectional": True, "one-directional": False}  # by name: whether it is bidirectional
 
 
 def command(argv: list[str]) -> None:
@@ -54,22 +54,22 @@ def command(argv: list[str]) -> None:
     run = Path(arguments.run or next_folder("demo"))
     Run.check_new(run)
     console = Console(highlight=False)
-    options = {name: _options(both, arguments.seed) for name, both in _MODELS.items()}
+    options = {name: _options(bidirectional, arguments.seed) for name, bidirectional in _MODELS.items()}
     console.print("Reading the Python files of the standard library ...")
     train, held_out = standard_library(every=arguments.every)
     split = Split(train, test=held_out)
-    _describe(console, split)
-    jobs = {name: partial(_learn, each, run / name, split) for name, each in options.items()}
+    _print_sizes(console, split)
+    jobs = {name: partial(_train, each, run / name, split) for name, each in options.items()}
     with resumable(*(str(run / name) for name in jobs)), display(console) as bars:
         trained = run_parallel(jobs, bars)
     results = {name: result for name, (result, _) in trained.items()}
     predictions = {name: labels for name, (_, labels) in trained.items()}
     write_json(run / "demo.json", {"held_out": [each.source for each in split.test], "results": results})
-    _compare(console, {name: result["test"] for name, result in results.items()})
-    _show(console, split.test, predictions)
+    _print_scores(console, {name: result["test"] for name, result in results.items()})
+    _print_code(console, split.test, predictions)
     model = run / "bidirectional"
-    written = _live(model, run / "live.html")
-    console.print(f"\nType code and see the response of every gate, in any browser: {written}", soft_wrap=True)
+    live_page = _write_live_page(model, run / "live.html")
+    console.print(f"\nType code and see the response of every gate, in any browser: {live_page}", soft_wrap=True)
     hints = {
         f"report {model} --live": "writes an interactive page: type code and see the response of every gate",
         f"predict {model} FILE.py": "colours a file of yours",
@@ -89,10 +89,10 @@ def greet(names):
 """
 
 
-def _live(run: Path, output: Path) -> Path:
+def _write_live_page(run: Path, output: Path) -> Path:
     """Write the interactive report of a model."""
     task = Tagging.load(run)
-    excerpts = given(task, _CODE)
+    excerpts = excerpts_of_text(task, _CODE)
     output.write_text(page(study(task, excerpts, "Python code", run), live=live(task, excerpts, run)), "utf-8")
     return output
 
@@ -100,11 +100,11 @@ def _live(run: Path, output: Path) -> Path:
 def _options(bidirectional: bool, seed: int) -> TaggingOptions:
     """Return the options of a model; each model uses an equal number of processors."""
     threads = max(1, (os.cpu_count() or 1) // len(_MODELS))
-    ours = {"bidirectional": bidirectional, "seed": seed, "threads": threads}
-    return TaggingOptions.from_mapping(Tagging.builtin_options | ours)
+    settings = {"bidirectional": bidirectional, "seed": seed, "threads": threads}
+    return TaggingOptions.from_mapping(Tagging.builtin_options | settings)
 
 
-def _learn(
+def _train(
     options: TaggingOptions, run: Path, split: Split[Tagged], progress: Progress
 ) -> tuple[dict[str, Any], list[Labels]]:
     """Train one model; return its scores and its predictions for the held-out files."""
@@ -112,7 +112,7 @@ def _learn(
     return task.fit(split, run=run, progress=progress), task.predict(split.test)
 
 
-def _describe(console: Console, split: Split[Tagged]) -> None:
+def _print_sizes(console: Console, split: Split[Tagged]) -> None:
     characters = [sum(len(each.tokens) for each in part) for part in (split.train, split.test)]
     console.print(
         f"Training data: {len(split.train)} files, {characters[0]:,} characters.\n"
@@ -121,7 +121,7 @@ def _describe(console: Console, split: Split[Tagged]) -> None:
     )
 
 
-def _compare(console: Console, scores: dict[str, dict[str, float]]) -> None:
+def _print_scores(console: Console, scores: dict[str, dict[str, float]]) -> None:
     table = Table(title="Scores on the held-out files")
     table.add_column("reads")
     for score in scores["bidirectional"]:
@@ -131,33 +131,32 @@ def _compare(console: Console, scores: dict[str, dict[str, float]]) -> None:
     console.print(table)
 
 
-def _show(console: Console, files: Sequence[Tagged], predictions: dict[str, list[Labels]]) -> None:
-    """Print the part of the held-out code with the most kinds of labels and differences between the models."""
-    first, *_ = predictions
+def _print_code(console: Console, files: Sequence[Tagged], predictions: dict[str, list[Labels]]) -> None:
+    """Print the passage of the held-out code with the most kinds of labels and, of these, the most mistakes."""
+    first_model, *_ = predictions
 
-    def variety(place: int, start: int, stop: int) -> tuple[int, int]:
-        labels = files[place].labels or ()
-        wrong = sum(a != b for a, b in zip(labels[start:stop], predictions[first][place][start:stop], strict=True))
-        return len(set(labels[start:stop])), wrong
+    def variety(index: int, start: int, stop: int) -> tuple[int, int]:
+        labels, predicted = (files[index].labels or ())[start:stop], predictions[first_model][index][start:stop]
+        return len(set(labels)), sum(a != b for a, b in zip(labels, predicted, strict=True))
 
-    place, start, stop = max(
-        ((place, *stretch) for place, each in enumerate(files) for stretch in _stretches(str(each.tokens))),
-        key=lambda where: variety(*where),
+    index, start, stop = max(
+        ((index, *passage) for index, each in enumerate(files) for passage in _passages(str(each.tokens))),
+        key=lambda passage: variety(*passage),
     )
-    shown = files[place]
-    line = shown.tokens[:start].count("\n") + 1
+    file = files[index]
+    line = file.tokens[:start].count("\n") + 1
     for name, labels in predictions.items():
-        console.print(f"\n{shown.source} from line {line}, as the {name} model sees it:\n")
-        truth = (shown.labels or ())[start:stop]
-        console.print(coloured(shown.tokens[start:stop], labels[place][start:stop], truth), soft_wrap=True)
+        console.print(f"\n{file.source} from line {line}, as the {name} model sees it:\n")
+        truth = (file.labels or ())[start:stop]
+        console.print(colour(file.tokens[start:stop], labels[index][start:stop], truth), soft_wrap=True)
     console.print(legend())
 
 
-def _stretches(text: str) -> list[tuple[int, int]]:
+def _passages(text: str) -> list[tuple[int, int]]:
     """The start and end of each passage of `_LINES` lines that follows a blank line."""
-    starts = [0, *(place + 1 for place, unit in enumerate(text) if unit == "\n")]
+    starts = [0, *(index + 1 for index, character in enumerate(text) if character == "\n")]
     return [
         (start, end)
-        for before, start, end in zip(starts, starts[1:], starts[1 + _LINES :], strict=False)
-        if start == before + 1
+        for start_of_previous, start, end in zip(starts, starts[1:], starts[1 + _LINES :], strict=False)
+        if start == start_of_previous + 1  # the previous line is empty
     ]

@@ -6,11 +6,11 @@ from pathlib import Path
 
 from glassgate.cli.parser import Parser
 from glassgate.cli.progress import format_scores
-from glassgate.cli.trained import add_run, add_weight_precision, loaded, read
+from glassgate.cli.trained import add_run, add_weight_precision, load, read
 from glassgate.tasks.data.unknown_labels import unknown_label_warnings
 from glassgate.tasks.data.unknown_tokens import note_on, unknown_fraction
 from glassgate.tasks.metrics.scores import by_label, label_table
-from glassgate.tasks.training.scoring import measured, scored
+from glassgate.tasks.training.scoring import compute_metrics, scores_of
 
 
 def command(argv: list[str]) -> None:
@@ -22,7 +22,7 @@ def command(argv: list[str]) -> None:
     parser.add_argument("--json", action="store_true", help="print the scores as JSON")
     parser.add_argument("--report", metavar="FOLDER", help="folder for further results, such as a confusion matrix")
     arguments = parser.parse_args(argv)
-    task = loaded(arguments)
+    task = load(arguments)
     examples = read(task, arguments.file, labelled=True)
     encoded = task.encoded(examples)
     unknown = unknown_fraction(task.input_field, encoded) if task.vocabularies else None
@@ -32,19 +32,19 @@ def command(argv: list[str]) -> None:
     ):
         if sentence:
             print(f"warning: {sentence}", file=sys.stderr)
-    metrics = measured(task, encoded)
-    scores, labels = scored(metrics), by_label(metrics)
+    metrics = compute_metrics(task, encoded)
+    scores, labels = scores_of(metrics), by_label(metrics)
     if arguments.json:
         signatures = task.summary.signatures()
         content: dict[str, object] = {**scores, **({} if unknown is None else {"unknown_tokens": unknown})}
-        content |= {f"by_{counted}": rows for counted, rows in labels.items()}
+        content |= {f"by_{kind}": rows for kind, rows in labels.items()}
         print(json.dumps(content | ({"signatures": signatures} if signatures else {})))
     else:
         print(task.summary.table(scores) or format_scores(scores))
         if unknown is not None:
             print(f"unknown tokens {unknown:.2%}")
-        for counted, rows in labels.items():
-            print(f"\n{label_table(counted, rows)}")
+        for kind, rows in labels.items():
+            print(f"\n{label_table(kind, rows)}")
     if arguments.report:
         folder = Path(arguments.report)
         folder.mkdir(parents=True, exist_ok=True)

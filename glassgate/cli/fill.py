@@ -4,7 +4,7 @@ import sys
 
 from glassgate.cli.arguments import positive
 from glassgate.cli.parser import Parser
-from glassgate.cli.trained import add_run, add_weight_precision, loaded_as
+from glassgate.cli.trained import add_run, add_weight_precision, load_as
 from glassgate.tasks.data.files import STDIN
 from glassgate.tasks.data.lines import read_lines
 from glassgate.tasks.fill_blanks import BLANK, FillBlanks
@@ -30,7 +30,7 @@ def command(argv: list[str]) -> None:
     parser.add_former_name("--longest", "--longest-blank")
     parser.add_argument("--n-best", type=positive, default=10, metavar="N", help="number of candidates (default: 10)")
     arguments = parser.parse_args(argv)
-    task = loaded_as(FillBlanks, arguments)
+    task = load_as(FillBlanks, arguments)
     text = arguments.text if arguments.text != STDIN else "\n".join(line for _, line in read_lines(STDIN))
     blanks = task.fill(text, length=arguments.length, longest=arguments.longest_blank, most=arguments.n_best)
     if unknown := task.unknown(text):

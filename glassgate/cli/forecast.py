@@ -9,7 +9,7 @@ from rich.console import Console
 
 from glassgate.cli.parser import Parser
 from glassgate.cli.progress import Bar, display
-from glassgate.cli.trained import add_run, add_weight_precision, loaded_as
+from glassgate.cli.trained import add_run, add_weight_precision, load_as
 from glassgate.tasks.errors import OptionError
 from glassgate.tasks.forecasting.output import SHOWN, fan_picture, header, rows
 from glassgate.tasks.forecasting.task import Forecasting
@@ -30,15 +30,15 @@ def command(argv: list[str]) -> None:
         raise OptionError("picture: drawing needs matplotlib; pip install matplotlib, or leave --picture out")
     if arguments.picture and Path(arguments.picture).suffix not in (".svg", ".png"):
         raise OptionError(f"picture: expected a file that ends in .svg or .png, got {arguments.picture}")
-    task = loaded_as(Forecasting, arguments)
+    task = load_as(Forecasting, arguments)
     with display(Console(stderr=True)) as bars:
         examples = task.read_for_forecast(arguments.file, Bar(bars, task.name))
     origins = list(task.forecast_from_end(examples))
     content = io.StringIO()
-    lines = csv.writer(content, lineterminator="\n")
-    lines.writerow(header(origins, task.options.levels))
+    writer = csv.writer(content, lineterminator="\n")
+    writer.writerow(header(origins, task.options.levels))
     for each in origins:
-        lines.writerows(rows(each.series, each.place, each.forecast))
+        writer.writerows(rows(each.series, each.place, each.forecast))
     if arguments.picture:
         fan_picture(origins[:SHOWN], task.options.levels, Path(arguments.picture))
     if arguments.output:

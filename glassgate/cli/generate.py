@@ -3,7 +3,7 @@
 import sys
 
 from glassgate.cli.parser import Parser
-from glassgate.cli.trained import add_run, add_weight_precision, loaded_as
+from glassgate.cli.trained import add_run, add_weight_precision, load_as
 from glassgate.tasks.language_model import LanguageModel
 
 
@@ -33,7 +33,7 @@ def command(argv: list[str]) -> None:
     )
     parser.add_argument("--seed", type=int, metavar="N", help="the same seed gives the same text (default: random)")
     arguments = parser.parse_args(argv)
-    task = loaded_as(LanguageModel, arguments)
+    task = load_as(LanguageModel, arguments)
     pieces = task.generate(
         arguments.prompt,
         arguments.length,

@@ -1,4 +1,4 @@
-"""The shell command that started the command line, for suggested commands that can be copied."""
+"""The shell command by which this command line was started, so that suggested commands can be copied."""
 
 import shlex
 import shutil
@@ -11,13 +11,13 @@ def invocation() -> str:
     script = Path(sys.argv[0])
     if script.name == "__main__.py" and script.parent.name == "glassgate":
         python = Path(sys.executable)
-        known = shutil.which(python.name)
-        return f"{python.name if known and Path(known).samefile(python) else _short(python)} -m glassgate"
+        on_path = shutil.which(python.name)
+        return f"{python.name if on_path and Path(on_path).samefile(python) else _short_path(python)} -m glassgate"
     if script.stem != "glassgate" or shutil.which("glassgate"):
         return "glassgate"
-    return _short(script)
+    return _short_path(script)
 
 
-def _short(path: Path) -> str:
+def _short_path(path: Path) -> str:
     path = path.absolute()
     return shlex.quote(str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path))

@@ -26,21 +26,21 @@ from glassgate.tasks.errors import UserError
 from glassgate.tasks.progress import Progress
 from glassgate.tasks.wording import plural, printable
 
-_UNITS = 12  # tokens of an example to print
-_CHARACTERS = 72  # maximum length of a line
+_MAX_TOKENS = 12  # of an example to print
+_MAX_CHARACTERS = 72  # of a line
 
 
 class _Notes(Progress):
     """Prints the notes of readers.
 
     Attributes:
-        any: whether there was a note
+        has_printed: whether there was a note
     """
 
-    any = False
+    has_printed = False
 
     def note(self, text: str) -> None:
-        self.any = True
+        self.has_printed = True
         print(text)
 
 
@@ -60,18 +60,18 @@ def command(argv: list[str]) -> None:
     formats = Parser(prog="glassgate look", add_help=False)
     formats.add_argument("--format", default="")
     task = arguments.task or detect_task(arguments.file, formats.parse_known_args(rest)[0].format)
-    kind = task_class(task)
-    more = Parser(prog="glassgate look", add_help=False)
-    add_options(more, kind.options_type, kind.builtin_options)
-    chosen = given_options(kind.options_type, more.parse_args(rest))
+    task_type = task_class(task)
+    task_parser = Parser(prog="glassgate look", add_help=False)
+    add_options(task_parser, task_type.options_type, task_type.builtin_options)
+    values = given_options(task_type.options_type, task_parser.parse_args(rest))
     notes = _Notes()
-    reader = kind(kind.options_type.from_mapping({"data": arguments.file} | chosen))
+    reader = task_type(task_type.options_type.from_mapping({"data": arguments.file} | values))
     examples = reader.read(arguments.file, progress=notes)
-    if not notes.any:
+    if not notes.has_printed:
         print(f"{arguments.file}: data for {task}, {plural(len(examples), 'example')}")
     for number, example in enumerate(islice(examples, arguments.examples), start=1):
         print(f"\n{number}.")
-        for line in _shown(example):
+        for line in _lines(example):
             print(f"  {line}")
     options = "".join(f" {quote(word)}" for word in rest)
     print(f"\ntrain on it: {invocation()} train {task} --data {quote(arguments.file)}{options}")
@@ -101,11 +101,10 @@ def detect_task(path: str, format: str = "") -> str:
     if kind == "parquet" and _holds_series(path):
         return "forecasting"
     if kind in records.KEYED:
-        _, first, _ = next(records.read(path, kind), (0, {}, {}))
-        lists = isinstance(first, dict) and any(isinstance(value, list) for value in first.values())
-        if lists or not isinstance(first, dict):
+        _, row, _ = next(records.read(path, kind), (0, {}, {}))
+        if not isinstance(row, dict) or any(isinstance(value, list) for value in row.values()):
             return "tagging"
-        return "classification" if any(name in first for name in records.LABELS) else "language-model"
+        return "classification" if any(name in row for name in records.LABELS) else "language-model"
     try:
         if labelled.Reader(path, format or "auto").format in ("fasttext", "csv"):
             return "classification"
@@ -119,17 +118,18 @@ def detect_task(path: str, format: str = "") -> str:
         return "language-model"
     if format != "text" or (path != STDIN and Path(path).with_suffix(LABEL_SUFFIX).exists()):
         return "tagging"
-    columns = detect_layout(path)
-    pairs = columns is not None and columns.separator == "\t" and columns.width in (2, 3)
-    return "translation" if pairs else "language-model"
+    layout = detect_layout(path)
+    is_pairs = layout is not None and layout.separator == "\t" and layout.width in (2, 3)
+    return "translation" if is_pairs else "language-model"
 
 
 def _task_of_table(path: str, kind: str) -> str:
     """The task of a table of texts, series, tokens or pairs."""
     if kind == "tsv":
-        header, cells = records.table_of(path, kind)
-        rows = [row for _, row in islice(cells, 1000)] if len(header.header) in (2, 3) else []
-        if rows and not any(" " in cell for row in rows for cell in row) and not {"text", "label"} & {*rows[0]}:
+        table, numbered_rows = records.table_of(path, kind)
+        rows = [row for _, row in islice(numbered_rows, 1000)] if len(table.header) in (2, 3) else []
+        has_blanks = any(" " in cell for row in rows for cell in row)
+        if rows and not has_blanks and not {"text", "label"} & {*rows[0]}:
             return "tagging" if not _holds_series(path) else "forecasting"
     try:
         labelled.Reader(path)
@@ -148,37 +148,38 @@ def _holds_series(path: str) -> bool:
         return False
 
 
-def _shown(example: Any) -> list[str]:
+def _lines(example: Any) -> list[str]:
     if isinstance(example, Series):
-        start, end = (example.frequency.text(example.times(place, place + 1)[0]) for place in (0, len(example) - 1))
-        begin = [f"{value:g}" for value in example.values[:_UNITS]]
-        about = f"{example.name}\t{len(example):,} steps of {example.frequency}, {start} to {end}"
-        return [about, " ".join([*begin, "..."])]
+        start, end = (example.frequency.text(example.times(step, step + 1)[0]) for step in (0, len(example) - 1))
+        values = [f"{value:g}" for value in example.values[:_MAX_TOKENS]]
+        description = f"{example.name}\t{len(example):,} steps of {example.frequency}, {start} to {end}"
+        return [description, " ".join([*values, "..."])]
     if isinstance(example, Tagged) and example.labels is not None:
-        pairs = zip(islice(example.tokens, _UNITS), example.labels, strict=False)
-        lines = [f"{printable(unit)}\t{label}" for unit, label in pairs]
-        return [*([f"# intent = {example.intent}"] if example.intent else []), *lines, *_more(example.tokens)]
+        pairs = zip(islice(example.tokens, _MAX_TOKENS), example.labels, strict=False)
+        lines = [f"{printable(token)}\t{label}" for token, label in pairs]
+        return [*([f"# intent = {example.intent}"] if example.intent else []), *lines, *_remainder(example.tokens)]
     if isinstance(example, labelled.Labelled):
         content = example.content
         if isinstance(content, np.ndarray):
             return [f"{example.label}\t{len(content)} steps of {content.shape[1]} channels"]
-        text = content if isinstance(content, str) else " ".join(islice(content, _CHARACTERS))
-        return [f"{example.label}\t{_short(text)}"]
+        text = content if isinstance(content, str) else " ".join(islice(content, _MAX_CHARACTERS))
+        return [f"{example.label}\t{_shorten(text)}"]
     if isinstance(example, Pair):
-        return [f"{_short(example.source)}\t{_short(example.target or '')}"]
+        return [f"{_shorten(example.source)}\t{_shorten(example.target or '')}"]
     if isinstance(example, Roll):
         return [f"{len(example.steps)} steps of {example.steps.shape[1]} keys"]
     units = getattr(example, "tokens", None)
     if units is not None:
-        first = [*islice(units, 4 * _CHARACTERS)]
-        glue = "" if all(len(unit) == 1 for unit in first) else " "
-        return [*[_short(line) for line in glue.join(first).splitlines()[:4]], f"{len(units):,} tokens"]
-    return [_short(str(example))]
+        tokens = [*islice(units, 4 * _MAX_CHARACTERS)]
+        separator = "" if all(len(token) == 1 for token in tokens) else " "
+        return [*[_shorten(line) for line in separator.join(tokens).splitlines()[:4]], f"{len(units):,} tokens"]
+    return [_shorten(str(example))]
 
 
-def _more(units: Sequence[str]) -> list[str]:
-    return [f"... {len(units) - _UNITS:,} more"] if len(units) > _UNITS else []
+def _remainder(tokens: Sequence[str]) -> list[str]:
+    """A line with the number of tokens that are not printed, if there are any."""
+    return [f"... {len(tokens) - _MAX_TOKENS:,} more"] if len(tokens) > _MAX_TOKENS else []
 
 
-def _short(text: str) -> str:
-    return text if len(text) <= _CHARACTERS else text[: _CHARACTERS - 4] + " ..."
+def _shorten(text: str) -> str:
+    return text if len(text) <= _MAX_CHARACTERS else text[: _MAX_CHARACTERS - 4] + " ..."

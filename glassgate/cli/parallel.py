@@ -23,7 +23,7 @@ def run_parallel(jobs: Mapping[str, Callable[[Progress], Result]], display: rich
     """Run all jobs in parallel and return their results.
 
     Args:
-        jobs: functions that can be pickled, by the titles of their progress bars
+        jobs: functions by the titles of their progress bars; they are pickled for the processes
         display: the terminal display of the bars, from `glassgate.cli.progress.display()`
 
     Raises:
@@ -33,9 +33,9 @@ def run_parallel(jobs: Mapping[str, Callable[[Progress], Result]], display: rich
     events: SimpleQueue[tuple[str, str, tuple[Any, ...]]] = context.SimpleQueue()
     stop = context.Event()
     bars = {name: Bar(display, name) for name in jobs}
-    stopped: Interrupted | None = None
-    with ProcessPoolExecutor(len(jobs), context, _connect, (events, stop)) as pool:
-        futures = {name: pool.submit(_work, name, job) for name, job in jobs.items()}
+    interruption: Interrupted | None = None
+    with ProcessPoolExecutor(len(jobs), context, _initialise_worker, (events, stop)) as pool:
+        futures = {name: pool.submit(_run_job, name, job) for name, job in jobs.items()}
         while not (all(future.done() for future in futures.values()) and events.empty()):
             try:
                 if events.empty():
@@ -44,12 +44,12 @@ def run_parallel(jobs: Mapping[str, Callable[[Progress], Result]], display: rich
                     name, callback, arguments = events.get()
                     getattr(bars[name], callback)(*arguments)
             except KeyboardInterrupt as error:
-                stopped = Interrupted(*error.args)
+                interruption = Interrupted(*error.args)
                 stop.set()
         try:
             return {name: future.result() for name, future in futures.items()}
         except Interrupted as error:
-            raise stopped or error from None
+            raise interruption or error from None
 
 
 class _Relay(Progress):
@@ -72,7 +72,7 @@ class _Relay(Progress):
 _connection: tuple["SimpleQueue[tuple[str, str, tuple[Any, ...]]]", Event]
 
 
-def _connect(events: "SimpleQueue[tuple[str, str, tuple[Any, ...]]]", stop: Event) -> None:
+def _initialise_worker(events: "SimpleQueue[tuple[str, str, tuple[Any, ...]]]", stop: Event) -> None:
     """Initialise a worker process. It ignores Ctrl-C, stops on the event `stop`, and ends if the parent is killed."""
     global _connection
     _connection = events, stop
@@ -80,5 +80,5 @@ def _connect(events: "SimpleQueue[tuple[str, str, tuple[Any, ...]]]", stop: Even
     end_with_parent()
 
 
-def _work(name: str, job: Callable[[Progress], Result]) -> Result:
+def _run_job(name: str, job: Callable[[Progress], Result]) -> Result:
     return job(_Relay(name, *_connection))

@@ -1,4 +1,4 @@
-"""An argument parser that reports errors in one sentence, without the usage."""
+"""An argument parser that reports an error in one sentence, without printing the usage."""
 
 import difflib
 import re
@@ -19,9 +19,9 @@ class Parser(ArgumentParser):
         arguments, unknown = self.parse_known_args(args, namespace)
         if unknown:
             name = unknown[0].partition("=")[0]
-            near = difflib.get_close_matches(name, self._option_string_actions, n=1)
+            similar = difflib.get_close_matches(name, self._option_string_actions, n=1)
             message = f"unknown option {name}" if name.startswith("-") else f"one word too many, {name!r}"
-            self.error(f"{message}; did you mean {near[0]}?" if near else message)
+            self.error(f"{message}; did you mean {similar[0]}?" if similar else message)
         return arguments
 
     def add_former_name(self, former: str, name: str, values: Mapping[str, Any] | None = None) -> None:
@@ -30,7 +30,7 @@ class Parser(ArgumentParser):
         Args:
             former: the former name
             name: the name of the option, which has been added
-            values: the value of the option for each text after the former name, if the option has other values
+            values: the option's value for each value of the former name; None if the values are the same
         """
         option = self._option_string_actions[name]
         rules: dict[str, Any] = {"type": option.type, "choices": values or option.choices, "dest": option.dest}
@@ -51,7 +51,7 @@ class Parser(ArgumentParser):
 
 
 class _Former(Action):
-    """Sets the option that has another name now, and warns."""
+    """Sets the option `now`, and warns about its former name."""
 
     def __init__(self, *args: Any, now: str, values: Mapping[str, Any] | None, **settings: Any):
         super().__init__(*args, **settings)

@@ -5,16 +5,16 @@ from pathlib import Path
 
 from rich.console import Console
 
-from glassgate.cli.colours import can_colour, coloured
+from glassgate.cli.colours import can_colour, colour
 from glassgate.cli.parser import Parser
-from glassgate.cli.trained import add_run, add_weight_precision, loaded, read
+from glassgate.cli.trained import add_run, add_weight_precision, load, read
 from glassgate.tasks.data.files import STDIN
 from glassgate.tasks.data.tagged import Tagged
 from glassgate.tasks.pictures.attention import attention_picture
 from glassgate.tasks.runs import write
 
-_CHUNK = 4096  # examples per chunk of predictions in memory
-_DRAWN = 4  # examples in the picture
+_CHUNK_SIZE = 4096  # examples that are predicted at a time
+_MAX_DRAWN = 4  # examples in the picture
 
 
 def command(argv: list[str]) -> None:
@@ -33,18 +33,18 @@ def command(argv: list[str]) -> None:
     parser.add_former_name("--format", "--json", {"text": False, "json": True})
     parser.add_argument("--picture", metavar="FILE.svg", help="draw the attention weights of the first sequences")
     arguments = parser.parse_args(argv)
-    task = loaded(arguments)
+    task = load(arguments)
     examples = read(task, arguments.file)
     console = Console()
-    for start in range(0, len(examples), _CHUNK):
-        part = examples[start : start + _CHUNK]
-        for example, prediction in zip(part, task.predict(part), strict=True):
+    for start in range(0, len(examples), _CHUNK_SIZE):
+        chunk = examples[start : start + _CHUNK_SIZE]
+        for example, prediction in zip(chunk, task.predict(chunk), strict=True):
             if arguments.json:
                 print(json.dumps(task.record(example, prediction), ensure_ascii=False))
             elif console.is_terminal and isinstance(example, Tagged) and can_colour(example.tokens, prediction):
-                console.print(coloured(example.tokens, prediction), soft_wrap=True)
+                console.print(colour(example.tokens, prediction), soft_wrap=True)
             else:
                 print(task.text(example, prediction))
     if arguments.picture:
-        shown = attention_picture(*(task.attend(example) for example in examples[:_DRAWN]))
-        write(Path(arguments.picture), shown.encode())
+        svg = attention_picture(*(task.attend(example) for example in examples[:_MAX_DRAWN]))
+        write(Path(arguments.picture), svg.encode())

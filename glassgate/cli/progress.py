@@ -11,8 +11,8 @@ from glassgate.tasks.progress import Progress as Callbacks
 
 
 def display(console: Console) -> Progress:
-    """Return a context manager that displays the progress bars of several trainings, one below the other."""
-    return _Display(
+    """Return a context manager that displays progress bars, one below the other."""
+    return _Bars(
         TextColumn("{task.description}"),
         BarColumn(bar_width=20),
         TextColumn("{task.percentage:>3.0f}%{task.fields[loss]}"),
@@ -26,10 +26,10 @@ def display(console: Console) -> Progress:
 
 @contextmanager
 def stages(title: str) -> Iterator[tuple["Bar", Callable[[str], None]]]:
-    """Display one bar for work on a run; yield the callbacks of a reader, and a function that names the next stage.
+    """Display a bar for work in stages. Yield callbacks for reading data, and a function that shows the next stage.
 
     Args:
-        title: the text before the notes of the reader
+        title: the text before each message of reading
     """
     with display(Console(stderr=True)) as bars:
         row = bars.add_task("reading the run", total=None, loss="")
@@ -37,8 +37,8 @@ def stages(title: str) -> Iterator[tuple["Bar", Callable[[str], None]]]:
         bars.update(row, total=1, completed=1)
 
 
-class _Display(Progress):
-    """Prints nothing at the end if it has no bars."""
+class _Bars(Progress):
+    """Leaves nothing in the terminal if it has no bars."""
 
     def stop(self) -> None:
         if self.tasks:
@@ -48,7 +48,7 @@ class _Display(Progress):
 
 
 class Bar(Callbacks):
-    """The progress bar of one training.
+    """The callbacks of one training, which print its messages and display its progress bar.
 
     Args:
         display: the result of `display()`
@@ -99,18 +99,18 @@ class Bar(Callbacks):
 
 
 class _Throughput(ProgressColumn):
-    """Units per second."""
+    """The number of tokens or time steps per second."""
 
     def render(self, task: Task) -> Text:
         speed = task.finished_speed or task.speed or 0
         return Text(f"{speed:>8,.0f}/s" if task.fields["loss"] else "")
 
 
-# The ends of the names of scores that are fractions, and scores from 0 to 100.
-_FRACTIONS = (
+# Scores from 0 to 1, by the ends of their names, and scores from 0 to 100.
+_FRACTION_SUFFIXES = (
     "accuracy", "f1", "precision", "recall", "whole_tokens", "exact_match", "error_rate", "coverage", "mape"
 )  # fmt: skip
-_OF_100 = ("bleu", "chrf")
+_PERCENTAGES = ("bleu", "chrf")
 
 
 def format_scores(scores: Mapping[str, float]) -> str:
@@ -120,10 +120,10 @@ def format_scores(scores: Mapping[str, float]) -> str:
         >>> format_scores({"loss": 0.5, "macro_f1": 0.25, "bleu": 31.4159})
         'loss 0.5000  macro f1 25.00%  bleu 31.42'
     """
-    return "  ".join(f"{name.replace('_', ' ')} {_value(name, value)}" for name, value in scores.items())
+    return "  ".join(f"{name.replace('_', ' ')} {_format_score(name, value)}" for name, value in scores.items())
 
 
-def _value(name: str, value: float) -> str:
-    if name in _OF_100:
+def _format_score(name: str, value: float) -> str:
+    if name in _PERCENTAGES:
         return f"{value:.2f}"
-    return f"{value:.2%}" if name.endswith(_FRACTIONS) else f"{value:.4f}"
+    return f"{value:.2%}" if name.endswith(_FRACTION_SUFFIXES) else f"{value:.4f}"

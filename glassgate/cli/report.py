@@ -1,4 +1,4 @@
-"""`glassgate report`: one page on a trained run, or on two side by side, gate by gate and step by step."""
+"""`glassgate report`: a page about a trained run, or about two runs side by side, gate by gate and step by step."""
 
 import sys
 from collections.abc import Sequence
@@ -17,13 +17,14 @@ from glassgate.tasks import task_class_of_run
 from glassgate.tasks.errors import OptionError
 from glassgate.tasks.report.live.page import live
 from glassgate.tasks.report.states import places_of
-from glassgate.tasks.report.study import chosen, given, read, study
+from glassgate.tasks.report.study import excerpts_of_file, excerpts_of_split, excerpts_of_text, study
 from glassgate.tasks.runs import RUN, Run, write
 
 
 def command(argv: list[str]) -> None:
     """Run `glassgate report` with the given arguments."""
     arguments = _parser().parse_args(argv)
+    # A single word after the first run is a second run if it is the folder of one, and otherwise the text.
     if arguments.other is not None and arguments.text is None and not _is_run(arguments.other):
         arguments.text, arguments.other = arguments.other, None
     if arguments.text is not None and arguments.file:
@@ -44,27 +45,27 @@ def command(argv: list[str]) -> None:
     with stages(task.name) as (progress, tick):
         split = None
         if arguments.text is not None:
-            excerpts = given(task, arguments.text)
+            excerpts = excerpts_of_text(task, arguments.text)
         elif arguments.file:
-            excerpts = read(task, arguments.file, progress)
+            excerpts = excerpts_of_file(task, arguments.file, progress)
         else:
             split = task.read_split(progress)
-            excerpts = chosen(task, split, runs[0].metrics())
+            excerpts = excerpts_of_split(task, split, runs[0].metrics())
         studies = [
-            study(each, excerpts, title, run.path, tick)
-            for each, run, title in zip(tasks, runs, _titles(runs), strict=True)
+            study(trained, excerpts, title, run.path, tick)
+            for trained, run, title in zip(tasks, runs, _titles(runs), strict=True)
         ]
-        content, part = "", None
+        content, live_part = "", None
         if not arguments.terminal:
             tick("choosing places to search")
-            for trained, run, shown in zip(tasks, runs, studies, strict=True):
-                shown.places = places_of(trained, run, split, shown, BYTES // len(studies))
+            for trained, run, result in zip(tasks, runs, studies, strict=True):
+                result.places = places_of(trained, run, split, result, BYTES // len(studies))
             tick("drawing the page")
             if arguments.live:
-                part = live(
+                live_part = live(
                     task, excerpts, runs[0].path, half_precision=arguments.bits == 16, file=arguments.file or ""
                 )
-            content = page(*studies, live=part)
+            content = page(*studies, live=live_part)
     for note in dict.fromkeys(note for each in studies for note in each.notes):
         print(f"report: {note}", file=sys.stderr)
     if arguments.terminal:
@@ -72,8 +73,8 @@ def command(argv: list[str]) -> None:
         for each in studies:
             console.print(strips(each, console), soft_wrap=True)
         return
-    if part is not None:
-        _announce(part, content)
+    if live_part is not None:
+        _announce_size(live_part, content)
     write(output, content.encode())
     print(f"{output}: {len(content.encode()) / 1e6:.1f} MB, opens in any browser", file=sys.stderr)
 
@@ -112,7 +113,7 @@ def _parser() -> Parser:
     return parser
 
 
-def _announce(part: Live, content: str) -> None:
+def _announce_size(live_part: Live, content: str) -> None:
     """Print the size of an interactive page before it is written.
 
     Raises:
@@ -122,7 +123,7 @@ def _announce(part: Live, content: str) -> None:
         size = check_size(content)
     except ValueError as error:
         raise OptionError(f"--live: {error}; with 16 bits: --bits 16") from None
-    note = f"; weights have 16 bits, each within {part.error:.1g} of its value" if part.error else ""
+    note = f"; weights have 16 bits, each within {live_part.error:.1g} of its value" if live_part.error else ""
     print(f"report: the page has {size / 1e6:.1f} MB{note}", file=sys.stderr)
 
 
@@ -132,6 +133,6 @@ def _is_run(folder: str) -> bool:
 
 
 def _titles(runs: Sequence[Run]) -> list[str]:
-    """The names of the runs' folders, or their full paths if two names are equal."""
+    """The names of the runs' folders, or the paths as given if two names are equal."""
     names = [run.path.name for run in runs]
     return names if len(set(names)) == len(names) else [str(run.path) for run in runs]

@@ -1,4 +1,4 @@
-"""`glassgate search`: find the steps of a run's data at which units have similar states as in a pattern."""
+"""`glassgate search`: find the steps of a run's data at which the states of units are similar to those of a pattern."""
 
 import json
 import re
@@ -17,19 +17,19 @@ from glassgate.cli.progress import stages
 from glassgate.cli.trained import add_run
 from glassgate.tasks import task_class_of_run
 from glassgate.tasks.errors import OptionError
-from glassgate.tasks.report.states import index_of, recorded, text_of
-from glassgate.tasks.report.study import given
+from glassgate.tasks.report.states import index_of, record_states, text_of
+from glassgate.tasks.report.study import excerpts_of_text
 from glassgate.tasks.runs import Run
 
-_AROUND = 4  # steps of context on each side of a match
+_CONTEXT = 4  # steps on each side of a match
 
 
 def command(argv: list[str]) -> None:
     """Run `glassgate search` with the given arguments."""
     arguments = _parser().parse_args(argv)
     if (arguments.text is None) == (arguments.sequence_number is None):
-        raise OptionError("search: expected a text or --sequence-number N, got both or none of them; give one")
-    start, stop = _range(arguments.steps)
+        raise OptionError("search: expected a text or --sequence-number N, got both or neither; give one")
+    start, stop = _parse_steps(arguments.steps)
     run = Run.open(arguments.run)
     task = task_class_of_run(arguments.run).load(arguments.run)
     with stages(task.name) as (progress, tick):
@@ -38,8 +38,8 @@ def command(argv: list[str]) -> None:
     if name not in index.states:
         raise OptionError(f"--state: expected one of {', '.join(index.states)}, got {name!r}")
     if arguments.text is not None:
-        excerpt = given(task, arguments.text)[0]
-        values, text = next(recorded(task, [excerpt]))[1][name].cpu(), text_of(task, excerpt)
+        excerpt = excerpts_of_text(task, arguments.text)[0]
+        values, text = next(record_states(task, [excerpt]))[1][name].cpu(), text_of(task, excerpt)
     else:
         number = arguments.sequence_number
         if not 1 <= number < len(index.starts):
@@ -48,10 +48,10 @@ def command(argv: list[str]) -> None:
         text = index.text(number - 1, 0, len(values))
     if stop > len(values):
         raise OptionError(f"--steps: expected steps from 1 to {len(values)}, got {arguments.steps}")
-    units = _units(arguments.units, values.shape[1]) or index.active(name, values, start, stop)
+    units = _parse_units(arguments.units, values.shape[1]) or index.active(name, values, start, stop)
     if not units:
         raise OptionError(
-            "--units: no unit is active at all steps of the pattern, more than a standard deviation from its mean; "
+            "--units: no unit is active (more than a standard deviation from its mean) at all steps of the pattern; "
             "name units"
         )
     matches = gg.dynamics.search(index, name, values[start:stop], units, matches=arguments.matches)
@@ -62,7 +62,7 @@ def command(argv: list[str]) -> None:
         print(json.dumps({"state": name, "units": units, "matches": records}))
         return
     console = Console(highlight=False)
-    console.print(_line(text[max(0, start - _AROUND) : start], text[start:stop], text[stop : stop + _AROUND]))
+    console.print(_line(text[max(0, start - _CONTEXT) : start], text[start:stop], text[stop : stop + _CONTEXT]))
     data = (index.about or {}).get("data", "")
     console.print(f"{name}, units {', '.join(map(str, units))}; {index.steps:,} steps of the {data} data\n")
     _print_matches(console, index, matches)
@@ -99,11 +99,11 @@ def _parser() -> Parser:
 
 def _print_matches(console: Console, index: gg.dynamics.Index, matches: Sequence[gg.dynamics.Match]) -> None:
     for match in matches:
-        parts = [index.text(match.sequence, start, stop) for start, stop in _parts(match)]
+        texts = [index.text(match.sequence, start, stop) for start, stop in _ranges(match)]
         position = Text(f"{match.distance:5.2f}  {f'{match.sequence + 1}:{match.start + 1}':<10}", style="dim")
-        console.print(position + _line(*parts), soft_wrap=True)
-    texts = Counter(" ".join(index.text(match.sequence, match.start, match.stop)) for match in matches)
-    repeated = [f"{text!r} {count}" for text, count in texts.most_common(5) if count > 1]
+        console.print(position + _line(*texts), soft_wrap=True)
+    counts = Counter(" ".join(index.text(match.sequence, match.start, match.stop)) for match in matches)
+    repeated = [f"{text!r} {count}" for text, count in counts.most_common(5) if count > 1]
     if repeated:
         console.print(f"\nmost frequent: {', '.join(repeated)}", soft_wrap=True)
     print(
@@ -115,8 +115,8 @@ def _print_matches(console: Console, index: gg.dynamics.Index, matches: Sequence
     )
 
 
-def _range(text: str) -> tuple[int, int]:
-    """The first step, from 0, and the step after the last one."""
+def _parse_steps(text: str) -> tuple[int, int]:
+    """The index of the first step, from 0, and that of the step after the last one."""
     match = re.fullmatch(r"(\d+)(?:-(\d+))?", text.strip())
     first = int(match[1]) if match else 0
     last = int(match[2] or match[1]) if match else 0
@@ -125,27 +125,27 @@ def _range(text: str) -> tuple[int, int]:
     return first - 1, last
 
 
-def _units(text: str | None, width: int) -> list[int]:
+def _parse_units(text: str | None, size: int) -> list[int]:
     if text is None:
         return []
     try:
         units = [int(number) for number in text.split(",")]
     except ValueError:
         units = [-1]
-    if not all(0 <= unit < width for unit in units):
-        raise OptionError(f"--units: expected numbers from 0 to {width - 1}, separated by commas, got {text!r}")
+    if not all(0 <= unit < size for unit in units):
+        raise OptionError(f"--units: expected numbers from 0 to {size - 1}, separated by commas, got {text!r}")
     return units
 
 
-def _parts(match: gg.dynamics.Match) -> list[tuple[int, int]]:
-    """The steps before, of, and after a match."""
+def _ranges(match: gg.dynamics.Match) -> list[tuple[int, int]]:
+    """The ranges of steps before, of and after a match."""
     _, start, stop, *_ = match
-    return [(max(0, start - _AROUND), start), (start, stop), (stop, stop + _AROUND)]
+    return [(max(0, start - _CONTEXT), start), (start, stop), (stop, stop + _CONTEXT)]
 
 
-def _line(before: list[str], inside: list[str], after: list[str]) -> Text:
-    """The text of a window between its neighbours, in bold brackets."""
-    separator = "" if all(len(step) <= 1 for step in (*before, *inside, *after)) else " "
+def _line(before: list[str], match: list[str], after: list[str]) -> Text:
+    """The text of a match in bold brackets, with its context."""
+    separator = "" if all(len(step) <= 1 for step in (*before, *match, *after)) else " "
     line = Text(separator.join(before) + separator)
-    line.append(f"[{separator.join(inside)}]", style="bold")
+    line.append(f"[{separator.join(match)}]", style="bold")
     return line + Text(separator + separator.join(after))

@@ -24,10 +24,10 @@ def signal_name(error: BaseException) -> str:
 
 @contextmanager
 def stoppable(name: str) -> Iterator[None]:
-    """Convert both signals to a KeyboardInterrupt that contains the signal number.
+    """Convert SIGINT and SIGTERM to a KeyboardInterrupt that contains the signal number.
 
-    During the import of a library, the process exits immediately: libraries may convert the exception to another one,
-    or remain partly imported, and no file is open yet.
+    During the import of a library, the process exits immediately, because the library may convert the exception to
+    another one, or stay partly imported. No file is open yet.
 
     Args:
         name: the name of the command
@@ -36,11 +36,11 @@ def stoppable(name: str) -> Iterator[None]:
         yield
         return
 
-    begun = _importing()
+    importing_before = _importing()
 
     def stop(number: int, frame: FrameType | None) -> None:
         error = KeyboardInterrupt(number)
-        if _importing() - begun:
+        if _importing() - importing_before:
             with suppress(OSError):
                 os.write(
                     2, f"glassgate {name}: {signal_name(error)}\n".encode()

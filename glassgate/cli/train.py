@@ -10,7 +10,7 @@ from glassgate.cli.parser import Parser
 from glassgate.tasks.errors import OptionError
 from glassgate.tasks.training.processes.world import from_environment
 
-_HELP = ("-h", "--help", "--print-config")
+_PRINTING_OPTIONS = ("-h", "--help", "--print-config")  # they train nothing
 
 
 def command(argv: list[str]) -> None:
@@ -27,11 +27,11 @@ def command(argv: list[str]) -> None:
         raise OptionError(
             f"devices: expected {world.local_size}, as {world.launcher} has started, got {devices}; leave --devices out"
         )
-    if world.size > 1 or devices == 1 or any(option in _HELP for option in rest):
+    if world.size > 1 or devices == 1 or any(option in _PRINTING_OPTIONS for option in rest):
         if world.size > 1:  # Glassgate reports errors of the communication itself
             os.environ["TORCH_CPP_LOG_LEVEL"] = os.environ.get("TORCH_CPP_LOG_LEVEL", "ERROR")
         if world.rank:
-            _keep_quiet()
+            _discard_output()
         from glassgate.cli import training
 
         return training.command(argv)
@@ -40,11 +40,11 @@ def command(argv: list[str]) -> None:
     raise SystemExit(workers.run(argv, devices))
 
 
-def _keep_quiet() -> None:
-    """Leave the terminal to process 0; an unexpected error is printed by the process that raised it."""
+def _discard_output() -> None:
+    """Discard the output of this process, except an unexpected error, because process 0 writes to the terminal."""
 
-    def print_error(kind: type[BaseException], error: BaseException, place: TracebackType | None) -> None:
-        traceback.print_exception(kind, error, place, file=sys.__stderr__)
+    def print_error(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        traceback.print_exception(kind, error, trace, file=sys.__stderr__)
 
     sys.excepthook = print_error
     sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: SIM115

@@ -1,4 +1,4 @@
-"""The arguments that name a trained run, loading of the run for inference, and reading of its input."""
+"""Arguments and functions of the commands that use a trained run: they load it for inference, and read its input."""
 
 from argparse import Namespace
 from collections.abc import Sequence
@@ -30,8 +30,8 @@ def add_weight_precision(parser: Parser) -> None:
     parser.add_former_name("--precision", "--weight-precision")
 
 
-def loaded(arguments: Namespace) -> Task[Any, Any, Any]:
-    """Return the task of the run that the arguments name."""
+def load(arguments: Namespace) -> Task[Any, Any, Any]:
+    """Return the task of the run that the arguments name, frozen for inference."""
     return task_class_of_run(arguments.run).load(arguments.run).frozen(arguments.weight_precision)
 
 
@@ -41,16 +41,16 @@ def read(task: Task[Any, Any, Any], file: str, labelled: bool = False) -> Sequen
         return task.read(file, labelled=labelled, progress=Bar(bars, task.name))
 
 
-def loaded_as(kind: type[TaskType], arguments: Namespace) -> TaskType:
-    """Return the task of a run of one kind.
+def load_as(expected: type[TaskType], arguments: Namespace) -> TaskType:
+    """Return the task of the run that the arguments name, frozen for inference; it must have the expected type.
 
     Raises:
         RunError: it is a run of another task
     """
     task_type = task_class_of_run(arguments.run)
-    if not issubclass(task_type, kind):
+    if not issubclass(task_type, expected):
         raise RunError(
-            f"{arguments.run}: expected a run of {kind.name}, got one of {task_type.name}; "
-            f"train one: glassgate train {kind.name}"
+            f"{arguments.run}: expected a run of {expected.name}, got one of {task_type.name}; "
+            f"train one: glassgate train {expected.name}"
         )
     return task_type.load(arguments.run).frozen(arguments.weight_precision)

@@ -1,4 +1,4 @@
-"""One process of `glassgate train`, usually the only one: trains a new run, or resumes an interrupted one."""
+"""Training in a process of `glassgate train`: starts a new run, or resumes an interrupted one."""
 
 import shlex
 import sys
@@ -35,7 +35,7 @@ def command(argv: list[str]) -> None:
         prog="glassgate train",
         usage="glassgate train TASK [options] | --resume RUN",
         description="Train a task. `glassgate train TASK --help` lists its options.",
-        epilog="\n".join(["tasks:", *(f"  {name:<16}{row.summary}" for name, row in TASKS.items())]),
+        epilog="\n".join(["tasks:", *(f"  {name:<16}{entry.summary}" for name, entry in TASKS.items())]),
         formatter_class=RawDescriptionHelpFormatter,
     )
     parser.add_argument("--resume", metavar="RUN", help="resume the interrupted run in this folder")
@@ -49,12 +49,14 @@ def command(argv: list[str]) -> None:
     _resume(arguments.resume)
 
 
-def _start(name: str, argv: list[str]) -> None:
-    task_type = task_class(name)
-    summary = TASKS[name].summary
-    parser = Parser(prog=f"glassgate train {name}", description=f"{summary[0].upper()}{summary[1:]}.", add_help=False)
+def _start(task_name: str, argv: list[str]) -> None:
+    task_type = task_class(task_name)
+    summary = TASKS[task_name].summary
+    parser = Parser(
+        prog=f"glassgate train {task_name}", description=f"{summary[0].upper()}{summary[1:]}.", add_help=False
+    )
     add_help(parser, task_type.options_type.common)
-    parser.add_argument("--run", metavar="FOLDER", help=f"new folder for the run (default: runs/{name}-N)")
+    parser.add_argument("--run", metavar="FOLDER", help=f"new folder for the run (default: runs/{task_name}-N)")
     parser.add_argument("--config", metavar="FILE", help="YAML or JSON file of options; the command line overrides it")
     parser.add_argument("--print-config", action="store_true", help="print all options as YAML and stop")
     add_processes(parser)
@@ -68,18 +70,18 @@ def _start(name: str, argv: list[str]) -> None:
     if arguments.print_config:
         print(options.to_yaml(), end="")
         return
-    run = str(arguments.run or next_folder(name))
+    run = str(arguments.run or next_folder(task_name))
     with resumable(run), display(Console(stderr=True)) as bars:
         task = task_type(options)
-        result = task.fit(run=run, progress=Bar(bars, name))
-    _end(run, result, task)
+        result = task.fit(run=run, progress=Bar(bars, task_name))
+    _print_result(run, result, task)
 
 
 def _resume(run: str) -> None:
     with resumable(run), display(Console(stderr=True)) as bars, group().connected():
-        kind = group().broadcast_result(lambda: task_class_of_run(run))
-        task, result = kind.resume(run, progress=Bar(bars, run))
-    _end(run, result, task)
+        task_type = group().broadcast_result(lambda: task_class_of_run(run))
+        task, result = task_type.resume(run, progress=Bar(bars, run))
+    _print_result(run, result, task)
 
 
 @contextmanager
@@ -95,16 +97,16 @@ def resumable(*runs: str) -> Iterator[None]:
         raise SystemExit(exit_status(error)) from None
 
 
-def _end(run: str, result: Mapping[str, Any], task: Task[Any, Any, Any]) -> None:
-    for name in ("dev", "test"):
-        if result[name]:
-            table = task.summary.table(result[name])
-            print(f"{name}\n{table}" if table else f"{name:<6}{format_scores(result[name])}")
+def _print_result(run: str, result: Mapping[str, Any], task: Task[Any, Any, Any]) -> None:
+    for part in ("dev", "test"):
+        if scores := result[part]:
+            table = task.summary.table(scores)
+            print(f"{part}\n{table}" if table else f"{part:<6}{format_scores(scores)}")
     for sentence in result.get("warnings", ()):
         print(f"warning: {sentence}")
     print(f"the run is in {run}: scores in metrics.json, learning curves in {LOGS}/ and {PICTURE}")
     print("try next:")
     options: Options = task.options
-    names = {"run": shlex.quote(run), "file": shlex.quote(options.test or options.dev or "FILE")}
+    placeholders = {"run": shlex.quote(run), "file": shlex.quote(options.test or options.dev or "FILE")}
     for suggestion in (task.builtin_try_next if options.training_file is None else ()) or task.try_next:
-        print(f"  {invocation()} {suggestion.format(**names)}")
+        print(f"  {invocation()} {suggestion.format(**placeholders)}")

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from glassgate.cli.parser import Parser
-from glassgate.cli.trained import add_run, add_weight_precision, loaded_as, read
+from glassgate.cli.trained import add_run, add_weight_precision, load_as, read
 from glassgate.tasks.data.files import STDIN
 from glassgate.tasks.errors import OptionError
 from glassgate.tasks.pictures.attention import attention_picture
@@ -31,7 +31,7 @@ def command(argv: list[str]) -> None:
     parser.add_argument("--n-best", type=int, default=1, metavar="N", help="translations per sentence (default: 1)")
     parser.add_argument("--picture", metavar="FILE.svg", help="draw the attention of the first sentence")
     arguments = parser.parse_args(argv)
-    task = loaded_as(Translation, arguments)
+    task = load_as(Translation, arguments)
     settings = {"beam": arguments.beam, "length_penalty": arguments.length_penalty}
     task.search = replace(task.search, **{name: value for name, value in settings.items() if value is not None})
     if not 1 <= arguments.n_best <= task.search.beam:
@@ -39,22 +39,23 @@ def command(argv: list[str]) -> None:
             f"n_best: expected 1 to {task.search.beam}, the size of the beam, got {arguments.n_best}; enlarge --beam"
         )
     pairs = read(task, arguments.file)
-    strange = [pair for pair in pairs if task.unknown(pair)]
-    if len(strange) == len(pairs):
+    unknown_pairs = [pair for pair in pairs if task.unknown(pair)]
+    if len(unknown_pairs) == len(pairs):
         raise OptionError(
             f"{arguments.file}: the training data had none of its tokens; check its language, and the run's direction"
         )
-    for pair in strange:
+    for pair in unknown_pairs:
         print(
             f"{pair.file}:{pair.line}: the training data had none of this line's tokens, so its translation is a guess",
             file=sys.stderr,
         )
     line = 1
     for pair, hypotheses in zip(pairs, task.predict(pairs), strict=True):
-        print("\n" * ((pair.line or line) - line), end="")  # an empty line stays one
+        print("\n" * ((pair.line or line) - line), end="")  # empty lines of the input stay empty
         line = (pair.line or line) + 1
-        for each in hypotheses[: arguments.n_best]:
-            print(each.text if arguments.n_best == 1 else f"{line - 1}\t{each.score:.4f}\t{each.text}")
+        for hypothesis in hypotheses[: arguments.n_best]:
+            numbered = f"{line - 1}\t{hypothesis.score:.4f}\t{hypothesis.text}"
+            print(hypothesis.text if arguments.n_best == 1 else numbered)
     if arguments.picture:
-        shown = attention_picture(task.attend(replace(pairs[0], target=None)))
-        write(Path(arguments.picture), shown.encode())
+        svg = attention_picture(task.attend(replace(pairs[0], target=None)))
+        write(Path(arguments.picture), svg.encode())

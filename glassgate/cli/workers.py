@@ -30,14 +30,14 @@ def run(argv: Sequence[str], devices: int) -> int:
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-    # Each process must use only its part of the processors, because oversubscription is many times slower.
+    # More threads than processors would be many times slower.
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, _processors() // devices)))
     logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)  # reported below in one sentence
-    where = LaunchConfig(
+    config = LaunchConfig(
         1, 1, devices, run_id="glassgate", rdzv_backend="c10d", rdzv_endpoint="localhost:0", max_restarts=0
     )
     try:
-        elastic_launch(where, sys.executable)(*_program(), "train", *argv)
+        elastic_launch(config, sys.executable)(*_entry_point(), "train", *argv)
     except SignalException as error:
         return 128 + error.sigval
     except ChildFailedError as error:
@@ -45,16 +45,16 @@ def run(argv: Sequence[str], devices: int) -> int:
         if failure.exitcode > 0:
             return int(failure.exitcode)
         print(
-            f"glassgate train: process {rank} of {devices} was ended by {_name(-failure.exitcode)}; resume with: "
-            "glassgate train --resume RUN",
+            f"glassgate train: process {rank} of {devices} was ended by {_describe_signal(-failure.exitcode)}; "
+            "resume with: glassgate train --resume RUN",
             file=sys.stderr,
         )
         return int(128 - failure.exitcode)
     return 0
 
 
-def _program() -> list[str]:
-    """The arguments for Python that start the command line like this process, so that suggested commands are right."""
+def _entry_point() -> list[str]:
+    """The arguments for Python that start the command line as this process was, so that suggested commands fit."""
     script = Path(sys.argv[0])
     as_file = script.name == "glassgate" and script.is_file()
     return [str(script)] if as_file else ["-m", "glassgate"]
@@ -64,6 +64,6 @@ def _processors() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _name(number: int) -> str:
+def _describe_signal(number: int) -> str:
     cause = ", probably because memory was full" if number == signal.SIGKILL else ""
     return f"{signal.Signals(number).name}{cause}"

@@ -1,4 +1,4 @@
-"""The tasks, one row each in `TASKS`; the module of a task is imported when the task is used."""
+"""The table of tasks. The module of a task is imported when the task is used."""
 
 from importlib import import_module
 from importlib.util import find_spec
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from glassgate.tasks.task import Task
 
 
-class Row(NamedTuple):
+class TaskEntry(NamedTuple):
     """The location of a task's class, as `module:name`, and a summary of the task."""
 
     location: str
@@ -18,17 +18,23 @@ class Row(NamedTuple):
 
 
 TASKS = {
-    "tagging": Row("glassgate.tasks.tagging:Tagging", "label each word of a sentence or each character of a text"),
-    "classification": Row("glassgate.tasks.classification:Classification", "find the label of a text or of a series"),
-    "language-model": Row("glassgate.tasks.language_model:LanguageModel", "predict and continue a text, or music"),
-    "translation": Row(
+    "tagging": TaskEntry(
+        "glassgate.tasks.tagging:Tagging", "label each word of a sentence or each character of a text"
+    ),
+    "classification": TaskEntry(
+        "glassgate.tasks.classification:Classification", "find the label of a text or of a series"
+    ),
+    "language-model": TaskEntry(
+        "glassgate.tasks.language_model:LanguageModel", "predict and continue a text, or music"
+    ),
+    "translation": TaskEntry(
         "glassgate.tasks.translation:Translation", "translate sequences, for example sentences or dates, with attention"
     ),
-    "fill-blanks": Row(
+    "fill-blanks": TaskEntry(
         "glassgate.tasks.fill_blanks:FillBlanks", "fill blanks in a text from the text before and after them"
     ),
-    "regression": Row("glassgate.tasks.regression:Regression", "predict numbers for a text or a series"),
-    "forecasting": Row("glassgate.tasks.forecasting:Forecasting", "forecast the next steps of series of numbers"),
+    "regression": TaskEntry("glassgate.tasks.regression:Regression", "predict numbers for a text or a series"),
+    "forecasting": TaskEntry("glassgate.tasks.forecasting:Forecasting", "forecast the next steps of series of numbers"),
 }
 
 

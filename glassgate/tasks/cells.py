@@ -21,11 +21,11 @@ CELLS = (
 HELP = "lstm, gru, rnn, ..., or FILE.py:Class"
 
 
-def checked(value: Any) -> "str | gg.Cell":
-    """Return the value of the option: a lower-case name, `FILE.py:Class`, or a cell made of equations.
+def check(value: Any) -> "str | gg.Cell":
+    """Check a value of the option, and return it as a lower-case name, `FILE.py:Class`, or a cell made of equations.
 
     Args:
-        value: one of these, a `gg.Cell` object, or a result of `as_json`
+        value: a name in any case, `FILE.py:Class`, a `gg.Cell` object, or a result of `as_json`
 
     Raises:
         OptionError: any other value, or a cell that cannot be stored
@@ -33,8 +33,8 @@ def checked(value: Any) -> "str | gg.Cell":
     if isinstance(value, str):
         if value.lower() in CELLS:
             return value.lower()
-        file, _, name = value.rpartition(":")
-        if not file.endswith(".py") or not name.isidentifier():
+        file, _, class_name = value.rpartition(":")
+        if not file.endswith(".py") or not class_name.isidentifier():
             raise OptionError(f"cell: expected one of {', '.join(CELLS)}, or FILE.py:Class, got {value!r}")
         return value
 
@@ -77,29 +77,29 @@ def build_cell(value: "str | gg.Cell") -> "gg.Cell":
     return types[value]()
 
 
-def from_file(place: str) -> "gg.Cell":
+def from_file(location: str) -> "gg.Cell":
     """Execute a Python file and return a cell of a class in it.
 
     Args:
-        place: `FILE.py:Class`
+        location: `FILE.py:Class`
 
     Raises:
         OptionError: the file is missing or fails, has no such class, or the class needs arguments
     """
     import glassgate as gg
 
-    file, _, name = place.rpartition(":")
-    cell_type = getattr(_module(Path(file)), name, None)
+    file, _, class_name = location.rpartition(":")
+    cell_type = getattr(_load_module(Path(file)), class_name, None)
     if not (isinstance(cell_type, type) and issubclass(cell_type, gg.Cell)):
-        got = "nothing of that name" if cell_type is None else f"{type(cell_type).__name__} {name}"
-        raise OptionError(f"{file}: {name} must be a subclass of glassgate.Cell, got {got}")
+        got = "nothing of that name" if cell_type is None else f"{type(cell_type).__name__} {class_name}"
+        raise OptionError(f"{file}: {class_name} must be a subclass of glassgate.Cell, got {got}")
     try:
         return cell_type()
     except TypeError as error:
-        raise OptionError(f"{place}: the cell must be made without arguments, got {error}") from None
+        raise OptionError(f"{location}: the cell must be made without arguments, got {error}") from None
 
 
-def _module(file: Path) -> ModuleType:
+def _load_module(file: Path) -> ModuleType:
     if not file.is_file():
         raise OptionError(f"{file}: no such file; give the Python file that defines the cell")
     spec = importlib.util.spec_from_file_location(f"glassgate_cell_of_{file.stem}", file)

@@ -50,7 +50,7 @@ class Definition(ABC, Generic[OptionsType, Example, Prediction]):
 
     Attributes:
         requested: the options as passed to the constructor
-        options: the same options; `fit` sets those left open by the size of the data
+        options: `requested`, until `fit` adds the values that depend on the size of the data
         name: the name of the task on the command line
         options_type: the dataclass of the options
         lower_is_better: whether a smaller `monitor` is better
@@ -110,7 +110,7 @@ class Definition(ABC, Generic[OptionsType, Example, Prediction]):
 
     @abstractmethod
     def build(self) -> nn.Module:
-        """Return a new network for the vocabularies; its output is passed to `loss`, `observe` and `decode`."""
+        """Return a new network for the vocabularies. `loss`, `observe` and `decode` receive its output."""
 
     @abstractmethod
     def encode(self, example: Example) -> Encoded:
@@ -130,7 +130,7 @@ class Definition(ABC, Generic[OptionsType, Example, Prediction]):
 
     @abstractmethod
     def decode(self, output: Any, batch: Batch) -> list[Prediction]:
-        """Return a prediction for each row; those of the pieces of a sequence must be lists, which are concatenated."""
+        """Return a prediction for each row. If the task cuts sequences into pieces, predictions must be lists."""
 
     @abstractmethod
     def text(self, example: Example, prediction: Prediction) -> str:
@@ -155,7 +155,7 @@ class Definition(ABC, Generic[OptionsType, Example, Prediction]):
         Raises:
             UserError: the task does not accept rows
         """
-        raise UserError(f"{self.name}: expected a Split of examples, got rows of a table; give those, or a file")
+        raise UserError(f"{self.name}: expected a Split of examples, got rows of a table; give a Split, or a file")
 
     @property
     def held_out_rule(self) -> Rule[Example]:
@@ -163,7 +163,7 @@ class Definition(ABC, Generic[OptionsType, Example, Prediction]):
         return ByContent(attrgetter("content"))
 
     def batching(self) -> Batching:
-        """Return how examples are batched; by default uncut, with sequences of similar length in one batch."""
+        """Return the rules of batching: by default, sequences are not cut, and a batch has similar lengths."""
         return Batching(self.options)
 
     def start(self, progress: Progress) -> None:
@@ -206,13 +206,14 @@ class Definition(ABC, Generic[OptionsType, Example, Prediction]):
             *(self.unknown_labels[name].symbols if name in self.unknown_labels else ()),
         ]
 
-    def label_numbers(self, name: str, labels: Sequence[str]) -> np.ndarray:
+    def label_indices(self, name: str, labels: Sequence[str]) -> np.ndarray:
         """Return the indices of labels in `label_names`, `(L,)`; new labels are added to `unknown_labels`."""
         known = self.vocabularies[name]
-        numbers = known.encode(labels) - FIRST
-        if (numbers < 0).any():
-            new = [labels[int(place)] for place in (numbers < 0).nonzero()[0]]
-            before = self.unknown_labels[name].symbols if name in self.unknown_labels else []
-            unknown = self.unknown_labels[name] = Vocabulary([*before, *sorted({*new}.difference(before))])
-            numbers[numbers < 0] = unknown.encode(new) - FIRST + len(known.symbols)
-        return numbers
+        indices = known.encode(labels) - FIRST
+        is_unknown = indices < 0
+        if is_unknown.any():
+            new = [labels[int(index)] for index in is_unknown.nonzero()[0]]
+            earlier = self.unknown_labels[name].symbols if name in self.unknown_labels else []
+            unknown = self.unknown_labels[name] = Vocabulary([*earlier, *sorted({*new}.difference(earlier))])
+            indices[is_unknown] = unknown.encode(new) - FIRST + len(known.symbols)
+        return indices

@@ -77,7 +77,7 @@ class LabelledTask(Task[LabelledOptionsType, Labelled, Prediction]):
         progress.note(f"{path}: {reader.description}; {count}{labels}{dropped}")
 
     def read_label(self, label: str | None, separator: str) -> str | None:
-        """Return the label of a row, from its cell in a table with this separator; it is empty for other files."""
+        """Return the label in a row's cell. `separator` is that of the table, and empty for other files."""
         return label
 
     def from_rows(self, rows: Iterator[tuple[int, Any, records.Names]]) -> list[Labelled]:
@@ -85,20 +85,20 @@ class LabelledTask(Task[LabelledOptionsType, Labelled, Prediction]):
 
     @property
     def held_out_rule(self) -> Rule[Labelled]:
-        """A hash of the tokens or of the series, so that rows of a frame and of a file are in the same parts."""
+        """Selects dev and test data by a hash of tokens or series, so that a file and a data frame are split alike."""
 
-        def key(example: Labelled) -> object:
+        def content_to_hash(example: Labelled) -> object:
             content = example.content
             return texts.split(content, self.options.tokens) if isinstance(content, str) else content
 
-        return ByContent(key)
+        return ByContent(content_to_hash)
 
     def collect_inputs(self, examples: Sequence[Labelled]) -> Vocabularies:
-        """Return the vocabulary of texts; of series, add mean and standard deviation of each channel to `fitted`."""
-        first = examples[0].content
-        if not isinstance(first, np.ndarray):
+        """Return the vocabulary of texts. For series, add each channel's mean and standard deviation to `fitted`."""
+        content = examples[0].content
+        if not isinstance(content, np.ndarray):
             return {"units": Vocabulary.of(counts(examples, "content", self.tokens), self.options.least_count)}
-        channels = first.shape[1]
+        channels = content.shape[1]
         self.fitted["series"] = scale(np.concatenate([self._series(each, channels) for each in examples]))
         return {}
 
@@ -111,7 +111,7 @@ class LabelledTask(Task[LabelledOptionsType, Labelled, Prediction]):
         return series
 
     def input_sizes(self) -> tuple[int | None, int]:
-        """Return the size of the vocabulary, None for series, and the number of features of a step."""
+        """Return two numbers: the size of the vocabulary (None for series) and the number of features of a step."""
         if self.series_scale is None:
             return len(self.vocabularies["units"]), self.options.embedding_size
         return None, len(self.series_scale[0])
@@ -124,7 +124,7 @@ class LabelledTask(Task[LabelledOptionsType, Labelled, Prediction]):
         return {"series": ((self._series(example, len(mean)) - mean) / deviation).astype(np.float32)}
 
     def steps(self, example: Labelled) -> list[str]:
-        """Return the tokens of a text, or the numbers of a series' steps from 1."""
+        """Return the tokens of a text, or "1", "2", ... for the steps of a series."""
         if isinstance(example.content, np.ndarray):
             return [str(step) for step in range(1, len(example.content) + 1)]
         return list(self.tokens(example))
@@ -148,7 +148,7 @@ class LabelledTask(Task[LabelledOptionsType, Labelled, Prediction]):
         return tokens
 
     def raw_text(self, example: Labelled) -> RawTokeniser | None:
-        """Return a tokeniser for texts that are not split like the training data; None if the usual one is enough."""
+        """Return a tokeniser for texts that are not split like the training data; None if `texts.split` is enough."""
         return None
 
     def _series(self, example: Labelled, channels: int) -> np.ndarray:
@@ -165,5 +165,5 @@ class LabelledTask(Task[LabelledOptionsType, Labelled, Prediction]):
 
 def label_counts(examples: Sequence[Labelled]) -> dict[str, int]:
     """Return the count of each label."""
-    by_label = counts(examples, "label", lambda each: [each.label])
-    return {label: count for label, count in by_label.items() if label is not None}
+    label_counts = counts(examples, "label", lambda each: [each.label])
+    return {label: count for label, count in label_counts.items() if label is not None}

@@ -1,4 +1,4 @@
-"""The parts of a loss, as sums and counts that can be added over processes, and the cross entropy of most tasks."""
+"""Losses as sums of means, which several processes can compute exactly, and the cross entropy of most tasks."""
 
 from collections.abc import Sequence
 from typing import NamedTuple, Self
@@ -11,25 +11,22 @@ _IGNORED = -100
 
 
 class Mean(NamedTuple):
-    """A mean before the division: a sum and a count, so that several processes compute the exact mean.
+    """A mean before the division: a sum and a count. Several processes add theirs before they divide.
 
     Attributes:
         total: the sum of the values, a scalar
-        number: the count of the values
+        num_values: the number of values
     """
 
     total: Tensor
-    number: int | Tensor
+    num_values: int | Tensor
 
     @classmethod
-    def of(cls, values: Tensor, counted: Tensor | None = None) -> Self:
-        """Return the mean of all values, or of those where the mask `counted` is true.
-
-        On a GPU, `values[counted]` would wait for the mask.
-        """
-        if counted is None:
+    def of(cls, values: Tensor, mask: Tensor | None = None) -> Self:
+        """Return the mean of all values, or of those where the mask is true."""
+        if mask is None:
             return cls(values.sum(), values.numel())
-        return cls(values.where(counted, 0.0).sum(), counted.sum())
+        return cls(values.where(mask, 0.0).sum(), mask.sum())  # on a GPU, `values[mask]` would wait for the mask
 
 
 Loss = Sequence[Mean]
@@ -55,26 +52,27 @@ def cross_entropy(scores: Tensor, targets: Tensor, label_smoothing: float = 0.0)
         the nats, 0 for targets that do not count, and the mask, both `(...)`
 
     Example:
-        >>> nats, counted = cross_entropy(torch.zeros(3, 2), torch.tensor([1, -1, 2]))
-        >>> nats, counted
+        >>> cross_entropy(torch.zeros(3, 2), torch.tensor([1, -1, 2]))
         (tensor([0.6931, 0.0000, 0.0000]), tensor([ True, False, False]))
     """
-    counted = (targets >= 0) & (targets < scores.shape[-1])
+    mask = (targets >= 0) & (targets < scores.shape[-1])
     nats = F.cross_entropy(
         full(scores).flatten(0, -2),
-        targets.where(counted, _IGNORED).flatten(),
+        targets.where(mask, _IGNORED).flatten(),
         ignore_index=_IGNORED,
         label_smoothing=label_smoothing,
         reduction="none",
     )
-    return nats.unflatten(0, targets.shape), counted
+    return nats.unflatten(0, targets.shape), mask
 
 
 def sums(loss: Loss) -> Tensor:
-    """Return the totals and the counts of the parts of a loss, `(2, P)`, on their device and without gradients."""
+    """Return the totals and the counts of the P parts of a loss, `(2, P)`, on their device and without gradients."""
     totals = [part.total.detach() for part in loss]
     counts = [
-        part.number.to(part.total) if isinstance(part.number, Tensor) else part.total.new_full((), part.number)
+        part.num_values.to(part.total)
+        if isinstance(part.num_values, Tensor)
+        else part.total.new_full((), part.num_values)
         for part in loss
     ]
     return torch.stack([*totals, *counts]).unflatten(0, (2, -1))
@@ -85,7 +83,7 @@ def value(loss: Loss, counts: Tensor | None = None) -> Tensor:
 
     Args:
         loss: the parts of the loss
-        counts: the divisor of each part, `(P,)`; its `number` if None
+        counts: the divisor of each part, `(P,)`; its `num_values` if None
 
     Example:
         >>> value([Mean(torch.tensor(6.0), 3), Mean(torch.tensor(1.0), 2)])

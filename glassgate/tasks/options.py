@@ -39,7 +39,7 @@ def option(
         choices: all allowed values; strings are lower case and accepted in any case
         least: the smallest allowed value
         most: the largest allowed value
-        unset: the behaviour if the option is not given, where the default value does not state it
+        unset: the behaviour if the option is not given, for the help; empty if the default value is the behaviour
         metavar: the name of a text value in the help
         former: the name in earlier versions, which files of options and run folders may contain
     """
@@ -120,7 +120,7 @@ class Options:
         for each in dataclasses.fields(self):
             value = getattr(self, each.name)
             if each.name == "cell":
-                object.__setattr__(self, "cell", cells.checked(value))
+                object.__setattr__(self, "cell", cells.check(value))
                 continue
             if each.metadata["choices"] and isinstance(value, str):
                 object.__setattr__(self, each.name, value.lower())
@@ -148,9 +148,9 @@ class Options:
         for name in values:
             if name not in names:
                 near = difflib.get_close_matches(str(name), names, n=1)
-                hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(names)}"
+                hint = f"did you mean {near[0]}?" if near else f"the options are {', '.join(names)}"
                 raise OptionError(f"unknown option {name!r}; {hint}")
-        return cls(**{name: _coerced(value_type(cls, name), value) for name, value in values.items()})
+        return cls(**{name: _coerce(value_type(cls, name), value) for name, value in values.items()})
 
     def to_mapping(self) -> dict[str, Any]:
         """Return all names and values, ready for JSON and YAML."""
@@ -204,14 +204,14 @@ def read_config(path: str | Path) -> dict[str, Any]:
 
 
 def value_type(cls: type[Options], name: str) -> type:
-    """Return the type of an option's value; for an optional one, the type other than None."""
+    """Return the type of an option's value; of `X | None`, return X."""
     hint = get_type_hints(cls)[name]
     if get_origin(hint) in (Union, UnionType):
         return next(each for each in get_args(hint) if each is not type(None))
     return hint
 
 
-def _coerced(kind: type, value: Any) -> Any:
+def _coerce(kind: type, value: Any) -> Any:
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if kind is float and isinstance(value, str):  # YAML takes 1e-3 for a string
@@ -222,10 +222,10 @@ def _coerced(kind: type, value: Any) -> Any:
     return value
 
 
-def _check(each: "dataclasses.Field[Any]", kind: Any, value: Any) -> None:
-    if value is None and each.default is None:
+def _check(declared: "dataclasses.Field[Any]", kind: Any, value: Any) -> None:
+    if value is None and declared.default is None:
         return
-    rules = each.metadata
+    rules = declared.metadata
     if not isinstance(value, kind) or (kind is not bool and isinstance(value, bool)):
         expected = f"a value of type {kind.__name__}"
     elif rules["choices"] is not None and value not in rules["choices"]:
@@ -234,11 +234,11 @@ def _check(each: "dataclasses.Field[Any]", kind: Any, value: Any) -> None:
         expected = f"{rules['least']} or more"
     elif kind is float and not math.isfinite(value):
         expected = "a finite number"
-    elif kind in (int, float) and not value <= (most := _upper_limit(kind, rules["most"])):
-        expected = f"{most:,} or less"
+    elif kind in (int, float) and not value <= (maximum := _upper_limit(kind, rules["most"])):
+        expected = f"{maximum:,} or less"
     else:
         return
-    raise OptionError(f"{each.name}: expected {expected}, got {value!r}")
+    raise OptionError(f"{declared.name}: expected {expected}, got {value!r}")
 
 
 def _upper_limit(kind: type, limit: float | None) -> float:

@@ -15,7 +15,7 @@ def tokens_of(units: Sequence[str], starts: Sequence[int] = ()) -> tuple[str, li
     """Return a text and its tokens with their offsets.
 
     Args:
-        units: the tokens; a string is a sequence of characters
+        units: the tokens; characters if it is a string
         starts: the position of each token in its line of raw text; if empty, tokens are joined by spaces
 
     Example:
@@ -32,8 +32,8 @@ def tokens_of(units: Sequence[str], starts: Sequence[int] = ()) -> tuple[str, li
         for unit, start in zip(units, starts, strict=True)
     ]
     gaps = [after["start"] - before["end"] for before, after in pairwise(tokens)]
-    first = " " * tokens[0]["start"] if tokens else ""
-    text = first + "".join(each["text"] + " " * gap for each, gap in zip(tokens, [*gaps, 0], strict=True))
+    indent = " " * tokens[0]["start"] if tokens else ""
+    text = indent + "".join(each["text"] + " " * gap for each, gap in zip(tokens, [*gaps, 0], strict=True))
     return text, tokens
 
 
@@ -56,7 +56,7 @@ def text_record(units: Sequence[str], unit: str, values: Sequence[Record]) -> Re
     }
 
 
-def tagged_record(example: Tagged, labels: Sequence[str], probabilities: Sequence[float], spans: bool) -> Record:
+def tagged_record(example: Tagged, labels: Sequence[str], probabilities: Sequence[float], are_bio: bool) -> Record:
     """Return the tokens of a sequence with their labels and, if the labels are in BIO form, the spans of its entities.
 
     The probability of a span is the mean of its tokens' probabilities.
@@ -64,7 +64,7 @@ def tagged_record(example: Tagged, labels: Sequence[str], probabilities: Sequenc
     Args:
         example: the sequence
         labels, probabilities: the label of each token and its probability
-        spans: whether the labels are in BIO form
+        are_bio: whether the labels are in BIO form
 
     Example:
         >>> example = Tagged(["in", "New", "York"], None)
@@ -75,7 +75,7 @@ def tagged_record(example: Tagged, labels: Sequence[str], probabilities: Sequenc
     for token, label, probability in zip(tokens, labels, probabilities, strict=True):
         token |= {"label": label, "probability": probability}
     record: Record = {"text": text, "tokens": tokens}
-    if not spans:
+    if not are_bio:
         return record
     entities: list[list[Record]] = []
     previous = "O"

@@ -4,13 +4,13 @@ from collections.abc import Mapping
 
 
 class Progress:
-    """The callbacks of a training. Override the ones you need; here they do nothing."""
+    """The callbacks of a training. They do nothing here; override those you need."""
 
     def reading(self) -> None:
         """Called before the data is read."""
 
     def converting(self, file: str, fraction: float) -> None:
-        """Called while a large file is converted to the cached format; `fraction` of it, from 0 to 1, is converted."""
+        """Called while a large file is converted to the cached format, with the completed fraction, from 0 to 1."""
 
     def note(self, text: str) -> None:
         """Called with each message for the user."""
@@ -25,7 +25,7 @@ class Progress:
         """Called after each batch with its number of tokens and its loss."""
 
     def epoch(self, number: int, scores: Mapping[str, float]) -> None:
-        """Called after each epoch, counted from 1, with its loss and its scores on the dev data."""
+        """Called after each epoch with its number, from 1, and its training loss and dev scores."""
 
     def stopping(self) -> None:
         """Called after Ctrl-C or SIGTERM; training ends after the current step."""

@@ -50,14 +50,14 @@ class Run:
                 got = "one with files" if path.is_dir() else "a file"
                 raise RunError(f"{path}: expected a new or empty folder for the run, got {got}; give another --run")
         except OSError as error:
-            raise _unusable(path, error.strerror) from None
+            raise _cannot_create(path, error.strerror) from None
         if str(path) != str(path).encode(errors="replace").decode():  # TensorBoard cannot write there
-            raise _unusable(path, "its name is not UTF-8")
+            raise _cannot_create(path, "its name is not UTF-8")
         existing = next(each for each in (path.absolute(), *path.absolute().parents) if each.exists())
         if not existing.is_dir():
-            raise _unusable(path, f"{existing} is a file")
+            raise _cannot_create(path, f"{existing} is a file")
         if not os.access(existing, os.W_OK | os.X_OK):
-            raise _unusable(path, f"no permission to write to {existing}")
+            raise _cannot_create(path, f"no permission to write to {existing}")
 
     @classmethod
     def create(cls, path: str | Path, content: Mapping[str, Any]) -> "Run":
@@ -71,7 +71,7 @@ class Run:
         try:
             path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise _unusable(path, error.strerror) from None
+            raise _cannot_create(path, error.strerror) from None
         write_json(path / RUN, {"format": FORMAT, **content})
         return cls(path, content)
 
@@ -90,17 +90,17 @@ class Run:
             raise RunError(f"{path}: expected a run folder, got one without {RUN}; give the folder that training made")
         try:
             content = json.loads(file.read_text(encoding="utf-8"))
-            number = int(content["format"])
+            version = int(content["format"])
             if "facts" in content:  # the name of "fitted" in older runs
                 content["fitted"] = content.pop("facts")
-            complete = number > FORMAT or _is_complete(content)
+            complete = version > FORMAT or _is_complete(content)
         except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
             complete = False
         if not complete:
             raise RunError(f"{file}: damaged or cut short; copy the folder again, or train again")
-        if number > FORMAT:
+        if version > FORMAT:
             raise RunError(
-                f"{file}: made by a newer version of glassgate (format {number}, this one reads up to {FORMAT}); "
+                f"{file}: made by a newer version of glassgate (format {version}, this one reads up to {FORMAT}); "
                 "upgrade: pip install --upgrade glassgate"
             )
         return cls(path, content)
@@ -120,10 +120,10 @@ class Run:
                 f"{self.path}: incomplete, it has no {MODEL} yet; "
                 f"finish the training: glassgate train --resume {self.path}"
             )
-        return _loaded(self.path / MODEL)[0]
+        return _load(self.path / MODEL)[0]
 
     def save_checkpoint(self, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
-        """Replace the checkpoint; tensors and state are in one file, so they always belong together."""
+        """Replace the checkpoint. Tensors and state are in one file, so both are always of the same step."""
         write(self.path / CHECKPOINT, save(_contiguous(tensors), {_STATE: json.dumps(state)}))
 
     def load_checkpoint(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
@@ -134,7 +134,7 @@ class Run:
         """
         if not (self.path / CHECKPOINT).exists():
             return None
-        tensors, metadata = _loaded(self.path / CHECKPOINT)
+        tensors, metadata = _load(self.path / CHECKPOINT)
         return tensors, json.loads(metadata[_STATE])
 
     def metrics(self) -> dict[str, Any]:
@@ -150,11 +150,11 @@ class Run:
         """Write metrics.json, which marks the run as finished."""
         write_json(self.path / METRICS, result)
 
-    def check_unfinished(self, use: str) -> None:
+    def check_unfinished(self, usage: str) -> None:
         """Check that the run can be resumed.
 
         Args:
-            use: a command for a finished run, with the placeholders {run} and {file}
+            usage: a command for a finished run, with the placeholders {run} and {file}
 
         Raises:
             RunError: the run is finished, or is a model written by `Task.save`
@@ -164,7 +164,7 @@ class Run:
         if (self.path / METRICS).exists():
             raise RunError(
                 f"{self.path}: the run is finished and cannot be resumed; "
-                f"its scores are in {METRICS}, and `glassgate {use.format(run=self.path, file='FILE')}` uses it"
+                f"its scores are in {METRICS}, and `glassgate {usage.format(run=self.path, file='FILE')}` uses it"
             )
 
 
@@ -192,7 +192,7 @@ def write_json(path: Path, content: Any) -> None:
 
 @contextmanager
 def all_or_none(folder: Path, create: bool = False) -> Iterator[Path]:
-    """Yield a temporary folder. Its files are moved to `folder` at the end; after an error, none is.
+    """Yield a temporary folder. At the end its files are moved to `folder`; after an error, no file is moved.
 
     Args:
         folder: the folder for the files
@@ -264,20 +264,21 @@ def version_mismatch(run: str | Path, error: OptionError) -> RunError:
     )
 
 
-def _unusable(path: Path, why: str | None) -> RunError:
-    return RunError(f"{path}: cannot create the run folder ({why}); give another --run")
+def _cannot_create(path: Path, reason: str | None) -> RunError:
+    return RunError(f"{path}: cannot create the run folder ({reason}); give another --run")
 
 
 def _is_complete(content: Mapping[str, Any]) -> bool:
     """Whether run.json has all required entries, with the right types."""
     symbols = content["vocabularies"].values() if isinstance(content["vocabularies"], dict) else [None]
-    training = "data" not in content or (isinstance(content["data"], dict) and isinstance(content["threads"], int))
+    has_training = "data" in content
+    valid_training = isinstance(content.get("data"), dict) and isinstance(content.get("threads"), int)
     return (
         isinstance(content["task"], str)
         and isinstance(content["options"], dict)
         and isinstance(content["fitted"], dict)
         and all(isinstance(each, list) and all(isinstance(symbol, str) for symbol in each) for each in symbols)
-        and training
+        and (valid_training or not has_training)
     )
 
 
@@ -285,7 +286,7 @@ def _contiguous(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
 
 
-def _loaded(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+def _load(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     content = path.read_bytes()
     try:
         tensors = load(content)
@@ -293,5 +294,5 @@ def _loaded(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
         raise RunError(f"{path}: damaged or cut short ({error}); copy the folder again, or train again") from None
     # Older runs call the projection of tied weights "narrow".
     tensors = {name.replace(".narrow.", ".projection."): tensor for name, tensor in tensors.items()}
-    length = int.from_bytes(content[:8], "little")
-    return tensors, json.loads(content[8 : 8 + length]).get("__metadata__", {})
+    header_size = int.from_bytes(content[:8], "little")
+    return tensors, json.loads(content[8 : 8 + header_size]).get("__metadata__", {})

@@ -1,4 +1,7 @@
-"""The base class of tasks, with `fit`, `evaluate`, `predict`, `save` and `load`; subclasses add a `Definition`."""
+"""The base class of tasks, with `fit`, `evaluate`, `predict`, `save` and `load`.
+
+Subclasses implement the methods of `Definition`.
+"""
 
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,7 +36,7 @@ from glassgate.tasks.training.rate_finder import RateSearch, find_rate
 from glassgate.tasks.training.scoring import outputs, score
 from glassgate.tasks.wording import plural
 
-# If the dev score improves, training continues for up to this multiple of the epochs that the data size determines.
+# While the dev score improves, training continues for up to this multiple of the epochs that the data size determines.
 _MAX_EXTENSION = 4
 
 __all__ = ["Split", "Task", "Vocabularies"]
@@ -99,7 +102,7 @@ class Task(Definition[OptionsType, Example, Prediction]):
                 check_device(self.options, processes.world)
             threads = self.options.threads or torch.get_num_threads()
             search = self._find_rate(encoded["train"], threads, processes) if self.options.lr_find else None
-            progress.note(self._plan(lengths(encoded["train"]), search))
+            progress.note(self._describe_plan(lengths(encoded["train"]), search))
             content = self._content() | {"data": fingerprints(encoded, processes), "threads": threads}
             content |= {"processes": processes.size} if processes.size > 1 else {}
             with processes.shared_errors():
@@ -108,14 +111,14 @@ class Task(Definition[OptionsType, Example, Prediction]):
                     search.draw(folder.path, progress)
             return self._train(encoded, threads, folder, progress, processes)
 
-    def options_for(self, train: Lengths) -> OptionsType:
+    def options_for(self, train_lengths: Lengths) -> OptionsType:
         """Return the options; the size of the training data determines those that the user did not set.
 
         Args:
-            train: the number of tokens of each training sequence
+            train_lengths: the number of tokens of each training sequence
         """
         options = self.requested
-        size = by_size(self.batching().examples(train), options.batch_size, options.epochs)
+        size = by_size(self.batching().examples(train_lengths), options.batch_size, options.epochs)
         rate = options.rate_for(size.batch_size)
         max_epochs = options.max_epochs or (0 if options.epochs else _MAX_EXTENSION * size.epochs)
         return replace(
@@ -129,10 +132,10 @@ class Task(Definition[OptionsType, Example, Prediction]):
         self.options = replace(self.options, learning_rate=search.rate, lr_find=False)
         return search
 
-    def _plan(self, train: Lengths, search: RateSearch | None) -> str:
+    def _describe_plan(self, train_lengths: Lengths, search: RateSearch | None) -> str:
         """Describe batch size, learning rate and epochs, and which of them were chosen by data size."""
         options = self.options
-        examples = self.batching().examples(train)
+        examples = self.batching().examples(train_lengths)
         steps = options.epochs * -(-examples // options.batch_size)
         names = ["batch_size", *([] if search else ["learning_rate"]), "epochs"]
         chosen = [each.replace("_", " ") for each in names if getattr(self.requested, each) != getattr(options, each)]
@@ -212,8 +215,8 @@ class Task(Definition[OptionsType, Example, Prediction]):
             OptionError: the processor or the cell does not support the precision
         """
         network = self.network.eval()
-        layers = [part for part in network.modules() if isinstance(part, gg.Recurrent)]
-        if precision is None and not (layers and all(map(_is_plain, layers))):
+        layers = [module for module in network.modules() if isinstance(module, gg.Recurrent)]
+        if precision is None and not (layers and all(map(_can_be_frozen, layers))):
             return self
         try:
             session = gg.freeze(network, precision)
@@ -237,12 +240,12 @@ class Task(Definition[OptionsType, Example, Prediction]):
     def predict(self, examples: Sequence[Example]) -> list[Prediction]:
         """Return a prediction for each example, in the same order."""
         encoded, task = self.encoded(examples), self.frozen()
-        parts: list[dict[int, Any]] = [{} for _ in examples]
+        by_start: list[dict[int, Any]] = [{} for _ in examples]  # the predictions of the pieces of each example
         for output, batch, pieces in task.outputs(encoded):
-            for piece, part in zip(pieces, task.decode(output, batch), strict=True):
+            for piece, prediction in zip(pieces, task.decode(output, batch), strict=True):
                 if len(piece):
-                    parts[piece.index][piece.start] = part
-        return [_concatenate([each[start] for start in sorted(each)]) for each in parts]
+                    by_start[piece.index][piece.start] = prediction
+        return [_concatenate([each[start] for start in sorted(each)]) for each in by_start]
 
     def save(self, folder: str | Path) -> None:
         """Write a folder that `load` and the command line can read on any machine.
@@ -261,7 +264,7 @@ class Task(Definition[OptionsType, Example, Prediction]):
         """
         run = Run.open(folder)
         task = cls.from_run(run)
-        with _build_errors(run):
+        with _convert_build_errors(run):
             task.network = task.build()
         task._load_weights(run)
         return task
@@ -285,25 +288,25 @@ class Task(Definition[OptionsType, Example, Prediction]):
         progress: Progress,
         processes: Group,
     ) -> dict[str, Any]:
-        place = processes.broadcast(str(folder.path) if folder else "")
-        processes.advice = f"; resume with: glassgate train --resume {place}" if place else ""
+        run = processes.broadcast(str(folder.path) if folder else "")
+        processes.advice = f"; resume with: glassgate train --resume {run}" if run else ""
         with self._new_network(threads, progress, processes):
             return train(self, encoded, folder, progress, processes)
 
     @contextmanager
     def _new_network(self, threads: int, progress: Progress, processes: Group) -> Iterator[None]:
         """Build the initial network; set the threads and the random state of the training inside the `with`."""
-        before = torch.get_num_threads()
+        threads_before = torch.get_num_threads()
         torch.set_num_threads(threads)
         try:
             device = device_of(self.options, processes.world)
-            with restored_random_state(device), _memory_errors(self.options):
+            with restored_random_state(device), _convert_memory_errors(self.options):
                 torch.manual_seed(self.options.seed)
                 self.network = self.build()
                 self.start(progress)
                 yield
         finally:
-            torch.set_num_threads(before)
+            torch.set_num_threads(threads_before)
 
     def _content(self) -> dict[str, Any]:
         symbols = {name: vocabulary.symbols for name, vocabulary in self.vocabularies.items()}
@@ -327,7 +330,7 @@ class Task(Definition[OptionsType, Example, Prediction]):
         return task
 
     def _set_content(self, content: Mapping[str, Any]) -> None:
-        """Set `vocabularies` and `fitted` to those of a run; equal ones are kept, with their caches."""
+        """Set `vocabularies` and `fitted` to those of a run. Equal objects are kept, with their caches."""
         present = vars(self).get("vocabularies")
         if present is None or {name: each.symbols for name, each in present.items()} != content["vocabularies"]:
             self.vocabularies = {name: Vocabulary(symbols) for name, symbols in content["vocabularies"].items()}
@@ -344,28 +347,31 @@ class Task(Definition[OptionsType, Example, Prediction]):
             return [self.encode(example) for example in examples]
         for field, name in self.targets.items():
             if field in examples.fields and name in self.vocabularies:
-                place = examples.first_without(field)
-                if place is not None:
-                    self.encode(examples[place])
+                index = examples.first_without(field)
+                if index is not None:
+                    self.encode(examples[index])
         for name, labels in unknown_labels(self.targets, self.vocabularies, examples).items():
-            self.label_numbers(name, list(labels))
+            self.label_indices(name, list(labels))
         return LazyEncoded(examples, self.encode)
 
     def encode_split(self, split: Split[Example]) -> dict[str, Sequence[Encoded]]:
         """Encode the parts of a split, and set the warnings about labels that the training data lacks."""
-        known, held_out = (self.targets, self.vocabularies), {"the dev data": split.dev, "the test data": split.test}
-        self.warnings = [each for name, part in held_out.items() for each in unknown_label_warnings(*known, part, name)]
+        self.warnings = [
+            warning
+            for name, examples in (("the dev data", split.dev), ("the test data", split.test))
+            for warning in unknown_label_warnings(self.targets, self.vocabularies, examples, name)
+        ]
         return {name: self.encoded(getattr(split, name)) for name in ("train", "dev", "test")}
 
 
-def _is_plain(layer: gg.Recurrent) -> bool:
-    """Whether a layer can be frozen: it is on the CPU and not recorded, edited or hooked."""
+def _can_be_frozen(layer: gg.Recurrent) -> bool:
+    """Whether a layer is on the CPU and not recorded, edited or hooked."""
     hooked = layer._forward_hooks or layer._forward_pre_hooks
     return not (layer.is_observed or hooked) and all(each.device.type == "cpu" for each in layer.parameters())
 
 
 @contextmanager
-def _build_errors(run: Run) -> Iterator[None]:
+def _convert_build_errors(run: Run) -> Iterator[None]:
     """Convert errors from a damaged run.json to errors that name the run."""
     try:
         yield
@@ -374,20 +380,20 @@ def _build_errors(run: Run) -> Iterator[None]:
 
 
 @contextmanager
-def _memory_errors(options: Options) -> Iterator[None]:
+def _convert_memory_errors(options: Options) -> Iterator[None]:
     """Convert out-of-memory errors to errors with a remedy."""
     try:
         yield
     except (MemoryError, RuntimeError) as error:
         if not (isinstance(error, MemoryError) or "allocate" in str(error) or "out of memory" in str(error)):
             raise
-        why = next(iter(str(error).splitlines()), "it is full")
+        reason = next(iter(str(error).splitlines()), "it is full")
         raise UserError(
-            f"the network or a batch does not fit into memory ({why}); choose a smaller --hidden-size than "
+            f"the network or a batch does not fit into memory ({reason}); choose a smaller --hidden-size than "
             f"{options.hidden_size}, or a smaller --batch-size than {options.batch_size}"
         ) from None
 
 
-def _concatenate(parts: list[Any]) -> Any:
+def _concatenate(predictions: list[Any]) -> Any:
     """Concatenate the predictions of the pieces of an example."""
-    return parts[0] if len(parts) == 1 else list(chain.from_iterable(parts))
+    return predictions[0] if len(predictions) == 1 else list(chain.from_iterable(predictions))

@@ -3,18 +3,18 @@
 from collections.abc import Sequence
 
 
-def plural(number: int, name: str) -> str:
-    """Return a number and its noun, in the plural if needed.
+def plural(count: int, noun: str) -> str:
+    """Return a count and its noun, in the plural unless the count is 1.
 
     Example:
         >>> plural(1, "epoch"), plural(1_500, "step")
         ('1 epoch', '1,500 steps')
     """
-    return f"{number:,} {name}{'' if number == 1 else 's'}"
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def duration(seconds: float) -> str:
-    """Return a duration in its largest unit, rounded.
+    """Return a duration, rounded, in seconds, minutes or hours.
 
     Example:
         >>> duration(0.2), duration(89), duration(200), duration(9_000)
@@ -25,14 +25,14 @@ def duration(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
-def some(names: Sequence[str], most: int = 12) -> str:
+def some(names: Sequence[str], limit: int = 12) -> str:
     """Return the first names of a list, separated by commas.
 
     Example:
         >>> some(["O", "B-PER", "I-PER"], 2)
         'O, B-PER, ...'
     """
-    return ", ".join(names[:most]) + (", ..." if len(names) > most else "")
+    return ", ".join(names[:limit]) + (", ..." if len(names) > limit else "")
 
 
 def printable(token: str) -> str:

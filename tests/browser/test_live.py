@@ -15,7 +15,7 @@ import torch
 from PIL import Image
 
 import glassgate as gg
-from glassgate.cli.demo import _CODE, _live
+from glassgate.cli.demo import _CODE, _write_live_page
 from glassgate.glass.page import page
 from glassgate.glass.places import Places
 from glassgate.tasks.report.live.page import live
@@ -188,7 +188,7 @@ def test_without_a_script_the_report_is_plain(runs: dict[str, Any], chromium: An
 
 def test_the_demo_answers_fast_and_the_animated_picture(browse: Any) -> None:
     """The demo's page: its size, its speed on a changed line of 200 characters, and the picture of the README."""
-    path = _live(demo_run() / "bidirectional", PICTURES.parent / "live.html")
+    path = _write_live_page(demo_run() / "bidirectional", PICTURES.parent / "live.html")
     assert path.stat().st_size <= 3_000_000
     tab = browse(path)
     line = ("x = area(radius) + table[12]  # a line of code; " * 5)[:199]

@@ -24,7 +24,7 @@ from glassgate.tasks import task_class
 from glassgate.tasks.data.labelled import Labelled
 from glassgate.tasks.data.pairs import Pair
 from glassgate.tasks.progress import Progress
-from glassgate.tasks.report.study import Excerpt, given, own, study
+from glassgate.tasks.report.study import Excerpt, excerpts_of_run, excerpts_of_text, study
 from glassgate.tasks.task import Split
 from tests.glass.test_measures import Leaky
 from tests.tasks.test_every_task import SPLITS
@@ -55,7 +55,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         task = kind(kind.options_type.from_mapping(small | more))
         task.fit(SPLITS[name])
         paths[name] = folder / f"{name}.html"
-        shown = given(task, text) if name != "translation" else [Excerpt(Pair(text, "two one"), 0, 2)]
+        shown = excerpts_of_text(task, text) if name != "translation" else [Excerpt(Pair(text, "two one"), 0, 2)]
         paths[name].write_text(page(study(task, shown, name)), encoding="utf-8")
         if name == "tagging":
             paths["pair"] = folder / "pair.html"
@@ -65,7 +65,9 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     task = kind(kind.options_type.from_mapping(small | {"horizon": 4, "look_back": 12, "model": "recursive"}))
     task.fit()
     paths["forecasting"] = folder / "forecasting.html"
-    paths["forecasting"].write_text(page(study(task, own(task, Progress()), "forecasting")), encoding="utf-8")
+    paths["forecasting"].write_text(
+        page(study(task, excerpts_of_run(task, Progress()), "forecasting")), encoding="utf-8"
+    )
     kind = task_class("classification")
     task = kind(kind.options_type.from_mapping(small))
     waves = [np.sin(np.arange(30)[:, None] * [speed, 2 * speed]).astype(np.float32) for speed in (0.2, 0.5)]

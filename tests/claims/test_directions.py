@@ -23,7 +23,7 @@ def results():
     torch.set_num_threads(1)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(directions, "PARAMETERS", 6_000)
-        patch.setattr(directions, "BATCH", 8)
+        patch.setattr(directions, "BATCH_SIZE", 8)
         train, test = text_of(_examples()[:30], _examples()[30:])
         yield directions.measure(train, test, Settings(updates=150, seeds=1), report=lambda _: None)
     torch.set_num_threads(threads)
@@ -53,7 +53,7 @@ def test_a_bidirectional_language_model_has_access_to_its_target(results):
 def test_sensitivity_is_the_gradient_of_each_row_alone():
     torch.manual_seed(0)
     text, _ = text_of(_examples(), _examples()[:2])
-    reader = Reader("both", len(text.symbols), len(text.names))
+    reader = Reader("both", len(text.symbols), len(text.label_names))
     rows = (text.lengths == directions.LENGTH).nonzero()[:64, 0]
     t, total = directions.LENGTH // 2, 0.0
     for row in rows:
@@ -72,7 +72,7 @@ def test_the_target_of_a_language_model_is_the_next_token():
 def test_a_users_file_makes_a_page(tmp_path, monkeypatch):
     file = tmp_path / "words.tsv"
     file.write_text("".join(f"the\tD\n{noun}\tN\nsleeps\tV\n\n" for noun in ("cat", "dog", "fox", "hen") * 20))
-    monkeypatch.setattr(directions, "BATCH", 4)
+    monkeypatch.setattr(directions, "BATCH_SIZE", 4)
     command(["directions", "--quick", "--data", str(file), "-o", str(tmp_path / "out")])
     content = json.loads((tmp_path / "out" / "directions.json").read_text())
     assert [row["reads"] for row in content["taggers"]] == ["forward", "backward", "both"]

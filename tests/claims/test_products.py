@@ -32,4 +32,4 @@ def test_the_variants_are_measured_and_drawn(tmp_path, monkeypatch):
 def test_onnx_runtime_computes_the_same():
     pytest.importorskip("onnxruntime", exc_type=ImportError)
     pytest.importorskip("onnx", exc_type=ImportError)
-    assert products._onnx(products.Size(2, 8), 1, 1e9)["error"] < 1e-5
+    assert products._measure_onnx(products.Size(2, 8), 1, 1e9)["error"] < 1e-5

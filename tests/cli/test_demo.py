@@ -9,7 +9,7 @@ import pytest
 from rich.text import Span
 
 from glassgate.cli import demo, main
-from glassgate.cli.colours import can_colour, coloured
+from glassgate.cli.colours import can_colour, colour
 from glassgate.tasks.data.toy.python_code import standard_library
 
 
@@ -39,7 +39,7 @@ def test_demo(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: p
 
 
 def test_mistakes_are_marked() -> None:
-    text = coloured(
+    text = colour(
         "if x:", ["keyword"] * 2 + ["keyword", "name", "operator"], ["keyword"] * 2 + ["other"] + ["name"] * 2
     )
     assert text.plain == "if␣x:"

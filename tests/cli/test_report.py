@@ -12,13 +12,13 @@ import pytest
 import torch
 
 from glassgate.cli import main
-from glassgate.cli.report import _announce
+from glassgate.cli.report import _announce_size
 from glassgate.glass.data import array
 from glassgate.glass.live.page import Live
 from glassgate.tasks import TASKS, task_class
 from glassgate.tasks.data.labelled import Labelled
 from glassgate.tasks.errors import OptionError
-from glassgate.tasks.report.questions import questions_of
+from glassgate.tasks.report.task_view import view_of
 from glassgate.tasks.task import Split
 from tests.tasks.test_every_task import SPLITS
 
@@ -105,7 +105,7 @@ def test_attention_is_that_of_the_network(runs: Path, tmp_path: Path) -> None:
     _, data = content(page)
     task: Any = task_class("translation").load(runs / "translation")
     weights_of_page = array(data["connections"][0]["attention"]).reshape(data["connections"][0]["shape"])
-    example = questions_of(task).example(TEXTS["translation"])
+    example = view_of(task).example(TEXTS["translation"])
     np.testing.assert_allclose(weights_of_page, task.attend(example).weights, atol=1e-5)
     np.testing.assert_allclose(weights_of_page.sum(1), 1, atol=1e-5)
     network, fields = task.network, task.encode(example)
@@ -148,14 +148,16 @@ def test_a_series_and_examples_of_the_runs_own_data(tmp_path: Path) -> None:
 
 
 def test_input_that_is_too_long_is_cut(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("glassgate.tasks.report.study.MOST_STEPS", 20)
+    monkeypatch.setattr("glassgate.tasks.report.study.MAX_STEPS", 20)
     from glassgate.tasks.progress import Progress
-    from glassgate.tasks.report.study import given, read
+    from glassgate.tasks.report.study import excerpts_of_file, excerpts_of_text
 
-    (text,) = given(task_class("tagging").load(runs / "tagging"), "it " * 25)
+    (text,) = excerpts_of_text(task_class("tagging").load(runs / "tagging"), "it " * 25)
     assert (text.start, text.stop) == (0, 20)
     assert text.note.startswith("the text: the first 20 of 25 steps are shown")
-    (file,) = read(task_class("language-model").load(runs / "language-model"), str(runs / "long.txt"), Progress())
+    (file,) = excerpts_of_file(
+        task_class("language-model").load(runs / "language-model"), str(runs / "long.txt"), Progress()
+    )
     assert (file.start, file.stop) == (0, 20)
     assert "the first 20 of 3,0" in file.note
 
@@ -230,4 +232,4 @@ def test_mistakes_get_a_sentence_and_leave_no_file(
 
 def test_an_interactive_page_that_is_too_large_is_refused() -> None:
     with pytest.raises(OptionError, match=r"--live: the page would have 20\.0 MB.*; with 16 bits: --bits 16"):
-        _announce(Live("", "", "", "", 0.0), "x" * 20_000_001)
+        _announce_size(Live("", "", "", "", 0.0), "x" * 20_000_001)

@@ -13,7 +13,7 @@ from torch import Tensor
 from glassgate.cli import main
 from glassgate.glass.data import array
 from glassgate.tasks import task_class
-from glassgate.tasks.report.questions import questions_of
+from glassgate.tasks.report.task_view import view_of
 from tests.cli.test_report import SMALL, content
 from tests.tasks.test_every_task import SPLITS
 
@@ -51,7 +51,7 @@ def read(network: Any, task: Any, hold: Hold = unheld) -> tuple[Tensor, dict[str
 
     `hold` may change a gate for all that the step makes of it, and a state as it leaves the step.
     """
-    encoded = task.encode(questions_of(task).example(TEXT))
+    encoded = task.encode(view_of(task).example(TEXT))
     batch = {name: torch.from_numpy(encoded[name])[None] for name in ("units", "characters")}
     with torch.no_grad():
         x = torch.cat([network.embedding(batch["units"]), network.spelling(batch["characters"])], -1)[0]

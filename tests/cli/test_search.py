@@ -62,7 +62,7 @@ def test_the_index_is_kept_until_the_weights_change(run: Path, capsys: pytest.Ca
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--steps", "1"], "expected a text or --sequence-number N, got both or none of them"),
+        (["--steps", "1"], "expected a text or --sequence-number N, got both or neither"),
         (["--sequence-number", "1", "--steps", "3-2"], "--steps: expected FIRST-LAST, counted from 1, such as"),
         (["--sequence-number", "1", "--steps", "999"], "--steps: expected steps from 1 to "),
         (["--sequence-number", "99", "--steps", "1"], "--sequence-number: expected 1 to 20, got 99"),

@@ -24,8 +24,8 @@ from glassgate.tasks.data.series import series_of
 from glassgate.tasks.data.series.schema import TIME, Frequency
 from glassgate.tasks.data.tagged import Tagged
 from glassgate.tasks.data.texts import Text
-from glassgate.tasks.report.questions import questions_of
 from glassgate.tasks.report.study import Excerpt, study
+from glassgate.tasks.report.task_view import view_of
 from glassgate.tasks.task import Split
 
 WORDS = ["red", "green", "blue", "one", "two", "three", "up", "down", "left", "right"]
@@ -69,8 +69,8 @@ def trained(name: str, seed: int, epochs: int, hidden_size: int = 12) -> tuple[A
     task = kind(kind.options_type.from_mapping(options))
     task.fit(data)
     shown = data.dev or data.train
-    asks = questions_of(task)
-    return task, [Excerpt(each, *asks.excerpt(each, (0, min(150, len(asks.steps(each)))))) for each in shown]
+    view = view_of(task)
+    return task, [Excerpt(each, *view.excerpt(each, (0, min(150, len(view.steps(each)))))) for each in shown]
 
 
 @cache

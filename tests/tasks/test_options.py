@@ -29,7 +29,7 @@ from glassgate.tasks.tagging import TaggingOptions
         ({"cell": {"name": "Mine"}}, "cell: cell_from_json: expected the text that cell_to_json returns"),
         ({"epochs": None}, "epochs: expected a value of type int, got None"),
         ({"hiden_size": 3}, "unknown option 'hiden_size'; did you mean hidden_size"),
-        ({"xyz": 3}, "unknown option 'xyz'; known are data, dev,"),
+        ({"xyz": 3}, "unknown option 'xyz'; the options are data, dev,"),
     ],
 )
 def test_wrong_values(values: dict[str, object], message: str) -> None:

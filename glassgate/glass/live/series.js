@@ -118,8 +118,8 @@ const seriesModel = ({ title, compare }) => ({
   compare: (plain, shown) => (shown.numbers ? compareNumbers(plain, shown) : compareAnswers(plain, shown)),
   python: (rows, run, given) => {
     const dragged = rows.some((row, t) => row.some((value, channel) => value !== given.rows[t][channel]));
-    const setup = pythonSetup(run, ["from glassgate.tasks.progress import Progress", run.file === "" ? "from glassgate.tasks.report.study import own" : "from glassgate.tasks.report.study import read", ...(run.file === "" ? ["from glassgate.tasks.runs import Run"] : [])]);
-    const excerpt = run.file === "" ? `own(task, Progress(), Run.open(${JSON.stringify(run.path)}).metrics())[0]` : `read(task, ${JSON.stringify(run.file)}, Progress())[0]`;
+    const setup = pythonSetup(run, ["from glassgate.tasks.progress import Progress", run.file === "" ? "from glassgate.tasks.report.study import excerpts_of_run" : "from glassgate.tasks.report.study import excerpts_of_file", ...(run.file === "" ? ["from glassgate.tasks.runs import Run"] : [])]);
+    const excerpt = run.file === "" ? `excerpts_of_run(task, Progress(), Run.open(${JSON.stringify(run.path)}).metrics())[0]` : `excerpts_of_file(task, ${JSON.stringify(run.file)}, Progress())[0]`;
     const own = dragged ? [`rows = ${JSON.stringify(rows)}`] : [];
     return { setup: [...setup, `excerpt = ${excerpt}`, ...own], call: `print(ask(task, excerpt${dragged ? ", rows" : ""}))` };
   },

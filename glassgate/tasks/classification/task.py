@@ -83,7 +83,7 @@ class Classification(LabelledTask[ClassificationOptions, Answer]):
     def encode(self, example: Labelled) -> Encoded:
         fields = self.encode_input(example)
         if example.label is not None:
-            fields["label"] = self.label_numbers("labels", [example.label])[0]
+            fields["label"] = self.label_indices("labels", [example.label])[0]
         return fields
 
     def loss(self, output: Scores, batch: Batch) -> Loss:

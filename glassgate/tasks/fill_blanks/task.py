@@ -87,9 +87,9 @@ class FillBlanks(TextTask[FillBlanksOptions, list[list[Candidate]]]):
         return {"units": self.vocabularies["units"].encode(units)}
 
     def loss(self, output: Blanks, batch: Batch) -> Loss:
-        units, counted = cross_entropy(output.token_scores, batch["units"] - UNKNOWN)
+        units, mask = cross_entropy(output.token_scores, batch["units"] - UNKNOWN)
         lengths, _ = cross_entropy(output.lengths, output.blank_lengths - 1)
-        return [Mean.of(units + lengths, counted)]
+        return [Mean.of(units + lengths, mask)]
 
     def metrics(self) -> "MetricCollection":
         from torchmetrics import MetricCollection
@@ -101,8 +101,8 @@ class FillBlanks(TextTask[FillBlanksOptions, list[list[Candidate]]]):
     def observe(self, output: Blanks, batch: Batch) -> dict[str, Tensor]:
         """Score blanks of one token, at every position of the text."""
         target = batch["units"] - UNKNOWN
-        nats, counted = cross_entropy(output.token_scores, target)
-        return {"nats": nats, "counted": counted, "preds": output.token_scores.argmax(-1), "target": target}
+        nats, mask = cross_entropy(output.token_scores, target)
+        return {"nats": nats, "mask": mask, "preds": output.token_scores.argmax(-1), "target": target}
 
     def decode(self, output: Blanks, batch: Batch) -> list[list[list[Candidate]]]:
         symbols = self.vocabularies["units"].symbols

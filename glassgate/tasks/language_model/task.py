@@ -130,11 +130,11 @@ class LanguageModel(TextTask[LanguageModelOptions, list[float]]):
 
     def observe(self, output: Tensor, batch: Batch) -> dict[str, Tensor]:
         """Score every token. Of music, score the steps from the second one on, as in published results."""
-        nats, counted = self._nats(output, batch)
+        nats, mask = self._nats(output, batch)
         if self.options.tokens == NOTES:
-            return {"nats": nats[:, 1:], "counted": counted[:, 1:]}
+            return {"nats": nats[:, 1:], "mask": mask[:, 1:]}
         target = batch["targets"] - UNKNOWN
-        return {"nats": nats, "counted": counted, "preds": output.argmax(-1), "target": target}
+        return {"nats": nats, "mask": mask, "preds": output.argmax(-1), "target": target}
 
     def decode(self, output: Tensor, batch: Batch) -> list[list[float]]:
         nats, _ = self._nats(output, batch)

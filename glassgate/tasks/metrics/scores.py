@@ -1,4 +1,4 @@
-"""Metrics that torchmetrics lacks, scores per label, and the values of a collection of metrics."""
+"""Metrics that torchmetrics lacks, and scores per label."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -9,9 +9,9 @@ from torch import Tensor
 from torchmetrics import Metric, MetricCollection
 
 LabelScores = dict[str, float]
-"""Precision, recall and F1, from 0 to 1, and support: how often the label occurs."""
+"""Precision, recall and F1, from 0 to 1, and support, the number of times that the label occurs."""
 
-_ROWS = 60  # labels in a table
+_MAX_ROWS = 60  # labels in a table
 
 
 def alone() -> bool:
@@ -39,10 +39,10 @@ class Likelihood(Metric):
         self.add_state("total", torch.tensor(0.0, dtype=torch.float64), dist_reduce_fx="sum")
         self.add_state("tokens", torch.tensor(0), dist_reduce_fx="sum")
 
-    def update(self, nats: Tensor, counted: Tensor) -> None:
-        """Add tokens as minus the natural logarithm of their probabilities, and the mask of those that count."""
-        self.total += nats.where(counted, 0.0).double().sum()
-        self.tokens += counted.sum()
+    def update(self, nats: Tensor, mask: Tensor) -> None:
+        """Add a batch: minus the natural logarithm of each token's probability, and the mask of tokens that count."""
+        self.total += nats.where(mask, 0.0).double().sum()
+        self.tokens += mask.sum()
 
     def compute(self) -> dict[str, Tensor]:
         """Return the means over all tokens; the perplexity is e to the power of the nats."""
@@ -51,7 +51,7 @@ class Likelihood(Metric):
 
 
 class Fraction(Metric):
-    """A fraction of correct answers; subclasses count them without waiting for a GPU, unlike torchmetrics."""
+    """The fraction of correct answers. Unlike in torchmetrics, counting them does not wait for a GPU."""
 
     full_state_update = False
 
@@ -63,10 +63,10 @@ class Fraction(Metric):
         self.add_state("correct", torch.tensor(0), dist_reduce_fx="sum")
         self.add_state("total", torch.tensor(0), dist_reduce_fx="sum")
 
-    def count(self, correct: Tensor, counted: Tensor) -> None:
-        """Add answers by two masks: those that are correct, and those that count."""
-        self.correct += (correct & counted).sum()
-        self.total += counted.sum()
+    def count(self, correct: Tensor, mask: Tensor) -> None:
+        """Add a batch of answers: the mask of the correct ones, and the mask of those that count."""
+        self.correct += (correct & mask).sum()
+        self.total += mask.sum()
 
     def compute(self) -> Tensor:
         """Return the fraction, NaN without answers."""
@@ -95,11 +95,11 @@ class LabelCounts(Metric):
         names: the names of the labels, in the order of their indices
 
     Attributes:
-        counted: the kind of the names: "label", "entity" or "intent"
+        kind: the kind of the labels: "label", "entity" or "intent"
     """
 
     full_state_update = False
-    counted: ClassVar[str] = "label"
+    kind: ClassVar[str] = "label"
 
     correct: Tensor
     predicted: Tensor
@@ -143,10 +143,10 @@ class LabelCounts(Metric):
 
 def by_label(metrics: MetricCollection) -> dict[str, dict[str, LabelScores]]:
     """Return the scores per label of each metric that counts by label, under "label", "entity" or "intent"."""
-    return {each.counted: each.by_label() for each in metrics.values() if isinstance(each, LabelCounts)}
+    return {each.kind: each.by_label() for each in metrics.values() if isinstance(each, LabelCounts)}
 
 
-def label_table(counted: str, scores: Mapping[str, LabelScores]) -> str:
+def label_table(kind: str, scores: Mapping[str, LabelScores]) -> str:
     """Return scores per label as a table of percentages.
 
     Example:
@@ -154,13 +154,13 @@ def label_table(counted: str, scores: Mapping[str, LabelScores]) -> str:
         label  precision   recall       f1  support
         NOUN      50.00%  100.00%   66.67%        4
     """
-    width = max(map(len, [counted, *list(scores)[:_ROWS]]))
-    lines = [f"{counted:{width}}  precision   recall       f1  support"]
-    for name, each in list(scores.items())[:_ROWS]:
+    width = max(map(len, [kind, *list(scores)[:_MAX_ROWS]]))
+    lines = [f"{kind:{width}}  precision   recall       f1  support"]
+    for name, each in list(scores.items())[:_MAX_ROWS]:
         row = f"{each['precision']:11.2%}{each['recall']:9.2%}{each['f1']:9.2%}"
         lines.append(f"{name:{width}}{row}{each['support']:9,}")
-    if len(scores) > _ROWS:
-        lines.append(f"and {len(scores) - _ROWS} more; --json prints all")
+    if len(scores) > _MAX_ROWS:
+        lines.append(f"and {len(scores) - _MAX_ROWS} more; --json prints all")
     return "\n".join(lines)
 
 
@@ -181,10 +181,10 @@ class MacroF1(LabelCounts):
 
     def update(self, preds: Tensor, target: Tensor) -> None:
         """Add a batch, both of one shape, `target` negative for missing labels."""
-        known = target >= 0
-        self.count(preds, target, known, known, known & (preds == target))
+        labelled = target >= 0
+        self.count(preds, target, labelled, labelled, labelled & (preds == target))
 
     def compute(self) -> Tensor:
         """Return the mean, NaN without labels."""
-        total = self.predicted + self.true
-        return (2.0 * self.correct.double() / total)[total > 0].mean()
+        occurrences = self.predicted + self.true
+        return (2.0 * self.correct.double() / occurrences)[occurrences > 0].mean()

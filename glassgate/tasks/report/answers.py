@@ -9,12 +9,11 @@ from torch import Tensor
 
 from glassgate.tasks.data.unknown_labels import without_unknown
 
-# The number of choices that an answer keeps.
-_MOST = 3
+_MAX_CHOICES = 3  # of an answer
 
 
 class Choice(NamedTuple):
-    """A possible answer with its probability, or a predicted number without one."""
+    """A possible answer with its probability, or a number, whose probability is None."""
 
     name: str
     probability: float | None
@@ -25,9 +24,9 @@ class Answer(NamedTuple):
 
     Attributes:
         step: the step of the answer, from 0; None for an answer about the whole sequence
-        best: the most probable choices, the prediction first
+        best: the most probable choices in descending order; the first is the prediction
         target: the right answer; None without a reference
-        agreement: of sets, the F1 score of the prediction against the target; None of single choices
+        agreement: for sets, such as chords, the F1 score of the prediction against the target; otherwise None
     """
 
     step: int | None
@@ -43,9 +42,9 @@ class BatchAnswers(NamedTuple):
         answers: the A answers for the first row
         evidence: `(N, A)`, the value to differentiate for each answer of each row
         evidence_name: the name of this value
-        groups: the answers in groups that share their choices, such as labels and intents
-        scores: `(N, A)`, the value whose relevance the report shows: the log odds of the prediction over the next
-            choice, or the predicted number
+        groups: the answers in groups with the same choices, for example labels and intents
+        scores: `(N, A)`, the value that is divided among the steps as their relevance: the log odds of the prediction
+            over the second choice, or the predicted number
         unit: the unit of the losses
         score_name: the name of `scores`, with `{0}` and `{1}` for the two choices
     """
@@ -82,58 +81,60 @@ class AnswerGroup(NamedTuple):
 
     Attributes:
         logs: `(N, A, K)`, the logarithm of the probability of each choice
-        chosen: `(N, A)`, the index of the target, or of the prediction if there is no target
-        others: `(N, A)`, the losses with the targets in another order; None if `logs` gives them
+        references: `(N, A)`, the index of the target, or of the prediction if there is no target
+        control_losses: `(N, A)`, the losses with targets that are exchanged between answers; None if `logs` gives them
     """
 
     logs: Tensor
-    chosen: Tensor
-    others: Tensor | None = None
+    references: Tensor
+    control_losses: Tensor | None = None
 
     @classmethod
-    def of_losses(cls, losses: Tensor, others: Tensor) -> "AnswerGroup":
-        """Return the group of answers that are numbers, with a loss each. They have a single choice: K is 1."""
-        chosen = torch.zeros_like(losses, dtype=torch.long)
-        return cls(-losses.detach()[..., None], chosen, others.detach())
+    def of_losses(cls, losses: Tensor, control_losses: Tensor) -> "AnswerGroup":
+        """Return a group of answers that are numbers, from their losses. They have a single choice: K is 1."""
+        references = torch.zeros_like(losses, dtype=torch.long)
+        return cls(-losses.detach()[..., None], references, control_losses.detach())
 
-    def loss(self, chosen: Tensor) -> Tensor:
-        """Return minus the logarithm of the probability of the choices `chosen`, `(N, A)`."""
-        return -self.logs.gather(-1, chosen[..., None])[..., 0]
+    def loss(self, choices: Tensor) -> Tensor:
+        """Return minus the logarithm of the probability of some choices, both `(N, A)`."""
+        return -self.logs.gather(-1, choices[..., None])[..., 0]
 
 
-class Compared(NamedTuple):
-    """Answers compared with those of another run, `(N, A)` each.
+class Comparison(NamedTuple):
+    """The answers of a changed network compared with those of the whole network, `(N, A)` each.
 
     Attributes:
-        losses: minus the logarithm of the probability of the target, or of the other run's prediction if there is no
-            target
-        right: whether that is the most probable choice
-        others: the losses with the targets in another order
+        losses: minus the logarithm of the probability of the target, or of the whole network's prediction if there is
+            no target
+        right: whether the target, or that prediction, is the most probable choice of the changed network
+        control_losses: the losses with targets that are exchanged between answers
     """
 
     losses: Tensor
     right: Tensor
-    others: Tensor
+    control_losses: Tensor
 
 
-def compared(now: BatchAnswers, first: BatchAnswers, other: BatchAnswers) -> Compared:
+def compare(changed: BatchAnswers, whole: BatchAnswers, whole_elsewhere: BatchAnswers) -> Comparison:
     """Compare the answers of a changed network with those of the whole network.
 
     Args:
-        now: the answers of the changed network, one row for each change
-        first: the answers of the whole network for the same sequence, in one row
-        other: those for another sequence. If a sequence has only one answer, `others` uses the target of this one
+        changed: the answers of the changed network, one row for each change
+        whole: the answers of the whole network for the same sequence, in one row
+        whole_elsewhere: the answers of the whole network for another sequence. If a sequence has only one answer, its
+            target is exchanged with that of this sequence
     """
-    losses, right, others = [], [], []
-    for here, there, elsewhere in zip(now.groups, first.groups, other.groups, strict=True):
-        chosen = there.chosen[:1].expand(len(here.logs), -1)
-        moved = chosen.roll(chosen.shape[1] // 2, 1)
-        if chosen.shape[1] == 1:
-            moved = elsewhere.chosen[:1, :1].expand(len(here.logs), -1)
-        losses.append(here.loss(chosen))
-        right.append(here.logs.argmax(-1) == chosen)
-        others.append(here.loss(moved) if here.others is None else here.others)
-    return Compared(torch.cat(losses, 1), torch.cat(right, 1), torch.cat(others, 1))
+    losses, right, control_losses = [], [], []
+    for group, whole_group, other_group in zip(changed.groups, whole.groups, whole_elsewhere.groups, strict=True):
+        rows = len(group.logs)
+        references = whole_group.references[:1].expand(rows, -1)
+        exchanged = references.roll(references.shape[1] // 2, 1)
+        if references.shape[1] == 1:
+            exchanged = other_group.references[:1, :1].expand(rows, -1)
+        losses.append(group.loss(references))
+        right.append(group.logs.argmax(-1) == references)
+        control_losses.append(group.loss(exchanged) if group.control_losses is None else group.control_losses)
+    return Comparison(torch.cat(losses, 1), torch.cat(right, 1), torch.cat(control_losses, 1))
 
 
 def answers_of(
@@ -150,44 +151,41 @@ def answers_of(
     log_probabilities = log_probabilities.float()
     best = log_probabilities.detach().argmax(-1)
     targets = None if targets is None else without_unknown(targets, len(names))
-    chosen = best if targets is None else targets.where(targets >= 0, best)
+    references = best if targets is None else targets.where(targets >= 0, best)
     probabilities = log_probabilities[0].detach().exp()
-    top, which = probabilities.topk(min(_MOST, len(names)), -1)
-    right = [-1] * len(steps) if targets is None else targets[0].tolist()
-    answers = [
-        Answer(
-            step,
-            tuple(Choice(names[number], chance) for chance, number in zip(*pair, strict=True)),
-            Choice(names[target], float(of_step[target])) if target >= 0 else None,
+    top = probabilities.topk(min(_MAX_CHOICES, len(names)), -1)
+    first_targets = [-1] * len(steps) if targets is None else targets[0].tolist()
+    answers = []
+    for k, (step, target) in enumerate(zip(steps, first_targets, strict=True)):
+        best_k = zip(top.indices[k].tolist(), top.values[k].tolist(), strict=True)
+        choices = tuple(Choice(names[index], probability) for index, probability in best_k)
+        answers.append(
+            Answer(step, choices, Choice(names[target], float(probabilities[k, target])) if target >= 0 else None)
         )
-        for step, pair, target, of_step in zip(
-            steps, zip(top.tolist(), which.tolist(), strict=True), right, probabilities, strict=True
-        )
-    ]
     evidence_name = "the log probability of the prediction" if targets is None else "the log probability of the target"
-    evidence = log_probabilities.gather(-1, chosen[..., None])[..., 0]
-    two = log_probabilities.detach().topk(min(2, len(names)), -1).indices
-    scores = log_probabilities.gather(-1, two)
+    evidence = log_probabilities.gather(-1, references[..., None])[..., 0]
+    best_two = log_probabilities.detach().topk(min(2, len(names)), -1).indices
+    logs_of_two = log_probabilities.gather(-1, best_two)
     return BatchAnswers(
         answers,
         evidence,
         evidence_name,
-        (AnswerGroup(log_probabilities.detach(), chosen),),
-        scores[..., 0] - scores[..., -1],
+        (AnswerGroup(log_probabilities.detach(), references),),
+        logs_of_two[..., 0] - logs_of_two[..., -1],
     )
 
 
 def number_answers(
     predicted: Sequence[float], targets: Sequence[float] | None, steps: Sequence[int | None]
 ) -> list[Answer]:
-    """Return predicted numbers as answers; the targets are None if they are unknown."""
-    right = [None] * len(predicted) if targets is None else [Choice(f"{each:.5g}", None) for each in targets]
-    best = ((Choice(f"{each:.5g}", None),) for each in predicted)
-    return [Answer(*each) for each in zip(steps, best, right, strict=True)]
+    """Return predicted numbers as answers; `targets` is None if the right numbers are unknown."""
+    target_choices = [None] * len(predicted) if targets is None else [Choice(f"{each:.5g}", None) for each in targets]
+    predicted_choices = ((Choice(f"{each:.5g}", None),) for each in predicted)
+    return [Answer(*each) for each in zip(steps, predicted_choices, target_choices, strict=True)]
 
 
-def visible(unit: str) -> str:
-    """A token in visible characters: a sign for a line end, a tab and the like.
+def visible(token: str) -> str:
+    """A token in visible characters: signs replace line ends and tabs, escape sequences other invisible characters.
 
     Example:
         >>> visible(chr(10)), visible(chr(9)), visible("a")
@@ -195,5 +193,5 @@ def visible(unit: str) -> str:
     """
     signs = {"\n": "↵", "\t": "⇥", "\r": "␍"}
     return "".join(
-        signs.get(c, c if c.isprintable() else c.encode("unicode_escape").decode("ascii", "replace")) for c in unit
+        signs.get(c, c if c.isprintable() else c.encode("unicode_escape").decode("ascii", "replace")) for c in token
     )

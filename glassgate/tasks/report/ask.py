@@ -1,11 +1,11 @@
-"""The answers of a run to a text or a series: the Python code that an interactive report shows calls `ask`."""
+"""The answers of a run for a text or a series. The Python code on an interactive page calls `ask`."""
 
 from collections.abc import Sequence
 from typing import Any
 
 from glassgate.tasks.report.answers import Answer
-from glassgate.tasks.report.questions import questions_of
-from glassgate.tasks.report.study import Excerpt, given
+from glassgate.tasks.report.study import Excerpt, excerpts_of_text
+from glassgate.tasks.report.task_view import view_of
 from glassgate.tasks.task import Task
 
 
@@ -17,7 +17,7 @@ def ask(
     Args:
         task: a trained task
         content: a text, or an excerpt of an example
-        rows: a series, `(L, C)`, that replaces the end of the excerpt's series, or of the look-back window
+        rows: numbers, `(L, C)`, that replace the last ones of the excerpt's series or, in forecasting, of its look-back
 
     Raises:
         UserError: the text is empty, or the run's vocabulary contains none of its symbols
@@ -31,8 +31,8 @@ def ask(
         >>> len(ask(task, "play jazz"))
         2
     """
-    questions = questions_of(task)
-    excerpt = given(task, content)[0] if isinstance(content, str) else content
+    view = view_of(task)
+    excerpt = excerpts_of_text(task, content)[0] if isinstance(content, str) else content
     if rows is not None:
-        excerpt = excerpt._replace(example=questions.with_series(excerpt.example, excerpt.stop, rows))
-    return questions.answers_to(excerpt.example, excerpt.start, excerpt.stop).answers
+        excerpt = excerpt._replace(example=view.with_series(excerpt.example, excerpt.stop, rows))
+    return view.answers_for_example(excerpt.example, excerpt.start, excerpt.stop).answers

@@ -7,10 +7,10 @@ from glassgate.tasks.classification.task import Classification
 from glassgate.tasks.data.batches import Batch
 from glassgate.tasks.data.labelled import Labelled
 from glassgate.tasks.report.answers import BatchAnswers, answers_of
-from glassgate.tasks.report.questions import LabelledQuestions
+from glassgate.tasks.report.task_view import LabelledView
 
 
-class ClassificationQuestions(LabelledQuestions[Classification]):
+class ClassificationView(LabelledView[Classification]):
     """One answer for the whole text or series."""
 
     def answers(self, output: Scores, batch: Batch) -> BatchAnswers:

@@ -14,17 +14,17 @@ from glassgate.glass.dynamics import Dynamics, Points
 from glassgate.glass.gradients import evenly
 from glassgate.glass.recorded import Recorded
 from glassgate.glass.study import Direction
-from glassgate.tasks.report.questions import LAYER
+from glassgate.tasks.report.task_view import LAYER
 
 # The number of windows, and the range of their length in steps.
 _WINDOWS = 6
-_FEWEST_STEPS, _MOST_STEPS = 8, 24
+_MIN_STEPS, _MAX_STEPS = 8, 24
 # The number of small differences of the state that are followed through each window.
 _DIFFERENCES = 8
-# The number of states from which fixed points are searched, and of steps of the search; the largest state size.
+# The search for fixed points: the number of initial states and of steps, and the largest size of a state.
 _STARTS = 16
 _SEARCH_STEPS = 50
-_MOST_VARIABLES = 128
+_MAX_STATE_SIZE = 128
 
 
 def add_dynamics(directions: Sequence[Direction], tape: Recorded) -> str:
@@ -35,13 +35,13 @@ def add_dynamics(directions: Sequence[Direction], tape: Recorded) -> str:
         tape: the recording of the network
 
     Returns:
-        why there are no dynamics; empty if there are some
+        the reason why `dynamics` is left out; empty if it is added
     """
     label, call, _ = next(part for part in tape.parts() if part[0].startswith(f"{LAYER}."))
     steps = call.layout.by_step(call.steps.data.detach())
     windows = _windows(steps, tape.inside(label).sum(0).tolist())
     if windows is None:
-        return f"dynamics: the section is left out, because it needs sequences of at least {_FEWEST_STEPS} steps."
+        return f"dynamics: the section is left out, because it needs sequences of at least {_MIN_STEPS} steps."
     try:
         with gg.engine("reference"), torch.no_grad():
             for each, part in zip(directions, gg.dynamics.separate(call.layer, windows), strict=True):
@@ -52,16 +52,18 @@ def add_dynamics(directions: Sequence[Direction], tape: Recorded) -> str:
 
 
 def _windows(steps: Tensor, lengths: Sequence[int]) -> Tensor | None:
-    """Windows of equal length, (L, N, H_in), of sequences (T, P, H_in): the longest of which there are enough."""
-    longest = min(_MOST_STEPS, max(lengths))
-    sizes = range(longest, _FEWEST_STEPS - 1, -1)
+    """Windows of one length, (L, N, H_in), from sequences (T, P, H_in) with these lengths.
+
+    L is the largest length of which there are `_WINDOWS` windows. Returns None if the sequences are too short.
+    """
+    longest = min(_MAX_STEPS, max(lengths))
+    sizes = range(longest, _MIN_STEPS - 1, -1)
     size = next((size for size in sizes if sum(each // size for each in lengths) >= _WINDOWS), longest)
-    if size < _FEWEST_STEPS:
+    if size < _MIN_STEPS:
         return None
-    places = [(row, at) for row, length in enumerate(lengths) for at in range(0, length - size + 1, size)]
-    return torch.stack(
-        [steps[at : at + size, row] for row, at in (places[k] for k in evenly(len(places), _WINDOWS))], 1
-    )
+    starts = [(row, start) for row, length in enumerate(lengths) for start in range(0, length - size + 1, size)]
+    chosen = [starts[k] for k in evenly(len(starts), _WINDOWS)]
+    return torch.stack([steps[start : start + size, row] for row, start in chosen], 1)
 
 
 def _dynamics(layer: gg.Recurrent, inputs: Tensor) -> Dynamics:
@@ -70,7 +72,7 @@ def _dynamics(layer: gg.Recurrent, inputs: Tensor) -> Dynamics:
     visited = torch.cat([states[f"layer0.forward.{name}"] for name in layer.cell.state], -1)
     size = visited.shape[2]
     return Dynamics(
-        np.asarray(survival), size, partial(_points, layer, inputs, visited) if size <= _MOST_VARIABLES else None
+        np.asarray(survival), size, partial(_points, layer, inputs, visited) if size <= _MAX_STATE_SIZE else None
     )
 
 

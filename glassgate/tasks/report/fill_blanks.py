@@ -7,10 +7,10 @@ from glassgate.tasks.data.vocabulary import UNKNOWN
 from glassgate.tasks.fill_blanks.network import Blanks
 from glassgate.tasks.fill_blanks.task import FillBlanks
 from glassgate.tasks.report.answers import BatchAnswers, answers_of, visible
-from glassgate.tasks.report.questions import Questions
+from glassgate.tasks.report.task_view import TaskView
 
 
-class FillBlanksQuestions(Questions[FillBlanks]):
+class FillBlanksView(TaskView[FillBlanks]):
     """One answer per token, as if it were missing."""
 
     def example(self, text: str) -> Text:

@@ -12,19 +12,19 @@ from glassgate.tasks.data.vocabulary import UNKNOWN
 from glassgate.tasks.language_model.options import NOTES
 from glassgate.tasks.language_model.task import LanguageModel, notes_of, surprise
 from glassgate.tasks.report.answers import Answer, AnswerGroup, BatchAnswers, Choice, answers_of, visible
-from glassgate.tasks.report.questions import Questions
+from glassgate.tasks.report.task_view import TaskView
 
 
-class LanguageModelQuestions(Questions[LanguageModel]):
+class LanguageModelView(TaskView[LanguageModel]):
     """One answer per step: the next token, or the next notes."""
 
     def example(self, text: str) -> Text | Roll:
-        """Return a text; of music, a step for each line of MIDI numbers."""
+        """Return a text, or for music a roll with a step for each line of MIDI numbers."""
         unit = self.task.options.tokens
         return roll_of(text) if unit == NOTES else Text(texts.split(text, unit))
 
     def answers(self, output: Tensor, batch: Batch) -> BatchAnswers:
-        """Return the prediction of each token; of music the notes with a probability above one half."""
+        """Return the prediction of each token, or for music the notes with a probability above one half."""
         targets, length = batch["targets"], output.shape[1]
         if self.task.options.tokens != NOTES:
             names = ["unknown", *map(visible, self.task.vocabularies["units"].symbols)]
@@ -36,19 +36,19 @@ class LanguageModelQuestions(Questions[LanguageModel]):
         answers = [
             Answer(
                 step,
-                (Choice(notes_of(notes.numpy()), float((-of_found).exp())),),
-                Choice(notes_of(right.numpy()), float((-of_step).exp())),
-                float(2 * (notes & (right > 0)).sum() / max(1, int(notes.sum() + (right > 0).sum()))),
+                (Choice(notes_of(notes.numpy()), float((-notes_nats).exp())),),
+                Choice(notes_of(target.numpy()), float((-target_nats).exp())),
+                float(2 * (notes & (target > 0)).sum() / max(1, int(notes.sum() + (target > 0).sum()))),
             )
-            for step, (notes, of_found, right, of_step) in enumerate(rows)
+            for step, (notes, notes_nats, target, target_nats) in enumerate(rows)
         ]
-        others = surprise(output, targets.roll(length // 2, 1))
-        group, scores = AnswerGroup.of_losses(nats, others), (output * predicted).sum(-1)
+        control_nats = surprise(output, targets.roll(length // 2, 1))
+        group, scores = AnswerGroup.of_losses(nats, control_nats), (output * predicted).sum(-1)
         evidence_name, score = "the log probability of the step's notes", "sum of the log odds of the predicted notes"
         return BatchAnswers(answers, -nats, evidence_name, (group,), scores, score_name=score)
 
     def steps(self, example: Text | Roll) -> Sequence[str]:
-        """Return the token before each predicted one; the first is the start."""
+        """Return the token that each step reads, which is the one before the token to predict; first a start sign."""
         if isinstance(example, Roll):
             return ["start", *(notes_of(step) for step in example.steps[:-1])]
         return ["\N{BLACK RIGHT-POINTING SMALL TRIANGLE}", *example.tokens[:-1]]

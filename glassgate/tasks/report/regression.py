@@ -7,20 +7,23 @@ from glassgate.tasks.data.batches import Batch
 from glassgate.tasks.loss import full
 from glassgate.tasks.regression.task import Regression
 from glassgate.tasks.report.answers import AnswerGroup, BatchAnswers, number_answers
-from glassgate.tasks.report.questions import LabelledQuestions
+from glassgate.tasks.report.task_view import LabelledView
 
 
-class RegressionQuestions(LabelledQuestions[Regression]):
+class RegressionView(LabelledView[Regression]):
     """The numbers of a text or a series."""
 
     def answers(self, output: Tensor, batch: Batch) -> BatchAnswers:
         mean, deviation = (full(output).new_tensor(each) for each in self.task.fitted["numbers"][:2])
         target = batch.get("numbers")
         predicted = (full(output) * deviation + mean)[0].tolist()
-        right = None if target is None else (full(target) * deviation + mean)[0].tolist()
-        answers = number_answers(predicted, right, [None] * len(predicted))
+        true_numbers = None if target is None else (full(target) * deviation + mean)[0].tolist()
+        answers = number_answers(predicted, true_numbers, [None] * len(predicted))
         expected = output.detach()[:1].expand_as(output) if target is None else target.to(output.dtype)
         losses = F.smooth_l1_loss(output, expected, reduction="none")
-        others = F.smooth_l1_loss(output, expected.roll(1, 0), reduction="none")
-        group, score = AnswerGroup.of_losses(losses, others), "prediction, in standard deviations of the training data"
+        control_losses = F.smooth_l1_loss(output, expected.roll(1, 0), reduction="none")
+        group, score = (
+            AnswerGroup.of_losses(losses, control_losses),
+            "prediction, in standard deviations of the training data",
+        )
         return BatchAnswers(answers, output, "the prediction", (group,), output, "in the loss's own units", score)

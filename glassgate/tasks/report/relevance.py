@@ -1,4 +1,4 @@
-"""The relevance of each step to the answers of a run, by layer-wise relevance propagation."""
+"""The relevance of each step for the answers of a run, by layer-wise relevance propagation."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -13,81 +13,79 @@ from glassgate.dynamics.explanations import NotTraceable, propagated
 from glassgate.glass.gradients import evenly
 from glassgate.glass.study import Relevances, Study
 from glassgate.tasks.data.batches import Batch
-from glassgate.tasks.report.questions import LAYER, Questions
+from glassgate.tasks.report.task_view import LAYER, TaskView
 
-MOST_ANSWERS = 120
+MAX_ANSWERS = 120
 """The maximum number of answers per passage for which a page contains relevances."""
-# Numbers of a matrix of relevances.
-_MOST_NUMBERS = 120_000
-# Numbers of a gradient that is computed for several answers at once.
-_AT_ONCE = 2**22
+_MAX_RELEVANCES = 120_000  # per passage: answers times steps
+_MAX_GRADIENT_SIZE = 2**22  # the elements of the gradients that one backward pass computes for several answers
 
 
-def relevances(questions: Questions[Any], batch_of: Callable[[int, int], Batch], made: Study) -> None:
+def relevances(view: TaskView[Any], batch_of: Callable[[int, int], Batch], study: Study) -> None:
     """Add the relevance of each step to a study.
 
     Args:
-        questions: the report's interface to the task
+        view: the report's view of the task
         batch_of: returns a batch with several copies of a passage, from its index and the number of copies
-        made: the study, with its passages
+        study: the study, with its passages
     """
-    values = []
+    of_passages = []
     try:
-        for number, passage in enumerate(made.passages):
-            answers = evenly(len(passage.answers), max(1, min(MOST_ANSWERS, _MOST_NUMBERS // len(passage.steps))))
-            values.append(relevance(questions, batch_of(number, 1), answers))
+        for index, passage in enumerate(study.passages):
+            limit = max(1, min(MAX_ANSWERS, _MAX_RELEVANCES // len(passage.steps)))
+            of_passages.append(relevance(view, batch_of(index, 1), evenly(len(passage.answers), limit)))
     except NotTraceable as error:
-        made.notes.append(f"relevance: it is left out, because the cell has no graph. {error}")
+        study.notes.append(f"relevance: it is left out, because the cell has no graph. {error}")
         return
-    made.relevances = values
+    study.relevances = of_passages
 
 
-def relevance(questions: Questions[Any], batch: Batch, answers: Sequence[int]) -> Relevances:
-    """The relevance of each step of a batch of one row to some of its answers.
+def relevance(view: TaskView[Any], batch: Batch, answers: Sequence[int]) -> Relevances:
+    """The relevance of each step of a batch of one row for the answers with these indices.
 
     Raises:
         NotTraceable: a cell has no graph
     """
-    network, cut = questions.task.network, _Cut()
+    network, cut = view.task.network, _Cut()
     layer = getattr(network, LAYER)
     # One row has too little work for kernels, and plain torch differentiates all answers in one backward pass.
     with gg.engine("reference"), propagated(network) as biases:
-        with cut.of(layer):
-            answered = questions.answered(batch)
-        inside = set(layer.parameters())
-        before, after = ([bias for bias in biases if (bias in inside) == own] for own in (True, False))
-        scores = answered.scores[0, list(answers)]
+        with cut.watch(layer):
+            batch_answers = view.answers_for_batch(batch)
+        of_layer = set(layer.parameters())
+        layer_biases = [bias for bias in biases if bias in of_layer]
+        head_biases = [bias for bias in biases if bias not in of_layer]
+        scores = batch_answers.scores[0, list(answers)]
         # The scores of a large vocabulary have a large gradient; that of the layer's outputs is small.
-        size = max(1, _AT_ONCE // max(each.logs.numel() for each in answered.groups))
-        parts = [
-            _gradients([scores], [*cut.leaves, *after], [chosen])
-            for chosen in torch.eye(len(answers), device=scores.device).split(size)
+        size = max(1, _MAX_GRADIENT_SIZE // max(each.logs.numel() for each in batch_answers.groups))
+        gradients = [
+            _gradients([scores], [*cut.leaves, *head_biases], [one_hot])
+            for one_hot in torch.eye(len(answers), device=scores.device).split(size)
         ]
-        d_after = [torch.cat(each) for each in zip(*parts, strict=True)]
-        d_outputs = d_after[: len(cut.leaves)]
-        d_source, *d_before = _gradients(cut.outputs, [cut.source, *before], d_outputs)
+        d_head = [torch.cat(each) for each in zip(*gradients, strict=True)]
+        d_outputs, d_head_biases = d_head[: len(cut.leaves)], d_head[len(cut.leaves) :]
+        d_source, *d_layer_biases = _gradients(cut.outputs, [cut.source, *layer_biases], d_outputs)
     of_biases = sum(
         (d.double() * bias.detach()).flatten(1).sum(1)
-        for bias, d in zip([*after, *before], [*d_after[len(cut.leaves) :], *d_before], strict=True)
+        for bias, d in zip([*head_biases, *layer_biases], [*d_head_biases, *d_layer_biases], strict=True)
     )
-    matrix = (d_source.double() * cut.source.detach()).sum(-1)[:, 0]
-    biases_of = torch.as_tensor(of_biases).expand(len(answers))
-    return Relevances(
-        list(answers), _numbers(matrix), _numbers(biases_of), _numbers(scores.detach().double()), answered.score_name
-    )
+    of_steps = (d_source.double() * cut.source.detach()).sum(-1)[:, 0]
+    of_biases = torch.as_tensor(of_biases).expand(len(answers))
+    final_scores = _as_array(scores.detach().double())
+    return Relevances(list(answers), _as_array(of_steps), _as_array(of_biases), final_scores, batch_answers.score_name)
 
 
-def _numbers(values: Tensor) -> np.ndarray:
+def _as_array(values: Tensor) -> np.ndarray:
     return np.asarray(values.cpu())
 
 
-def _gradients(outputs: Sequence[Tensor], inputs: Sequence[Tensor], given: Sequence[Tensor]) -> list[Tensor]:
-    """The gradients of each input, (A, *input), for A gradients of the outputs, (A, *output)."""
+def _gradients(outputs: Sequence[Tensor], inputs: Sequence[Tensor], d_outputs: Sequence[Tensor]) -> list[Tensor]:
+    """The gradients of each input, (A, *input), for A gradients of each output, (A, *output)."""
     gradients = torch.autograd.grad(
-        list(outputs), list(inputs), list(given), retain_graph=True, allow_unused=True, is_grads_batched=True
+        list(outputs), list(inputs), list(d_outputs), retain_graph=True, allow_unused=True, is_grads_batched=True
     )
-    many = len(given[0])
-    return [each.new_zeros(many, *each.shape) if d is None else d for each, d in zip(inputs, gradients, strict=True)]
+    count = len(d_outputs[0])
+    return [each.new_zeros(count, *each.shape) if d is None else d for each, d in zip(inputs, gradients, strict=True)]
 
 
 class _Cut:
@@ -95,8 +93,8 @@ class _Cut:
 
     Attributes:
         source: the input of the layer, (1, L, E), as a leaf
-        outputs: the results of the layer that depend on the input
-        leaves: the same values, as leaves that the rest of the network reads
+        outputs: the outputs and states of the layer that depend on the input
+        leaves: copies of `outputs` as leaves, which the rest of the network reads
     """
 
     source: Tensor
@@ -106,8 +104,8 @@ class _Cut:
         self.leaves: list[Tensor] = []
         self._hooks: list[Any] = []
 
-    def of(self, layer: nn.Module) -> "_Cut":
-        """Watch the next call of a layer."""
+    def watch(self, layer: nn.Module) -> "_Cut":
+        """Return a context that cuts the graph at the first call of a layer."""
         self._hooks = [layer.register_forward_pre_hook(self._before), layer.register_forward_hook(self._after)]
         return self
 
@@ -127,8 +125,8 @@ class _Cut:
     def _after(self, layer: nn.Module, args: tuple[Any, ...], results: Any) -> Any:
         if self.leaves:
             return None
-        every, structure = tree_flatten(results)
-        self.outputs = [each for each in every if each.requires_grad]
+        tensors, structure = tree_flatten(results)
+        self.outputs = [each for each in tensors if each.requires_grad]
         self.leaves = [each.detach().requires_grad_() for each in self.outputs]
         leaves = iter(self.leaves)
-        return tree_unflatten([next(leaves) if each.requires_grad else each for each in every], structure)
+        return tree_unflatten([next(leaves) if each.requires_grad else each for each in tensors], structure)

@@ -16,19 +16,20 @@ from glassgate.tasks.data.pieces import Piece
 from glassgate.tasks.errors import OptionError
 from glassgate.tasks.progress import Progress
 from glassgate.tasks.report.answers import visible
-from glassgate.tasks.report.questions import LAYER, Questions, questions_of
 from glassgate.tasks.report.study import Excerpt
+from glassgate.tasks.report.task_view import LAYER, TaskView, view_of
 from glassgate.tasks.runs import MODEL, Run
 from glassgate.tasks.task import Split, Task
 
 FILE = "states.safetensors"
-MOST_STEPS = 1_000_000
-LONGEST = 1_000
-"""The maximum number of steps of a sequence in the index; a longer example is cut."""
-_STEPS_OF_A_BATCH = 2**14
+MAX_STEPS = 1_000_000
+"""The maximum number of steps in the index."""
+MAX_LENGTH = 1_000
+"""The maximum number of steps of a sequence in the index; longer examples are cut into several sequences."""
+_STEPS_PER_BATCH = 2**14
 
-Read = tuple[Excerpt, dict[str, Tensor]]
-"""Some steps of an example, and the states (L, H) there by name, such as "layer0.forward.h"."""
+ExcerptStates = tuple[Excerpt, dict[str, Tensor]]
+"""An excerpt, and the states (L, H) at its steps by name, such as "layer0.forward.h"."""
 
 
 def index_of(
@@ -36,88 +37,91 @@ def index_of(
 ) -> gg.dynamics.Index:
     """The index in the folder of a run. It is created if it is missing or belongs to other weights.
 
-    It contains the run's dev data, or else its test or training data, up to `MOST_STEPS` steps.
+    It contains the states on the run's dev data, or else its test or training data, up to `MAX_STEPS` steps.
 
     Args:
         task: the trained task.
         run: the folder of its run.
-        progress: shows how much of the data has been read.
-        tick: called with the name of each stage of the work.
+        progress: receives the reports of reading.
+        tick: called at the start of each stage, with its name.
 
     Raises:
         UserError: the data no longer exists, or contains no example.
     """
-    index = _stored(run)
+    index = _stored_index(run)
     if index is not None:
         return index
     tick("reading the data")
-    data, examples = _held_out(task.read_split(progress))
+    data, examples = _search_data(task.read_split(progress))
     if not len(examples):
-        raise OptionError("search: the run's data holds no example; give the run data with examples, or train again")
+        raise OptionError("search: the run's data contains no example; restore its files, or train again")
     tick("recording states")
-    index = _index(task, examples, MOST_STEPS, {"weights": _weights(run), "data": data})
+    index = _build_index(task, examples, MAX_STEPS, {"weights": _weights_hash(run), "data": data})
     index.save(run.path / FILE)
     return index
 
 
 def places_of(
-    task: Task[Any, Any, Any], run: Run, split: Split[Any] | None, shown: Study, size: int = BYTES
+    task: Task[Any, Any, Any], run: Run, split: Split[Any] | None, study: Study, size: int = BYTES
 ) -> Places | None:
-    """The steps of the run's data that a report embeds for searches; None if there are none to choose from.
+    """The sequences of the run's data that a report embeds for searches; None if there are none.
 
-    They are evenly chosen sequences of the index in the run's folder, or else of data that has been read. Sequences of
-    the report itself are left out.
+    They are evenly spaced sequences of the index in the run's folder or, without an index, of `split`. Sequences that
+    the report shows are left out.
 
     Args:
         task: the trained task.
         run: the folder of its run.
         split: the run's data; None if it has not been read.
-        shown: the report, with its passages and directions.
-        size: the approximate size in bytes.
+        study: the study of the report.
+        size: the approximate size of the result in bytes.
     """
-    labels = {each.label: f"{each.label.removeprefix(f'{LAYER}.')}.{each.states[0]}" for each in shown.directions}
-    units = sum(each.values[each.states[0]].shape[1] for each in shown.directions)
-    letters = float(np.mean([len(step.encode()) for each in shown.passages for step in each.steps]))
-    most = steps_within(size, units, letters)
-    index = _stored(run)
+    labels = {each.label: f"{each.label.removeprefix(f'{LAYER}.')}.{each.states[0]}" for each in study.directions}
+    units = sum(each.values[each.states[0]].shape[1] for each in study.directions)
+    bytes_per_step = float(np.mean([len(step.encode()) for each in study.passages for step in each.steps]))
+    max_steps = steps_within(size, units, bytes_per_step)
+    index = _stored_index(run)
     if index is None:
-        data, examples = _held_out(split) if split is not None else ("", ())
+        data, examples = _search_data(split) if split is not None else ("", ())
         if not len(examples):
             return None
-        index = _index(task, [examples[k] for k in evenly(len(examples), most)], 2 * most, {"data": data})
-    here = ["\0".join(map(visible, each.steps)) for each in shown.passages]
-    texts, numbers, states, left = list[list[str]](), list[int](), [], most
-    sequences = len(index.starts) - 1
-    for number in evenly(sequences, max(1, 2 * most * sequences // index.steps)):
-        text = index.text(number, 0, index.steps)
-        words = "\0".join(text)
-        if left > 0 and not any(words in passage or passage in words for passage in here):
-            texts.append(text[:left])
-            numbers.append(number)
-            states.append({label: index.values(name, number)[:left] for label, name in labels.items()})
-            left -= len(text)
+        index = _build_index(
+            task, [examples[k] for k in evenly(len(examples), max_steps)], 2 * max_steps, {"data": data}
+        )
+    passages = ["\0".join(map(visible, each.steps)) for each in study.passages]
+    texts, sequences, states, left = list[list[str]](), list[int](), [], max_steps
+    sequence_count = len(index.starts) - 1
+    for sequence in evenly(sequence_count, max(1, 2 * max_steps * sequence_count // index.steps)):
+        steps = index.text(sequence, 0, index.steps)
+        text = "\0".join(steps)
+        if left > 0 and not any(text in passage or passage in text for passage in passages):
+            texts.append(steps[:left])
+            sequences.append(sequence)
+            states.append({label: index.values(name, sequence)[:left] for label, name in labels.items()})
+            left -= len(steps)
     if not texts:
         return None
     values = {label: torch.cat([each[label] for each in states]).numpy().T for label in labels}
     mean = {label: index.mean(name).numpy() for label, name in labels.items()}
     deviation = {label: index.deviation[name].numpy() for label, name in labels.items()}
-    return Places(values, mean, deviation, texts, numbers, (index.about or {}).get("data", ""), index.steps)
+    return Places(values, mean, deviation, texts, sequences, (index.about or {}).get("data", ""), index.steps)
 
 
-def _held_out(split: Split[Any]) -> tuple[str, Sequence[Any]]:
-    """The name and the examples of the first part with examples: dev, test or train."""
+def _search_data(split: Split[Any]) -> tuple[str, Sequence[Any]]:
+    """The name and the examples of the dev data; if it is empty, of the test data or else the training data."""
     parts = {name: getattr(split, name) for name in ("dev", "test", "train")}
     return next(((name, part) for name, part in parts.items() if len(part)), ("", ()))
 
 
-def _index(task: Task[Any, Any, Any], examples: Sequence[Any], most: int, about: dict[str, str]) -> gg.dynamics.Index:
-    """The index of the states on some examples, up to so many steps."""
-    read = list(recorded(task, _excerpts(questions_of(task), examples, most)))
-    return gg.dynamics.Index.of([states for _, states in read], [text_of(task, each) for each, _ in read], about)
+def _build_index(
+    task: Task[Any, Any, Any], examples: Sequence[Any], max_steps: int, about: dict[str, str]
+) -> gg.dynamics.Index:
+    results = list(record_states(task, _excerpts(view_of(task), examples, max_steps)))
+    return gg.dynamics.Index.of([states for _, states in results], [text_of(task, each) for each, _ in results], about)
 
 
-def _stored(run: Run) -> gg.dynamics.Index | None:
-    """The index in the folder of a run, if it is one of the run's weights."""
+def _stored_index(run: Run) -> gg.dynamics.Index | None:
+    """The index in the folder of a run; None if it is missing, damaged, or belongs to other weights."""
     path = run.path / FILE
     if not path.exists():
         return None
@@ -125,55 +129,49 @@ def _stored(run: Run) -> gg.dynamics.Index | None:
         index = gg.dynamics.Index.open(path)
     except ValueError:
         return None
-    return index if (index.about or {}).get("weights") == _weights(run) else None
+    return index if (index.about or {}).get("weights") == _weights_hash(run) else None
 
 
-def _weights(run: Run) -> str:
+def _weights_hash(run: Run) -> str:
     return hashlib.sha256((run.path / MODEL).read_bytes()).hexdigest()
 
 
-def recorded(task: Task[Any, Any, Any], excerpts: Sequence[Excerpt]) -> Iterator[Read]:
-    """The states of the recurrent layers on some excerpts."""
-    questions, network = questions_of(task), task.network.eval()
-    for some in _batches(excerpts):
-        pieces = [Piece(k, each.start, each.stop) for k, each in enumerate(some)]
-        batch = questions.batch([task.encode(each.example) for each in some], pieces)
+def record_states(task: Task[Any, Any, Any], excerpts: Sequence[Excerpt]) -> Iterator[ExcerptStates]:
+    """Yield each excerpt, with the states of the recurrent layers at its steps."""
+    view, network = view_of(task), task.network.eval()
+    for group in _batches(excerpts):
+        pieces = [Piece(k, each.start, each.stop) for k, each in enumerate(group)]
+        batch = view.batch([task.encode(each.example) for each in group], pieces)
         with torch.no_grad(), gg.record(network, first=True) as tape:
-            questions.run(network, batch)
+            view.run(network, batch)
         states = {
             f"{label}.{state}": (tape[f"{label}.{state}"], tape.inside(label))
             for label, call, _ in tape.parts()
             if label.startswith(f"{LAYER}.")
             for state in call.layer.cell.state
         }
-        for row, excerpt in enumerate(some):
-            yield (
-                excerpt,
-                {
-                    name.removeprefix(f"{LAYER}."): values[inside[:, row], row]
-                    for name, (values, inside) in states.items()
-                },
-            )
+        for row, excerpt in enumerate(group):
+            unpadded = {name: values[inside[:, row], row] for name, (values, inside) in states.items()}
+            yield excerpt, {name.removeprefix(f"{LAYER}."): values for name, values in unpadded.items()}
 
 
 def text_of(task: Task[Any, Any, Any], excerpt: Excerpt) -> list[str]:
     """The text of each step of an excerpt."""
-    shown = questions_of(task).shown(excerpt.example, excerpt.start, excerpt.stop)
-    return [visible(step) for step in shown.steps]
+    input = view_of(task).layer_input(excerpt.example, excerpt.start, excerpt.stop)
+    return [visible(step) for step in input.steps]
 
 
-def _excerpts(questions: Questions[Any], examples: Sequence[Any], most: int) -> list[Excerpt]:
-    """All steps of the examples, in pieces of at most `LONGEST` steps, up to so many steps."""
+def _excerpts(view: TaskView[Any], examples: Sequence[Any], max_steps: int) -> list[Excerpt]:
+    """The examples, in excerpts of at most `MAX_LENGTH` steps, until they have about `max_steps` steps together."""
     excerpts: list[Excerpt] = []
-    left = most
+    left = max_steps
     for example in examples:
-        length = len(questions.steps(example))
-        usual = (0, min(length, LONGEST))
-        first = questions.excerpt(example, usual)
-        pieces = [first]
-        if first == usual:
-            pieces += [(start, min(length, start + LONGEST)) for start in range(LONGEST, length, LONGEST)]
-        for start, stop in pieces:
+        length = len(view.steps(example))
+        default = (0, min(length, MAX_LENGTH))
+        ranges = [view.excerpt(example, default)]
+        if ranges == [default]:
+            ranges += [(start, min(length, start + MAX_LENGTH)) for start in range(MAX_LENGTH, length, MAX_LENGTH)]
+        for start, stop in ranges:
             if left <= 0:
                 return excerpts
             excerpts.append(Excerpt(example, start, stop))
@@ -182,13 +180,13 @@ def _excerpts(questions: Questions[Any], examples: Sequence[Any], most: int) -> 
 
 
 def _batches(excerpts: Sequence[Excerpt]) -> Iterator[list[Excerpt]]:
-    """Consecutive excerpts of so many steps, padding included."""
+    """Consecutive excerpts with at most `_STEPS_PER_BATCH` steps per batch, including padding."""
     batch: list[Excerpt] = []
-    for each in excerpts:
-        longest = max((other.stop - other.start for other in [*batch, each]), default=0)
-        if batch and longest * (len(batch) + 1) > _STEPS_OF_A_BATCH:
+    for excerpt in excerpts:
+        longest = max(each.stop - each.start for each in [*batch, excerpt])
+        if batch and longest * (len(batch) + 1) > _STEPS_PER_BATCH:
             yield batch
             batch = []
-        batch.append(each)
+        batch.append(excerpt)
     if batch:
         yield batch

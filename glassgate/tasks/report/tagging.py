@@ -9,12 +9,12 @@ from glassgate.tasks.data.raw_text import raw_tokeniser, starts_of
 from glassgate.tasks.data.tagged import Tagged
 from glassgate.tasks.data.toy import python_code
 from glassgate.tasks.report.answers import BatchAnswers, answers_of
-from glassgate.tasks.report.questions import Questions
+from glassgate.tasks.report.task_view import TaskView
 from glassgate.tasks.tagging.network import Scores
 from glassgate.tasks.tagging.task import Tagging
 
 
-class TaggingQuestions(Questions[Tagging]):
+class TaggingView(TaskView[Tagging]):
     """One answer per token, and the intent."""
 
     def example(self, text: str) -> Tagged:
@@ -25,10 +25,10 @@ class TaggingQuestions(Questions[Tagging]):
                 return python_code.label(text)
             except (SyntaxError, TokenError):
                 return Tagged(text, None)
-        raw = raw_tokeniser(task.vocabularies["units"])
-        if raw.is_character_level:
+        tokeniser = raw_tokeniser(task.vocabularies["units"])
+        if tokeniser.is_character_level:
             return Tagged(text, None)
-        units = raw.split(text)
+        units = tokeniser.split(text)
         return Tagged(units, None, starts=starts_of(units, text))
 
     def answers(self, output: Scores, batch: Batch) -> BatchAnswers:
@@ -39,9 +39,8 @@ class TaggingQuestions(Questions[Tagging]):
             return labels
         intent = batch["intent"][:, None] if "intent" in batch else None
         names = vocabularies["intents"].symbols
-        whole = answers_of(output.intents.log_softmax(-1)[:, None], names, intent, [None])
-        evidence = torch.cat([labels.evidence, whole.evidence], 1)
-        scores = torch.cat([labels.scores, whole.scores], 1)
-        return BatchAnswers(
-            [*labels.answers, *whole.answers], evidence, labels.evidence_name, (*labels.groups, *whole.groups), scores
-        )
+        intent_answers = answers_of(output.intents.log_softmax(-1)[:, None], names, intent, [None])
+        evidence = torch.cat([labels.evidence, intent_answers.evidence], 1)
+        scores = torch.cat([labels.scores, intent_answers.scores], 1)
+        answers, groups = [*labels.answers, *intent_answers.answers], (*labels.groups, *intent_answers.groups)
+        return BatchAnswers(answers, evidence, labels.evidence_name, groups, scores)

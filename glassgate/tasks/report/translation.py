@@ -8,18 +8,18 @@ from glassgate.tasks.data.batches import Batch
 from glassgate.tasks.data.pairs import Pair
 from glassgate.tasks.data.vocabulary import UNKNOWN
 from glassgate.tasks.report.answers import BatchAnswers, answers_of, visible
-from glassgate.tasks.report.questions import Questions
+from glassgate.tasks.report.task_view import TaskView
 from glassgate.tasks.translation.network import Output
 from glassgate.tasks.translation.task import Translation
 
 
-class TranslationQuestions(Questions[Translation]):
+class TranslationView(TaskView[Translation]):
     """One answer per token of the target, given the tokens before it."""
 
     uses_own_prediction = True
 
     def example(self, text: str) -> Pair:
-        """Return a source with its translation by this run as the target."""
+        """Return a pair: the text as the source, and its translation by this run as the target."""
         return Pair(self.task.prepared(text), self.task.translate([text])[0])
 
     def answers(self, output: Output, batch: Batch) -> BatchAnswers:

@@ -30,7 +30,7 @@ class EntityScores(LabelCounts):
         1
     """
 
-    counted = "entity"
+    kind = "entity"
 
     kinds: Tensor
     types: Tensor
@@ -109,7 +109,7 @@ class Frames(LabelCounts):
         {'intent_accuracy': 1.0, 'frame_accuracy': 0.5}
     """
 
-    counted = "intent"
+    kind = "intent"
 
     frames: Tensor
     sequences: Tensor

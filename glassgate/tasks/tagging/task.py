@@ -255,9 +255,9 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
         if example.labels is not None:
             intents = "intents" in self.vocabularies
             check_labels(example, example.labels, intents)
-            fields["labels"] = self.label_numbers("labels", example.labels)
+            fields["labels"] = self.label_indices("labels", example.labels)
             if intents and example.intent is not None:
-                fields["intent"] = self.label_numbers("intents", [example.intent])[0]
+                fields["intent"] = self.label_indices("intents", [example.intent])[0]
         if example.word_spans:
             fields["tokens"] = np.full(len(example.tokens), _NO_TOKEN)
             for number, (start, end) in enumerate(example.word_spans):

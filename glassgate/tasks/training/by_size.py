@@ -6,10 +6,10 @@
 import math
 from typing import NamedTuple
 
-_SMALLEST, _LARGEST = 4, 32  # batch sizes
-_EXAMPLES_PER_SQUARE = 64  # the batch size is the root of the number of examples divided by this
-_STEPS = 2_000
-_FEWEST, _MOST = 10, 60  # epochs
+_MIN_BATCH_SIZE, _MAX_BATCH_SIZE = 4, 32
+_EXAMPLES_PER_SQUARE = 64  # the batch size is the square root of 1/64 of the number of examples
+_MIN_STEPS = 2_000
+_MIN_EPOCHS, _MAX_EPOCHS = 10, 60
 
 
 class BySize(NamedTuple):
@@ -28,8 +28,8 @@ def by_size(examples: int, batch_size: int = 0, epochs: int = 0) -> BySize:
     """Return the batch size and the number of epochs for a number of training examples.
 
     The batch size is about the square root of 1/64 of the number of examples, as a power of two from 4 to 32. With few
-    examples, many small steps train better than few large ones. The number of epochs gives at least 2,000 steps, and
-    is between 10 and 60.
+    examples, many small steps train better than few large ones. The number of epochs is between 10 and
+    60, and gives at least 2,000 steps if 60 are enough for that.
 
     Args:
         examples: the number of sequences, pieces of long sequences, chunks of text or music, or windows of a series
@@ -39,7 +39,7 @@ def by_size(examples: int, batch_size: int = 0, epochs: int = 0) -> BySize:
         >>> by_size(100), by_size(3_000), by_size(100_000)
         (BySize(batch_size=4, epochs=60), BySize(batch_size=8, epochs=10), BySize(batch_size=32, epochs=10))
     """
-    root = math.sqrt(max(1, examples) / _EXAMPLES_PER_SQUARE)
-    size = batch_size or min(_LARGEST, max(_SMALLEST, 2 ** round(math.log2(root))))
-    steps = -(-max(1, examples) // size)
-    return BySize(size, epochs or min(_MOST, max(_FEWEST, -(-_STEPS // steps))))
+    square_root = math.sqrt(max(1, examples) / _EXAMPLES_PER_SQUARE)
+    size = batch_size or min(_MAX_BATCH_SIZE, max(_MIN_BATCH_SIZE, 2 ** round(math.log2(square_root))))
+    steps_per_epoch = -(-max(1, examples) // size)
+    return BySize(size, epochs or min(_MAX_EPOCHS, max(_MIN_EPOCHS, -(-_MIN_STEPS // steps_per_epoch))))

@@ -1,4 +1,4 @@
-"""Writes checkpoints, best weights and logs during training, and interrupts it after a signal."""
+"""Counts, logs and saves the steps of a training, keeps its best weights, and interrupts it after a signal."""
 
 import math
 import time
@@ -23,7 +23,7 @@ _OPTIMIZER = "optimizer."
 
 
 class Checkpointer:
-    """Saves the position, the weights and the optimizer state; keeps the weights of the best epoch; handles signals."""
+    """Counts and logs finished steps, saves checkpoints, keeps the weights of the best epoch, and handles signals."""
 
     def __init__(self, training: Training, run: Run | None, progress: Progress):
         self.training = training
@@ -31,18 +31,18 @@ class Checkpointer:
         self.progress = progress
         self.history: list[dict[str, Any]] = []
         self.best: dict[str, Tensor] = {}
-        self.loss = 0.0
-        self.unlogged = {"loss": 0.0, "units": 0.0}  # summed since the last row of the logs
+        self.epoch_loss = 0.0  # the sum of the losses of all tokens since the start of the epoch
+        self.unlogged = {"loss": 0.0, "units": 0.0}  # the same sum, and the tokens, since the last row of the logs
         self.logs: Logs | None = None
         self.stop = StopRequest(progress)
         self.health = Health(training.task, training.dev, list(training.task.warnings))
         self.last_tick = self.last_save = time.monotonic()
-        self.has_run = training.processes.broadcast(run is not None)
+        self.main_has_run = training.processes.broadcast(run is not None)
         training.requests = self._requests
 
     @property
-    def best_epoch(self) -> int:
-        """The index of the first epoch with the best dev score; of the last epoch if the best score is 0 or absent."""
+    def best_index(self) -> int:
+        """The index in `history` of the first epoch with the best dev score; the last index if that is 0 or absent."""
         scores = self._scores()
         best = max(scores)
         return len(scores) - 1 if best in (0, -math.inf) else scores.index(best)
@@ -56,7 +56,7 @@ class Checkpointer:
         """Restore the run's checkpoint, if there is one."""
         training, processes = self.training, self.training.processes
         checkpoint = processes.broadcast(self.run.load_checkpoint() if self.run else None)
-        # On the CPU: a tensor of process 0's GPU would be unpickled there by all processes of the machine.
+        # Moved to the CPU, because all processes would unpickle a tensor of a GPU on that GPU.
         initial = {name: tensor.cpu() for name, tensor in training.network.state_dict().items()}
         training.network.load_state_dict(processes.broadcast(initial))
         if checkpoint is None:
@@ -68,12 +68,12 @@ class Checkpointer:
             training.network.register_buffer(name, local.to(training.device), persistent=False)
         optimizer: dict[int, dict[str, Tensor]] = {}
         for name, tensor in _without_prefix(_OPTIMIZER, tensors).items():
-            number, key = name.split(".")
-            optimizer.setdefault(int(number), {})[key] = tensor
+            index, key = name.split(".")
+            optimizer.setdefault(int(index), {})[key] = tensor
         training.optimizer.load_state_dict(training.optimizer.state_dict() | {"state": optimizer})
         training.epoch, training.batch, training.steps = state["epoch"], state["batch"], state["steps"]
         training.units, training.seconds = state["units"], state["seconds"]
-        self.loss, self.unlogged, self.history = state["loss"], state["unlogged"], state["history"]
+        self.epoch_loss, self.unlogged, self.history = state["loss"], state["unlogged"], state["history"]
         training.scaler.load_state_dict(state["precision"])
         self.health.restore(state.get("health", {}))
         training.schedule.restore(**state.get("schedule", {}))
@@ -97,15 +97,15 @@ class Checkpointer:
             return
         tensors = {_MODEL + name: tensor for name, tensor in model.items()}
         tensors |= {_BUFFER + name: tensor for name, tensor in buffers.items()}
-        for number, each in training.optimizer.state_dict()["state"].items():
-            tensors |= {f"{_OPTIMIZER}{number}.{key}": tensor for key, tensor in each.items()}
+        for index, parameter_state in training.optimizer.state_dict()["state"].items():
+            tensors |= {f"{_OPTIMIZER}{index}.{key}": tensor for key, tensor in parameter_state.items()}
         state = {
             "epoch": training.epoch,
             "batch": training.batch,
             "steps": training.steps,
             "units": training.units,
             "seconds": training.seconds,
-            "loss": self.loss,
+            "loss": self.epoch_loss,
             "unlogged": self.unlogged,
             "history": self.history,
             "precision": training.scaler.state_dict(),
@@ -113,12 +113,12 @@ class Checkpointer:
             "schedule": training.schedule.state(),
         }
         if self.logs:
-            self.logs.save()  # first: the logs must contain every step before the checkpoint
+            self.logs.save()  # before the checkpoint is written, so that the logs contain all of its steps
         self.run.save_checkpoint(tensors, state)
         self.last_save = time.monotonic()
 
     def start(self) -> None:
-        """Set the start of the training time and of the interval between checkpoints."""
+        """Start two clocks: the training time, and the time since the last checkpoint."""
         self.last_tick = self.last_save = time.monotonic()
 
     def after_batch(self) -> None:
@@ -133,28 +133,29 @@ class Checkpointer:
         training, options = self.training, self.training.task.options
         self._add_time()
         last = training.batch == len(training.batches)
-        logged = training.steps % options.log_every == 0 and not last
-        alone = training.processes.size == 1
-        if not (training.reads or logged or (alone and any(self._requests()))):
+        log_due = training.steps % options.log_every == 0 and not last
+        single_process = training.processes.size == 1
+        if not (training.read_due or log_due or (single_process and any(self._requests()))):
             return
-        step = self._read()
-        if logged:
+        step = self._count_steps()
+        if log_due:
             self._log()
         between_steps = training.batch % options.accumulate == 0
-        number, due = self._requested(self._requests() if alone else step.requests)
+        signal, save_due = self._combine(self._requests() if single_process else step.requests)
         # After the last batch, `after_epoch` saves the checkpoint, with the scores of the epoch.
-        if between_steps and not last and (number or due):
+        if between_steps and not last and (signal or save_due):
             self.save()
-            self._interrupt_if(number)
+            if signal:
+                raise Interrupted(signal)
 
-    def _read(self) -> Step:
+    def _count_steps(self) -> Step:
         """Count the steps since the last call, and return the last one."""
         steps = self.training.read()
-        for number, step in enumerate(steps, self.training.steps - len(steps) + 1):
-            self._check_loss(step.loss, number)
+        for step_number, step in enumerate(steps, self.training.steps - len(steps) + 1):
+            self._check_loss(step.loss, step_number)
             self.health.step(step.loss)
             self.training.units += step.units
-            self.loss += step.loss * step.units
+            self.epoch_loss += step.loss * step.units
             self.unlogged["loss"] += step.loss * step.units
             self.unlogged["units"] += step.units
             self.progress.step(step.units, step.loss)
@@ -171,14 +172,14 @@ class Checkpointer:
         """
         training = self.training
         self._add_time()
-        entry = {"epoch": training.epoch + 1, "loss": self.loss / training.units_per_epoch, **training.scores}
+        entry = {"epoch": training.epoch + 1, "loss": self.epoch_loss / training.units_per_epoch, **training.scores}
         self.history.append(entry)
-        if self.has_run:
+        if self.main_has_run:
             train_scores = {f"train_{name}": value for name, value in training.sample_score().items()}
             exponents = training.exponents.values() if self.logs and training.exponents else {}
             self._log({**training.dev_curves(), **train_scores, **exponents})
-        training.epoch, training.batch, self.loss = training.epoch + 1, 0, 0.0
-        if self.best_epoch == len(self.history) - 1:
+        training.epoch, training.batch, self.epoch_loss = training.epoch + 1, 0, 0.0
+        if self.best_index == len(self.history) - 1:
             self.best = {name: tensor.detach().cpu().clone() for name, tensor in training.network.state_dict().items()}
             if self.run:
                 self.run.save_model(self.best)
@@ -187,7 +188,7 @@ class Checkpointer:
         )
         total = training.schedule.total
         if training.dev:
-            training.schedule.after(self._scores())
+            training.schedule.update(self._scores())
         if training.schedule.total != total:
             self.progress.change((training.schedule.total - total) * training.units_per_epoch)
         for sentence in self.health.check(training.epoch, training.scores):
@@ -195,9 +196,9 @@ class Checkpointer:
         self.save()
         if self.logs:
             self.logs.draw(ended=self.finished)
-        number, _ = self._requested(training.processes.sum(torch.tensor(self._requests())).tolist())
-        if not self.finished:
-            self._interrupt_if(number)
+        signal, _ = self._combine(training.processes.sum(torch.tensor(self._requests())).tolist())
+        if signal and not self.finished:
+            raise Interrupted(signal)
 
     def _scores(self) -> list[float]:
         """The monitored score of each epoch, with a sign so that larger is better."""
@@ -213,15 +214,15 @@ class Checkpointer:
             training.layer_values = {}
         self.unlogged = {"loss": 0.0, "units": 0.0}
 
-    def _check_loss(self, loss: float, step: int) -> None:
-        """Raise an error if the loss and a weight are not finite. While the weights are finite, training goes on."""
+    def _check_loss(self, loss: float, step_number: int) -> None:
+        """Raise an error if the loss is not finite and some weights are not. With finite weights, training goes on."""
         training = self.training
         if math.isfinite(loss) or all(each.isfinite().all() for each in training.network.parameters()):
             return
         options = training.task.options
         clip = f"a smaller --clip than {options.clip:g}" if options.clip else "clip gradients, as with --clip 1"
         raise UserError(
-            f"training has diverged: the loss is {loss} in step {step}, epoch {training.epoch + 1}; choose a "
+            f"training has diverged: the loss is {loss} in step {step_number}, epoch {training.epoch + 1}; choose a "
             f"--learning-rate below {options.learning_rate:g}, or {clip}"
         )
 
@@ -232,23 +233,19 @@ class Checkpointer:
         self.last_tick = now
 
     def _requests(self) -> list[float]:
-        """Return 1 for each request of this process and 0 for others: a stop for each signal, and a checkpoint."""
-        due = time.monotonic() - self.last_save >= self.training.task.options.save_every
-        signals = [float(self.stop.received == number) for number in SIGNALS]
-        return [*signals, float(due and self.training.processes.is_main)]
+        """The requests of this process as flags, 1 or 0: a stop by each of `SIGNALS`, and a checkpoint."""
+        save_due = time.monotonic() - self.last_save >= self.training.task.options.save_every
+        stops = [float(self.stop.received == signal) for signal in SIGNALS]
+        return [*stops, float(save_due and self.training.processes.is_main)]
 
-    def _requested(self, sums: Sequence[float]) -> tuple[int, bool]:
-        """Return the signal that a process received, 0 if none, and whether a checkpoint is due.
+    def _combine(self, sums: Sequence[float]) -> tuple[int, bool]:
+        """Return the signal that some process has received, 0 if there is none, and whether a checkpoint is due.
 
         Args:
-            sums: the sums of the requests of all processes
+            sums: the sums of the `_requests` of all processes
         """
-        *signals, due = sums
-        return next((number for number, count in zip(SIGNALS, signals, strict=True) if count), 0), bool(due)
-
-    def _interrupt_if(self, number: int) -> None:
-        if number:
-            raise Interrupted(number)
+        *stops, save_due = sums
+        return next((signal for signal, count in zip(SIGNALS, stops, strict=True) if count), 0), bool(save_due)
 
 
 def _without_prefix(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

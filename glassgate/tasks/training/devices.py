@@ -22,7 +22,7 @@ def device_of(options: Options, world: World) -> torch.device:
 
 
 def check_device(options: Options, world: World) -> None:
-    """Check the device and the precision; with several processes also the data and the batch size.
+    """Check the device and the precision; with several processes, check also the data and the batch size.
 
     Raises:
         OptionError: a check fails, or the data or the batch size cannot be divided among the processes
@@ -42,9 +42,9 @@ def check_device(options: Options, world: World) -> None:
         )
     if name == "mps" or (name == "auto" and not available["cuda"] and available["mps"]):
         raise OptionError("device: Apple's GPU cannot be shared by several processes; add --device cpu")
-    needed = 1 if world.own_gpus else world.local_size
-    if name != "cpu" and available["cuda"] and torch.cuda.device_count() < needed:
+    gpus_needed = 1 if world.own_gpus else world.local_size
+    if name != "cpu" and available["cuda"] and torch.cuda.device_count() < gpus_needed:
         raise OptionError(
-            f"devices: {world.local_size} processes of this machine need a GPU each, and it has "
-            f"{torch.cuda.device_count()}; start fewer, or add --device cpu"
+            f"devices: {world.local_size} processes of this machine need a GPU each, but the machine has "
+            f"{torch.cuda.device_count()}; start fewer processes, or add --device cpu"
         )

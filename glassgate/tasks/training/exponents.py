@@ -13,7 +13,7 @@ _WARM_UP = 0.2  # fraction of the steps that are not counted, because states hav
 
 
 class Exponents:
-    """Measures exponents on the longest sequences that a network reads inside `inputs`.
+    """Measures exponents on the longest sequences that a network reads while the context `inputs` is open.
 
     Args:
         network: the network that contains the layers
@@ -26,7 +26,7 @@ class Exponents:
         self._inputs: dict[str, Tensor] = {}
 
     def inputs(self) -> AbstractContextManager[None]:
-        """Keep some of each layer's input inside the `with`."""
+        """Return a context in which the longest inputs of each layer are kept."""
         return watch_inputs(self.layers, self._keep)
 
     def values(self) -> dict[str, float]:

@@ -15,10 +15,11 @@ from glassgate.tasks.options import Options
 from glassgate.tasks.wording import plural, some
 
 _SAMPLE = 20_000  # tokens of the dev data that are examined
-_FIRST = 3  # steps whose loss is that of the untrained network
-_PATIENCE = 3  # epochs after which the scores should have improved
-_STEPS = 20  # steps before which no score can be expected to have improved
-_ANSWERS = 20  # answers of the dev data below which an accuracy says little
+_FIRST_STEPS = 3  # steps whose loss is that of the untrained network
+# The loss and the scores should have improved after this number of epochs, and of steps.
+_MIN_EPOCHS = 3
+_MIN_STEPS = 20
+_MIN_ANSWERS = 20  # with fewer answers, the accuracy on the dev data is not judged
 
 
 @dataclass
@@ -28,13 +29,13 @@ class Measurements:
     Attributes:
         epoch: the number of finished epochs
         steps: the number of finished steps
-        first: the mean loss of the first steps, before the network has learned
-        lowest: the lowest of these losses; at too high a learning rate, the loss rises from the second step on
-        recent: the mean loss over the last third of the epoch
-        spread: the standard deviation of the loss over the same steps
+        first_loss: the mean loss of the first steps, before the network has learned
+        lowest_loss: the lowest of these losses; if the rate is too high, the loss rises from the second step on
+        recent_loss: the mean loss over the last third of the epoch
+        spread: the standard deviation of the losses in `recent_loss`
         norms: norms of the gradients before clipping
         accuracy: the accuracy on the dev data; None if the task does not measure it
-        most_common: the accuracy on the dev data of always giving its most common answer
+        baseline: the accuracy on the dev data of always giving its most common answer
         unknown: the fraction of the dev data's tokens that are not in the vocabulary
         missing: the labels without an example in the dev data
         labels: the number of labels
@@ -43,50 +44,57 @@ class Measurements:
     options: Options
     epoch: int
     steps: int
-    first: float
-    lowest: float
-    recent: float
+    first_loss: float
+    lowest_loss: float
+    recent_loss: float
     spread: float = 0.0
     norms: Sequence[float] = ()
     accuracy: float | None = None
-    most_common: float = 0.0
+    baseline: float = 0.0
     unknown: float = 0.0
     missing: Sequence[str] = ()
     labels: int = 0
 
     @property
-    def late(self) -> bool:
-        """Whether the scores should have improved by now."""
-        return self.epoch >= min(_PATIENCE, self.options.epochs) and self.steps >= _STEPS
+    def should_have_improved(self) -> bool:
+        """Whether the loss and the scores should have improved by now."""
+        return self.epoch >= min(_MIN_EPOCHS, self.options.epochs) and self.steps >= _MIN_STEPS
 
     @property
-    def risen(self) -> bool:
+    def loss_has_risen(self) -> bool:
         """Whether the loss has risen by more than it varies from step to step."""
-        return self.lowest > 0 and self.recent > max(1.2 * self.lowest, self.lowest + 2 * self.spread)
+        return self.lowest_loss > 0 and self.recent_loss > max(
+            1.2 * self.lowest_loss, self.lowest_loss + 2 * self.spread
+        )
 
 
 class Rule(NamedTuple):
-    """A symptom and its sentence."""
+    """A symptom: its name, whether measurements show it, and the message for the user."""
 
     name: str
     holds: Callable[[Measurements], bool]
-    sentence: Callable[[Measurements], str]
+    message: Callable[[Measurements], str]
 
 
 RULES = (
     Rule(
         "rate too high",
-        lambda s: s.risen,
+        lambda s: s.loss_has_risen,
         lambda s: (
-            f"the loss has risen from {s.lowest:.3g} to {s.recent:.3g}: the learning rate is too high; try "
+            f"the loss has risen from {s.lowest_loss:.3g} to {s.recent_loss:.3g}: the learning rate is too high; try "
             f"--learning-rate {s.options.learning_rate / 10:g}"
         ),
     ),
     Rule(
         "loss does not fall",
-        lambda s: s.late and s.first > 0.01 and s.recent > 0.98 * s.first and not s.risen,
         lambda s: (
-            f"the loss does not fall: {s.first:.3g} in the first steps, {s.recent:.3g} after "
+            s.should_have_improved
+            and s.first_loss > 0.01
+            and s.recent_loss > 0.98 * s.first_loss
+            and not s.loss_has_risen
+        ),
+        lambda s: (
+            f"the loss does not fall: {s.first_loss:.3g} in the first steps, {s.recent_loss:.3g} after "
             f"{plural(s.epoch, 'epoch')}; try "
             f"another --learning-rate than {s.options.learning_rate:g}, and check with `glassgate look` that labels "
             "and tokens are taken from the right columns"
@@ -94,10 +102,10 @@ RULES = (
     ),
     Rule(
         "no better than one answer",
-        lambda s: s.late and s.accuracy is not None and s.accuracy <= s.most_common + 0.001,
+        lambda s: s.should_have_improved and s.accuracy is not None and s.accuracy <= s.baseline + 0.001,
         lambda s: (
             f"after {plural(s.epoch, 'epoch')} the accuracy on the dev data, {s.accuracy:.2%}, is no better than "
-            f"always giving the most common answer, {s.most_common:.2%}; check with `glassgate look` that labels and "
+            f"always giving the most common answer, {s.baseline:.2%}; check with `glassgate look` that labels and "
             "tokens are taken from the right columns, then try more --epochs and another --learning-rate"
         ),
     ),
@@ -112,10 +120,10 @@ RULES = (
     ),
     Rule(
         "vanishing gradients",
-        lambda s: len(s.norms) > 0 and median(s.norms) < 1e-6 and s.recent > 0.05,
+        lambda s: len(s.norms) > 0 and median(s.norms) < 1e-6 and s.recent_loss > 0.05,
         lambda s: (
-            f"gradients vanish: their median norm is {median(s.norms):.1e}, and the loss is still {s.recent:.3g}; try "
-            "a lower --learning-rate, --init xavier_orthogonal, or a cell with gates, such as lstm"
+            f"gradients vanish: their median norm is {median(s.norms):.1e}, and the loss is still {s.recent_loss:.3g}; "
+            "try a lower --learning-rate, --init xavier_orthogonal, or a cell with gates, such as lstm"
         ),
     ),
     Rule(
@@ -144,6 +152,9 @@ class Health:
 
     Attributes:
         messages: the messages reported so far
+        rules: the names of the symptoms reported so far
+        first: the losses of the first steps
+        losses, norms: the losses of the steps and the norms of the gradients since the last check
     """
 
     task: Definition[Any, Any, Any]
@@ -156,10 +167,10 @@ class Health:
     norms: list[float] = field(default_factory=list)
 
     def step(self, loss: float) -> None:
-        """Record the loss of a step. NaN and infinity are ignored: training has skipped the step."""
+        """Record the loss of a step. NaN and infinity are ignored: while the weights are finite, training goes on."""
         if not math.isfinite(loss):
             return
-        if len(self.first) < _FIRST:
+        if len(self.first) < _FIRST_STEPS:
             self.first.append(loss)
         self.losses.append(loss)
         self.steps += 1
@@ -169,7 +180,7 @@ class Health:
         self.norms.append(norm if math.isfinite(norm) else math.inf)
 
     def check(self, epoch: int, scores: Mapping[str, float]) -> list[str]:
-        """Return messages about new symptoms after an epoch, counted from 1."""
+        """Return messages about new symptoms after an epoch, whose number is counted from 1."""
         if not self.losses:
             return []
         recent = self.losses[-max(1, len(self.losses) // 3) :]
@@ -177,20 +188,20 @@ class Health:
             self.task.options,
             epoch,
             self.steps,
-            first=float(np.mean(self.first)),
-            lowest=min(self.first),
-            recent=float(np.mean(recent)),
+            first_loss=float(np.mean(self.first)),
+            lowest_loss=min(self.first),
+            recent_loss=float(np.mean(recent)),
             spread=float(np.std(recent)),
             norms=self.norms,
             accuracy=scores.get("accuracy"),
         )
         self._measure_dev(measurements)
-        broken = [rule for rule in RULES if rule.name not in self.rules and rule.holds(measurements)]
-        sentences = [rule.sentence(measurements) for rule in broken]
-        self.rules += [rule.name for rule in broken]
-        self.messages += sentences
+        new = [rule for rule in RULES if rule.name not in self.rules and rule.holds(measurements)]
+        messages = [rule.message(measurements) for rule in new]
+        self.rules += [rule.name for rule in new]
+        self.messages += messages
         self.losses, self.norms = [], []
-        return sentences
+        return messages
 
     def state(self) -> dict[str, Any]:
         """The state for a checkpoint, as values for JSON."""
@@ -204,24 +215,24 @@ class Health:
     def _measure_dev(self, measurements: Measurements) -> None:
         if not self.dev:
             return
-        drawn = sample(self.dev, _SAMPLE, self.task.options.seed)
-        tokens, answers = (_indices(drawn, name) for name in (self.task.input_field, self.task.target_field))
+        examples = sample(self.dev, _SAMPLE, self.task.options.seed)
+        tokens, answers = (_indices(examples, name) for name in (self.task.input_field, self.task.target_field))
         measurements.unknown = float((tokens == UNKNOWN).mean()) if len(tokens) else 0.0
-        if len(answers) < _ANSWERS:
+        if len(answers) < _MIN_ANSWERS:
             measurements.accuracy = None
         if not len(answers):
             return
         counts = np.bincount(answers)
-        measurements.most_common = float(counts.max() / len(answers))
+        measurements.baseline = float(counts.max() / len(answers))
         if "labels" in self.task.vocabularies:
             symbols = self.task.vocabularies["labels"].symbols
             present = counts.nonzero()[0]
-            measurements.missing = [symbol for number, symbol in enumerate(symbols) if number not in present]
+            measurements.missing = [symbol for index, symbol in enumerate(symbols) if index not in present]
             measurements.labels = len(symbols)
 
 
-def _indices(drawn: Sequence[Encoded], name: str) -> np.ndarray:
-    """The indices in a field of all examples, without padding; empty if the field has other numbers than indices."""
-    fields = [np.atleast_1d(each[name]) for each in drawn if name in each and each[name].ndim < 2]
+def _indices(examples: Sequence[Encoded], name: str) -> np.ndarray:
+    """The indices in a field of all examples, without padding; empty if the field does not contain indices."""
+    fields = [np.atleast_1d(each[name]) for each in examples if name in each and each[name].ndim < 2]
     numbers = np.concatenate([np.zeros(0, np.int64), *fields])
     return numbers[numbers >= 0] if numbers.dtype.kind == "i" else numbers[:0]

@@ -9,16 +9,16 @@ from torch import Tensor, nn
 import glassgate as gg
 from glassgate.tasks.networks.inputs import part_label, recurrent_layers, watch_inputs
 
-# The part of a batch that is run again after the training step, to measure the saturation of gates.
+# The sequences of a batch, and their first steps, that are run again to measure the saturation of gates.
 _ROWS, _STEPS = 4, 16
-_CLOSED, _OPEN = 0.1, 0.9
+_CLOSED, _OPEN = 0.1, 0.9  # a gate below or above these values is saturated
 
 
 class LayerStatistics:
-    """Measures the recurrent layers of a network, in logged steps only.
+    """Measures the recurrent layers of a network. Training calls it only in the steps that are logged.
 
     - gradient_norm: the norm of the gradient of one direction of a layer, before clipping
-    - forget_bias: the sum of both biases of the gate that keeps the state (f or z), as a mean over units
+    - forget_bias: the mean over units of the biases (`bias_ih + bias_hh`) of the gate that keeps the state (f or z)
     - saturation: the fraction of that gate's values below 0.1 or above 0.9, in 16 steps of 4 sequences of the batch
 
     Args:
@@ -30,7 +30,7 @@ class LayerStatistics:
         self._inputs: dict[str, Tensor] = {}
 
     def inputs(self) -> AbstractContextManager[None]:
-        """Store a small part of each layer's input inside the `with`."""
+        """Return a context in which a small part of each layer's input is stored."""
         return watch_inputs(self.layers, self._keep)
 
     def _keep(self, name: str, data: Tensor, _: Tensor) -> None:
@@ -39,7 +39,7 @@ class LayerStatistics:
     def gradients(self) -> dict[str, float]:
         """The norm of the gradient of each layer and direction."""
         norms = {}
-        for label, weights, _ in self._parts():
+        for label, weights, *_ in self._directions():
             grads = [weight.grad for weight in weights.values() if weight.grad is not None]
             if grads:
                 squares = torch.stack([grad.detach().float().square().sum() for grad in grads])
@@ -50,34 +50,35 @@ class LayerStatistics:
     def values(self) -> dict[str, float]:
         """The forget biases, and the saturation for the inputs that `inputs` has stored."""
         statistics = {}
-        for label, weights, (cell, gate) in self._parts():
+        for label, weights, cell, gate in self._directions():
             if gate and "bias_ih" in weights:
                 biases = [weights[name] for name in ("bias_ih", "bias_hh") if name in weights]
-                rows = sum(biases, torch.zeros(())).chunk(len(cell.gates))[cell.gates.index(gate)]
-                statistics[f"forget_bias/{label}"] = float(rows.mean())
+                forget_bias = sum(biases, torch.zeros(())).chunk(len(cell.gates))[cell.gates.index(gate)]
+                statistics[f"forget_bias/{label}"] = float(forget_bias.mean())
         for name, inputs in self._inputs.items():
             layer = self.layers[name]
-            training = layer.training
+            was_training = layer.training
             inputs = (inputs if layer.batch_first else inputs.transpose(0, 1)).to(layer.weight_ih_l0.dtype)
             with gg.engine("reference"), gg.record(layer.eval()) as tape:
                 layer(inputs)
-            layer.train(training)
-            gate = _gate(layer.cell)
-            for each, values in tape.items() if gate else ():
-                if each.endswith(f".{gate}"):
-                    stuck = ((values < _CLOSED) | (values > _OPEN)).float().mean()
-                    statistics[f"saturation/{part_label(name, each.rsplit('.', 1)[0])}"] = float(stuck)
+            layer.train(was_training)
+            gate = _forget_gate(layer.cell)
+            for path, values in tape.items() if gate else ():
+                if path.endswith(f".{gate}"):
+                    saturation = ((values < _CLOSED) | (values > _OPEN)).float().mean()
+                    statistics[f"saturation/{part_label(name, path.rsplit('.', 1)[0])}"] = float(saturation)
         self._inputs.clear()
         return statistics
 
-    def _parts(self) -> Iterator[tuple[str, dict[str, Tensor], tuple[gg.Cell, str]]]:
-        """Label, parameters by short name, cell and state-keeping gate of each layer and direction."""
+    def _directions(self) -> Iterator[tuple[str, dict[str, Tensor], gg.Cell, str]]:
+        """Label, parameters by names such as "bias_ih", cell and forget gate of each layer and direction."""
         for name, layer in self.layers.items():
-            for place, (cell, weights) in enumerate(layer.weights()):
-                depth, direction = divmod(place, layer.num_directions)
+            for index, (cell, weights) in enumerate(layer.weights()):
+                depth, direction = divmod(index, layer.num_directions)
                 label = part_label(name, f"layer{depth}.{('forward', 'reverse')[direction]}")
-                yield label, weights, (cell, _gate(cell))
+                yield label, weights, cell, _forget_gate(cell)
 
 
-def _gate(cell: gg.Cell) -> str:
+def _forget_gate(cell: gg.Cell) -> str:
+    """The gate that keeps the state, f or z; empty if the cell has neither."""
     return next((name for name in ("f", "z") if name in cell.gates), "")

@@ -20,12 +20,12 @@ _DRAW_EVERY = 5.0  # seconds; drawing takes about 0.3 seconds
 
 
 class Logs:
-    """Writes logs to a run folder; existing rows up to `step` are kept.
+    """Writes logs to a run folder. Rows of an earlier process are kept up to the step from which training resumes.
 
     Args:
         run: the run folder
         monitor: the score that selects the best epoch
-        step: the number of steps done before
+        step: the number of steps that are done; 0 in a new run
     """
 
     def __init__(self, run: Run, monitor: str, step: int):
@@ -38,11 +38,11 @@ class Logs:
         self.rows = [row for row in read_rows(run.path) if row["step"] <= step]
         self.tensorboard = SummaryWriter(run.path / FOLDER, purge_step=step + 1 if step else None)
         if not step:
-            options = {name: _plain(value) for name, value in run.content["options"].items()}
+            options = {name: _hparam(value) for name, value in run.content["options"].items()}
             for summary in hparams(options, {f"dev_{monitor}": 0.0}):
                 self.tensorboard._get_file_writer().add_summary(summary)
         self.save()
-        self.drawn = time.monotonic()
+        self.last_drawing = time.monotonic()
 
     def add(self, values: Mapping[str, float], step: int) -> None:
         """Add a row.
@@ -79,11 +79,11 @@ class Logs:
 
     def draw(self, ended: bool) -> None:
         """Replace the picture at the end of training, or if the last one is more than 5 seconds old."""
-        if has_pictures() and (ended or time.monotonic() - self.drawn >= _DRAW_EVERY):
+        if has_pictures() and (ended or time.monotonic() - self.last_drawing >= _DRAW_EVERY):
             picture = io.BytesIO()
             curves_picture(self.rows, self.monitor, picture)
             write(self.run.path / PICTURE, picture.getvalue())
-            self.drawn = time.monotonic()
+            self.last_drawing = time.monotonic()
 
     @contextmanager
     def _write_errors(self) -> Iterator[None]:
@@ -93,13 +93,13 @@ class Logs:
             raise write_error(self.run.path / FOLDER, self.run.path, error) from error
 
 
-def _plain(value: Any) -> bool | int | float | str:
+def _hparam(value: Any) -> bool | int | float | str:
     """Return an option in a type that TensorBoard accepts; characters that are not Unicode are escaped."""
     return value if isinstance(value, bool | int | float) else str(value).encode(errors="backslashreplace").decode()
 
 
 def read_rows(run: Path) -> list[dict[str, float]]:
-    """Return the rows of the CSV file of a run folder, without an incomplete last row; none without the file."""
+    """Return the rows of the CSV file of a run folder, without an incomplete last row; none if it is missing."""
     path = run / FOLDER / FILE
     if not path.exists():
         return []

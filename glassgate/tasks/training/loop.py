@@ -18,7 +18,7 @@ from glassgate.tasks.training.steps import Training
 def train(
     task: AnyTask, data: Mapping[str, Sequence[Encoded]], run: Run | None, progress: Progress, processes: Group
 ) -> dict[str, Any]:
-    """Train the task's network, starting from the run's checkpoint if there is one. At the end it has the best weights.
+    """Train the task's network, from the run's checkpoint if there is one, and load the weights of the best epoch.
 
     Args:
         data: the encoded parts "train", "dev" and "test"
@@ -30,7 +30,7 @@ def train(
         the scores of each epoch, the dev and test scores of the best epoch, and the speed
 
     Raises:
-        UserError: the loss became NaN or infinite, or the disk is full
+        UserError: the loss and weights are NaN or infinite, or the disk is full
         Interrupted: Ctrl-C or SIGTERM
     """
     training = Training(task, data["train"], data["dev"], processes)
@@ -50,12 +50,12 @@ def train(
             progress.end()
             if checkpointer.logs:
                 checkpointer.logs.close()
-        if data["dev"] and checkpointer.best_epoch == len(checkpointer.history) - 1:
-            more = 2 * len(checkpointer.history)
-            progress.note(f"the last epoch was the best one; train longer for a better score: --epochs {more}")
+        if data["dev"] and checkpointer.best_index == len(checkpointer.history) - 1:
+            more_epochs = 2 * len(checkpointer.history)
+            progress.note(f"the last epoch was the best one; train longer for a better score: --epochs {more_epochs}")
     task.network.load_state_dict(checkpointer.best)
     task.network.eval()
-    best = checkpointer.history[checkpointer.best_epoch]
+    best = checkpointer.history[checkpointer.best_index]
     result = {
         "dev": {name: value for name, value in best.items() if name not in ("epoch", "loss")},
         "test": score(task, data["test"], processes=processes) if data["test"] else {},
@@ -74,17 +74,17 @@ def train(
         result["signatures"] = signatures
     if run:
         run.finish(result)
-        if shown := data["test"] or data["dev"]:
-            task.summary.write(shown, run.path)
+        if scored_data := data["test"] or data["dev"]:
+            task.summary.write(scored_data, run.path)
     return result
 
 
 def _announce(training: Training, data: Mapping[str, Sequence[Encoded]], progress: Progress) -> None:
     """Report the size of an epoch, warnings about data and options, and the estimated time."""
     task, options, processes = training.task, training.task.options, training.processes
-    name = "tokens" if {"units", "source"} & task.vocabularies.keys() else "time steps"
+    unit = "tokens" if {"units", "source"} & task.vocabularies.keys() else "time steps"
     progress.note(
-        f"{training.units_per_epoch:,} {name} per epoch; padding is {training.padding_fraction:.1%} of the batches"
+        f"{training.units_per_epoch:,} {unit} per epoch; padding is {training.padding_fraction:.1%} of the batches"
     )
     if processes.size > 1:
         progress.note(f"each batch of {options.batch_size} is shared by {processes}")
@@ -96,8 +96,8 @@ def _announce(training: Training, data: Mapping[str, Sequence[Encoded]], progres
         progress.note(f"warning: {sentence}")
     if (
         processes.is_main and type(progress) is not Progress
-    ):  # the estimate runs a step, which is useless without a reader
-        progress.note(training.forecast())
+    ):  # the estimate runs two steps, in vain if nothing prints it
+        progress.note(training.estimate_duration())
 
 
 def _run_epochs(training: Training, checkpointer: Checkpointer) -> None:

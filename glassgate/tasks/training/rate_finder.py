@@ -46,7 +46,7 @@ class RateSearch(NamedTuple):
 
 
 def find_rate(task: AnyTask, data: Sequence[Encoded], processes: Group) -> RateSearch:
-    """Train a task's network for 100 steps while the rate rises from 1e-5 to 1. Discard the network afterwards.
+    """Train a task's network for at most 100 steps while the rate rises from 1e-5 to 1. It cannot be used afterwards.
 
     Raises:
         OptionError: the loss is not finite even at small rates, or there are several processes

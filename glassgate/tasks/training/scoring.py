@@ -20,28 +20,28 @@ AnyTask = Definition[Any, Any, Any]
 
 
 def score(
-    task: AnyTask, encoded: Sequence[Encoded], quickly: bool = False, processes: Group | None = None
+    task: AnyTask, encoded: Sequence[Encoded], at_a_glance: bool = False, processes: Group | None = None
 ) -> dict[str, float]:
     """Return the scores on encoded examples.
 
     Args:
         task: the task with its network
         encoded: the examples
-        quickly: whether to use `Definition.glance`, as between epochs
+        at_a_glance: whether to use the cheaper `Definition.glance`; training does so between epochs
         processes: the processes that divide the examples; None for this process only
     """
-    return scored(measured(task, encoded, quickly, processes.shard if processes else ALL_ROWS), processes)
+    return scores_of(compute_metrics(task, encoded, at_a_glance, processes.shard if processes else ALL_ROWS), processes)
 
 
-def measured(
-    task: AnyTask, encoded: Sequence[Encoded], quickly: bool = False, shard: Shard = ALL_ROWS
+def compute_metrics(
+    task: AnyTask, encoded: Sequence[Encoded], at_a_glance: bool = False, shard: Shard = ALL_ROWS
 ) -> "MetricCollection":
-    """Return the metrics, updated with encoded examples; see `score`.
+    """Return the task's metrics, updated with encoded examples; see `score`.
 
     Args:
         shard: the rows of each batch to count
     """
-    observe = task.glance if quickly else task.observe
+    observe = task.glance if at_a_glance else task.observe
     metrics = task.metrics().to(device_of_network(task.network))
     for output, batch, _ in outputs(task, encoded, shard=shard):
         metrics.update(**observe(output, batch))
@@ -68,25 +68,25 @@ def outputs(
 
 
 def device_of_network(network: nn.Module) -> torch.device:
-    """Return the device of a network's parameters; the CPU if all of its layers are frozen."""
+    """Return the device of a network's parameters; the CPU if all layers are `FrozenLayer`s, without any."""
     return next((each.device for each in network.parameters()), torch.device("cpu"))
 
 
-def scored(metrics: "MetricCollection", processes: Group | None = None) -> dict[str, float]:
+def scores_of(metrics: "MetricCollection", processes: Group | None = None) -> dict[str, float]:
     """Return the scores, computed from the metrics of all processes; scores that are NaN are left out."""
     from glassgate.tasks.metrics.scores import alone
 
     for each in metrics.values():
         each.distributed_available_fn = alone
     if processes is None or processes.size == 1:
-        return _computed(metrics)
-    counted = {name: copy.deepcopy(each).cpu() for name, each in metrics.items(keep_base=True)}
-    for others in processes.gather(counted)[1:]:
+        return _compute(metrics)
+    own_metrics = {name: copy.deepcopy(each).cpu() for name, each in metrics.items(keep_base=True)}
+    for other_metrics in processes.gather(own_metrics)[1:]:
         for name, each in metrics.items(keep_base=True):
-            each.merge_state(others[name].to(each.device))
-    return processes.broadcast(_computed(metrics) if processes.is_main else {})
+            each.merge_state(other_metrics[name].to(each.device))
+    return processes.broadcast(_compute(metrics) if processes.is_main else {})
 
 
-def _computed(metrics: "MetricCollection") -> dict[str, float]:
+def _compute(metrics: "MetricCollection") -> dict[str, float]:
     scores = {name: float(value) for name, value in metrics.compute().items()}
     return {name: score for name, score in scores.items() if not math.isnan(score)}

@@ -24,15 +24,15 @@ class StopRequest:
     def __init__(self, progress: Progress):
         self.progress = progress
         self.received = 0
-        self._before: dict[int, Callable[[int, FrameType | None], object] | int] = {}
+        self._former_handlers: dict[int, Callable[[int, FrameType | None], object] | int] = {}
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """Handle both signals inside the `with`; does nothing outside of the main thread."""
+        """Handle both signals inside the `with`; in other threads than the main one, do nothing."""
         if threading.current_thread() is threading.main_thread():
             for number in SIGNALS:
-                before = signal.getsignal(number)
-                self._before[number] = signal.SIG_DFL if before is None else before
+                handler = signal.getsignal(number)
+                self._former_handlers[number] = signal.SIG_DFL if handler is None else handler
                 signal.signal(number, self._receive)
         try:
             yield
@@ -45,12 +45,12 @@ class StopRequest:
         self._restore()
 
     def _restore(self) -> None:
-        for number, handler in self._before.items():
+        for number, handler in self._former_handlers.items():
             signal.signal(number, handler)
 
 
 def end_with_parent() -> None:
-    """Terminate this process when its parent process ends, even by kill -9."""
+    """Terminate this process when its parent process ends, even if that was killed with SIGKILL."""
     if parent := parent_process():
         threading.Thread(target=_end_after, args=(parent.sentinel,), daemon=True).start()
 

@@ -31,23 +31,20 @@ from glassgate.tasks.training.exponents import Exponents
 from glassgate.tasks.training.layer_statistics import LayerStatistics
 from glassgate.tasks.training.processes.group import Group
 from glassgate.tasks.training.schedule import Schedule
-from glassgate.tasks.training.scoring import AnyTask, outputs, score, scored
+from glassgate.tasks.training.scoring import AnyTask, outputs, score, scores_of
 from glassgate.tasks.wording import duration, plural
 
 _SAMPLE = 20_000  # tokens or time steps of the training data that are scored like the dev data, for the curves
-
-
 _READ_EVERY = 10
-"""Steps on a GPU from one reading of their results to the next: the CPU waits for the GPU to read them."""
+"""On a GPU, results are read once in this number of steps, because the CPU waits for the GPU when it reads them."""
 
 
 class Step(NamedTuple):
     """The result of a step over all processes.
 
     Attributes:
-        loss: its loss
-        units: the number of its tokens or time steps
-        requests: the sums of the requests of all processes
+        units: the number of tokens or time steps
+        requests: for each kind of request, its sum over all processes; see `Training.requests`
     """
 
     loss: float
@@ -60,7 +57,7 @@ class Training:
 
     Attributes:
         model: the network, wrapped in `DistributedDataParallel` if there are several processes
-        requests: returns the requests of this process, which are sent with each batch
+        requests: returns the requests of this process, such as a stop, as numbers; their sums are in each `Step`
         scores: the scores of the last evaluation on dev data
         layer_values: statistics of the layers for the next row of the logs; None without logs
         exponents: measures the Lyapunov exponents of the layers on dev data; None without --lyapunov
@@ -94,7 +91,7 @@ class Training:
         self._unread: list[Tensor] = []  # the results of steps that are still on the device
         self._unread_norms: list[Tensor] = []
         self.scores: dict[str, float] = {}
-        self.dev_loss: np.ndarray | None = None  # total and count of each part of the loss, `(2, P)`
+        self.dev_loss: np.ndarray | None = None  # the totals and the counts of the P parts of the loss, `(2, P)`
         self.sample = sample(data, _SAMPLE, options.seed)
         self.padding_fraction = padding_fraction(self.order())
         self.carried: Sequence[str] = getattr(task.network, "carried", ())
@@ -117,20 +114,20 @@ class Training:
 
     def set_rate(self) -> None:
         """Set the learning rate of the next batch."""
-        self.rate = self.task.options.learning_rate * self.schedule.rate(self.place())
+        self.rate = self.task.options.learning_rate * self.schedule.rate(self.position())
 
-    def place(self) -> float:
+    def position(self) -> float:
         """The middle of the next batch, in epochs from the start."""
         return self.epoch + (self.batch + 0.5) / max(1, len(self.batches))
 
     def backward(self, batch: Batch) -> bool:
-        """Add the gradients of a batch; return whether all batches of the optimizer step are done."""
+        """Add the gradients of a batch; return whether it is the last batch of its optimizer step."""
         accumulate = self.task.options.accumulate
         complete = (self.batch + 1) % accumulate == 0 or self.batch + 1 == len(self.batches)
         if self.batch % accumulate == 0:
             self.optimizer.zero_grad()
         self._seed(batch)
-        self.task.begin_step(self.schedule.done(self.place()))
+        self.task.begin_step(self.schedule.done(self.position()))
         with self._averaging(complete):
             with self.layer_statistics.inputs() if self._is_logged(self.steps + 1) else nullcontext(), self._autocast():
                 loss = self._global_loss(self.task.loss(self.model(batch), batch), batch)
@@ -142,24 +139,24 @@ class Training:
         return complete
 
     @property
-    def reads(self) -> bool:
+    def read_due(self) -> bool:
         """Whether to read the results of the steps now: after each step on a CPU, after several on a GPU."""
         return self.device.type == "cpu" or self.batch % _READ_EVERY == 0 or self.batch == len(self.batches)
 
     def read(self) -> list[Step]:
         """Return the results of the steps since the last call. On a GPU, this waits for the steps."""
-        rows = torch.stack(self._unread).tolist()
+        rows = torch.stack(self._unread).tolist()  # of units, requests, totals and counts, see `_global_loss`
         self._unread.clear()
-        first = 1 + len(self.requests())
         steps = []
-        for row in rows:
-            middle = (first + len(row)) // 2
-            parts = zip(row[first:middle], row[middle:], strict=True)
-            steps.append(Step(sum(total / max(1.0, count) for total, count in parts), int(row[0]), row[1:first]))
+        for units, *numbers in rows:
+            requests, sums_of_parts = numbers[: len(self.requests())], numbers[len(self.requests()) :]
+            half = len(sums_of_parts) // 2
+            parts = zip(sums_of_parts[:half], sums_of_parts[half:], strict=True)
+            steps.append(Step(sum(total / max(1.0, count) for total, count in parts), int(units), requests))
         return steps
 
     def read_norms(self) -> list[float]:
-        """Return the norms of the gradients before clipping, of the optimizer steps since the last call."""
+        """Return the norm of the gradient before clipping, for each optimizer step since the last call."""
         norms: list[float] = torch.stack(self._unread_norms).tolist() if self._unread_norms else []
         self._unread_norms.clear()
         return norms
@@ -188,17 +185,17 @@ class Training:
                 if self.task.comparable_losses:
                     losses.append(sums(self.task.loss(output, batch)))
         self.dev_loss = torch.stack(losses).cpu().double().sum(0).numpy() if losses else None
-        self.scores = scored(self.metrics, self.processes)
+        self.scores = scores_of(self.metrics, self.processes)
 
-    def forecast(self) -> str:
-        """Estimate the duration of the training from the time of one step on a copy of the network."""
+    def estimate_duration(self) -> str:
+        """Describe the expected duration of the training, from the time of a step on a copy of the network."""
         network, batches = deepcopy(self.network).train(), self.order()
-        middle = [*islice(batches, len(batches) // 2, len(batches) // 2 + 1)]
-        (batch,) = (to_device(each, self.device) for each in Loader(self.data, middle, self.task.padding))
+        middle_batch = [*islice(batches, len(batches) // 2, len(batches) // 2 + 1)]
+        (batch,) = (to_device(each, self.device) for each in Loader(self.data, middle_batch, self.task.padding))
         batch["continues"] = torch.zeros_like(batch["continues"])  # the copy has no states from a previous batch
         optimizer = AdamW(network.parameters())
         with restored_random_state(self.device):
-            for _ in range(2):  # the first one may compile kernels
+            for _ in range(2):  # the first step may compile kernels
                 start = time.perf_counter()
                 value(self.task.loss(network(batch), batch)).backward()
                 optimizer.step()
@@ -207,22 +204,25 @@ class Training:
         epoch_seconds = seconds * self.units_per_epoch / max(1, int(batch["lengths"].sum())) / self.processes.size
         schedule = self.schedule
         text = f"about {duration(epoch_seconds)} per epoch, {duration(epoch_seconds * schedule.total)} in all"
-        if schedule.most == schedule.epochs:
+        if schedule.max_epochs == schedule.epochs:
             return text
         return (
-            f"{text}; training continues while the dev score improves, up to {plural(schedule.most, 'epoch')} "
-            f"({duration(epoch_seconds * schedule.most)}; --max-epochs)"
+            f"{text}; training continues while the dev score improves, up to {plural(schedule.max_epochs, 'epoch')} "
+            f"({duration(epoch_seconds * schedule.max_epochs)}; --max-epochs)"
         )
 
     def dev_curves(self) -> dict[str, float]:
         """The loss and the scores on dev data, for the logs."""
-        both = np.array([each for each in self.processes.gather(self.dev_loss) if each is not None]).sum(0)
-        loss = {"loss": float((both[0] / both[1].clip(1)).sum())} if both.shape else {}
+        per_process = [each for each in self.processes.gather(self.dev_loss) if each is not None]
+        loss = {}
+        if per_process:
+            totals, counts = np.sum(per_process, 0)
+            loss["loss"] = float((totals / counts.clip(1)).sum())
         return {f"dev_{name}": value for name, value in (loss | self.scores).items()}
 
     def sample_score(self) -> dict[str, float]:
         """The monitored score on a sample of the training data, computed as on dev data."""
-        scores = score(self.task, self.sample, quickly=True, processes=self.processes)
+        scores = score(self.task, self.sample, at_a_glance=True, processes=self.processes)
         self.network.train()
         return {name: value for name, value in scores.items() if name == self.task.monitor}
 
@@ -240,7 +240,7 @@ class Training:
         return torch.autocast(self.device.type, dtype, enabled=precision != "32-true", cache_enabled=False)
 
     def _averaging(self, complete: bool) -> AbstractContextManager[None]:
-        """Skip the averaging of gradients over processes until the gradients of a step are complete."""
+        """Return a context that averages gradients over processes only if those of the optimizer step are complete."""
         if isinstance(self.model, DistributedDataParallel) and not complete:
             return self.model.no_sync()
         return nullcontext()
@@ -248,14 +248,14 @@ class Training:
     def _global_loss(self, loss: Loss, batch: Batch) -> Tensor:
         """The loss over the rows of all processes, scaled so that averaged gradients equal those of one process.
 
-        One all-reduce sums the tokens, the requests and the losses. The sums stay on the device until `read`.
+        One all-reduce sums tokens, requests and the parts of the loss. The sums stay on the device until `read`.
         """
         if is_idle(batch):
             loss = [Mean(part.total * 0.0, 0) for part in loss]
         units = 0.0 if is_idle(batch) else float(batch["lengths"].sum())
         parts = sums(loss).flatten()
-        own = move(torch.tensor([units, *self.requests()], dtype=parts.dtype), self.device)
-        self._unread.append(self.processes.sum(torch.cat([own, parts])))
+        counters = move(torch.tensor([units, *self.requests()], dtype=parts.dtype), self.device)
+        self._unread.append(self.processes.sum(torch.cat([counters, parts])))
         return value(loss, self._unread[-1][-len(loss) :]) * self.processes.size
 
     def _is_logged(self, step: int) -> bool:

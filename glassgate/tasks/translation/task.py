@@ -254,10 +254,10 @@ class Translation(Task[TranslationOptions, Pair, list[Translated]]):
         return text if refined == list(units) else " ".join(refined)
 
     def _observed(self, output: Output, batch: Batch, settings: Search) -> dict[str, Any]:
-        nats, counted = _nats(output, batch)
+        nats, mask = _nats(output, batch)
         return {
             "nats": nats,
-            "counted": counted,
+            "mask": mask,
             "hypotheses": [self.target_text(hypotheses[0]) for hypotheses in self.hypotheses(output, batch, settings)],
             "references": self.references(batch),
         }

@@ -11,7 +11,7 @@ from glassgate.tasks.data.raw_text import RawTokeniser, read_raw, starts_of
 from glassgate.tasks.data.tagged import Tagged
 from glassgate.tasks.data.vocabulary import Vocabulary
 from glassgate.tasks.progress import Progress
-from glassgate.tasks.report.questions import questions_of
+from glassgate.tasks.report.task_view import view_of
 from glassgate.tasks.tagging import Tagging, TaggingOptions
 from glassgate.tasks.task import Split
 from glassgate.tasks.translation import Translation, TranslationOptions
@@ -92,7 +92,7 @@ def test_a_tagger_reads_raw_text_like_tokens(tmp_path: Path) -> None:
     assert list(joined.tokens) == list(separate.tokens) == ["weather", "in", "Dodoma", "."]
     assert (list(joined.starts), list(separate.starts)) == ([0, 8, 11, 17], [0, 8, 11, 18])
     assert tagging.predict([joined, separate]) == [["O", "O", "B-CITY", "O"]] * 2
-    assert questions_of(tagging).example("weather in Dodoma.").tokens == ["weather", "in", "Dodoma", "."]
+    assert view_of(tagging).example("weather in Dodoma.").tokens == ["weather", "in", "Dodoma", "."]
 
 
 def test_classification_and_translation_read_unsegmented_chinese(tmp_path: Path) -> None:

@@ -13,8 +13,8 @@ from glassgate.tasks.data.labelled import Labelled
 from glassgate.tasks.data.music import roll_of
 from glassgate.tasks.data.pairs import Pair
 from glassgate.tasks.data.pieces import Piece
-from glassgate.tasks.report.questions import questions_of
-from glassgate.tasks.report.study import Excerpt, given
+from glassgate.tasks.report.study import Excerpt, excerpts_of_text
+from glassgate.tasks.report.task_view import view_of
 from glassgate.tasks.task import Split, Task
 from tests.tasks.test_every_task import SPLITS
 
@@ -75,12 +75,12 @@ def excerpts(task: Task[Any, Any, Any]) -> list[Excerpt]:
     """The input of its page."""
     if task.name == "forecasting":
         series = SPLITS["forecasting"].train[0]
-        return [Excerpt(series, *questions_of(task).excerpt(series, (0, len(series))))]
+        return [Excerpt(series, *view_of(task).excerpt(series, (0, len(series))))]
     if "mean" in task.fitted or "series" in task.fitted:
         return [Excerpt(NUMBERS[0] if task.name == "regression" else WAVES[0], 0, 12)]
     if "keys" in task.fitted or getattr(task.options, "tokens", "") == "notes":
         return [Excerpt(MUSIC, 0, len(MUSIC.steps))]
-    return given(task, TEXTS[task.name])
+    return excerpts_of_text(task, TEXTS[task.name])
 
 
 def random_inputs(
@@ -95,11 +95,11 @@ def random_inputs(
         waves = [random.normal(0, 1, excerpt.example.content.shape).astype(np.float32).tolist() for _ in range(count)]
         return [(rows, excerpt._replace(example=_changed(task, excerpt, rows))) for rows in waves]
     texts = [random_text(task, random) for _ in range(count)]
-    return [(text, given(task, text)[0]) for text in texts]
+    return [(text, excerpts_of_text(task, text)[0]) for text in texts]
 
 
 def _changed(task: Task[Any, Any, Any], excerpt: Excerpt, rows: Any) -> Any:
-    return questions_of(task).with_series(excerpt.example, excerpt.stop, rows)
+    return view_of(task).with_series(excerpt.example, excerpt.stop, rows)
 
 
 def random_text(task: Task[Any, Any, Any], random: np.random.Generator) -> str:
@@ -121,15 +121,15 @@ def answers(task: Task[Any, Any, Any], excerpt: Excerpt, edits: dict[str, Any], 
     """The probabilities of each answer, or the numbers; of music the logarithm of the probability of the notes."""
     example = excerpt.example if target is None else Pair(excerpt.example.source, target)
     batch = collate([task.encode(example)], [Piece(0, excerpt.start, excerpt.stop)], task.padding)
-    questions = questions_of(task)
+    view = view_of(task)
     network = task.network.eval()
     with torch.no_grad(), gg.engine("reference"):
         if edits:
             with gg.edit(network, edits):
-                output = questions.run(network, batch)
+                output = view.run(network, batch)
         else:
-            output = questions.run(network, batch)
-        answered = questions.answers(output, batch)
+            output = view.run(network, batch)
+        answered = view.answers(output, batch)
     if answered.answers[0].agreement is not None:
         return answered.groups[0].logs[0, :, 0].tolist()
     if answered.answers[0].best[0].probability is None:

@@ -15,7 +15,7 @@ from glassgate.glass.edit import editable
 from glassgate.tasks.errors import OptionError
 from glassgate.tasks.progress import Progress
 from glassgate.tasks.report.live.page import live
-from glassgate.tasks.report.study import Excerpt, own
+from glassgate.tasks.report.study import Excerpt, excerpts_of_run
 from tests.export.javascript import node
 from tests.tasks.report.live import RUNS, answers, excerpts, random_edits, random_inputs, random_text, trained
 
@@ -59,7 +59,7 @@ def page_input(task: Any, excerpt: Excerpt, folder: Path) -> Any:
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_it_agrees_with_the_task(name: str, tmp_path: Path) -> None:
+def test_the_page_gives_the_predictions_of_the_task(name: str, tmp_path: Path) -> None:
     """On its first input and on random ones, as it is and with random edits."""
     torch.manual_seed(1)
     with gg.engine("reference"):
@@ -121,7 +121,7 @@ def test_the_python_code_of_a_page_gives_its_answers(name: str, tmp_path: Path) 
         if name == "forecasting":
             task.fit(task.split([each.part(0, 300) for each in task.read_for_forecast(None)]))
         task.save(run)
-        excerpt = own(task, Progress())[0] if name == "forecasting" else excerpts(task)[0]
+        excerpt = excerpts_of_run(task, Progress())[0] if name == "forecasting" else excerpts(task)[0]
         given = page_input(task, excerpt, run)
         if name == "forecasting":
             given = [[value + 0.5] for (value,) in given]

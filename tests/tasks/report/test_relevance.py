@@ -13,8 +13,8 @@ from glassgate.glass.data import array, embedded
 from glassgate.glass.study import Passage, PassageAnswer, Relevances, Study
 from glassgate.tasks.data.batches import Batch, collate
 from glassgate.tasks.data.pieces import Piece
-from glassgate.tasks.report.questions import Questions, questions_of
 from glassgate.tasks.report.relevance import relevance, relevances
+from glassgate.tasks.report.task_view import TaskView, view_of
 from tests.export.test_javascript import Sorted
 from tests.tasks.report.live import excerpts, trained
 
@@ -22,9 +22,9 @@ from tests.tasks.report.live import excerpts, trained
 class Reader(nn.Module):
     """A network of a task as a model from the vectors that its encoder reads to the scores of its answers."""
 
-    def __init__(self, questions: Questions[Any], batch: Batch) -> None:
+    def __init__(self, view: TaskView[Any], batch: Batch) -> None:
         super().__init__()
-        self.network, self.questions, self.batch = questions.task.network, questions, batch
+        self.network, self.view, self.batch = view.task.network, view, batch
 
     def forward(self, vectors: Tensor) -> Tensor:
         def read(layer: nn.Module, args: Any) -> Any:
@@ -32,30 +32,30 @@ class Reader(nn.Module):
 
         hook = self.network.encoder.register_forward_pre_hook(read)
         try:
-            return self.questions.answers(self.questions.run(self.network, self.batch), self.batch).scores
+            return self.view.answers(self.view.run(self.network, self.batch), self.batch).scores
         finally:
             hook.remove()
 
 
-def read(name: str) -> tuple[Questions[Any], Batch, Tensor, Relevances]:
+def read(name: str) -> tuple[TaskView[Any], Batch, Tensor, Relevances]:
     """A run, its input as a batch and as vectors, and the relevance of its steps to every answer."""
     torch.manual_seed(1)
     with gg.engine("reference"):
         task = trained(name)
-    (excerpt,), questions = excerpts(task), questions_of(task)
+    (excerpt,), view = excerpts(task), view_of(task)
     batch = collate([task.encode(excerpt.example)], [Piece(0, excerpt.start, excerpt.stop)], task.padding)
     vectors: list[Tensor] = []
     task.network.eval()
     hook = task.network.encoder.register_forward_pre_hook(lambda _, args: vectors.append(args[0].detach()))
-    answers = questions.answers(questions.run(task.network, batch), batch).answers
+    answers = view.answers(view.run(task.network, batch), batch).answers
     hook.remove()
-    return questions, batch, vectors[0], relevance(questions, batch, range(len(answers)))
+    return view, batch, vectors[0], relevance(view, batch, range(len(answers)))
 
 
 @pytest.mark.parametrize("name", ["tagging", "classification", "translation", "regression of series", "fill-blanks"])
 def test_relevance_equals_that_of_single_answers(name: str) -> None:
-    questions, batch, vectors, relevance = read(name)
-    model = Reader(questions, batch)
+    view, batch, vectors, relevance = read(name)
+    model = Reader(view, batch)
     with gg.engine("reference"):
         every = [gg.dynamics.relevance(model, vectors, (k,)) for k in relevance.targets]
     # The reader of characters comes before these vectors, so that its biases are part of them.
@@ -65,7 +65,7 @@ def test_relevance_equals_that_of_single_answers(name: str) -> None:
     assert np.abs(relevance.matrix).max() > 1e-3
     if name == "fill-blanks":
         # The rest of the score is the relevance of the vector of the blank's length.
-        left = questions.task.network.left.weight
+        left = view.task.network.left.weight
         with gg.engine("reference"), propagated(model):
             scores = model(vectors)[0]
             d_left = [torch.autograd.grad(score, left, retain_graph=True)[0][1] for score in scores]
@@ -77,15 +77,15 @@ def test_relevance_equals_that_of_single_answers(name: str) -> None:
 
 
 def test_the_score_is_the_log_odds_of_the_shown_probabilities() -> None:
-    questions, batch, _, relevance = read("tagging")
-    said = questions.answers(questions.run(questions.task.network, batch), batch)
+    view, batch, _, relevance = read("tagging")
+    said = view.answers(view.run(view.task.network, batch), batch)
     odds = [np.log((each.best[0].probability or 0) / (each.best[1].probability or 1)) for each in said.answers]
     np.testing.assert_allclose(relevance.scores, odds, atol=1e-5)
     assert (relevance.scores >= 0).all()
     assert relevance.name.format("A", "B") == "log odds of A over B"
 
 
-def test_a_page_has_its_sums_exactly_and_its_parts_in_8_bits() -> None:
+def test_a_page_contains_sums_exactly_and_relevances_in_8_bits() -> None:
     random = np.random.default_rng(0)
     matrix = random.normal(size=(3, 7)) * [[1e-3], [1], [50]]
     study = Study("", "", [], [], relevances=[Relevances([0, 4, 9], matrix, matrix[:, 0], matrix[:, 1], "score")])
@@ -105,7 +105,7 @@ def test_a_cell_without_a_graph_leaves_a_note() -> None:
     excerpt = excerpts(task)[0]
     rows = collate([task.encode(excerpt.example)], [Piece(0, excerpt.start, excerpt.stop)], task.padding)
     made = Study("", "", [Passage(["play"] * 7, [PassageAnswer(0, [("O", 1.0)], None)] * 7)], [])
-    relevances(questions_of(task), lambda *_: rows, made)
+    relevances(view_of(task), lambda *_: rows, made)
     assert not made.relevances
     (note,) = made.notes
     assert note.startswith("relevance: it is left out, because the cell has no graph.")

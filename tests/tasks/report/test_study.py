@@ -8,7 +8,7 @@ import pytest
 
 from glassgate.tasks import task_class
 from glassgate.tasks.progress import Progress
-from glassgate.tasks.report.study import own
+from glassgate.tasks.report.study import excerpts_of_run
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +32,7 @@ def tagger(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 @pytest.mark.parametrize("accuracy", [1.0, 0.75, 0.5])
 def test_a_long_example_is_shown_where_it_is_as_accurate_as_on_average(tagger: Any, accuracy: float) -> None:
-    (shown,) = own(tagger, Progress(), {"test": {"accuracy": accuracy}})
+    (shown,) = excerpts_of_run(tagger, Progress(), {"test": {"accuracy": accuracy}})
     (predicted,) = tagger.predict([shown.example])
     excerpt = slice(shown.start, shown.stop)
     right = np.array(predicted[excerpt]) == np.array(shown.example.labels[excerpt])

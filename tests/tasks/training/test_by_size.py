@@ -50,7 +50,7 @@ def test_each_task_counts_the_elements_of_its_batches(name: str) -> None:
 
 
 def test_a_run_stores_chosen_values_and_options_override_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("glassgate.tasks.training.by_size._STEPS", 36)
+    monkeypatch.setattr("glassgate.tasks.training.by_size._MIN_STEPS", 36)
     options, notes = TaggingOptions.from_mapping(SMALL), Notes()
     split = Split(sentences(9))
     with pytest.raises(Interrupted):
@@ -96,7 +96,7 @@ def test_the_learning_rate_is_found_and_kept(
     assert "--lr-find: a resumed run keeps its learning rate; omit the option" in capsys.readouterr().err
 
 
-def test_a_learning_rate_that_cannot_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_training_that_diverges_at_every_learning_rate_gets_a_message(monkeypatch: pytest.MonkeyPatch) -> None:
     task = Tagging(TaggingOptions.from_mapping({**SMALL, "lr_find": True, "epochs": 1}))
     several: Any = SimpleNamespace(size=2)
     with pytest.raises(OptionError, match="lr_find: expected one process, got 2; find the rate with one"):
@@ -107,7 +107,7 @@ def test_a_learning_rate_that_cannot_be_found(monkeypatch: pytest.MonkeyPatch) -
         task.fit(Split(sentences(9)))
 
 
-def test_translations_rate_follows_from_the_batch_size() -> None:
+def test_the_learning_rate_of_translation_depends_on_the_batch_size() -> None:
     options = TranslationOptions()
     assert [options.rate_for(size) for size in (2, 4, 6, 8, 32)] == pytest.approx([2e-3, 2e-3, 3e-3, 4e-3, 4e-3])
     assert TranslationOptions(learning_rate=0.01).rate_for(4) == 0.01

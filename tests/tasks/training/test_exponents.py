@@ -68,7 +68,7 @@ def test_sequences_without_steps_have_no_exponents() -> None:
     assert exponents.values() == {}
 
 
-def test_they_depend_on_the_longest_sequences_only() -> None:
+def test_exponents_depend_only_on_the_longest_sequences() -> None:
     layer, rows = gg.GRU(3, 4, batch_first=True), noise(3, 3, 30, 3).float()
     exponents = Exponents(nn.ModuleDict({"encoder": layer}), 25)
     with exponents.inputs():

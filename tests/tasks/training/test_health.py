@@ -19,12 +19,12 @@ HEALTHY = Measurements(
     OPTIONS,
     epoch=3,
     steps=30,
-    first=1.1,
-    lowest=1.0,
-    recent=0.2,
+    first_loss=1.1,
+    lowest_loss=1.0,
+    recent_loss=0.2,
     norms=[0.5] * 9,
     accuracy=0.9,
-    most_common=0.4,
+    baseline=0.4,
     labels=4,
 )
 
@@ -55,19 +55,19 @@ def test_a_healthy_training_is_silent() -> None:
     assert warnings(OPTIONS) == []
 
 
-def test_a_much_too_high_rate_is_reported_after_the_first_epoch() -> None:
+def test_a_much_too_high_learning_rate_is_reported_after_the_first_epoch() -> None:
     (epoch, sentence), *_ = warnings(replace(OPTIONS, learning_rate=30.0, warmup=0.0, clip=0.0))
     assert epoch == 1
     assert "the learning rate is too high; try --learning-rate 3" in sentence
 
 
-def test_a_rate_of_zero() -> None:
+def test_a_learning_rate_of_zero_is_reported() -> None:
     by_epoch = warnings(replace(OPTIONS, learning_rate=0.0))
     assert {epoch for epoch, _ in by_epoch} == {3}
     assert any("the loss does not fall" in sentence for _, sentence in by_epoch)
 
 
-def test_labels_that_do_not_depend_on_tokens() -> None:
+def test_labels_that_do_not_depend_on_tokens_are_reported() -> None:
     """The index of a word in place of the word, as a reader without columns would take it."""
     train, dev = (
         [replace(each, tokens=[str(n) for n in range(len(each.tokens))][:1] * len(each.tokens)) for each in part]
@@ -79,7 +79,7 @@ def test_labels_that_do_not_depend_on_tokens() -> None:
     assert any("is no better than always giving the most common answer" in sentence for _, sentence in by_epoch)
 
 
-def test_a_vocabulary_without_the_words_of_the_dev_data() -> None:
+def test_a_vocabulary_without_the_words_of_the_dev_data_is_reported() -> None:
     other = [replace(each, tokens=[f"{unit}x" for unit in each.tokens]) for each in DEV]
     by_epoch = warnings(OPTIONS, TRAIN, other)
     assert any(
@@ -88,7 +88,7 @@ def test_a_vocabulary_without_the_words_of_the_dev_data() -> None:
     )
 
 
-def test_labels_without_examples_in_the_dev_data() -> None:
+def test_labels_without_examples_in_the_dev_data_are_reported() -> None:
     one = [Tagged(["the", "cat"], ["DET", "NOUN"]), Tagged(["the"], ["DET"])]
     more = [*TRAIN, Tagged(["why", "so", "oh"], ["ADV", "PART", "INTJ"])]
     by_epoch = warnings(OPTIONS, more, one)
@@ -98,8 +98,8 @@ def test_labels_without_examples_in_the_dev_data() -> None:
 @pytest.mark.parametrize(
     ("changed", "name"),
     [
-        ({"recent": 1.5}, "rate too high"),
-        ({"recent": 1.09}, "loss does not fall"),
+        ({"recent_loss": 1.5}, "rate too high"),
+        ({"recent_loss": 1.09}, "loss does not fall"),
         ({"accuracy": 0.4}, "no better than one answer"),
         ({"norms": [1e4] * 9}, "exploding gradients"),
         ({"norms": [float("inf")] * 9}, "exploding gradients"),
@@ -107,20 +107,20 @@ def test_labels_without_examples_in_the_dev_data() -> None:
         ({"unknown": 0.6}, "unknown tokens"),
         ({"missing": ["A", "B"]}, "labels without examples"),
         ({"accuracy": 0.4, "epoch": 1}, None),
-        ({"recent": 1.09, "epoch": 1}, None),
-        ({"recent": 1.09, "steps": 12}, None),
-        ({"recent": 1.05}, None),
-        ({"recent": 1.5, "spread": 0.3, "epoch": 1}, None),
+        ({"recent_loss": 1.09, "epoch": 1}, None),
+        ({"recent_loss": 1.09, "steps": 12}, None),
+        ({"recent_loss": 1.05}, None),
+        ({"recent_loss": 1.5, "spread": 0.3, "epoch": 1}, None),
         ({"missing": ["A"]}, None),
         ({"norms": [0.5] * 5 + [1e4] * 4}, None),
     ],
 )
-def test_each_rule_alone(changed: dict[str, object], name: str | None) -> None:
+def test_each_symptom_triggers_only_its_own_rule(changed: dict[str, object], name: str | None) -> None:
     measurements = replace(HEALTHY, **changed)  # type: ignore[arg-type]
     rules = [rule for rule in RULES if rule.holds(measurements)]
     assert [rule.name for rule in rules] == ([name] if name else [])
     for rule in rules:
-        assert len(rule.sentence(measurements)) > 60
+        assert len(rule.message(measurements)) > 60
 
 
 def test_each_symptom_is_reported_once_and_a_resumed_training_does_not_repeat_it() -> None:

@@ -38,7 +38,7 @@ def rows(run: Path) -> list[dict[str, float]]:
         return [{name: float(value) for name, value in row.items() if value} for row in csv.DictReader(file)]
 
 
-def test_rows(whole: Path) -> None:
+def test_the_csv_file_has_a_row_per_interval_and_epoch(whole: Path) -> None:
     steps = [row["step"] for row in rows(whole)]
     ends = [STEPS * epoch for epoch in range(1, EPOCHS + 1)]
     assert steps == sorted({*range(3, STEPS * EPOCHS, 3), *ends})
@@ -51,7 +51,7 @@ def test_rows(whole: Path) -> None:
     assert all(-10 < row["lyapunov/layer0.forward"] < 1 for row in scored)
 
 
-def test_tensorboard_has_the_same(whole: Path) -> None:
+def test_tensorboard_has_the_same_values(whole: Path) -> None:
     curves = scalars(whole)
     for name in ("train_loss", "dev_accuracy", "learning_rate"):
         wanted = [(row["step"], row[name]) for row in rows(whole) if name in row]
@@ -102,7 +102,7 @@ def test_statistics_of_each_layer_are_logged(whole: Path) -> None:
     assert seen[-1]["forget_bias/layer0.forward"] == pytest.approx(float(biases.chunk(4)[1].mean()), abs=0.1)
 
 
-def test_picture(whole: Path, tmp_path: Path) -> None:
+def test_the_learning_curves_are_drawn(whole: Path, tmp_path: Path) -> None:
     content = (whole / PICTURE).read_bytes()
     assert content.startswith(b"\x89PNG")
     assert not (whole / (PICTURE + ".part")).exists()
@@ -114,7 +114,7 @@ def test_picture(whole: Path, tmp_path: Path) -> None:
     assert (tmp_path / "again.png").read_bytes() == content != (tmp_path / "without.png").read_bytes()
 
 
-def test_no_run_no_logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_training_without_a_run_writes_no_logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Tagging(OPTIONS).fit(SPLIT)
     assert not list(tmp_path.iterdir())

@@ -28,7 +28,7 @@ class Notes(Progress):
 
 
 @pytest.mark.parametrize(("right", "kept"), [(True, 1), (False, 5)])
-def test_of_equal_scores_the_first_epoch_is_kept_and_of_none_the_last(right: bool, kept: int) -> None:
+def test_the_first_epoch_is_kept_if_scores_are_equal_and_the_last_if_all_are_zero(right: bool, kept: int) -> None:
     """A model with a learning rate of zero, which is right about one label only."""
     labels = ("good", "bad")
     train = [Labelled(label, label) for label in labels]

@@ -72,7 +72,9 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("presses", [[1], [7], [STEPS], [STEPS + 1], [2 * STEPS - 1], [EPOCHS * STEPS - 1], [4, 9]])
-def test_ctrl_c(tmp_path: Path, unbroken: tuple[TaggingOptions, Path], presses: list[int]) -> None:
+def test_a_training_interrupted_by_ctrl_c_resumes_bit_for_bit(
+    tmp_path: Path, unbroken: tuple[TaggingOptions, Path], presses: list[int]
+) -> None:
     options, whole = unbroken
     run = tmp_path / "run"
     with pytest.raises(Interrupted):
@@ -86,7 +88,7 @@ def test_ctrl_c(tmp_path: Path, unbroken: tuple[TaggingOptions, Path], presses: 
     assert same_files(whole, run, CHECKPOINT)
 
 
-def test_a_crf_with_valid_bio(tmp_path: Path) -> None:
+def test_a_tagger_with_a_crf_resumes_bit_for_bit(tmp_path: Path) -> None:
     """What forbids transitions is neither learned nor part of the model, and there again after a break."""
     names = [Tagged(["mr", "ann", "lee", "?"], ["O", "B-PER", "I-PER", "O"], intent="ask")] * 20
     names += [Tagged(["to", "paris", "."], ["O", "B-LOC", "O"], intent="tell")] * 20
@@ -101,7 +103,7 @@ def test_a_crf_with_valid_bio(tmp_path: Path) -> None:
     assert not [name for name in load_file(tmp_path / "run" / MODEL) if "penalties" in name]
 
 
-def test_killed(tmp_path: Path) -> None:
+def test_a_killed_training_resumes_bit_for_bit(tmp_path: Path) -> None:
     data = write_conllu(tmp_path / "train.conllu", sentences(60))
     dev = write_conllu(tmp_path / "dev.conllu", sentences(10, seed=1))
     options = TaggingOptions.from_mapping(SIZES | {"data": str(data), "dev": str(dev)})
@@ -127,7 +129,7 @@ def test_killed(tmp_path: Path) -> None:
         assert same_files(tmp_path / "whole", run, CHECKPOINT)
 
 
-def test_killed_before_first_checkpoint(tmp_path: Path) -> None:
+def test_a_training_killed_before_its_first_checkpoint_starts_again(tmp_path: Path) -> None:
     options = TaggingOptions.from_mapping(SIZES)
     for name in ("whole", "killed"):
         Tagging(options).fit(SPLIT, run=tmp_path / name)
@@ -137,7 +139,7 @@ def test_killed_before_first_checkpoint(tmp_path: Path) -> None:
     assert same_files(tmp_path / "whole", tmp_path / "killed", MODEL)
 
 
-def test_killed_before_last_scores(tmp_path: Path) -> None:
+def test_a_training_killed_before_its_last_scores_resumes(tmp_path: Path) -> None:
     options = TaggingOptions.from_mapping(SIZES)
     result = Tagging(options).fit(SPLIT, run=tmp_path / "run")
     (tmp_path / "run" / METRICS).unlink()
@@ -156,13 +158,13 @@ def test_part_of_a_checkpoint_is_never_read(tmp_path: Path) -> None:
     assert same_files(tmp_path / "whole", tmp_path / "broken", MODEL)
 
 
-def test_ended_run(tmp_path: Path) -> None:
+def test_a_finished_run_cannot_be_resumed(tmp_path: Path) -> None:
     Tagging(TaggingOptions.from_mapping(SIZES | {"epochs": 1})).fit(SPLIT, run=tmp_path / "run")
     with pytest.raises(RunError, match=r"run: the run is finished and cannot be resumed; .* `glassgate predict"):
         Tagging.resume(tmp_path / "run", SPLIT)
 
 
-def test_changed_data(tmp_path: Path) -> None:
+def test_a_run_with_changed_data_cannot_be_resumed(tmp_path: Path) -> None:
     with pytest.raises(Interrupted):
         Tagging(TaggingOptions.from_mapping(SIZES)).fit(SPLIT, run=tmp_path / "run", progress=CtrlC(2))
     changed = Split(SPLIT.train[1:], SPLIT.dev, SPLIT.test)
@@ -170,7 +172,7 @@ def test_changed_data(tmp_path: Path) -> None:
         Tagging.resume(tmp_path / "run", changed)
 
 
-def test_same_seed_same_weights_other_seed_others(tmp_path: Path) -> None:
+def test_the_seed_determines_the_weights(tmp_path: Path) -> None:
     for name, seed in (("one", 1), ("again", 1), ("two", 2)):
         Tagging(TaggingOptions.from_mapping(SIZES | {"epochs": 1, "seed": seed})).fit(SPLIT, run=tmp_path / name)
     assert same_files(tmp_path / "one", tmp_path / "again", MODEL)

@@ -23,16 +23,16 @@ def trained(schedule: Schedule, score: float) -> list[float]:
     while len(scores) < schedule.total:
         rates.append(schedule.rate(len(scores) + 0.5))
         scores.append(min(10.0, len(scores) * score))
-        schedule.after(scores)
+        schedule.update(scores)
     return rates
 
 
-def test_without_a_bound_it_is_half_a_cosine() -> None:
+def test_without_a_maximum_of_epochs_the_rate_is_half_a_cosine() -> None:
     rates = trained(Schedule(8, 8, warmup=0.0), 1.0)
     assert rates == pytest.approx([0.99, 0.916, 0.778, 0.598, 0.402, 0.222, 0.084, 0.0096], abs=1e-3)
 
 
-def test_it_pauses_half_way_while_the_score_improves_and_decays_then() -> None:
+def test_the_rate_has_a_plateau_while_the_score_improves_and_decays_then() -> None:
     schedule = Schedule(8, 32, warmup=0.1)
     rates = trained(schedule, 1.0)  # improves until epoch 11; the second epoch without a gain over two epochs is 14
     assert (schedule.held, len(rates)) == (10, 18)
@@ -45,11 +45,11 @@ def held_after(scores: list[float]) -> int:
     """The number of epochs of the plateau after these scores, with 8 planned epochs."""
     schedule = Schedule(8, 32, warmup=0.1)
     for epoch in range(len(scores)):
-        schedule.after(scores[: epoch + 1])
+        schedule.update(scores[: epoch + 1])
     return schedule.held
 
 
-def test_one_noisy_score_does_not_end_the_pause() -> None:
+def test_one_noisy_score_does_not_end_the_plateau() -> None:
     rising = [0.0, 1.0, 2.0, 3.0, 3.5, 4.0]
     assert held_after([*rising, 1.0, 1.0]) == 5  # the gain over two epochs is missing at epoch 8
     assert held_after([*rising, 1.0, 1.0, 5.0]) == 6
@@ -58,11 +58,11 @@ def test_one_noisy_score_does_not_end_the_pause() -> None:
 
 
 @pytest.mark.parametrize(("most", "score", "length"), [(11, 1.0, 11), (3, 1.0, 8), (32, 0.0, 8), (32, 10.0, 8)])
-def test_bound_and_scores_that_stall(most: int, score: float, length: int) -> None:
+def test_the_plateau_ends_at_the_maximum_of_epochs_or_when_scores_stall(most: int, score: float, length: int) -> None:
     assert len(trained(Schedule(8, most, warmup=0.0), score)) == length
 
 
-def test_patience_decays_at_once() -> None:
+def test_the_rate_decays_as_soon_as_patience_runs_out() -> None:
     schedule = Schedule(60, 60, warmup=0.0, patience=3)
     rates = trained(schedule, 2.0)  # the best epoch is the sixth
     assert len(rates) == 9 + 3

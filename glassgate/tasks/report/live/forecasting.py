@@ -11,8 +11,8 @@ from glassgate.tasks.data.pieces import Piece
 from glassgate.tasks.forecasting.heads import median_index, normal_quantiles
 from glassgate.tasks.forecasting.network import Direct, Forecaster, Recursive, Segments
 from glassgate.tasks.forecasting.task import Forecasting
-from glassgate.tasks.report.questions import questions_of
 from glassgate.tasks.report.study import Excerpt
+from glassgate.tasks.report.task_view import view_of
 
 
 def page_data(task: Forecasting, network: Network, excerpt: Excerpt) -> dict[str, Any]:
@@ -24,7 +24,7 @@ def page_data(task: Forecasting, network: Network, excerpt: Excerpt) -> dict[str
         window = model.window(batch)
     shift, scale = float(batch["shift"][0]), float(batch["scale"][0])
     values = (batch["values"][0, -model.back - model.horizon :] * scale + shift).tolist()
-    shown = questions_of(task).shown(excerpt.example, excerpt.start, excerpt.stop)
+    layer_input = view_of(task).layer_input(excerpt.example, excerpt.start, excerpt.stop)
     return {
         "model": options.model,
         "head": options.head,
@@ -43,14 +43,14 @@ def page_data(task: Forecasting, network: Network, excerpt: Excerpt) -> dict[str
         "past": network.array(window.past[0]),
         "vector": network.array(window.series[0]),
         "target": values[model.back :],
-        "times": list(shown.times[model.back :]),
+        "times": list(layer_input.times[model.back :]),
         "encoder": network.layer(cast(gg.Recurrent, model.encoder), "encoder"),
         **_output_layers(model, network),
         "initial_input": {
             "rows": [[value] for value in values[: model.back]],
             "target": values[model.back :],
-            "names": list(shown.names),
-            "rowsPerStep": shown.rows_per_step,
+            "names": list(layer_input.names),
+            "rowsPerStep": layer_input.rows_per_step,
         },
     }
 

@@ -17,8 +17,8 @@ from glassgate.tasks.data.labelled import Labelled
 from glassgate.tasks.data.pairs import Pair
 from glassgate.tasks.data.texts import join
 from glassgate.tasks.errors import OptionError
-from glassgate.tasks.report.questions import LAYER
 from glassgate.tasks.report.study import Excerpt
+from glassgate.tasks.report.task_view import LAYER
 from glassgate.tasks.task import Task
 
 

@@ -24,7 +24,7 @@ _TIMEOUT = timedelta(minutes=30)  # of the connection, and of each collective op
 _CPU = torch.device("cpu")
 
 
-class LostError(UserError):
+class ConnectionLostError(UserError):
     """The connection to another process was lost."""
 
 
@@ -37,7 +37,7 @@ class Group:
 
     Attributes:
         world: the number of processes and the rank of this one
-        advice: appended to the error if another process is lost
+        advice: the end of the message if another process is lost; empty, or begins with a semicolon
     """
 
     def __init__(self, world: World):
@@ -69,14 +69,14 @@ class Group:
 
         Raises:
             UserError: the processes did not connect
-            LostError: the connection to another process was lost
+            ConnectionLostError: the connection to another process was lost
         """
         self._connect()
         try:
             yield self.is_main
         except RuntimeError as error:
             if self.size > 1 and (isinstance(error, dist.DistError) or "gloo" in str(error)):
-                raise LostError(
+                raise ConnectionLostError(
                     "another process is gone: it was killed, or its machine cannot be reached any more" + self.advice
                 ) from error
             raise
@@ -86,7 +86,7 @@ class Group:
             raise
 
     def _connect(self) -> None:
-        """Connect by Gloo, and between GPUs by NCCL."""
+        """Connect with Gloo on CPUs and NCCL on GPUs."""
         if self.size == 1 or dist.is_initialized():
             return
         address, port = self.world.rendezvous()
@@ -127,7 +127,7 @@ class Group:
         return values or []
 
     def sum(self, numbers: Tensor) -> Tensor:
-        """Return the sum of a tensor over all processes, in float64."""
+        """Return the sum of a tensor over all processes, in float64 if there are several."""
         if self.size == 1:
             return numbers
         total = numbers.double()
@@ -149,20 +149,19 @@ class Group:
         Raises:
             SharedError: another process has failed
         """
-        fault: UserError | None = None
+        own_error: UserError | None = None
         try:
             yield
         except UserError as error:
-            fault = error
+            own_error = error
         if self.size > 1:
-            faults = self.gather(str(fault) if fault else "")
-            first = next((number for number, text in enumerate(faults) if text), None)
-            shared = self.broadcast((first, faults[first]) if first is not None else None)
-            if shared is not None and not (self.is_main and fault is not None):
-                place = f"process {shared[0]}: " if shared[0] else ""
-                raise SharedError(place + shared[1]) from fault
-        if fault is not None:
-            raise fault
+            messages = self.gather(str(own_error) if own_error else "")
+            shared = self.broadcast(next(((rank, text) for rank, text in enumerate(messages) if text), None))
+            if shared is not None and not (self.is_main and own_error is not None):
+                rank, message = shared
+                raise SharedError(f"process {rank}: {message}" if rank else message) from own_error
+        if own_error is not None:
+            raise own_error
 
 
 def _disconnect() -> None:

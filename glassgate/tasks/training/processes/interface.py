@@ -1,10 +1,10 @@
-"""Finds the network interface to other machines; Gloo uses that of the host name, which is often the loopback."""
+"""Finds the network interface to other machines. By default Gloo uses that of the host name, often the loopback."""
 
 import socket
 import struct
 import sys
 
-_ADDRESS_OF = 0x8915  # SIOCGIFADDR
+_SIOCGIFADDR = 0x8915
 
 
 def interface_towards(address: str, port: int) -> str:
@@ -25,14 +25,14 @@ def interface_towards(address: str, port: int) -> str:
     try:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
             probe.connect((address, port))  # sends no packet; it looks up the route
-            source = socket.inet_aton(probe.getsockname()[0])
+            local_address = socket.inet_aton(probe.getsockname()[0])
             for _, name in socket.if_nameindex():
                 request = struct.pack("256s", name.encode()[:15])
                 try:
-                    address_of_interface = fcntl.ioctl(probe.fileno(), _ADDRESS_OF, request)[20:24]
+                    address_of_interface = fcntl.ioctl(probe.fileno(), _SIOCGIFADDR, request)[20:24]
                 except OSError:  # an interface without an address
                     continue
-                if address_of_interface == source:
+                if address_of_interface == local_address:
                     return name
     except OSError:
         return ""

@@ -1,4 +1,4 @@
-"""Fingerprints of encoded data: all processes of a training, and a resumed training, must read the same data."""
+"""Fingerprints of encoded data, which show whether all processes, and a resumed training, have read the same data."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -16,8 +16,8 @@ def fingerprints(encoded: Mapping[str, Sequence[Encoded]], processes: Group) -> 
     """
     own = {name: _fingerprint(part) for name, part in encoded.items()}
     with processes.shared_errors():
-        for name, first in processes.broadcast(own).items():
-            if own[name] != first:
+        for name, fingerprint in processes.broadcast(own).items():
+            if own[name] != fingerprint:
                 raise UserError(f"the {name} data is not what process 0 has read; give all machines the same files")
     return own
 

@@ -20,7 +20,7 @@ class World:
         local_rank: the rank of this process on its machine
         local_size: the number of processes on each machine
         launcher: the program that has started the processes, "torchrun" or "srun"; empty for a single process
-        own_gpus: whether each process may see only its own GPUs (SLURM's --gpus-per-task)
+        own_gpus: whether SLURM may show each process only its own GPUs (--gpus-per-task)
     """
 
     rank: int = 0
@@ -36,7 +36,7 @@ class World:
         return self.size // self.local_size
 
     def rendezvous(self, env: Mapping[str, str] = os.environ) -> tuple[str, int]:
-        """Return the address of process 0 and a port: torchrun sets both, srun sets the names of the machines.
+        """Return the address of process 0 and a port for it. torchrun sets both; srun sets the names of the machines.
 
         Example:
             >>> World(launcher="srun").rendezvous({"SLURM_STEP_NODELIST": "gpu[07,11]", "SLURM_JOB_ID": "7"})
@@ -44,9 +44,9 @@ class World:
         """
         address, port = env.get("MASTER_ADDR"), env.get("MASTER_PORT")
         machines = env.get("SLURM_STEP_NODELIST", "127.0.0.1")
-        first = re.sub(r"\[(\w+)[^\]]*\]", r"\1", machines).split(",")[0]
-        by_job = _PORTS[int(env.get("SLURM_JOB_ID", 0)) % len(_PORTS)]  # different ports for different jobs
-        return address or first, int(port) if port else by_job
+        first_machine = re.sub(r"\[(\w+)[^\]]*\]", r"\1", machines).split(",")[0]
+        port_of_job = _PORTS[int(env.get("SLURM_JOB_ID", 0)) % len(_PORTS)]  # different ports for different jobs
+        return address or first_machine, int(port) if port else port_of_job
 
 
 def from_environment(env: Mapping[str, str] = os.environ) -> World:
@@ -66,7 +66,8 @@ def from_environment(env: Mapping[str, str] = os.environ) -> World:
         size, nodes = _number(env, "SLURM_NTASKS"), _number(env, "SLURM_STEP_NUM_NODES")
         if size % nodes:
             raise OptionError(
-                f"SLURM: expected as many tasks on each machine, got {size} on {nodes}; see --ntasks-per-node"
+                f"SLURM: expected the same number of tasks on each machine, got {size} tasks on {nodes} machines; "
+                "see --ntasks-per-node"
             )
         rank, own_gpus = _number(env, "SLURM_PROCID"), bool(env.get("SLURM_GPUS_PER_TASK"))
         world = World(rank, size, _number(env, "SLURM_LOCALID"), size // nodes, "srun", own_gpus)
@@ -82,7 +83,7 @@ def from_environment(env: Mapping[str, str] = os.environ) -> World:
 
 
 def in_slurm_step(env: Mapping[str, str] = os.environ) -> bool:
-    """Whether srun has started this process with others; a batch script and a shell have one task."""
+    """Whether srun has started several processes; a batch script and a shell have one task."""
     return _number(env, "SLURM_STEP_NUM_TASKS", 1) > 1
 
 

@@ -46,7 +46,7 @@ def test_the_address_at_which_processes_meet() -> None:
             TORCHRUN | {"LOCAL_RANK": "0"},
             "expected processes numbered machine by machine, as many on each, got process 3 of 4 as",
         ),
-        (SLURM | STEP | {"SLURM_NTASKS": "3"}, "SLURM: expected as many tasks on each machine, got 3 on 2"),
+        (SLURM | STEP | {"SLURM_NTASKS": "3"}, "SLURM: expected the same number of tasks on each machine, got 3 tasks"),
     ],
 )
 def test_an_environment_that_contradicts_itself(given: dict[str, str], said: str) -> None:
@@ -82,7 +82,9 @@ def test_gpus_that_cannot_be_shared(monkeypatch: pytest.MonkeyPatch) -> None:
     options, world = TaggingOptions(batch_size=8), from_environment(TORCHRUN)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    with pytest.raises(OptionError, match="devices: 2 processes of this machine need a GPU each, and it has 1; start"):
+    with pytest.raises(
+        OptionError, match="devices: 2 processes of this machine need a GPU each, but the machine has 1; start"
+    ):
         check_device(options, world)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
@@ -125,7 +127,7 @@ time.sleep(60)
 SUPERVISOR = """
 import sys
 from glassgate.cli import workers
-workers._program = lambda: ["-c", sys.argv[1]]
+workers._entry_point = lambda: ["-c", sys.argv[1]]
 sys.exit(workers.run([sys.argv[2]], 3))
 """
 

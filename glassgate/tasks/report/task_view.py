@@ -22,11 +22,11 @@ LabelledTaskType = TypeVar("LabelledTaskType", bound=LabelledTask[Any, Any])
 
 
 LAYER = "encoder"
-"""The attribute of each network with the recurrent layers that the report shows."""
+"""The name of the attribute that holds, in every network, the recurrent layers that the report shows."""
 
 
-class Questions(Generic[TaskType]):
-    """A task as the report reads it: examples, answers and steps. Each task has a subclass.
+class TaskView(Generic[TaskType]):
+    """A task as the report sees it: examples, answers and steps. Each task has a subclass.
 
     Args:
         task: the task, with its network
@@ -51,15 +51,15 @@ class Questions(Generic[TaskType]):
         )
 
     def run(self, network: nn.Module, batch: Batch) -> Any:
-        """Run a network so that the first call of its layer `encoder` reads the shown steps."""
+        """Run a network on a batch. The report records the first call of `encoder`, so it must read the shown steps."""
         return network(batch)
 
     def answers(self, output: Any, batch: Batch) -> BatchAnswers:
-        """Return the answers that an output for a batch contains; the rows of the batch are equal."""
+        """Return the answers in the output for a batch. All rows of the batch must be copies of one example."""
         raise NotImplementedError
 
-    def answered(self, batch: Batch, network: nn.Module | None = None) -> BatchAnswers:
-        """Return the answers of a network, by default that of the task, for a batch whose rows are equal."""
+    def answers_for_batch(self, batch: Batch, network: nn.Module | None = None) -> BatchAnswers:
+        """Return the answers of a network, by default that of the task, for copies of one example."""
         return self.answers(self.run(network or self.task.network, batch), batch)
 
     def batch(self, encoded: Sequence[Encoded], pieces: Sequence[Piece]) -> Batch:
@@ -67,11 +67,11 @@ class Questions(Generic[TaskType]):
         device = next(self.task.network.parameters()).device
         return to_device(collate(encoded, pieces, self.task.padding), device)
 
-    def answers_to(self, example: Any, start: int, stop: int) -> BatchAnswers:
-        """Return the answers of the network to the steps of an example from `start` to `stop`, without gradients."""
+    def answers_for_example(self, example: Any, start: int, stop: int) -> BatchAnswers:
+        """Return the answers of the network for the steps of an example from `start` to `stop`, without gradients."""
         batch = self.batch([self.task.encode(example)], [Piece(0, start, stop)])
         with torch.no_grad():
-            return self.answered(batch, self.task.network.eval())
+            return self.answers_for_batch(batch, self.task.network.eval())
 
     def attention(self, example: Any) -> np.ndarray | None:
         """Return the attention of each answer, `(A, L)`; None for a network without attention."""
@@ -86,22 +86,22 @@ class Questions(Generic[TaskType]):
         return None
 
     def with_series(self, example: Any, stop: int, rows: Sequence[Sequence[float]]) -> Any:
-        """Return an example in which the last L steps before `stop` have other numbers, `(L, C)`."""
+        """Return a copy of an example whose last L steps before `stop` are replaced by `rows`, `(L, C)`."""
         content = np.array(example.content, np.float32)
         content[stop - len(rows) : stop] = rows
         return replace(example, content=content)
 
-    def excerpt(self, example: Any, usual: tuple[int, int]) -> tuple[int, int]:
-        """Return the range of tokens that the report shows of a long example, `usual` by default."""
-        return usual
+    def excerpt(self, example: Any, default: tuple[int, int]) -> tuple[int, int]:
+        """Return the range of steps that the report shows of a long example: `default`, unless a subclass differs."""
+        return default
 
-    def shown(self, example: Any, start: int, stop: int) -> LayerInput:
+    def layer_input(self, example: Any, start: int, stop: int) -> LayerInput:
         """Return the input of the recurrent layers for an excerpt."""
         series = self.series(example)
         return LayerInput(self.steps(example)[start:stop], None if series is None else series[start:stop])
 
 
-class LabelledQuestions(Questions[LabelledTaskType]):
+class LabelledView(TaskView[LabelledTaskType]):
     """The examples and steps of a task that reads a text or a series."""
 
     def example(self, text: str) -> Labelled:
@@ -114,8 +114,8 @@ class LabelledQuestions(Questions[LabelledTaskType]):
         return example.content if isinstance(example.content, np.ndarray) else None
 
 
-def questions_of(task: Task[Any, Any, Any]) -> Questions[Any]:
-    """Return the questions of a task: for `Tagging`, those of the class `TaggingQuestions`.
+def view_of(task: Task[Any, Any, Any]) -> TaskView[Any]:
+    """Return the report's view of a task: for `Tagging`, an object of the class `TaggingView`.
 
     Raises:
         UserError: the report does not support the task
@@ -123,5 +123,5 @@ def questions_of(task: Task[Any, Any, Any]) -> Questions[Any]:
     module = task_module("glassgate.tasks.report", task.name)
     if module is None:
         raise UserError(f"report: the task {task.name} has no report yet")
-    questions: Questions[Any] = getattr(module, f"{task_class(task.name).__name__}Questions")(task)
-    return questions
+    view: TaskView[Any] = getattr(module, f"{task_class(task.name).__name__}View")(task)
+    return view

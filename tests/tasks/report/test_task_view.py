@@ -1,4 +1,4 @@
-"""The report's questions: texts become examples, tasks without replies are refused, answers name their choices."""
+"""The report's view of a task: texts become examples, tasks without a view are refused, answers name their choices."""
 
 import pytest
 import torch
@@ -11,16 +11,16 @@ from glassgate.tasks.forecasting.options import ForecastingOptions
 from glassgate.tasks.forecasting.task import Forecasting
 from glassgate.tasks.regression import Regression, RegressionOptions
 from glassgate.tasks.report.answers import answers_of
-from glassgate.tasks.report.questions import questions_of
+from glassgate.tasks.report.task_view import view_of
 
 
 class Rating(Regression):
     name = "rating"
 
 
-def test_a_task_without_replies_is_refused() -> None:
+def test_a_task_without_a_view_is_refused() -> None:
     with pytest.raises(UserError, match="report: the task rating has no report yet"):
-        questions_of(Rating(RegressionOptions()))
+        view_of(Rating(RegressionOptions()))
 
 
 def test_a_task_that_reads_no_text_is_refused() -> None:
@@ -29,22 +29,22 @@ def test_a_task_that_reads_no_text_is_refused() -> None:
     ):
         roll_of("60 64\n7")
     with pytest.raises(UserError, match="report: a run of forecasting does not read text; give a file with --file"):
-        questions_of(Forecasting(ForecastingOptions())).example("1 2 3")
+        view_of(Forecasting(ForecastingOptions())).example("1 2 3")
 
 
 def test_a_text_becomes_steps() -> None:
     task = Classification(ClassificationOptions())
     task.vocabularies = {"units": Vocabulary(["a", "fine", "day"]), "labels": Vocabulary(["good", "bad"])}
-    asks = questions_of(task)
-    assert asks.steps(asks.example("a fine day")) == ["a", "fine", "day"]
-    assert asks.shown(asks.example("a fine day"), 1, 3).steps == ["fine", "day"]
+    view = view_of(task)
+    assert view.steps(view.example("a fine day")) == ["a", "fine", "day"]
+    assert view.layer_input(view.example("a fine day"), 1, 3).steps == ["fine", "day"]
 
 
 def test_answers_name_prediction_and_target() -> None:
     logs = torch.tensor([[[0.7, 0.2, 0.1]], [[0.1, 0.1, 0.8]]]).log()
-    questions = answers_of(logs, ["x", "y", "z"], torch.tensor([[1], [2]]), [None])
-    (answer,) = questions.answers
+    view = answers_of(logs, ["x", "y", "z"], torch.tensor([[1], [2]]), [None])
+    (answer,) = view.answers
     assert [choice.name for choice in answer.best] == ["x", "y", "z"]
     assert answer.target is not None
     assert (answer.target.name, round(answer.target.probability or 0, 3)) == ("y", 0.2)
-    torch.testing.assert_close(questions.evidence.exp(), torch.tensor([[0.2], [0.8]]))
+    torch.testing.assert_close(view.evidence.exp(), torch.tensor([[0.2], [0.8]]))
