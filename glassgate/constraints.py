@@ -275,9 +275,10 @@ def constrain(layer: Recurrent, *constraints: Constraint, weight: str = "weight_
     """
     if not isinstance(layer, Recurrent):
         raise TypeError(f"constrain: layer must be a glassgate layer such as gg.LSTM, got {type(layer).__name__}")
-    names = [full for part in layer.parts for short, full in part.names.items() if weight in (short, full)]
+    parts = layer.glassgate.parts
+    names = [full for part in parts for short, full in part.names.items() if weight in (short, full)]
     if not names or not weight.startswith("weight_"):
-        matrices = [full for part in layer.parts for full in part.names.values() if full.startswith("weight_")]
+        matrices = [full for part in parts for full in part.names.values() if full.startswith("weight_")]
         raise KeyError(f"constrain: the layer has no {weight!r}; it has {', '.join(matrices)}")
     _check_order(constraints)
     for full in names:

@@ -9,7 +9,7 @@ from torch.nn.utils.parametrize import is_parametrized
 
 from glassgate.layers.cells import GRUCell, LSTMCell, RecurrentCell, RNNCell
 from glassgate.layers.drop_in import GRU, LSTM, RNN
-from glassgate.layers.stack import Recurrent
+from glassgate.layers.stack import Recurrent, changed_options
 
 NAMESAKES: dict[type[nn.Module], type[nn.Module]] = {
     nn.RNN: RNN,
@@ -112,11 +112,11 @@ def _missing_feature(part: Recurrent | RecurrentCell) -> str | None:
         return None
     if part.proj_size and not isinstance(part, LSTM):
         return f"proj_size for {type(part).__name__}"
-    if type(part.cell) is not part.plain:
+    if type(part.cell) is not part.glassgate.default_cell:
         return f"the cell {type(part.cell).__name__}"
     if not isinstance(part.hidden_size, int):
         return f"hidden_size={part.hidden_size!r}"
-    for option, value in part.changed_options().items():
+    for option, value in changed_options(part).items():
         if option not in _COMMON:
             return f"{option}={value!r}"
     return None

@@ -250,7 +250,7 @@ def _biases(model: nn.Module) -> list[nn.Parameter]:
     """The additive parameters: biases, learned initial states, and extra parameters of cells."""
     added = set()
     for prefix, layer in model.named_modules():
-        for part in layer.parts if isinstance(layer, Recurrent) else ():
+        for part in layer.glassgate.parts if isinstance(layer, Recurrent) else ():
             extra = [full for name, full in part.names.items() if name in layer.cell.parameters]
             states = [f"{state}_0{part.suffix}" for state in part.widths]
             added |= {f"{prefix}.{name}".lstrip(".") for name in (*extra, *states)}
@@ -315,8 +315,8 @@ class _CellReplacement:
     """Replaces the cell of a layer in each call. It has the interface of `Edits`."""
 
     def __init__(self, layer: Recurrent, rule: Rule) -> None:
-        cell = layer.eval_cell
-        self._rule, self._equations = rule, current_equations(cell, "weight_hr" in layer.parts[0].names)
+        cell = layer.glassgate.eval_cell
+        self._rule, self._equations = rule, current_equations(cell, "weight_hr" in layer.glassgate.parts[0].names)
         self._gates = _gates(cell, self._equations)
 
     def applied(self, part: Part, call: Direction, layout: Layout) -> Direction:
@@ -337,15 +337,15 @@ def _contextual(equations: Equations, gates: set[Node], call: Direction) -> Cell
 @contextmanager
 def _with_rule(layers: list[Recurrent], rule: Rule) -> Iterator[None]:
     """Replace the cells of the layers."""
-    previous = [layer.edits for layer in layers]
+    previous = [layer.glassgate.edits for layer in layers]
     with uncompiled("relevance"):
         try:
             for layer in layers:
-                layer.edits = _CellReplacement(layer, rule)  # type: ignore[assignment]
+                layer.glassgate.edits = _CellReplacement(layer, rule)  # type: ignore[assignment]
             yield
         finally:
             for layer, edits in zip(layers, previous, strict=True):
-                layer.edits = edits
+                layer.glassgate.edits = edits
 
 
 def _gates(cell: Cell, equations: Equations) -> set[Node]:

@@ -15,6 +15,7 @@ from glassgate.engines.contract import Direction
 from glassgate.engines.meaning import current_equations
 from glassgate.engines.reference import advance, linear
 from glassgate.engines.symbolic.graph import NotTraceable
+from glassgate.layers.calls import arrange_call, engine_calls
 from glassgate.layers.stack import Recurrent
 from glassgate.shapes import ShapeError
 
@@ -91,8 +92,8 @@ class Network:
     def _calls(self) -> list[Direction]:
         """The cell in eval mode, the weights and the initial states of each layer."""
         like = self.layer.weight_ih_l0.new_zeros(1, self.layer.input_size)
-        _, _, initial, _ = self.layer.arrange_call(like.unsqueeze(0))
-        return [call for calls in self.layer.engine_calls(initial) for call in calls]
+        _, _, initial, _ = arrange_call(self.layer, like.unsqueeze(0))
+        return [call for calls in engine_calls(self.layer, initial) for call in calls]
 
     def _slots(self) -> Iterator[Slot]:
         at = 0

@@ -13,6 +13,7 @@ from glassgate.engines.symbolic.equations import Equations
 from glassgate.engines.symbolic.graph import NotTraceable
 from glassgate.engines.symbolic.step import equations_of
 from glassgate.export.errors import ExportError
+from glassgate.layers.calls import checked_weights, default_states
 from glassgate.layers.stack import Recurrent
 
 
@@ -93,16 +94,16 @@ def levels_of(layer: Recurrent, operation: str) -> list[Level]:
     Raises:
         ExportError: the layer is being edited, or its cell has no equations.
     """
-    if layer.is_observed:
+    if layer.glassgate.is_observed:
         raise ExportError(f"{operation}: the layer is being recorded or edited; export it outside of that block")
-    cell, parts = layer.eval_cell, layer.parts
+    cell, parts = layer.glassgate.eval_cell, layer.glassgate.parts
     try:
         equations = current_equations(cell, bool(layer.proj_size))
     except NotTraceable as error:
         reason = str(error).removesuffix("; it runs on the reference engine")
         place = _location(cell, bool(layer.proj_size))
         raise ExportError(f"{operation}: {reason}{place}; write this step with other operations") from error
-    states = layer.default_states(layer.weight_ih_l0.detach(), 1)
+    states = default_states(layer, layer.weight_ih_l0.detach(), 1)
     directions = [
         DirectionSpec(
             part.label,
@@ -115,7 +116,7 @@ def levels_of(layer: Recurrent, operation: str) -> list[Level]:
             part.widths,
             {name: v.detach().cpu().reshape(-1).clone() for name, v in zip(part.widths, initial, strict=True)},
         )
-        for part, weights, initial in zip(parts, layer.checked_weights(), states, strict=True)
+        for part, weights, initial in zip(parts, checked_weights(layer), states, strict=True)
     ]
     levels: list[Level] = []
     for first in range(0, len(directions), layer.num_directions):

@@ -10,6 +10,7 @@ from torch.utils import _pytree as pytree
 
 from glassgate.export.errors import ExportError, optional
 from glassgate.export.network import Form
+from glassgate.layers.calls import default_states
 from glassgate.layers.stack import Recurrent
 
 TOLERANCE = 1e-5
@@ -122,14 +123,14 @@ def _random_inputs(layer: Recurrent, N: int, L: int, form: Form) -> tuple[dict[s
     hx: list[Tensor | tuple[Tensor, ...]] = []
     for state in layer.cell.state:
         # Random states are close to the default states, because some cells need states that are positive or related.
-        each = [v[layer.cell.state.index(state)] for v in layer.default_states(given["input"], N)]
+        each = [v[layer.cell.state.index(state)] for v in default_states(layer, given["input"], N)]
         each = [v + 0.5 * draw(*v.shape).abs() for v in each]
         if len({v.shape for v in each}) == 1:
             stacked = torch.stack(each)
             given[f"{state}_0"] = stacked
             hx.append(stacked)
         else:
-            given |= {f"{state}_0{part.suffix}": v for part, v in zip(layer.parts, each, strict=True)}
+            given |= {f"{state}_0{part.suffix}": v for part, v in zip(layer.glassgate.parts, each, strict=True)}
             hx.append(tuple(each))
     return given, _expected(layer, given["input"], form.step, hx[0] if len(hx) == 1 else tuple(hx), **options)
 
@@ -145,5 +146,5 @@ def _expected(layer: Recurrent, input: Tensor, step: bool, hx: Any = None, **opt
         if isinstance(value, Tensor):
             expected[f"{state}_n"] = value
         else:
-            expected |= {f"{state}_n{part.suffix}": v for part, v in zip(layer.parts, value, strict=True)}
+            expected |= {f"{state}_n{part.suffix}": v for part, v in zip(layer.glassgate.parts, value, strict=True)}
     return expected

@@ -133,12 +133,12 @@ def typical(model: nn.Module, run: Callable[[], object]) -> tuple[Editable, dict
             prefix = name.removesuffix(f".{label}.{value}")
             if prefix not in rows:
                 rows[prefix] = []
-                layer.watchers.append(partial(_add_rows, rows[prefix]))
+                layer.glassgate.watchers.append(partial(_add_rows, rows[prefix]))
         try:
             run()
         finally:
             for layer in {place[0] for place in places.values()}:
-                layer.watchers.pop()
+                layer.glassgate.watchers.pop()
         return places, means(), rows
 
 
@@ -233,7 +233,7 @@ def _means(places: Editable) -> Iterator[Callable[[], dict[str, Tensor]]]:
 
     def take(prefix: str, call: LayerCall) -> None:
         real = None if call.batch_sizes is None else int(call.batch_sizes.sum())
-        for part, result, recording in zip(call.layer.parts, call.results, call.recordings, strict=True):
+        for part, result, recording in zip(call.layer.glassgate.parts, call.results, call.recordings, strict=True):
             values = {**recording.values, **dict(zip(call.layer.cell.state, result.states, strict=True))}
             for short, value in values.items():
                 name, rows = f"{prefix}{part.label}.{short}", value[:real]
@@ -245,6 +245,6 @@ def _means(places: Editable) -> Iterator[Callable[[], dict[str, Tensor]]]:
         layers.setdefault(layer, name.removesuffix(f"{label}.{value}"))
     with ExitStack() as stack:
         for layer, prefix in layers.items():
-            layer.watchers.append(partial(take, prefix))
-            stack.callback(layer.watchers.pop)
+            layer.glassgate.watchers.append(partial(take, prefix))
+            stack.callback(layer.glassgate.watchers.pop)
         yield lambda: {name: total / max(counts[name], 1) for name, total in sums.items()}

@@ -18,7 +18,7 @@ def with_fresh_weights(tape: Recorded, seed: int) -> Recorded:
     controls = Recorded()
     calls = {}
     for label, call, number in tape.parts():
-        calls[label.removesuffix(call.layer.parts[number].label).rstrip(".")] = call
+        calls[label.removesuffix(call.layer.glassgate.parts[number].label).rstrip(".")] = call
     for name, call in calls.items():
         layer = _copied(call.layer)
         steps = call.layout.by_step(call.steps.data.detach())
@@ -38,11 +38,11 @@ def with_fresh_weights(tape: Recorded, seed: int) -> Recorded:
 
 def _copied(layer: Recurrent) -> Recurrent:
     """A copy in eval mode that is not part of active recordings."""
-    watchers, layer.watchers = layer.watchers, []
+    watchers, layer.glassgate.watchers = layer.glassgate.watchers, []
     try:
         return deepcopy(layer).eval()
     finally:
-        layer.watchers = watchers
+        layer.glassgate.watchers = watchers
 
 
 def _first(tape: Recorded, name: str) -> str:

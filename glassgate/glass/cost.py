@@ -28,7 +28,7 @@ def cost(layer: Recurrent, network: nn.Module, lengths: Sequence[int]) -> list[t
     steps, batch = sum(lengths), len(lengths) * max(lengths)
     matrices = [
         (name, shape)
-        for part in layer.parts
+        for part in layer.glassgate.parts
         for name, shape in part.shapes.items()
         if len(shape) == 2 and name.startswith("weight")
     ]
@@ -41,8 +41,8 @@ def cost(layer: Recurrent, network: nn.Module, lengths: Sequence[int]) -> list[t
     numbers = sum(p.numel() for p in layer.parameters())
     total = sum(p.numel() for p in network.parameters())
     size = next(layer.parameters()).element_size()
-    states = sum(sum(part.widths.values()) for part in layer.parts)
-    saved = states + sum(len(layer.cell.gates) * part.hidden_size for part in layer.parts)
+    states = sum(sum(part.widths.values()) for part in layer.glassgate.parts)
+    saved = states + sum(len(layer.cell.gates) * part.hidden_size for part in layer.glassgate.parts)
     return [
         ("parameters", f"{numbers:,} in the recurrent layers, {total:,} in all; {total * size / 1e6:.2f} MB"),
         ("multiplications per step", f"{products:,}: {parts}"),

@@ -129,7 +129,7 @@ def editable(module: nn.Module) -> dict[str, tuple[Recurrent, str, str, int]]:
             gates = equations_of(layer.cell, layer.proj_size > 0).shown
         except NotTraceable as error:
             raise NotTraceable(f"edit: {error}, where nothing can be edited") from None
-        for part in layer.parts:
+        for part in layer.glassgate.parts:
             label = f"{prefix}.{part.label}" if prefix else part.label
             widths = dict.fromkeys(gates, part.hidden_size) | part.widths
             places |= {f"{label}.{name}": (layer, part.label, name, width) for name, width in widths.items()}
@@ -141,13 +141,13 @@ def editable(module: nn.Module) -> dict[str, tuple[Recurrent, str, str, int]]:
 @contextmanager
 def applied(changes: Mapping[Recurrent, Edits]) -> Iterator[None]:
     """Apply edits to layers, after the edits that they already have."""
-    previous = {layer: layer.edits for layer in changes}
+    previous = {layer: layer.glassgate.edits for layer in changes}
     with uncompiled("edit"):
         for layer, edits in changes.items():
-            outer = layer.edits
-            layer.edits = edits if outer is None else outer.followed_by(edits)
+            outer = layer.glassgate.edits
+            layer.glassgate.edits = edits if outer is None else outer.followed_by(edits)
         try:
             yield
         finally:
             for layer, outer in previous.items():
-                layer.edits = outer
+                layer.glassgate.edits = outer

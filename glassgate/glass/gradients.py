@@ -143,7 +143,7 @@ def _collect(tape: Recorded, study: Study, passages: Sequence[int], collected: C
     grads = tape.grad
     kept = {f"{each.label}.{name}": value for each in study.directions for name, value in each.left.items()}
     for label, call, number in tape.parts():
-        part, short = call.layer.parts[number], label.removeprefix(f"{layer}.") if layer else label
+        part, short = call.layer.glassgate.parts[number], label.removeprefix(f"{layer}.") if layer else label
         steps = min(len(study.passages[passage].steps) for passage in passages)
         if (layer and short == label) or call.layout.length < steps:
             continue
@@ -180,7 +180,7 @@ def _origins(tape: Recorded, label: str) -> list[tuple[int | None, bool]]:
     reads several steps, lag 0 is the last of them in the order of the direction.
     """
     call, number = tape.call_of(label)
-    parts = call.layer.parts
+    parts = call.layer.glassgate.parts
     prefix = label.removesuffix(parts[number].label)
     top = [part for part in parts if part.layer == parts[-1].layer]
     top.sort(key=lambda part: part.direction != parts[number].direction)

@@ -126,7 +126,7 @@ def memory(tape: Recorded, longest: int = 100) -> dict[str, Memory]:
     """See `Tape.memory`."""
     result = {}
     for label, call, number in tape.parts():
-        inside, reverse = tape.inside(label), call.layer.parts[number].direction == 1
+        inside, reverse = tape.inside(label), call.layer.glassgate.parts[number].direction == 1
         for name, each in retentions(call, number).items():
             result[f"{label}.{name}"] = memory_of(each.by_step, inside, reverse, longest)
     return result

@@ -122,7 +122,8 @@ class Recorded(Values):
         self._steps_with_gradient.pop(name, None)
         if call.source.requires_grad:
             steps = self._steps_with_gradient[name] = [
-                _StepsWithGradient(call.layout, call.batch_sizes, part.direction == 1) for part in call.layer.parts
+                _StepsWithGradient(call.layout, call.batch_sizes, part.direction == 1)
+                for part in call.layer.glassgate.parts
             ]
             for with_gradient, recording in zip(steps, call.recordings, strict=True):
                 recording.on_gradients = with_gradient.receive
@@ -130,7 +131,7 @@ class Recorded(Values):
     def _directions(self) -> Iterator[tuple[str, LayerCall, int]]:
         """The label of each direction, such as "layer0.forward", its call, and its index in the layer."""
         for name, call in self._calls.items():
-            for number, part in enumerate(call.layer.parts):
+            for number, part in enumerate(call.layer.glassgate.parts):
                 yield _joined(name, part.label), call, number
 
     def _rows(self) -> Rows:
@@ -229,10 +230,10 @@ class Watch(AbstractContextManager[R]):
         self._uncompiled = uncompiled("record")
         self._uncompiled.__enter__()
         for name, layer in self._layers.items():
-            layer.watchers.append(partial(self._recording._add_call, name))
+            layer.glassgate.watchers.append(partial(self._recording._add_call, name))
         return self._recording
 
     def __exit__(self, *error: object) -> None:
         for layer in self._layers.values():
-            layer.watchers.pop()
+            layer.glassgate.watchers.pop()
         self._uncompiled.__exit__(None, None, None)

@@ -8,6 +8,7 @@ from torch.nn.functional import linear
 
 from glassgate.cell import Cell, Weights
 from glassgate.engines.reference import advance
+from glassgate.layers.base import weights_of
 from glassgate.layers.merge import merge
 from glassgate.layers.stack import LayerCall
 
@@ -27,8 +28,8 @@ class Retention(NamedTuple):
 
 def retentions(call: LayerCall, number: int) -> dict[str, Retention]:
     """The retention of each state of a direction with a direct path, or of the output if no state has one."""
-    layer, part = call.layer, call.layer.parts[number]
-    weights = {name: w.detach() for name, w in layer.weights_of(part).items()}
+    layer, part = call.layer, call.layer.glassgate.parts[number]
+    weights = {name: w.detach() for name, w in weights_of(layer, part).items()}
     ih = linear(inputs(call, number), weights["weight_ih"], weights.get("bias_ih"))
     before = states_before(call, number)
     diagonals = {
@@ -73,7 +74,7 @@ def _diagonal(cell: Cell, weights: Weights, ih: Tensor, before: tuple[Tensor, ..
 
 def inputs(call: LayerCall, number: int) -> Tensor:
     """The input rows of one direction of one layer, (S, H_in), without padding and without dropout."""
-    layer, parts = call.layer, call.layer.parts
+    layer, parts = call.layer, call.layer.glassgate.parts
     data = [call.steps.data.detach()]
     for depth in range(parts[number].layer):
         outputs = [r.states[0].detach() for p, r in zip(parts, call.results, strict=True) if p.layer == depth]
@@ -84,7 +85,7 @@ def inputs(call: LayerCall, number: int) -> Tensor:
 
 def states_before(call: LayerCall, number: int) -> tuple[Tensor, ...]:
     """The states before the step of each row, (S, H) each, without padding."""
-    part, steps, initial = call.layer.parts[number], call.steps, call.initial[number]
+    part, steps, initial = call.layer.glassgate.parts[number], call.steps, call.initial[number]
     N = len(initial[0])
     sizes = torch.full((len(steps.data) // max(N, 1),), N) if steps.batch_sizes is None else steps.batch_sizes
     starts = sizes.cumsum(0) - sizes

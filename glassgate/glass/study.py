@@ -311,7 +311,7 @@ def directions(tape: Recorded, layer: str = "", brief: bool = False) -> list[Dir
     for label, call, number in tape.parts():
         if layer and not label.startswith(f"{layer}."):
             continue
-        part, cell = call.layer.parts[number], call.layer.cell
+        part, cell = call.layer.glassgate.parts[number], call.layer.cell
         inside = tape.inside(label)
         short = label.removeprefix(f"{layer}.") if layer else label
 

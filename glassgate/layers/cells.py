@@ -44,7 +44,7 @@ class RecurrentCell(Drawable, nn.Module):
     bias_ih: Tensor
     bias_hh: Tensor
 
-    plain: ClassVar[type[Cell] | None] = None
+    _default_cell: ClassVar[type[Cell] | None] = None
     """The cell of `RNNCell`, `GRUCell` or `LSTMCell`; None for other classes."""
 
     def __init__(
@@ -83,7 +83,7 @@ class RecurrentCell(Drawable, nn.Module):
     def extra_repr(self) -> str:
         """The arguments that differ from their defaults."""
         sizes, bias = f"{self.input_size}, {self.hidden_size}", "" if self.bias else "bias=False"
-        parts = [sizes, self.cell.repr_in_layer(self.plain)] if self.plain else [repr(self.cell), sizes]
+        parts = [sizes, self.cell.repr_in_layer(self._default_cell)] if self._default_cell else [repr(self.cell), sizes]
         return ", ".join(part for part in (*parts, bias) if part)
 
     def forward(self, input: Tensor, hx: Any = None) -> Any:
@@ -165,7 +165,7 @@ class RNNCell(RecurrentCell):
         torch.Size([2, 4])
     """
 
-    plain = cells.RNN
+    _default_cell = cells.RNN
 
     def __init__(
         self,
@@ -189,7 +189,7 @@ class GRUCell(RecurrentCell):
         torch.Size([2, 4])
     """
 
-    plain = cells.GRU
+    _default_cell = cells.GRU
 
     def __init__(self, input_size: int, hidden_size: int, *args: Any, **kwargs: Any) -> None:
         super().__init__(cells.GRU(), input_size, hidden_size, *args, **kwargs)
@@ -205,7 +205,7 @@ class LSTMCell(RecurrentCell):
         (torch.Size([2, 4]), torch.Size([2, 4]))
     """
 
-    plain = cells.LSTM
+    _default_cell = cells.LSTM
 
     def __init__(self, input_size: int, hidden_size: int, *args: Any, **kwargs: Any) -> None:
         super().__init__(cells.LSTM(), input_size, hidden_size, *args, **kwargs)

@@ -60,7 +60,7 @@ class RNN(Recurrent):
         (torch.Size([5, 2, 4]), torch.Size([1, 2, 4]))
     """
 
-    plain = cells.RNN
+    _default_cell = cells.RNN
 
     def __init__(
         self,
@@ -106,9 +106,9 @@ class _Gated(Recurrent):
         cell: Cell | None = None,
         **options: Unpack[Options],
     ) -> None:
-        assert self.plain is not None
+        assert self._default_cell is not None
         torch_options = (bias, batch_first, dropout, bidirectional, proj_size, device, dtype)
-        super().__init__(cell or self.plain(), input_size, hidden_size, num_layers, *torch_options, **options)
+        super().__init__(cell or self._default_cell(), input_size, hidden_size, num_layers, *torch_options, **options)
 
 
 @_with_full_help
@@ -128,7 +128,7 @@ class GRU(_Gated):
         (torch.Size([5, 2, 10]), [torch.Size([2, 4]), torch.Size([2, 6])])
     """
 
-    plain = cells.GRU
+    _default_cell = cells.GRU
     mode = "GRU"
 
 
@@ -148,5 +148,5 @@ class LSTM(_Gated):
         (torch.Size([3, 5, 32]), torch.Size([2, 5, 16]), torch.Size([2, 5, 16]))
     """
 
-    plain = cells.LSTM
+    _default_cell = cells.LSTM
     mode = "LSTM"

@@ -17,6 +17,7 @@ from glassgate.engines.memory import COMPUTED_IN, allocator
 from glassgate.engines.symbolic.graph_cell import GraphCell
 from glassgate.layers import states
 from glassgate.layers.base import BaseLayer
+from glassgate.layers.calls import checked_weights, default_states
 from glassgate.layers.merge import merge
 from glassgate.layers.spec import OPTIONS, Spec
 from glassgate.layers.states import State, States
@@ -345,30 +346,32 @@ def freeze_layer(
         ValueError: the layer is being edited.
         EngineError: the processor or the cell does not support the precision.
     """
-    if layer.edits is not None:
+    internals = layer.glassgate
+    if internals.edits is not None:
         raise ValueError(
-            f"{layer.class_name}: streams and sessions do not support edits; leave the `with gg.edit(...)` block first"
+            f"{internals.class_name}: streams and sessions do not support edits; leave the `with gg.edit(...)` block "
+            "first"
         )
-    originals = layer.checked_weights()
+    originals = checked_weights(layer)
     layer_dtype = originals[0]["weight_ih"].dtype
     if precision is None:
         dtype = COMPUTED_IN.get(layer_dtype, layer_dtype)
     else:
         dtype = torch.float64 if precision == "float64" else torch.float32
     spec = Spec.of(layer, layer_dtype)
-    learned: list[list[Tensor]] = [[] for _ in layer.parts]
+    learned: list[list[Tensor]] = [[] for _ in internals.parts]
     if layer.learn_initial_state:
-        initial = layer.default_states(originals[0]["weight_ih"], 1)
+        initial = default_states(layer, originals[0]["weight_ih"], 1)
         learned = [[_copied(v[0], dtype) for v in states] for states in initial]
     weights = [{name: _copied(v, dtype) for name, v in weights.items()} for weights in originals]
     scales: list[Weights] = []
     if precision == "int8":
         quantised_parts = [
             quantised(of_part, lambda name, part=part: keep(part.names[name]))  # type: ignore[misc]
-            for of_part, part in zip(weights, layer.parts, strict=True)
+            for of_part, part in zip(weights, internals.parts, strict=True)
         ]
         weights, scales = [integers for integers, _ in quantised_parts], [of_part for _, of_part in quantised_parts]
-    cell, projected = layer.eval_cell, bool(layer.proj_size)
+    cell, projected = internals.eval_cell, bool(layer.proj_size)
     cell = deepcopy(cell) if untraceable(cell, projected) else GraphCell(current_equations(cell, projected))
     return FrozenLayer(spec, cell, weights, learned, precision or str(dtype).removeprefix("torch."), scales)
 

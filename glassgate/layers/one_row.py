@@ -15,6 +15,7 @@ from glassgate.cells import GRU, RNN
 from glassgate.engines import choose
 from glassgate.engines.contract import is_plain
 from glassgate.layers.base import BaseLayer
+from glassgate.layers.calls import checked_weights, current_cell
 
 REASON = "torch runs one step of one sequence with gradients, because it does not pack the weights"
 
@@ -28,14 +29,14 @@ def computed(layer: BaseLayer, input: Any, hx: Any) -> tuple[Tensor, Any] | None
     if run is None:
         return None
     states = zero_states(layer, input) if hx is None else (hx,)
-    weights = [weight for weights in layer.checked_weights() for weight in weights.values()]
+    weights = [weight for weights in checked_weights(layer) for weight in weights.values()]
     output, final = run(input, [*weights, *states])
     return output, final
 
 
 def torch_function(layer: BaseLayer, input: Any, hx: Any) -> Run | None:
     """Return the function of torch that computes calls like this one. None if the call is not of this kind."""
-    cell = layer.current_cell
+    cell = current_cell(layer)
     kind: type = type(cell)
     if kind not in _NAMES or type(input) is not Tensor or not torch.is_grad_enabled() or not is_plain(input):
         return None
@@ -45,7 +46,7 @@ def torch_function(layer: BaseLayer, input: Any, hx: Any) -> Run | None:
         return None
     if input.dtype is not torch.float32 or getattr(layer.weight_ih_l0, "dtype", None) is not torch.float32:
         return None
-    if hx is not None and not _is_plain_state(hx, (len(layer.parts), 1, layer.parts[0].hidden_size)):
+    if hx is not None and not _is_plain_state(hx, _state_shape(layer)):
         return None
     function: Callable[..., Any] = getattr(torch._VF, _name(cell))
     rest = (layer.bias, layer.num_layers, layer.dropout, layer.training, layer.bidirectional, layer.batch_first)
@@ -65,13 +66,17 @@ def same_equations(cell: Cell) -> Callable[[], bool]:
 
 def zero_states(layer: BaseLayer, input: Tensor) -> tuple[Tensor]:
     """The initial state of a call without `hx`, in the shape that torch's functions expect."""
-    return (input.new_zeros(len(layer.parts), 1, layer.parts[0].hidden_size),)
+    return (input.new_zeros(_state_shape(layer)),)
+
+
+def _state_shape(layer: BaseLayer) -> tuple[int, int, int]:
+    return len(layer.glassgate.parts), 1, layer.glassgate.parts[0].hidden_size
 
 
 def _is_plain_layer(layer: BaseLayer) -> bool:
     """Whether `torch.nn` has a layer with these options. Users may change options after construction."""
     return not (
-        layer.is_observed
+        layer.glassgate.is_observed
         or layer.proj_size
         or layer.residual
         or layer.recompute

@@ -42,7 +42,7 @@ def per_sample_gradients(layer: BaseLayer, activations: list[Tensor], backprops:
     Raises:
         RuntimeError: the layer draws random numbers in training. This second pass would draw different ones.
     """
-    random = layer.training_cell.noise or layer.weight_dropout or (layer.dropout and layer.num_layers > 1)
+    random = layer.glassgate.training_cell.noise or layer.weight_dropout or (layer.dropout and layer.num_layers > 1)
     if layer.training and random:
         raise RuntimeError(
             f"{type(layer).__name__}: per-sample gradients need a layer without dropout, zoneout and noise, got "

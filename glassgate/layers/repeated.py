@@ -21,6 +21,7 @@ from glassgate.engines.contract import PLAIN, Direction, Recording, Steps, is_ea
 from glassgate.engines.memory import computable
 from glassgate.layers import one_row
 from glassgate.layers.base import BaseLayer
+from glassgate.layers.calls import arrange_call, current_cell, engine_calls
 from glassgate.layers.observed import Observed, graph_leaf
 from glassgate.layers.prepared_stack import PreparedStack
 from glassgate.layers.regularisers import draw
@@ -62,7 +63,7 @@ class PreparedCalls:
         data = input.data if type(input) is PackedSequence else input
         if type(data) is not Tensor or not is_eager():
             return None
-        recorded = bool(layer.watchers)
+        recorded = bool(layer.glassgate.watchers)
         if recorded and callable(torch._C._dynamo.eval_frame.get_eval_frame_callback()):
             return None
         known, parameters = self._known, layer._parameters
@@ -232,7 +233,7 @@ class _ObservedCall(NamedTuple):
         if self.transposed:
             input, mask = input.transpose(0, 1), tuple([v.transpose(0, 1) for v in mask])
         data, resets = input.contiguous(), mask[0].contiguous() if mask else None
-        recordings = [Recording() for _ in layer.parts] if self.records else []
+        recordings = [Recording() for _ in layer.glassgate.parts] if self.records else []
         if self.records and self.needs_grad:
             data = graph_leaf(data, recordings[: layer.num_directions])
         states = states or self.default_states
@@ -240,14 +241,16 @@ class _ObservedCall(NamedTuple):
         if not all(map(Tensor.is_contiguous, operands)):
             operands = tuple([v.contiguous() for v in operands])
         output, final, results = self.stack.observed(data, operands, resets, recordings)
-        if layer.watchers:
+        if layer.glassgate.watchers:
             steps = Steps(data, None, resets)
             observed = Observed(layer, self.layout, steps, partial(self.stack.by_part, states), results, recordings)
-            for watch in layer.watchers:
+            for watch in layer.glassgate.watchers:
                 watch(observed)
         hx = final if len(final) > 1 else final[0]
         restored = self._restored(output)
-        return (restored, hx, by_name(layer.parts, results, self._restored)) if return_states else (restored, hx)
+        if return_states:
+            return restored, hx, by_name(layer.glassgate.parts, results, self._restored)
+        return restored, hx
 
     def _restored(self, value: Tensor) -> Tensor:
         """A tensor with the axes of the input."""
@@ -295,7 +298,7 @@ def _kernels_can_read(arguments: _Arguments, dtype: torch.dtype) -> bool:
 
 def _layer_calls(layer: BaseLayer) -> _LayerCalls | None:
     """An empty cache for the parameters of a layer. None if they are not plain CPU tensors of one dtype."""
-    names = tuple([name for part in layer.parts for name in part.names.values()])
+    names = tuple([name for part in layer.glassgate.parts for name in part.names.values()])
     present = [weight for name in names if (weight := layer._parameters.get(name)) is not None]
     weights = tuple([weight for weight in present if type(weight) in PLAIN and weight.is_leaf])
     if len(weights) < len(names):
@@ -308,7 +311,7 @@ def _prepared(layer: BaseLayer, arguments: _Arguments) -> _Call | _ObservedCall 
     """Prepare calls with the signature of this one, on torch or on kernels. None if a feature is unsupported."""
     input, states, restart_states, mask, hx, restart, needs_grad, ragged, every_state, recorded = arguments
     shown = every_state or recorded
-    cell = layer.current_cell
+    cell = current_cell(layer)
     run = one_row.torch_function(layer, input, hx) if not (mask or ragged or shown) else None
     if run is not None:
         return _Call(run, one_row.same_equations(cell), one_row.zero_states(layer, input) if hx is None else (), False)
@@ -316,12 +319,13 @@ def _prepared(layer: BaseLayer, arguments: _Arguments) -> _Call | _ObservedCall 
     casts = result_type(dtype) is not dtype
     if _needs_general_path(layer, arguments, cell, dtype):
         return None
-    packed, stacked = type(input) is PackedSequence, len(layer.parts) > 1
+    parts, edits = layer.glassgate.parts, layer.glassgate.edits
+    packed, stacked = type(input) is PackedSequence, len(parts) > 1
     if casts:
         input, *rest = computable((input, *states, *restart_states), dtype)
         cast = tuple(rest[: len(states)]), tuple(rest[len(states) :])
         hx, restart = [None if not v else v if len(v) > 1 else v[0] for v in cast]
-    steps, layout, initial, fallback = layer.arrange_call(input, hx, None, mask[0] if mask else None, restart)
+    steps, layout, initial, fallback = arrange_call(layer, input, hx, None, mask[0] if mask else None, restart)
     if layout.rows == 0:
         return None
     transposed = layout.batch_first and layout.rows > 1 and layout.length > 1
@@ -330,26 +334,25 @@ def _prepared(layer: BaseLayer, arguments: _Arguments) -> _Call | _ObservedCall 
     state_shapes = [(width,) if layout.unbatched else (layout.rows, width) for width in widths]
     shapes = state_shapes if stacked else [(1, *shape) for shape in state_shapes]
     signature = Signature(tuple(leading), shapes, needs_grad, hx is None, shown, recorded)
-    layers, data, parts = [], steps.data, iter(layer.parts)
-    for directions in layer.engine_calls(initial, fallback):
+    layers, data, remaining_parts = [], steps.data, iter(parts)
+    for directions in engine_calls(layer, initial, fallback):
         own_steps, ready, draws = steps._replace(data=data), [], []
         for direction in directions:
-            part = next(parts)
+            part = next(remaining_parts)
             draws.append(_noise_source(own_steps, direction, part.hidden_size))
             direction = direction._replace(noise=dict.fromkeys(cell.noise, data.new_empty(0)))
-            if layer.edits is not None:
-                direction = layer.edits.applied(part, direction, layout)
+            if edits is not None:
+                direction = edits.applied(part, direction, layout)
             ready.append(direction)
         call = choose.prepare(own_steps, ready, signature, draws)
         if call is None:
             return None
         layers.append(call)
         data = data[:, :1].expand(-1, len(ready) * widths[0])
-    default_states = (
-        tuple([steps.data.new_zeros(len(layer.parts), *shape) for shape in state_shapes]) if hx is None else ()
-    )
+    zeros = steps.data.new_zeros
+    default_states = () if hx is not None else tuple([zeros(len(parts), *shape) for shape in state_shapes])
     visible = len(shapes) if shown else 1
-    stack = PreparedStack(layers, layer.num_directions, len(layer.parts[0].names), len(shapes), visible)
+    stack = PreparedStack(layers, layer.num_directions, len(parts[0].names), len(shapes), visible)
     if shown:
         return _ObservedCall(stack, layers[0].is_valid, layout, default_states, transposed, recorded, needs_grad)
     run = stack.run if stacked else layers[0].run
@@ -362,11 +365,11 @@ def _needs_general_path(layer: BaseLayer, arguments: _Arguments, cell: Cell, dty
     casts = result_type(dtype) is not dtype
     computed = not casts and dtype in _COMPUTED_DTYPES
     draws_masks = layer.training and (layer.weight_dropout or (layer.dropout and layer.num_layers > 1))
-    stacked = len(layer.parts) > 1
+    stacked = len(layer.glassgate.parts) > 1
     return bool(
         # With different lengths, the kernels reorder the rows of input and states in their own dtype, and they cannot
         # reorder the numbers per row of resets, noise and edits.
-        (ragged and (arguments.mask or not computed or cell.noise or layer.edits is not None))
+        (ragged and (arguments.mask or not computed or cell.noise or layer.glassgate.edits is not None))
         or (shown and (ragged or not computed))
         or (cell.noise and casts)  # noise must be drawn in the dtype of the user's input
         or (layer.learn_initial_state and arguments.hx is None)

@@ -39,8 +39,8 @@ class Spec:
     @staticmethod
     def of(layer: BaseLayer, dtype: torch.dtype, name: str | None = None) -> "Spec":
         """The structure of a layer whose parameters have this dtype."""
-        options = {option: getattr(layer, option) for option in OPTIONS} | {"hidden_size": layer.hidden_sizes}
-        return Spec(name or layer.class_name, dtype, layer.parts, **options)
+        options = {option: getattr(layer, option) for option in OPTIONS} | {"hidden_size": layer.glassgate.hidden_sizes}
+        return Spec(name or layer.glassgate.class_name, dtype, layer.glassgate.parts, **options)
 
     @property
     def options(self) -> dict[str, Any]:

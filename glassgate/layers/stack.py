@@ -2,7 +2,8 @@
 
 import inspect
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -16,7 +17,8 @@ from glassgate.display import Drawable
 from glassgate.engines import choose
 from glassgate.engines.contract import Direction, Recording, Result, Steps
 from glassgate.layers import one_row, opacus_rule, segments, states
-from glassgate.layers.base import BaseLayer
+from glassgate.layers.base import BaseLayer, Internals
+from glassgate.layers.calls import arrange_call, engine_calls
 from glassgate.layers.frozen import freeze_layer
 from glassgate.layers.merge import merge
 from glassgate.layers.observed import Observed, graph_leaf
@@ -101,8 +103,7 @@ class Recurrent(Drawable, BaseLayer):
         init: Callable[[nn.Module], None] | Sequence[Callable[[nn.Module], None]] = (),
     ) -> None:
         super().__init__()
-        inherited = {*self.__dict__}
-        name = self.class_name = type(self).__name__
+        name = type(self).__name__
         check_cell(name, cell)
         check_size(name, "input_size", input_size)
         check_size(name, "num_layers", num_layers)
@@ -111,13 +112,6 @@ class Recurrent(Drawable, BaseLayer):
             bidirectional = bool(bidirectional)  # `torch.nn` accepts 0 and 1
         check_choice(name, "recurrent_dropout_on", recurrent_dropout_on, ("update", "state"))
         check_choice(name, "merge", merge, ("concat", "sum", "mean", "none"))
-        if dropout > 0 and num_layers == 1:
-            warnings.warn(
-                f"{name}: dropout acts between layers, so dropout={dropout} does nothing with num_layers=1",
-                stacklevel=2,
-            )
-        if variational_dropout and not dropout:
-            warnings.warn(f"{name}: variational_dropout does nothing without a rate, dropout=", stacklevel=2)
         cell = cell.projected() if proj_size else cell
         self.cell, self.input_size, self.hidden_size, self.num_layers = cell, input_size, hidden_size, num_layers
         self.bias, self.batch_first, self.dropout, self.bidirectional = bias, batch_first, float(dropout), bidirectional
@@ -125,43 +119,35 @@ class Recurrent(Drawable, BaseLayer):
         self.zoneout, self.weight_dropout, self.variational_dropout = zoneout, weight_dropout, variational_dropout
         self.recurrent_dropout, self.recurrent_dropout_on = recurrent_dropout, recurrent_dropout_on
         self.learn_initial_state, self.recompute, self.init = learn_initial_state, recompute, init
+        self.num_directions = 2 if bidirectional else 1
         for flag in _FLAGS:
             check_flag(name, flag, getattr(self, flag))
-        self.training_cell = regularised(name, cell, zoneout, recurrent_dropout, recurrent_dropout_on, weight_dropout)
-        self.eval_cell = without_noise(self.training_cell)
-        self.hidden_sizes = sizes_by_layer(name, hidden_size, num_layers, self.num_directions)
-        check_sizes(name, cell, self.hidden_sizes, proj_size, merge, bidirectional)
-        self.parts = tuple(parts_of(cell, input_size, self.hidden_sizes, proj_size, bias, merge))
-        self.output_size = output_size(self.parts, merge)
-        self.edits = None
-        # Prepared calls use these attributes, so a new value of one of them discards the prepared calls.
-        self._invalidating = frozenset(self.__dict__) - inherited
-        self.watchers = []
-        self._repeated = PreparedCalls()
-        self._make_parameters({"device": device, "dtype": dtype})
+        training_cell = regularised(name, cell, zoneout, recurrent_dropout, recurrent_dropout_on, weight_dropout)
+        hidden_sizes = sizes_by_layer(name, hidden_size, num_layers, self.num_directions)
+        check_sizes(name, cell, hidden_sizes, proj_size, merge, bidirectional)
+        for reason in _unused_options(self):
+            warnings.warn(f"{name}: {reason}", stacklevel=2)
+        parts = tuple(parts_of(cell, input_size, hidden_sizes, proj_size, bias, merge))
+        self.output_size = output_size(parts, merge)
+        cells = training_cell, without_noise(training_cell)
+        self.glassgate = Internals(name, self._default_cell, *cells, hidden_sizes, parts, PreparedCalls())
+        shapes = {part.names[weight]: shape for part in parts for weight, shape in part.shapes.items()}
+        for parameter, shape in (shapes | _initial_state_shapes(self)).items():
+            self.register_parameter(parameter, nn.Parameter(torch.empty(shape, device=device, dtype=dtype)))
         self.reset_parameters()
         opacus_rule.register(type(self))
 
     def __setattr__(self, name: str, value: Any) -> None:
         super().__setattr__(name, value)
-        if name in self.__dict__.get("_invalidating", ()):
-            self._repeated.forget()
-
-    def _make_parameters(self, factory: dict[str, Any]) -> None:
-        for part in self.parts:
-            for name, shape in part.shapes.items():
-                self.register_parameter(part.names[name], nn.Parameter(torch.empty(shape, **factory)))
-        for part in self.parts if self.learn_initial_state else ():
-            for state, width in part.widths.items():
-                self.register_parameter(f"{state}_0{part.suffix}", nn.Parameter(torch.empty(width, **factory)))
+        if name in _DEFAULTS and "glassgate" in self.__dict__:
+            self.glassgate.prepared_calls.forget()
 
     def reset_parameters(self) -> None:
         """Initialises all parameters again."""
         schemes.initialise(self, self.init)
         with torch.no_grad():
-            for part in self.parts if self.learn_initial_state else ():
-                for state in part.widths:
-                    getattr(self, f"{state}_0{part.suffix}").zero_()
+            for name in _initial_state_shapes(self):
+                getattr(self, name).zero_()
 
     __prepare_scriptable__ = choose.not_scriptable
 
@@ -171,15 +157,9 @@ class Recurrent(Drawable, BaseLayer):
     def extra_repr(self) -> str:
         """The arguments that differ from their defaults."""
         sizes = f"{self.input_size}, {self.hidden_size}"
-        parts = [sizes, self.cell.repr_in_layer(self.plain)] if self.plain else [repr(self.cell), sizes]
-        return ", ".join([part for part in parts if part] + [f"{k}={v!r}" for k, v in self.changed_options().items()])
-
-    def changed_options(self) -> dict[str, Any]:
-        """The options that differ from their defaults, except device, dtype and init."""
-        options = {name: option.default for name, option in inspect.signature(Recurrent.__init__).parameters.items()}
-        for name in ("self", "cell", "input_size", "hidden_size", "device", "dtype", "init"):
-            del options[name]
-        return {name: value for name, default in options.items() if (value := getattr(self, name)) != default}
+        default_cell = self.glassgate.default_cell
+        parts = [sizes, self.cell.repr_in_layer(default_cell)] if default_cell else [repr(self.cell), sizes]
+        return ", ".join([part for part in parts if part] + [f"{k}={v!r}" for k, v in changed_options(self).items()])
 
     def forward(
         self,
@@ -212,79 +192,16 @@ class Recurrent(Drawable, BaseLayer):
                 one or the other.
             TypeError: an argument has the wrong type.
         """
-        results = self._repeated.run(self, input, hx, resets, restart, lengths, return_states)
+        results = self.glassgate.prepared_calls.run(self, input, hx, resets, restart, lengths, return_states)
         if results is not None:
             return results
         if isinstance(input, fx.Proxy):
             options = {"lengths": lengths, "resets": resets, "restart": restart, "return_states": return_states}
             return symbolic_call(self, (input, hx), options)
-        run = self._computed
+        run = partial(_run_general, self)
         if not torch.compiler.is_compiling() and profiler._is_profiler_enabled:
             run = profiler.record_function(self.profile_row)(run)
         return run(input, hx, lengths, resets, restart, return_states)
-
-    def _computed(
-        self,
-        input: Tensor | PackedSequence,
-        hx: State | None,
-        lengths: Tensor | Sequence[int] | None,
-        resets: Tensor | None,
-        restart: State | None,
-        return_states: bool,
-    ) -> Any:
-        """The results of a call for which `repeated.py` has no prepared kernels."""
-        if resets is None and restart is None and lengths is None and not return_states:
-            of_one_row = one_row.computed(self, input, hx)
-            if of_one_row is not None:
-                return of_one_row
-        steps, layout, initial, restart_states = self.arrange_call(input, hx, lengths, resets, restart)
-        recordings = [Recording() for _ in self.parts] if self.watchers else []
-        if recordings and torch.is_grad_enabled():
-            steps = steps._replace(data=graph_leaf(steps.data, recordings[: self.num_directions]))
-        outputs, results = self._run(steps, layout, initial, restart_states, return_states, recordings)
-        for watch in self.watchers:
-            watch(Observed(self, layout, steps, lambda: initial, results, recordings))
-        return states.returned(self.parts, outputs, results, layout, return_states)
-
-    def _run(
-        self,
-        steps: Steps,
-        layout: Layout,
-        initial: States,
-        restart_states: States | None = None,
-        all_states: bool = False,
-        recordings: Sequence[Recording] = (),
-    ) -> tuple[list[Tensor], list[Result]]:
-        """The outputs of the last layer, and the result of each layer and direction."""
-        results: list[Result] = []
-        D, rows, data = self.num_directions, layout.rows, [steps.data]
-        dropout, weight_dropout = (self.dropout, self.weight_dropout) if self.training else (0.0, 0.0)
-        for layer, calls in enumerate(self.engine_calls(initial, restart_states)):
-            at = slice(layer * D, layer * D + D)
-            inputs = (
-                [between_layers(steps, v, rows, dropout, self.variational_dropout) for v in data] if layer else data
-            )
-            sizes = self.hidden_sizes[layer]
-            calls = [with_noise(call, steps, size, weight_dropout) for call, size in zip(calls, sizes, strict=True)]
-            if self.edits is not None:
-                parts = zip(self.parts[at], calls, strict=True)
-                calls = [self.edits.applied(part, call, layout) for part, call in parts]
-            if len(inputs) == 1:
-                results += self._run_layer(steps._replace(data=inputs[0]), calls, all_states, recordings[at])
-            else:
-                for d, (v, call) in enumerate(zip(inputs, calls, strict=True)):
-                    results += self._run_layer(steps._replace(data=v), [call], all_states, recordings[at][d : d + 1])
-            data = merge(
-                self.merge, [result.states[0] for result in results[at]], data if self.residual and layer else ()
-            )
-        return data, results
-
-    def _run_layer(
-        self, steps: Steps, calls: list[Direction], all_states: bool, recordings: Sequence[Recording]
-    ) -> list[Result]:
-        if self.recompute and not recordings and torch.is_grad_enabled():
-            return segments.run(steps, calls, all_states)
-        return choose.run(steps, calls, all_states, recordings or None)
 
     def stream(self, batch_size: int = 1) -> Stream:
         """A stream, which runs a step or a block of steps at a time. Steps build no graph and allocate no memory.
@@ -300,3 +217,99 @@ class Recurrent(Drawable, BaseLayer):
 
 LayerCall = Observed[Recurrent]
 """A call of a layer, as recordings see it."""
+
+
+def changed_options(layer: Recurrent) -> dict[str, Any]:
+    """The options of a layer that differ from their defaults, except device, dtype and init."""
+    others = ("self", "cell", "input_size", "hidden_size", "device", "dtype", "init")
+    options = {name: default for name, default in _DEFAULTS.items() if name not in others}
+    return {name: value for name, default in options.items() if (value := getattr(layer, name)) != default}
+
+
+_DEFAULTS = {name: parameter.default for name, parameter in inspect.signature(Recurrent.__init__).parameters.items()}
+"""The arguments of `Recurrent` and their defaults. Prepared calls depend on them."""
+
+
+def _unused_options(layer: Recurrent) -> Iterator[str]:
+    """Yield the reason for each option that has no effect because of another option."""
+    if layer.dropout and layer.num_layers == 1:
+        yield f"dropout acts between layers, so dropout={layer.dropout} does nothing with num_layers=1"
+    if layer.residual and layer.num_layers == 1:
+        yield "the first layer has no residual connection, so residual=True does nothing with num_layers=1"
+    if layer.merge != "concat" and not layer.bidirectional:
+        yield f"merge combines two directions, so merge={layer.merge!r} does nothing with bidirectional=False"
+    if layer.variational_dropout and not layer.dropout:
+        yield "variational_dropout keeps the mask of dropout for a sequence, so it does nothing with dropout=0.0"
+    if layer.recurrent_dropout_on != "update" and not layer.recurrent_dropout:
+        on = f"recurrent_dropout_on={layer.recurrent_dropout_on!r}"
+        yield f"{on} does nothing with recurrent_dropout=0.0, the default"
+
+
+def _initial_state_shapes(layer: Recurrent) -> dict[str, tuple[int]]:
+    """The shapes of the learned initial states by the names of their parameters."""
+    parts = layer.glassgate.parts if layer.learn_initial_state else ()
+    return {f"{state}_0{part.suffix}": (width,) for part in parts for state, width in part.widths.items()}
+
+
+def _run_general(
+    layer: Recurrent,
+    input: Tensor | PackedSequence,
+    hx: State | None,
+    lengths: Tensor | Sequence[int] | None,
+    resets: Tensor | None,
+    restart: State | None,
+    return_states: bool,
+) -> Any:
+    """The results of a call for which `repeated.py` has no prepared kernels."""
+    if resets is None and restart is None and lengths is None and not return_states:
+        of_one_row = one_row.computed(layer, input, hx)
+        if of_one_row is not None:
+            return of_one_row
+    steps, layout, initial, restart_states = arrange_call(layer, input, hx, lengths, resets, restart)
+    recordings = [Recording() for _ in layer.glassgate.parts] if layer.glassgate.watchers else []
+    if recordings and torch.is_grad_enabled():
+        steps = steps._replace(data=graph_leaf(steps.data, recordings[: layer.num_directions]))
+    outputs, results = _run_stack(layer, steps, layout, initial, restart_states, return_states, recordings)
+    for watch in layer.glassgate.watchers:
+        watch(Observed(layer, layout, steps, lambda: initial, results, recordings))
+    return states.returned(layer.glassgate.parts, outputs, results, layout, return_states)
+
+
+def _run_stack(
+    layer: Recurrent,
+    steps: Steps,
+    layout: Layout,
+    initial: States,
+    restart_states: States | None = None,
+    all_states: bool = False,
+    recordings: Sequence[Recording] = (),
+) -> tuple[list[Tensor], list[Result]]:
+    """The outputs of the last layer, and the result of each layer and direction."""
+    results: list[Result] = []
+    D, rows, data = layer.num_directions, layout.rows, [steps.data]
+    dropout, weight_dropout = (layer.dropout, layer.weight_dropout) if layer.training else (0.0, 0.0)
+    for depth, calls in enumerate(engine_calls(layer, initial, restart_states)):
+        at = slice(depth * D, depth * D + D)
+        inputs = [between_layers(steps, v, rows, dropout, layer.variational_dropout) for v in data] if depth else data
+        sizes = layer.glassgate.hidden_sizes[depth]
+        calls = [with_noise(call, steps, size, weight_dropout) for call, size in zip(calls, sizes, strict=True)]
+        if layer.glassgate.edits is not None:
+            parts = zip(layer.glassgate.parts[at], calls, strict=True)
+            calls = [layer.glassgate.edits.applied(part, call, layout) for part, call in parts]
+        if len(inputs) == 1:
+            results += _run_layer(layer, steps._replace(data=inputs[0]), calls, all_states, recordings[at])
+        else:
+            for d, (v, call) in enumerate(zip(inputs, calls, strict=True)):
+                results += _run_layer(layer, steps._replace(data=v), [call], all_states, recordings[at][d : d + 1])
+        data = merge(
+            layer.merge, [result.states[0] for result in results[at]], data if layer.residual and depth else ()
+        )
+    return data, results
+
+
+def _run_layer(
+    layer: Recurrent, steps: Steps, calls: list[Direction], all_states: bool, recordings: Sequence[Recording]
+) -> list[Result]:
+    if layer.recompute and not recordings and torch.is_grad_enabled():
+        return segments.run(steps, calls, all_states)
+    return choose.run(steps, calls, all_states, recordings or None)

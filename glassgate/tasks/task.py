@@ -367,7 +367,7 @@ class Task(Definition[OptionsType, Example, Prediction]):
 def _can_be_frozen(layer: gg.Recurrent) -> bool:
     """Whether a layer is on the CPU and not recorded, edited or hooked."""
     hooked = layer._forward_hooks or layer._forward_pre_hooks
-    return not (layer.is_observed or hooked) and all(each.device.type == "cpu" for each in layer.parameters())
+    return not (layer.glassgate.is_observed or hooked) and all(each.device.type == "cpu" for each in layer.parameters())
 
 
 @contextmanager

@@ -105,7 +105,7 @@ def test_an_attention_and_a_tanh_around_the_layers_conserve_relevance() -> None:
     assert torch.allclose(relevance.scores, scores, rtol=0, atol=1e-12)
     assert abs(relevance.unexplained) < 1e-10
     assert relevance.tokens.abs().max() > 1e-3
-    assert not model.layer.edits
+    assert not model.layer.glassgate.edits
 
 
 def test_an_lstm_follows_the_published_rules() -> None:

@@ -194,7 +194,7 @@ def test_a_layer_draws_its_depth_directions_and_sizes():
     said = ["".join(text.itertext()) for text in ElementTree.fromstring(picture).iter(f"{SVG}text")]
     assert {"input, 8 features", "output, 28 features", "dropout 0.2", "concat", "+"} <= set(said)
     assert {"8 → 16 units", "8 → 12 units", "28 → 16 units", "28 → 12 units", "h0", "hn"} <= set(said)
-    assert [box.get("data-name") for box in items(picture, "gate")] == [part.label for part in layer.parts]
+    assert [box.get("data-name") for box in items(picture, "gate")] == [part.label for part in layer.glassgate.parts]
     apart = str(gg.draw(gg.LSTM(8, 16, bidirectional=True, merge="none", proj_size=4)))
     assert "output reverse, 4 features" in apart
     assert "8 → 16 units → 4" in apart

@@ -298,3 +298,52 @@ def test_help_shows_the_whole_signature_and_the_shapes(kind):
     assert (ours_layer.bias, ours_layer.batch_first) == (layer.bias, layer.batch_first)
     for said in ("zoneout: probability that a unit keeps", "h_n: like hx", "hidden_size: units, H_cell"):
         assert said in ours.__doc__
+
+
+INTERNAL = (
+    "parts", "edits", "watchers", "class_name", "training_cell", "eval_cell", "hidden_sizes", "current_cell", "plain",
+    "arrange_call", "engine_calls", "default_states", "weights_of", "checked_weights", "is_observed", "prepared_calls",
+    "changed_options", "default_cell", "_run", "_computed", "_run_layer", "_repeated", "_invalidating",
+)  # fmt: skip
+"""Names that fit the internal data and functions of a layer."""
+
+
+class WithAttributes(gg.LSTM):
+    """A layer whose author knows only the names of `torch.nn`."""
+
+    def __init__(self, make_value, *args, **options):
+        super().__init__(*args, **options)
+        for name in INTERNAL:
+            setattr(self, name, make_value(name))
+
+
+@pytest.mark.parametrize(
+    "make_value", [lambda _: nn.Linear(2, 2), str, lambda _: None, lambda _: nn.Parameter(torch.zeros(1))]
+)
+def test_subclasses_can_use_the_names_of_internal_data(make_value):
+    layer, stock = WithAttributes(make_value, 3, 4, 2, dropout=0.25), nn.LSTM(3, 4, 2, dropout=0.25)
+    missing, _ = layer.load_state_dict(stock.state_dict(), strict=False)
+    assert set(missing) <= {name for name, _ in layer.named_parameters()} - set(stock.state_dict())
+    x = torch.randn(5, 2, 3)
+    optimizer = torch.optim.SGD(layer.parameters(), 0.1)
+    for _ in range(3):  # the general path, then prepared calls
+        optimizer.zero_grad()
+        layer(x)[0].sum().backward()
+        optimizer.step()
+    assert not torch.equal(layer.weight_hh_l0, stock.weight_hh_l0)
+    layer.eval()
+    expected, _ = layer(x)
+    with gg.record(layer) as tape:
+        torch.testing.assert_close(layer(x)[0], expected)
+    torch.testing.assert_close(tape["layer1.forward.h"], expected)
+    with gg.edit(layer, {"layer1.forward.o": gg.hold(0.0)}):
+        assert not layer(x)[0].any()
+    stream = layer.stream(2)
+    torch.testing.assert_close(torch.stack([stream.step(x_t).clone() for x_t in x]), expected)
+    torch.testing.assert_close(gg.freeze(layer)(x)[0], expected)
+    assert [len(weights) for weights in layer.all_weights] == [4, 4]
+    assert repr(layer).startswith("WithAttributes(")
+    layer.dropout = 0.5
+    assert "dropout=0.5" in repr(copy.deepcopy(layer))
+    for name in INTERNAL:
+        assert type(getattr(layer, name)) is type(make_value(name)), name

@@ -60,7 +60,7 @@ def test_a_change_of_the_equations_is_detected():
     layer, x = gg.RNN(6, H), torch.randn(1, 1, 6)
     for _ in range(3):
         before = layer(x)[0]
-    layer.training_cell.nonlinearity = "relu"
+    layer.glassgate.training_cell.nonlinearity = "relu"
     after = layer(x)[0]
     assert after.min() >= 0
     assert before.min() < 0

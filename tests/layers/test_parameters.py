@@ -9,6 +9,7 @@ from torch.func import functional_call
 from torch.utils._pytree import tree_map
 
 import glassgate as gg
+from glassgate.layers.calls import checked_weights
 from glassgate.shapes import check_parameters
 
 X = torch.randn(5, 2, 3)
@@ -171,7 +172,7 @@ def test_a_tensor_without_memory_runs_on_the_reference():
 
 def test_the_check_takes_microseconds():
     layer = gg.LSTM(3, 4)
-    (part,), (weights,) = layer.parts, layer.checked_weights()
+    (part,), (weights,) = layer.glassgate.parts, checked_weights(layer)
     like = weights["weight_ih"]
 
     def look():

@@ -42,7 +42,7 @@ def call(layer, x, hx=None, learns=True, **more):
 
 
 def prepared(layer):
-    known = layer._repeated._known
+    known = layer.glassgate.prepared_calls._known
     return [] if known is None else [c for c in known.calls.values() if c is not None]
 
 
@@ -74,7 +74,7 @@ def test_prepared_calls_give_the_same_bits(name, learns):
         x = noise(1, *shape).to(dtype).requires_grad_(learns)
         rows = [] if len(shape) == 2 else [30 if layer.batch_first else shape[1]]
         widths = [out, *[layer.hidden_size] * (len(layer.cell.state) - 1)]
-        states = [noise(2 + k, len(layer.parts), *rows, width).to(dtype) for k, width in enumerate(widths)]
+        states = [noise(2 + k, len(layer.glassgate.parts), *rows, width).to(dtype) for k, width in enumerate(widths)]
         for hx in (None, tuple(states) if len(states) > 1 else states[0]):
             before = len(prepared(layer))
             first = call(layer, x, hx, learns)
@@ -98,7 +98,7 @@ def test_prepared_calls_with_resets_and_noise_give_the_same_bits(name):
     x = noise(1, 30, 3, 6).requires_grad_()
     rows = 30 if layer.batch_first else 3
     hx, restart = [
-        tuple([noise(seed + k, len(layer.parts), rows, n).requires_grad_() for k, n in enumerate(widths)])
+        tuple([noise(seed + k, len(layer.glassgate.parts), rows, n).requires_grad_() for k, n in enumerate(widths)])
         for seed in (2, 4)
     ]
     hx, restart = (hx, restart) if len(widths) > 1 else (hx[0], restart[0])
@@ -144,14 +144,16 @@ def test_prepared_calls_under_autocast_give_the_same_bits(name, result):
     kept = layer.weight_ih_l0.dtype
     result = kept if kept is torch.float64 else result
     widths = [5, *[layer.hidden_size] * (len(layer.cell.state) - 1)]
-    states = [noise(2 + k, len(layer.parts), 3, width).to(kept).requires_grad_() for k, width in enumerate(widths)]
+    states = [
+        noise(2 + k, len(layer.glassgate.parts), 3, width).to(kept).requires_grad_() for k, width in enumerate(widths)
+    ]
     leaves = [*layer.parameters(), *states]
     x = noise(1, 15, 3, 6).to(kept).requires_grad_()
     initial = tuple(states) if len(states) > 1 else states[0]
     mask = noise(9, 15, 3) > 1
     for data in (x, x.detach().to(result).requires_grad_()):
         for hx, resets in ((None, None), (initial, None), (initial, mask)):
-            layer._repeated, results = repeated.PreparedCalls(), []
+            layer.glassgate.prepared_calls, results = repeated.PreparedCalls(), []
             for _ in range(4):
                 with torch.autocast("cpu", torch.bfloat16 if kept is torch.float64 else result):
                     values = flat(layer(data, hx, resets=resets))
@@ -310,7 +312,7 @@ def test_an_empty_batch_stays_one(name):
             assert layer(torch.zeros(4, 0, 6), resets=resets)[0].shape == (
                 4,
                 0,
-                5 * len(layer.parts) // layer.num_layers,
+                5 * len(layer.glassgate.parts) // layer.num_layers,
             )
 
 
@@ -319,7 +321,7 @@ def test_prepared_calls_that_show_every_state_and_gate_give_the_same_bits(name):
     layer = (LAYERS | NOISY)[name]()
     x, mask = noise(1, 30, 3, 6).requires_grad_(), noise(6, 30, 3) > 1
     rows, widths = (30 if layer.batch_first else 3), [5, *[layer.hidden_size] * (len(layer.cell.state) - 1)]
-    hx = tuple([noise(2 + k, len(layer.parts), rows, n).requires_grad_() for k, n in enumerate(widths)])
+    hx = tuple([noise(2 + k, len(layer.glassgate.parts), rows, n).requires_grad_() for k, n in enumerate(widths)])
     hx = hx if len(hx) > 1 else hx[0]
 
     def shown(hx, **more):
@@ -346,9 +348,11 @@ def test_prepared_calls_that_show_every_state_and_gate_give_the_same_bits(name):
             with gg.record(layer) as tape:
                 output = layer(x)[0]
             assert set(tape) == {
-                f"{part.label}.{value}" for part in layer.parts for value in {v.rpartition(".")[2] for v in tape}
+                f"{part.label}.{value}"
+                for part in layer.glassgate.parts
+                for value in {v.rpartition(".")[2] for v in tape}
             }
-    if not layer.training_cell.noise:
+    if not layer.glassgate.training_cell.noise:
         assert torch.equal(output, plain)
 
 
@@ -443,7 +447,7 @@ RAGGED = {
 def test_prepared_calls_with_lengths(name, lengths):
     layer = RAGGED[name]()
     x = noise(1, *((4, 9) if layer.batch_first else (9, 4)), 6).to(layer.weight_ih_l0).requires_grad_()
-    hx = [noise(2 + k, len(layer.parts), 4, 5).to(x).requires_grad_() for k in range(len(layer.cell.state))]
+    hx = [noise(2 + k, len(layer.glassgate.parts), 4, 5).to(x).requires_grad_() for k in range(len(layer.cell.state))]
     for states in (None, tuple(hx) if len(hx) > 1 else hx[0]):
         for learns in (True, False):
             with gg.engine("reference"):
@@ -525,13 +529,13 @@ def packed_call(layer, x, hx, lengths, learns):
 @pytest.mark.parametrize("learns", [False, True])
 def test_packed_sequences_are_prepared_for_any_number_of_steps(name, learns):
     layer = PACKED[name]()
-    dtype, parts = layer.weight_ih_l0.dtype, len(layer.parts)
+    dtype, parts = layer.weight_ih_l0.dtype, len(layer.glassgate.parts)
     widths = [5, *[layer.hidden_size] * (len(layer.cell.state) - 1)]
     states = tuple([noise(2 + k, parts, 4, n).to(dtype).requires_grad_(learns) for k, n in enumerate(widths)])
     for hx in (None, states if len(states) > 1 else states[0]):
         for lengths in ([7, 7, 3, 1], [3, 7, 1, 6], [8, 8, 8, 8], [9, 2, 9, 5]):
             x = noise(1, max(lengths), 4, 6).to(dtype).requires_grad_(learns)
-            layer._repeated.forget()
+            layer.glassgate.prepared_calls.forget()
             expected = packed_call(layer, x, hx, lengths, learns)
             packed_call(layer, x, hx, lengths, learns)
             assert len(prepared(layer)) == 1

@@ -206,11 +206,30 @@ class TestDropout:
         torch.manual_seed(3)
         check({"output": ours}, {"output": stock(self.x)[0].detach()})
 
-    def test_a_single_layer_has_no_dropout(self):
-        with pytest.warns(UserWarning, match=r"LSTM: dropout acts between layers, so dropout=0.5 does nothing"):
-            gg.LSTM(3, 4, dropout=0.5)
-        with pytest.warns(UserWarning, match="GRU: variational_dropout does nothing without a rate, dropout="):
-            gg.GRU(3, 4, 2, variational_dropout=True)
+
+@pytest.mark.parametrize(
+    ("options", "warning"),
+    [
+        ({"dropout": 0.5}, r"dropout acts between layers, so dropout=0\.5 does nothing with num_layers=1"),
+        ({"residual": True}, "first layer has no residual connection, so residual=True does nothing with num_layers=1"),
+        ({"merge": "sum"}, "merge combines two directions, so merge='sum' does nothing with bidirectional=False"),
+        (
+            {"variational_dropout": True},
+            r"keeps the mask of dropout for a sequence, so it does nothing with dropout=0\.0",
+        ),
+        (
+            {"recurrent_dropout_on": "state"},
+            r"recurrent_dropout_on='state' does nothing with recurrent_dropout=0\.0, the default",
+        ),
+    ],
+    ids=str,
+)
+def test_options_without_effect_warn(options, warning):
+    with pytest.warns(UserWarning, match=f"^GRU: .*{warning}$") as caught:
+        gg.GRU(3, 4, **options)
+    assert len(caught) == 1
+    everything = {"dropout": 0.5, "recurrent_dropout": 0.1, "num_layers": 2, "bidirectional": True, **options}
+    gg.GRU(3, 4, **everything)
 
 
 class TestLearnedInitialState:

@@ -104,7 +104,7 @@ def test_has_the_structure_of_its_layer(kind):
         "output_size",
     ):
         assert getattr(frozen, name) == getattr(layer, name), name
-    assert frozen.hidden_size == (7 if kind != "apart" else layer.hidden_sizes)
+    assert frozen.hidden_size == (7 if kind != "apart" else layer.glassgate.hidden_sizes)
     with pytest.raises(AttributeError, match="has no attribute 'dropout'"):
         _ = frozen.dropout
 

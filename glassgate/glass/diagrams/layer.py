@@ -31,7 +31,7 @@ class _Drawing:
         self._y -= 10
         ends, widths = [(self._middle, self._y)], [layer.input_size]
         for k in range(layer.num_layers):
-            ends, widths = self._one_layer(k, layer.parts[k * D : k * D + D], ends, widths)
+            ends, widths = self._one_layer(k, layer.glassgate.parts[k * D : k * D + D], ends, widths)
         top = self._y - STEP
         for (x, y), width in zip(ends, widths, strict=True):
             self._wire([(x, y), (x, top)])

@@ -16,6 +16,7 @@ from glassgate.engines.symbolic.step import equations_of
 from glassgate.glass.diagrams.cell import name_of
 from glassgate.glass.diagrams.flow import Value, flow
 from glassgate.glass.retention import by_step, inputs, states_before
+from glassgate.layers.base import weights_of
 from glassgate.layers.stack import LayerCall
 
 
@@ -26,8 +27,8 @@ def wires(call: LayerCall, number: int) -> dict[str, Tensor]:
         the values by `data-name`, (L, N, H), or (L, N, 1) for one number per row; the norm of the input. Empty if the
         cell cannot be drawn.
     """
-    layer, part = call.layer, call.layer.parts[number]
-    weights = {name: w.detach() for name, w in layer.weights_of(part).items()}
+    layer, part = call.layer, call.layer.glassgate.parts[number]
+    weights = {name: w.detach() for name, w in weights_of(layer, part).items()}
     x, before = inputs(call, number), states_before(call, number)
     try:
         with torch.no_grad():

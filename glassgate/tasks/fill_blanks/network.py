@@ -43,7 +43,7 @@ class BlankNetwork(nn.Module):
         self.longest = options.longest_blank
         self.embedding = nn.Embedding(units, options.embedding_size, padding_idx=PADDING)
         self.dropout = nn.Dropout(options.dropout)
-        self.encoder = encoder(options, merge="none")
+        self.encoder = encoder(options, merge="none" if options.bidirectional else "concat")
         # Stored runs contain the names of these modules.
         self.beside = nn.Linear(states_size, size)  # of the two states next to a blank
         self.left = nn.Embedding(self.longest + 1, size)  # of the length of the blank; 0: unknown

@@ -228,7 +228,7 @@ class Segments(Forecaster):
         window = self.window(batch)
         steps = torch.cat([window.values[:, : self.back, None], window.past, window.known[:, : self.back]], -1)
         _, state = self.encoder(self.embed(self._cut(steps)))
-        batched = self.count > 1 and isinstance(self.encoder, gg.Recurrent) and not self.encoder.is_observed
+        batched = self.count > 1 and isinstance(self.encoder, gg.Recurrent) and not self.encoder.glassgate.is_observed
         batched = batched and not torch.compiler.is_compiling()  # an exported program has no fixed number of rows
         output = (self._in_chunks if batched else self._one_by_one)(window, state)
         raw = self.segment(self.dropout(output)).reshape(len(steps), self.count * self.length, self.head.size)

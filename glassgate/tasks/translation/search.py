@@ -206,7 +206,7 @@ class _Steps:
         else:
             self.state = tuple(state[:, places] for state in self.state)
         layer = self.decoder.layer
-        if isinstance(layer, gg.Recurrent) and layer.is_observed:
+        if isinstance(layer, gg.Recurrent) and layer.glassgate.is_observed:
             return  # streams ignore edits: an edited layer runs step by step
         if self.layer is None:  # packed once for all streams of the search
             on_cpu = isinstance(layer, gg.Recurrent) and places.device.type == "cpu"

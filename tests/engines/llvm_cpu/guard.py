@@ -186,7 +186,7 @@ def check(layer: gg.Recurrent, recorded: bool) -> None:
             N = len(more.get("lengths", CALLS[1]["lengths"]))  # type: ignore[arg-type]
             expected = results(layer, N, train, record, **more)
             for behind in (True, False):
-                layer._repeated = PreparedCalls()
+                layer.glassgate.prepared_calls = PreparedCalls()
                 for _ in range(2):
                     with Guard(behind) as guard:
                         same(results(layer, N, train, record, **more), expected)

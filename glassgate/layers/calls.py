@@ -1,0 +1,79 @@
+"""A layer's arguments, parameters and states, checked and in the form of engines."""
+
+from typing import Any
+
+from torch import Tensor
+
+from glassgate.cell import Cell, Weights
+from glassgate.engines.contract import Direction, Steps
+from glassgate.layers import states
+from glassgate.layers.base import BaseLayer, weights_of
+from glassgate.layers.states import States
+from glassgate.layout import Layout, arrange
+from glassgate.shapes import check_like, check_parameters
+
+
+def current_cell(layer: BaseLayer) -> Cell:
+    """The cell of calls in the layer's current mode, training or eval."""
+    return layer.glassgate.training_cell if layer.training else layer.glassgate.eval_cell
+
+
+def checked_weights(layer: BaseLayer) -> list[Weights]:
+    """The parameters of each layer and direction, in torch's order, after a check of shapes, dtypes and devices."""
+    name, parts = layer.glassgate.class_name, layer.glassgate.parts
+    by_part = [weights_of(layer, part) for part in parts]
+    like = by_part[0]["weight_ih"]
+    for part, weights in zip(parts, by_part, strict=True):
+        check_parameters(name, weights, part.shapes, like.dtype, like.device, part.suffix)
+    return by_part
+
+
+def default_states(layer: BaseLayer, like: Tensor, rows: int) -> States:
+    """The initial states (N, H) of each layer and direction if a call has none: zero, or the learned ones."""
+    initial = []
+    for part in layer.glassgate.parts:
+        if layer.learn_initial_state:
+            learned = {f"{state}_0": getattr(layer, f"{state}_0{part.suffix}") for state in part.widths}
+            shapes = {f"{state}_0": (width,) for state, width in part.widths.items()}
+            check_parameters(layer.glassgate.class_name, learned, shapes, like.dtype, like.device, part.suffix)
+            initial.append(tuple([v.expand(rows, -1) for v in learned.values()]))
+        else:
+            zeros = {width: like.new_zeros(rows, width) for width in dict.fromkeys(part.widths.values())}
+            initial.append(tuple([zeros[width] for width in part.widths.values()]))
+    return initial
+
+
+def arrange_call(
+    layer: BaseLayer, input: Any, hx: Any = None, lengths: Any = None, resets: Any = None, restart: Any = None
+) -> tuple[Steps, Layout, States, States | None]:
+    """Check the arguments of a call and convert them for engines.
+
+    Returns:
+        the steps, their layout, the initial states, and the states after a reset if they are not the initial states.
+    """
+    name, parts = layer.glassgate.class_name, layer.glassgate.parts
+    steps, layout = arrange(name, input, layer.input_size, layer.batch_first, lengths, resets)
+    weight = layer.weight_ih_l0
+    if not isinstance(weight, Tensor):
+        raise TypeError(f"{name}: weight_ih_l0 must be a tensor, got {type(weight).__name__}")
+    check_like(name, "input", steps.data, weight.dtype, weight.device, "the layer")
+    if hx is None:
+        initial = default_states(layer, steps.data, layout.rows)
+    else:
+        initial = states.from_hx(name, parts, hx, steps.data, layout)
+    states.check_restart(name, restart, resets)
+    if restart is None:
+        return steps, layout, initial, None
+    return steps, layout, initial, states.from_hx(name, parts, restart, steps.data, layout, "restart")
+
+
+def engine_calls(layer: BaseLayer, initial: States, restart_states: States | None = None) -> list[list[Direction]]:
+    """The arguments of the engine for each layer and direction, without noise."""
+    D, cell, parts = layer.num_directions, current_cell(layer), layer.glassgate.parts
+    calls = [
+        Direction(cell, weights, state, part.direction == 1)
+        for part, weights, state in zip(parts, checked_weights(layer), initial, strict=True)
+    ]
+    if restart_states is not None:
+        calls = [call._replace(restart=state) for call, state in zip(calls, restart_states, strict=True)]
+    return [calls[k : k + D] for k in range(0, len(calls), D)]
