@@ -133,9 +133,9 @@ class Row:
         return [tests[settings] for tests in map(self._tests, self.seeds) if settings in tests]
 
     def behind(self, settings: Settings) -> float:
-        """The difference between the mean test score and that of the best settings, relative to it; positive: worse."""
-        one, best = (statistics.mean(self.tests(each)) for each in (settings, self.best))
-        return (one - best) / best if self.data.score.lower_is_better else (best - one) / best
+        """How much worse the mean test score is than that of the best settings, as a fraction of the latter."""
+        own, best = (statistics.mean(self.tests(each)) for each in (settings, self.best))
+        return (own - best) / best if self.data.score.lower_is_better else (best - own) / best
 
     def _tests(self, seed: int) -> dict[Settings, float]:
         return {Settings(**each["settings"]): each["test"] for each in self.results if each["seed"] == seed}
@@ -143,9 +143,9 @@ class Row:
 
 def write(store: Store, page: Path) -> None:
     """Write the page, and its picture to the same folder."""
-    found = rows(store)
-    page.write_text(text(found), "utf-8")
-    picture(found, page.with_name("defaults.svg"))
+    all_rows = rows(store)
+    page.write_text(text(all_rows), "utf-8")
+    picture(all_rows, page.with_name("defaults.svg"))
 
 
 def text(rows: Sequence[Row]) -> str:
@@ -156,13 +156,13 @@ def text(rows: Sequence[Row]) -> str:
 
 def rows(store: Store) -> list[Row]:
     """The rows of the table: the sets on which the defaults and the fixed settings were trained."""
-    found = []
+    complete = []
     for data in SETS:
         if results := store.searched(data):
             own, other = (settings(data, results[0]["examples"]) for settings in (defaults, fixed))
             row = Row(data, own, other, best(data, results), store.all(data))
-            found += [row] if row.tests(other) else []
-    return found
+            complete += [row] if row.tests(other) else []
+    return complete
 
 
 def _rule(examples: int) -> str:
@@ -179,7 +179,7 @@ def _table(rows: Sequence[Row]) -> str:
     for row in rows:
         cells = [row.data.task, row.data.what, row.data.score.heading]
         cells += [_spread(row, settings) for settings in (row.fixed, row.defaults, row.best)]
-        cells += [f"{100 * row.behind(row.defaults) + 0:.1f} %", _described(row.defaults), _described(row.best)]
+        cells += [f"{100 * row.behind(row.defaults) + 0:.1f} %", _describe(row.defaults), _describe(row.best)]
         cells += [str(len(row.results)), str(len(row.seeds))]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
@@ -191,7 +191,7 @@ def _spread(row: Row, settings: Settings) -> str:
     return mean_and_deviation([score.factor * test for test in row.tests(settings)], score.places)
 
 
-def _described(settings: Settings) -> str:
+def _describe(settings: Settings) -> str:
     return (
         f"batch size {settings.batch_size}, rate {settings.learning_rate:g}, {plural(settings.epochs, 'epoch')}, "
         f"H={settings.hidden_size}, dropout {settings.dropout:g}"
@@ -204,8 +204,8 @@ def _summary(rows: Sequence[Row]) -> str:
     better = sum(row.behind(row.defaults) < row.behind(row.fixed) for row in rows)
     trainings = sum(len(row.results) for row in rows)
     fewest, most = (choose(len(row.results) for row in rows) for choose in (min, max))
-    shown = [row.data for row in rows]
-    missing = [f"{data.task}, {data.what}" for data in SETS if data not in shown]
+    measured = [row.data for row in rows]
+    missing = [f"{data.task}, {data.what}" for data in SETS if data not in measured]
     return textwrap.fill(
         f"The search made {trainings} trainings, {fewest} to {most} per set. The defaults are within {100 * NEAR:.0f} "
         f"% of the best settings found on {len(near)} of {len(rows)} sets"

@@ -118,17 +118,17 @@ def seconds(result: Result) -> float:
 
 
 def ratios(pairs: Pairs) -> list[float]:
-    """Plain PyTorch's processor time over ours, of each epoch that both sides trained."""
-    found = []
+    """The processor time of `torch.nn` divided by that of Glassgate, for each epoch that both sides trained."""
+    speedups = []
     for both in pairs:
         ours, plain = ({e["epoch"]: e["processor"] / e["units"] for e in result["times"]} for result in both)
-        found += [plain[epoch] / ours[epoch] for epoch in ours.keys() & plain.keys()]
-    return found
+        speedups += [plain[epoch] / ours[epoch] for epoch in ours.keys() & plain.keys()]
+    return speedups
 
 
-def spread(score: Score, found: Sequence[float]) -> str:
-    """Mean and standard deviation."""
-    return mean_and_deviation(found, score.places)
+def spread(score: Score, scores: Sequence[float]) -> str:
+    """Mean and standard deviation of the scores of several seeds, as text."""
+    return mean_and_deviation(scores, score.places)
 
 
 def _row(case: Case, pairs: Pairs) -> str:
@@ -193,11 +193,11 @@ def _section(case: Case, pairs: Pairs, page: Path) -> str:
 
 def _crosswise(case: Case, pairs: Pairs) -> str:
     score = case.scores[0]
-    moved = max(ours["crosswise"] for ours, _ in pairs) * score.factor
+    difference = max(ours["crosswise"] for ours, _ in pairs) * score.factor
     unit = " points" if score.percent else " nats" if "nats" in score.key else ""
     return (
         f"With the trained weights of {OURS} in the layers of `{PLAIN}`, the test scores differ by at most "
-        f"{moved:.1g}{unit}.\n"
+        f"{difference:.1g}{unit}.\n"
     )
 
 
@@ -211,9 +211,9 @@ def _seeds(case: Case, pairs: Pairs) -> str:
     lines = [f"| seed | {' | '.join(titles)} | best epoch | seconds per epoch |", "|---" * (3 + len(titles)) + "|"]
     for both in pairs:
         cells = [f"{values(score, [side])[0]:.{score.places + 1}f}" for score in case.scores for side in both]
-        best = " / ".join(str(side["best_epoch"]) for side in both)
+        best_epochs = " / ".join(str(side["best_epoch"]) for side in both)
         times = " / ".join(f"{seconds(side):.3g}" for side in both)
-        lines.append(f"| {both[0]['seed']} | {' | '.join(cells)} | {best} | {times} |")
+        lines.append(f"| {both[0]['seed']} | {' | '.join(cells)} | {best_epochs} | {times} |")
     return "\n".join(lines) + "\n"
 
 
@@ -247,9 +247,9 @@ def scores(contents: list[tuple[Case, Pairs]], path: Path) -> None:
             for name, colour, side in zip((OURS, PLAIN), COLOURS, zip(*pairs, strict=True), strict=True)
         ]
         rows += [(each.who, [each.value], "tab:grey") for each in case.reported if each.score == score.key]
-        for y, (_, found, colour) in enumerate(rows):
-            panel.plot(found, [y] * len(found), "o", color=colour, alpha=0.5)
-            panel.plot(statistics.mean(found), y, "|", color=colour, ms=18, mew=2.5)
+        for y, (_, points, colour) in enumerate(rows):
+            panel.plot(points, [y] * len(points), "o", color=colour, alpha=0.5)
+            panel.plot(statistics.mean(points), y, "|", color=colour, ms=18, mew=2.5)
         panel.set_yticks(range(len(rows)), [",\n".join(name.rsplit(", ", 1)) for name, *_ in rows], fontsize=7)
         panel.set_ylim(len(rows) - 0.4, -0.6)
         panel.set_title(case.what, fontsize=8, loc="left")

@@ -20,43 +20,44 @@ Report = Callable[[Mapping[str, Any]], None]
 
 
 class Meter(Progress):
-    """Times each step from the end of the one before it. An epoch's first step, the scores and checkpoints at its end,
-    and the compilation before the first step are not included.
+    """Times each training step from the end of the step before.
+
+    The first step of each epoch is left out, with compilation and with the scores and checkpoints of the epoch before.
 
     Args:
-        path: the file of each epoch's times, one line of JSON each, for a training that is interrupted
+        path: a file with the times of each epoch as a line of JSON, which are kept if the training is interrupted
         report: called at the end of each epoch with its number and scores
-        wait: called after the first step of each epoch, when everything before is saved; the training then continues
+        wait: called after the first step of each epoch; the training continues when it returns
     """
 
     def __init__(self, path: Path, report: Report, wait: Callable[[], object]):
         self.path, self.report, self.wait = path, report, wait
-        self.last: tuple[float, float] | None = None
+        self.last_end: tuple[float, float] | None = None  # processor and elapsed time at the end of the last step
         self.clear()
 
     def clear(self) -> None:
         self.units, self.processor, self.wall = 0, 0.0, 0.0
 
     def begin(self, units: int, done: int) -> None:
-        self.last = None
+        self.last_end = None
 
     def step(self, units: int, loss: float) -> None:
         now = time.process_time(), time.perf_counter()
-        if self.last:
+        if self.last_end:
             self.units += units
-            self.processor += now[0] - self.last[0]
-            self.wall += now[1] - self.last[1]
-            self.last = now
+            self.processor += now[0] - self.last_end[0]
+            self.wall += now[1] - self.last_end[1]
+            self.last_end = now
         else:
             self.wait()
-            self.last = time.process_time(), time.perf_counter()
+            self.last_end = time.process_time(), time.perf_counter()
 
     def epoch(self, number: int, scores: Mapping[str, float]) -> None:
         times = {"epoch": number, "units": self.units, "processor": self.processor, "wall": self.wall}
         with self.path.open("a") as file:
             print(json.dumps(times), file=file)
         self.clear()
-        self.last = None
+        self.last_end = None
         self.report({"epoch": number, **scores})
 
     def times(self) -> list[dict[str, float]]:

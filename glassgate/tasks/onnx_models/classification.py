@@ -11,13 +11,13 @@ class _Probabilities(Labelled):
     """From a text or a series to probabilities."""
 
     def forward(self, steps: Tensor, lengths: Tensor) -> tuple[Tensor, ...]:
-        """The probability of each label (N, K); with attention also the weight of each step (N, L)."""
+        """The probability of each label, (N, K); with attention, also the weight of each step, (N, L)."""
         scores = self.output(steps, lengths)
-        chances = scores.labels.softmax(-1)
-        return (chances,) if scores.attention is None else (chances, scores.attention)
+        probabilities = scores.labels.softmax(-1)
+        return (probabilities,) if scores.attention is None else (probabilities, scores.attention)
 
 
 def exported(task: Classification) -> Exported:
-    """The model; it standardises series."""
+    """Return the model. It standardises series."""
     outputs = ["probabilities", *(["attention"] if task.options.pooling == "attention" else [])]
     return Exported([_Probabilities(task).model(task, outputs)])

@@ -11,21 +11,21 @@ from glassgate.tasks.onnx_models.models import Exported, Model
 
 
 class _After(nn.Module):
-    """The reverse direction."""
+    """The reverse direction, which reads the text after a blank."""
 
     def __init__(self, network: BlankNetwork) -> None:
         super().__init__()
         self.network = network
 
     def forward(self, tokens: Tensor, lengths: Tensor) -> Tensor:
-        """The output next to the blank, (N, H); zero for an empty text."""
+        """The output for the token next to the blank, (N, H); zero for an empty text."""
         _, backward, _ = self.network.read(tokens, lengths)
         assert backward is not None
         return backward[:, 0]
 
 
 class _Before(nn.Module):
-    """The forward direction, and the scores for a blank after it."""
+    """The forward direction, which reads the text before a blank, and the scores for the blank."""
 
     def __init__(self, network: BlankNetwork) -> None:
         super().__init__()
@@ -59,7 +59,7 @@ class _Before(nn.Module):
 
 
 def exported(task: FillBlanks) -> Exported:
-    """The models; a network of one direction has no model for the text after a blank."""
+    """Return the models. A network of one direction has no model for the text after a blank."""
     network = task.network
     assert isinstance(network, BlankNetwork)
     layer, count = network.encoder, len(task.vocabularies["units"])

@@ -57,7 +57,7 @@ class _Forecast(nn.Module):
         return (point,) if quantiles is None else (point, quantiles * scale[..., None] + shift[..., None])
 
     def _scale(self, values: Tensor, series: Tensor) -> tuple[Tensor, Tensor]:
-        """The offset and the divisor of each series, (N, 1); from the values for a series outside of training."""
+        """The offset and the divisor of each series, (N, 1). For new series they are computed from the values."""
         learned = self.scales[series.clamp(min=0)]
         if self.options.head == "negative-binomial":
             shift, scale = torch.zeros_like(values[:, :1]), 1 + values.abs().mean(1, keepdim=True)
@@ -69,7 +69,7 @@ class _Forecast(nn.Module):
 
 
 def exported(task: Forecasting) -> Exported:
-    """The model; it scales values and covariates.
+    """Return the model. It scales values and covariates.
 
     Raises:
         OptionError: the forecast is the mean of sampled paths.

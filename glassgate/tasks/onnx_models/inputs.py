@@ -14,7 +14,7 @@ from glassgate.tasks.onnx_models.models import Model
 
 
 def random_indices(N: int, L: int, count: int) -> tuple[Tensor, Tensor]:
-    """Random padded indices (N, L) into a vocabulary of `count` tokens, and the lengths (N,), the first of them L."""
+    """Random padded indices into a vocabulary of `count` tokens, (N, L), and lengths, (N,), the first of which is L."""
     lengths = torch.randint(1, L + 1, (N,))
     lengths[0] = L
     units = torch.randint(min(1, count - 1), count, (N, L))
@@ -39,7 +39,7 @@ class Labelled(nn.Module):
         self.register_buffer("scale", None if task.series_scale is None else torch.tensor(task.series_scale))
 
     def output(self, steps: Tensor, lengths: Tensor) -> Any:
-        """The output of the network; series are standardised."""
+        """Standardise series, and return the output of the network."""
         if self.scale is None:
             return self.network({"units": steps, "lengths": lengths})
         return self.network({"series": (steps - self.scale[0]) / self.scale[1], "lengths": lengths})
@@ -69,6 +69,6 @@ def random_states(layer: gg.Recurrent, N: int) -> States:
 
 
 def widths(layer: gg.Recurrent) -> Sequence[int]:
-    """The size of each state."""
+    """The number of units of each state; fewer for a projected state."""
     _, state = layer(torch.zeros(1, 1, layer.input_size))
     return [each.shape[-1] for each in as_tuple(state)]

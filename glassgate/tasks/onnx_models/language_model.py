@@ -19,14 +19,14 @@ class _Next(nn.Module):
         self.network = network
 
     def forward(self, steps: Tensor, states: States) -> tuple[Tensor, ...]:
-        """The log-probability of each next token (N, L, U), or the probability of each key; and the new states."""
+        """The log-probability of each next token, (N, L, U), or the probability of each key; and the new states."""
         scores, state = self.network.advance(steps, None, as_hx(states))
-        chances = scores.sigmoid() if self.network.embedding is None else scores.log_softmax(-1)
-        return chances, *as_tuple(state)
+        predictions = scores.sigmoid() if self.network.embedding is None else scores.log_softmax(-1)
+        return predictions, *as_tuple(state)
 
 
 def exported(task: LanguageModel) -> Exported:
-    """The model; feed its final states back as the initial states of the next call."""
+    """Return the model. The caller passes its final states to the next call as initial states."""
     network = task.network
     assert isinstance(network, LanguageNetwork)
     layer = network.encoder

@@ -18,10 +18,10 @@ from glassgate.tasks.errors import OptionError
 from glassgate.tasks.runs import Run, all_or_none
 from glassgate.tasks.task import Task
 
-_EXAMPLE = (3, 5)
-"""The numbers of sequences and steps of the example that the exporter traces."""
-_CHECKED = ((1, 1), (4, 2))
-"""The sizes of other examples, for which ONNX Runtime is compared with the network."""
+_TRACED_SIZE = (3, 5)
+"""The numbers of sequences and of steps of the example that the exporter traces."""
+_VERIFIED_SIZES = ((1, 1), (4, 2))
+"""The same numbers for the examples on which ONNX Runtime is compared with the network."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,8 @@ class Model:
 
     Attributes:
         module: the function, in eval mode.
-        axes: the axes of each input by name, such as "N L". Axes that are letters vary; "*" is fixed.
+        axes: the axes of each input, such as "N L", by the name of the input. Letters are axes of any size, "*" of a
+            fixed size.
         draw: returns random inputs for a number of sequences and of steps.
         outputs: the names of the outputs.
         name: the role of the model; empty if the run has only one model.
@@ -44,7 +45,7 @@ class Model:
 
     def write(self, path: Path, metadata: Mapping[str, str], verify: bool, operators: bool) -> None:
         """Write the model."""
-        inputs = self.draw(*_EXAMPLE)
+        inputs = self.draw(*_TRACED_SIZE)
         axes = iter(self.axes.values())
         shapes = pytree.tree_map(lambda each: None if each is None else _varying(next(axes)), inputs)
         gg.to_onnx(
@@ -56,7 +57,7 @@ class Model:
             output_names=self.outputs,
             metadata=metadata,
             operators=operators,
-            verify=[self.draw(*sizes) for sizes in _CHECKED] if verify else False,
+            verify=[self.draw(*sizes) for sizes in _VERIFIED_SIZES] if verify else False,
         )
 
     def description(self) -> str:
@@ -67,14 +68,14 @@ class Model:
 
 def _varying(axes: str) -> dict[int, str]:
     """The names of the dynamic axes by position."""
-    return {place: axis for place, axis in enumerate(axes.split()) if axis != "*"}
+    return {position: axis for position, axis in enumerate(axes.split()) if axis != "*"}
 
 
 class Exported(NamedTuple):
     """The ONNX models of a run.
 
     Attributes:
-        models: the models; several if decoding is a loop.
+        models: the models; several if a part of the network runs once and another part at each step.
         decoding: the tables that decode the outputs, in addition to the vocabularies in run.json.
     """
 
@@ -83,7 +84,7 @@ class Exported(NamedTuple):
 
 
 def write(task: Task[Any, Any, Any], run: Run, path: Path, verify: bool = True, operators: bool = True) -> list[str]:
-    """Write the models of a run. If one fails, none is written.
+    """Write the models of a run: all of them, or after an error none.
 
     Args:
         task: the task, with its trained network.

@@ -9,7 +9,11 @@ from glassgate.tasks.regression.task import Regression
 
 
 class _Numbers(Labelled):
-    """From a text or a series to numbers; `targets` are the mean and the standard deviation of each one, (2, K)."""
+    """From a text or a series to K numbers.
+
+    Attributes:
+        targets: the mean and the standard deviation of each number in the training data, (2, K)
+    """
 
     targets: Tensor
 
@@ -25,5 +29,5 @@ class _Numbers(Labelled):
 
 
 def exported(task: Regression) -> Exported:
-    """The model; it standardises series and scales the predicted numbers."""
+    """Return the model. It standardises series, and returns numbers in units of the data."""
     return Exported([_Numbers(task).model(task, ["numbers"])])

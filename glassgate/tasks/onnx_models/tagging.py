@@ -11,7 +11,7 @@ from glassgate.tasks.tagging.task import Tagging
 
 _FORBIDDEN = -1e9
 """The score of a transition that is never taken; JSON has no infinity."""
-_CHARACTERS = 4  # of a word in random inputs
+_WORD_LENGTH = 4  # characters of a word in random inputs
 
 
 class _Labels(nn.Module):
@@ -22,14 +22,14 @@ class _Labels(nn.Module):
         self.network = network
 
     def forward(self, units: Tensor, lengths: Tensor, characters: Tensor | None = None) -> tuple[Tensor, ...]:
-        """Scores of labels (N, L, K), and of intents (N, I) if there are any."""
+        """The scores of labels, (N, L, K), and of intents, (N, I), if the run has them."""
         batch = {"units": units, "lengths": lengths}
         scores = self.network(batch if characters is None else batch | {"characters": characters})
         return tuple(each for each in scores if each is not None)
 
 
 def exported(task: Tagging) -> Exported:
-    """The model; its decoding tables are the scores of the first label, of transitions and of the last label."""
+    """Return the model. Its decoding tables are the scores of first labels, of transitions and of last labels."""
     network, known = task.network, task.vocabularies
     axes = {"units": "N L", "lengths": "N"} | ({"characters": "N L W"} if network.spelling else {})
 
@@ -37,7 +37,7 @@ def exported(task: Tagging) -> Exported:
         units, lengths = inputs.random_indices(N, L, len(known["units"]))
         if not network.spelling:
             return units, lengths
-        words = torch.randint(1, len(known["characters"]), (N, L, _CHARACTERS))
+        words = torch.randint(1, len(known["characters"]), (N, L, _WORD_LENGTH))
         return units, lengths, words.masked_fill((units == PADDING)[..., None], PADDING)
 
     outputs = ["labels"] if network.intent_head is None else ["labels", "intents"]

@@ -17,7 +17,7 @@ class Parts:
     Attributes:
         modules: the modules of the network by name, each of which is exported as functions
         code: tables, functions and `main`
-        states: the names of the states of modules, if they differ from those of the modules
+        states: the variable for the state of a module, if its name differs from that of the module
         reads: a description of the input
         prints: a description of the output
     """

@@ -53,19 +53,19 @@ def numbers(name: str, values: Iterable[float], type: str = "double") -> str:
 
 
 def matrix(name: str, rows: Sequence[Sequence[float]]) -> str:
-    """Return a square array of floats."""
+    """Return a square matrix of floats."""
     lines = (f"{{{', '.join(map(_number, row))}}}" for row in rows)
     return f"static const float {name}[{len(rows)}][{len(rows)}] = {{\n{_rows(lines, 1)}}};\n"
 
 
 def table(name: str, entries: Mapping[bytes, int]) -> str:
-    """Return a table of texts and their numbers, in ascending order."""
-    rows = (f"{{{quoted(text)}, {len(text)}, {number}}}" for text, number in sorted(entries.items()))
+    """Return a table of texts and their indices, sorted by text."""
+    rows = (f"{{{quoted(text)}, {len(text)}, {index}}}" for text, index in sorted(entries.items()))
     return f"static const entry {name}[] = {{\n{_rows(rows, 4)}}};\n"
 
 
 def ranges(name: str, belongs: Callable[[str], bool]) -> str:
-    """Return the ranges of code points whose characters belong to a set."""
+    """Return an array of the ranges of code points for whose characters `belongs` is true."""
     rows = (f"{{{first}, {last}}}" for first, last in _ranges(belongs))
     return f"static const long {name}[][2] = {{\n{_rows(rows)}}};\n"
 
@@ -83,7 +83,7 @@ def _ranges(belongs: Callable[[str], bool]) -> list[list[int]]:
 
 
 def constants(**values: int) -> str:
-    """Return whole numbers by name."""
+    """Return an enum of whole numbers by name."""
     return "enum {\n" + "".join(f"    {name} = {int(value)},\n" for name, value in values.items()) + "};\n"
 
 

@@ -49,7 +49,7 @@ def splitting(units: Vocabulary, unit: str, raw: RawTokeniser | None, tables: Ma
 
 
 def _is_in_words(character: str) -> bool:
-    """Whether a regular expression counts a character as part of a word."""
+    """Whether the pattern \\w of a regular expression matches a character."""
     return character.isalnum() or character == "_"
 
 
