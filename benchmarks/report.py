@@ -67,22 +67,23 @@ def geometric_mean(values: Iterable[float]) -> float:
 
 
 def worst(content: Content) -> dict[str, Any]:
-    """Return the worst point: the highest cost or the lowest speedup."""
+    """Return the worst point: the highest cost or the worst_point speedup."""
     return (max if content["wanted"]["cost"] else min)(measured(content), key=lambda point: point["figure"])
 
 
-def _reached(content: Content, value: float, wanted: float | None) -> bool:
-    if wanted is None:
+def _reaches(content: Content, value: float, target: float | None) -> bool:
+    if target is None:
         return True
-    return value <= wanted if content["wanted"]["cost"] else value >= wanted
+    return value <= target if content["wanted"]["cost"] else value >= target
 
 
-def _marked(content: Content, value: float, wanted: float | None) -> str:
+def _format_figure(content: Content, value: float, target: float | None) -> str:
+    """The figure as text, in bold if it misses the target."""
     text = f"{value:.3g}"
-    return text if _reached(content, value, wanted) else f"**{text}**"
+    return text if _reaches(content, value, target) else f"**{text}**"
 
 
-def _wanted(content: Content, name: str) -> str:
+def _format_target(content: Content, name: str) -> str:
     value, sign = content["wanted"][name], "<=" if content["wanted"]["cost"] else ">="
     return "" if value is None else f"{sign} {value:g}"
 
@@ -91,22 +92,23 @@ def _summary(content: Content) -> str:
     points, wanted = measured(content), content["wanted"]
     all_points = f"{len(points)} of {content['of']}"
     if not points:
-        return f"| {content['what']} | {content['against']} | **missing** | {_wanted(content, 'mean')} | | " + (
-            f"{_wanted(content, 'worst')} | | | {all_points} |"
+        return f"| {content['what']} | {content['against']} | **missing** | {_format_target(content, 'mean')} | | " + (
+            f"{_format_target(content, 'worst')} | | | {all_points} |"
         )
-    mean, lowest = geometric_mean(p["figure"] for p in points), worst(content)
+    mean, worst_point = geometric_mean(p["figure"] for p in points), worst(content)
     auto = [p["contenders"].get("auto", {}).get("figure", p["figure"]) for p in points]
     chosen = f"; {geometric_mean(auto):.3g} as `auto` chooses" if any("auto" in p["contenders"] for p in points) else ""
     spread = sorted((p["high"] - p["low"]) / 2 / max(p["figure"], 1e-9) for p in points)[len(points) // 2]
     errors = [p["contenders"]["ours"]["error"] for p in points if p["contenders"]["ours"].get("error") is not None]
     return (
-        f"| {content['what']} | {content['against']} | {_marked(content, mean, wanted['mean'])}{chosen} | "
-        f"{_wanted(content, 'mean')} | {_marked(content, lowest['figure'], wanted['worst'])} at {_at(lowest)} | "
-        f"{_wanted(content, 'worst')} | {spread:.0%} | {f'{max(errors):.0e}' if errors else ''} | {all_points} |"
+        f"| {content['what']} | {content['against']} | {_format_figure(content, mean, wanted['mean'])}{chosen} | "
+        f"{_format_target(content, 'mean')} | "
+        f"{_format_figure(content, worst_point['figure'], wanted['worst'])} at {_sizes(worst_point)} | "
+        f"{_format_target(content, 'worst')} | {spread:.0%} | {f'{max(errors):.0e}' if errors else ''} | {all_points} |"
     )
 
 
-def _at(point: dict[str, Any]) -> str:
+def _sizes(point: dict[str, Any]) -> str:
     return " ".join(f"{k}={v:,}" if isinstance(v, int) else str(v) for k, v in point["at"].items())
 
 
@@ -116,12 +118,12 @@ def _figures(content: Content) -> list[str]:
     lines.append("|---" * (3 + len(names)) + "|")
     for point in content["points"]:
         if "figure" not in point:
-            lines.append(f"| {_at(point)} | **missing** | {_plain(point['missing'])} |" + " |" * len(names))
+            lines.append(f"| {_sizes(point)} | **missing** | {_without_bars(point['missing'])} |" + " |" * len(names))
             continue
-        figure = _marked(content, point["figure"], content["wanted"]["worst"])
+        figure = _format_figure(content, point["figure"], content["wanted"]["worst"])
         cells = [_contender(point["contenders"].get(name)) for name in names]
         quartiles = f"{point['low']:.3g} to {point['high']:.3g}"
-        lines.append(f"| {_at(point)} | {figure} | {quartiles} | " + " | ".join(cells) + " |")
+        lines.append(f"| {_sizes(point)} | {figure} | {quartiles} | " + " | ".join(cells) + " |")
     return lines
 
 
@@ -129,7 +131,7 @@ def _contender(about: dict[str, Any] | None) -> str:
     if about is None:
         return ""
     if "missing" in about:
-        return f"missing: {_plain(about['missing'])}"
+        return f"missing: {_without_bars(about['missing'])}"
     parts = [_seconds(about["seconds"])] if "seconds" in about else []
     parts += [f"{about['bytes'] / 2**20:.1f} MiB"] if "bytes" in about else []
     parts += [f"error {about['error']:.0e}"] if about.get("error") is not None else []
@@ -137,7 +139,7 @@ def _contender(about: dict[str, Any] | None) -> str:
     return ", ".join(parts)
 
 
-def _plain(text: str) -> str:
+def _without_bars(text: str) -> str:
     return text.replace("|", "/")
 
 

@@ -29,7 +29,7 @@ SHORTEST = 2e-4
 INT8_ERROR = 0.1
 """The largest allowed error of an int8 session, as a fraction of the largest value."""
 SLACK = 10.0
-"""Other programs may have this multiple of the error allowed to Glassgate; nn.LSTM's bias gradients need it."""
+"""The error allowed to other programs is this multiple of that allowed to Glassgate, for nn.LSTM's bias gradients."""
 
 
 class Peer:
@@ -81,14 +81,14 @@ class Peer:
         start = clock()
         run()
         once = clock() - start
-        together = max(1, int(SHORTEST / once))
+        calls = max(1, int(SHORTEST / once))  # that are measured together
         times: list[float] = [once] if once > seconds else []
         end = clock() + (0 if times and once > 1 else seconds)
         while clock() < end or not times:
             start = clock()
-            for _ in range(together):
+            for _ in range(calls):
                 run()
-            times.append((clock() - start) / together)
+            times.append((clock() - start) / calls)
         gc.enable()
         return statistics.median(times)
 
@@ -109,7 +109,7 @@ class Peer:
 
 
 def _check(work: Work, results: dict[str, Any], path: str) -> float | None:
-    """Return the error of correct results; raise AssertionError for others."""
+    """Return the error of the results; raise AssertionError if it is too large."""
     if not results:
         return None
     import torch
@@ -133,7 +133,7 @@ def _check(work: Work, results: dict[str, Any], path: str) -> float | None:
 
 def serve(name: str) -> None:
     """Answer requests until standard input ends."""
-    questions, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
+    requests, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     if sys.platform == "linux":
         die_with_parent = 1
@@ -141,7 +141,7 @@ def serve(name: str) -> None:
     peer = Peer(name)
     while True:
         try:
-            method, arguments = pickle.load(questions)
+            method, arguments = pickle.load(requests)
         except EOFError:
             return
         pickle.dump(getattr(peer, method)(*arguments), answers)
