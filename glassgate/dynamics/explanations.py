@@ -1,4 +1,4 @@
-"""The contribution of each input to a score, by four methods; see `contextual.py` and `propagation.py` for two."""
+"""The contribution of each input to a score, by four methods. Two are in `contextual.py` and `propagation.py`."""
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -49,7 +49,7 @@ class Relevance(NamedTuple):
 
     @property
     def unexplained(self) -> float:
-        """The sum of all scores without the contributions of tokens and biases.
+        """The sum of all scores minus the contributions of tokens and biases.
 
         It is 0 if the method conserves relevance. It contains the relevance of constants in the equations, such as the
         0.5 of a MinGRU, and of initial states that are passed to the model. For "contextual" it also contains the
@@ -81,7 +81,7 @@ def relevance(
             row, a tuple of indices such as (step, class), or a function from the output of the model to one score per
             row.
         method: "lrp", "contextual", "gradient" or "integrated".
-        points: the number of points of the integral.
+        points: the number of points at which the integral is evaluated ("integrated" only).
         arguments: keyword arguments of the model.
 
     Raises:
@@ -263,7 +263,7 @@ def _leaf(scale: float) -> Change:
 
 
 def _scored(model: nn.Module, input: Tensor, target: Target, arguments: Any, change: Change) -> tuple[Tensor, Tensor]:
-    """Apply `change` to the input or its embedding, and return the scores and the changed tensor, (*tokens, E)."""
+    """Run the model with a changed input or embedding. Returns the scores and the changed tensor, (*tokens, E)."""
     if input.is_floating_point():
         leaf = change(input)
         return _score(model(leaf, **arguments), target), leaf

@@ -17,7 +17,7 @@ Z_95 = 1.959964
 class Lyapunov(NamedTuple):
     """The leading Lyapunov exponents, per step, in natural logarithm.
 
-    A largest exponent above 0 means chaos: small differences grow. Below 0 the network forgets them.
+    If the largest exponent is above 0, small differences grow (chaos). If it is below 0, they shrink.
     """
 
     exponents: Tensor
@@ -46,7 +46,7 @@ def lyapunov(layer: Recurrent, inputs: Tensor, k: int = 1, hx: Any = None, *, wa
         ShapeError: inputs do not fit the layer.
 
     Example:
-        A linear network has the logarithms of its eigenvalues.
+        The exponents of a linear network are the logarithms of the magnitudes of its eigenvalues.
 
         >>> import torch, glassgate as gg
         >>> class Linear(gg.Cell):

@@ -36,7 +36,7 @@ class Match(NamedTuple):
     """A window of a sequence, as long as the pattern, in which the units have similar states."""
 
     sequence: int
-    """The number of the sequence in the index."""
+    """The position of the sequence in the index, from 0."""
     start: int
     """The first step in the sequence."""
     stop: int
@@ -169,7 +169,7 @@ class Index:
         sign = inside.mean(0).sign()
         around = torch.cat([scaled[max(0, start - 1) : start], scaled[stop : stop + 1]]) * sign
         outside = around.amax(0) if len(around) else torch.zeros_like(least)
-        # Differences are far below 1,000 standard deviations, so units that are inactive around the range come first.
+        # Scaled differences are far below 1,000, so units that are inactive around the range come first.
         order = ((outside < ACTIVE).float() * 1e3 + least).argsort(descending=True)
         return [unit for unit in order.tolist() if least[unit] > ACTIVE][:_MAX_ACTIVE_UNITS]
 
@@ -269,21 +269,21 @@ def search(
     length, apart = len(pattern), len(pattern) if apart is None else apart
     distances = _distances(index, name, pattern.detach().float().cpu()[:, chosen], chosen)
     # Each match excludes at most the `apart` windows before it and after it.
-    most = min(len(distances), matches * (2 * apart + 1))
-    order = distances.topk(most, largest=False)
-    hits: list[Match] = []
+    candidates = min(len(distances), matches * (2 * apart + 1))
+    order = distances.topk(candidates, largest=False)
+    found: list[Match] = []
     taken: list[int] = []
     valid = int(distances.isfinite().sum())
     for distance, at in zip(order.values.tolist(), order.indices.tolist(), strict=True):
-        if len(hits) == matches or distance == float("inf"):
+        if len(found) == matches or distance == float("inf"):
             break
         if all(abs(at - other) >= apart for other in taken):
             taken.append(at)
             sequence = int(torch.searchsorted(index.starts, at, right=True)) - 1
             first = at - int(index.starts[sequence])
             closer = int((distances <= distance).sum()) / valid
-            hits.append(Match(sequence, first, first + length, distance, closer))
-    return hits
+            found.append(Match(sequence, first, first + length, distance, closer))
+    return found
 
 
 def _distances(index: Index, name: str, pattern: Tensor, units: list[int]) -> Tensor:

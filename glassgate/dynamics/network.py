@@ -36,7 +36,7 @@ def copied(operation: str, layer: Recurrent) -> Recurrent:
     """A copy of a layer on the CPU, in float64 and in eval mode, without gradients.
 
     Raises:
-        TypeError: it is not a recurrent layer of this package.
+        TypeError: `layer` is not a recurrent layer of this package.
     """
     if not isinstance(layer, Recurrent):
         raise TypeError(
@@ -50,7 +50,7 @@ def converted_inputs(operation: str, layer: Recurrent, inputs: Tensor) -> Tensor
     """The inputs of a layer, (L, N, H_in), on the CPU and in float64.
 
     Raises:
-        ShapeError: they have another shape.
+        ShapeError: the inputs have another shape.
     """
     if inputs.dim() != 3 or inputs.shape[2] != layer.input_size:
         raise ShapeError(
@@ -91,8 +91,8 @@ class Network:
 
     def _calls(self) -> list[Direction]:
         """The cell in eval mode, the weights and the initial states of each layer."""
-        like = self.layer.weight_ih_l0.new_zeros(1, self.layer.input_size)
-        _, _, initial, _ = arrange_call(self.layer, like.unsqueeze(0))
+        step_input = self.layer.weight_ih_l0.new_zeros(1, self.layer.input_size)
+        _, _, initial, _ = arrange_call(self.layer, step_input.unsqueeze(0))
         return [call for calls in engine_calls(self.layer, initial) for call in calls]
 
     def _slots(self) -> Iterator[Slot]:
@@ -119,7 +119,7 @@ class Network:
 
     @property
     def initial(self) -> Tensor:
-        """(S,): the initial state of every sequence."""
+        """(S,): the flat initial state, which is the same for all sequences."""
         return torch.cat([state[0] for call in self._directions for state in call.initial])
 
     @property
@@ -230,7 +230,7 @@ class Network:
         With `differences` (B, S, K), each Jacobian is multiplied by them.
         """
         size = self.size if differences is None else differences.shape[2]
-        every, by_slot = list[Tensor](), list[dict[str, Tensor]]()  # one per slot
+        next_states, by_slot = list[Tensor](), list[dict[str, Tensor]]()  # one entry per slot
         below, d_below = input, None
         for layer, linearization in enumerate(layers):
             slots = self.slots_of(layer)
@@ -243,10 +243,10 @@ class Network:
             if self._adds_input(layer, new[0].shape[1], below.shape[1]) and d_below is not None:
                 d_output = d_output + d_below
             below, d_below = self._input_above(layer, new[0], below), d_output
-            every += new
+            next_states += new
             by_slot += [total | part for total, part in zip(totals, parts, strict=True)]
         labels = dict.fromkeys(label for of_slot in by_slot for label in of_slot)
-        return torch.cat(every, 1), {label: self._side_by_side(label, by_slot) for label in labels}
+        return torch.cat(next_states, 1), {label: self._side_by_side(label, by_slot) for label in labels}
 
     @staticmethod
     def _tangent(slot: Slot, states: Tensor, differences: Tensor | None) -> StateDerivative:

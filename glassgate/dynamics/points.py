@@ -19,7 +19,7 @@ CONTRACTION = 0.25
 MAX_REPRESENTATIVES = 128
 """The maximum number of points that one step of the search compares with all others."""
 ELEMENTS_AT_ONCE = 2**19
-"""The number of elements of the Jacobians that one step of the search has in memory together: 4 MB of float64."""
+"""The maximum number of elements of the Jacobians that one step of the search has in memory: 4 MiB of float64."""
 
 
 @dataclass(frozen=True)
@@ -257,7 +257,7 @@ def _newton(
 
 
 def _without_duplicates(states: Tensor, distance: float) -> Tensor:
-    """Keep the first point, drop all points within the distance of it, and continue with the next remaining point."""
+    """Keep the first point, drop all points within `distance` of it, and repeat with the remaining ones."""
     kept: list[Tensor] = []
     while len(states):
         kept.append(states[0])

@@ -9,7 +9,7 @@ import numpy as np
 SAMPLES = 200
 # Fewer passages than this are divided into blocks of neighbouring steps, which are resampled in their place.
 _MIN_GROUPS = 20
-# The quantiles of an interval that contains 90 % of the resampled values.
+# The quantiles at the ends of an interval, which contains 90 % of the resampled values.
 _LEVELS = (0.05, 0.95)
 
 

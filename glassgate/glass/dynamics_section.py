@@ -44,9 +44,10 @@ def stability(study: Study) -> Section:
     )
     intro = (
         "Each layer and direction as a dynamical system along windows of its own inputs, compared with the same "
-        "network with fresh weights. The plot shows the part of a small random change of the state that is left after "
-        "k steps. The largest Lyapunov exponent is the mean change of its logarithm per step in the second half of the "
-        "window. At a fixed point the state does not change while the input is constant, here the mean input. After "
+        "network with fresh weights. The plot shows the fraction of a small random change of the state that is left "
+        "after k steps. The largest Lyapunov exponent is the mean change of the logarithm of this fraction per step, "
+        "in the second half of the window. At a fixed point the state does not change while the input is constant, "
+        "here the mean input. After "
         "Sussillo and Barak 2013 and Vogt et al. 2020."
     )
     body = for_each_direction(study, block, "row dynamics")

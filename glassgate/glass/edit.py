@@ -17,9 +17,9 @@ def hold(value: float | Tensor, *, units: Positions = None, steps: Positions = N
     """Hold units at a value, for `gg.edit`.
 
     Args:
-        value: a number, or one number per unit.
-        units, steps: an index, a slice, several indices or a mask; all by default. Steps are positions in the sequence,
-            also for a reverse direction.
+        value: one number, or a tensor with one number per unit.
+        units, steps: an index, a slice, several indices or a mask; all by default. Step 0 is the first of the
+            sequence, also in a reverse direction.
     """
     return Edit("hold", value, units, steps)
 
@@ -116,7 +116,7 @@ def by_layer(module: nn.Module, edits: Mapping[str, Edit | Sequence[Edit]]) -> d
 
 
 def editable(module: nn.Module) -> dict[str, tuple[Recurrent, str, str, int]]:
-    """All gates and states that can be edited, by name: the layer, the direction, the short name and the width.
+    """All gates and states that can be edited; a name maps to the layer, the direction, the short name and the width.
 
     Raises:
         TypeError: the module has no layer of glassgate, or no graph can express a cell.

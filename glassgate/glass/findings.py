@@ -28,8 +28,8 @@ class Rule(NamedTuple):
     Attributes:
         name: the name of the rule
         section: the section of the report that shows it
-        sentence: a template with the effect's words in braces
-        meaning: the consequence, or the remedy
+        sentence: a template; the effect's words replace the names in braces
+        meaning: a template of the consequence or the remedy
         measure: yields the effects of a study
         null: the null model in words: a model without structure, with which the effect is compared
         min_excess: the minimum excess over the effect under the null model, in the unit of the measure
@@ -304,7 +304,7 @@ def significant(study: Study, rule: Rule) -> list[tuple[Effect, float, float]]:
 
 
 def threshold(study: Study, rule: Rule, effect: Effect) -> float:
-    """The value that an effect must exceed; computed once per study."""
+    """The value that an effect must exceed. It is computed once per study and rule and key."""
     key = f"{rule.name}: {effect.key}"
     if key not in study.thresholds:
         limit = max(_null(study, rule, effect) + rule.min_excess, rule.minimum)

@@ -20,7 +20,7 @@ MAX_ANSWERS = 240
 MAX_ANSWERS_BEFORE = 60
 # The largest lag of a curve.
 _MAX_LAG = 200
-# A gradient has vanished if its norm is below this fraction of that at lag 0.
+# A gradient has vanished if its norm is below this fraction of its norm at lag 0.
 VANISHED = 0.01
 
 
@@ -57,7 +57,7 @@ def differentiate(
     layer: str,
     tick: Callable[[], None] = lambda: None,
 ) -> None:
-    """Compute connections and gradient flow. A batch has a row per answer, so one backward pass serves many answers.
+    """Compute connections and gradient flow. A batch has one row per answer, and one backward pass for all of them.
 
     Args:
         study: receives the connections and the flow
@@ -100,7 +100,7 @@ def max_answers(length: int, passages: int) -> int:
 
 
 def evenly(count: int, most: int) -> list[int]:
-    """At most `most` numbers below `count`, evenly spread and with the last one.
+    """At most `most` indices below `count`, evenly spread and including the last one.
 
     Example:
         >>> evenly(5, 9), evenly(9, 3)
@@ -112,7 +112,7 @@ def evenly(count: int, most: int) -> list[int]:
 
 
 def reach(lags: Sequence[int], curve: np.ndarray, fraction: float = VANISHED) -> int | None:
-    """The first lag at which a gradient is below a fraction of its norm at lag 0, or None."""
+    """The first lag at which a gradient is below this fraction of its norm at lag 0; None if there is no such lag."""
     start = curve[0]
     if not start or not math.isfinite(start):
         return None

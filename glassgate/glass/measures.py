@@ -1,4 +1,4 @@
-"""Measures of a recording as numbers: saturation, half-life, memory, gradient flow and connectivity."""
+"""Measures of a recording: saturation, half-life, memory, gradient flow and connectivity."""
 
 import math
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from glassgate.glass.retention import retentions
 # A gate is closed below the first number and open above the second (Karpathy, Johnson and Fei-Fei 2015,
 # arXiv:1506.02078).
 CLOSED, OPEN = 0.1, 0.9
-# The quantiles of a memory are computed from at most this number of values per lag, which are evenly spaced.
+# The quantiles of a memory are computed from about this number of evenly spaced values per lag, or fewer.
 _MAX_VALUES = 200_000
 # Pre-activations of this size, with both signs, show the limits of every gate.
 _EXTREME = 1e4
@@ -32,7 +32,7 @@ class Saturation(NamedTuple):
 
 
 class Memory(NamedTuple):
-    """The fraction of a state that remains after some steps: quantiles over all first steps and all units.
+    """The fraction of a state that remains after some steps: quantiles over all starting steps and all units.
 
     Attributes:
         steps: (K,), the numbers of steps.
@@ -109,7 +109,7 @@ def half_life_of(retained: Tensor) -> Tensor:
 
 
 def lags(longest: int) -> list[int]:
-    """Lags to show: the first ones in steps of 1, later ones in growing steps.
+    """Lags to show: first with a spacing of 1, then with a growing spacing.
 
     Example:
         >>> lags(30)[-3:]
@@ -183,10 +183,10 @@ def gradient_flow(tape: Recorded, target: Tensor | None = None) -> dict[str, Ten
                 "gradient_flow: target must be computed from the recorded output with gradients, got one without; "
                 "compute it outside torch.no_grad() and torch.inference_mode()"
             )
-        tape.forget_gradients()
+        tape.zero_gradients()
         torch.autograd.grad(each, tape.first_call().source, retain_graph=True, allow_unused=True)
         by_target.append(_norms(tape))
-    tape.forget_gradients()
+    tape.zero_gradients()
     stacked = {name: torch.stack([norms[name] for norms in by_target]) for name in by_target[0]}
     return stacked if target.dim() else {name: value[0] for name, value in stacked.items()}
 

@@ -20,9 +20,9 @@ def page(*studies: Study, live: Live | None = None) -> str:
     policy = page_policy(style, script, *([live.script] if live else []))
     parts = side_by_side(studies) if pair else sections(study)
     embedded = [data.embedded(each, len(studies)) for each in studies]
-    numbers = {"runs": [each for each, _ in embedded]} if pair else embedded[0][0]
-    left_out = dict.fromkeys([*(note for each in studies for note in each.notes), *(note for _, note in embedded)])
-    notes = "".join(f"<p>{escape(note)}</p>" for note in left_out if note)
+    page_data = {"runs": [each for each, _ in embedded]} if pair else embedded[0][0]
+    all_notes = dict.fromkeys([*(note for each in studies for note in each.notes), *(note for _, note in embedded)])
+    notes = "".join(f"<p>{escape(note)}</p>" for note in all_notes if note)
     title = " and ".join(each.title for each in studies)
     return f"""<!doctype html>
 <html lang="en">
@@ -41,7 +41,7 @@ def page(*studies: Study, live: Live | None = None) -> str:
 <h1>{escape(title)}</h1>
 {_subtitles(studies)}
 <p class="hint">One cursor moves through all plots: point anywhere, or press <kbd>←</kbd> <kbd>→</kbd> for the step, \
-<kbd>↑</kbd> <kbd>↓</kbd> for the unit, <kbd>L</kbd> for the layer, {_NEXT if _many(study) else ""}<kbd>T</kbd> for \
+<kbd>↑</kbd> <kbd>↓</kbd> for the unit, <kbd>L</kbd> for the layer, {_next_answer_hint(study)}<kbd>T</kbd> for \
 light or dark. Select text or hold <kbd>Shift</kbd> with <kbd>←</kbd> <kbd>→</kbd> to \
 <a href="#search">search</a> for steps.</p>
 </header>
@@ -57,7 +57,7 @@ light or dark. Select text or hold <kbd>Shift</kbd> with <kbd>←</kbd> <kbd>→
 JSON and makes no requests.</p>
 </footer>
 {_bar(studies)}
-<script type="application/json" id="data">{as_json(numbers)}</script>
+<script type="application/json" id="data">{as_json(page_data)}</script>
 <script>{script}</script>
 {f'<script type="application/json" id="live-data">{live.data}</script><script>{live.script}</script>' if live else ""}
 </body>
@@ -65,12 +65,10 @@ JSON and makes no requests.</p>
 """
 
 
-_NEXT = "<kbd>N</kbd> for the next answer, "
-
-
-def _many(study: Study) -> bool:
-    """Whether a sequence has several answers without a step."""
-    return any(sum(each.step is None for each in passage.answers) > 1 for passage in study.passages)
+def _next_answer_hint(study: Study) -> str:
+    """The hint for the key of the next answer, if any passage has several answers about the whole passage."""
+    several = any(sum(each.step is None for each in passage.answers) > 1 for passage in study.passages)
+    return "<kbd>N</kbd> for the next answer, " if several else ""
 
 
 _THEME = """<button id="theme" type="button" title="light or dark (t)">◐\
@@ -92,7 +90,7 @@ type="button" aria-label="step on">→</button></span>
 
 
 def _bar(studies: Sequence[Study]) -> str:
-    """The values at the cursor and the controls, with a row for each run."""
+    """The bar with one row per run: the values at the cursor, and the controls."""
     rows = "".join(
         _CURSOR.format(
             run=run,

@@ -16,17 +16,17 @@ if TYPE_CHECKING:
 
 
 class Tape(Recorded):
-    """A recording: the gates and states of one call of each recorded layer, by name.
+    """The recording: the gates and states of one call of each recorded layer, by name.
 
     The name of a gate is that of its variable in `step`. All tensors are time-major, (L, N, H), and zero
     at padded positions.
     """
 
     def saturation(self) -> dict[str, Saturation]:
-        """The fractions of all steps at which each unit's gates are closed and open, (H,) each.
+        """For each gate, the fractions of all steps at which each unit is closed and open, (H,) each.
 
-        Closed is below 0.1 and open above 0.9, as in Karpathy, Johnson and Fei-Fei 2015, arXiv:1506.02078. For values
-        between -1 and 1, such as tanh, the limits are -0.9 and 0.9. Unbounded values are omitted.
+        A unit is closed below 0.1 and open above 0.9, as in Karpathy, Johnson and Fei-Fei 2015, arXiv:1506.02078. For
+        values between -1 and 1, such as tanh, the limits are -0.9 and 0.9. Unbounded values are omitted.
         """
         return measures.saturation(self)
 
@@ -42,7 +42,8 @@ class Tape(Recorded):
     def memory(self, longest: int = 100) -> dict[str, Memory]:
         """The fraction of a state that remains after 0 to `longest` steps.
 
-        Median and 10 % and 90 % quantiles over all units and all steps from which it is measured.
+        Every step is a starting point. The result has the median and the 10 % and 90 % quantiles over all starting
+        points and units.
         """
         return measures.memory(self, longest)
 

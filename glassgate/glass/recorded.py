@@ -48,7 +48,7 @@ class Values(Mapping[str, Tensor]):
 
 
 def _unpadded(layout: Layout, batch_sizes: Tensor | None) -> Tensor:
-    """The steps of a call that are not padding: a mask (L, N) on the CPU."""
+    """A mask (L, N) on the CPU of the steps of a call that are not padding."""
     if batch_sizes is None:
         return torch.ones(layout.length, layout.rows, dtype=torch.bool)
     alive = torch.arange(layout.rows) < batch_sizes[:, None]
@@ -58,12 +58,12 @@ def _unpadded(layout: Layout, batch_sizes: Tensor | None) -> Tensor:
 class _StepsWithGradient:
     """The steps at which a direction's output or final state receives a gradient, from the loss or the layer above.
 
-    A backward pass only stores gradients, so that training steps stay fast. They are examined when the next gradients
-    arrive or the mask is read. The autograd graph refers to this object. It must not refer to the call or its
-    recording, because a reference cycle would keep the memory of all recorded steps until Python collects garbage.
+    A backward pass only stores its gradients here, so that training steps stay fast. The stored gradients are examined
+    when the next ones arrive or the mask is read. The autograd graph refers to this object, which must not refer to the
+    call or its recording: a reference cycle would keep the memory of all recorded steps until Python collects garbage.
 
     Args:
-        layout, batch_sizes: those of the call.
+        layout, batch_sizes: the attributes of the call with these names.
         reverse: whether the direction runs from the last step to the first.
     """
 
@@ -112,7 +112,7 @@ class Recorded(Values):
         self._calls: dict[str, LayerCall] = {}
         """The call of each recorded layer, by the layer's name."""
         self._steps_with_gradient: dict[str, list[_StepsWithGradient]] = {}
-        """For each direction, the steps that received a gradient, by the layer's name; for calls with gradients."""
+        """The steps that received a gradient, per direction, by the layer's name; only for calls that need gradients."""
 
     def _add_call(self, name: str, call: LayerCall) -> None:
         if self._first and name in self._calls:
@@ -131,17 +131,17 @@ class Recorded(Values):
     def _directions(self) -> Iterator[tuple[str, LayerCall, int]]:
         """The label of each direction, such as "layer0.forward", its call, and its index in the layer."""
         for name, call in self._calls.items():
-            for number, part in enumerate(call.layer.glassgate.parts):
-                yield _joined(name, part.label), call, number
+            for index, part in enumerate(call.layer.glassgate.parts):
+                yield _joined(name, part.label), call, index
 
     def _rows(self) -> Rows:
         if not self._recorded_rows:
             self._recorded_rows = {
                 f"{label}.{name}": (call.layout, value)
-                for label, call, number in self._directions()
+                for label, call, index in self._directions()
                 for name, value in (
-                    *call.recordings[number].values.items(),
-                    *zip(call.layer.cell.state, call.results[number].states, strict=True),
+                    *call.recordings[index].values.items(),
+                    *zip(call.layer.cell.state, call.results[index].states, strict=True),
                 )
             }
         return self._recorded_rows
@@ -152,8 +152,8 @@ class Recorded(Values):
         return Values(
             {
                 f"{label}.{name}": (call.layout, value)
-                for label, call, number in self._directions()
-                for name, value in call.recordings[number].grad.items()
+                for label, call, index in self._directions()
+                for name, value in call.recordings[index].grad.items()
             }
         )
 
@@ -170,17 +170,17 @@ class Recorded(Values):
 
     def call_of(self, label: str) -> tuple[LayerCall, int]:
         """The call in which the direction with this label was recorded, and the index of the direction in the layer."""
-        return next((call, number) for each, call, number in self._directions() if each == label)
+        return next((call, index) for each, call, index in self._directions() if each == label)
 
     def steps_with_gradient(self, label: str) -> Tensor:
         """A mask (L, N) of the steps at which the output or a final state received a gradient.
 
         The gradient is that of the loss or of the layer above.
         """
-        call, number = self.call_of(label)
+        call, index = self.call_of(label)
         name = next(name for name, each in self._calls.items() if each is call)
         if name in self._steps_with_gradient:
-            return self._steps_with_gradient[name][number].mask()
+            return self._steps_with_gradient[name][index].mask()
         return torch.zeros(call.layout.length, call.layout.rows, dtype=torch.bool)
 
     def first_call(self) -> LayerCall:
@@ -195,10 +195,10 @@ class Recorded(Values):
         }
         self._recorded_rows = {}
 
-    def forget_gradients(self) -> None:
+    def zero_gradients(self) -> None:
         """Set the recorded gradients to zero."""
-        for _, call, number in self._directions():
-            for grad in call.recordings[number].grad.values():
+        for _, call, index in self._directions():
+            for grad in call.recordings[index].grad.values():
                 grad.zero_()
 
 

@@ -27,7 +27,7 @@ class Retention(NamedTuple):
 
 
 def retentions(call: LayerCall, number: int) -> dict[str, Retention]:
-    """The retention of each state of a direction with a direct path, or of the output if no state has one."""
+    """The retention of each state with a direct path, in one direction. If no state has one, that of the output."""
     layer, part = call.layer, call.layer.glassgate.parts[number]
     weights = {name: w.detach() for name, w in weights_of(layer, part).items()}
     ih = linear(inputs(call, number), weights["weight_ih"], weights.get("bias_ih"))

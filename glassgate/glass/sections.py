@@ -70,8 +70,8 @@ def _findings(study: Study) -> Section:
             "structure.</p>"
         )
     intro = (
-        "Effects that exceed a null model, for example the same network with fresh weights. Each finding links to its "
-        "plot."
+        "Effects that are larger than in a null model, for example in the same network with fresh weights. Each "
+        "finding links to its plot."
     )
     return Section("findings", "Findings", intro, body)
 
@@ -88,8 +88,8 @@ def _finding(finding: Finding) -> str:
 def _saturation(study: Study) -> Section:
     body = for_each_direction(study, lambda each: "".join(map(figure_element, figures.saturation(each))), "row")
     intro = (
-        "Each dot is a unit; the selected one is orange. Its position shows how often its gate is closed (to the "
-        "right) and open (upward). Units at the upper left pass everything, units at the lower right pass nothing, and "
+        "Each dot is a unit; its position shows how often its gate is closed (to the right) and open (upward). The "
+        "selected unit is orange. Units at the upper left pass everything, units at the lower right pass nothing, and "
         "units at the lower left are in between. After Karpathy, Johnson and Fei-Fei 2015."
     )
     return Section("saturation", "Saturation", intro, body)
@@ -187,15 +187,19 @@ def _search(study: Study) -> Section:
     )
     intro = (
         "Mark steps: select text, drag over a picture, or hold Shift with the left and right arrow keys. The list "
-        "shows other places at which the outputs of the same units are closest. Without named units these are the "
-        "units that are active at all marked steps: more than one standard deviation from their mean. The distance is "
-        "the root mean square difference, in standard deviations of each unit. After Strobelt et al. 2018."
+        "shows other places at which the outputs of the same units are most similar to those at the marked steps. If "
+        "no units are named, these are the units that are active at all marked steps: more than one standard "
+        "deviation from their mean. The distance is the root mean square difference, in standard deviations of each "
+        "unit. After Strobelt et al. 2018."
     )
     if places is None:
-        intro += " The places are those of this page. With an index of the run's data, made by <code>glassgate search"
-        intro += "</code>, they are those of the data."
+        intro += " The search covers the steps on this page. With an index of the run's data, made by <code>glassgate "
+        intro += "search</code>, it covers steps of the data."
     else:
-        intro += f" The places are {places.steps:,} of {places.steps_read:,} steps of the {escape(places.data)} data."
+        intro += (
+            f" The search covers {places.steps:,} of the {places.steps_read:,} steps that were read from the "
+            f"{escape(places.data)} data."
+        )
     return Section("search", "Search", intro, body)
 
 

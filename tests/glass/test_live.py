@@ -58,7 +58,7 @@ def test_an_operation_that_javascript_lacks_is_named() -> None:
 
 def test_a_page_that_is_too_large_states_its_size() -> None:
     assert check_size("x" * 10) == 10
-    with pytest.raises(ValueError, match=r"the page would have 20\.0 MB, and the largest one has 20 MB; store its"):
+    with pytest.raises(ValueError, match=r"the page would have 20\.0 MB, and the limit is 20 MB; store its"):
         check_size("x" * (LIMIT + 1))
 
 

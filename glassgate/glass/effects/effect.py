@@ -16,8 +16,8 @@ class Effect(NamedTuple):
     Attributes:
         key: the name of the effect, the same in every study of one network
         value: the size; larger is stronger
-        interval: computes the interval over passages, which takes longer than the value
-        words: the words for the rule's sentence
+        interval: computes the interval over passages; it is a function because this takes longer than the value
+        words: the words for the braces in the sentence and the meaning of the rule
         null: the size under the rule's null model, if the study contains it
         unit: the label of the direction and the unit, if the effect is about a unit
     """

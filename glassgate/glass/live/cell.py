@@ -46,7 +46,7 @@ class LivePage:
         )
 
     def save(self, path: str | Path) -> None:
-        """Writes the page to a file."""
+        """Write the page to a file."""
         Path(path).write_text(self._html, "utf-8")
 
 

@@ -19,13 +19,13 @@ from glassgate.layers.stack import Recurrent
 
 
 class Network:
-    """Collects the weights and functions of a network.
+    """The weights and functions of a network, added layer by layer.
 
     Args:
         half: whether weights are stored with 16 bits.
 
     Attributes:
-        weights: all numbers.
+        weights: all arrays that were added.
         steps: the functions of one step of each direction.
     """
 
@@ -48,7 +48,7 @@ class Network:
         """Add a recurrent layer and return its description.
 
         Args:
-            layer: any cell, depth and directions.
+            layer: a layer of any cell and depth, with one or two directions.
             name: the name of the layer in its model, "encoder" for example.
 
         Raises:
@@ -111,7 +111,7 @@ def parameters(module: nn.Module) -> int:
 
 
 def halved(module: nn.Module) -> None:
-    """Rounds all parameters to 16 bits, as a page with 16-bit weights stores them."""
+    """Round all parameters to 16 bits, as a page with 16-bit weights stores them."""
     with torch.no_grad():
         for each in module.parameters():
             each.copy_(each.half())

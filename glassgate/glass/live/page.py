@@ -21,7 +21,7 @@ class Live(NamedTuple):
 
     Attributes:
         section: the markup, hidden until the script runs.
-        style, script: the style and the script.
+        style, script: the CSS and the JavaScript.
         data: the network, as text for the script.
         error: the largest error of a stored weight.
     """
@@ -52,7 +52,7 @@ def live_part(
 
 
 def enclosed(network: Network, parts: list[str], start: str) -> str:
-    """The whole script: the runtime, the generated steps and the parts; `start` is the function that begins."""
+    """The whole script: the runtime, the generated steps and the parts. It calls the function named `start`."""
     steps = "const steps = {\n" + ",\n\n".join(network.steps) + "\n};"
     begin = f'globalThis.glassgate = {start}(JSON.parse(document.getElementById("live-data").textContent));'
     return "\n".join(['"use strict";', "(() => {", runtime(), steps, *parts, begin, "})();"])
@@ -67,12 +67,12 @@ def check_size(content: str) -> int:
     """The size of a page in bytes.
 
     Raises:
-        ValueError: it is larger than a browser opens with ease.
+        ValueError: the page is larger than `LIMIT`.
     """
     size = len(content.encode())
     if size > LIMIT:
         raise ValueError(
-            f"the page would have {size / 1e6:.1f} MB, and the largest one has {LIMIT / 1e6:.0f} MB; store its weights "
+            f"the page would have {size / 1e6:.1f} MB, and the limit is {LIMIT / 1e6:.0f} MB; store its weights "
             "with 16 bits, train a smaller network, or write the plain report"
         )
     return size
