@@ -57,7 +57,7 @@ def _forecast(task: Any, test: Sequence[Any]) -> list[dict[str, Any]]:
     places = np.linspace(0, len(series) - size, _ORIGINS + 2).astype(int)[1:-1]
     shown = []
     for origin in task.backtest([series.part(place, place + size) for place in places]):
-        first = origin.place - len(origin.past)
+        first = origin.start - len(origin.past)
         lines = {"past": origin.past, "target": origin.target, "naive": origin.naive, "seasonal": origin.seasonal}
         lines["values"] = origin.forecast.values
         shown.append(

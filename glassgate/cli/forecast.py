@@ -11,7 +11,7 @@ from glassgate.cli.parser import Parser
 from glassgate.cli.progress import Bar, display
 from glassgate.cli.trained import add_run, add_weight_precision, load_as
 from glassgate.tasks.errors import OptionError
-from glassgate.tasks.forecasting.output import SHOWN, fan_picture, header, rows
+from glassgate.tasks.forecasting.output import MAX_DRAWN, fan_picture, header, rows
 from glassgate.tasks.forecasting.task import Forecasting
 from glassgate.tasks.pictures.charts import has_pictures
 from glassgate.tasks.runs import write
@@ -38,9 +38,9 @@ def command(argv: list[str]) -> None:
     writer = csv.writer(content, lineterminator="\n")
     writer.writerow(header(origins, task.options.levels))
     for each in origins:
-        writer.writerows(rows(each.series, each.place, each.forecast))
+        writer.writerows(rows(each.series, each.start, each.forecast))
     if arguments.picture:
-        fan_picture(origins[:SHOWN], task.options.levels, Path(arguments.picture))
+        fan_picture(origins[:MAX_DRAWN], task.options.levels, Path(arguments.picture))
     if arguments.output:
         write(Path(arguments.output), content.getvalue().encode())
     else:

@@ -39,7 +39,7 @@ def command(argv: list[str]) -> None:
             f"n_best: expected 1 to {task.search.beam}, the size of the beam, got {arguments.n_best}; enlarge --beam"
         )
     pairs = read(task, arguments.file)
-    unknown_pairs = [pair for pair in pairs if task.unknown(pair)]
+    unknown_pairs = [pair for pair in pairs if task.is_unknown(pair)]
     if len(unknown_pairs) == len(pairs):
         raise OptionError(
             f"{arguments.file}: the training data had none of its tokens; check its language, and the run's direction"

@@ -67,7 +67,7 @@ def test_no_value_after_the_cut_changes_a_forecast(model: str, head: str) -> Non
         parts = task.split(world)
         task.fit(replace(parts, dev=[]))
         (first, second) = task.predict([each.part(0, cut) for each in world])
-        inside = [origin for origin in task.backtest(world) if origin.place == cut]
+        inside = [origin for origin in task.backtest(world) if origin.start == cut]
         assert inside[0].forecast.values == pytest.approx(first[0].values, rel=1e-5)
         forecasts.append((first, second, [(each.forecast, each.naive, each.seasonal) for each in inside]))
     assert forecasts[0] == forecasts[1]
@@ -82,14 +82,14 @@ def test_windows_are_exact() -> None:
     for part, start, stop in ((parts.dev, 56, 68), (parts.test, 68, 80)):
         origins = list(task.backtest(part))
         shift = start - 8
-        assert [origin.place + shift for origin in origins] == list(range(start, stop - 4 + 1))
+        assert [origin.start + shift for origin in origins] == list(range(start, stop - 4 + 1))
         for origin in origins:
-            place = origin.place + shift
+            place = origin.start + shift
             assert origin.target == pytest.approx(values[place : place + 4])
             assert origin.past == pytest.approx(values[place - 8 : place])
             assert origin.naive == pytest.approx([values[place - 1]] * 4)
             assert origin.seasonal == pytest.approx(values[place - 6 : place - 2])
-            assert str(part[0].times(origin.place, origin.place + 1)[0]) == str(series.times(place, place + 1)[0])
+            assert str(part[0].times(origin.start, origin.start + 1)[0]) == str(series.times(place, place + 1)[0])
     batches = list(task.batching().training([20, 11, 12], epoch=0))
     pieces = sorted((piece.index, piece.start, piece.stop) for batch in batches for piece in batch)
     assert pieces == [(0, k, k + 12) for k in range(9)] + [(2, 0, 12)]

@@ -132,10 +132,10 @@ def test_shared_values_of_segments_are_computed_once(cell: str, monkeypatch: pyt
         return [forecast, *torch.autograd.grad(forecast.square().sum(), list(ours.parameters()))]
 
     ours.double()
-    monkeypatch.setattr(networks, "_CHUNK", 3 * 3 * 10)  # three rows of three segments of ten units
+    monkeypatch.setattr(networks, "_CHUNK_ELEMENTS", 3 * 3 * 10)  # three rows of three segments of ten units
     with gg.engine("reference"), FlopCounterMode(display=False) as shared:
         counts = measured()
-    monkeypatch.setattr(ours, "_in_chunks", ours._one_by_one)
+    monkeypatch.setattr(ours, "_run_in_chunks", ours._run_as_sequences)
     with gg.engine("reference"), FlopCounterMode(display=False) as alone:
         torch.testing.assert_close(counts, measured(), rtol=1e-9, atol=1e-11)
     assert shared.get_total_flops() < alone.get_total_flops()
@@ -148,7 +148,7 @@ def test_edits_and_recordings_see_the_segments_of_the_horizon(monkeypatch: pytes
     with gg.edit(ours.encoder, closed), gg.record(ours.encoder) as tape:
         edited = ours(given).forecast
     assert tape["layer0.forward.z"].shape[:2] == (1, 5 * 3)
-    monkeypatch.setattr(ours, "_in_chunks", ours._one_by_one)
+    monkeypatch.setattr(ours, "_run_in_chunks", ours._run_as_sequences)
     with gg.edit(ours.encoder, closed):
         torch.testing.assert_close(ours(given).forecast, edited)
     assert (ours(given).forecast - edited).abs().max() > 0.01

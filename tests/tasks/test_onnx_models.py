@@ -133,7 +133,7 @@ def translation(task: Any, folder: Path, examples: Sequence[Any], load: Runtime)
     layer = decoder.layer
     subwords = tokenizer(folder / "model-encoder.onnx")
     for example in examples:
-        assert subwords.encode(example.source).tokens == task.source_units(example)
+        assert subwords.encode(example.source).tokens == task.source_tokens(example)
         source = task.encode(example)["source"]
         lengths = np.array([len(source)])
         results = encoder(source=source[None], lengths=lengths)
@@ -153,7 +153,7 @@ def translation(task: Any, folder: Path, examples: Sequence[Any], load: Runtime)
             states = fed_back(layer, rest[:count])
             readout = dict(zip(readout, rest[count:], strict=True))
         (hypothesis,) = task.predict([example])[0]
-        assert hypothesis.text == task.joined(written, 1)
+        assert hypothesis.text == task.join(written, 1)
         np.testing.assert_allclose(np.exp(total), hypothesis.probability, rtol=1e-3)
 
 

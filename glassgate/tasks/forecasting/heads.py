@@ -16,7 +16,7 @@ _MIN_SCALE = 1e-6
 
 
 class SharedDraws:
-    """Random numbers for sampled paths. Each row gets the same ones, so its samples do not depend on the other rows.
+    """Random numbers for sampled paths. All rows get the same numbers, so the samples of a row do not depend on others.
 
     Args:
         rows: the number of rows
@@ -25,12 +25,12 @@ class SharedDraws:
     """
 
     def __init__(self, rows: int, seed: int, device: torch.device):
-        self._for_all_rows = Generator(device).manual_seed(seed)
-        self._for_each_row = [Generator(device).manual_seed(seed) for _ in range(rows)]
+        self._shared_generator = Generator(device).manual_seed(seed)
+        self._row_generators = [Generator(device).manual_seed(seed) for _ in range(rows)]
 
     def normal(self, like: Tensor) -> Tensor:
         """Return samples of the standard normal distribution, in the shape and dtype of `like`, `(N, ...)`."""
-        drawn = torch.randn(like.shape[1:], generator=self._for_all_rows, device=like.device, dtype=like.dtype)
+        drawn = torch.randn(like.shape[1:], generator=self._shared_generator, device=like.device, dtype=like.dtype)
         return drawn.expand_as(like)
 
     def gamma(self, shape: Tensor) -> Tensor:
@@ -42,15 +42,15 @@ class SharedDraws:
         return self._by_row(torch.poisson, rate)
 
     def _by_row(self, draw: Callable[..., Tensor], parameters: Tensor) -> Tensor:
-        rows = zip(parameters, self._for_each_row, strict=True)
-        return torch.stack([draw(row, generator=random) for row, random in rows])
+        rows = zip(parameters, self._row_generators, strict=True)
+        return torch.stack([draw(row, generator=generator) for row, generator in rows])
 
 
 class Head(ABC):
-    """Maps raw outputs of a network to parameters per step, and these to losses, forecasts and samples.
+    """Maps raw outputs of a network to parameters per step, and the parameters to losses, forecasts and samples.
 
-    Values and parameters are in units of the standard deviation of the training part. `NegativeBinomial` is an
-    exception: its parameters are in units of the data, because it is a distribution of whole numbers.
+    Values and parameters are in units of the standard deviation of the training part. The parameters of
+    `NegativeBinomial` are in units of the data, because it is a distribution of whole numbers.
 
     Attributes:
         size: the number of raw outputs per step
@@ -63,7 +63,7 @@ class Head(ABC):
     can_sample = True
 
     def parameters(self, raw: Tensor, window_shift: Tensor, window_scale: Tensor, scale: Tensor) -> Tensor:
-        """Return the parameters of each step, `(..., size)`; by default, raw outputs without the normalisation.
+        """Return the parameters of each step, `(..., size)`; by default, the outputs with the normalisation reversed.
 
         Args:
             raw: the outputs of the network, `(..., size)`
@@ -100,8 +100,8 @@ class Point(Head):
     can_sample = False
 
     def __init__(self, kind: str):
-        kinds: dict[str, Callable[..., Tensor]] = {"mse": F.mse_loss, "mae": F.l1_loss, "huber": F.huber_loss}
-        self.error = kinds[kind]
+        losses: dict[str, Callable[..., Tensor]] = {"mse": F.mse_loss, "mae": F.l1_loss, "huber": F.huber_loss}
+        self.error = losses[kind]
 
     def loss(self, parameters: Tensor, target: Tensor, scale: Tensor) -> Tensor:
         return self.error(parameters[..., 0], target, reduction="none")
@@ -171,7 +171,7 @@ class StudentT(Head):
 
     def loss(self, parameters: Tensor, target: Tensor, scale: Tensor) -> Tensor:
         degrees, location, width = parameters.unbind(-1)
-        # torch's StudentT copies a number to the GPU, which waits.
+        # torch's StudentT copies a number to the GPU, so the process would wait.
         half = (degrees + 1) / 2
         normaliser = width.log() + (math.pi * degrees).log() / 2 + (degrees / 2).lgamma() - half.lgamma()
         return normaliser + half * (((target - location) / width) ** 2 / degrees).log1p()
@@ -214,8 +214,8 @@ def make_head(name: str, levels: Sequence[float]) -> Head:
     """Return the head that the option `head` names."""
     if name == "quantiles":
         return Quantiles(levels)
-    kinds: dict[str, type[Head]] = {"gaussian": Gaussian, "student-t": StudentT, "negative-binomial": NegativeBinomial}
-    return kinds[name]() if name in kinds else Point(name)
+    heads: dict[str, type[Head]] = {"gaussian": Gaussian, "student-t": StudentT, "negative-binomial": NegativeBinomial}
+    return heads[name]() if name in heads else Point(name)
 
 
 def median_index(levels: Sequence[float]) -> int:

@@ -1,4 +1,4 @@
-"""The parts of series: their least lengths, and the steps that are held out as dev and test."""
+"""The steps of series that are held out as dev and test, and the minimum lengths of series and parts."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,16 +12,16 @@ from glassgate.tasks.forecasting.options import ForecastingOptions
 
 @dataclass(frozen=True)
 class LastForecasts(LastSteps[Series]):
-    """Holds out the last steps of each series, at least a horizon each for dev and test.
+    """Holds out the last steps of each series: by default a fraction, but at least one horizon, for dev and for test.
 
-    The dev and the test part begin with the steps that their first forecast reads. These steps also belong to the part
-    before.
+    The dev and the test part begin with the steps that their first forecast reads. These steps also belong to the
+    previous part.
     """
 
     options: ForecastingOptions
 
     def sizes(self, example: Series, fraction: float) -> tuple[int, int, int]:
-        """Return the sizes that the options set, or the fraction.
+        """Return the numbers of train, dev and test steps: those that the options set, or those of the fraction.
 
         Raises:
             OptionError: a part is too short for a window
@@ -42,22 +42,22 @@ class LastForecasts(LastSteps[Series]):
         return train, dev, test
 
     def overlap(self, examples: Sequence[Series], train: Sequence[int]) -> int:
-        """Return the number of steps that the first forecast of a part, or the seasonal naive forecast, reads."""
+        """Return the number of steps that the first forecast of a part and its seasonal naive forecast read."""
         return max(self.options.steps_back, season_of(examples, self.options, min(train)))
 
 
-def check_length(series: Series, needed: int, options: ForecastingOptions, reason: str = "") -> None:
+def check_length(series: Series, min_steps: int, options: ForecastingOptions, reason: str = "") -> None:
     """Check that a series has enough steps.
 
     Args:
-        reason: the reason for a number above the usual one
+        reason: the reason if more steps are required than look-back and horizon need; part of the message
 
     Raises:
-        DataError: the series has fewer steps
+        DataError: the series has fewer than `min_steps` steps
     """
-    if len(series) < needed:
+    if len(series) < min_steps:
         raise series.fault(
-            f"expected {needed} steps or more for a look-back of {options.steps_back} and a horizon of "
+            f"expected {min_steps} steps or more for a look-back of {options.steps_back} and a horizon of "
             f"{options.horizon}, got {len(series)}{reason}; give a longer series, or choose a shorter "
             "--horizon or --look-back"
         )

@@ -31,18 +31,20 @@ class Learned:
 
     @cached_property
     def indices(self) -> dict[str, int]:
-        """The index of each series."""
+        """The index of each series of the training data, by its name."""
         return {name: number for number, name in enumerate(self.fitted["series"])}
 
     @cached_property
     def known(self) -> int:
         """The number of covariates known ahead, including calendar and static ones."""
-        clock = calendar(self.frequency, np.zeros(1, "datetime64[us]")).shape[1] if self.options.calendar else 0
-        kinds = sum(len(each) if isinstance(each, dict) else 1 for each in self.fitted["static"])
-        return len(self.fitted["known"]) + clock + kinds
+        calendar_count = (
+            calendar(self.frequency, np.zeros(1, "datetime64[us]")).shape[1] if self.options.calendar else 0
+        )
+        static_count = sum(len(each) if isinstance(each, dict) else 1 for each in self.fitted["static"])
+        return len(self.fitted["known"]) + calendar_count + static_count
 
     def encode(self, series: Series, ahead: int = 0) -> Encoded:
-        """Return the fields of a series, with `ahead` steps after its end, whose values are 0.
+        """Return the fields of a series, extended by `ahead` steps whose values are 0.
 
         Raises:
             DataError: the series has another frequency, or too few covariates known ahead
@@ -57,28 +59,28 @@ class Learned:
                 f"expected covariates known ahead for {ahead} steps after the last value, got {series.ahead}; add rows "
                 "with their time stamps and covariates, and leave the target empty"
             )
-        known = self.fitted["series"].get(series.name)
-        shift, scale, naive_mae, naive_mse = known or series_statistics(series, self.options, self.season, strict=False)
+        statistics = self.fitted["series"].get(series.name)
+        if statistics is None:
+            statistics = series_statistics(series, self.options, self.season, strict=False)
+        shift, scale, naive_mae, naive_mse = statistics
         length = len(series) + ahead
-        disk = f"{series.on_disk} {series.name} {series.values.start} {series.start}" if series.on_disk else ""
-        fields = {"values": array_of([_scaled(series.values, shift, scale)], length, disk, 1)}
+        digest = f"{series.on_disk} {series.name} {series.values.start} {series.start}" if series.on_disk else ""
+        fields = {"values": array_of([_scaled_reader(series.values, shift, scale)], length, digest, 1)}
         if self.known:
-            fields["known"] = array_of(self._known(series), length, disk)
+            fields["known"] = array_of(self._known_readers(series), length, digest)
         if series.past:
-            readers = [_scaled(each, *of) for each, of in zip(series.past, self.fitted["past"], strict=True)]
-            fields["past"] = array_of(readers, length, disk)
+            fields["past"] = array_of(_scaled_readers(series.past, self.fitted["past"]), length, digest)
         fields["series"] = np.array(self.indices.get(series.name, -1))
         scalars = {"shift": shift, "scale": scale, "naive_mae": naive_mae / scale, "naive_mse": naive_mse / scale**2}
         return fields | {name: np.array(value, np.float32) for name, value in scalars.items()}
 
-    def _known(self, series: Series) -> list[ColumnReader]:
-        readers = [_scaled(each, *of) for each, of in zip(series.known, self.fitted["known"], strict=True)]
+    def _known_readers(self, series: Series) -> list[ColumnReader]:
+        readers = _scaled_readers(series.known, self.fitted["known"])
         if self.options.calendar:
             readers.append(lambda start, stop: calendar(self.frequency, series.times(start, stop)))
         if series.static:
-            row = np.concatenate(
-                [_coded(each, of) for each, of in zip(series.static, self.fitted["static"], strict=True)]
-            )
+            columns = zip(series.static, self.fitted["static"], strict=True)
+            row = np.concatenate([_encode_static(value, statistics) for value, statistics in columns])
             readers.append(lambda start, stop: np.broadcast_to(row, (stop - start, len(row))))
         return readers
 
@@ -114,7 +116,16 @@ def learn(examples: Sequence[Series], options: ForecastingOptions) -> dict[str, 
 
 
 def season_of(examples: Sequence[Series], options: ForecastingOptions, steps: int) -> int:
-    """Return the length of a season: the option, or that of the frequency if the training part has two seasons."""
+    """Return the number of steps of a season: the option, or the season of the frequency if two of them fit in `steps`.
+
+    If they do not fit, the season is 1 step.
+
+    Args:
+        steps: the number of steps of the shortest training part
+
+    Raises:
+        DataError: two seasons of the option do not fit
+    """
     if options.season and 2 * options.season > steps:
         raise examples[0].fault(
             f"season: expected two seasons of {options.season} steps in the training part, got {steps} steps; choose a "
@@ -127,30 +138,32 @@ def season_of(examples: Sequence[Series], options: ForecastingOptions, steps: in
 def series_statistics(series: Series, options: ForecastingOptions, season: int, strict: bool = True) -> list[float]:
     """Return offset and divisor of a series, and mean absolute and squared error of its seasonal naive forecast.
 
-    A series that is not in the training data is scaled by its first window only, because later values are unknown when
-    the first forecast is made.
-
     Args:
-        strict: whether a constant series raises an error
+        strict: for a series of the training data: all values are used, and a constant series is an error. Otherwise
+            only the first window is used, because later values are unknown when the first forecast is made
+
+    Raises:
+        DataError: values do not fit the head; `strict` is set and the series is constant
     """
     values = series.values if strict else series.values.part(0, options.steps_back)
     shift, scale = _moments([values])
     is_count = options.head == "negative-binomial"
-    size, wrong, squared = 0.0, np.zeros(2), np.zeros(2)
+    absolute_sum = 0.0
+    absolute_errors, squared_errors = np.zeros(2), np.zeros(2)  # of the seasonal naive and of the naive forecast
     for start in range(0, len(values), _CHUNK):
-        part = values[start : start + _CHUNK]
-        size += float(np.abs(part).sum())
-        if is_count and ((part < 0) | (part != part.round())).any():
-            bad = part[((part < 0) | (part != part.round())).argmax()]
+        chunk = values[start : start + _CHUNK]
+        absolute_sum += float(np.abs(chunk).sum())
+        if is_count and (is_wrong := (chunk < 0) | (chunk != chunk.round())).any():
             raise series.fault(
-                f"head: negative-binomial expects counts, 0, 1, 2 and so on, got {bad:g}; choose another --head"
+                "head: negative-binomial expects counts, 0, 1, 2 and so on, got "
+                f"{chunk[is_wrong.argmax()]:g}; choose another --head"
             )
-        for k, apart in enumerate((season, 1)):
-            if len(values) > apart:
-                before = values[max(0, start - apart) : start + len(part)]
-                far = before[apart:] - before[:-apart]
-                wrong[k] += np.abs(far).sum()
-                squared[k] += (far**2).sum()
+        for k, lag in enumerate((season, 1)):
+            if len(values) > lag:
+                extended = values[max(0, start - lag) : start + len(chunk)]
+                errors = extended[lag:] - extended[:-lag]
+                absolute_errors[k] += np.abs(errors).sum()
+                squared_errors[k] += (errors**2).sum()
     if scale == 0:
         if strict:
             raise series.fault(
@@ -159,41 +172,50 @@ def series_statistics(series: Series, options: ForecastingOptions, season: int, 
             )
         scale = 1.0
     if is_count:
-        shift, scale = 0.0, 1 + size / max(1, len(values))
-    k, apart = (0, season) if wrong[0] > 0 else (1, 1)
-    count = max(1, len(values) - apart)
-    return [shift, scale, float(wrong[k] / count) or scale, float(squared[k] / count) or scale**2]
+        shift, scale = 0.0, 1 + absolute_sum / max(1, len(values))
+    k, lag = (0, season) if absolute_errors[0] > 0 else (1, 1)
+    count = max(1, len(values) - lag)
+    mean_absolute, mean_squared = float(absolute_errors[k] / count), float(squared_errors[k] / count)
+    return [shift, scale, mean_absolute or scale, mean_squared or scale**2]
 
 
 def _moments(columns: Sequence[Steps]) -> tuple[float, float]:
-    """The mean and the standard deviation of all numbers of columns."""
+    """The mean and the standard deviation of all numbers of columns; a deviation of rounding errors is 0."""
     count = max(1, sum(map(len, columns)))
 
     def mean_of(function: Any) -> float:
-        parts = (each[at : at + _CHUNK] for each in columns for at in range(0, len(each), _CHUNK))
-        return float(sum(function(part).sum() for part in parts)) / count
+        chunks = (column[start : start + _CHUNK] for column in columns for start in range(0, len(column), _CHUNK))
+        return float(sum(function(chunk).sum() for chunk in chunks)) / count
 
-    mean = mean_of(lambda part: part)
-    deviation = mean_of(lambda part: (part - mean) ** 2) ** 0.5
+    mean = mean_of(lambda chunk: chunk)
+    deviation = mean_of(lambda chunk: (chunk - mean) ** 2) ** 0.5
     return mean, deviation if deviation > 1e-12 * max(1.0, abs(mean)) else 0.0
 
 
 def _static_statistics(values: Sequence[float | str]) -> Any:
-    """The mean and standard deviation of a static covariate of numbers, or the index of each text."""
+    """The mean and the standard deviation of a static covariate of numbers; for texts, the index of each text."""
     if all(isinstance(each, float) for each in values):
         numbers = np.array(values)
         return [float(numbers.mean()), float(numbers.std())]
     return {text: number for number, text in enumerate(sorted({str(each) for each in values}))}
 
 
-def _coded(value: float | str, of: Any) -> np.ndarray:
-    if isinstance(of, dict):
-        return np.array([float(str(value) == text) for text in of])
-    number = value if isinstance(value, float) else of[0]
-    return np.array([(number - of[0]) / (of[1] or 1.0)])
+def _encode_static(value: float | str, statistics: Any) -> np.ndarray:
+    """A static covariate as a one-hot vector for texts, and as a standardised number otherwise."""
+    if isinstance(statistics, dict):
+        return np.array([float(str(value) == text) for text in statistics])
+    mean, deviation = statistics
+    number = value if isinstance(value, float) else mean
+    return np.array([(number - mean) / (deviation or 1.0)])
 
 
-def _scaled(steps: Steps, shift: float, scale: float) -> ColumnReader:
+def _scaled_readers(columns: Sequence[Steps], statistics: Sequence[Sequence[float]]) -> list[ColumnReader]:
+    return [
+        _scaled_reader(column, mean, deviation) for column, (mean, deviation) in zip(columns, statistics, strict=True)
+    ]
+
+
+def _scaled_reader(steps: Steps, shift: float, scale: float) -> ColumnReader:
     """A reader of a standardised column, with 0 after its end."""
 
     def read(start: int, stop: int) -> np.ndarray:

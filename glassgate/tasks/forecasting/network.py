@@ -1,4 +1,4 @@
-"""The networks of forecasting: the horizon at once, step by step, or by segments. All encode the past recurrently."""
+"""The networks of forecasting: all read the past recurrently, and forecast at once, step by step or by segments."""
 
 from typing import Any, NamedTuple
 
@@ -14,11 +14,11 @@ from glassgate.tasks.loss import full
 from glassgate.tasks.networks.encoder import encoder, last_outputs
 from glassgate.tasks.networks.states import as_tuple, repeated
 
-_CHUNK = 2**22  # elements per chunk of rows: the allocator reuses memory up to this size
+_CHUNK_ELEMENTS = 2**22  # per chunk of rows; the allocator reuses memory up to this size
 
 
 class Sizes(NamedTuple):
-    """The numbers of inputs of a network, in addition to the values.
+    """The sizes of a data set that determine the shapes of a network's weights.
 
     Attributes:
         known: the number of covariates known ahead
@@ -74,9 +74,9 @@ class Forecaster(nn.Module):
         self.options, self.sizes, self.head = options, sizes, head
         self.back, self.horizon = options.steps_back, options.horizon
         self.dropout = nn.Dropout(options.dropout)
-        several = sizes.series > 1 and options.embedding_size > 0
-        self.series = nn.Embedding(sizes.series, options.embedding_size) if several else None
-        self.embedding_size = options.embedding_size if several else 0
+        embeds = sizes.series > 1 and options.embedding_size > 0
+        self.series = nn.Embedding(sizes.series, options.embedding_size) if embeds else None
+        self.embedding_size = options.embedding_size if embeds else 0
 
     def window(self, batch: Batch) -> Window:
         """Return the windows of a batch: the last B + H steps, normalised by the past values."""
@@ -96,20 +96,20 @@ class Forecaster(nn.Module):
             (values - shift) / scale,
             known,
             covariates[:, : self.back],
-            self._vectors(batch["series"]),
+            self._series_vectors(batch["series"]),
             shift,
             scale,
             batch["scale"][:, None],
         )
 
-    def _vectors(self, numbers: Tensor) -> Tensor:
-        """The embeddings of the series, `(N, E)`; the mean of all for a series outside of the training data (-1)."""
+    def _series_vectors(self, indices: Tensor) -> Tensor:
+        """The embeddings of series, `(N, E)`; the mean embedding for a series that the training data lacks (-1)."""
         if self.series is None:
-            return torch.zeros(len(numbers), 0, device=numbers.device)
-        embedded = self.series(numbers.clamp(min=0))
-        return torch.where(numbers[:, None] < 0, self.series.weight.mean(0), embedded)
+            return torch.zeros(len(indices), 0, device=indices.device)
+        embedded = self.series(indices.clamp(min=0))
+        return torch.where(indices[:, None] < 0, self.series.weight.mean(0), embedded)
 
-    def finished(self, raw: Tensor, window: Window) -> Tensor:
+    def head_parameters(self, raw: Tensor, window: Window) -> Tensor:
         """Return the parameters of the head for raw outputs, `(N, S, size)`."""
         return self.head.parameters(full(raw), window.shift, window.scale, window.series_scale)
 
@@ -117,7 +117,7 @@ class Forecaster(nn.Module):
 class Direct(Forecaster):
     """Encodes the past, and maps the last state to all steps of the horizon.
 
-    Covariates known ahead are read twice: with the past, and with the step that is forecast.
+    Covariates known ahead are inputs of the encoder at past steps, and of a second network at each step of the horizon.
     """
 
     def __init__(self, options: ForecastingOptions, sizes: Sizes, head: Head):
@@ -141,17 +141,17 @@ class Direct(Forecaster):
         last = self.dropout(last_outputs(self.encoder, state))
         raw = self.steps(last).unflatten(-1, (self.horizon, self.head.size))
         if self.sizes.known:
-            each = last[:, None].expand(-1, self.horizon, -1)
-            raw = raw + self.ahead(torch.cat([each, window.known[:, self.back :]], -1))
-        parameters = self.finished(raw, window)
+            repeated_last = last[:, None].expand(-1, self.horizon, -1)
+            raw = raw + self.ahead(torch.cat([repeated_last, window.known[:, self.back :]], -1))
+        parameters = self.head_parameters(raw, window)
         return Output(parameters, parameters)
 
 
 class Recursive(Forecaster):
     """Forecasts one step at a time, as DeepAR (Salinas et al. 2020).
 
-    The input of a step is the previous value and the covariates of the step that is forecast. In a forecast, the
-    previous value is a sample.
+    The input of a step is the previous value and the covariates of the step that is forecast. In the horizon, the
+    previous value is a sample, or the point forecast if the head cannot sample.
     """
 
     def __init__(self, options: ForecastingOptions, sizes: Sizes, head: Head):
@@ -163,19 +163,22 @@ class Recursive(Forecaster):
         """From `values`, `(N, L)`, `known`, `(N, L, C)`, `series` and `scale`, `(N,)`."""
         window = self.window(batch)
         inputs = self._inputs(window.values[:, :-1], window.known[:, 1:], window.series)
-        before, state = self.encoder(inputs[:, : self.back - 1]) if self.back > 1 else (inputs[:, :0, :1], None)
-        after, _ = self.encoder(inputs[:, self.back - 1 :], state)
-        states = torch.cat([before, after], 1) if self.back > 1 else after
-        parameters = self.finished(self.step(self.dropout(states)), window)
+        state = None
+        if self.back > 1:
+            past_states, state = self.encoder(inputs[:, : self.back - 1])
+        states, _ = self.encoder(inputs[:, self.back - 1 :], state)
+        if self.back > 1:
+            states = torch.cat([past_states, states], 1)
+        parameters = self.head_parameters(self.step(self.dropout(states)), window)
         if self.training:
             return Output(parameters, None)
         return self._forecast(parameters, window, state)
 
     def follow(self, batch: Batch) -> Output:
-        """Forecast each step of the horizon from the true previous values, in one call."""
+        """Forecast each step of the horizon from the true previous values, in one call of the encoder."""
         window = self.window(batch)
         states, _ = self.encoder(self._inputs(window.values[:, :-1], window.known[:, 1:], window.series))
-        parameters = self.finished(self.step(states[:, self.back - 1 :]), window)
+        parameters = self.head_parameters(self.step(states[:, self.back - 1 :]), window)
         return Output(parameters, parameters)
 
     def _forecast(self, parameters: Tensor, window: Window, state: Any) -> Output:
@@ -187,14 +190,14 @@ class Recursive(Forecaster):
         for step in range(self.back, self.back + self.horizon):
             inputs = self._inputs(value, window.known[:, step : step + 1], window.series)
             output, state = self.encoder(inputs, state)
-            outputs.append(self.finished(self.step(output), window))
+            outputs.append(self.head_parameters(self.step(output), window))
             if draws is not None:
-                paths, scale = (each.unflatten(0, (rows, count)) for each in (outputs[-1], window.series_scale))
-                new = self.head.sample(paths, scale, draws).flatten(0, 1)
+                by_row, scale = (each.unflatten(0, (rows, count)) for each in (outputs[-1], window.series_scale))
+                sample = self.head.sample(by_row, scale, draws).flatten(0, 1)
             else:
-                new = self.head.point(outputs[-1], window.series_scale)
-            samples.append(new)
-            value = (new - window.shift) / window.scale
+                sample = self.head.point(outputs[-1], window.series_scale)
+            samples.append(sample)
+            value = (sample - window.shift) / window.scale
         if draws is None:
             return Output(parameters, torch.cat(outputs, 1))
         return Output(parameters, None, torch.cat(samples, 1).unflatten(0, (rows, count)))
@@ -208,8 +211,8 @@ class Segments(Forecaster):
     """SegRNN (Lin et al. 2023, arXiv:2308.11200): reads and forecasts segments.
 
     A step of the encoder reads a segment of the past. All segments of the horizon are forecast at once, each from the
-    last state and a query: the embeddings of its position and of its series. Covariates are divided into segments,
-    too. Those known ahead are added to the query.
+    last state and from a query, which consists of the embeddings of its position and of its series. Covariates are
+    divided into segments, too. A linear map of those known ahead is added to the query.
     """
 
     def __init__(self, options: ForecastingOptions, sizes: Sizes, head: Head):
@@ -228,24 +231,26 @@ class Segments(Forecaster):
         window = self.window(batch)
         steps = torch.cat([window.values[:, : self.back, None], window.past, window.known[:, : self.back]], -1)
         _, state = self.encoder(self.embed(self._cut(steps)))
-        batched = self.count > 1 and isinstance(self.encoder, gg.Recurrent) and not self.encoder.glassgate.is_observed
-        batched = batched and not torch.compiler.is_compiling()  # an exported program has no fixed number of rows
-        output = (self._in_chunks if batched else self._one_by_one)(window, state)
+        encoder = self.encoder
+        in_chunks = self.count > 1 and isinstance(encoder, gg.Recurrent) and not encoder.glassgate.is_observed
+        in_chunks = in_chunks and not torch.compiler.is_compiling()  # an exported program has no fixed number of rows
+        output = (self._run_in_chunks if in_chunks else self._run_as_sequences)(window, state)
         raw = self.segment(self.dropout(output)).reshape(len(steps), self.count * self.length, self.head.size)
-        parameters = self.finished(raw[:, : self.horizon], window)
+        parameters = self.head_parameters(raw[:, : self.horizon], window)
         return Output(parameters, parameters)
 
-    def _in_chunks(self, window: Window, state: Any) -> Tensor:
+    def _run_in_chunks(self, window: Window, state: Any) -> Tensor:
         """The encoder's output for each segment of the horizon, `(N, S, H)`, computed in chunks of rows."""
-        rows = max(1, _CHUNK // (self.count * self.encoder.output_size))
-        windows = (Window(*part) for part in zip(*(each.split(rows) for each in window), strict=True))
-        befores = zip(*(each[:, :, None].split(rows, 1) for each in as_tuple(state)), strict=True)
-        return torch.cat([self._at_once(*part) for part in zip(windows, befores, strict=True)])
+        rows = max(1, _CHUNK_ELEMENTS // (self.count * self.encoder.output_size))
+        windows = (Window(*tensors) for tensors in zip(*(each.split(rows) for each in window), strict=True))
+        states = zip(*(each[:, :, None].split(rows, 1) for each in as_tuple(state)), strict=True)
+        return torch.cat([self._run_chunk(*chunk) for chunk in zip(windows, states, strict=True)])
 
-    def _at_once(self, window: Window, states: tuple[Tensor, ...]) -> Tensor:
+    def _run_chunk(self, window: Window, states: tuple[Tensor, ...]) -> Tensor:
         """One step of all layers for all segments, from states `(layers, N, 1, H)`.
 
-        The product of a state and its weights is computed once for all segments, and that of a query by its parts.
+        The product of a state and its weights is computed once for all segments. The product of a query and its weights
+        is the sum of the products of the query's parts.
         """
         output = None
         for layer, (cell, weights) in enumerate(self.encoder.weights()):
@@ -260,15 +265,15 @@ class Segments(Forecaster):
 
     def _queries(self, window: Window, weight: Tensor, bias: Tensor) -> Tensor:
         """`W x + b` for the query x of each segment, `(N or 1, S, size)`."""
-        of_place, of_series = weight.split([self.places.shape[1], self.embedding_size], 1)
-        queries = linear(self.places, of_place, bias)[None]
+        place_weight, series_weight = weight.split([self.places.shape[1], self.embedding_size], 1)
+        queries = linear(self.places, place_weight, bias)[None]
         if self.series is not None:
-            queries = queries + linear(window.series, of_series)[:, None]
+            queries = queries + linear(window.series, series_weight)[:, None]
         if self.sizes.known:
             queries = queries + linear(self._cut(window.known[:, self.back :]), weight @ self.ahead.weight)
         return queries
 
-    def _one_by_one(self, window: Window, state: Any) -> Tensor:
+    def _run_as_sequences(self, window: Window, state: Any) -> Tensor:
         """The same result with each segment as a sequence; used for recordings, edits and single segments."""
         rows = len(window.values)
         places = self.places.expand(rows, -1, -1)
@@ -279,14 +284,17 @@ class Segments(Forecaster):
         return output.reshape(rows, self.count, -1)
 
     def _cut(self, steps: Tensor) -> Tensor:
-        """From steps, `(N, L, C)`, to segments, `(N, L / W, W C)`; the last step pads a short last segment."""
-        short = -steps.shape[1] % self.length
-        if short:
-            steps = torch.cat([steps, steps[:, -1:].expand(-1, short, -1)], 1)
+        """From steps, `(N, L, C)`, to segments of W steps, `(N, L / W, W C)`.
+
+        The last step is repeated if the last segment is too short.
+        """
+        missing = -steps.shape[1] % self.length
+        if missing:
+            steps = torch.cat([steps, steps[:, -1:].expand(-1, missing, -1)], 1)
         return steps.unflatten(1, (-1, self.length)).transpose(2, 3).flatten(2)
 
 
 def network(options: ForecastingOptions, sizes: Sizes, head: Head) -> Forecaster:
     """Return the network that the option `model` selects."""
-    kinds: dict[str, type[Forecaster]] = {"direct": Direct, "recursive": Recursive, "segments": Segments}
-    return kinds[options.model](options, sizes, head)
+    networks: dict[str, type[Forecaster]] = {"direct": Direct, "recursive": Recursive, "segments": Segments}
+    return networks[options.model](options, sizes, head)

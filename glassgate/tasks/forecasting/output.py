@@ -11,7 +11,7 @@ from glassgate.tasks.data.series import Series
 from glassgate.tasks.pictures.charts import save_figure
 
 PICTURE = "forecasts.png"
-SHOWN = 4
+MAX_DRAWN = 4
 """The maximum number of series in a picture."""
 
 
@@ -32,7 +32,7 @@ class Origin(NamedTuple):
 
     Attributes:
         series: the series
-        place: the index of the first forecast step
+        start: the index of the first forecast step
         forecast: the forecast of the model
         past: the values before the origin that the model reads
         target: the true values of the forecast steps; empty if they are unknown
@@ -41,7 +41,7 @@ class Origin(NamedTuple):
     """
 
     series: Series
-    place: int
+    start: int
     forecast: Forecast
     past: list[float]
     target: list[float]
@@ -52,16 +52,16 @@ class Origin(NamedTuple):
 def header(origins: Sequence[Origin], levels: Sequence[float]) -> list[str]:
     """Return the names of the columns of `rows`."""
     series, time = origins[0].series.columns
-    spread = levels if origins[0].forecast.quantiles else ()
-    return [series, time, "forecast", *(f"q{level:g}" for level in spread)]
+    shown_levels = levels if origins[0].forecast.quantiles else ()
+    return [series, time, "forecast", *(f"q{level:g}" for level in shown_levels)]
 
 
-def rows(series: Series, place: int, forecast: Forecast) -> Iterator[list[str]]:
-    """Yield a row for each step: the series, the time stamp, the value and the quantiles."""
-    times = series.times(place, place + len(forecast.values))
+def rows(series: Series, start: int, forecast: Forecast) -> Iterator[list[str]]:
+    """Yield a row for each step from `start` on: the name of the series, the time stamp, value and quantiles."""
+    times = series.times(start, start + len(forecast.values))
     for k, (time, value) in enumerate(zip(times, forecast.values, strict=True)):
-        spread = forecast.quantiles[k] if forecast.quantiles else []
-        yield [series.name, series.frequency.text(time), *(f"{each:.6g}" for each in (value, *spread))]
+        quantiles = forecast.quantiles[k] if forecast.quantiles else []
+        yield [series.name, series.frequency.text(time), *(f"{each:.6g}" for each in (value, *quantiles))]
 
 
 def long_frame(origins: Sequence[Origin], levels: Sequence[float]) -> Any:
@@ -70,10 +70,10 @@ def long_frame(origins: Sequence[Origin], levels: Sequence[float]) -> Any:
     Returns:
         a pandas frame
     """
-    parts = [
+    blocks = [
         [np.repeat(each.series.name, len(each.forecast.values)), _times(each), *_columns(each)] for each in origins
     ]
-    columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
+    columns = [np.concatenate(column) for column in zip(*blocks, strict=True)]
     return pd.DataFrame(dict(zip(header(origins, levels), columns, strict=True)))
 
 
@@ -86,19 +86,19 @@ def wide_frame(origins: Sequence[Origin], levels: Sequence[float]) -> Any:
     Returns:
         a pandas frame
     """
-    stamps = np.unique(np.concatenate([_times(each) for each in origins]))
-    columns = {origins[0].series.columns[1]: stamps}
-    for each in origins:
-        places = np.searchsorted(stamps, _times(each))
-        names = [each.series.name, *(f"{each.series.name}_q{level:.3f}" for level in levels)]
-        for name, values in zip(names, _columns(each), strict=False):
-            columns[name] = np.full(len(stamps), np.nan)
-            columns[name][places] = values
+    times = np.unique(np.concatenate([_times(each) for each in origins]))
+    columns = {origins[0].series.columns[1]: times}
+    for origin in origins:
+        rows_of_series = np.searchsorted(times, _times(origin))
+        names = [origin.series.name, *(f"{origin.series.name}_q{level:.3f}" for level in levels)]
+        for name, values in zip(names, _columns(origin), strict=False):
+            columns[name] = np.full(len(times), np.nan)
+            columns[name][rows_of_series] = values
     return pd.DataFrame(columns)
 
 
 def _times(origin: Origin) -> np.ndarray:
-    return origin.series.times(origin.place, origin.place + len(origin.forecast.values))
+    return origin.series.times(origin.start, origin.start + len(origin.forecast.values))
 
 
 def _columns(origin: Origin) -> list[np.ndarray]:
@@ -121,19 +121,19 @@ def fan_picture(origins: Sequence[Origin], levels: Sequence[float], path: Path) 
     for origin, axes in zip(origins, panels, strict=True):
         count = len(origin.forecast.values)
         past = origin.past[-4 * count :]
-        times = origin.series.times(origin.place - len(past), origin.place + count)
+        times = origin.series.times(origin.start - len(past), origin.start + count)
         before, after = times[: len(past)], times[len(past) - 1 :]
-        joined = past[-1:]
+        last = past[-1:]  # the first point of each line of the future
         axes.plot(before, past, color="black", linewidth=1.0, label="past")
         if origin.target:
-            axes.plot(after, joined + origin.target, color="black", linewidth=1.0, linestyle=":", label="actual values")
-        axes.plot(after, joined + origin.naive, color="tab:gray", linewidth=0.9, linestyle="--", label="last value")
-        axes.plot(after, joined + origin.seasonal, color="tab:green", linewidth=0.9, alpha=0.8, label="seasonal naive")
-        axes.plot(after, joined + origin.forecast.values, color="tab:blue", linewidth=1.4, label="model")
+            axes.plot(after, last + origin.target, color="black", linewidth=1.0, linestyle=":", label="actual values")
+        axes.plot(after, last + origin.naive, color="tab:gray", linewidth=0.9, linestyle="--", label="last value")
+        axes.plot(after, last + origin.seasonal, color="tab:green", linewidth=0.9, alpha=0.8, label="seasonal naive")
+        axes.plot(after, last + origin.forecast.values, color="tab:blue", linewidth=1.4, label="model")
         if origin.forecast.quantiles:
-            spread = np.array(origin.forecast.quantiles).T
+            quantiles = np.array(origin.forecast.quantiles).T
             for k in range(len(levels) // 2):
-                low, high = (np.concatenate([joined, spread[place]]) for place in (k, len(levels) - 1 - k))
+                low, high = (np.concatenate([last, quantiles[row]]) for row in (k, len(levels) - 1 - k))
                 label = f"{levels[len(levels) - 1 - k] - levels[k]:.0%} of the values"
                 axes.fill_between(after, low, high, color="tab:blue", alpha=0.15 + 0.13 * k, linewidth=0, label=label)
         axes.set_title(origin.series.name or "series", fontsize=10, loc="left")

@@ -9,7 +9,7 @@ from torchmetrics import Metric
 from glassgate.tasks.forecasting.heads import pinball
 from glassgate.tasks.forecasting.summary import DATA_SCORES, PREFIXES
 
-_ROUNDING = 1e-6
+_ROUNDING = 1e-6  # relative error of a float32 number after scaling
 
 
 class ScaledErrors(Metric):
@@ -82,13 +82,13 @@ class DataErrors(Metric):
         errors, magnitude = (forecasts - values).abs(), values.abs()
         # A value that is zero in the data is about as large as a float32 rounding error after scaling and back.
         rounding = _ROUNDING * (shift.abs() + scale)
-        nonzero = magnitude > rounding
-        relative = (errors / magnitude).where(nonzero, 0.0)
+        is_nonzero = magnitude > rounding
+        relative = (errors / magnitude).where(is_nonzero, 0.0)
         mean_magnitude = (magnitude + forecasts.abs()) / 2
         symmetric = (errors / mean_magnitude).where(mean_magnitude > rounding, 0.0)
         self.total += torch.stack([errors, errors**2, relative, symmetric], -1).sum((1, 2))
         self.count += target.numel()
-        self.nonzero += nonzero.sum()
+        self.nonzero += is_nonzero.sum()
 
     def compute(self) -> dict[str, Tensor]:
         """Return the means over all steps of all windows; mape is NaN if all values are zero."""
@@ -101,9 +101,9 @@ class DataErrors(Metric):
 class QuantileScores(Metric):
     """Scores of quantiles, in the units of the data.
 
-    - wql: weighted quantile loss, which is twice the sum of the pinball losses divided by the sum of absolute values,
-      averaged over the levels (as in GluonTS). A naive forecast is scored as if all of its quantiles were its value
-    - coverage: the fraction of values between the lowest and the highest quantile
+    - wql: weighted quantile loss: for each level, twice the sum of the pinball losses, divided by the sum of absolute
+      values; then the mean over the levels (as in GluonTS). The quantiles of a naive forecast all equal its value
+    - coverage: the fraction of values from the lowest to the highest quantile
 
     Args:
         levels: the levels of the quantiles, ascending

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from glassgate.tasks.data.batches import Encoded
-from glassgate.tasks.forecasting.output import PICTURE, SHOWN, fan_picture
+from glassgate.tasks.forecasting.output import MAX_DRAWN, PICTURE, fan_picture
 from glassgate.tasks.forecasting.windows import EncodedSeries
 from glassgate.tasks.metrics.summary import Summary
 from glassgate.tasks.pictures.charts import has_pictures
@@ -21,8 +21,8 @@ class ForecastingSummary(Summary):
     """Tables of scores, and `forecasts.png`."""
 
     def epoch_scores(self, scores: Mapping[str, float]) -> dict[str, float]:
-        left_out = (*PREFIXES[1:], *DATA_SCORES)
-        return {name: value for name, value in scores.items() if not name.startswith(left_out)}
+        omitted = (*PREFIXES[1:], *DATA_SCORES)
+        return {name: value for name, value in scores.items() if not name.startswith(omitted)}
 
     def table(self, scores: Mapping[str, float]) -> str:
         return score_table(scores, self.task.options.levels)
@@ -32,8 +32,8 @@ class ForecastingSummary(Summary):
             return []
         task = self.task
         size = task.context + task.options.horizon
-        long = [each for each in encoded.examples if len(each) >= size][:SHOWN]
-        origins = list(task.backtest([each.part(len(each) - size, len(each)) for each in long]))
+        drawn = [each for each in encoded.examples if len(each) >= size][:MAX_DRAWN]
+        origins = list(task.backtest([each.part(len(each) - size, len(each)) for each in drawn]))
         fan_picture(origins, task.options.levels, folder / PICTURE)
         return [folder / PICTURE]
 
@@ -60,10 +60,10 @@ def score_table(scores: Mapping[str, float], levels: Sequence[float]) -> str:
     lines = _rows(scores, SCALED_SCORES)
     if "coverage" in scores:
         lines.append(f"coverage: of the interval that should hold {levels[-1] - levels[0]:.0%} of the values")
-    first = "wql" if "wql" in scores else "mse"
+    score = "wql" if "wql" in scores else "mse"
     for prefix, title in list(_TITLES.items())[1:]:
-        if prefix + first in scores and not scores[first] < scores[prefix + first]:
-            comparison = f"{first} {scores[first]:.4f} vs. {scores[prefix + first]:.4f}"
+        if prefix + score in scores and not scores[score] < scores[prefix + score]:
+            comparison = f"{score} {scores[score]:.4f} vs. {scores[prefix + score]:.4f}"
             lines.append(f"The model does not beat the {title} forecast ({comparison}): train longer, or use that one.")
     if not any(name in scores for name in DATA_SCORES):
         return "\n".join(lines)

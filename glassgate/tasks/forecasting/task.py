@@ -84,14 +84,14 @@ class Forecasting(Task[ForecastingOptions, Series, list[Forecast]]):
     def read(
         self, path: "str | Path | Frame", labelled: bool = True, progress: Progress | None = None
     ) -> Sequence[Series]:
-        """Read the series of a file or of a frame. If `labelled` is set, they must contain the true values."""
+        """Read the series of a file or of a frame. If `labelled` is set, they must contain a horizon of true values."""
         all_series = read_series(path, self.options.schema, progress)
-        context, reason = self.options.steps_back, ""
-        if self.fitted and labelled and self.context > context:
-            context = self.context
+        min_context, reason = self.options.steps_back, ""
+        if self.fitted and labelled and self.context > min_context:
+            min_context = self.context
             reason = f"; the seasonal naive forecast reads a season of {self.learned.season} steps"
         for series in all_series:
-            check_length(series, context + (self.options.horizon if labelled else 0), self.options, reason)
+            check_length(series, min_context + (self.options.horizon if labelled else 0), self.options, reason)
         return all_series
 
     def read_builtin(self) -> Split[Series]:
@@ -111,7 +111,7 @@ class Forecasting(Task[ForecastingOptions, Series, list[Forecast]]):
         return LastForecasts(self.options)
 
     def split_of(self, data: Any) -> Split[Series]:
-        """Split a table in time by `split`, or read a mapping from "train", "dev" and "test" to tables."""
+        """Split the series of a table in time, or read a mapping from "train", "dev" and "test" to tables."""
         if isinstance(data, Split):
             return data
         if isinstance(data, Mapping):
@@ -154,10 +154,10 @@ class Forecasting(Task[ForecastingOptions, Series, list[Forecast]]):
 
         from glassgate.tasks.forecasting.scores import DataErrors, QuantileScores, ScaledErrors
 
-        by_name: dict[str, Metric | MetricCollection] = {"errors": ScaledErrors(), "data_errors": DataErrors()}
+        metrics: dict[str, Metric | MetricCollection] = {"errors": ScaledErrors(), "data_errors": DataErrors()}
         if self.head.has_quantiles:
-            by_name["quantiles"] = QuantileScores(self.options.levels)
-        return MetricCollection(by_name)
+            metrics["quantiles"] = QuantileScores(self.options.levels)
+        return MetricCollection(metrics)
 
     def observe(self, output: Output, batch: Batch) -> dict[str, Tensor]:
         values, horizon = batch["values"], self.options.horizon
@@ -172,12 +172,12 @@ class Forecasting(Task[ForecastingOptions, Series, list[Forecast]]):
         preds, quantiles = self._point_and_quantiles(output, batch)
         values = (preds * scale + shift).tolist()
         if quantiles is None:
-            return [[Forecast(each, None)] for each in values]
+            return [[Forecast(row, None)] for row in values]
         quantile_lists = (quantiles * scale[..., None] + shift[..., None]).tolist()
-        return [[Forecast(*each)] for each in zip(values, quantile_lists, strict=True)]
+        return [[Forecast(*row)] for row in zip(values, quantile_lists, strict=True)]
 
     def predict(self, examples: Sequence[Series]) -> list[list[Forecast]]:
-        """Return for each series a list of one: the forecast from its end."""
+        """Return a list for each series, which contains only the forecast from its end."""
         return [[each.forecast] for each in self.forecast_from_end(examples)]
 
     def forecast_from_end(self, examples: Sequence[Series]) -> Iterator[Origin]:
@@ -201,7 +201,7 @@ class Forecasting(Task[ForecastingOptions, Series, list[Forecast]]):
                 yield Origin(series, len(series), forecast, past[-back:].tolist(), [], naive, seasonal)
 
     def backtest(self, examples: Sequence[Series], every: int | None = None) -> Iterator[Origin]:
-        """Yield a forecast from each origin inside series with a look-back before it and a horizon after it.
+        """Yield the forecasts from origins inside series, which leave a context before and a horizon after the origin.
 
         Args:
             examples: the series
@@ -214,9 +214,9 @@ class Forecasting(Task[ForecastingOptions, Series, list[Forecast]]):
             shift, scale, values = batch["shift"][:, None], batch["scale"][:, None], batch["values"]
             naive, seasonal = naive_forecasts(values, horizon, self.learned.season)
             past, target = values[:, -back - horizon : -horizon], values[:, -horizon:]
-            in_units = [(each * scale + shift).tolist() for each in (past, target, naive, seasonal)]
-            for piece, (forecast,), *series_values in zip(pieces, self.decode(output, batch), *in_units, strict=True):
-                yield Origin(examples[piece.index], piece.stop - horizon, forecast, *series_values)
+            unscaled = [(each * scale + shift).tolist() for each in (past, target, naive, seasonal)]
+            for piece, (forecast,), *columns in zip(pieces, self.decode(output, batch), *unscaled, strict=True):
+                yield Origin(examples[piece.index], piece.stop - horizon, forecast, *columns)
 
     def forecast(self, source: "str | Path | Frame") -> Any:
         """Return the forecast from the end of each series of a table, in the layout of the table.
@@ -242,11 +242,10 @@ class Forecasting(Task[ForecastingOptions, Series, list[Forecast]]):
 
     def record(self, example: Series, prediction: list[Forecast]) -> Record:
         """Return the series and, for each step, its time, value and quantiles."""
-        forecast, place = prediction[0], len(example)
+        (forecast,), start = prediction, len(example)
+        times = example.times(start, start + len(forecast.values))
         steps = []
-        for k, (time, value) in enumerate(
-            zip(example.times(place, place + len(forecast.values)), forecast.values, strict=True)
-        ):
+        for k, (time, value) in enumerate(zip(times, forecast.values, strict=True)):
             step: Record = {"time": example.frequency.text(time), "value": value}
             if forecast.quantiles:
                 levels = map(str, self.options.levels)

@@ -1,4 +1,4 @@
-"""Batches of windows of time series. The columns of a series are arrays in memory, or are read when indexed."""
+"""Batches of windows of time series, and the encoded series: in memory, or read from disk when they are sliced."""
 
 from collections.abc import Callable, Sequence
 from typing import cast
@@ -25,8 +25,8 @@ class Windows(Cuts):
         lengths: the number of steps of each series
         size: the number of steps of a window
         batch_size: the number of windows in a batch
-        every: the stride, which is the number of steps from the start of a window to the start of the next one
-        random: shuffles the windows; None keeps the order of the series
+        every: the stride: the number of steps from the start of a window to the start of the next one
+        random: shuffles the windows; if None, they are in the order of the series
 
     Example:
         >>> [[(piece.index, piece.start) for piece in batch] for batch in Windows([4, 3, 2], 3, 2)]
@@ -84,7 +84,12 @@ class WindowBatching(Batching):
 def array_of(readers: Sequence[ColumnReader], length: int, digest: str, ndim: int = 2) -> np.ndarray:
     """Return the columns of all readers as one array of float32, `(L, C)`, or `(L,)` if `ndim` is 1.
 
-    With a digest, which series on disk have, it is a `LazyArray`; otherwise the numbers are read now.
+    Args:
+        readers: the readers of the columns
+        length: L
+        digest: identifies the values of a series on disk, for which a `LazyArray` is returned. If it is empty, the
+            numbers are read now
+        ndim: 2, or 1 for a single column
     """
 
     def read(start: int, stop: int) -> np.ndarray:
@@ -109,7 +114,7 @@ class EncodedSeries(list[Encoded]):
 def naive_forecasts(values: Tensor, horizon: int, season: int) -> tuple[Tensor, Tensor]:
     """Return the naive and the seasonal naive forecast, `(N, H)` each.
 
-    The naive forecast repeats the last value before the horizon. The seasonal one repeats the last season.
+    The naive forecast repeats the last value before the horizon. The seasonal naive forecast repeats the last season.
 
     Args:
         values: windows whose last H steps are the horizon, `(N, L)`
@@ -121,5 +126,5 @@ def naive_forecasts(values: Tensor, horizon: int, season: int) -> tuple[Tensor, 
         [[[3.0, 3.0, 3.0]], [[2.0, 3.0, 2.0]]]
     """
     first = values.shape[1] - horizon
-    season_before = first - season + torch.arange(horizon, device=values.device) % season
-    return values[:, first - 1 : first].expand(-1, horizon), values[:, season_before]
+    repeated_steps = first - season + torch.arange(horizon, device=values.device) % season
+    return values[:, first - 1 : first].expand(-1, horizon), values[:, repeated_steps]

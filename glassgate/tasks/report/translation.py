@@ -20,7 +20,7 @@ class TranslationView(TaskView[Translation]):
 
     def example(self, text: str) -> Pair:
         """Return a pair: the text as the source, and its translation by this run as the target."""
-        return Pair(self.task.prepared(text), self.task.translate([text])[0])
+        return Pair(self.task.insert_blanks(text), self.task.translate([text])[0])
 
     def answers(self, output: Output, batch: Batch) -> BatchAnswers:
         assert output.scores is not None
@@ -32,4 +32,4 @@ class TranslationView(TaskView[Translation]):
         return None if self.task.options.attention == "none" else self.task.attend(example).weights
 
     def steps(self, example: Pair) -> Sequence[str]:
-        return self.task.source_units(example)
+        return self.task.source_tokens(example)

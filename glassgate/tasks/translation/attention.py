@@ -9,18 +9,18 @@ from glassgate.tasks.data.batches import move
 from glassgate.tasks.networks.linear import Linear
 from glassgate.tasks.networks.states import step_mask
 
-DIVIDED = ("general", "dot")
-"""The kinds whose scores are divided by the square root of the size."""
+SCALED_KINDS = ("general", "dot")
+"""The kinds whose scores are divided by the square root of the query's size."""
 
-KINDS = (*DIVIDED, "additive")
+KINDS = (*SCALED_KINDS, "additive")
 
 
 class Memory(NamedTuple):
     """Keys and values of a batch of sentences, computed once from the states of the encoder.
 
     Attributes:
-        values: a context is their weighted mean, `(N, S, H)`
-        keys: a query is compared with them, `(N, S, H)`
+        values: the vectors whose weighted mean is a context, `(N, S, H)`
+        keys: the vectors with which a query is compared, `(N, S, H)`
         lengths: the number of tokens of each sentence, `(N,)`, on the CPU
     """
 
@@ -28,26 +28,26 @@ class Memory(NamedTuple):
     keys: Tensor
     lengths: Tensor
 
-    def rows(self, which: Tensor) -> "Memory":
-        """Return some of the sentences, without unnecessary padding; their indices are on the CPU."""
-        lengths = self.lengths[which]
-        longest, places = int(lengths.max()), move(which, self.values.device)
-        return Memory(self.values[places, :longest], self.keys[places, :longest], lengths)
+    def select(self, sentences: Tensor) -> "Memory":
+        """Return the sentences with these indices, which are on the CPU, without unnecessary padding."""
+        lengths = self.lengths[sentences]
+        longest, rows = int(lengths.max()), move(sentences, self.values.device)
+        return Memory(self.values[rows, :longest], self.keys[rows, :longest], lengths)
 
 
 class Attention(nn.Module):
     """Weights over the source for each query, and the weighted mean of the values. The weight of padding is exactly 0.
 
-    In the papers, a matrix is applied to the context. Here it is applied to the values, unless `plain` is set. The
-    result is the same, because the mean of products equals the product of the mean, and it needs fewer operations.
+    In the papers, a matrix is applied to the context. Here it is applied to the values, unless `plain` is set. This
+    needs fewer operations and gives the same result, because the mean of products equals the product of the mean.
 
     Args:
         kind: the score of a query q and a state m: "additive", `v tanh(W q + U m + b)` (Bahdanau, Cho & Bengio
             2015, arXiv:1409.0473); "general", `q W m`; or "dot", `q m`, with the two directions of m added (Luong,
             Pham & Manning 2015, arXiv:1508.04025). The latter two are divided by the root of H (Vaswani et al. 2017,
-            equation 1): without this, one weight is 1 and the others 0 from the start, and stay so
-        query_size: H
-        memory_size: M
+            equation 1). Without the division, one weight is 1 and the others are 0 throughout the training
+        query_size: H, the size of a query
+        memory_size: M, the size of a state of the encoder
         directions: the number of directions of the encoder
         plain: whether a context is the mean of the states themselves, `(N, T, M)`
 
@@ -72,9 +72,8 @@ class Attention(nn.Module):
 
     def memory(self, states: Tensor, lengths: Tensor) -> Memory:
         """Return keys and values for the states of an encoder, `(N, S, M)`, with the numbers of tokens, `(N,)`."""
-        halves = states.unflatten(-1, (self.directions, -1))
-        keys = halves.sum(-2) if self.kind == "dot" else self.key(states)
-        if self.kind in DIVIDED:
+        keys = states.unflatten(-1, (self.directions, -1)).sum(-2) if self.kind == "dot" else self.key(states)
+        if self.kind in SCALED_KINDS:
             keys = keys / keys.shape[-1] ** 0.5
         return Memory(self.value(states), keys, lengths)
 
@@ -87,6 +86,6 @@ class Attention(nn.Module):
     def scores(self, query: Tensor, memory: Memory) -> Tensor:
         """Return the score of each query and each state, `(N, T, S)`."""
         if self.kind == "additive":
-            both = (self.query(query)[:, :, None] + memory.keys[:, None]).tanh()
-            return self.score(both).squeeze(-1)
+            hidden = (self.query(query)[:, :, None] + memory.keys[:, None]).tanh()
+            return self.score(hidden).squeeze(-1)
         return query @ memory.keys.transpose(1, 2)

@@ -19,9 +19,9 @@ class Output(NamedTuple):
     """The output for a batch.
 
     Attributes:
-        scores: the scores of each target token given the previous ones, `(N, T, tokens - 1)`: padding, the first entry
-            of the vocabulary, has no score; None without a target
-        memory: the encoder's states, to attend to
+        scores: the scores of all tokens at each target position, given the previous target tokens, `(N, T, V - 1)`:
+            padding, the first of the V entries of the vocabulary, has no score; None without a target
+        memory: keys and values of the encoder's states
         state: the initial state of the decoder
     """
 
@@ -75,7 +75,7 @@ class Translator(nn.Module):
 class Bridge(nn.Module):
     """Map the final states of the encoder's directions to the initial states of the decoder, layer by layer.
 
-    The output state, and a state called c, come from the states of the encoder. Others, such as the counters of sLSTM,
+    The first state, which is the output, and a state called c are mapped. Other states, such as the counters of sLSTM,
     start at zero.
 
     Args:
@@ -98,13 +98,13 @@ class Bridge(nn.Module):
         """Map each state from `(num_layers * D, N, H)` to `(num_layers, N, H)`."""
         initial = []
         for name, state in zip(self.names, as_tuple(final), strict=True):
-            joined = state.unflatten(0, (-1, self.directions)).transpose(1, 2).flatten(2)  # (num_layers, N, D * H)
+            by_layer = state.unflatten(0, (-1, self.directions)).transpose(1, 2).flatten(2)  # (num_layers, N, D * H)
             if name not in self.layers:
-                initial.append(joined.new_zeros(*joined.shape[:2], state.shape[-1]))
+                initial.append(by_layer.new_zeros(*by_layer.shape[:2], state.shape[-1]))
                 continue
             linears = self.layers[name]
             assert isinstance(linears, nn.ModuleList)
-            mapped = torch.stack([linear(each) for linear, each in zip(linears, joined, strict=True)])
+            mapped = torch.stack([linear(vector) for linear, vector in zip(linears, by_layer, strict=True)])
             initial.append(mapped.tanh() if name == self.names[0] else mapped)
         return tuple(initial)
 
@@ -112,11 +112,11 @@ class Bridge(nn.Module):
 class Decoder(nn.Module):
     """Embed the previous tokens, run layers of one direction, attend to the source, and score the next token.
 
-    Scores are computed from the readout of a step: Luong's equation 5, `tanh(W [context, state])`. With input feeding,
-    the readout is concatenated with the embedding of the next step, so that the decoder takes its previous attention
-    into account; the steps then run one after another. Without input feeding, one call runs all steps of a sentence.
-    With `wide_output`, the readout is the concatenation of the context, the state and the embedding of the previous
-    token, without a matrix W, and input feeding uses only the context (Bahdanau, Cho & Bengio 2015).
+    The scores of a step are computed from its readout, `tanh(W [context, state])` (Luong, Pham & Manning 2015, equation
+    5). With input feeding, the readout of a step is concatenated with the embedding that the next step reads, so that
+    the decoder takes its previous attention into account. The steps then run one after another; otherwise one call runs
+    all steps. With `wide_output`, the readout is the concatenation of the context, the state and the embedding of the
+    previous token, without a matrix W, and input feeding uses only the context (Bahdanau, Cho & Bengio 2015).
 
     Args:
         options: sizes, cell, attention
@@ -125,7 +125,7 @@ class Decoder(nn.Module):
 
     Attributes:
         readout_size: the size of a readout
-        feedback_size: the number of its first values that input feeding uses
+        feedback_size: the number of values, from the start of a readout, that input feeding uses
     """
 
     def __init__(self, options: Any, vocabulary_size: int, source_encoder: gg.Recurrent):
@@ -167,14 +167,21 @@ class Decoder(nn.Module):
             teacher_forcing: the probability that a step gets the true previous token instead of the predicted one
 
         Returns:
-            the scores, `(N, T, tokens - 1)`
+            the scores of all tokens at each target position, `(N, T, V - 1)`; see `Output`
         """
         return self.scores(self.readouts(previous, memory, state, teacher_forcing)[0])
 
     def readouts(
         self, previous: Tensor, memory: Memory, state: States, teacher_forcing: float = 1.0
     ) -> tuple[Tensor, Tensor | None]:
-        """Run all steps, see `forward`; return the readouts, `(N, T, F)`, and the attention weights, `(N, T, S)`."""
+        """Run all steps.
+
+        Args:
+            previous, memory, state, teacher_forcing: as for `forward`
+
+        Returns:
+            the readouts, `(N, T, F)`, and the attention weights, `(N, T, S)`, or None without attention
+        """
         vectors = self.dropout(self.embedding(previous))
         if not self.input_feeding and teacher_forcing == 1.0:
             output = self.layer(vectors, as_hx(state))[0]
@@ -187,10 +194,10 @@ class Decoder(nn.Module):
             vector = vectors[:, step]
             if step and teacher_forcing < 1.0:
                 predicted = self.scores(readout).argmax(-1) + UNKNOWN
-                true = torch.rand(len(previous), device=previous.device) < teacher_forcing
-                vector = torch.where(true[:, None], vector, self.dropout(self.embedding(predicted)))
-            output, new = self.layer(self.input(vector, readout)[:, None], as_hx(state))
-            state = as_tuple(new)
+                is_forced = torch.rand(len(previous), device=previous.device) < teacher_forcing
+                vector = torch.where(is_forced[:, None], vector, self.dropout(self.embedding(predicted)))
+            output, new_state = self.layer(self.input(vector, readout)[:, None], as_hx(state))
+            state = as_tuple(new_state)
             context, weight = self.attend(output, memory)
             readout = self.readout(output, context, vector[:, None])[:, 0]
             readouts.append(readout)
@@ -199,7 +206,7 @@ class Decoder(nn.Module):
         return torch.stack(readouts, 1), torch.stack(weights, 1) if weights else None
 
     def input(self, vectors: Tensor, readout: Tensor) -> Tensor:
-        """Return the input of the layers: embeddings, `(N, E)`, and with input feeding the last readout, `(N, F)`."""
+        """Return the input of the layers: the embeddings, `(N, E)`, and with input feeding also the last readout."""
         return torch.cat([vectors, readout[:, : self.feedback_size]], -1) if self.input_feeding else vectors
 
     def attend(self, output: Tensor, memory: Memory) -> tuple[Tensor | None, Tensor | None]:
@@ -215,16 +222,14 @@ class Decoder(nn.Module):
             vectors: the embeddings of the previous tokens, `(..., E)`
         """
         if self.wide:
-            joined = output if context is None else torch.cat([context, output], -1)
-            return torch.cat([self.dropout(joined), vectors], -1)
+            features = output if context is None else torch.cat([context, output], -1)
+            return torch.cat([self.dropout(features), vectors], -1)
         if context is None or self.combine is None:
             return self.dropout(output)
         return self.dropout((context + self.combine(output)).tanh())
 
     def scores(self, readouts: Tensor) -> Tensor:
-        """Score every token except padding."""
-        if isinstance(self.head, Tied):
-            scored: Tensor = self.head(readouts, self.embedding.weight)
-            return scored
-        scored = self.head(readouts)
-        return scored
+        """Return the scores of all tokens except padding, `(..., V - 1)`, for readouts `(..., F)`."""
+        is_tied = isinstance(self.head, Tied)
+        scores: Tensor = self.head(readouts, self.embedding.weight) if is_tied else self.head(readouts)
+        return scores

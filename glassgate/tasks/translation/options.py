@@ -92,13 +92,13 @@ class TranslationOptions(Options):
         return self.data or (self.source and f"{self.source}{BETWEEN}{self.target}")
 
     def teacher_at(self, done: float) -> float:
-        """Return the fraction of steps that read the true token; `done` is the completed fraction of the training."""
+        """Return the fraction of steps that read the true previous token after a fraction `done` of the training."""
         decay = {"constant": 1.0, "linear": done, "sigmoid": 1 / (1 + 2.718281828 ** (10 * (0.5 - done)))}
         return 1.0 - (1.0 - self.teacher_forcing) * decay[self.teacher_schedule]
 
 
 def tokenizer_for(texts: Sequence[str]) -> str:
-    """Return the sacrebleu tokenizer of a language: "zh" for Chinese, "char" for Japanese, "13a" otherwise.
+    """Return the sacrebleu tokenizer for the language of texts: "zh" for Chinese, "char" for Japanese, otherwise "13a".
 
     Example:
         >>> tokenizer_for(["a cat", "two cats"]), tokenizer_for(["一隻貓。"])

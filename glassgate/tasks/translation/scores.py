@@ -56,14 +56,14 @@ class TranslationScores(Metric):
     def compute(self) -> dict[str, Tensor]:
         """Return the scores of all sentences."""
         bleu, chrf = _scorers(self.tokenizer)
-        got, right = self.hypotheses, self.references
-        words, true_words = [each.split() for each in got], [each.split() for each in right]
+        hypotheses, references = self.hypotheses, self.references
+        words, true_words = [text.split() for text in hypotheses], [text.split() for text in references]
         scores = {
-            "bleu": bleu.corpus_score(got, [right]).score,
-            "chrf": chrf.corpus_score(got, [right]).score,
-            "exact_match": np.mean([one == other for one, other in zip(got, right, strict=True)]),
-            "word_error_rate": edits(words, true_words).sum() / max(1, sum(map(len, true_words))),
-            "character_error_rate": edits(got, right).sum() / max(1, sum(map(len, right))),
+            "bleu": bleu.corpus_score(hypotheses, [references]).score,
+            "chrf": chrf.corpus_score(hypotheses, [references]).score,
+            "exact_match": np.mean([one == other for one, other in zip(hypotheses, references, strict=True)]),
+            "word_error_rate": edit_distances(words, true_words).sum() / max(1, sum(map(len, true_words))),
+            "character_error_rate": edit_distances(hypotheses, references).sum() / max(1, sum(map(len, references))),
         }
         return {name: torch.tensor(float(value)) for name, value in scores.items()}
 
@@ -76,33 +76,33 @@ def signatures(tokenizer: str) -> dict[str, str]:
     return {name: str(scorer.get_signature()) for name, scorer in scorers.items()}
 
 
-def edits(hypotheses: Sequence[Sequence[Any]], references: Sequence[Sequence[Any]]) -> np.ndarray:
-    """Return the edit distance (Levenshtein 1966) of each hypothesis and its reference, in tokens.
+def edit_distances(hypotheses: Sequence[Sequence[Any]], references: Sequence[Sequence[Any]]) -> np.ndarray:
+    """Return the edit distance (Levenshtein 1966) between each hypothesis and its reference, in tokens.
 
     Example:
-        >>> edits(["kitten", ""], ["sitting", "ab"]).tolist()
+        >>> edit_distances(["kitten", ""], ["sitting", "ab"]).tolist()
         [3, 2]
     """
-    numbers: dict[Any, int] = {}
+    indices: dict[Any, int] = {}
 
-    def padded(rows: Sequence[Sequence[Any]]) -> tuple[np.ndarray, np.ndarray]:
+    def pad(rows: Sequence[Sequence[Any]]) -> tuple[np.ndarray, np.ndarray]:
         lengths = np.array([len(row) for row in rows], np.int64)
         table = np.full((len(rows), int(lengths.max(initial=0))), -1, np.int64)
-        for place, row in enumerate(rows):
-            table[place, : len(row)] = [numbers.setdefault(unit, len(numbers)) for unit in row]
+        for number, row in enumerate(rows):
+            table[number, : len(row)] = [indices.setdefault(token, len(indices)) for token in row]
         return table, lengths
 
-    (got, many), (right, most) = padded(hypotheses), padded(references)
-    steps = np.arange(right.shape[1] + 1)
-    line = np.repeat(steps[None], len(got), 0)
-    result = line[np.arange(len(got)), most]  # for empty hypotheses
-    for place in range(got.shape[1]):
-        substituted = line[:, :-1] + (right != got[:, place, None])
-        new = np.minimum(line + 1, np.concatenate([line[:, :1] + 1, substituted], 1))
-        # Insertions: an entry can follow from any previous entry of the line, at a cost of 1 per step.
-        line = np.minimum.accumulate(new - steps, 1) + steps
-        ended = many == place + 1
-        result[ended] = line[ended, most[ended]]
+    (hypothesis, lengths), (reference, reference_lengths) = pad(hypotheses), pad(references)
+    steps = np.arange(reference.shape[1] + 1)
+    costs = np.repeat(steps[None], len(hypothesis), 0)  # from the tokens so far to each prefix of the reference
+    result = costs[np.arange(len(hypothesis)), reference_lengths]  # for empty hypotheses
+    for position in range(hypothesis.shape[1]):
+        substituted = costs[:, :-1] + (reference != hypothesis[:, position, None])
+        without_insertions = np.minimum(costs + 1, np.concatenate([costs[:, :1] + 1, substituted], 1))
+        # An insertion adds 1 for each step from any shorter prefix.
+        costs = np.minimum.accumulate(without_insertions - steps, 1) + steps
+        ended = lengths == position + 1
+        result[ended] = costs[ended, reference_lengths[ended]]
     return result
 
 

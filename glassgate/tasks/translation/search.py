@@ -20,8 +20,7 @@ END = FIRST
 
 _END_COLUMN = END - UNKNOWN  # the column of END in the scores, which begin with the unknown token
 
-# A stream is replaced by a smaller one when at most this fraction of its rows is in use.
-_MOST_USED = 0.75
+_SHRINK_BELOW = 0.75  # a stream with a smaller fraction of rows in use is replaced by a smaller stream
 
 
 class Hypothesis(NamedTuple):
@@ -42,8 +41,8 @@ class Search:
 
     Args:
         beam: the number of unfinished translations per sentence; 1 takes the most probable token at each step
-        length_penalty: the exponent a of `((5 + length) / 6) ** a`, the divisor of log probabilities (Wu et al. 2016,
-            arXiv:1609.08144, equation 14); 0 favours short translations
+        length_penalty: the exponent a of `((5 + length) / 6) ** a`, by which log probabilities are divided (Wu et al.
+            2016, arXiv:1609.08144, equation 14); 0 favours short translations
 
     Raises:
         OptionError: the beam is below 1, or the penalty is below 0
@@ -65,7 +64,7 @@ class Search:
         return float(((5 + length) / 6) ** self.length_penalty)
 
     def log_probability(self, hypothesis: Hypothesis) -> float:
-        """Return the log probability of a translation, including its end."""
+        """Return the log probability of a translation, including the end token."""
         return hypothesis.score * self.penalty(len(hypothesis.tokens) + 1)
 
 
@@ -75,10 +74,10 @@ def search(
 ) -> list[list[Hypothesis]]:
     """Translate a batch of sentences.
 
-    A sentence starts with `beam` places. At each step the search takes the best continuations of its unfinished
-    translations, one per place. A continuation that ends is a result and reduces the number of places by one. The best
-    others continue (Sutskever, Vinyals & Le 2014, arXiv:1409.3215, section 3.2). All translations end at the limit of
-    the sentence.
+    Each sentence starts with `beam` slots. At each step the search takes the best continuations of the sentence's
+    unfinished translations, one per slot. A continuation that ends is a result, and its slot is closed. The other
+    continuations go on (Sutskever, Vinyals & Le 2014, arXiv:1409.3215, section 3.2). All translations end at the limit
+    of the sentence.
 
     Args:
         decoder: in eval mode
@@ -89,39 +88,39 @@ def search(
     Returns:
         the translations of each sentence, the best first: at least one and at most `beam`
     """
-    steps = _Steps(decoder, memory, state)
+    step = _Step(decoder, memory, state)
     finished: list[list[Hypothesis]] = [[] for _ in limits]
-    # The unfinished sentences: their numbers, their limits, and their numbers of places. All of this is on the CPU.
-    numbers, ends = torch.arange(len(limits)), torch.tensor(limits)
-    places_left = torch.full((len(limits),), settings.beam)
-    before = torch.full((len(limits), 1), PADDING)
-    totals = torch.zeros(before.shape)  # log probabilities; minus infinity for unused beams
-    history = before[..., None][..., :0]
+    # The unfinished sentences: their indices, limits and open slots. All of these tensors are on the CPU.
+    sentences, sentence_limits = torch.arange(len(limits)), torch.tensor(limits)
+    slots = torch.full((len(limits),), settings.beam)
+    previous = torch.full((len(limits), 1), PADDING)
+    totals = torch.zeros(previous.shape)  # log probabilities; minus infinity for unused beams
+    history = previous[..., None][..., :0]
     for length in range(1, max(limits) + 1):
-        best, beams, units = steps(before, totals, ends == length, 2 * settings.beam)
+        best, beams, tokens = step(previous, totals, sentence_limits == length, 2 * settings.beam)
         rank = torch.arange(best.shape[1])
-        ended = (units == END) & best.isfinite() & (rank < places_left[:, None])
-        rows, places = ended.nonzero(as_tuple=True)
-        written = history[rows, beams[rows, places]].tolist()
-        scores = (best[rows, places] / settings.penalty(length)).tolist()
-        for number, tokens, score in zip(numbers[rows].tolist(), written, scores, strict=True):
-            finished[number].append(Hypothesis(tuple(tokens), score))
-        places_left = places_left - ended.sum(1)
-        continued = ((places_left > 0) & (ends > length)).nonzero().squeeze(1)
-        if not len(continued):
+        ended = (tokens == END) & best.isfinite() & (rank < slots[:, None])
+        rows, ranks = ended.nonzero(as_tuple=True)
+        translations = history[rows, beams[rows, ranks]].tolist()
+        scores = (best[rows, ranks] / settings.penalty(length)).tolist()
+        for sentence, translation, score in zip(sentences[rows].tolist(), translations, scores, strict=True):
+            finished[sentence].append(Hypothesis(tuple(translation), score))
+        slots = slots - ended.sum(1)
+        kept = ((slots > 0) & (sentence_limits > length)).nonzero().squeeze(1)
+        if not len(kept):
             break
-        numbers, ends, places_left = numbers[continued], ends[continued], places_left[continued]
-        # The best continuations that do not end, in order, one per place.
-        order = (units[continued] == END).to(torch.int8).sort(stable=True).indices[:, : int(places_left.max())]
-        best = best.masked_fill(units == END, -torch.inf)
-        totals, beams, before = (each[continued].gather(1, order) for each in (best, beams, units))
-        totals = totals.masked_fill(rank[: order.shape[1]] >= places_left[:, None], -torch.inf)
-        history = torch.cat([history[continued[:, None], beams], before[..., None]], -1)
-        steps.keep(continued, beams, totals.isfinite())
-    return [sorted(each, key=lambda one: -one.score) for each in finished]
+        sentences, sentence_limits, slots = sentences[kept], sentence_limits[kept], slots[kept]
+        # The best continuations that do not end, in order, one per slot.
+        order = (tokens[kept] == END).to(torch.int8).sort(stable=True).indices[:, : int(slots.max())]
+        best = best.masked_fill(tokens == END, -torch.inf)
+        totals, beams, previous = (tensor[kept].gather(1, order) for tensor in (best, beams, tokens))
+        totals = totals.masked_fill(rank[: order.shape[1]] >= slots[:, None], -torch.inf)
+        history = torch.cat([history[kept[:, None], beams], previous[..., None]], -1)
+        step.keep(kept, beams, totals.isfinite())
+    return [sorted(hypotheses, key=lambda hypothesis: -hypothesis.score) for hypotheses in finished]
 
 
-class _Steps:
+class _Step:
     """Runs the decoder one step at a time. Its rows are the active beams, sentence by sentence.
 
     Arguments and results are on the CPU. On a GPU, a step waits once, for its result.
@@ -130,59 +129,71 @@ class _Steps:
     def __init__(self, decoder: Decoder, memory: Memory, state: States):
         self.decoder, self.memory = decoder, memory
         self.device = memory.values.device
-        self.alive = torch.ones(len(memory.values), 1, dtype=torch.bool)
+        self.active = torch.ones(len(memory.values), 1, dtype=torch.bool)
         self.readouts = state[0].new_zeros(len(memory.values), decoder.readout_size)
         self.state = state
         self.stream: Any = None
         self.layer: Any = None
 
-    def __call__(self, before: Tensor, totals: Tensor, last: Tensor, most: int) -> tuple[Tensor, Tensor, Tensor]:
+    def __call__(
+        self, previous: Tensor, totals: Tensor, must_end: Tensor, max_continuations: int
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """Run a step, and return the best continuations of each sentence: log probabilities, beams and tokens.
 
         Args:
-            before, totals: the last token and the log probability of each beam, `(N, K)`
-            last: whether a sentence must end, `(N,)`
-            most: the maximum number of continuations of a sentence, C
+            previous, totals: the last token and the log probability of each beam, `(N, K)`
+            must_end: whether a sentence must end with this step, `(N,)`
+            max_continuations: the maximum number of continuations of a sentence, C
 
         Returns:
             three tensors `(N, C)`
         """
-        self.alive = alive = totals.isfinite()
-        rows = move(alive.flatten().nonzero().squeeze(1), self.device)
-        logs = self._log_probabilities(move(before[alive], self.device), rows)
+        self.active = active = totals.isfinite()
+        rows = move(active.flatten().nonzero().squeeze(1), self.device)
+        logs = self._log_probabilities(move(previous[active], self.device), rows)
         logs[:, 0] = -torch.inf  # the unknown token is never generated
-        if last.any():
-            others = torch.arange(logs.shape[1], device=self.device) != _END_COLUMN
-            must_end = move((last[:, None] & alive)[alive], self.device)
-            logs = logs.masked_fill(must_end[:, None] & others, -torch.inf)
-        scores, units = logs.topk(min(most, logs.shape[1]))
-        scores = scores + move(totals[alive], self.device)[:, None]
-        of_beams = scores.new_full((alive.numel(), scores.shape[1]), -torch.inf).index_copy_(0, rows, scores)
-        units_of_beams = units.new_full(of_beams.shape, END).index_copy_(0, rows, units + UNKNOWN)
-        of_sentences = of_beams.view(len(alive), -1)
-        best, places = of_sentences.topk(min(most, of_sentences.shape[1]))
-        chosen = units_of_beams.view(len(alive), -1).gather(1, places)
-        best, beams, chosen = (each.cpu() for each in (best, places // scores.shape[1], chosen))
-        return best, beams, chosen
+        if must_end.any():
+            is_other = torch.arange(logs.shape[1], device=self.device) != _END_COLUMN
+            row_must_end = move((must_end[:, None] & active)[active], self.device)
+            logs = logs.masked_fill(row_must_end[:, None] & is_other, -torch.inf)
+        scores, tokens = logs.topk(min(max_continuations, logs.shape[1]))  # of each active beam
+        scores = scores + move(totals[active], self.device)[:, None]
+        by_beam = scores.new_full((active.numel(), scores.shape[1]), -torch.inf).index_copy_(0, rows, scores)
+        tokens_by_beam = tokens.new_full(by_beam.shape, END).index_copy_(0, rows, tokens + UNKNOWN)
+        by_sentence = by_beam.view(len(active), -1)
+        best, columns = by_sentence.topk(min(max_continuations, by_sentence.shape[1]))
+        best_tokens = tokens_by_beam.view(len(active), -1).gather(1, columns)
+        return best.cpu(), (columns // scores.shape[1]).cpu(), best_tokens.cpu()
 
-    def _log_probabilities(self, before: Tensor, rows: Tensor) -> Tensor:
-        """The log probabilities, `(R, tokens - 1)`, after the last tokens of R active beams, at these places."""
-        decoder, alive = self.decoder, self.alive
-        vectors = decoder.embedding(before)
+    def _log_probabilities(self, previous: Tensor, rows: Tensor) -> Tensor:
+        """The log probabilities of the next token of R active beams, `(R, V - 1)`; see `Output.scores`.
+
+        Args:
+            previous: the last token of each active beam, `(R,)`
+            rows: the positions of the active beams among all beams, `(R,)`
+        """
+        decoder, active = self.decoder, self.active
+        vectors = decoder.embedding(previous)
         output = self._advance(decoder.input(vectors, self.readouts))
-        queries = output.new_zeros(alive.numel(), decoder.size).index_copy_(0, rows, output)
-        context, _ = decoder.attend(queries.view(*alive.shape, -1), self.memory)
+        queries = output.new_zeros(active.numel(), decoder.size).index_copy_(0, rows, output)
+        context, _ = decoder.attend(queries.view(*active.shape, -1), self.memory)
         self.readouts = decoder.readout(output, None if context is None else context.flatten(0, 1)[rows], vectors)
         return decoder.scores(self.readouts).float().log_softmax(-1)
 
-    def keep(self, sentences: Tensor, beams: Tensor, alive: Tensor) -> None:
-        """Keep these sentences, `(N,)`. Each active beam, `(N, K)`, continues from the given beam of the last step."""
-        rows = (self.alive.flatten().cumsum(0) - 1).unflatten(0, self.alive.shape)
-        places = move(rows[sentences[:, None], beams][alive], self.device)
+    def keep(self, sentences: Tensor, beams: Tensor, active: Tensor) -> None:
+        """Continue with some of the sentences and beams of the last step.
+
+        Args:
+            sentences: the indices of the sentences to keep, `(N,)`
+            beams: for each new beam, the beam of the last step that it continues, `(N, K)`
+            active: whether a new beam is in use, `(N, K)`
+        """
+        row_of_beam = (self.active.flatten().cumsum(0) - 1).unflatten(0, self.active.shape)
+        rows = move(row_of_beam[sentences[:, None], beams][active], self.device)
         if len(sentences) < len(self.memory.values):
-            self.memory = self.memory.rows(sentences)
-        self.readouts = self.readouts[places]
-        self._reorder(places)
+            self.memory = self.memory.select(sentences)
+        self.readouts = self.readouts[rows]
+        self._select(rows)
 
     def _advance(self, inputs: Tensor) -> Tensor:
         """Run one step of the layers, from `(R, I)` to `(R, H)`."""
@@ -190,29 +201,30 @@ class _Steps:
             output, state = self.decoder.layer(inputs[:, None], as_hx(self.state))
             self.state = as_tuple(state)
             return output[:, 0]
-        spare = self.stream.batch_size - len(inputs)
-        return self.stream.step(pad(inputs, (0, 0, 0, spare)))[: len(inputs)]
+        unused_rows = self.stream.batch_size - len(inputs)
+        return self.stream.step(pad(inputs, (0, 0, 0, unused_rows)))[: len(inputs)]
 
-    def _reorder(self, places: Tensor) -> None:
-        """Keep only the rows at these places."""
-        if self.stream is not None and _MOST_USED * self.stream.batch_size < len(places) <= self.stream.batch_size:
-            for of_layer in self.stream.states:
-                for state in of_layer:
-                    state[: len(places)] = state[places]
+    def _select(self, rows: Tensor) -> None:
+        """Keep the states of these rows, in this order."""
+        count = len(rows)
+        if self.stream is not None and _SHRINK_BELOW * self.stream.batch_size < count <= self.stream.batch_size:
+            for layer_states in self.stream.states:
+                for state in layer_states:
+                    state[:count] = state[rows]
             return
         if self.stream is not None:
-            states = zip(*self.stream.states, strict=True)
-            self.state = tuple(torch.stack([state[places] for state in of_layers]) for of_layers in states)
+            by_state = zip(*self.stream.states, strict=True)
+            self.state = tuple(torch.stack([state[rows] for state in layers]) for layers in by_state)
         else:
-            self.state = tuple(state[:, places] for state in self.state)
+            self.state = tuple(state[:, rows] for state in self.state)
         layer = self.decoder.layer
         if isinstance(layer, gg.Recurrent) and layer.glassgate.is_observed:
             return  # streams ignore edits: an edited layer runs step by step
         if self.layer is None:  # packed once for all streams of the search
-            on_cpu = isinstance(layer, gg.Recurrent) and places.device.type == "cpu"
+            on_cpu = isinstance(layer, gg.Recurrent) and rows.device.type == "cpu"
             self.layer = gg.freeze(layer) if on_cpu else layer
         if hasattr(self.layer, "stream"):
-            self.stream = self.layer.stream(len(places))
-            for of_layer, first in zip(self.stream.states, zip(*self.state, strict=True), strict=True):
-                for state, value in zip(of_layer, first, strict=True):
+            self.stream = self.layer.stream(count)
+            for layer_states, values in zip(self.stream.states, zip(*self.state, strict=True), strict=True):
+                for state, value in zip(layer_states, values, strict=True):
                     state.copy_(value)

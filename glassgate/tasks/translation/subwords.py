@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 BLANK = "\N{LOWER ONE EIGHTH BLOCK}"
-"""Replaces the blank before a word in its first subword."""
+"""The mark at the beginning of a word's first subword, in place of the blank before the word."""
 
 _UNKNOWN = "<unknown>"
 
@@ -24,7 +24,7 @@ class Subwords:
         content: the tokenizer as JSON values, as stored in a run
 
     Example:
-        >>> subwords = Subwords.learn(["low low low lower lowest"], most=13)
+        >>> subwords = Subwords.learn(["low low low lower lowest"], max_subwords=13)
         >>> subwords.split("slow low"), Subwords.join(["▁s", "low", "▁low"])
         (['▁', 's', 'lo', 'w', '▁low'], 'slow low')
     """
@@ -33,12 +33,12 @@ class Subwords:
         self.content = content
 
     @classmethod
-    def learn(cls, texts: Iterable[str], most: int) -> "Subwords":
+    def learn(cls, texts: Iterable[str], max_subwords: int) -> "Subwords":
         """Learn subwords from training texts.
 
         Args:
             texts: the training texts
-            most: the maximum number of subwords, including single characters
+            max_subwords: the maximum number of subwords, including single characters
         """
         check_tokenizers()
         from tokenizers import Tokenizer, models, pre_tokenizers, trainers
@@ -47,7 +47,7 @@ class Subwords:
         tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
             [pre_tokenizers.Metaspace(replacement=BLANK, prepend_scheme="always"), pre_tokenizers.Punctuation()]
         )
-        trainer = trainers.BpeTrainer(vocab_size=most, show_progress=False, special_tokens=[_UNKNOWN])
+        trainer = trainers.BpeTrainer(vocab_size=max_subwords, show_progress=False, special_tokens=[_UNKNOWN])
         tokenizer.train_from_iterator(texts, trainer)
         return cls(json.loads(tokenizer.to_str()))
 
@@ -64,9 +64,9 @@ class Subwords:
         return tokens
 
     @staticmethod
-    def join(units: Iterable[str]) -> str:
+    def join(subwords: Iterable[str]) -> str:
         """Join subwords to a text."""
-        return "".join(units).replace(BLANK, " ").strip()
+        return "".join(subwords).replace(BLANK, " ").strip()
 
 
 def check_tokenizers() -> None:

@@ -12,7 +12,8 @@ from glassgate.tasks.pictures.attention import Attended, attention_picture
 from glassgate.tasks.runs import write
 from glassgate.tasks.translation.search import END
 
-_SHOWN, _DRAWN = 200, 4  # the number of translations to write, and of those to draw
+_MAX_WRITTEN = 200  # translations in `translations.tsv`
+_MAX_DRAWN = 4  # translations in `attention.svg`
 
 
 class TranslationSummary(Summary):
@@ -24,24 +25,24 @@ class TranslationSummary(Summary):
         return signatures(self.task.fitted["bleu"])
 
     def write(self, encoded: Sequence[Encoded], folder: Path) -> list[Path]:
-        task, encoded = self.task, encoded[:_SHOWN]
+        task, encoded = self.task, encoded[:_MAX_WRITTEN]
         rows: list[list[str]] = [[] for _ in encoded]
         pictures: dict[int, Attended] = {}
         source, target = (task.vocabularies[side].symbols for side in ("source", "target"))
         for output, batch, pieces in task.outputs(encoded):
-            hypotheses, right = task.hypotheses(output, batch, task.search), task.references(batch)
-            for piece, best, reference in zip(pieces, hypotheses, right, strict=True):
-                numbers = encoded[piece.index]["source"]
-                units = [source[n - FIRST] if n != UNKNOWN else "\N{REPLACEMENT CHARACTER}" for n in numbers]
-                rows[piece.index] = [task.joined(units, 0), reference, task.target_text(best[0])]
-                if piece.index < _DRAWN and task.options.attention != "none":
-                    weights = task.weights(numbers, np.array([*best[0].tokens, END]))
-                    written = [*(target[number - FIRST] for number in best[0].tokens), ""]
-                    pictures[piece.index] = Attended(units, written, weights)
+            hypotheses, references = task.hypotheses(output, batch, task.search), task.references(batch)
+            for piece, (best, *_), reference in zip(pieces, hypotheses, references, strict=True):
+                indices = encoded[piece.index]["source"]
+                tokens = [source[n - FIRST] if n != UNKNOWN else "\N{REPLACEMENT CHARACTER}" for n in indices]
+                rows[piece.index] = [task.join(tokens, 0), reference, task.target_text(best)]
+                if piece.index < _MAX_DRAWN and task.options.attention != "none":
+                    weights = task.attention_weights(indices, np.array([*best.tokens, END]))
+                    target_tokens = [*(target[index - FIRST] for index in best.tokens), ""]
+                    pictures[piece.index] = Attended(tokens, target_tokens, weights)
         files = [folder / "translations.tsv"]
         lines = ["\t".join(row) for row in (["source", "reference", "translation"], *rows)]
         write(files[0], "".join(f"{line}\n" for line in lines).encode())
         if pictures:
             files.append(folder / "attention.svg")
-            write(files[1], attention_picture(*(pictures[place] for place in sorted(pictures))).encode())
+            write(files[1], attention_picture(*(pictures[index] for index in sorted(pictures))).encode())
         return files

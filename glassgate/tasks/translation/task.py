@@ -28,7 +28,7 @@ from glassgate.tasks.predictions import Record
 from glassgate.tasks.progress import Progress
 from glassgate.tasks.runs import Run
 from glassgate.tasks.task import Split, Task, Vocabularies
-from glassgate.tasks.translation.attention import DIVIDED
+from glassgate.tasks.translation.attention import SCALED_KINDS
 from glassgate.tasks.translation.network import Output, Translator
 from glassgate.tasks.translation.options import SUBWORD, TranslationOptions, tokenizer_for
 from glassgate.tasks.translation.search import Hypothesis, Search, search
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from torchmetrics import MetricCollection
 
 _END = "\n"  # the end of a translation; sentences do not contain it
-_ROWS, _MAX_UNITS = 256, 4096  # maximum size of an evaluation batch, in sentences and in tokens
+_MAX_SENTENCES, _MAX_TOKENS = 256, 4096  # of an evaluation batch
 _BUILTIN_PAIRS = 12_000
 
 
@@ -49,7 +49,7 @@ class Translated(NamedTuple):
     Attributes:
         text: the translation
         score: the logarithm of its probability, divided by the length penalty
-        probability: the probability of all its tokens and its end
+        probability: the probability of all its tokens, including the end
     """
 
     text: str
@@ -104,62 +104,62 @@ class Translation(Task[TranslationOptions, Pair, list[Translated]]):
         pairs = read_pairs(path, labelled, self.options.reverse)
         if progress is not None and BETWEEN not in str(path) and (encoding := encoding_note(path)):
             progress.note(f"{path}: pairs{encoding}")
-        if labelled or self._raw_text is None:
+        if labelled or (tokeniser := self._raw_tokeniser) is None:
             return pairs
-        unsegmented = [pair.line or 0 for pair in pairs if self._raw_text.is_unsegmented(self._lower(pair.source))]
+        unsegmented = [pair.line or 0 for pair in pairs if tokeniser.is_unsegmented(self._lower(pair.source))]
         if unsegmented and progress is not None:
             progress.note(note_on_unsegmented(path, unsegmented))
-        return [dataclasses.replace(pair, source=self.prepared(pair.source)) for pair in pairs]
+        return [dataclasses.replace(pair, source=self.insert_blanks(pair.source)) for pair in pairs]
 
     def read_builtin(self) -> Split[Pair]:
         return self.split(dates_and_numbers(_BUILTIN_PAIRS))
 
     @property
     def held_out_rule(self) -> Rule[Pair]:
-        return ByContent(lambda each: each.source.strip().lower())
+        return ByContent(lambda pair: pair.source.strip().lower())
 
     def batching(self) -> Batching:
-        return Batching(self.options, rows=_ROWS, max_units=_MAX_UNITS)
+        return Batching(self.options, rows=_MAX_SENTENCES, max_units=_MAX_TOKENS)
 
     def collect(self, examples: Sequence[Pair]) -> Vocabularies:
         options = self.options
-        sides = [self._lower(each.source) for each in examples], [self._target(each) for each in examples]
+        sides = [self._lower(pair.source) for pair in examples], [self._target(pair) for pair in examples]
         self.fitted = {"bleu": tokenizer_for(sides[1]) if options.bleu == "auto" else options.bleu}
         if options.joint:
             sides = ([*sides[0], *sides[1]],) * 2
-        learned = [
-            Subwords.learn(side, options.subwords) if unit == SUBWORD and (not options.joint or place == 0) else None
-            for place, (side, unit) in enumerate(zip(sides, self._kinds, strict=True))
-        ]
-        if options.joint:
-            learned[1] = learned[0]
-        self.fitted["subwords"] = [each and each.content for each in learned]
+        learned: list[Subwords | None] = []
+        for side, kind in zip(sides, self._token_kinds, strict=True):
+            if options.joint and learned:
+                learned.append(learned[0])
+            else:
+                learned.append(Subwords.learn(side, options.subwords) if kind == SUBWORD else None)
+        self.fitted["subwords"] = [subwords and subwords.content for subwords in learned]
         vars(self).pop("_subwords", None)
-        source = Vocabulary.of((u for t in sides[0] for u in self._split(t, 0)), options.least_count)
-        target = Vocabulary.of((u for t in sides[1] for u in self._split(t, 1)), options.least_count)
+        source = Vocabulary.of((token for text in sides[0] for token in self._split(text, 0)), options.least_count)
+        target = Vocabulary.of((token for text in sides[1] for token in self._split(text, 1)), options.least_count)
         lengths = [sum(len(self._split(text, side)) for text in sides[side]) for side in (0, 1)]
         self.fitted["ratio"] = lengths[1] / max(1, lengths[0])
         target = Vocabulary([_END, *target.symbols])
         return {"source": target if options.joint else source, "target": target}
 
     def build(self) -> Translator:
-        known = self.vocabularies
-        return Translator(self.options, len(known["source"]), len(known["target"]), self.options.joint)
+        source_size, target_size = (len(self.vocabularies[side]) for side in ("source", "target"))
+        return Translator(self.options, source_size, target_size, self.options.joint)
 
     def encode(self, example: Pair) -> Encoded:
-        units = self.source_units(example)
-        if not units:
+        tokens = self.source_tokens(example)
+        if not tokens:
             raise DataError(example.file, example.line, "the source is empty; remove the line, or fill it in")
-        fields = {"source": self.vocabularies["source"].encode(units)}
+        fields = {"source": self.vocabularies["source"].encode(tokens)}
         if example.target is not None:
             target = self._lower(example.target)
             fields["target"] = self.vocabularies["target"].encode([*self._split(target, 1), _END])
             fields["reference"] = np.frombuffer(target.encode(), np.uint8)
         return fields
 
-    def unknown(self, example: Pair) -> bool:
+    def is_unknown(self, example: Pair) -> bool:
         """Whether all tokens of a source are unknown, so that its translation is meaningless."""
-        return bool((self.vocabularies["source"].encode(self.source_units(example)) == UNKNOWN).all())
+        return bool((self.vocabularies["source"].encode(self.source_tokens(example)) == UNKNOWN).all())
 
     def begin_step(self, done: float) -> None:
         assert isinstance(self.network, Translator)
@@ -177,17 +177,17 @@ class Translation(Task[TranslationOptions, Pair, list[Translated]]):
         return MetricCollection({"likelihood": Likelihood(), "translations": TranslationScores(self.fitted["bleu"])})
 
     def observe(self, output: Output, batch: Batch) -> dict[str, Any]:
-        return self._observed(output, batch, self.search)
+        return self._observe(output, batch, self.search)
 
     def glance(self, output: Output, batch: Batch) -> dict[str, Any]:
         """Score greedy translations, which take the most probable token at each step."""
-        return self._observed(output, batch, Search(beam=1))
+        return self._observe(output, batch, Search(beam=1))
 
     def decode(self, output: Output, batch: Batch) -> list[list[Translated]]:
         return [
             [
-                Translated(self.target_text(each), each.score, math.exp(self.search.log_probability(each)))
-                for each in hypotheses
+                Translated(self.target_text(best), best.score, math.exp(self.search.log_probability(best)))
+                for best in hypotheses
             ]
             for hypotheses in self.hypotheses(output, batch, self.search)
         ]
@@ -205,7 +205,9 @@ class Translation(Task[TranslationOptions, Pair, list[Translated]]):
 
     def translate(self, sources: Sequence[str]) -> list[str]:
         """Return the best translation of each source."""
-        return [hypotheses[0].text for hypotheses in self.predict([Pair(self.prepared(source)) for source in sources])]
+        return [
+            hypotheses[0].text for hypotheses in self.predict([Pair(self.insert_blanks(source)) for source in sources])
+        ]
 
     def attend(self, example: Pair) -> Attended:
         """Return the attention weights of the decoder for the target of an example, or for the best translation."""
@@ -214,12 +216,12 @@ class Translation(Task[TranslationOptions, Pair, list[Translated]]):
         if example.target is None:
             example = dataclasses.replace(example, target=self.predict([example])[0][0].text)
         fields, target = self.encode(example), self._lower(example.target or "")
-        units = [*self.source_units(example)], [*self._split(target, 1), ""]
-        return Attended(*units, self.weights(fields["source"], fields["target"]))
+        weights = self.attention_weights(fields["source"], fields["target"])
+        return Attended([*self.source_tokens(example)], [*self._split(target, 1), ""], weights)
 
     @torch.inference_mode()
-    def weights(self, source: np.ndarray, target: np.ndarray) -> np.ndarray:
-        """Return the attention of each target token to each source token, `(T, S)`.
+    def attention_weights(self, source: np.ndarray, target: np.ndarray) -> np.ndarray:
+        """Return the attention weight of each source token at each target token, `(T, S)`.
 
         Args:
             source, target: the indices of the tokens
@@ -235,25 +237,25 @@ class Translation(Task[TranslationOptions, Pair, list[Translated]]):
         return weights[0].float().cpu().numpy()
 
     @property
-    def _raw_text(self) -> RawTokeniser | None:
-        """The splitter that treats raw text like the sources of the training data; None if the tokens are not words."""
+    def _raw_tokeniser(self) -> RawTokeniser | None:
+        """Splits raw text like the training data. None before training, and if the tokens are not words."""
         if self.options.source_tokens not in ("word", "token") or "vocabularies" not in vars(self):
             return None
         return raw_tokeniser(self.vocabularies["source"])
 
-    def source_units(self, example: Pair) -> Sequence[str]:
+    def source_tokens(self, example: Pair) -> Sequence[str]:
         """Return the tokens of the source."""
         return self._split(self._lower(example.source), 0)
 
-    def prepared(self, text: str) -> str:
-        """Return a source with blanks inserted between tokens, as in the training data."""
-        if self._raw_text is None:
+    def insert_blanks(self, text: str) -> str:
+        """Insert blanks between the tokens of a source, as in the training data."""
+        if self._raw_tokeniser is None:
             return text
-        units = texts.split(self._lower(text), self.options.source_tokens)
-        refined = self._raw_text.refine(units)
-        return text if refined == list(units) else " ".join(refined)
+        tokens = texts.split(self._lower(text), self.options.source_tokens)
+        refined = self._raw_tokeniser.refine(tokens)
+        return text if refined == list(tokens) else " ".join(refined)
 
-    def _observed(self, output: Output, batch: Batch, settings: Search) -> dict[str, Any]:
+    def _observe(self, output: Output, batch: Batch, settings: Search) -> dict[str, Any]:
         nats, mask = _nats(output, batch)
         return {
             "nats": nats,
@@ -276,18 +278,22 @@ class Translation(Task[TranslationOptions, Pair, list[Translated]]):
         """Encode the parts of a split, without training pairs longer than the option `longest`."""
         encoded, longest = super().encode_split(split), self.options.longest
         if longest:
-            fits = [each for each in encoded["train"] if max(len(each["source"]), len(each["target"]) - 1) <= longest]
-            if not fits:
+            fitting = [
+                fields
+                for fields in encoded["train"]
+                if max(len(fields["source"]), len(fields["target"]) - 1) <= longest
+            ]
+            if not fitting:
                 raise OptionError(
                     f"longest: every pair to train on is longer than {longest} tokens; choose a larger one"
                 )
-            encoded["train"] = fits
+            encoded["train"] = fitting
         return encoded
 
     @classmethod
     def from_run(cls, run: Run) -> Self:
         task = super().from_run(run)
-        if run.content["format"] < 2 and task.options.attention in DIVIDED:
+        if run.content["format"] < 2 and task.options.attention in SCALED_KINDS:
             raise RunError(
                 f"{run.path}: made by a version that did not divide the attention of kind {task.options.attention} by "
                 "the root of its size, which this one does; train again"
@@ -295,7 +301,7 @@ class Translation(Task[TranslationOptions, Pair, list[Translated]]):
         return task
 
     @property
-    def _kinds(self) -> tuple[str, str]:
+    def _token_kinds(self) -> tuple[str, str]:
         """The kinds of tokens of the source and of the target."""
         return self.options.source_tokens, self.options.target_tokens
 
@@ -306,18 +312,17 @@ class Translation(Task[TranslationOptions, Pair, list[Translated]]):
     def _split(self, text: str, side: int) -> Sequence[str]:
         """The tokens of a text of the source (side 0) or of the target (side 1)."""
         subwords = self._subwords[side]
-        unit = self._kinds[side]
-        return subwords.split(text) if subwords else texts.split(text, unit)
+        return subwords.split(text) if subwords else texts.split(text, self._token_kinds[side])
 
     def target_text(self, hypothesis: Hypothesis) -> str:
         """Return a translation as text."""
         symbols = self.vocabularies["target"].symbols
-        return self.joined([symbols[number - FIRST] for number in hypothesis.tokens], 1)
+        return self.join([symbols[index - FIRST] for index in hypothesis.tokens], 1)
 
-    def joined(self, units: Sequence[str], side: int) -> str:
-        """Join tokens of the source (side 0) or of the target (side 1)."""
-        unit = self._kinds[side]
-        return Subwords.join(units) if unit == SUBWORD else texts.join(units, unit)
+    def join(self, tokens: Sequence[str], side: int) -> str:
+        """Join tokens of the source (side 0) or of the target (side 1) to a text."""
+        kind = self._token_kinds[side]
+        return Subwords.join(tokens) if kind == SUBWORD else texts.join(tokens, kind)
 
     def _lower(self, text: str) -> str:
         return text.lower() if self.options.lower else text

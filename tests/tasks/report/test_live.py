@@ -95,7 +95,7 @@ def agrees(task: Any, excerpt: Excerpt, edits: dict[str, Any], result: dict[str,
 def translation(task: Any, chosen: list[int]) -> str:
     """The text of the numbers that a page chose."""
     symbols = task.vocabularies["target"].symbols
-    text: str = task.joined([symbols[number - 1] for number in chosen if number != 1], 1)
+    text: str = task.join([symbols[number - 1] for number in chosen if number != 1], 1)
     return text
 
 

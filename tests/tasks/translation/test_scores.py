@@ -6,7 +6,7 @@ import pytest
 from torchmetrics.functional.text import char_error_rate, word_error_rate
 
 from glassgate.tasks.translation.options import tokenizer_for
-from glassgate.tasks.translation.scores import TranslationScores, edits
+from glassgate.tasks.translation.scores import TranslationScores, edit_distances
 
 pytest.importorskip("sacrebleu", reason="scores of translations need sacrebleu")
 
@@ -27,7 +27,7 @@ def test_error_rates_equal_those_of_torchmetrics() -> None:
 
 
 def test_edits_of_empty_sequences() -> None:
-    assert edits(["", "abc", ""], ["", "", "ab"]).tolist() == [0, 3, 2]
+    assert edit_distances(["", "abc", ""], ["", "", "ab"]).tolist() == [0, 3, 2]
 
 
 @pytest.mark.parametrize(("text", "name"), [("a cat", "13a"), ("一隻貓在墊子上", "zh"), ("ネコはマットの上", "char")])
