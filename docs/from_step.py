@@ -32,7 +32,7 @@ from glassgate.engines.lowering.printer import printed as listed
 from glassgate.engines.meaning import current_equations
 from glassgate.engines.plan import plan_of
 from glassgate.engines.symbolic.step import equations_of
-from glassgate.engines.symbolic.trace import differentiated
+from glassgate.engines.symbolic.trace import build_trace
 
 PAGE = Path(__file__).with_name("from-step-to-machine-code.md")
 L, N, D, H = 5, 3, 4, 8
@@ -52,7 +52,7 @@ class Leaky(gg.Cell):
 def blocks() -> dict[str, str]:
     """Return the text of each block by its name."""
     cell = Leaky()
-    traced = differentiated(equations_of(cell), COSTS)
+    traced = build_trace(equations_of(cell), COSTS)
     found = {
         "graph": "\n".join(map(str, traced.forward.nodes)),
         "gradient": "\n".join(map(str, traced.backward.nodes)),

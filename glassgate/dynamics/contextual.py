@@ -10,7 +10,7 @@ from torch.autograd.forward_ad import make_dual, unpack_dual
 from glassgate.cell import Named, PreActivations
 from glassgate.engines.axes import PER_ROW, PROJECTED, UNITS
 from glassgate.engines.symbolic.equations import Equations
-from glassgate.engines.symbolic.evaluate import computed
+from glassgate.engines.symbolic.evaluate import compute_elementwise
 from glassgate.engines.symbolic.graph import Node
 from glassgate.engines.symbolic.graph_cell import GraphCell
 from glassgate.engines.symbolic.operations import MASKS, OPERATIONS
@@ -136,7 +136,7 @@ class _Step:
         sources = {self._source[arg] for arg in node.inputs} - {None}
         if len(sources) < 2:
             args = [self._values[arg] if isinstance(arg, Node) else arg for arg in node.args]
-            self._values[node] = computed(node.op, tuple(args), None)
+            self._values[node] = compute_elementwise(node.op, tuple(args), None)
             self._source[node] = next(iter(sources), None)
         else:
             self._values[node], self._source[node] = self._combined(node), node
@@ -157,7 +157,7 @@ class _Step:
             for k, (arg, other) in enumerate((node.args, node.args[::-1])):
                 if arg in self._gates and other in self._after:
                     args[k] = _undivided(args[k])
-        values: Tensor = computed(node.op, tuple(args), None)
+        values: Tensor = compute_elementwise(node.op, tuple(args), None)
         if node.op != "mul":
             return values
         return decomposed(values[PHRASE] - values[NEITHER], values[BOTH], values[NEITHER])

@@ -351,4 +351,4 @@ def _with_rule(layers: list[Recurrent], rule: Rule) -> Iterator[None]:
 def _gates(cell: Cell, equations: Equations) -> set[Node]:
     """The gates of the cell whose values are between 0 and 1."""
     kinds = ranges(cell)
-    return {node for gate, node in equations.shown.items() if kinds.get(gate) == "gate"}
+    return {node for gate, node in equations.gate_values.items() if kinds.get(gate) == "gate"}

@@ -83,7 +83,7 @@ class Linearization:
 
     def __init__(self, equations: Equations, weights: Weights) -> None:
         self.equations, self.weights = equations, weights
-        self._gate = {node: gate for gate, node in equations.shown.items()}
+        self._gate = {node: gate for gate, node in equations.gate_values.items()}
         self._recurrent = {}
         if "weight_hh" in weights:
             blocks = weights["weight_hh"].chunk(len(equations.gates))

@@ -9,7 +9,7 @@ from torch.overrides import TorchFunctionMode
 from glassgate.engines.symbolic.equations import Equations
 from glassgate.engines.symbolic.graph import Node, make
 from glassgate.engines.symbolic.operations import MASKS, OPERATIONS
-from glassgate.engines.symbolic.rewrite import make_names_unique, merged
+from glassgate.engines.symbolic.rewrite import make_names_unique, rewrite_graph
 
 MIN_MAGNITUDE = 1e-6
 """A smaller value is replaced by this one in the denominator of a relevance."""
@@ -66,7 +66,7 @@ def conservative(equations: Equations, gates: set[Node]) -> Equations:
         near = torch.abs(_detached(x)) < MIN_MAGNITUDE
         return x * (y / torch.where(near, MIN_MAGNITUDE, _detached(x)))
 
-    new = merged(equations.states, rule)
+    new = rewrite_graph(equations.states, rule)
     states = tuple(new[node] for node in equations.states)
     make_names_unique(states)
     return Equations(

@@ -1,4 +1,4 @@
-"""Selects the engine for a call, with reasons against the others. Layers run calls on engines through this module."""
+"""Selects the engine for a call, with reasons against other engines. Layers run all calls through this module."""
 
 import threading
 import warnings
@@ -46,19 +46,19 @@ def preferred_engines(steps: Steps, directions: list[Direction]) -> list[str]:
 
     On a CUDA GPU, torch's engine comes first if cuDNN has a persistent kernel for the call.
     """
-    names, data, first = list(engines()), steps.data, directions[0]
+    names, data, direction = list(engines()), steps.data, directions[0]
     if data.device.type == "cuda":
-        N, H = len(first.initial[0]), first.weights["weight_ih"].shape[0] // len(first.cell.gates)
-        train = torch.is_grad_enabled() and any(v.requires_grad for v in (data, *first.weights.values()))
+        N, H = len(direction.initial[0]), direction.weights["weight_ih"].shape[0] // len(direction.cell.gates)
+        train = torch.is_grad_enabled() and any(v.requires_grad for v in (data, *direction.weights.values()))
         dtype, packed = result_type(data.dtype, "cuda"), steps.batch_sizes is not None
-        sizes, projected = (N, data.shape[1], H), "weight_hr" in first.weights
-        if stock.is_persistent(first.cell, dtype, sizes, len(directions), packed, projected, train):
+        sizes, projected = (N, data.shape[1], H), "weight_hr" in direction.weights
+        if stock.is_persistent(direction.cell, dtype, sizes, len(directions), packed, projected, train):
             names.sort(key=lambda name: name != "torch")
     return names
 
 
 class _Requested(threading.local):
-    """The engine that the user named in each thread."""
+    """The engine that the user named in the current thread."""
 
     def __init__(self) -> None:
         # Set in every thread from the start, because torch.compile guards on whether the attribute exists.
@@ -86,11 +86,11 @@ def engine(name: str) -> Iterator[None]:
         ...     output, h_n = gg.GRU(3, 4)(torch.randn(5, 2, 3))
     """
     check_choice("engine", "name", name, ("auto", *engines()))
-    before, _requested.name = _requested.name, name
+    previous, _requested.name = _requested.name, name
     try:
         yield
     finally:
-        _requested.name = before
+        _requested.name = previous
 
 
 def requested() -> str:
@@ -99,18 +99,18 @@ def requested() -> str:
 
 
 def global_setting() -> tuple[object, ...]:
-    """The named engine, autocast, precision and threads. A prepared call is valid only while they are unchanged."""
+    """The named engine, autocast, precision and threads. Prepared calls are valid while all of them are unchanged."""
     cast = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None
     precision = torch._C._get_fp32_precision_getter("mkldnn", "rnn"), torch.get_float32_matmul_precision()
     return _requested.name, cast, *precision, *processors.thread_setting()
 
 
 class EngineError(RuntimeError):
-    """The requested engine cannot run this call."""
+    """The engine that the user named cannot run a call, or no engine supports the way in which a layer is used."""
 
 
 class Choice(NamedTuple):
-    """The engine that runs a call, with reasons against the others."""
+    """The engine that runs a call, with reasons against the other engines."""
 
     engine: str
     reasons: dict[str, str | None]
@@ -137,14 +137,15 @@ def run(
     """Run one layer on the engine that the user named, or on the first engine that supports the call.
 
     Args:
-        steps, directions: the call.
+        steps: the input of all steps.
+        directions: the cell, the parameters and the initial states of each direction.
         all_states: whether to return every state at every step, not only the output.
         recordings: one per direction, to be filled with the values of the gates; None to record nothing.
     """
     if not torch.compiler.is_compiling() and torch._C._get_tracing_state() is not None:
         raise EngineError(
-            "torch.jit.trace does not support these layers; use torch.export.export, for ONNX glassgate.to_onnx or "
-            "torch.onnx.export(..., dynamo=True), or convert them to layers of torch.nn with glassgate.restore"
+            "torch.jit.trace does not support these layers; use torch.export.export, or convert the layers to those of "
+            "torch.nn with glassgate.restore. For ONNX, use glassgate.to_onnx or torch.onnx.export(..., dynamo=True)"
         )
     record = recordings is not None
     options = {"recordings": recordings} if record else {}
@@ -157,7 +158,7 @@ def run(
         if _requested.name != "auto":
             raise EngineError(f"engine {name!r} cannot run this call: {reason.text}")
         _warn_once(reason)
-    raise AssertionError("the reference runs everything")
+    raise AssertionError("the reference engine runs every call")
 
 
 def not_scriptable(layer: torch.nn.Module) -> NoReturn:
@@ -167,15 +168,15 @@ def not_scriptable(layer: torch.nn.Module) -> NoReturn:
         EngineError: always.
     """
     raise EngineError(
-        "torch.jit.script cannot compile these layers; use torch.export.export, or convert them to layers of torch.nn "
-        "with glassgate.restore"
+        "torch.jit.script cannot compile these layers; use torch.export.export, or convert the layers to those of "
+        "torch.nn with glassgate.restore"
     )
 
 
 def _with_equations(direction: Direction) -> Direction:
-    """The direction with the traced equations as its cell.
+    """The direction with its cell replaced by the traced equations, if the cell can be traced.
 
-    The equations determine which values are recorded, so that the reference engine records the same ones as kernels.
+    The equations determine which values are recorded, so the reference engine then records the same values as kernels.
     """
     projected = "weight_hr" in direction.weights
     if untraceable(direction.cell, projected):
@@ -197,10 +198,10 @@ def prepare(
     signature: Signature,
     draws: Sequence[Callable[[], dict[str, Tensor]]],
 ) -> Prepared | None:
-    """Prepare the calls with this signature; None if no backend can run or prepare them.
+    """Prepare the calls with this signature; None if no backend can run and prepare them.
 
     Args:
-        steps, directions: the call; its sequences have the same length.
+        steps, directions: the arguments of one of these calls, as in `run`. All sequences have the same length.
         signature: the signature of the call.
         draws: for each direction a function that draws its noise.
     """
@@ -223,7 +224,7 @@ def choose(steps: Steps, directions: list[Direction], all_states: bool = False) 
 
 
 def _warn_once(reason: Reason) -> None:
-    """Warn once about a cell that kernels cannot express, because every call of it is slow."""
+    """Warn once about a cell that kernels cannot express, because every call of such a cell is slow."""
     if reason.of_cell and not torch.compiler.is_compiling() and reason.text not in _warned:
         _warned.add(reason.text)
         warnings.warn(reason.text, stacklevel=5)

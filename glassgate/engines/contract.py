@@ -12,35 +12,37 @@ from glassgate.cell import Cell, Weights
 
 
 class Steps(NamedTuple):
-    """All steps of a batch as rows, time-major: step t holds the next `batch_sizes[t]` rows, longest sequences first.
+    """A batch of N sequences as S rows, time-major: step t has the next `batch_sizes[t]` rows, longest sequence first.
 
-    Row r of a step belongs to the same sequence r at every step, as in torch's `PackedSequence`. The sum of
-    `batch_sizes` may be less than S: the rows after it are padding, never computed, and zero in every output.
+    Row r of each step belongs to sequence r, as in torch's `PackedSequence`. The sum of `batch_sizes` may be less than
+    S: the remaining rows are padding. They are not computed, and they are zero in every output.
     """
 
     data: Tensor
     """(S, H_in)"""
     batch_sizes: Tensor | None
-    """(L,) int64 on the CPU, not increasing; zeros are allowed at the end. None: each of the S / N steps has N rows."""
+    """(L,) int64 on the CPU, never increasing; it may end in zeros. None: each of the S / N steps has N rows."""
     resets: Tensor | None
-    """(S,) bool: whether the states of a sequence are reset before this step.
+    """(S,) bool: for each row, whether the states of its sequence are reset before this step is read.
 
-    The reverse direction reads step t + 1, resets its states, and then reads step t.
+    With a reset at step t, the reverse direction reads step t + 1, resets its states, and then reads step t.
     """
 
 
 class Direction(NamedTuple):
-    """One direction of a layer: a cell, its parameters by name, the initial states, and the direction of time."""
+    """One direction of a layer in a call: a cell with all of its arguments except the input."""
 
     cell: Cell
     weights: Weights
+    """The parameters by name."""
     initial: tuple[Tensor, ...]
-    """One (N, H_out or H_cell) per state, rows in the order of `Steps`."""
+    """The initial states, one row per sequence of `Steps`: (N, H_out) for the output, (N, H_cell) for other states."""
     reverse: bool
+    """Whether time runs from the last step to the first."""
     noise: dict[str, Tensor] = {}
-    """The cell's random factors: (S, H) if drawn at each step, (N, H) if one per sequence."""
+    """The cell's random factors by name: (S, W) if drawn at each step, (N, W) if drawn once per sequence."""
     restart: tuple[Tensor, ...] = ()
-    """One (N, H_out or H_cell) per state: the states after a reset. Empty if they are `initial`."""
+    """The states after a reset, in the shapes of `initial`. Empty if they equal `initial`."""
 
 
 class Reason(NamedTuple):
@@ -48,7 +50,7 @@ class Reason(NamedTuple):
 
     text: str
     of_cell: bool = False
-    """Whether the reason is in the cell's equations, so that the engine cannot run any call of this cell."""
+    """Whether the cell's equations are the reason, so that the engine cannot run any call of this cell."""
 
     def __str__(self) -> str:
         return self.text
@@ -61,8 +63,9 @@ class Recording:
         values: (S, H) by gate.
         grad: (S, H_out or H_cell) by gate or state. It accumulates over backward passes, like a parameter's `grad`.
         skips_input: whether the backward pass skips the gradient of the input.
-        on_gradients: a function that each backward pass calls with the gradients of the output, (S, W), and of the
-            final states, (N, W), possibly with more axes. None is a gradient of zero.
+        on_gradients: a function that each backward pass calls, possibly several times, with the gradients of the output
+            and of the final states, (S, W) and (N, W), possibly with more axes. None stands for zero, or for a gradient
+            that another call of the function passes.
     """
 
     skips_input = False
@@ -76,14 +79,14 @@ class Recording:
 
 
 class Result(NamedTuple):
-    """The results of a direction."""
+    """The results of one direction in a call."""
 
     states: tuple[Tensor, ...]
-    """One (S, H_out or H_cell) per state, the output first. Without `all_states`, there may be only the output."""
+    """One (S, H_out or H_cell) per state, the output first. Other states may be absent if `all_states` is false."""
     final: tuple[Tensor, ...]
     """One (N, H_out or H_cell) per state, after each sequence's last step; the initial state of an empty sequence.
 
-    It shares no memory with `states`, so users may write to it.
+    The tensors share no memory with `states`, so users may write to them.
     """
 
 
@@ -151,7 +154,7 @@ def terms_allowed() -> int:
     """The number of bfloat16 products that may replace one float32 product, according to torch's precision settings.
 
     1: operands are rounded to bfloat16. 3: each operand is split into a sum of two bfloat16 numbers. 0: float32 is
-    required. The setting for recurrent layers takes precedence.
+    required. torch's setting for recurrent layers takes precedence over its setting for matrix products.
     """
     for_rnn = torch._C._get_fp32_precision_getter("mkldnn", "rnn")
     return _TERMS.get(for_rnn if for_rnn != "none" else torch.get_float32_matmul_precision(), 0)

@@ -1,6 +1,6 @@
-"""Engines made of backends. Kernels run inside torch operators, which autograd, torch.compile and torch.export support.
+"""Engines that run the kernels of a backend, inside operators that autograd, torch.compile and torch.export support.
 
-One operator runs the forward pass of all directions of a layer, another one the backward pass.
+One operator runs the forward pass of all directions of a layer, and another operator runs the backward pass.
 """
 
 from collections.abc import Callable, Sequence
@@ -52,20 +52,20 @@ class Kernels(NamedTuple):
             return reason
         if not (torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack()):
             for tensor in (steps.data, *operands_of(directions)):
-                kind = type(tensor)
-                if kind not in PLAIN and kind.__torch_dispatch__ is not Tensor.__torch_dispatch__:
-                    return Reason(f"kernels read memory, and a {kind.__name__} overrides torch's operations")
-        previous = None
+                tensor_type = type(tensor)
+                if tensor_type not in PLAIN and tensor_type.__torch_dispatch__ is not Tensor.__torch_dispatch__:
+                    return Reason(f"kernels read memory, and a {tensor_type.__name__} overrides torch's operations")
+        cell = None
         for direction in directions:
-            if direction.cell is not previous:  # both directions usually have the same cell
-                previous = direction.cell
-                reason = untraceable(previous, "weight_hr" in direction.weights)
+            if direction.cell is not cell:  # both directions usually have the same cell
+                cell = direction.cell
+                reason = untraceable(cell, "weight_hr" in direction.weights)
                 if reason is not None:
                     return Reason(reason, of_cell=True)
         return None
 
-    def compiled(self, directions: Sequence[Direction], record: bool = False) -> Compiled:
-        """The directions, compiled by the backend. With `record`, gates and their gradients are results too."""
+    def compile(self, directions: Sequence[Direction], record: bool = False) -> Compiled:
+        """Compile the directions. With `record`, gates and their gradients are results too."""
         return self.backend.compile(tuple([plan_of(d, self.backend.costs, record) for d in directions]))
 
     def run(
@@ -79,11 +79,11 @@ class Kernels(NamedTuple):
         record, operands = recordings is not None, operands_of(directions)
         if is_transformed():
             return results_of(directions, transforms.run(self.name, steps, directions), True, all_states)
-        data, sizes, resets = steps
+        data, batch_sizes, resets = steps
         dtype = result_type(data.dtype, data.device.type)
         save = torch.is_grad_enabled() and (data.requires_grad or any(v.requires_grad for v in operands))
         compiling = torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() > 0
-        # With a callback, torch.compile runs this frame eagerly, for example after a graph break.
+        # If this callback is set, torch.compile runs this frame eagerly, for example after a graph break.
         if record and (compiling or callable(torch._C._dynamo.eval_frame.get_eval_frame_callback())):
             raise RuntimeError(
                 "record: torch.compile was called inside the block of gg.record, and a compiled graph does not record "
@@ -91,9 +91,9 @@ class Kernels(NamedTuple):
             )
         if compiling:
             text = text_of(self.name, [text_for(directions, record)])
-            flat = torch.ops.glassgate.layer(data, sizes, resets, operands, text, all_states, save, dtype)
+            flat = torch.ops.glassgate.layer(data, batch_sizes, resets, operands, text, all_states, save, dtype)
         else:
-            compiled = self.compiled(directions, record)
+            compiled = self.compile(directions, record)
             if save:
                 flat = LayerFunction.apply(compiled, self.name, steps, recordings, all_states, dtype, data, *operands)
             else:
@@ -109,7 +109,7 @@ class Kernels(NamedTuple):
     ) -> "Prepared | None":
         """Prepare calls with this signature, see `choose.prepare`; None if the backend does not prepare calls."""
         dtype = result_type(steps.data.dtype, steps.data.device.type)
-        compiled = self.compiled(directions, signature.record)
+        compiled = self.compile(directions, signature.record)
         passes = compiled.prepare(operands_of(directions), steps, dtype, signature)
         return None if passes is None else Prepared(passes, self.name, directions, signature.save, draws)
 
@@ -120,7 +120,7 @@ class Prepared:
     Args:
         passes: the passes of the layer for this signature.
         backend: the name of the backend.
-        directions: those of one call. Every call uses their noise, except the noise that `draws` draws for each call.
+        directions: the directions of one of the calls. Noise that `draws` does not return is the same in all calls.
         save: whether a backward pass follows.
         draws: for each direction a function that draws its noise.
     """
@@ -149,7 +149,7 @@ class Prepared:
     def _has_same_equations(self) -> bool:
         """Whether cells whose attributes have changed still have the equations of the plans.
 
-        False until a call on the general path has traced them again.
+        False until a call that is not prepared has traced the cells again.
         """
         self._cells = [(cell, projected, meaning_of(cell)) for cell, projected, _ in self._cells]
         retraced = [meaning.traced.get(projected) for _, projected, meaning in self._cells]
@@ -164,13 +164,13 @@ class Prepared:
         lengths: Sequence[int] | PackedLengths | None = None,
         recordings: Sequence[Recording] | None = None,
     ) -> Sequence[Tensor]:
-        """The visible states of all directions, see `PreparedPasses`, and then the final states.
+        """Run a call. Return the visible states of all directions, see `PreparedPasses`, and then the final states.
 
         Args:
             data: the input, contiguous.
             operands: the parameters, initial states and restart states of each direction, contiguous.
             resets: the mask of resets; None without resets.
-            lengths: the lengths of the sequences, if they differ.
+            lengths: the lengths of the sequences; None if they are equal.
             recordings: one per direction, if gates are recorded.
         """
         passes, tensors = self.passes, (data, *operands)
@@ -184,7 +184,7 @@ class Prepared:
         return passes.forward(tensors, resets, ragged, recordings)[0]
 
     def _with_noise(self, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        """The tensors, with the noise of each direction inserted after its other operands."""
+        """Insert the noise of each direction after the other operands of the direction."""
         remaining = iter(tensors)
         complete = [next(remaining)]
         for plan, (noise, draw) in zip(self.passes.plans, self._noise, strict=True):

@@ -81,7 +81,7 @@ class Meaning:
             if self.watch.refused:
                 raise _refusal(cell, f"reads {self.watch.refused}")
             equations = equations_of(cell, projected)
-            where = self.watch.changed()
+            where = self.watch.first_change()
             if where is None:
                 return equations
             # A value that is computed once and cached does not change when the step runs again.

@@ -55,17 +55,17 @@ def _cast(steps: Steps, directions: list[Direction], dtype: torch.dtype) -> tupl
 
 
 def _run(steps: Steps, direction: Direction, recording: Recording | None) -> Result:
-    """Run one direction. The data has one row per step and sequence; rows after the last step are padding."""
+    """Run one direction over the rows of `steps`. Rows after the last step are padding, and zero in the results."""
     cell, weights, initial, reverse, noise, restart = direction
-    rows, N, units = steps.data.shape[0], initial[0].shape[0], weights["weight_ih"].shape[0] // len(cell.gates)
-    batch_sizes = [N] * (rows // max(N, 1)) if steps.batch_sizes is None else steps.batch_sizes.tolist()
-    batch_sizes = batch_sizes or [0]  # one step without rows: the results of an empty batch are in the autograd graph
-    padding = rows - sum(batch_sizes)
-    parts = [*batch_sizes, padding]
-    ih = linear(steps.data, weights["weight_ih"], weights.get("bias_ih")).split(parts)
-    resets = None if steps.resets is None else steps.resets[:, None].split(parts)
+    row_count, N, units = steps.data.shape[0], initial[0].shape[0], weights["weight_ih"].shape[0] // len(cell.gates)
+    batch_sizes = [N] * (row_count // max(N, 1)) if steps.batch_sizes is None else steps.batch_sizes.tolist()
+    batch_sizes = batch_sizes or [0]  # without a step, the results of an empty batch would not be in the autograd graph
+    padding = row_count - sum(batch_sizes)
+    row_counts = [*batch_sizes, padding]
+    ih = linear(steps.data, weights["weight_ih"], weights.get("bias_ih")).split(row_counts)
+    resets = None if steps.resets is None else steps.resets[:, None].split(row_counts)
     noise_by_step = {
-        name: v.split(parts) if cell.noise[name].per_step else [v] * len(parts) for name, v in noise.items()
+        name: v.split(row_counts) if cell.noise[name].per_step else [v] * len(row_counts) for name, v in noise.items()
     }
     state, new_states = initial, [initial] * len(batch_sizes)
     for t in reversed(range(len(batch_sizes))) if reverse else range(len(batch_sizes)):
@@ -79,26 +79,26 @@ def _run(steps: Steps, direction: Direction, recording: Recording | None) -> Res
         if recording is None:
             new_states[t] = advance(cell, weights, ih[t], previous, factors)
         else:
-            first = sum(batch_sizes[:t])
-            with _recorded(recording, cell, rows, units, slice(first, first + n)) as store:
+            start = sum(batch_sizes[:t])
+            with _record_step(recording, cell, row_count, units, slice(start, start + n)) as store:
                 new_states[t] = advance(cell, weights, ih[t], previous, factors)
                 store(new_states[t])
         state = tuple(new if n == N else torch.cat([new, v[n:]]) for new, v in zip(new_states[t], state, strict=True))
     zeros = tuple(v.new_zeros(padding, v.shape[1]) for v in initial)
-    states = tuple(torch.cat(of_steps) for of_steps in zip(*new_states, zeros, strict=True))
+    states = tuple(torch.cat(blocks) for blocks in zip(*new_states, zeros, strict=True))
     result = Result(states, tuple(v.clone() for v in state))
     if recording is not None:
-        _report(recording, result)
+        _report_gradients(recording, result)
     return result
 
 
-def _report(recording: Recording, result: Result) -> None:
-    """Pass the gradients of the output and of the final states to a recording."""
+def _report_gradients(recording: Recording, result: Result) -> None:
+    """Pass the gradients of the output and of the final states to a recording, each in a call of its own."""
     outputs = result.states[0], *result.final
 
     def receive(k: int, d: Tensor | None) -> None:
         if recording.on_gradients is not None:
-            recording.on_gradients([d if each == k else None for each in range(len(outputs))])
+            recording.on_gradients([d if index == k else None for index in range(len(outputs))])
 
     for k, value in enumerate(outputs):
         if value.requires_grad:
@@ -109,7 +109,7 @@ class Stepper:
     """Runs one direction one step at a time.
 
     Args:
-        direction: the arguments of the call; its initial states are the states before the first step.
+        direction: the cell, the weights and the states before the first step.
     """
 
     def __init__(self, direction: Direction) -> None:
@@ -124,15 +124,15 @@ class Stepper:
 
 
 @contextmanager
-def _recorded(
-    recording: Recording, cell: Cell, rows: int, units: int, rows_of_step: slice
+def _record_step(
+    recording: Recording, cell: Cell, row_count: int, units: int, rows_of_step: slice
 ) -> Iterator[Callable[[tuple[Tensor, ...]], None]]:
-    """Record a step's gates under the author's names and, in the backward pass, the gradients of gates and states.
+    """Record the gates of one step by name and, in the backward pass, the gradients of gates and new states.
 
     Args:
         recording: receives the values and gradients.
         cell: the cell.
-        rows: the number of rows of all steps.
+        row_count: the number of rows of all steps, with padding.
         units: the number of units.
         rows_of_step: the rows of this step.
 
@@ -148,12 +148,12 @@ def _recorded(
     def store(states: tuple[Tensor, ...]) -> None:
         # Only a value with one number per row and unit can be the value of a gate.
         shape = rows_of_step.stop - rows_of_step.start, units
-        of_gates = {name: gates[name] for name in cell.gates if name in gates and gates[name].shape == shape}
-        for name, value in of_gates.items():
+        gate_values = {name: gates[name] for name in cell.gates if name in gates and gates[name].shape == shape}
+        for name, value in gate_values.items():
             if name not in recording.values:
-                recording.values = {**recording.values, name: value.new_zeros(rows, units)}
+                recording.values = {**recording.values, name: value.new_zeros(row_count, units)}
             recording.values[name][rows_of_step] = value.detach()
-        recorded = of_gates | dict(zip(cell.state, states, strict=True))
+        recorded = gate_values | dict(zip(cell.state, states, strict=True))
         widths = {name: v.shape[1] for name, v in recorded.items()}
         for name, value in recorded.items():
             if value.requires_grad:
@@ -163,7 +163,7 @@ def _recorded(
         if d is None:  # torch passes None if every operation that reads the value is detached
             return
         if not recording.grad:
-            recording.grad = {name: d.new_zeros(rows, width) for name, width in widths.items()}
+            recording.grad = {name: d.new_zeros(row_count, width) for name, width in widths.items()}
         recording.grad[name][rows_of_step] += d.detach()
 
     with trace_locals(note_gate):
@@ -185,11 +185,11 @@ def advance(
     Args:
         cell: the cell with the equations.
         weights: the parameters of the cell.
-        ih: the input's part of the pre-activations, ([N,] gates * H_cell).
+        ih: the input halves of the pre-activations, `W_ih x + b_ih`, (..., gates * H_cell).
         state: the states before the step.
         noise: random factors by name.
-        detach_recurrent: whether to block gradients through the recurrent matrix products. Gradients then flow only
-            where the step reads a state directly, such as f * c in an LSTM.
+        detach_recurrent: whether to block gradients through the recurrent matrix products. Gradients then flow from a
+            state to the next only where the step reads the state directly, such as c in `f * c` of an LSTM.
     """
 
     def by_gate(v: Tensor) -> Named:
@@ -217,9 +217,14 @@ def advance(
 
 
 def recur(u: Tensor, weight: Tensor, bias: Tensor | None, heads: int, units: int | None = None) -> Tensor:
-    """Return `W_hh u + b_hh`; with heads, block k of every gate's units reads only block k of `u`.
+    """Return `W_hh u + b_hh`. With several heads, block k of each gate's units reads only block k of `u`.
 
-    `units` is the number of units of a gate. It differs from the width of `u` if `u` is a projected output.
+    Args:
+        u: the vector, (..., H_out).
+        weight: `weight_hh`, (gates * H_cell, H_out / heads).
+        bias: `bias_hh`, or None.
+        heads: the number of blocks.
+        units: H_cell; None if it equals H_out, so that there is no projection.
     """
     if heads == 1:
         return linear(u, weight, bias)

@@ -3,7 +3,7 @@
 from glassgate.cell import Cell
 from glassgate.engines.llvm_cpu.costs import COSTS
 from glassgate.engines.meaning import current_equations
-from glassgate.engines.symbolic.trace import differentiated
+from glassgate.engines.symbolic.trace import build_trace
 from glassgate.shapes import check_choice
 
 
@@ -35,5 +35,5 @@ def source(cell: Cell, engine: str = "cpu", *, projected: bool = False) -> str:
         return source_of(current_equations(cell, projected))
     from glassgate.engines.llvm_cpu.kernel import printed
 
-    traced = differentiated(current_equations(cell, projected), COSTS)
+    traced = build_trace(current_equations(cell, projected), COSTS)
     return "\n\n".join(printed(cell, traced, is_backward).text for is_backward in (False, True))

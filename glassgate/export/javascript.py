@@ -130,7 +130,7 @@ def emit(
 def editable(equations: Equations) -> Equations:
     """The equations with a factor and a replacement for each gate and state."""
     return edited_equations(
-        equations, dict.fromkeys((*equations.shown, *equations.state), ((SCALE, REPLACEMENT), True))
+        equations, dict.fromkeys((*equations.gate_values, *equations.state), ((SCALE, REPLACEMENT), True))
     )
 
 

@@ -7,7 +7,7 @@ from glassgate.engines.lowering.forward import Form, forward_pass
 from glassgate.engines.lowering.ir import Line, Pass, Port, Role, Value, operands
 from glassgate.engines.symbolic.costs import Costs
 from glassgate.engines.symbolic.equations import Equations
-from glassgate.engines.symbolic.trace import differentiated
+from glassgate.engines.symbolic.trace import build_trace
 
 _COSTS = Costs(operations={}, other=1, read=1, carry=1, keep=1)
 """Costs decide which values training keeps. They have no effect on an export."""
@@ -22,7 +22,7 @@ def lowered(equations: Equations, form: Form, all_states: bool = False, gates: b
         all_states: whether every state at every step is an output, not only the first one.
         gates: whether every gate at every step is an output.
     """
-    program = forward_pass(equations, differentiated(equations, _COSTS, record=gates), form)
+    program = forward_pass(equations, build_trace(equations, _COSTS, record=gates), form)
     ports = [Port(Role.STATES, state) for state in (equations.state if all_states else equations.state[:1])]
     ports += [port for port in program.outputs if gates and port.role is Role.GATE]
     return _reduced(program, [*ports, *(Port(Role.FINAL, state) for state in equations.state)])

@@ -126,7 +126,7 @@ def editable(module: nn.Module) -> dict[str, tuple[Recurrent, str, str, int]]:
         if not isinstance(layer, Recurrent):
             continue
         try:
-            gates = equations_of(layer.cell, layer.proj_size > 0).shown
+            gates = equations_of(layer.cell, layer.proj_size > 0).gate_values
         except NotTraceable as error:
             raise NotTraceable(f"edit: {error}, where nothing can be edited") from None
         for part in layer.glassgate.parts:

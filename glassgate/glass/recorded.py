@@ -112,7 +112,7 @@ class Recorded(Values):
         self._calls: dict[str, LayerCall] = {}
         """The call of each recorded layer, by the layer's name."""
         self._steps_with_gradient: dict[str, list[_StepsWithGradient]] = {}
-        """The steps that received a gradient, per direction, by the layer's name; only for calls that need gradients."""
+        """The steps that received a gradient, per direction, by the layer's name; only for calls with gradients."""
 
     def _add_call(self, name: str, call: LayerCall) -> None:
         if self._first and name in self._calls:

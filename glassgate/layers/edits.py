@@ -218,7 +218,7 @@ def edited_equations(before: Equations, numbers: EditedValues) -> Equations:
         for name, (kinds_of_value, per_step) in numbers.items()
         for kind in kinds_of_value
     }
-    gates = {before.shown[name].name or name: name for name in numbers if name not in before.state}
+    gates = {before.gate_values[name].name or name: name for name in numbers if name not in before.state}
     changes = {value: partial(_edited_value, name, numbers[name][0]) for value, name in gates.items()}
     gates_edited = before.replaced(changes, noise=noise)
     states = tuple(

@@ -12,7 +12,7 @@ from glassgate.engines.lowering.evaluate import evaluate
 from glassgate.engines.lowering.forward import Form, forward_pass
 from glassgate.engines.lowering.ir import Port, Role
 from glassgate.engines.memory import COMPUTED_IN
-from glassgate.engines.plan import Plan, Sizes, by_direction, count_of_results
+from glassgate.engines.plan import Plan, Sizes, by_direction, state_result_count
 from glassgate.engines.symbolic.costs import Costs
 
 
@@ -75,7 +75,7 @@ class Layer(NamedTuple):
         needed: Sequence[bool] | None = None,
         recordings: Sequence[Recording] | None = None,
     ) -> list[Tensor | None]:
-        count = count_of_results(self.plans) // 2
+        count = state_result_count(self.plans) // 2
         states, behind = iter(flat[:count]), iter(flat[count:])
         d_data, d_operands, at = torch.zeros_like(steps.data), list[Tensor | None](), 0
         for k, (plan, own) in enumerate(by_direction(self.plans, operands)):

@@ -9,7 +9,7 @@ from glassgate.cell import Cell
 from glassgate.engines.axes import PROJECTED, UNITS
 from glassgate.engines.reference import recur
 from glassgate.engines.symbolic import evaluate as symbolic
-from glassgate.engines.symbolic.graph import Graph, Node, ordered
+from glassgate.engines.symbolic.graph import Graph, Node, topological_order
 
 
 def evaluate(
@@ -57,4 +57,4 @@ def evaluate(
             case _:
                 return leaf(node)
 
-    return symbolic.evaluate(ordered(graph.outputs.values()), compute, torch.float64)
+    return symbolic.evaluate(topological_order(graph.outputs.values()), compute, torch.float64)

@@ -65,7 +65,7 @@ def test_a_replaced_value_changes_all_its_readers():
             return o * torch.tanh(c), c
 
     equations = equations_of(cells.LSTM()).replaced({"f": lambda f: torch.where(f > 0.4, f * 0.5, f)})
-    assert GraphCell(equations).equations.shown["f"].op == "where"
+    assert GraphCell(equations).equations.gate_values["f"].op == "where"
     results = []
     for cell in (GraphCell(equations), Halved()):
         torch.manual_seed(0)

@@ -19,7 +19,7 @@ from glassgate.engines.reference import advance, recur
 from glassgate.engines.symbolic.graph import Node, NotTraceable
 from glassgate.engines.symbolic.operations import OPERATIONS
 from glassgate.engines.symbolic.step import equations_of
-from glassgate.engines.symbolic.trace import Trace, differentiated
+from glassgate.engines.symbolic.trace import Trace, build_trace
 from glassgate.layers.regularisers import Noisy
 from tests.compare import check, noise
 from tests.engines.interpreter import evaluate
@@ -44,7 +44,7 @@ class Step:
         return self._results(new, d)
 
     def by_graphs(self) -> dict[str, Tensor]:
-        traced = differentiated(equations_of(self.cell, self.projected), COSTS)
+        traced = build_trace(equations_of(self.cell, self.projected), COSTS)
         values = {name: v.detach() for name, v in self.leaves.items()}
         forward = evaluate(traced.forward, self.cell, values, self._leaf)
         new = [forward[traced.forward.outputs["state", k]] for k in range(len(self.cell.state))]
@@ -168,7 +168,7 @@ def test_graphs_equal_step_and_autograd(name):
 
 def kept(cell: Cell) -> dict:
     """What the forward pass keeps, by column and the author's name."""
-    saved = differentiated(equations_of(cell), COSTS).saved
+    saved = build_trace(equations_of(cell), COSTS).saved
     return {key: node.name for key, node in saved.items() if node.axis != PER_ROW}
 
 
@@ -294,31 +294,31 @@ def test_refusals_name_the_unsupported_operation(step, named):
         NotTraceable,
         match=rf"cell Foo: step uses {named}.*, which the kernels do not support; it runs on the reference engine",
     ):
-        differentiated(equations_of(refused), COSTS)
+        build_trace(equations_of(refused), COSTS)
 
 
 def test_sizes_must_fit():
     with pytest.raises(
         NotTraceable, match=r"cell GRU: step uses torch\.mul of a value of the hidden size and one of the projected"
     ):
-        differentiated(equations_of(cells.GRU(), projected=True), COSTS)
+        build_trace(equations_of(cells.GRU(), projected=True), COSTS)
 
 
 def test_values_have_the_names_of_the_author():
-    names = {node.name for node in differentiated(equations_of(cells.LSTM()), COSTS).forward.nodes} - {None}
+    names = {node.name for node in build_trace(equations_of(cells.LSTM()), COSTS).forward.nodes} - {None}
     assert names == {"i", "f", "g", "o", "c", "h", "i_pre", "f_pre", "g_pre", "o_pre", "h_prev", "c_prev"}
-    traced = differentiated(equations_of(cells.LSTM()), COSTS)
+    traced = build_trace(equations_of(cells.LSTM()), COSTS)
     assert {"d_i_pre", "d_f_pre", "d_c", "d_c_prev", "d_h_prev"} <= {node.name for node in traced.backward.nodes}
     assert traced.ih == ("i", "f", "g", "o")
-    assert [node.name for node in differentiated(equations_of(cells.GRU()), COSTS).hh_only] == ["n_hh"]
+    assert [node.name for node in build_trace(equations_of(cells.GRU()), COSTS).hh_only] == ["n_hh"]
 
 
 def test_backward_reads_the_values_that_forward_saves():
-    traced = differentiated(equations_of(Everything()), COSTS)
+    traced = build_trace(equations_of(Everything()), COSTS)
     read = {node.args for node in traced.backward.nodes if node.op == "saved"}
     assert read == set(traced.saved)
-    assert differentiated(equations_of(Clipped(), projected=True), COSTS).saved.keys() >= {("hr", 0)}
-    assert ("hr", 0) not in differentiated(equations_of(cells.LSTM(), projected=True), COSTS).saved
+    assert build_trace(equations_of(Clipped(), projected=True), COSTS).saved.keys() >= {("hr", 0)}
+    assert ("hr", 0) not in build_trace(equations_of(cells.LSTM(), projected=True), COSTS).saved
 
 
 def test_a_garbage_collection_is_not_part_of_the_step():
@@ -339,7 +339,7 @@ def test_a_garbage_collection_is_not_part_of_the_step():
 def test_a_profiler_continues():
     profiler = cProfile.Profile()
     with profiler:
-        differentiated(equations_of(cells.LSTM()), COSTS)
+        build_trace(equations_of(cells.LSTM()), COSTS)
         torch.sigmoid(torch.zeros(1))
     assert any("sigmoid" in str(entry.code) for entry in profiler.getstats())
 

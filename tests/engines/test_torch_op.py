@@ -21,7 +21,7 @@ from glassgate.engines.kernels import Kernels
 from glassgate.engines.llvm_cpu import partition, passes
 from glassgate.engines.llvm_cpu.executable import Executable
 from glassgate.engines.llvm_cpu.pool import threads
-from glassgate.engines.plan import Plan, split, text_for, without_final
+from glassgate.engines.plan import Plan, directions_of, text_for, without_final
 from glassgate.engines.registry import BACKENDS
 from glassgate.engines.torch_op import operators
 from glassgate.layers.repeated import PreparedCalls
@@ -116,7 +116,7 @@ def test_a_compiled_graph_is_made_again_when_its_cell_changes(monkeypatch):
         plans: tuple[Plan, ...]
 
         def forward(self, steps, given, *_):
-            (result,) = reference.run(steps, split(self.plans, given))
+            (result,) = reference.run(steps, directions_of(self.plans, given))
             return [result.states[0], *result.final]
 
     monkeypatch.setattr(BACKENDS["cpu"], "compile", ByReference)

@@ -1,4 +1,4 @@
-"""Selects the method of multiplication: AMX if the processor has it, the system permits it and a trial succeeded."""
+"""Selects the method of multiplication: AMX if the processor has it, the system permits it and a trial succeeds."""
 
 import ctypes
 import multiprocessing.spawn
@@ -16,13 +16,13 @@ from glassgate.engines.llvm_cpu.processor import FEW_ROWS, Processor, host, with
 from glassgate.engines.llvm_cpu.sizes import INTEGERS
 
 TRIAL = "glassgate.engines.llvm_cpu.trial"
-"""The module of the trial. It runs in a separate process, because an illegal instruction ends the process."""
-PATIENCE = 300
+"""The module of the trial. It runs in a separate process, because an illegal instruction ends its process."""
+TIME_LIMIT = 300
 """The time limit of the trial in seconds. It usually takes a few seconds."""
 
 
 def processor_for(terms: int) -> Processor:
-    """The processor with the method of multiplication for a number of terms, see `KernelSizes.terms`."""
+    """This machine's processor with the method of multiplication for `KernelSizes.terms`."""
     if terms == 0:
         return host().full_precision
     if terms == INTEGERS:
@@ -45,7 +45,7 @@ def is_faster(terms: int, rows: int) -> bool:
 
 
 def explained(terms: int = 1, rows: int = 1) -> str:
-    """A description of how `terms` products in bfloat16, which replace one in float32, are computed for some rows."""
+    """Describe how `terms` products in bfloat16, which replace one in float32, are computed for a number of rows."""
     processor, three = processor_for(terms), terms > 1
     if not is_faster(terms, rows):
         limit = f"more than {FEW_ROWS} sequences" if processor.tiles else f"AMX-BF16 ({obstacle()})"
@@ -57,7 +57,7 @@ def explained(terms: int = 1, rows: int = 1) -> str:
 
 @cache
 def obstacle() -> str | None:
-    """Why tile registers are not used in this process; None if they are."""
+    """The reason why this process does not use tile registers; None if it does."""
     features = llvm.get_host_cpu_features()
     if not (features.get("amx-tile") and features.get("amx-bf16")):
         return "this processor does not have it"
@@ -69,9 +69,9 @@ def obstacle() -> str | None:
     path = path_of(TRIAL, platform.release())
     result = read(path)
     if result is None:
-        fault, lasts = run_trial()
+        fault, is_permanent = run_trial()
         result = CacheEntry(TRIAL, fault.encode())
-        if lasts:
+        if is_permanent:
             write(path, result)
     return result.content.decode() or None
 
@@ -95,13 +95,13 @@ def run_trial() -> tuple[str, bool]:
     paths = {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     command = [os.fsdecode(multiprocessing.spawn.get_executable() or ""), "-P", "-m", TRIAL]
     try:
-        done = subprocess.run(command, env=os.environ | paths, capture_output=True, text=True, timeout=PATIENCE)
+        completed = subprocess.run(command, env=os.environ | paths, capture_output=True, text=True, timeout=TIME_LIMIT)
     except (OSError, subprocess.TimeoutExpired) as fault:
         return f"it could not be tried ({type(fault).__name__})", False
-    if done.returncode < 0:
-        ended_by = signal.Signals(-done.returncode)
+    if completed.returncode < 0:
+        ended_by = signal.Signals(-completed.returncode)
         is_fault = ended_by in (signal.SIGILL, signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT)
         return f"a trial of it was ended by {ended_by.name}", is_fault
-    if done.returncode > 0:
-        return f"a trial of it failed: {(done.stderr.strip().splitlines() or ['?'])[-1]}", True
+    if completed.returncode > 0:
+        return f"a trial of it failed: {(completed.stderr.strip().splitlines() or ['?'])[-1]}", True
     return "", True

@@ -1,4 +1,4 @@
-"""Atomic memory operations for kernels, with which threads pass work to each other and synchronise."""
+"""Functions of kernels with which threads pass work to each other and synchronise."""
 
 from typing import Any
 
@@ -11,25 +11,25 @@ POINTER = INT8.as_pointer()
 
 @instruction(INT64)
 def increment(builder, counter):
-    """Add one to a counter. Threads that then read the counter see everything that was written before (release)."""
+    """Add one to a counter. A thread that then reads it also sees all earlier writes of this thread (release)."""
     builder.atomic_rmw("add", pointer_at(builder, counter, INT64), INT64(1), "acq_rel")
 
 
 @instruction(INT64)
 def fetch_increment(builder, counter):
-    """As `increment`, and return the previous value."""
+    """As `increment`. Returns the previous value of the counter."""
     return builder.atomic_rmw("add", pointer_at(builder, counter, INT64), INT64(1), "acq_rel")
 
 
 @instruction(INT64)
 def load_acquire(builder, address):
-    """Read a word that another thread writes. Everything that the other thread wrote before is then visible."""
+    """Read a word that another thread has written. All earlier writes of that thread are then visible."""
     return builder.load_atomic(pointer_at(builder, address, INT64), "acquire", 8)
 
 
 @instruction(INT64, INT64, INT64)
 def compare_and_swap(builder, address, old, new):
-    """Replace the word by `new` if it is `old`. Return whether it was."""
+    """Replace the word at an address by `new` if it is `old`. Returns whether the word was replaced."""
     exchanged = builder.cmpxchg(pointer_at(builder, address, INT64), old, new, "acq_rel", "acquire")
     return builder.extract_value(exchanged, 1)
 
@@ -42,7 +42,7 @@ def yield_core(builder):
 
 @instruction(INT64, INT64)
 def perform(builder, function, argument):
-    """Call a kernel at an address with its only argument."""
+    """Call the kernel at the address `function` with its only argument."""
     builder.call(pointer_at(builder, function, ir.FunctionType(ir.VoidType(), [INT64])), [argument])
 
 
@@ -54,7 +54,7 @@ def team_size(builder, function):
 
 @instruction(INT64, INT64, INT64)
 def in_parallel(builder, parallel, table, threads):
-    """Start a team of OpenMP threads. Each one calls a kernel with the address of a table.
+    """Start a team of OpenMP threads, each of which calls a kernel with the address of a table. Wait for all.
 
     Args:
         builder: appends the code.
@@ -64,33 +64,33 @@ def in_parallel(builder, parallel, table, threads):
     """
     member = ir.Function(builder.module, ir.FunctionType(ir.VoidType(), [POINTER]), "glassgate.member")
     member.linkage = "internal"
-    inside = ir.IRBuilder(member.append_basic_block())
-    address = inside.ptrtoint(member.args[0], INT64)
-    perform.code(inside, inside.load(pointer_at(inside, address, INT64)), address)
-    inside.ret_void()
+    member_builder = ir.IRBuilder(member.append_basic_block())
+    address = member_builder.ptrtoint(member.args[0], INT64)
+    perform.code(member_builder, member_builder.load(pointer_at(member_builder, address, INT64)), address)
+    member_builder.ret_void()
     kind = ir.FunctionType(ir.VoidType(), [member.type, POINTER, INT32, INT32])
     team = [member, pointer_at(builder, table, INT8), builder.trunc(threads, INT32), INT32(0)]
     builder.call(pointer_at(builder, parallel, kind), team)
 
 
-PATIENCE = 100_000
+MAX_POLLS = 100_000
 """The number of polls, about 0.2 ms, after which a waiting thread yields its core. If each thread has a core, waits are
 shorter."""
 
 
 def wait(barrier, parties, times):
-    """Wait until all threads have arrived for the `times`-th time. Return `times + 1`.
+    """Wait until all `parties` threads have arrived at the barrier for the `times`-th time. Returns `times + 1`.
 
-    The second word of the barrier counts the waits in which a thread yielded its core.
+    The first word of the barrier counts arrivals, the second word the waits in which a thread yielded its core.
     """
     if parties > 1:
         increment(barrier)
         polls = 0
         while load_acquire(barrier) < parties * times:
             polls += 1
-            if polls == PATIENCE:
+            if polls == MAX_POLLS:
                 increment(barrier + 8)
-            if polls >= PATIENCE:
+            if polls >= MAX_POLLS:
                 yield_core()
     return times + 1
 

@@ -64,7 +64,7 @@ class Backward(KernelPlan):
         for kind in (Kind.D_PRE, Kind.LEFT, Kind.UNPROJECTED, Kind.D_PROJECTED):
             if kind in written or kind is Kind.D_PRE:
                 self.by_row[address(self.buffers[kind])] = self._pitch(self.buffers[kind])
-        if self.trace.rows:
+        if self.trace.records_factors:
             d_pre = address(self.buffers[Kind.D_PRE])
             self.recorded_widths["d_pre"] = self.by_row.pop(d_pre) // sizes.bytes
             self.recorded.append(d_pre)

@@ -1,4 +1,7 @@
-"""Machine code on disk, so that only the first run on a machine compiles. If it cannot be stored, each run compiles."""
+"""Machine code on disk, so that only the first process that needs a kernel compiles it.
+
+If machine code cannot be stored, each process compiles its kernels.
+"""
 
 import hashlib
 import tempfile
@@ -26,15 +29,15 @@ class CacheEntry(NamedTuple):
 
 
 def path_of(text: str, *properties: object) -> Path:
-    """The file for a kernel's text, compiled by these tools for this processor."""
-    parts = [text, *map(str, properties), *_tools()]
+    """The cache file of a text and properties, for the installed compiler and this processor."""
+    parts = [text, *map(str, properties), *_toolchain()]
     digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()
     return cache_folder() / f"{digest[:32]}.kernel"
 
 
 @cache
-def _tools() -> tuple[str, str, str]:
-    """A digest of LLVM's version and of the files that translate a text to machine code; the processor for LLVM."""
+def _toolchain() -> tuple[str, str, str]:
+    """A digest of llvmlite's version and of the modules that compile kernels; the processor's name and features."""
     digest = hashlib.sha256(version("llvmlite").encode())
     here = Path(__file__).parent
     translators = [here / f"{name}.py" for name in ("compile", "namespace", "runtime", "atomics")]
@@ -44,7 +47,7 @@ def _tools() -> tuple[str, str, str]:
 
 
 def read(path: Path) -> CacheEntry | None:
-    """The entry in the file; None if it is missing or incomplete, or if other users may have written it."""
+    """The entry in a file; None if the file is missing or incomplete, or if other users may have written it."""
     try:
         digest, name, content = read_trusted(path).split(b"\n", 2)
     except UntrustedError:
@@ -68,7 +71,7 @@ def _warn(folder: Path) -> None:
 
 
 def write(path: Path, entry: CacheEntry) -> None:
-    """Write an entry atomically, so that other processes see the complete file or none.
+    """Write an entry atomically, so that other processes see a complete file or no file.
 
     Nothing is written to a folder that other users can write to.
     """

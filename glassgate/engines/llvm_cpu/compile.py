@@ -1,4 +1,4 @@
-"""Compiles the text of a kernel to machine code, unless the cache has it."""
+"""Compiles the text of a kernel to machine code, or reads the machine code from the cache."""
 
 import ctypes
 import gc
@@ -14,32 +14,32 @@ from llvmlite import ir
 from glassgate.engines.llvm_cpu.cache import CacheEntry, path_of, read, write
 from glassgate.engines.llvm_cpu.processor import Processor
 
-KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_int64)
+KERNEL_TYPE = ctypes.CFUNCTYPE(None, ctypes.c_int64)
 
 
 class Function:
-    """The machine code of a kernel. `run` takes the address of its arguments."""
+    """The machine code of a kernel. `run` takes the address of the kernel's arguments."""
 
     def __init__(self, address: int, name: str) -> None:
         self.address, self.name = address, name
-        self.run: Callable[[int], None] = KERNEL(address)
+        self.run: Callable[[int], None] = KERNEL_TYPE(address)
 
     def __call__(self, arguments: int) -> None:
         self.run(arguments)
 
 
 _engines: list[llvm.ExecutionEngine] = []
-"""The LLVM objects that own the loaded machine code. They are kept, because the code is freed with its owner."""
+"""The LLVM objects that own the loaded machine code. The code is freed with its owner, so all owners are kept."""
 
 
 @cache
-def compiled(text: str, name: str, bits: int, processor: Processor) -> Function:
+def compile_kernel(text: str, name: str, bits: int, processor: Processor) -> Function:
     """Compile the text of a kernel, or read its machine code from the cache."""
     path = path_of(text, name, bits, processor)
     code = read(path)
     if code is None:
         with _without_garbage_collection():
-            code = _translate(text, name, bits, processor)
+            code = _compile(text, name, bits, processor)
         write(path, code)
     return load(code, name)
 
@@ -47,16 +47,16 @@ def compiled(text: str, name: str, bits: int, processor: Processor) -> Function:
 @contextmanager
 def _without_garbage_collection() -> Iterator[None]:
     """Pause garbage collection, which would take a part of the compile time and free almost nothing."""
-    collects = gc.isenabled()
+    was_enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
-        if collects:
+        if was_enabled:
             gc.enable()
 
 
-def _translate(text: str, name: str, bits: int, processor: Processor) -> CacheEntry:
+def _compile(text: str, name: str, bits: int, processor: Processor) -> CacheEntry:
     from glassgate.engines.llvm_cpu.namespace import namespace_for
     from glassgate.engines.llvm_cpu.simd.translate import translate
 
@@ -67,9 +67,9 @@ def _translate(text: str, name: str, bits: int, processor: Processor) -> CacheEn
 
 
 def machine_code(module: ir.Module) -> CacheEntry:
-    """The machine code of a module for this processor. Its function has the name of the module."""
+    """Compile an LLVM module for this processor. The module has one public function, named like the module."""
     target = target_machine()
-    # The loader stores the addresses of external functions after the data. Without data it has no memory for them.
+    # The loader stores the addresses of external functions after the data. Without data it has no memory for addresses.
     ir.GlobalVariable(module, ir.IntType(64), f"{module.name}.data").linkage = "common"
     module.globals[f"{module.name}.data"].initializer = ir.IntType(64)(0)
     module.triple, module.data_layout = target.triple, str(target.target_data)
@@ -84,37 +84,37 @@ def machine_code(module: ir.Module) -> CacheEntry:
 
 @cache
 def target_machine(name: str = "", features: str = "") -> llvm.TargetMachine:
-    """LLVM's description of a processor, by default this one, for code whose constants are near it in memory.
+    """The target of compilation: a processor, by default this one, and code whose constants are near it in memory.
 
     Args:
-        name: the name of the processor for LLVM.
+        name: LLVM's name for the processor.
         features: the instruction sets of the processor, e.g. "+avx2,+fma".
     """
-    machine()
+    loader_machine()
     name, features = name or llvm.get_host_cpu_name(), features or llvm.get_host_cpu_features().flatten()
     target = llvm.Target.from_default_triple()
     return target.create_target_machine(name, features, opt=3, reloc="pic", codemodel="small")
 
 
 @cache
-def machine() -> llvm.TargetMachine:
-    """LLVM's description of this processor for the loader of machine code."""
+def loader_machine() -> llvm.TargetMachine:
+    """The target of the loader of machine code: this processor, with LLVM's defaults."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     return llvm.Target.from_default_triple().create_target_machine()
 
 
 def load(kernel: CacheEntry, name: str) -> Function:
-    """Load a kernel on a thread that Ctrl-C cannot interrupt: LLVM ends the process if it deletes half-loaded code."""
+    """Load a kernel on a thread that Ctrl-C cannot interrupt, because LLVM aborts if it deletes half-loaded code."""
     if threading.current_thread() is not threading.main_thread():
-        return _loaded(kernel, name)
-    with ThreadPoolExecutor(1) as elsewhere:  # Python raises KeyboardInterrupt in the main thread only
-        return elsewhere.submit(_loaded, kernel, name).result()
+        return _load(kernel, name)
+    with ThreadPoolExecutor(1) as executor:  # Python raises KeyboardInterrupt in the main thread only
+        return executor.submit(_load, kernel, name).result()
 
 
-def _loaded(kernel: CacheEntry, name: str) -> Function:
+def _load(kernel: CacheEntry, name: str) -> Function:
     # llvmlite's own memory manager places constants next to the code.
-    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine(), use_lmm=True)
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), loader_machine(), use_lmm=True)
     engine.add_object_file(llvm.ObjectFileRef.from_data(kernel.content))
     engine.finalize_object()
     _engines.append(engine)

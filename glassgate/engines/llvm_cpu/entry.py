@@ -1,4 +1,4 @@
-"""Makes machine code a builtin function of Python with one argument. Its calls are faster than through ctypes."""
+"""Makes machine code a builtin function of Python with one argument. Calls are faster than through ctypes."""
 
 import ctypes
 import platform
@@ -9,7 +9,7 @@ from functools import cache
 import llvmlite.binding as llvm
 from llvmlite import ir
 
-from glassgate.engines.llvm_cpu.compile import machine
+from glassgate.engines.llvm_cpu.compile import loader_machine
 from glassgate.engines.llvm_cpu.native import native
 from glassgate.engines.llvm_cpu.tasks import Launch
 
@@ -19,7 +19,7 @@ _METH_O = 0x0008
 
 ENTER = '''
 def enter(number, function, arguments, count, *places):
-    """Write a number to some addresses, then run a launch."""
+    """Write `number` to the `count` addresses in `places`, then run a function on its arguments."""
     for k in range(count):
         words(places[k])[0] = number
     perform(function, arguments)
@@ -31,26 +31,26 @@ class Entry:
 
     Args:
         launch: machine code and its arguments.
-        places: the indices of the arguments that are equal to this number.
+        places: the indices of the arguments that are set to this number.
 
     Attributes:
-        call: writes its argument, an integer, to these places, and runs the launch without the GIL. It is valid as
-            long as this object exists.
+        call: a function of one integer. It sets the arguments at `places` to the integer, and runs the launch without
+            the GIL. It may be called only while this object exists.
     """
 
     def __init__(self, launch: Launch, places: Sequence[int]) -> None:
         start = launch.arguments.buffer_info()[0]
         job = array("q", [0, launch.function.address, start, len(places), *[start + 8 * place for place in places]])
         self._alive, self._launch = launch, Launch(native(ENTER), job)
-        self.call: Callable[[int], None] = self._by_ctypes
+        self.call: Callable[[int], None] = self._call_by_ctypes
         if platform.python_implementation() == "CPython":
-            at = job.buffer_info()[0]
-            self._code = array("q", [self._launch.function.address, at])
-            make = ctypes.pythonapi.PyCFunction_NewEx
-            make.restype, make.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p]
-            self.call = make(_method(), self._code.buffer_info()[0], None)
+            self._code_and_job = array("q", [self._launch.function.address, job.buffer_info()[0]])
+            new_builtin = ctypes.pythonapi.PyCFunction_NewEx
+            new_builtin.restype = ctypes.py_object
+            new_builtin.argtypes = [ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p]
+            self.call = new_builtin(_method(), self._code_and_job.buffer_info()[0], None)
 
-    def _by_ctypes(self, number: int) -> None:
+    def _call_by_ctypes(self, number: int) -> None:
         self._launch.arguments[0] = number
         self._launch()
 
@@ -67,8 +67,11 @@ _alive: list[object] = []
 
 @cache
 def _method() -> int:
-    """The address of the `PyMethodDef` of all entries. Their `self` points to two addresses: code and arguments."""
-    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(str(_module())), machine())
+    """The address of the `PyMethodDef` of all entries. The `self` of an entry is the address of two words.
+
+    They are the address of the machine code and the address of its arguments.
+    """
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(str(_module())), loader_machine())
     engine.finalize_object()
     code = engine.get_function_address("entry")
     method = _Method(b"run", code, _METH_O, b"Runs a step on the memory at an address.")
@@ -82,20 +85,20 @@ def _module() -> ir.Module:
     entry = ir.Function(module, ir.FunctionType(_POINTER, [_POINTER, _POINTER]), "entry")
     builder = ir.IRBuilder(entry.append_basic_block())
 
-    def python(name: str, result: ir.Type, *arguments: ir.Value) -> ir.Value:
+    def call_python(name: str, result: ir.Type, *arguments: ir.Value) -> ir.Value:
         address = ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value
         kind = ir.FunctionType(result, [argument.type for argument in arguments])
         return builder.call(builder.inttoptr(_INT64(address), kind.as_pointer()), arguments)
 
-    job = builder.bitcast(python("PyLong_AsVoidPtr", _POINTER, entry.args[0]), _INT64.as_pointer())
-    number = python("PyLong_AsLongLong", _INT64, entry.args[1])
+    job = builder.bitcast(call_python("PyLong_AsVoidPtr", _POINTER, entry.args[0]), _INT64.as_pointer())
+    number = call_python("PyLong_AsLongLong", _INT64, entry.args[1])
     code, arguments = (builder.load(builder.gep(job, [_INT64(k)])) for k in range(2))
     builder.store(number, builder.inttoptr(arguments, _INT64.as_pointer()))
     kind = ir.FunctionType(ir.VoidType(), [_INT64])
-    state = python("PyEval_SaveThread", _POINTER)
+    thread_state = call_python("PyEval_SaveThread", _POINTER)
     builder.call(builder.inttoptr(code, kind.as_pointer()), [arguments])
-    python("PyEval_RestoreThread", ir.VoidType(), state)
+    call_python("PyEval_RestoreThread", ir.VoidType(), thread_state)
     none = builder.inttoptr(_INT64(id(None)), _POINTER)
-    python("Py_IncRef", ir.VoidType(), none)
+    call_python("Py_IncRef", ir.VoidType(), none)
     builder.ret(none)
     return module

@@ -25,7 +25,7 @@ from glassgate.engines.llvm_cpu.partition import LoopTimes, Partition, sequence_
 from glassgate.engines.llvm_cpu.plan import KernelPlan
 from glassgate.engines.llvm_cpu.pool import threads
 from glassgate.engines.llvm_cpu.ragged import CopyPlan
-from glassgate.engines.llvm_cpu.tasks import Bindings, Bounds, Launch, ParallelTask, TaskPart, joined, template
+from glassgate.engines.llvm_cpu.tasks import Bindings, Bounds, Launch, ParallelTask, TaskPart, join, template
 from glassgate.engines.llvm_cpu.workspace import ALIGN, aligned, borrow
 from glassgate.engines.memory import empty
 
@@ -161,7 +161,7 @@ class Executable:
         numbers = array("q", (0, 0, *starts, *unused, *addresses))
         packing = [self._part(d, task) for d, plan in enumerate(self.plans) for task in plan.packing]
         if packing:
-            function, arguments = template(joined(packing))
+            function, arguments = template(join(packing))
             Launch(function, arguments + numbers)()
         return memory
 
@@ -188,7 +188,7 @@ class Executable:
             for d, plan in enumerate(self.plans)
             for task in (*plan.one_thread_tasks, *chain(*plan.after))
         ]
-        (function, arguments), added = joined(parts)
+        (function, arguments), added = join(parts)
         variable = []
         for slot, number in added:
             if free is not None and number == self._first_address + free:
@@ -336,7 +336,7 @@ class Executable:
                 for first, plan in zip(packing, plans, strict=True)
             ]
             parts = [self._part(d, task) for d, own in enumerate(tasks) for task in own]
-            rounds = [[template(joined([*around[0], *parts, *around[1]]))]]
+            rounds = [[template(join([*around[0], *parts, *around[1]]))]]
         else:
             first = [[*own, *plan.before[0]] for own, plan in zip(packing, plans, strict=True)]
             before = [first, *zip(*[plan.before[1:] for plan in plans], strict=True)]
@@ -350,7 +350,7 @@ class Executable:
         """The launches of a round before or after the loop: one per thread, or a single one if all tasks are light."""
         every = [(d, task) for d, own in enumerate(tasks) for task in own]
         parts = 1 if all([task.light for _, task in every]) else self.partition.threads
-        return [template(joined([self._part(d, t, k, parts) for d, t in every])) for k in range(parts)] if every else []
+        return [template(join([self._part(d, t, k, parts) for d, t in every])) for k in range(parts)] if every else []
 
     def _constants(self, d: int) -> list[Bindings]:
         """The constant arguments of each launch of a direction's loop. Its tasks use those of the first launch."""

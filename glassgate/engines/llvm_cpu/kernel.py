@@ -1,9 +1,9 @@
-"""The kernels of a cell, which are printed and compiled at their first use."""
+"""The kernels of a cell. They are printed and compiled at their first use."""
 
 from typing import Any, NamedTuple
 
 from glassgate.cell import Cell
-from glassgate.engines.llvm_cpu.compile import Function, compiled
+from glassgate.engines.llvm_cpu.compile import Function, compile_kernel
 from glassgate.engines.llvm_cpu.emit import Kernel, emit
 from glassgate.engines.llvm_cpu.loops.program import Program, lower
 from glassgate.engines.llvm_cpu.processor import Processor, host
@@ -24,22 +24,22 @@ _compiled: dict[Any, CompiledKernel] = {}
 def kernel_of(
     cell: Cell, trace: Trace, bits: int, is_backward: bool, processor: Processor, inputs: int = 0
 ) -> CompiledKernel:
-    """The compiled kernel of a cell; for `inputs` see `emit`."""
+    """The compiled forward or backward kernel of a cell; for `inputs` see `emit`."""
     key = trace, bits, is_backward, cell.heads, processor, inputs
     if key not in _compiled:
         program = lower(cell, trace, is_backward)
-        kernel = _emitted(cell, program, processor, inputs)
+        kernel = _emit(cell, program, processor, inputs)
         name = "backward" if is_backward else "forward"
-        _compiled[key] = CompiledKernel(program, kernel, compiled(kernel.text, name, bits, processor))
+        _compiled[key] = CompiledKernel(program, kernel, compile_kernel(kernel.text, name, bits, processor))
     return _compiled[key]
 
 
 def printed(cell: Cell, trace: Trace, is_backward: bool) -> Kernel:
     """The kernel of a cell as text."""
-    return _emitted(cell, lower(cell, trace, is_backward), host().full_precision, 0)
+    return _emit(cell, lower(cell, trace, is_backward), host().full_precision, 0)
 
 
-def _emitted(cell: Cell, program: Program, processor: Processor, inputs: int) -> Kernel:
+def _emit(cell: Cell, program: Program, processor: Processor, inputs: int) -> Kernel:
     name = "backward" if program.backward else "forward"
     title = f"{type(cell).__name__}, {name} through time: one direction of a layer, some sequences."
     return emit(program, title, processor.rounds, bool(processor.bfloat16), inputs)

@@ -17,7 +17,7 @@ from glassgate.engines.llvm_cpu.prepared import PreparedPasses
 from glassgate.engines.llvm_cpu.processor import host
 from glassgate.engines.llvm_cpu.sizes import KernelSizes
 from glassgate.engines.memory import COMPUTED_IN, computable, empty_rows, first_rows
-from glassgate.engines.plan import Plan, by_direction, count_of_results, needed_weights, results_by_direction
+from glassgate.engines.plan import Plan, by_direction, needed_weights, results_by_direction, state_result_count
 
 
 class Layer(NamedTuple):
@@ -67,7 +67,7 @@ class Layer(NamedTuple):
         layout, data, computed = self._computable(steps, operands)
         sizes = self._sizes(operands, data, flat[0].dtype)
         parameters = needed_weights(self.plans, [True] * len(operands) if needed is None else needed)
-        d_flat = [d_results.get(place) for place in range(count_of_results(self.plans))]
+        d_flat = [d_results.get(place) for place in range(state_result_count(self.plans))]
         d_states, d_final = zip(*results_by_direction(self.plans, d_flat), strict=True)
         run = cached_backward_pass(self.plans, sizes, parameters, needs_d_data, host())
         d_data = empty_rows(S, D, layout.rows, data.dtype) if needs_d_data else None
@@ -93,7 +93,7 @@ class Layer(NamedTuple):
 
     def _sizes(self, operands: Sequence[Tensor], data: Tensor, dtype: torch.dtype) -> tuple[KernelSizes, ...]:
         """The sizes of each direction, with products of bfloat16 if they are requested and faster for this batch."""
-        terms = 0 if self.plans[0].trace.rows else terms_requested(dtype, operands)
+        terms = 0 if self.plans[0].trace.records_factors else terms_requested(dtype, operands)
         if terms and not is_faster(terms, self._sequences(operands)):
             terms = 0
         return tuple([KernelSizes(*plan.sizes(own, data), terms) for plan, own in by_direction(self.plans, operands)])

@@ -13,7 +13,7 @@ _RESERVED = {*keyword.kwlist, *keyword.softkwlist, *dir(builtins), *OPERATIONS, 
 
 
 class Names:
-    """The names in one kernel. Only names of values do not begin with an underscore, so they collide with no others."""
+    """The names in one kernel. All names except those of values begin with an underscore, so the two cannot collide."""
 
     def __init__(self) -> None:
         self._values: dict[Node, str] = {}
@@ -21,7 +21,7 @@ class Names:
         self._taken: set[str] = set()
 
     def value(self, node: Node) -> str:
-        """The name of a value: that of its variable in the step or, if it has none, a name such as `v8`."""
+        """The name of a value: the name of its variable in the step or, without one, a name such as `v8`."""
         if node not in self._values:
             name = (node.name or "").lstrip("_")
             if not name.isidentifier():
@@ -36,7 +36,7 @@ class Names:
 
         Args:
             key: identifies the object.
-            label: the name without the underscore, unless another object has the same label.
+            label: the name without the underscore. If another object has the same label, underscores are appended.
         """
         if key not in self._internal:
             self._internal[key] = self._unique(f"_{label}")

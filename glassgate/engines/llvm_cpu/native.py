@@ -3,16 +3,16 @@
 from functools import cache, lru_cache
 
 from glassgate.engines.llvm_cpu.amx import processor_for
-from glassgate.engines.llvm_cpu.compile import Function, compiled
+from glassgate.engines.llvm_cpu.compile import Function, compile_kernel
 from glassgate.engines.llvm_cpu.processor import Processor
 
 
 def native(text: str, bits: int = 64, terms: int = 0, **values: int) -> Function:
-    """The machine code of a function, from its text. Its parameters are the fields of a record, see `with_fields`.
+    """Compile a function from its text. The fields of a record become its parameters, see `with_fields`.
 
     Args:
         text: the function as Python code. `{NAME}` is replaced by a value.
-        bits: the bits of a number.
+        bits: the size of a number in a vector.
         terms: the method of multiplication, see `KernelSizes.terms`.
         values: the values that replace names.
     """
@@ -24,7 +24,7 @@ def _native(text: str, bits: int, values: tuple[tuple[str, int], ...], processor
     for name, value in values:
         text = text.replace(f"{{{name}}}", str(value))
     text = with_fields(text)
-    return compiled(text, text.split("(")[0].removeprefix("\ndef "), bits, processor)
+    return compile_kernel(text, text.split("(")[0].removeprefix("\ndef "), bits, processor)
 
 
 @lru_cache(64)

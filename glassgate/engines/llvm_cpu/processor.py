@@ -8,13 +8,13 @@ from typing import NamedTuple
 import llvmlite.binding as llvm
 
 INT8_OFFSET = 128
-"""Added to the integers of a row for VNNI, which multiplies them as unsigned integers."""
+"""The number that is added to the integers of a row for VNNI, which requires unsigned integers."""
 OFFSET_METHODS = ("vnni", "emulated")
-"""The integer methods whose rows are shifted by `INT8_OFFSET`."""
+"""The integer methods that add `INT8_OFFSET` to the integers of rows."""
 ROW_HEADER = 64
 """The size in bytes of the header of a row of 8-bit integers. It contains the scale of the row."""
 FEW_ROWS = 2
-"""Up to this number of rows, tile registers are not used, because reading the weights limits the speed."""
+"""Up to this number of rows, tile registers are not used: the speed is limited by reading the weights."""
 
 
 class Processor(NamedTuple):
@@ -26,7 +26,7 @@ class Processor(NamedTuple):
     """The method for products of bfloat16 pairs: "avx512bf16" for its instructions; "emulated" for other instructions,
     for tests; empty if products are not in bfloat16."""
     tiles: str = ""
-    """The method for tile registers of 16 rows, one of `tiles.TILE_INSTRUCTIONS`; empty without tile registers."""
+    """The instructions for tile registers, a key of `tiles.TILE_INSTRUCTIONS`; empty without tile registers."""
     integers: str = ""
     """The method for products of 8-bit integers: "vnni" for its instructions; "madd" for several other instructions;
     "portable"; "emulated" for the portable method with the memory layout of "vnni", for tests; empty if products are
@@ -46,7 +46,7 @@ class Processor(NamedTuple):
         return bool(self.bfloat16 or self.integers)
 
     def of_rows(self, rows: int) -> "Processor":
-        """The same processor for products of this number of rows. Few rows would leave tile registers nearly empty."""
+        """The same processor, without tile registers if products have at most `FEW_ROWS` rows."""
         return self._replace(tiles="") if rows <= FEW_ROWS else self
 
     def lanes(self, bits: int) -> int:
@@ -60,22 +60,22 @@ class Processor(NamedTuple):
         return -(-2 * width // self.width) * self.width * self.terms
 
 
-_pretended: list[Processor] = []
+_pretended_processors: list[Processor] = []
 
 
 def host() -> Processor:
     """The processor of this machine."""
-    return _pretended[-1] if _pretended else _detected()
+    return _pretended_processors[-1] if _pretended_processors else _detect_host()
 
 
 @contextmanager
 def pretend(processor: Processor) -> Iterator[None]:
-    """Compile kernels inside the `with` block for another processor. It must not have more or wider registers."""
-    _pretended.append(processor)
+    """In the `with` block, compile kernels for another processor, whose registers must not be more or wider."""
+    _pretended_processors.append(processor)
     try:
         yield
     finally:
-        _pretended.pop()
+        _pretended_processors.pop()
 
 
 def with_integers(processor: Processor) -> Processor:
@@ -87,7 +87,7 @@ def with_integers(processor: Processor) -> Processor:
 
 
 @cache
-def _detected() -> Processor:
+def _detect_host() -> Processor:
     features = llvm.get_host_cpu_features()
     if features.get("avx512f"):
         return Processor(64, 32, "avx512bf16" if features.get("avx512bf16") else "")

@@ -8,9 +8,9 @@ from glassgate.engines.llvm_cpu.simd.instructions import INT8, INT32, INT64, cal
 
 
 def shape_of_tiles(rows, max_rows, max_area):
-    """The number of rows of a tile, and its number of blocks. All tiles have about the same number of rows.
+    """The number of rows and the number of blocks of a tile. All tiles have about the same number of rows.
 
-    `max_rows` and `max_area` are those of `simd.blocking.Blocking`, also in the following functions.
+    `max_rows` and `max_area` are those of `simd.blocking.Blocking`, here and in the next two functions.
     """
     tile_rows = max(1, rows)
     if rows > max_rows:
@@ -23,12 +23,12 @@ def shape_of_tiles(rows, max_rows, max_area):
 
 
 def microkernel_rows(rows, max_rows):
-    """The number of rows of the next tile, for products of many rows."""
+    """The number of rows in the next call of the microkernel, for products of many rows."""
     return max_rows if rows >= max_rows else min(rows, 2)
 
 
 def microkernel_blocks(blocks, max_rows, max_area):
-    """The number of blocks of a tile, for products of many rows."""
+    """The number of blocks in the next call of the microkernel, for products of many rows."""
     tile_blocks = 4
     while tile_blocks > 1 and (max_rows * tile_blocks > max_area or tile_blocks > blocks):
         tile_blocks //= 2
@@ -36,39 +36,41 @@ def microkernel_blocks(blocks, max_rows, max_area):
 
 
 def write_row_addresses(pointers, first, last, base, pitch):
-    """Write the addresses of the rows from `first` to `last` to a table. Rows are `pitch` bytes apart."""
+    """Write the addresses of the rows `first` to `last` - 1 of a buffer to a table. Rows are `pitch` bytes apart."""
     for rank in range(first, last):
         pointers[rank] = base + rank * pitch
 
 
 def is_reset(resets, row):
-    """Whether the state is reset before this row is computed. `resets` is the address of the mask, or 0."""
+    """Whether the state is reset before this row. `resets` is the address of a mask of all rows, or 0."""
     return resets != 0 and flags(resets)[row] != 0
 
 
-def write_state_addresses(pointers, first, last, row, resets, rows, pitch, start, size, initial, restart):
-    """Write the addresses of a state before a step to a table, for the sequences from `first` to `last`.
+def write_state_addresses(
+    pointers, first, last, first_row, resets, states, pitch, previous_row, previous_size, initial, restart
+):
+    """Write the addresses of a state before a step to a table, for the sequences `first` to `last` - 1.
 
-    The address is that of the restart state after a reset, that of the initial state if the sequence has no previous
-    step, and otherwise that of the state after the previous step.
+    After a reset, the address is that of the restart state; at the first step of a sequence, that of the initial state;
+    otherwise, that of the state after the previous step.
 
     Args:
         pointers: the table, with an entry per sequence.
         first, last: the range of sequences.
-        row: the index of the step's first row in `resets`.
+        first_row: the index of the step's first row in `resets`.
         resets: the address of the mask of resets, or 0.
-        rows: the address of the states after each step, whose rows are `pitch` bytes apart.
-        pitch: the distance between rows in bytes, also of `initial` and `restart`.
-        start, size: the index of the previous step's first row, and its number of rows.
+        states: the address of the states after each step.
+        pitch: the distance in bytes between the rows of `states`, of `initial` and of `restart`.
+        previous_row, previous_size: the index of the first row, and the number of rows, of the previous step.
         initial, restart: the addresses of the initial and the restart states.
     """
     for rank in range(first, last):
-        if is_reset(resets, row + rank):
+        if is_reset(resets, first_row + rank):
             pointers[rank] = restart + rank * pitch
-        elif rank >= size:
+        elif rank >= previous_size:
             pointers[rank] = initial + rank * pitch
         else:
-            pointers[rank] = rows + (start + rank) * pitch
+            pointers[rank] = states + (previous_row + rank) * pitch
 
 
 @instruction(INT64)
@@ -77,19 +79,19 @@ def _prefetch_line(builder, address):
     call(builder, "llvm.prefetch.p0", ir.VoidType(), pointer_at(builder, address, INT8), INT32(0), INT32(3), INT32(1))
 
 
-def prefetch(rows, pitch, count, columns, width, size):
+def prefetch(address, pitch, count, columns, column_pitch, size):
     """Prefetch `size` bytes of each column of some rows.
 
     Args:
-        rows: the address of the first bytes in the first row.
-        pitch, count: the distance between rows in bytes, and their number.
-        columns, width: the number of columns, and the distance between columns in bytes.
+        address: the address of the first bytes in the first row.
+        pitch, count: the distance between rows in bytes, and the number of rows.
+        columns, column_pitch: the number of columns, and the distance between columns in bytes.
         size: the number of bytes in each column.
     """
     for row in range(count):
         for column in range(columns):
             for byte in range(0, size, 64):
-                _prefetch_line(rows + row * pitch + column * width + byte)
+                _prefetch_line(address + row * pitch + column * column_pitch + byte)
 
 
 _FUNCTIONS = (

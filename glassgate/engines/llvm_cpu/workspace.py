@@ -8,20 +8,20 @@ from torch import Tensor
 from glassgate.engines.memory import empty
 
 ALIGN = 64
-MOST_KEPT = 2**26
+MAX_KEPT = 2**26
 """The size in bytes of the largest workspace that a thread keeps."""
 
 
 def aligned(size: int) -> int:
-    """Round up to a multiple of the size of a cache line."""
+    """Round up to a multiple of `ALIGN`, the size of a cache line in bytes."""
     return size + -size % ALIGN
 
 
 def borrow(size: int) -> tuple[int, Tensor | None]:
     """Return the address of `size` bytes that are valid until the thread's next call, and the tensor that owns them."""
-    if size > MOST_KEPT:
-        fresh = empty([size + ALIGN], torch.uint8)
-        return aligned(fresh.data_ptr()), fresh
+    if size > MAX_KEPT:
+        temporary = empty([size + ALIGN], torch.uint8)
+        return aligned(temporary.data_ptr()), temporary
     kept = _kept
     if size > kept.size:
         kept.memory = None

@@ -135,7 +135,7 @@ class _Backward(PassLowering):
             d = [self.result("d_pre", k) for k in range(len(self.gate_of_column))]
             d_pre = b.stack(d, self.axis_of_gates[tuple(self.gate_of_column)], "d_pre")
             self.d_pre = b.write(d_pre, port=Port(Role.D_PRE))
-            if self.trace.rows:
+            if self.trace.records_factors:
                 self.outputs[Port(Role.D_GATE, "d_pre")] = self.d_pre
         for name, k in self.graph.outputs:
             if name in ("left", "raw", "d_hr"):

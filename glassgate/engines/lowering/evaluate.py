@@ -27,7 +27,7 @@ from glassgate.engines.lowering.ir import (
     Type,
     Value,
 )
-from glassgate.engines.symbolic.evaluate import computed
+from glassgate.engines.symbolic.evaluate import compute_elementwise
 
 
 def evaluate(program: Pass, inputs: Mapping[Port, Tensor], sizes: Mapping[str, int]) -> dict[Port, Tensor]:
@@ -140,7 +140,9 @@ class Evaluator:
         match operation:
             case Elementwise(op, args):
                 values = [self.aligned(v, of_type) if isinstance(v, Value) else float(v) for v in args]
-                return torch.broadcast_to(computed(op, tuple(values), self.scalar.dtype), self.shape(of_type))
+                return torch.broadcast_to(
+                    compute_elementwise(op, tuple(values), self.scalar.dtype), self.shape(of_type)
+                )
             case Contract(a, b, _):
                 return self.contracted(a, b, of_type)
             case Sum(x, over):

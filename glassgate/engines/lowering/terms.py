@@ -59,10 +59,10 @@ class Terms:
         >>> import glassgate as gg
         >>> from glassgate.engines.lowering.forward import Form, forward_pass
         >>> from glassgate.engines.symbolic.step import equations_of
-        >>> from glassgate.engines.symbolic.trace import differentiated
+        >>> from glassgate.engines.symbolic.trace import build_trace
         >>> from glassgate.engines.triton_gpu.costs import COSTS
         >>> equations = equations_of(gg.cells.GRU())
-        >>> program = forward_pass(equations, differentiated(equations, COSTS), Form())
+        >>> program = forward_pass(equations, build_trace(equations, COSTS), Form())
         >>> ih = next(line.result for line in program.before if line.result.name == "ih")
         >>> [[term.left.value.name for term in terms] for terms in Terms(program)(ih)]  # gates r, z and n
         [['weight_ih', 'bias_ih', 'bias_hh'], ['weight_ih', 'bias_ih', 'bias_hh'], ['weight_ih', 'bias_ih']]

@@ -1,4 +1,4 @@
-"""The costs of operations and memory of a backend. They determine which values are stored and which recomputed."""
+"""The costs of operations and memory of a backend. They determine which values are stored and which are recomputed."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,13 +8,13 @@ from glassgate.engines.symbolic.operations import MASKS, OPERATIONS
 
 @dataclass(frozen=True, eq=False)
 class Costs:
-    """The costs per value, in any unit that the backend chooses.
+    """The costs per value, in a unit of the backend's choice.
 
     Attributes:
         operations: the cost of each elementwise operation, by name.
         other: the cost of the operations without an entry in `operations`.
-        read: the cost to read a value that is stored in any case.
-        carry: the cost to store a value in one stage of a step and read it in a later stage.
+        read: the cost to read a value that the forward pass stores in any case.
+        carry: the cost to store a value in one stage of a step and read it in a later stage of the same step.
         keep: the cost to store a value at every step in training and read it in the backward pass.
     """
 
@@ -25,7 +25,7 @@ class Costs:
     keep: float
 
     def of(self, op: str) -> float:
-        """The cost of an operation; zero if its result is never stored (a mask) or if it is not elementwise."""
+        """The cost of an operation; zero for masks and "detach", which are never stored, and if not elementwise."""
         if op not in OPERATIONS or op in MASKS or op == "detach":
             return 0.0
         return self.operations.get(op, self.other)

@@ -6,7 +6,7 @@ from functools import reduce
 
 from glassgate.engines.axes import PER_ROW, PROJECTED, UNITS, Axis
 from glassgate.engines.symbolic.equations import Equations
-from glassgate.engines.symbolic.graph import Node, ordered, row_sum, spread
+from glassgate.engines.symbolic.graph import Node, broadcast, row_sum, topological_order
 from glassgate.engines.symbolic.operations import OPERATIONS
 
 
@@ -18,41 +18,42 @@ def gradients(
     Args:
         cell: the equations.
         states: the new states.
-        column: the column of each recurrent product.
+        column: the index of each recurrent product in "d_pre", see `Trace`.
         replay: for each node of the forward graph, the node of the backward graph with the same value.
     """
-    parts: defaultdict[Node, list[Node]] = defaultdict(list)
+    terms: defaultdict[Node, list[Node]] = defaultdict(list)
     """The terms of the gradient of each node."""
-    over_units: defaultdict[tuple[Node, Axis], list[Node]] = defaultdict(list)
-    """For nodes with one number per row, the terms whose sum over the units of an axis is part of the gradient."""
+    terms_over_units: defaultdict[tuple[Node, Axis], list[Node]] = defaultdict(list)
+    """For each node with one number per row and each axis: terms to be summed over the units of this axis."""
     transposed: defaultdict[Node, list[tuple[Node, Node]]] = defaultdict(list)
-    """For each row vector, the recurrent products that read it, each with its gradient."""
+    """For each row vector, the recurrent products with it, each with the gradient of the product."""
     for name, state in zip(cell.state, states, strict=True):
-        parts[state].append(Node("grad", (name,), state.axis))
+        terms[state].append(Node("grad", (name,), state.axis))
     d: dict[Node, Node] = {}
-    for node in reversed(ordered(states)):
+    for node in reversed(topological_order(states)):
         if node in transposed:
             products, d_products = zip(*sorted(transposed[node], key=lambda pair: column[pair[0]]), strict=True)
             gates = tuple(product.args[0] for product in products)
-            parts[node].append(Node("hh_t", (gates, *d_products), node.axis))
+            terms[node].append(Node("hh_t", (gates, *d_products), node.axis))
         for axis in (UNITS, PROJECTED):
-            if (node, axis) in over_units:
-                total = reduce(operator.add, over_units[node, axis])
-                parts[node].append(total * Node("size", (axis,), PER_ROW) if total.axis == PER_ROW else row_sum(total))
-        if node not in parts:
+            if (node, axis) in terms_over_units:
+                total = reduce(operator.add, terms_over_units[node, axis])
+                terms[node].append(total * Node("size", (axis,), PER_ROW) if total.axis == PER_ROW else row_sum(total))
+        if node not in terms:
             continue
-        total = d[node] = reduce(operator.add, parts[node])
+        total = d[node] = reduce(operator.add, terms[node])
         if total.name is None and node.name is not None:
             total.name = f"d_{node.name}"
         if node.op in ("hh", "sum"):
-            transposed[node.args[1]].append((node, spread(total, UNITS)))
+            transposed[node.args[1]].append((node, broadcast(total, UNITS)))
         elif node.op == "hr":
-            parts[node.args[0]].append(Node("hr_t", (spread(total, PROJECTED),), UNITS))
+            terms[node.args[0]].append(Node("hr_t", (broadcast(total, PROJECTED),), UNITS))
         elif node.op == "row_sum":
-            parts[node.args[0]].append(total)
+            terms[node.args[0]].append(total)
         elif derivative := node.op in OPERATIONS and OPERATIONS[node.op].derivative:
             args = [replay[arg] if isinstance(arg, Node) else arg for arg in node.args]
-            for arg, part in zip(node.args, derivative(total, replay[node], *args), strict=True):
-                if isinstance(arg, Node) and isinstance(part, Node):
-                    (over_units[arg, node.axis] if arg.axis == PER_ROW != node.axis else parts[arg]).append(part)
+            for arg, term in zip(node.args, derivative(total, replay[node], *args), strict=True):
+                if isinstance(arg, Node) and isinstance(term, Node):
+                    is_broadcast = arg.axis == PER_ROW != node.axis
+                    (terms_over_units[arg, node.axis] if is_broadcast else terms[arg]).append(term)
     return d

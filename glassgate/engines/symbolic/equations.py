@@ -1,4 +1,4 @@
-"""The equations of one step of a cell as data. Cells with equal equations share kernels, programs and graphs."""
+"""The equations of one step of a cell as data. Cells with equal equations share graphs, programs and kernels."""
 
 import json
 from collections.abc import Callable, Iterable, Mapping
@@ -8,14 +8,14 @@ from typing import Any
 
 from glassgate.cell import Noise, Parameter
 from glassgate.engines.axes import PER_ROW, PROJECTED, UNITS, Axis
-from glassgate.engines.symbolic.graph import Node, ordered
+from glassgate.engines.symbolic.graph import Node, topological_order
 from glassgate.engines.symbolic.operations import ARITY, MASKS
-from glassgate.engines.symbolic.rewrite import make_names_unique, merged
+from glassgate.engines.symbolic.rewrite import make_names_unique, rewrite_graph
 
 FORMAT = 1
 """The version of the text format. `parse` rejects other versions."""
 LEAVES = {"ih": 1, "state": 1, "parameter": 2, "noise": 1, "size": 1, "constant": 1}
-"""The leaves of a step's graph, with their number of arguments."""
+"""The kinds of leaves in the graph of a step, with the number of arguments of each kind."""
 _AXES = {axis.name: axis for axis in (UNITS, PROJECTED, PER_ROW)}
 
 
@@ -26,8 +26,8 @@ class Equations:
     Attributes:
         gates, state, parameters, noise, recurrent, heads: see `Cell`.
         projected: whether the output goes through `weight_hr`.
-        states: the new states, in the order of `state`.
-        shown: the value that a recording stores for each gate.
+        states: the nodes of the new states, in the order of `state`.
+        gate_values: the value that a recording stores for each gate.
     """
 
     gates: tuple[str, ...]
@@ -38,12 +38,12 @@ class Equations:
     heads: int
     projected: bool
     states: tuple[Node, ...]
-    shown: Mapping[str, Node]
+    gate_values: Mapping[str, Node]
 
     @cached_property
     def nodes(self) -> list[Node]:
-        """All nodes that the new states need, each after its inputs."""
-        return ordered(self.states)
+        """All nodes that the new states depend on, each after its inputs."""
+        return topological_order(self.states)
 
     @property
     def axes(self) -> dict[str, Axis]:
@@ -77,29 +77,31 @@ class Equations:
             "recurrent": bool(self.recurrent),
             "heads": int(self.heads),
             "projected": self.projected,
-            "nodes": [[n.op, n.axis.name, n.name, *(_argument(arg, index) for arg in n.args)] for n in self.nodes],
+            "nodes": [
+                [n.op, n.axis.name, n.name, *(_format_argument(arg, index) for arg in n.args)] for n in self.nodes
+            ],
             "states": [index[node] for node in self.states],
-            "shown": {gate: index[node] for gate, node in self.shown.items()},
+            "shown": {gate: index[node] for gate, node in self.gate_values.items()},
         }
         return json.dumps(content, separators=(",", ":"))
 
     def replaced(
         self,
-        by: Mapping[str, Callable[[Node], Node]],
+        changes: Mapping[str, Callable[[Node], Node]],
         parameters: Mapping[str, Parameter] | None = None,
         noise: Mapping[str, Noise] | None = None,
     ) -> "Equations":
-        """The same equations with some named values replaced in all places that read them.
+        """The same equations with some named values replaced wherever they are read.
 
         Args:
-            by: for each name of `named`, a function from the old value to the new one.
-            parameters, noise: further leaves that the new values read: `Node("parameter", (name, None), UNITS)` and
+            changes: for each value to replace, by its name in `named`, a function from the old value to the new one.
+            parameters, noise: additional leaves that the new values read: `Node("parameter", (name, None), UNITS)` and
                 `Node("noise", (name,), UNITS)`.
 
         Raises:
-            KeyError: no value has that name.
+            KeyError: no value has one of these names.
         """
-        replacements = {self.named[name]: change for name, change in by.items()}
+        replacements = {self.named[name]: change for name, change in changes.items()}
 
         def rule(node: Node, args: tuple[Any, ...]) -> Node | None:
             if node not in replacements:
@@ -108,17 +110,17 @@ class Equations:
             new.name = node.name
             return new
 
-        new = merged(self.states, rule)
+        new = rewrite_graph(self.states, rule)
         states = tuple(new[node] for node in self.states)
         make_names_unique(states)
-        alive = set(ordered(states))
-        shown = {gate: new[node] for gate, node in self.shown.items() if new[node] in alive}
+        alive = set(topological_order(states))
+        gate_values = {gate: new[node] for gate, node in self.gate_values.items() if new[node] in alive}
         parameters, noise = {**self.parameters, **(parameters or {})}, {**self.noise, **(noise or {})}
-        return replace(self, parameters=parameters, noise=noise, states=states, shown=shown)
+        return replace(self, parameters=parameters, noise=noise, states=states, gate_values=gate_values)
 
 
-def _argument(arg: Any, index: Mapping[Node, int]) -> Any:
-    """An argument in JSON: the index of a node, a number in hexadecimal after "=", or a name."""
+def _format_argument(arg: Any, index: Mapping[Node, int]) -> Any:
+    """An argument in JSON: a node as its index, a number in hexadecimal after "=", an axis or a string by its name."""
     if isinstance(arg, Node):
         return index[arg]
     if isinstance(arg, Axis):
@@ -137,63 +139,66 @@ def parse(text: str) -> Equations:
         NotEquations: the text does not contain equations.
     """
     try:
-        return _read(json.loads(text))
+        return _parse_content(json.loads(text))
     except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError) as error:
         raise NotEquations(f"this program's equations cannot be read ({type(error).__name__}: {error})") from None
 
 
-def _read(content: Any) -> Equations:
+def _parse_content(content: Any) -> Equations:
     if content["format"] != FORMAT:
         raise ValueError(f"expected format {FORMAT}, got {content['format']!r}")
-    gates, state = _names(content["gates"]), _names(content["state"])
+    gates, state = _expect_names(content["gates"]), _expect_names(content["state"])
     parameters = {
-        name: Parameter(float.fromhex(start), _is(bool, per_gate))
+        name: Parameter(float.fromhex(start), _expect(bool, per_gate))
         for name, (start, per_gate) in content["parameters"].items()
     }
     noise = {
         name: Noise(
             float.fromhex(rate),
-            _is(bool, keeps),
-            _is(bool, per_step),
+            _expect(bool, keeps),
+            _expect(bool, per_step),
             state,
             None if deviation is None else float.fromhex(deviation),
         )
         for name, (rate, keeps, per_step, state, deviation) in content["noise"].items()
     }
-    _names(parameters), _names(noise)
+    _expect_names(parameters)
+    _expect_names(noise)
     if any(n.state not in (*state, None) for n in noise.values()):
         raise ValueError("noise for an unknown state")
-    projected = _is(bool, content["projected"])
+    projected = _expect(bool, content["projected"])
     known = {"ih": gates, "hh": gates, "state": state, "noise": noise, "parameter": parameters}
     nodes: list[Node] = []
     for entry in content["nodes"]:
-        nodes.append(_node(entry, nodes, known, gates))
+        nodes.append(_parse_node(entry, nodes, known, gates))
         if not projected and (nodes[-1].op == "hr" or nodes[-1].axis == PROJECTED):
             raise ValueError("a projected value in equations without a projection")
-    states = tuple(nodes[_is(int, k)] for k in content["states"])
+    states = tuple(nodes[_expect(int, k)] for k in content["states"])
     axes = [PROJECTED if projected and k == 0 else UNITS for k in range(len(state))]
     if [node.axis for node in states] != axes:
         raise ValueError("new states that do not fit the states")
-    shown = {gate: nodes[_is(int, k)] for gate, k in content["shown"].items()}
-    heads = _is(int, content["heads"])
-    if heads < 1 or not gates or not state or not set(shown) <= set(gates):
+    gate_values = {gate: nodes[_expect(int, k)] for gate, k in content["shown"].items()}
+    heads = _expect(int, content["heads"])
+    if heads < 1 or not gates or not state or not gate_values.keys() <= set(gates):
         raise ValueError("gates, states or heads that do not fit")
-    return Equations(gates, state, parameters, noise, _is(bool, content["recurrent"]), heads, projected, states, shown)
+    recurrent = _expect(bool, content["recurrent"])
+    return Equations(gates, state, parameters, noise, recurrent, heads, projected, states, gate_values)
 
 
-def _node(entry: Any, before: list[Node], known: Mapping[str, Iterable[str]], gates: tuple[str, ...]) -> Node:
-    op, letter, name, *arguments = entry
-    if letter not in _AXES or not (name is None or _is(str, name).isidentifier()):
-        raise ValueError(f"a value with the invalid name {name!r} or axis {letter!r}")
-    axis = _AXES[letter]
-    args = tuple(_parsed(arg, before) for arg in arguments)
+def _parse_node(entry: Any, earlier: list[Node], known: Mapping[str, Iterable[str]], gates: tuple[str, ...]) -> Node:
+    op, axis_name, name, *arguments = entry
+    if axis_name not in _AXES or not (name is None or _expect(str, name).isidentifier()):
+        raise ValueError(f"a value with the invalid name {name!r} or axis {axis_name!r}")
+    axis = _AXES[axis_name]
+    args = tuple(_parse_argument(arg, earlier) for arg in arguments)
     inputs = [arg for arg in args if isinstance(arg, Node)]
     if op in ARITY:
         fits = len(args) == ARITY[op] and len(inputs) + sum(isinstance(arg, float) for arg in args) == ARITY[op]
-        fits = fits and bool(inputs) and axis == (({arg.axis for arg in inputs} - {PER_ROW}) or {PER_ROW}).pop()
-        masks = [isinstance(arg, Node) and arg.op in MASKS for arg in args]
+        input_axes = {arg.axis for arg in inputs} - {PER_ROW} or {PER_ROW}
+        fits = fits and bool(inputs) and axis == input_axes.pop()
+        are_masks = [isinstance(arg, Node) and arg.op in MASKS for arg in args]
         mask_count = {"where": 1, "logical_not": 1, "logical_and": 2, "logical_or": 2}.get(op, 0)
-        fits = fits and masks == [True] * mask_count + [False] * (len(masks) - mask_count)
+        fits = fits and are_masks == [True] * mask_count + [False] * (len(args) - mask_count)
     elif op == "row_sum":
         fits = len(args) == len(inputs) == 1 and axis == PER_ROW and inputs[0].axis != PER_ROW
     elif op == "hr":
@@ -214,23 +219,23 @@ def _node(entry: Any, before: list[Node], known: Mapping[str, Iterable[str]], ga
     return Node(op, args, axis, name)
 
 
-def _parsed(arg: Any, before: list[Node]) -> Any:
+def _parse_argument(arg: Any, earlier: list[Node]) -> Any:
     if arg is None:
         return None
     if isinstance(arg, str):
         return float.fromhex(arg[1:]) if arg.startswith("=") else arg
-    if not 0 <= _is(int, arg) < len(before):
-        raise ValueError("a value that is read before it is defined")
-    return before[arg]
+    if not 0 <= _expect(int, arg) < len(earlier):
+        raise ValueError("a value that is read earlier it is defined")
+    return earlier[arg]
 
 
-def _is(kind: type, value: Any) -> Any:
+def _expect(kind: type, value: Any) -> Any:
     if type(value) is not kind:
         raise TypeError(f"expected {kind.__name__}, got {value!r}")
     return value
 
 
-def _names(names: Any) -> tuple[str, ...]:
+def _expect_names(names: Any) -> tuple[str, ...]:
     if not all(isinstance(name, str) and name.isidentifier() for name in names):
         raise ValueError(f"expected names, got {names!r}")
     return tuple(names)

@@ -1,4 +1,4 @@
-"""Evaluates a graph with torch's functions, either on tensors or on nodes, which traces it again."""
+"""Evaluates a graph with torch's functions, on tensors or on nodes. Evaluation on nodes traces the graph again."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,7 +15,7 @@ _TENSORS_ONLY = frozenset({"minimum", "maximum", "lt", "le", "eq", "ne"})
 
 def evaluate(
     nodes: Sequence[Node],
-    leaf: Callable[[Node, tuple[Any, ...]], Any],
+    special: Callable[[Node, tuple[Any, ...]], Any],
     dtype: torch.dtype | None = None,
     transform: Callable[[Node, Any], Any] = lambda node, value: value,
 ) -> dict[Node, Any]:
@@ -23,19 +23,21 @@ def evaluate(
 
     Args:
         nodes: the nodes of a graph, each after its inputs.
-        leaf: returns the value of a node that is not an elementwise operation, from the node and its arguments' values.
-        dtype: the dtype of `where` with two numbers; None for float64.
+        special: returns the value of a node that is not an elementwise operation, from the node and the values of its
+            arguments.
+        dtype: the dtype of the result of `where` with two numbers; None for float64.
         transform: maps each node and its value to the value that other nodes read.
     """
     value: dict[Node, Any] = {}
     for node in nodes:
         args = tuple([value[arg] if isinstance(arg, Node) else arg for arg in node.args])
-        value[node] = transform(node, computed(node.op, args, dtype) if node.op in OPERATIONS else leaf(node, args))
+        result = compute_elementwise(node.op, args, dtype) if node.op in OPERATIONS else special(node, args)
+        value[node] = transform(node, result)
     return value
 
 
-def computed(op: str, args: tuple[Any, ...], dtype: torch.dtype | None) -> Any:
-    """The result of an elementwise operation on tensors and numbers; `dtype` is that of `where` with two numbers."""
+def compute_elementwise(op: str, args: tuple[Any, ...], dtype: torch.dtype | None) -> Any:
+    """The result of an elementwise operation on tensors and numbers; `dtype`: as in `evaluate`."""
     if op == "where" and isinstance(args[0], Tensor) and isinstance(args[1], float) and isinstance(args[2], float):
         mask, *numbers = args  # A tensor on the CPU would be copied to the mask's GPU, and the copy waits for the GPU.
         args = mask, *[torch.full((), x, dtype=dtype or torch.float64, device=mask.device) for x in numbers]

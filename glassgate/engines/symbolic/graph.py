@@ -13,11 +13,16 @@ from torch import Tensor
 
 from glassgate.engines.axes import PER_ROW, Axis
 from glassgate.engines.symbolic.operations import ALIASES, COMPOSED, MASKS, OPERATIONS, REDUCTIONS
-from glassgate.engines.symbolic.simplify import simplified
+from glassgate.engines.symbolic.simplify import simplify
 
 
 class _Tracing(threading.local):
-    """The state of tracing while a step runs on nodes; None otherwise."""
+    """The state of tracing in this thread.
+
+    Attributes:
+        refusals: the errors since tracing began; None if no step is being traced.
+        overwritten: the nodes that in-place operations have replaced.
+    """
 
     def __init__(self) -> None:
         self.refusals: list[NotTraceable] | None = None
@@ -38,12 +43,12 @@ class NotTraceable(TypeError):
 
 @contextmanager
 def tracing() -> Iterator[None]:
-    """A context in which a step runs on nodes.
+    """A context manager for running a step on nodes.
 
     Raises:
         NotTraceable: the first error of this kind inside the context, even if the step has caught it.
     """
-    before, overwritten = _tracing.refusals, _tracing.overwritten
+    previous = _tracing.refusals, _tracing.overwritten
     refusals: list[NotTraceable] = []
     _tracing.refusals, _tracing.overwritten = refusals, set()
     try:
@@ -51,14 +56,14 @@ def tracing() -> Iterator[None]:
         if refusals:
             raise refusals[0]
     finally:
-        _tracing.refusals, _tracing.overwritten = before, overwritten
+        _tracing.refusals, _tracing.overwritten = previous
 
 
 Key = tuple[str, Any]
-"""A column of memory: its kind, and the number of the column or the name of the gate or state."""
+"""A column of a buffer: the name of the buffer, and the index of the column or the name of the gate or state."""
 
 
-def _in_place(op: str, sign: str) -> Callable[["Node", Any], "Node"]:
+def _in_place_operator(op: str, sign: str) -> Callable[["Node", Any], "Node"]:
     """The in-place version of an operator."""
 
     def write(self: "Node", other: Any) -> "Node":
@@ -73,7 +78,7 @@ def _in_place(op: str, sign: str) -> Callable[["Node", Any], "Node"]:
     return write
 
 
-def _refused(operation: str) -> Callable[..., Any]:
+def _refusing_method(operation: str) -> Callable[..., Any]:
     """A method that nodes do not support."""
 
     def refuse(self: "Node", *args: Any) -> Any:
@@ -82,7 +87,7 @@ def _refused(operation: str) -> Callable[..., Any]:
     return refuse
 
 
-def _binary(op: str) -> tuple[Callable[[Any, Any], Any], Callable[[Any, Any], Any]]:
+def _operator_pair(op: str) -> tuple[Callable[[Any, Any], Any], Callable[[Any, Any], Any]]:
     """An operator and its reflected version, for example `__add__` and `__radd__`."""
     return lambda a, b: make(op, a, b), lambda a, b: make(op, b, a)
 
@@ -94,20 +99,20 @@ class Call:
     Attributes:
         name: the name of the function.
         args: the arguments of the call: nodes and numbers.
-        results: the number of its results.
+        result_count: the number of its results.
         of_torch: whether the function belongs to torch.
     """
 
     name: str
     args: tuple[Any, ...]
-    results: int
+    result_count: int
     of_torch: bool
 
     def mark(self, results: "list[Node]") -> None:
-        """Set this call as the origin of its results, except arguments and single operations on arguments."""
-        args = set(map(id, self.args))
+        """Set this call as the origin of its results, except of arguments and of single operations on arguments."""
+        arg_ids = set(map(id, self.args))
         for k, node in enumerate(results):
-            if id(node) not in args and any(id(arg) not in args for arg in node.inputs):
+            if id(node) not in arg_ids and any(id(arg) not in arg_ids for arg in node.inputs):
                 node.origin = self, k
 
 
@@ -133,10 +138,10 @@ class Node:
     Attributes:
         op: the name of the operation.
         args: nodes, numbers and names.
-        axis: the axis of its values in a row.
+        axis: the axis of the value within a row.
         name: the author's name of the value, unique in its graph; None if the author did not name it.
         serial: a number that increases with every new node.
-        origin: the call that returned the value, and the value's index among the results; only set by `as_written`.
+        origin: the call that returned the value, and the value's index among the results; only set by `trace_step`.
     """
 
     op: str
@@ -164,7 +169,7 @@ class Node:
     def __torch_function__(cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         name = getattr(func, "__name__", "")
         name = name[2:-2] if name.startswith("__") and name.endswith("__") else name
-        function = _function(name)
+        function = _torch_function(name)
         if function is None:
             raise NotTraceable(torch.overrides.resolve_name(func) or name)
         return function(*args, **(kwargs or {}))
@@ -172,7 +177,7 @@ class Node:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        function = _function(name)
+        function = _torch_function(name)
         if function is None:
             raise NotTraceable(f"torch.Tensor.{name}")
         return partial(function, self)
@@ -181,19 +186,21 @@ class Node:
         args = ", ".join((a.name or a.op) if isinstance(a, Node) else str(a) for a in self.args)
         return f"{self.name or '_'}[{self.axis}] = {self.op}({args})"
 
-    __bool__ = _refused("a branch on a computed value")
-    __iter__ = _refused("iteration over a tensor")
-    __contains__ = _refused("`in` on a tensor")
-    __len__ = _refused("the length of a tensor")
-    __getitem__ = _refused("indexing")
-    __setitem__ = __delitem__ = _refused("writing to a part of a tensor")
-    __float__ = __int__ = __index__ = __complex__ = _refused("the number inside a tensor")
+    __bool__ = _refusing_method("a branch on a computed value")
+    __iter__ = _refusing_method("iteration over a tensor")
+    __contains__ = _refusing_method("`in` on a tensor")
+    __len__ = _refusing_method("the length of a tensor")
+    __getitem__ = _refusing_method("indexing")
+    __setitem__ = __delitem__ = _refusing_method("writing to a part of a tensor")
+    __float__ = __int__ = __index__ = __complex__ = _refusing_method("the number inside a tensor")
     __round__ = __floor__ = __ceil__ = __trunc__ = __float__
-    __array__ = __array_ufunc__ = __array_function__ = _refused("numpy")
-    __mod__ = __rmod__ = __imod__ = __divmod__ = __rdivmod__ = _refused("`%`")
-    __floordiv__ = __rfloordiv__ = __ifloordiv__ = _refused("`//`")
-    __matmul__ = __rmatmul__ = __imatmul__ = _refused("`@`")
-    __lshift__ = __rlshift__ = __ilshift__ = __rshift__ = __rrshift__ = __irshift__ = _refused("a shift of bits")
+    __array__ = __array_ufunc__ = __array_function__ = _refusing_method("numpy")
+    __mod__ = __rmod__ = __imod__ = __divmod__ = __rdivmod__ = _refusing_method("`%`")
+    __floordiv__ = __rfloordiv__ = __ifloordiv__ = _refusing_method("`//`")
+    __matmul__ = __rmatmul__ = __imatmul__ = _refusing_method("`@`")
+    __lshift__ = __rlshift__ = __ilshift__ = __rshift__ = __rrshift__ = __irshift__ = _refusing_method(
+        "a shift of bits"
+    )
 
     def __neg__(self) -> "Node":
         return make("neg", self)
@@ -204,21 +211,25 @@ class Node:
     def __invert__(self) -> "Node":
         return make("logical_not", _mask(self, "~"))
 
-    __add__, __radd__ = _binary("add")
-    __sub__, __rsub__ = _binary("sub")
-    __mul__, __rmul__ = _binary("mul")
-    __truediv__, __rtruediv__ = _binary("div")
-    __pow__, __rpow__ = _binary("pow")
-    __iadd__, __isub__ = _in_place("add", "+="), _in_place("sub", "-=")
-    __imul__, __itruediv__, __ipow__ = _in_place("mul", "*="), _in_place("div", "/="), _in_place("pow", "**=")
-    __iand__ = __ior__ = __ixor__ = _refused("writing to a mask")
-    __and__, __rand__ = _binary("bitwise_and")
-    __or__, __ror__ = _binary("bitwise_or")
-    __xor__, __rxor__ = _binary("bitwise_xor")
-    __lt__, __gt__ = _binary("lt")
-    __le__, __ge__ = _binary("le")
-    __eq__, _ = _binary("eq")
-    __ne__, _ = _binary("ne")
+    __add__, __radd__ = _operator_pair("add")
+    __sub__, __rsub__ = _operator_pair("sub")
+    __mul__, __rmul__ = _operator_pair("mul")
+    __truediv__, __rtruediv__ = _operator_pair("div")
+    __pow__, __rpow__ = _operator_pair("pow")
+    __iadd__, __isub__ = _in_place_operator("add", "+="), _in_place_operator("sub", "-=")
+    __imul__, __itruediv__, __ipow__ = (
+        _in_place_operator("mul", "*="),
+        _in_place_operator("div", "/="),
+        _in_place_operator("pow", "**="),
+    )
+    __iand__ = __ior__ = __ixor__ = _refusing_method("writing to a mask")
+    __and__, __rand__ = _operator_pair("bitwise_and")
+    __or__, __ror__ = _operator_pair("bitwise_or")
+    __xor__, __rxor__ = _operator_pair("bitwise_xor")
+    __lt__, __gt__ = _operator_pair("lt")
+    __le__, __ge__ = _operator_pair("le")
+    __eq__, _ = _operator_pair("eq")
+    __ne__, _ = _operator_pair("ne")
     __hash__ = object.__hash__
 
 
@@ -226,8 +237,8 @@ def make(op: str, *args: Any) -> Node:
     """The node of an elementwise operation, or an equivalent simpler node."""
     if _tracing.refusals is not None:
         _check_mode()
-    if op in _OF_MASKS:
-        op, args = _OF_MASKS[op][0], tuple([_mask(arg, _OF_MASKS[op][1]) for arg in args])
+    if op in _MASK_OPERATORS:
+        op, args = _MASK_OPERATORS[op][0], tuple([_mask(arg, _MASK_OPERATORS[op][1]) for arg in args])
     values = [_value(arg) for arg in args]
     if op == "where" and isinstance(values[0], Node) and values[0].op not in MASKS:
         raise NotTraceable("torch.where with a condition that is not a mask")
@@ -239,7 +250,7 @@ def make(op: str, *args: Any) -> Node:
         values = [values[0], *map(_number, values[1:])]
     else:
         values = [_number(v) for v in values]
-    simple = simplified(op, *values)
+    simple = simplify(op, *values)
     if simple is not None:
         return simple
     axes = {v.axis for v in values if isinstance(v, Node)} - {PER_ROW}
@@ -249,7 +260,7 @@ def make(op: str, *args: Any) -> Node:
 
 
 _LOGICAL = ("logical_and", "logical_or", "logical_not")
-_OF_MASKS = {"bitwise_and": ("logical_and", "&"), "bitwise_or": ("logical_or", "|"), "bitwise_xor": ("ne", "^")}
+_MASK_OPERATORS = {"bitwise_and": ("logical_and", "&"), "bitwise_or": ("logical_or", "|"), "bitwise_xor": ("ne", "^")}
 
 
 def _mask(value: Any, sign: str) -> "Node":
@@ -259,7 +270,7 @@ def _mask(value: Any, sign: str) -> "Node":
 
 
 def _check_mode() -> None:
-    """Reject a step that disables gradients or enables autocast, because a kernel would ignore it."""
+    """Reject a step that disables gradients or enables autocast, because kernels do neither."""
     if not torch.is_grad_enabled():
         raise NotTraceable("torch.no_grad() or a torch.autograd.Function")
     if torch.is_autocast_enabled("cpu"):
@@ -278,11 +289,11 @@ def _value(arg: Any) -> "Node | float":
     raise NotTraceable(f"a {type(arg).__name__} that is neither a number nor one of the cell's parameters")
 
 
-def checked(value: Any) -> "Node":
-    """The new state that a step returns, checked.
+def check_state(value: Any) -> "Node":
+    """Return a new state unchanged, if it is a node that stores one number per unit or per row.
 
     Raises:
-        NotTraceable: it is not a node with one number per unit.
+        NotTraceable: it is anything else, such as a mask or a tensor.
     """
     if not isinstance(value, Node) or value.op in MASKS:
         raise NotTraceable("a value that is not one number per unit")
@@ -295,8 +306,8 @@ def _number(value: "Node | float") -> "Node | float":
     return make("where", value, 1.0, 0.0) if isinstance(value, Node) and value.op in MASKS else value
 
 
-def _function(name: str) -> Callable[..., Any] | None:
-    """The torch function of that name on nodes; None if nodes do not support it."""
+def _torch_function(name: str) -> Callable[..., Any] | None:
+    """The torch function or method with this name, for nodes; None if nodes do not support it."""
     name = ALIASES.get(name, name)
     function = COMPOSED.get(name) or (partial(make, name) if name in OPERATIONS else None)
     if name == "sum":
@@ -305,13 +316,14 @@ def _function(name: str) -> Callable[..., Any] | None:
 
 
 def _call(name: str, function: Callable[..., Any], *args: Any, inplace: bool = False, **kwargs: Any) -> Any:
-    first = (kwargs.pop("input"),) if "input" in kwargs else ()
+    if "input" in kwargs:  # torch's name of the first argument
+        args = (kwargs.pop("input"), *args)
     if not inplace:
         try:
-            result = function(*first, *args, **kwargs)
+            result = function(*args, **kwargs)
             if name in COMPOSED and isinstance(result, Node):
                 kinds = Node if name in REDUCTIONS else Node | float | int
-                arguments = tuple(v for v in (*first, *args, *kwargs.values()) if isinstance(v, kinds))
+                arguments = tuple(v for v in (*args, *kwargs.values()) if isinstance(v, kinds))
                 Call(name, arguments, 1, of_torch=True).mark([result])
             return result
         except NotTraceable:
@@ -322,7 +334,7 @@ def _call(name: str, function: Callable[..., Any], *args: Any, inplace: bool = F
 
 
 def row_sum(x: Node) -> Node:
-    """The sum over the units of each row."""
+    """The sum over the units of each row; `x` itself if it has only one number per row."""
     return x if x.axis == PER_ROW else Node("row_sum", (x,), PER_ROW)
 
 
@@ -332,7 +344,7 @@ def _sum(x: Node, dim: Any = None, keepdim: bool = False) -> Node:
     return row_sum(x)
 
 
-def spread(x: Node | float, axis: Axis) -> Node:
+def broadcast(x: Node | float, axis: Axis) -> Node:
     """Broadcast a number, or a value with one number per row, to every unit."""
     if isinstance(x, float):
         return Node("constant", (x,), axis)
@@ -351,12 +363,12 @@ class Graph:
 
     @property
     def nodes(self) -> list[Node]:
-        """All nodes that the results need, each after its inputs."""
-        return ordered(self.outputs.values())
+        """All nodes that the results depend on, each after its inputs."""
+        return topological_order(self.outputs.values())
 
 
-def ordered(results: Iterable[Node]) -> list[Node]:
-    """All nodes that the results need, in the order of their creation, so that each comes after its inputs."""
+def topological_order(results: Iterable[Node]) -> list[Node]:
+    """All nodes that the results depend on, in the order of their creation, so that each comes after its inputs."""
     needed: set[Node] = set()
     pending = list(results)
     while pending:

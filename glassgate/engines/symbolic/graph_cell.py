@@ -1,4 +1,4 @@
-"""A cell whose step is a graph. Edited cells and the cells of saved programs are of this class."""
+"""A cell whose step evaluates a graph. Edited cells, cells read from JSON and plans use this class."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -17,7 +17,7 @@ class GraphCell(Cell):
     """A cell that evaluates equations with torch's functions.
 
     Args:
-        equations: the equations of the step, with the projection in a layer that has one.
+        equations: the equations of the step. For a layer with a projection, they include it.
         recorded: whether the cell runs in a recording. Values that need no gradient, such as constants, are then
             attached to the autograd graph, and only gates have names.
 
@@ -39,20 +39,20 @@ class GraphCell(Cell):
         equations = self.equations
         if equations.projected != (projection is not None):
             raise ValueError(f"these equations are of a layer {'with' if equations.projected else 'without'} proj_size")
-        wide = next(iter(a.ih))
-        like = dict(zip(equations.axes.values(), s, strict=True)) | {UNITS: wide}
-        like[PER_ROW] = wide[..., :1] if isinstance(wide, Tensor) else Node("size", (UNITS,), PER_ROW)
+        wide = next(iter(a.ih))  # any value with one number per unit
+        templates = dict(zip(equations.axes.values(), s, strict=True)) | {UNITS: wide}
+        templates[PER_ROW] = wide[..., :1] if isinstance(wide, Tensor) else Node("size", (UNITS,), PER_ROW)
         products: dict[Node, Named] = {}
 
         def product(node: Node, u: Any) -> Any:
-            gate, of = node.args
-            if of.op == "state" and of.args[0] == self.state[0]:
+            gate, vector = node.args
+            if vector.op == "state" and vector.args[0] == self.state[0]:
                 return getattr(a.hh, gate)
-            if of not in products:
-                products[of] = a.hh(u)
-            return getattr(products[of], gate)
+            if vector not in products:
+                products[vector] = a.hh(u)
+            return getattr(products[vector], gate)
 
-        def leaf(node: Node, args: tuple[Any, ...]) -> Any:
+        def special(node: Node, args: tuple[Any, ...]) -> Any:
             match node.op:
                 case "ih" | "state" | "noise":
                     return getattr({"ih": a.ih, "state": s, "noise": a.noise}[node.op], args[0])
@@ -66,29 +66,30 @@ class GraphCell(Cell):
                 case "row_sum":
                     return args[0].sum(-1, keepdim=True)
                 case "size":
-                    width = like[args[0]]
-                    return float(width.shape[-1]) if isinstance(width, Tensor) else width.units
+                    template = templates[args[0]]
+                    return float(template.shape[-1]) if isinstance(template, Tensor) else template.units
                 case "constant":
-                    template, number = like[node.axis], args[0]
+                    template, number = templates[node.axis], args[0]
                     if isinstance(template, Tensor):
                         return template.new_full(template.shape, number)
                     return template.filled(number)
             raise AssertionError(f"a step has no {node.op}")
 
-        recorded = {*equations.states, *equations.shown.values()} if self.recorded else set()
+        to_attach = {*equations.states, *equations.gate_values.values()} if self.recorded else set()
 
-        def attached(node: Node, value: Any) -> Any:
-            """A recorded value as part of the autograd graph."""
-            if node not in recorded or value.requires_grad or not wide.requires_grad:
+        def attach(node: Node, value: Any) -> Any:
+            """Return a recorded value as part of the autograd graph."""
+            if node not in to_attach or value.requires_grad or not wide.requires_grad:
                 return value
             return torch.where(torch.ones_like(value, dtype=torch.bool), value, wide[..., :1])
 
         dtype = wide.dtype if isinstance(wide, Tensor) else None
-        value = evaluate(equations.nodes, leaf, dtype, attached)
+        value = evaluate(equations.nodes, special, dtype, attach)
         # A gate may be called `x_ih`, which is also the name of the input half of gate `x`. The gate has priority.
         named = () if self.recorded else equations.nodes
+        # `values_by_name` reads `names` from the local variables of this function.
         names = {node.name: value[node] for node in named if node.name is not None}
-        names |= {gate: value[node] for gate, node in equations.shown.items()}
+        names |= {gate: value[node] for gate, node in equations.gate_values.items()}
         return tuple(value[node] for node in equations.states)
 
     def values_by_name(self, variables: Mapping[str, Any]) -> Mapping[str, Any]:

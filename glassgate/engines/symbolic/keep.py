@@ -6,34 +6,34 @@ from itertools import count
 
 from glassgate.engines.axes import UNITS
 from glassgate.engines.symbolic.costs import Costs
-from glassgate.engines.symbolic.graph import Graph, Key, Node, ordered
-from glassgate.engines.symbolic.rewrite import make_names_unique, merged
+from glassgate.engines.symbolic.graph import Graph, Key, Node, topological_order
+from glassgate.engines.symbolic.rewrite import make_names_unique, rewrite_graph
 
 
 def with_saved_values(
     outputs: dict[Key, Node], columns: dict[Key, Node], states: list[Node], recomputed: dict[Node, Node], costs: Costs
 ) -> tuple[Graph, dict[Key, Node]]:
-    """The backward graph, which reads saved values where this is cheaper than recomputing them, and these values.
+    """Change a backward graph to read saved values where this is cheaper than recomputing them.
 
     Args:
-        outputs: the results of the backward graph that reads as few values as possible.
-        columns: the values that this graph reads, by column.
+        outputs: the results of a backward graph that recomputes as much as possible.
+        columns: the nodes of the forward graph that this backward graph reads, by column.
         states: the results of the forward graph.
-        recomputed: for a node of the forward graph, the node that recomputes it in the backward graph.
+        recomputed: for a node of the forward graph, the node of the backward graph that recomputes it.
         costs: the costs of the backend.
 
     Returns:
-        the backward graph, and the saved values by column.
+        the new backward graph, and the nodes of the forward graph whose values it reads, by column.
     """
-    columns = _columns_to_save(columns, states, recomputed, outputs.values(), costs)
-    leaf = {recomputed[node]: Node("saved", key, node.axis) for key, node in columns.items() if node in recomputed}
-    new = merged(outputs.values(), lambda node, args: leaf.get(node))
+    columns = _select_columns(columns, states, recomputed, outputs.values(), costs)
+    leaves = {recomputed[node]: Node("saved", key, node.axis) for key, node in columns.items() if node in recomputed}
+    new = rewrite_graph(outputs.values(), lambda node, args: leaves.get(node))
     backward = Graph({key: new[node] for key, node in outputs.items()})
-    saved, others = {}, count()
+    saved, kept_indices = {}, count()
     for node in sorted((node for node in backward.nodes if node.op == "saved"), key=lambda node: node.args):
         value = columns[node.args]
         if node.args[0] == "kept":
-            node.args = "kept", next(others)
+            node.args = "kept", next(kept_indices)
         saved[node.args], node.name = value, value.name
     for node in backward.nodes:
         if node.op == "grad" and node.name is None:
@@ -42,10 +42,10 @@ def with_saved_values(
     return backward, saved
 
 
-def _columns_to_save(
+def _select_columns(
     columns: dict[Key, Node], states: list[Node], recomputed: dict[Node, Node], results: Collection[Node], costs: Costs
 ) -> dict[Key, Node]:
-    """The values to save, by column: those of `columns`, and the results of costly operations.
+    """The nodes whose values are saved, by column: those of `columns`, and the results of costly operations.
 
     If a costly operation is the only reader of a pre-activation, its result is saved in place of the pre-activation.
     """
@@ -63,7 +63,7 @@ def _columns_to_save(
         if state in recomputed and state not in saved and costs.of(state.op) > costs.read:
             kept["state", k] = state
     saved = set(kept.values())
-    for k, node in enumerate(ordered(states)):
+    for k, node in enumerate(topological_order(states)):
         if node in recomputed and node not in saved and node.axis == UNITS and costs.of(node.op) > costs.keep:
             kept["kept", k] = node
     return kept
@@ -73,7 +73,7 @@ def _single_readers(results: Collection[Node]) -> dict[Node, Node]:
     """The reader of each value that only one node reads."""
     reads = Counter(results)
     readers = {}
-    for node in ordered(results):
+    for node in topological_order(results):
         for arg in node.inputs:
             reads[arg] += 1
             readers[arg] = node

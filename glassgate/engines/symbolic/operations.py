@@ -1,6 +1,6 @@
 """The elementwise operations that kernels support, with their derivatives, and torch's functions composed of them.
 
-All functions here take symbolic values, on which Python's operators and torch's functions work; see `graph.py`.
+All functions here take nodes (`graph.Node`), on which Python's operators and torch's functions work.
 """
 
 import math
@@ -13,14 +13,15 @@ import torch
 class Operation(NamedTuple):
     """An elementwise operation: its function on tensors, and its derivative.
 
-    `derivative(d, y, *x)` maps the gradient `d` of the result `y` to the gradients of the arguments `x`; None for zero.
+    `derivative(d, y, *x)` maps the gradient `d` of the result `y` to the gradients of the arguments `x`; a gradient of
+    None is zero. An operation without `derivative` has zero gradients.
     """
 
     compute: Callable[..., Any]
     derivative: Callable[..., tuple[Any, ...]] | None = None
 
 
-def _of_selected(d: Any, selected: Any, tie: Any) -> Any:
+def _selected_gradient(d: Any, selected: Any, tie: Any) -> Any:
     """The gradient of an argument of minimum or maximum. At a tie each argument gets half."""
     return torch.where(tie, d * 0.5, torch.where(selected, d, 0.0))
 
@@ -64,10 +65,10 @@ OPERATIONS: dict[str, Operation] = {
     "erf": Operation(torch.erf, lambda d, y, x: (d * (2.0 / math.sqrt(math.pi)) * torch.exp(-(x * x)),)),
     "pow": Operation(torch.pow, _pow_derivative),
     "minimum": Operation(
-        torch.minimum, lambda d, y, a, b: (_of_selected(d, a < b, a == b), _of_selected(d, b < a, a == b))
+        torch.minimum, lambda d, y, a, b: (_selected_gradient(d, a < b, a == b), _selected_gradient(d, b < a, a == b))
     ),
     "maximum": Operation(
-        torch.maximum, lambda d, y, a, b: (_of_selected(d, a > b, a == b), _of_selected(d, b > a, a == b))
+        torch.maximum, lambda d, y, a, b: (_selected_gradient(d, a > b, a == b), _selected_gradient(d, b > a, a == b))
     ),
     "where": Operation(torch.where, lambda d, y, m, a, b: (None, torch.where(m, d, 0.0), torch.where(m, 0.0, d))),
     "lt": Operation(torch.lt),
@@ -185,7 +186,7 @@ COMPOSED: dict[str, Callable[..., Any]] = {
     "ones_like": lambda x: x.filled(1.0),
     "full_like": lambda x, fill_value: x.filled(fill_value),
 }
-"""torch's functions in terms of the operations above. Their optional arguments have the names that torch uses."""
+"""torch's functions, composed of the operations above. Their optional arguments have the names that torch uses."""
 
 REDUCTIONS = frozenset({"mean", "var"})
 """The functions in `COMPOSED` that reduce a row, like `sum`."""
@@ -197,4 +198,4 @@ ALIASES = {
     "log_sigmoid": "logsigmoid", "_threshold": "threshold",
     "bitwise_not": "invert",
 }  # fmt: skip
-"""Aliases of the names above."""
+"""torch's other names for the functions above."""

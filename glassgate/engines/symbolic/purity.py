@@ -1,8 +1,8 @@
 """The pure functions that a step may call while it is traced.
 
-A kernel repeats the result that a function returned while it was traced. An impure function may return another result
-at each call, or have side effects. A cell that calls one runs on the reference engine. `watch.py` handles the values
-that a step may read.
+A step's functions run only while it is traced, and kernels reuse their results. An impure function may return another
+result at each call, or have side effects. A cell that calls an impure function therefore runs on the reference engine.
+`watch.py` handles the values that a step may read.
 """
 
 import builtins
@@ -23,7 +23,7 @@ _BUILTINS = frozenset(
     | {"isinstance", "issubclass", "iter", "len", "max", "min", "next", "oct", "ord", "pow", "repr", "round", "setattr"}
     | {"sorted", "sum", "__build_class__"}
 )
-"""Built-in functions whose result depends only on their arguments. `Watch` detects changes by `setattr` and `next`."""
+"""Built-in functions whose result depends only on their arguments. `Watch` detects what `setattr` and `next` change."""
 _TYPES = (
     type(None),
     bool,
@@ -49,12 +49,13 @@ _PYTHON_MODULES = frozenset(
 )
 _TORCH_MODULES = ("torch._", "torch.nn.", "torch.functional", "torch.overrides", "torch.utils._python_dispatch")
 _REFUSED_ELSEWHERE = ("torch.autograd.", "torch.amp.", "torch.utils._contextlib", "random")
-"""Modules whose effects other checks refuse with a specific message: random numbers, modes of autograd, autocast."""
+"""Modules that this check permits, because other checks refuse them with specific messages: random numbers, autocast,
+modes of autograd."""
 _READS_FILES = frozenset({"from_file"})
 """Functions of torch that are not pure, because they read files."""
 _NUMPY_MODULES = ("numpy._core.", "numpy.core.", "numpy.lib._function_base", "numpy.lib._shape_base")
 TRUSTED = frozenset({*sys.stdlib_module_names, "torch", "numpy", "glassgate"}) - {"__main__", "this", "antigravity"}
-"""Packages whose code does not change. Calls from their code are not checked; calls of them from other code are."""
+"""Packages whose code does not change. Calls from their code are not checked; calls from other code to them are."""
 
 
 class Impure(NotTraceable):
@@ -74,7 +75,7 @@ def refuse_impure(caller: FrameType, called: Any) -> None:
         called: a built-in function, or the frame of a Python function.
 
     Raises:
-        NotTraceable: it draws random numbers, or is not known to be pure.
+        NotTraceable: the function draws random numbers, or is not known to be pure.
     """
     _refuse_draw(called)
     if top_package(caller.f_globals.get("__name__")) in TRUSTED:
@@ -103,8 +104,8 @@ def _is_inside_import(frame: FrameType | None) -> bool:
 def _is_pure_python(module: str, name: str) -> bool:
     package = top_package(module)
     if package == "torch":
-        known = module == "torch" and name == "is_tensor"
-        return known or f"{module}.".startswith((*_TORCH_MODULES, *_REFUSED_ELSEWHERE))
+        is_type_check = module == "torch" and name == "is_tensor"
+        return is_type_check or f"{module}.".startswith((*_TORCH_MODULES, *_REFUSED_ELSEWHERE))
     if package == "numpy":
         return module.startswith(_NUMPY_MODULES) and "memmap" not in module
     return module in _PYTHON_MODULES or module in _REFUSED_ELSEWHERE or module.startswith("collections.")
@@ -121,9 +122,11 @@ def _is_pure_builtin(function: Any, module: str, name: str) -> bool:
         return True
     if module in _C_MODULES or (top_package(module) == "numpy" and not module.startswith("numpy.random")):
         return True
-    short = function.__name__
-    of_tensors = any([getattr(place, short, None) == function for place in (torch._C._VariableFunctions, torch._C._nn)])
-    return (of_tensors and short not in _READS_FILES) or function is torch.tensor
+    short_name = function.__name__
+    is_torch_function = any(
+        [getattr(namespace, short_name, None) == function for namespace in (torch._C._VariableFunctions, torch._C._nn)]
+    )
+    return (is_torch_function and short_name not in _READS_FILES) or function is torch.tensor
 
 
 def _refuse_draw(function: Any) -> None:

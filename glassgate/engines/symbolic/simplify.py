@@ -11,8 +11,8 @@ _NEUTRAL = {("add", 0): 0.0, ("add", 1): 0.0, ("sub", 1): 0.0, ("mul", 0): 1.0, 
 _SMALL_POWERS = frozenset({*range(-8, 9)} - {0})
 
 
-def simplified(op: str, *args: Any) -> Any:
-    """A simpler equivalent of an operation; None if there is none.
+def simplify(op: str, *args: Any) -> Any:
+    """A simpler node or number with the value of an operation; None if there is none.
 
     Args:
         op: a name of `OPERATIONS`.

@@ -1,4 +1,4 @@
-"""Traces a cell: runs its step on nodes instead of tensors to get its equations."""
+"""Traces a cell: runs the step on nodes instead of tensors. The resulting graph is the cell's equations."""
 
 import gc
 import re
@@ -12,9 +12,9 @@ from typing import Any
 from glassgate.cell import Cell, Named, PreActivations, RecurrentTerm, trace_locals
 from glassgate.engines.axes import PROJECTED, UNITS, Axis
 from glassgate.engines.symbolic.equations import Equations
-from glassgate.engines.symbolic.graph import Call, Node, NotTraceable, checked, ordered, tracing
+from glassgate.engines.symbolic.graph import Call, Node, NotTraceable, check_state, topological_order, tracing
 from glassgate.engines.symbolic.purity import Impure, NoRandomNumbers, refuse_impure
-from glassgate.engines.symbolic.rewrite import make_names_unique, merged
+from glassgate.engines.symbolic.rewrite import make_names_unique, rewrite_graph
 
 
 def equations_of(cell: Cell, projected: bool = False) -> Equations:
@@ -40,7 +40,7 @@ def equations_of(cell: Cell, projected: bool = False) -> Equations:
         first_line = str(error).strip().partition("\n")[0]
         fault = f"raises {type(error).__name__} ({first_line}) when it is traced"
         raise NotTraceable(f"cell {name}: step {fault}; it runs on the reference engine") from error
-    new = merged(states)
+    new = rewrite_graph(states)
     states = [new[state] for state in states]
     make_names_unique(states)
     return Equations(
@@ -52,7 +52,9 @@ def equations_of(cell: Cell, projected: bool = False) -> Equations:
         heads=cell.heads,
         projected=projected,
         states=tuple(states),
-        shown=_shown(cell, ordered(states), {gate: new[node] for gate, node in named.items() if node in new}),
+        gate_values=_gate_values(
+            cell, topological_order(states), {gate: new[node] for gate, node in named.items() if node in new}
+        ),
     )
 
 
@@ -70,7 +72,7 @@ def in_new_thread(function: Callable[..., Any], *args: Any) -> Any:
 
 def _trace(cell: Cell, projected: bool) -> tuple[list[Node], dict[str, Node]]:
     with tracing(), NoRandomNumbers(), _without_garbage_collection():
-        return as_written(cell, projected, refuse_impure)
+        return trace_step(cell, projected, refuse_impure)
 
 
 @contextmanager
@@ -85,13 +87,13 @@ def _without_garbage_collection() -> Iterator[None]:
             gc.enable()
 
 
-def as_written(
-    cell: Cell, projected: bool, calling: Callable[[FrameType, Any], None] | None = None
+def trace_step(
+    cell: Cell, projected: bool, on_call: Callable[[FrameType, Any], None] | None = None
 ) -> tuple[list[Node], dict[str, Node]]:
-    """Run a step on leaf nodes. Return the new states, and by gate the values of variables with the name of a gate.
+    """Run a step on leaf nodes. Return the new states, and the values of the local variables named like gates.
 
-    Equal nodes are not merged. Each call of an author's function is recorded as the origin of its results.
-    `calling` is called before each function runs, as in `trace_locals`.
+    Equal nodes are not merged. If a cell calls a function of its author, its results note this call as their origin.
+    `on_call` is called before each function runs, as in `trace_locals`.
     """
 
     def product(u: Any) -> Named:
@@ -105,7 +107,7 @@ def as_written(
         return Named(cell.gates, [Node("parameter", (name, gate), UNITS, f"{name}_{gate}") for gate in cell.gates])
 
     def projection(h: Any) -> Node:
-        return Node("hr", (_state(cell.state[0], h, UNITS),), PROJECTED)
+        return Node("hr", (_check_state_axis(cell.state[0], h, UNITS),), PROJECTED)
 
     out = PROJECTED if projected else UNITS
     axes = dict.fromkeys(cell.state, UNITS) | {cell.state[0]: out}
@@ -122,16 +124,16 @@ def as_written(
             if name in cell.gates and name not in cell.state:
                 gates.setdefault(name, value)
 
-    with trace_locals(note_name, _note_call, calling):
+    with trace_locals(note_name, _note_call, on_call):
         new = cell.new_state(a, Named(cell.state, state), p, projection if projected else None)
-    states = [_state(name, value, axes[name]) for name, value in zip(cell.state, new, strict=True)]
+    states = [_check_state_axis(name, value, axes[name]) for name, value in zip(cell.state, new, strict=True)]
     for name, node in zip(cell.state, states, strict=True):
         node.name = node.name or name
     return states, gates
 
 
 def _note_call(frame: FrameType, result: Any) -> None:
-    """Record the call of one of the author's functions as the origin of its results."""
+    """Note the call of one of the author's functions by a cell as the origin of its results."""
     results, code = list(_nodes(result)), frame.f_code
     if not results or code.co_name.startswith("<") or _LIBRARY.match(frame.f_globals.get("__name__", "")):
         return
@@ -157,20 +159,20 @@ def _nodes(value: Any) -> Iterator[Node]:
             yield from _nodes(each)
 
 
-def _state(name: str, value: Any, axis: Axis) -> Node:
-    node = checked(value)
+def _check_state_axis(name: str, value: Any, axis: Axis) -> Node:
+    node = check_state(value)
     if node.axis != axis:
         raise NotTraceable(f"for state {name!r} a value that is not one number per unit")
     return node
 
 
-def _shown(cell: Cell, order: list[Node], named: dict[str, Node]) -> dict[str, Node]:
+def _gate_values(cell: Cell, order: list[Node], named: dict[str, Node]) -> dict[str, Node]:
     """The value that a recording stores for each gate.
 
-    It is the value of the variable with the gate's name, if it has a number per row and unit. Otherwise it is the
-    pre-activation of the gate.
+    It is the value of the local variable with the gate's name, if this value has a number per row and unit and depends
+    on the row. Otherwise it is the pre-activation of the gate.
     """
-    alive, shown = set(order), {}
+    alive, gate_values = set(order), {}
     for gate in cell.gates:
         if gate in cell.state:
             continue
@@ -179,17 +181,17 @@ def _shown(cell: Cell, order: list[Node], named: dict[str, Node]) -> dict[str, N
             node = _pre_activation(gate, order)
         if node is not None:
             node.name = node.name or f"{gate}_pre"
-            shown[gate] = node
-    return shown
+            gate_values[gate] = node
+    return gate_values
 
 
 def _is_equal_in_all_rows(node: Node) -> bool:
     """Whether a value is the same for all rows of a batch."""
-    return not any(each.op in ("ih", "hh", "state", "noise") for each in ordered([node]))
+    return not any(each.op in ("ih", "hh", "state", "noise") for each in topological_order([node]))
 
 
 def _pre_activation(gate: str, order: list[Node]) -> Node | None:
-    """The sum of a gate's two halves, or its input half if the step does not add them."""
+    """The sum of a gate's two halves, or the input half if the step does not add them; None if it reads neither."""
     halves = [node for node in order if node.op in ("ih", "hh") and node.args[0] == gate]
     for node in order:
         if node.op == "add" and {arg.op for arg in node.inputs if any(arg is half for half in halves)} == {"ih", "hh"}:

@@ -11,21 +11,24 @@ from functools import lru_cache, reduce
 from typing import NamedTuple
 
 from glassgate.engines.symbolic.equations import Equations
-from glassgate.engines.symbolic.graph import Node, row_sum, spread
+from glassgate.engines.symbolic.graph import Node, broadcast, row_sum
 from glassgate.engines.symbolic.operations import OPERATIONS
-from glassgate.engines.symbolic.rewrite import make_names_unique, merged
+from glassgate.engines.symbolic.rewrite import make_names_unique, rewrite_graph
 
 
-class Tangent(NamedTuple):
+class TangentCell(NamedTuple):
     """A tangent cell.
 
     Its states are those of the cell, followed by their tangents. Its gates are, for each gate g of the cell:
 
-    - g: `W_ih x + b_ih` and `W_hh u + b_hh`, as in the cell.
-    - g_tangent: the input half is the tangent of that of g. The recurrent half is `W_hh u`, for tangents u.
-    - g_of_weight_tangent: the recurrent half is `dW_hh u + db_hh`. Only if parameters have tangents.
+    - g, with the input half `W_ih x + b_ih` and the recurrent half `W_hh u + b_hh`, as in the cell. The step passes the
+      vector u, which is the output of the step before or a value computed from it.
+    - g_tangent, whose input half is the tangent of the input half of g, and whose recurrent half is `W_hh du`, where du
+      is the tangent of u.
+    - g_of_weight_tangent, whose recurrent half is `dW_hh u + db_hh`, without an input half. It exists only if
+      parameters have tangents.
 
-    The tangent of a parameter without gates is another parameter.
+    The tangent of a parameter p is another parameter. That of a parameter per gate is its block for the gate g_tangent.
 
     Attributes:
         equations: the equations of the tangent cell.
@@ -37,37 +40,39 @@ class Tangent(NamedTuple):
 
 
 @lru_cache(256)
-def tangent_of(cell: Equations, of_weights: bool) -> Tangent:
+def tangent_of(cell: Equations, weights_have_tangents: bool) -> TangentCell:
     """The tangent cell of a cell without a projection.
 
     Args:
         cell: the equations of the cell.
-        of_weights: whether the parameters have tangents, in addition to the input and the initial states.
+        weights_have_tangents: whether the parameters have tangents too, not only the input and the initial states.
     """
     suffix = "_tangent" * (1 + max(map(_tangent_order, (*cell.gates, *cell.state, *cell.parameters))))
-    rules, d = _Rules(suffix, of_weights), dict[Node, Node]()
+    rules, d = _Rules(suffix, weights_have_tangents), dict[Node, Node]()
     for node in cell.nodes:
         derivative = rules.tangent(node, d)
         if derivative is not None:
-            d[node] = spread(derivative, node.axis)
-    tangents = [d[state] if state in d else spread(0.0, state.axis) for state in cell.states]
-    new = merged([*cell.states, *tangents])
+            d[node] = broadcast(derivative, node.axis)
+    tangents = [d[state] if state in d else broadcast(0.0, state.axis) for state in cell.states]
+    new = rewrite_graph([*cell.states, *tangents])
     states = tuple([new[state] for state in (*cell.states, *tangents)])
     make_names_unique(states)
-    blocks = ("", suffix, rules.of_weight) if of_weights else ("", suffix)
-    own = {name + suffix: p for name, p in cell.parameters.items() if of_weights and not p.per_gate}
+    blocks = ("", suffix, rules.weight_suffix) if weights_have_tangents else ("", suffix)
+    tangent_parameters = {
+        name + suffix: p for name, p in cell.parameters.items() if weights_have_tangents and not p.per_gate
+    }
     equations = Equations(
         gates=tuple([gate + block for block in blocks for gate in cell.gates]),
         state=(*cell.state, *(name + suffix for name in cell.state)),
-        parameters={**cell.parameters, **own},
+        parameters={**cell.parameters, **tangent_parameters},
         noise=cell.noise,
         recurrent=cell.recurrent,
         heads=cell.heads,
         projected=False,
         states=states,
-        shown={},
+        gate_values={},
     )
-    return Tangent(equations, suffix)
+    return TangentCell(equations, suffix)
 
 
 def is_tangent(cell: Equations) -> bool:
@@ -76,7 +81,7 @@ def is_tangent(cell: Equations) -> bool:
 
 
 def _tangent_order(name: str) -> int:
-    """The number of suffixes "_tangent" of a name."""
+    """How many times "_tangent" is repeated at the end of a name."""
     suffix = re.search("(_tangent)*$", name)
     assert suffix is not None
     return len(suffix[0]) // len("_tangent")
@@ -87,15 +92,15 @@ class _Rules(NamedTuple):
 
     Attributes:
         suffix: the suffix of the names of tangents.
-        of_weights: whether parameters have tangents.
+        weights_have_tangents: whether parameters have tangents.
     """
 
     suffix: str
-    of_weights: bool
+    weights_have_tangents: bool
 
     @property
-    def of_weight(self) -> str:
-        """The suffix of the gates whose rows of `weight_hh` are the tangent of `weight_hh`."""
+    def weight_suffix(self) -> str:
+        """The suffix of the gates whose rows of `weight_hh` contain the tangent of the cell's `weight_hh`."""
         return "_of_weight" + self.suffix
 
     def tangent(self, node: Node, d: dict[Node, Node]) -> Node | None:
@@ -105,7 +110,7 @@ class _Rules(NamedTuple):
                 return Node(node.op, (node.args[0] + self.suffix,), node.axis)
             case "hh":
                 return _sum(self._of_product(node, d))
-            case "parameter" if self.of_weights:
+            case "parameter" if self.weights_have_tangents:
                 name, gate = node.args
                 args = (name + self.suffix, None) if gate is None else (name, gate + self.suffix)
                 return Node("parameter", args, node.axis)
@@ -118,15 +123,15 @@ class _Rules(NamedTuple):
         derivative = OPERATIONS[node.op].derivative if node.op in OPERATIONS else None
         if derivative is None:
             return None
-        moved = [(k, arg) for k, arg in enumerate(node.args) if isinstance(arg, Node) and arg in d]
-        parts = [derivative(d[arg], node, *node.args)[k] for k, arg in moved]
-        return _sum([part for part in parts if isinstance(part, Node)])
+        with_tangent = [(k, arg) for k, arg in enumerate(node.args) if isinstance(arg, Node) and arg in d]
+        terms = [derivative(d[arg], node, *node.args)[k] for k, arg in with_tangent]
+        return _sum([term for term in terms if isinstance(term, Node)])
 
     def _of_product(self, hh: Node, d: dict[Node, Node]) -> list[Node]:
         """The terms of the tangent of a recurrent product."""
         gate, u = hh.args
         terms = [Node("hh", (gate + self.suffix, d[u]), hh.axis)] if u in d else []
-        return [*terms, Node("hh", (gate + self.of_weight, u), hh.axis)] if self.of_weights else terms
+        return [*terms, Node("hh", (gate + self.weight_suffix, u), hh.axis)] if self.weights_have_tangents else terms
 
 
 def _sum(terms: list[Node]) -> Node | None:

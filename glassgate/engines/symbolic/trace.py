@@ -1,4 +1,4 @@
-"""The trace of a cell: the graph of its step and the graph of the gradient."""
+"""The trace of a cell: the graph of its step, and the graph of the gradient of this step."""
 
 from collections import Counter
 from dataclasses import dataclass, replace
@@ -9,14 +9,14 @@ from glassgate.engines.axes import UNITS, Axis
 from glassgate.engines.symbolic.costs import Costs
 from glassgate.engines.symbolic.differentiate import gradients
 from glassgate.engines.symbolic.equations import Equations
-from glassgate.engines.symbolic.graph import Graph, Key, Node, make, ordered, spread
+from glassgate.engines.symbolic.graph import Graph, Key, Node, broadcast, make, topological_order
 from glassgate.engines.symbolic.keep import with_saved_values
-from glassgate.engines.symbolic.rewrite import make_names_unique, merged
+from glassgate.engines.symbolic.rewrite import make_names_unique, rewrite_graph
 
 
 @dataclass(frozen=True, eq=False)
 class Trace:
-    """A cell's forward and backward graphs, and the columns of the buffers that they read and write.
+    """The forward and backward graphs of a cell's step, and the columns of the buffers that they read and write.
 
     Columns of the forward pass, each as wide as its value:
         ("state", k): the new state `cell.state[k]`, which the backward pass may read.
@@ -30,10 +30,10 @@ class Trace:
         ("d_pre", k): the gradient of `[*hh_only, *shared, *ih_only][k]`.
         ("d_state", k): the gradient of state k before the step, through the step.
         ("d_parameter", k): the gradient of the parameters whose `parameter_columns` are k, per unit and row.
-        ("left", k): the row vector `left[k]`.
+        ("left", k): the row vector `left[k]`, a factor of the gradient of `weight_hh`.
         ("raw", 0), ("d_hr", 0): the row vector that `weight_hr` multiplies, and the gradient of the product.
         ("d_gate", "f"), ("d_new", "c"): for recordings, the total gradients of a gate and of a new state.
-        ("d_gate", "left0"), ("d_gate", "own0"): with `rows`, once more column 0 of "left", and the gradient of
+        ("d_gate", "left0"), ("d_gate", "own0"): with `records_factors`, column 0 of "left" again, and the gradient of
             `parameters[0]` at each step.
 
     Attributes:
@@ -48,8 +48,8 @@ class Trace:
         parameter_columns: the column of each parameter's gradient; equal gradients share a column.
         recorded: the names of the recorded gates; empty without a recording.
         costs: the costs of the backend that these graphs are for.
-        rows: whether the backward pass records all factors of the gradients of parameters: "d_pre" with all of its
-            columns, "left0" and so on, "own0" and so on.
+        records_factors: whether the backward pass records all factors of the gradients of parameters: all columns of
+            "d_pre", and "left0", "left1", ..., "own0", "own1", ....
     """
 
     forward: Graph
@@ -63,7 +63,7 @@ class Trace:
     parameter_columns: tuple[int, ...]
     recorded: tuple[str, ...]
     costs: Costs
-    rows: bool
+    records_factors: bool
 
     @cached_property
     def ih(self) -> tuple[str, ...]:
@@ -87,10 +87,10 @@ class Trace:
 
 
 def _with_shared_halves(states: tuple[Node, ...]) -> dict[Node, Node]:
-    """The graph with a single node "sum" for each pre-activation whose two halves the step only adds."""
-    users = Counter([*states, *(arg for node in ordered(states) for arg in node.inputs)])
+    """Replace each pre-activation whose two halves the step only adds by a node "sum". Return a map from old to new."""
+    users = Counter([*states, *(arg for node in topological_order(states) for arg in node.inputs)])
 
-    def fold(node: Node, args: tuple[Any, ...]) -> Node | None:
+    def fold_halves(node: Node, args: tuple[Any, ...]) -> Node | None:
         halves = {arg.op: arg for arg in node.inputs}
         if node.op != "add" or halves.keys() != {"ih", "hh"}:
             return None
@@ -100,23 +100,23 @@ def _with_shared_halves(states: tuple[Node, ...]) -> dict[Node, Node]:
         _, u = next(arg for arg in args if arg.op == "hh").args
         return Node("sum", (hh.args[0], u), UNITS, node.name or f"{hh.args[0]}_pre")
 
-    new = merged(states, fold)
+    new = rewrite_graph(states, fold_halves)
     make_names_unique([new[s] for s in states])
     return new
 
 
-def differentiated(cell: Equations, costs: Costs, record: bool = False, rows: bool = False) -> Trace:
+def build_trace(cell: Equations, costs: Costs, record: bool = False, record_factors: bool = False) -> Trace:
     """The forward and backward graphs of a cell's equations.
 
     Args:
         cell: the equations.
         costs: the costs of the backend. They determine the values that training keeps.
         record: whether gates and their gradients are results too.
-        rows: whether the factors of the gradients of parameters at each step are results too.
+        record_factors: see `Trace.records_factors`.
     """
     folded = _with_shared_halves(cell.states)
     states = [folded[state] for state in cell.states]
-    order = ordered(states)
+    order = topological_order(states)
     products = sorted(
         (node for node in order if node.op in ("hh", "sum")), key=lambda node: cell.gates.index(node.args[0])
     )
@@ -133,12 +133,12 @@ def differentiated(cell: Equations, costs: Costs, record: bool = False, rows: bo
     columns |= {("row", k): node for k, node in enumerate(n for n in order if n.op == "row_sum")}
     columns |= {("hr", k): node for k, node in enumerate(n for n in order if n.op == "hr")}
     leaf = {node: Node("saved", key, node.axis) for key, node in columns.items()}
-    replay = merged(states, lambda node, args: leaf[node] if node in leaf else _detached_value(node, args))
+    replay = rewrite_graph(states, lambda node, args: leaf[node] if node in leaf else _detached_value(node, args))
     d_pre = [*hh_only, *shared, *(ih_leaves[gate] for gate in ih_only)]
     d = gradients(cell, states, {node: k for k, node in enumerate(d_pre)}, replay)
 
     def gradient(node: Node) -> Node:
-        return spread(d.get(node, 0.0), node.axis)
+        return broadcast(d.get(node, 0.0), node.axis)
 
     outputs: dict[Key, Node] = {("d_pre", k): gradient(node) for k, node in enumerate(d_pre)}
     leaves = {node.args: node for node in order if node.op in ("state", "parameter")}
@@ -148,17 +148,17 @@ def differentiated(cell: Equations, costs: Costs, record: bool = False, rows: bo
     for node in order:
         if node.op == "hr":
             outputs |= {("raw", 0): replay[node.args[0]], ("d_hr", 0): gradient(node)}
-    gates = {name: folded[node] for name, node in cell.shown.items()} if record else {}
+    gates = {name: folded[node] for name, node in cell.gate_values.items()} if record else {}
     for name, node in gates.items():
         outputs["d_gate", name] = gradient(node)
     for name, node in zip(cell.state, states, strict=True) if record else ():
         outputs["d_new", name] = gradient(node)
-    of_parameters = [gradient(leaves[parameter]) for parameter in parameters]
-    if rows:
+    d_parameters = [gradient(leaves[parameter]) for parameter in parameters]
+    if record_factors:
         outputs |= {("d_gate", f"left{k}"): replay[u] for k, u in enumerate(left)}
-        outputs |= {("d_gate", f"own{k}"): d_p for k, d_p in enumerate(of_parameters)}
-    new = merged([*outputs.values(), *of_parameters])
-    columns_of = {node: k for k, node in enumerate(dict.fromkeys(new[d_p] for d_p in of_parameters))}
+        outputs |= {("d_gate", f"own{k}"): d_p for k, d_p in enumerate(d_parameters)}
+    new = rewrite_graph([*outputs.values(), *d_parameters])
+    columns_of = {node: k for k, node in enumerate(dict.fromkeys(new[d_p] for d_p in d_parameters))}
     outputs |= {("d_parameter", k): node for node, k in columns_of.items()}
     outputs = {key: new.get(node, node) for key, node in outputs.items()}
     recomputed = {node: new[replay[node]] for node in order if replay[node] in new}
@@ -175,10 +175,10 @@ def differentiated(cell: Equations, costs: Costs, record: bool = False, rows: bo
         ih_only=ih_only,
         left=left,
         parameters=parameters,
-        parameter_columns=tuple(columns_of[new[d_p]] for d_p in of_parameters),
+        parameter_columns=tuple(columns_of[new[d_p]] for d_p in d_parameters),
         recorded=tuple(gates),
         costs=costs,
-        rows=rows,
+        records_factors=record_factors,
     )
     return _without_detach(traced) if any(node.op == "detach" for node in order) else traced
 
@@ -197,14 +197,15 @@ def _zero_gradient(state: str, axis: Axis) -> Node:
 
 
 def _detached_value(node: Node, args: tuple[Any, ...]) -> Node | None:
-    """The argument of `detach`, which has the same value. The gradients are already known."""
+    """The argument of `detach`, which has the same value. The gradients have been computed before."""
     return args[0] if node.op == "detach" else None
 
 
 def _without_detach(trace: Trace) -> Trace:
-    """The trace with `detach` removed from the forward graph, too."""
+    """The trace with `detach` removed from the forward graph. The backward graph contains no `detach`."""
     products = (*trace.hh_only, *trace.shared)
-    new = merged([*trace.forward.outputs.values(), *trace.saved.values(), *products, *trace.left], _detached_value)
+    old = [*trace.forward.outputs.values(), *trace.saved.values(), *products, *trace.left]
+    new = rewrite_graph(old, _detached_value)
     return replace(
         trace,
         forward=Graph({key: new[node] for key, node in trace.forward.outputs.items()}),

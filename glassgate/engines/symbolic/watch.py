@@ -1,4 +1,4 @@
-"""Detects when a cell must be traced again: compares every value that its step may read with the value at tracing."""
+"""Detects when a cell must be traced again: compares each value that the step may read with its value at tracing."""
 
 import builtins
 import dis
@@ -36,54 +36,57 @@ _IMMUTABLE += (Enum, PurePath, re.Pattern, torch.dtype, torch.device, logging.Lo
 _IMMUTABLE += (Parameter, Noise, Equations, BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType)
 _IMMUTABLE += (GetSetDescriptorType, MemberDescriptorType)
 """Types of immutable values."""
-_STARTS = frozenset({"step", "project", "new_state", "gates", "state", "parameters", "noise", "recurrent", "heads"})
-"""The attributes of every cell that a trace reads."""
+_ALWAYS_READ = frozenset(
+    {"step", "project", "new_state", "gates", "state", "parameters", "noise", "recurrent", "heads"}
+)
+"""Attributes that a trace reads from every cell, even if no code of the step names them."""
 _READERS = frozenset({"getattr", "hasattr", "vars", "__dict__", "eval", "exec", "__getattr__", "__getattribute__"})
-"""A function that uses one of these can read attributes that its code does not name."""
+"""Names of functions and attributes. Code that uses one of them can read attributes that it does not name."""
 _TRANSPARENT = frozenset(
     {"builtins", "abc", "typing", "enum", "collections", "collections.abc", "dataclasses", "types", "numbers"}
     | {"argparse", "fractions", "decimal", "functools", "random", "_random", "torch", "numpy"}
 )
-"""Modules of libraries whose objects have all of their state in attributes, items and numbers. `purity.py` refuses
-draws of `random`."""
+"""Modules of libraries whose objects keep their whole state in attributes, items and numbers, where it can be watched.
+`purity.py` refuses draws of random numbers."""
 _LIBRARIES = TRUSTED - {"glassgate"}
 """Packages whose code does not change."""
-_MOST_ELEMENTS, _MOST_VALUES = 64, 4000
-"""The largest number of elements of a tensor or array, and of values of a cell, that are compared."""
+_MAX_ELEMENTS, _MAX_VALUES = 64, 4000
+"""The largest tensor or array that is compared, in elements, and the largest number of values of one cell."""
 
 
 class Watch:
     """The attributes, globals, closures and functions that a cell's step may read, each with its current value.
 
     Attributes:
-        refused: the first place that cannot be watched, or None.
+        refused: a description of the first value that cannot be watched, or None.
+        codes: the code of all functions that the step may call.
     """
 
     refused: str | None
 
     def __init__(self, cell: Cell) -> None:
         self._names: frozenset[str] = frozenset()
-        grown = True
-        while grown:
-            before, self.refused = self._names, None
+        # A function that is found late may name attributes of an object that has already been visited.
+        has_new_names = True
+        while has_new_names:
+            previous_names, self.refused = self._names, None
             self._groups: list[tuple[Callable[[Any], Any], tuple[Any, ...], tuple[Any, ...]]] = []
             self._descriptions: list[tuple[str, ...]] = []
             self._sizes: list[tuple[Sized, int, str]] = []
             self._contents: list[tuple[Callable[[Any], Any], Any, Any, str]] = []
             self._seen: dict[int, Any] = {}
             self.codes: list[CodeType] = []
-            """The code of all functions that the step may call."""
             self._visit(cell, "")
-            grown = self._names != before
+            has_new_names = self._names != previous_names
         del self._seen
-        self._many = [group for group in self._groups if len(group[1]) > 1]
+        self._large_groups = [group for group in self._groups if len(group[1]) > 1]
         single = [(get, keys[0], values[0]) for get, keys, values in self._groups if len(keys) == 1]
         self._single = tuple(zip(*single, strict=True)) or ((), (), ())
         self._sized, self._lengths = [sized for sized, _, _ in self._sizes], [size for _, size, _ in self._sizes]
 
     def is_unchanged(self) -> bool:
         """Whether all values are unchanged."""
-        for get, keys, values in self._many:
+        for get, keys, values in self._large_groups:
             if not all(map(is_, map(get, keys), values)):
                 return False
         gets, keys, values = self._single
@@ -91,7 +94,7 @@ class Watch:
             return False
         return not self._contents or all([read(thing) == content for read, thing, content, _ in self._contents])
 
-    def changed(self) -> str | None:
+    def first_change(self) -> str | None:
         """A description of the first value that has changed; None if all are unchanged."""
         for (get, keys, values), descriptions in zip(self._groups, self._descriptions, strict=True):
             for key, value, where in zip(keys, values, descriptions, strict=True):
@@ -109,8 +112,8 @@ class Watch:
         if keys:
             self._groups.append((get, keys, values))
             self._descriptions.append(tuple(map(describe, keys)))
-        if sum(len(keys) for _, keys, _ in self._groups) > _MOST_VALUES:
-            self._refuse(f"more than {_MOST_VALUES:,} values")
+        if sum(len(keys) for _, keys, _ in self._groups) > _MAX_VALUES:
+            self._refuse(f"more than {_MAX_VALUES:,} values")
             return
         for key, value in zip(keys, values, strict=True):
             self._visit(value, describe(key))
@@ -183,7 +186,9 @@ class Watch:
         prefix = f"{where}." if where else "attribute "
         if hasattr(value, "__dict__"):
             attributes = vars(value)
-            names = [name for name in attributes if reads_any or name in self._names or (is_cell and name in _STARTS)]
+            names = [
+                name for name in attributes if reads_any or name in self._names or (is_cell and name in _ALWAYS_READ)
+            ]
             self._mapping(attributes, names, lambda name: f"{prefix}{name}", where or "its attributes")
         in_slots = [name for name in slots if (reads_any or name in self._names) and hasattr(value, name)]
         self._watch(partial(getattr, value), in_slots, lambda name: f"{prefix}{name}")
@@ -192,7 +197,10 @@ class Watch:
         self._class(cls)
 
     def _class(self, cls: type) -> None:
-        """Watch the parts of a class and its bases that code may read: named attributes, and special methods."""
+        """Watch the parts of a class and its bases that code may read.
+
+        They are the attributes whose names occur in the code of the step and, except in cells, the special methods.
+        """
         for c in cls.__mro__:
             is_layer = top_package(c.__module__) == "glassgate" and issubclass(c, torch.nn.Module)
             if c is Cell or is_layer or top_package(c.__module__) in _LIBRARIES:
@@ -202,7 +210,7 @@ class Watch:
                 name
                 for name, value in attributes.items()
                 if name in self._names
-                or (is_cell and name in _STARTS)
+                or (is_cell and name in _ALWAYS_READ)
                 or (name.startswith("__") and isinstance(value, FunctionType) and not is_cell)
             ]
             self._mapping(attributes, names, lambda name, c=c: f"{c.__name__}.{name}", f"class {c.__name__}")  # type: ignore[misc]
@@ -251,15 +259,15 @@ class Watch:
         is_plain = type(tensor) in (Tensor, torch.nn.Parameter) and tensor.device.type == "cpu"
         if not is_plain or tensor.layout != torch.strided:
             self._refuse(f"{where}, a tensor that is not a plain dense tensor on the CPU")
-        elif tensor.numel() > _MOST_ELEMENTS:
+        elif tensor.numel() > _MAX_ELEMENTS:
             self._refuse(f"{where}, a tensor of {tensor.numel():,} numbers, too many to be compared at every call")
         else:
-            self._contents.append((_bits, tensor, _bits(tensor), where))
+            self._contents.append((_content, tensor, _content(tensor), where))
 
     def _array(self, array: Any, where: str) -> None:
         if not hasattr(array, "tobytes") or array.dtype.hasobject:
             self._refuse(f"{where}, a numpy.{type(array).__name__} that is not an array of numbers")
-        elif array.size > _MOST_ELEMENTS:
+        elif array.size > _MAX_ELEMENTS:
             self._refuse(f"{where}, a numpy.{type(array).__name__}, which is too large to be compared at every call")
         else:
             self._contents.append((type(array).tobytes, array, array.tobytes(), where))
@@ -273,10 +281,10 @@ class _Names(NamedTuple):
 
 @lru_cache(4096)
 def _names(code: CodeType) -> _Names:
-    """The names of globals and attributes that code and the functions in it read."""
+    """The names of globals, attributes and imported modules that code and the functions in it read."""
     of_globals, attributes, imports = set(), set(), set()
-    for each in _all_code(code):
-        for instruction in dis.get_instructions(each):
+    for function_code in _all_code(code):
+        for instruction in dis.get_instructions(function_code):
             if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
                 of_globals.add(instruction.argval)
             elif instruction.opname == "IMPORT_NAME":
@@ -316,6 +324,6 @@ def _identities(items: list[Any]) -> list[int]:
     return [*map(id, items)]
 
 
-def _bits(tensor: Tensor) -> tuple[Any, ...]:
-    """The exact content of a small tensor."""
+def _content(tensor: Tensor) -> tuple[Any, ...]:
+    """The properties and the exact numbers of a small tensor."""
     return (tensor.requires_grad, tensor.dtype, tensor.shape, tensor.detach().reshape(-1).view(torch.uint8).tolist())

@@ -12,11 +12,11 @@ from glassgate.engines.backend import Compiled, PreparedPasses, Ragged
 from glassgate.engines.contract import Recording, Steps
 from glassgate.engines.plan import (
     Plan,
-    count_of_results,
+    directions_of,
     operands_of,
     plan_of,
     results_by_direction,
-    split,
+    state_result_count,
     without_final,
 )
 from glassgate.engines.registry import BACKENDS
@@ -198,7 +198,7 @@ def _is_batched(d: Tensor) -> bool:
 
 def _save(ctx: Any, plans: Sequence[Plan], inputs: tuple[Any, ...], output: Sequence[Tensor]) -> None:
     data, batch_sizes, resets, operands = inputs
-    ctx.operand_count, ctx.result_count = len(operands), count_of_results(plans)
+    ctx.operand_count, ctx.result_count = len(operands), state_result_count(plans)
     ctx.save_for_backward(data, batch_sizes, resets, *operands, *without_final(plans, output))
     ctx.set_materialize_grads(False)
 
@@ -272,7 +272,9 @@ def layer_backward_gradient(ctx: Any, dd: Sequence[Tensor | None]) -> tuple[Any,
         d = [None if v is None else v.to(data.dtype) for v in dd]
         plans, steps = plans_from(ctx.text), Steps(data, batch_sizes, resets)
         if any(plan.equations.projected for plan in plans):
-            results = [v for r in reference.run(steps, split(plans, operands), True) for v in (*r.states, *r.final)]
+            results = [
+                v for r in reference.run(steps, directions_of(plans, operands), True) for v in (*r.states, *r.final)
+            ]
             reached = [results[k].to(d.dtype) for k, d in zip(ctx.reached, d_values, strict=True)]
             first = _gradient(reached, inputs, d_values, True)
             pairs = [(v, d_v) for v, d_v in zip(first, dd, strict=True) if v is not None and d_v is not None]
@@ -290,7 +292,7 @@ def layer_backward_gradient(ctx: Any, dd: Sequence[Tensor | None]) -> tuple[Any,
 def _tangents(text: str, steps: Steps, operands: Sequence[Tensor], d: Sequence[Tensor | None]) -> list[Tensor]:
     """The tangents of the results of a call, for the tangents `d` of its input and its operands."""
     plans, name = plans_from(text), text.partition("\n")[0]
-    steps, directions = tangent_call(steps, split(plans, operands), d[0], d[1:])
+    steps, directions = tangent_call(steps, directions_of(plans, operands), d[0], d[1:])
     if name == "cpu" and not any(is_tangent(plan.equations) for plan in plans):
         backend = BACKENDS[name]
         compiled = backend.compile(tuple([plan_of(direction, backend.costs) for direction in directions]))

@@ -30,7 +30,7 @@ def weight_gradients(
         plan: the plan of the direction.
         steps, direction: the call. All sequences have the same length.
         states: (S, W), the states after each step by name.
-        factors: the factors that the backward pass has recorded, by name; see `Trace.rows`.
+        factors: the factors that the backward pass has recorded, by name; see `Trace.records_factors`.
         groups: the number of groups. The sequences of a group are adjacent.
         names: the names of the parameters.
     """

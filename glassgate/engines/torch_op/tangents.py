@@ -34,9 +34,13 @@ def tangent_call(
         d_initial, remaining = remaining[: len(direction.initial)], remaining[len(direction.initial) :]
         d_restart = remaining[: len(direction.restart)]
         remaining = remaining[len(direction.restart) + len(direction.noise) :]
-        of_weights = any(d is not None for d in d_weights.values())
-        cell, suffix = _tangent_cell(current_equations(direction.cell), of_weights)
-        d_known = {name: _or_zeros(d, direction.weights[name]) for name, d in d_weights.items()} if of_weights else None
+        weights_have_tangents = any(d is not None for d in d_weights.values())
+        cell, suffix = _tangent_cell(current_equations(direction.cell), weights_have_tangents)
+        d_known = (
+            {name: _or_zeros(d, direction.weights[name]) for name, d in d_weights.items()}
+            if weights_have_tangents
+            else None
+        )
         tangent_directions.append(
             direction._replace(
                 cell=cell,
@@ -64,8 +68,8 @@ def values_and_tangents(results: Sequence[Tensor], plans: Sequence[Plan]) -> tup
 
 
 @lru_cache(256)
-def _tangent_cell(cell: Equations, of_weights: bool) -> tuple[GraphCell, str]:
-    equations, suffix = tangent_of(cell, of_weights)
+def _tangent_cell(cell: Equations, weights_have_tangents: bool) -> tuple[GraphCell, str]:
+    equations, suffix = tangent_of(cell, weights_have_tangents)
     return GraphCell(interned(equations)), suffix
 
 
@@ -80,7 +84,7 @@ def _with_tangents(states: tuple[Tensor, ...], d_states: Sequence[Tensor | None]
 def _tangent_weights(
     tangent: Cell, cell: Cell, weights: Weights, d: Weights | None, suffix: str, of_data: bool
 ) -> Weights:
-    """The parameters of a tangent cell, from those of the cell and their tangents `d`; see `Tangent`.
+    """The parameters of a tangent cell, from those of the cell and their tangents `d`; see `TangentCell`.
 
     With `of_data` the input is followed by its tangent.
     """

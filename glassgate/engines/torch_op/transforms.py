@@ -23,12 +23,12 @@ from glassgate.engines.contract import Direction, Reason, Recording, Steps, resu
 from glassgate.engines.plan import (
     Plan,
     by_direction,
-    count_of_results,
+    directions_of,
     needed_weights,
     operands_of,
     plan_of,
     results_by_direction,
-    split,
+    state_result_count,
     without_final,
 )
 from glassgate.engines.registry import BACKENDS
@@ -98,7 +98,7 @@ class StaticCall:
     @property
     def result_count(self) -> int:
         """The number of states at every step and final states of all directions."""
-        return count_of_results(self.plans)
+        return state_result_count(self.plans)
 
     @cached_property
     def final(self) -> frozenset[int]:
@@ -144,7 +144,7 @@ def _rows(v: Tensor) -> Tensor:
 
 def _static_call(backend: str, directions: Sequence[Direction], save: bool) -> StaticCall:
     costs = BACKENDS[backend].costs
-    return _interned_call(backend, tuple([plan_of(d, costs, rows=True) for d in directions]), save)
+    return _interned_call(backend, tuple([plan_of(d, costs, record_factors=True) for d in directions]), save)
 
 
 @lru_cache(1024)
@@ -365,7 +365,7 @@ def _with_tangents(
     """The results of a call, and their tangents for the tangents `d` of the input and the operands."""
     steps, rows = call.flat(resets, data, operands)
     d_data, *d_operands = [None if v is None else _rows(v) for v in d]
-    steps, directions = tangent_call(steps, split(call.plans, rows), d_data, d_operands)
+    steps, directions = tangent_call(steps, directions_of(call.plans, rows), d_data, d_operands)
     if any(is_tangent(plan.equations) for plan in call.plans):
         # Kernels of third derivatives would take longer to compile than the loop takes to run.
         by_direction = reference.run(steps, directions, all_states=True)

@@ -12,9 +12,9 @@ from glassgate.engines.contract import Direction, Recording, Steps, result_type
 from glassgate.engines.lowering.backward import backward_pass
 from glassgate.engines.lowering.forward import Form, forward_pass
 from glassgate.engines.lowering.ir import Pass, Port, Role
-from glassgate.engines.plan import Plan, Sizes, by_direction, count_of_results, operands_of, plan_of
+from glassgate.engines.plan import Plan, Sizes, by_direction, operands_of, plan_of, state_result_count
 from glassgate.engines.symbolic.equations import Equations
-from glassgate.engines.symbolic.trace import Trace, differentiated
+from glassgate.engines.symbolic.trace import Trace, build_trace
 from glassgate.engines.triton_gpu.costs import COSTS
 from glassgate.engines.triton_gpu.emit import kernels
 from glassgate.engines.triton_gpu.launch import Loop, source
@@ -73,7 +73,7 @@ class Layer(NamedTuple):
         recordings: Sequence[Recording] | None = None,
     ) -> list[Tensor | None]:
         """`Compiled.backward`."""
-        count = count_of_results(self.plans) // 2
+        count = state_result_count(self.plans) // 2
         states, saved = iter(flat[:count]), iter(flat[count:])
         wanted = iter([True] * len(operands) if needed is None else needed)
         calls, runs, ports, at = list[Call](), list[Run](), list[list[Port | None]](), 0
@@ -259,6 +259,6 @@ def source_of(equations: Equations) -> str:
     Args:
         equations: the equations of the cell.
     """
-    trace, form = differentiated(equations, COSTS), Form(save=True)
+    trace, form = build_trace(equations, COSTS), Form(save=True)
     passes = [(Phases(_lowered(equations, trace, form, backward)), backward) for backward in (False, True)]
     return source([kernel for phases, backward in passes for kernel in kernels(phases, _title(backward), False).all])

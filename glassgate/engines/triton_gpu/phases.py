@@ -71,10 +71,10 @@ class Phases:
         >>> import glassgate as gg
         >>> from glassgate.engines.lowering.forward import Form, forward_pass
         >>> from glassgate.engines.symbolic.step import equations_of
-        >>> from glassgate.engines.symbolic.trace import differentiated
+        >>> from glassgate.engines.symbolic.trace import build_trace
         >>> from glassgate.engines.triton_gpu.costs import COSTS
         >>> equations = equations_of(gg.cells.GRUv1())
-        >>> len(Phases(forward_pass(equations, differentiated(equations, COSTS), Form())).all)  # r * h is an operand
+        >>> len(Phases(forward_pass(equations, build_trace(equations, COSTS), Form())).all)  # r * h is an operand
         3
     """
 

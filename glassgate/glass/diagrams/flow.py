@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from glassgate.cell import Cell
 from glassgate.engines.symbolic.graph import Node, NotTraceable
-from glassgate.engines.symbolic.step import as_written
+from glassgate.engines.symbolic.step import trace_step
 
 SIGNS = {
     "add": "+", "sub": "−", "mul": "×", "div": "÷", "sigmoid": "σ", "neg": "−", "row_sum": "Σ", "mean": "mean",
@@ -97,7 +97,7 @@ def flow(cell: Cell, projected: bool = False) -> Flow:
         NotTraceable: the step uses an operation that no graph can express; the message names it.
     """
     try:
-        states, _ = as_written(cell, projected)
+        states, _ = trace_step(cell, projected)
     except NotTraceable as error:
         raise NotTraceable(f"cell {type(cell).__name__}: step uses {error}, which no diagram can show") from None
     reader = _Reader()
@@ -154,7 +154,7 @@ class _Folder:
             item = self._states[term.args[0]]
             item.nodes = [term.node]
             return Value(item)
-        key = id(term.call) if term.call is not None and term.call.results > 1 else term
+        key = id(term.call) if term.call is not None and term.call.result_count > 1 else term
         if key not in self._values:
             self._values[key] = Value(self._item(term))
             self._items.append(self._values[key].item)
@@ -173,7 +173,7 @@ class _Folder:
         kind = "parameter" if term.op in LEAVES else "operation"
         results = 1
         if term.call is not None and not term.call.of_torch:
-            kind, results = "function", term.call.results
+            kind, results = "function", term.call.result_count
         inputs = tuple(self._value(arg) for arg in chain[-1].wired)
         return Item(kind, lines, term.name, _equation(term), inputs, (), results)
 

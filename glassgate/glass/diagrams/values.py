@@ -59,7 +59,7 @@ def wire_values(cell: Cell, weights: Weights, x: Tensor, before: Sequence[Tensor
         for port, node in enumerate(item.nodes):
             node.name = name_of(Value(item, port), step)
     states = tuple(value.item.nodes[value.port] for value in step.new.values())
-    equations: Equations = replace(equations_of(cell, projected), states=states, shown={})
+    equations: Equations = replace(equations_of(cell, projected), states=states, gate_values={})
     names = {node.name for item in step.items for node in item.nodes}
 
     def keep(name: str, value: object) -> None:

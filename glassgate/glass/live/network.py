@@ -8,8 +8,8 @@ from torch import Tensor, nn
 
 from glassgate.cell import Cell
 from glassgate.engines.symbolic.equations import Equations
-from glassgate.engines.symbolic.graph import Node, NotTraceable, ordered
-from glassgate.engines.symbolic.rewrite import merged
+from glassgate.engines.symbolic.graph import Node, NotTraceable, topological_order
+from glassgate.engines.symbolic.rewrite import rewrite_graph
 from glassgate.engines.symbolic.step import equations_of
 from glassgate.export.javascript import Weights, emit
 from glassgate.glass.diagrams.cell import name_of
@@ -77,8 +77,8 @@ def wired(cell: Cell, projected: bool, equations: Equations) -> Equations:
     except NotTraceable:
         return equations
     states = [value.item.nodes[value.port] for value in diagram.new.values()]
-    merged_node = merged(states)
-    drawn, diagram_names = ordered(merged_node[state] for state in states), {}
+    merged_node = rewrite_graph(states)
+    drawn, diagram_names = topological_order(merged_node[state] for state in states), {}
     for item in diagram.items:
         for port, node in enumerate(item.nodes):
             if node in merged_node:

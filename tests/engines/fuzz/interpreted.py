@@ -145,7 +145,7 @@ class Interpreter:
         """Every requested kernel."""
         self.faults: list[BaseException] = []
 
-    def compiled(self, text: str, name: str, bits: int, processor: Any) -> compiling.Function:
+    def compile_kernel(self, text: str, name: str, bits: int, processor: Any) -> compiling.Function:
         """A function whose address leads back to Python."""
         assert (bits, processor) == (64, SMALL)
         if self._change:
@@ -162,7 +162,7 @@ class Interpreter:
             except BaseException as fault:  # must not cross machine code
                 self.faults.append(fault)
 
-        callback = compiling.KERNEL(run)
+        callback = compiling.KERNEL_TYPE(run)
         _alive.append(callback)
         return compiling.Function(ctypes.cast(callback, ctypes.c_void_p).value or 0, name)
 
@@ -177,7 +177,7 @@ def interpreted(change: tuple[str, str] | None = None) -> Iterator[Interpreter]:
     interpreter = Interpreter(change)
     with pytest.MonkeyPatch.context() as patch, pretend(SMALL):
         patch.setattr(kernel, "_compiled", {})
-        patch.setattr(kernel, "compiled", interpreter.compiled)
+        patch.setattr(kernel, "compile_kernel", interpreter.compile_kernel)
         try:
             yield interpreter
         finally:

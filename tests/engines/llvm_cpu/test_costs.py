@@ -6,7 +6,7 @@ import glassgate as gg
 from glassgate.engines.llvm_cpu.loops.program import lower
 from glassgate.engines.registry import BACKENDS
 from glassgate.engines.symbolic.step import equations_of
-from glassgate.engines.symbolic.trace import differentiated
+from glassgate.engines.symbolic.trace import build_trace
 from tests.compare import noise
 from tests.engines.costs import EVERY, FREE_MEMORY, FREE_OPERATIONS, OF_CPU
 from tests.engines.fuzz.interpreted import interpreted
@@ -27,7 +27,7 @@ class Own(gg.Cell):
 
 def kept(cell, costs):
     """What training keeps, by column: the author's name for it, or the operation."""
-    return {key: node.name or node.op for key, node in differentiated(equations_of(cell), costs).saved.items()}
+    return {key: node.name or node.op for key, node in build_trace(equations_of(cell), costs).saved.items()}
 
 
 def test_costs_decide_which_values_are_saved():
@@ -39,7 +39,7 @@ def test_costs_decide_which_values_are_saved():
 
 def test_costs_decide_which_values_are_recomputed():
     stored = [
-        len(lower(Own(), differentiated(equations_of(Own()), costs), backward=True).temporaries)
+        len(lower(Own(), build_trace(equations_of(Own()), costs), backward=True).temporaries)
         for costs in (FREE_MEMORY, FREE_OPERATIONS)
     ]
     assert stored[0] > stored[1]

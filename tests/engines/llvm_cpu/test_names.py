@@ -15,7 +15,7 @@ from glassgate.engines.llvm_cpu.costs import COSTS
 from glassgate.engines.llvm_cpu.kernel import printed
 from glassgate.engines.llvm_cpu.simd.mathematics import FUNCTIONS
 from glassgate.engines.symbolic.step import equations_of
-from glassgate.engines.symbolic.trace import differentiated
+from glassgate.engines.symbolic.trace import build_trace
 from tests.compare import noise
 
 STEP = """
@@ -40,7 +40,7 @@ def cell(called):
 
 
 def kernels(cell):
-    traced = differentiated(equations_of(cell), COSTS)
+    traced = build_trace(equations_of(cell), COSTS)
     with patch.object(equations, "LONGEST", 10**6):  # a value of a long expression has a name of its own
         return [printed(cell, traced, is_backward).text for is_backward in (False, True)]
 

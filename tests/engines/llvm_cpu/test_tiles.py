@@ -255,13 +255,13 @@ def write_object_files(folder):
             super().__init__(address, name)
             self.run = lambda arguments: None
 
-    def translated(text, name, bits, processor, _translate=compiling._translate):
-        compiled = _translate(text, name, bits, processor)
+    def compile_and_write(text, name, bits, processor, _compile=compiling._compile):
+        compiled = _compile(text, name, bits, processor)
         Path(folder, f"{name}.o").write_bytes(compiled.content)
         return compiled
 
     compiling.target_machine = partial(compiling.target_machine, *SAPPHIRE_RAPIDS)
-    compiling._translate, compiling.read = translated, lambda path: None
+    compiling._compile, compiling.read = compile_and_write, lambda path: None
     compiling.write = lambda path, code: None
     compiling.Function = Idle
     with pretend(amx.with_amx(Processor(64, 32, "avx512bf16"))), torch.autocast("cpu", torch.bfloat16):

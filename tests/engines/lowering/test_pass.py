@@ -14,7 +14,7 @@ from glassgate.engines.lowering.ir import Elementwise, Line, Pass, Port, Role, T
 from glassgate.engines.lowering.printer import printed
 from glassgate.engines.lowering.verify import InvalidPass, verify
 from glassgate.engines.symbolic.step import equations_of
-from glassgate.engines.symbolic.trace import differentiated
+from glassgate.engines.symbolic.trace import build_trace
 from glassgate.layers.regularisers import Noisy
 from tests.cases import SHAPES, Shape
 from tests.compare import check
@@ -106,7 +106,7 @@ def test_a_detached_gate() -> None:
 
 def lstm() -> Pass:
     cell = equations_of(CELLS["LSTM"])
-    return forward_pass(cell, differentiated(cell, OF_CPU), Form(lengths=True, save=True))
+    return forward_pass(cell, build_trace(cell, OF_CPU), Form(lengths=True, save=True))
 
 
 def changed(program: Pass, number: int, line: Line) -> Pass:

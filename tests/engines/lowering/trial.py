@@ -14,7 +14,7 @@ from glassgate.engines.lowering.forward import Form, forward_pass
 from glassgate.engines.lowering.ir import Port, Role
 from glassgate.engines.symbolic.costs import Costs
 from glassgate.engines.symbolic.step import equations_of
-from glassgate.engines.symbolic.trace import differentiated
+from glassgate.engines.symbolic.trace import build_trace
 from tests.cases import Shape
 from tests.compare import Results, measure, noise
 from tests.engines.costs import OF_CPU
@@ -88,7 +88,7 @@ class Trial:
     def by_passes(self) -> Results:
         """The same of the forward and backward passes."""
         cell = equations_of(self.cell, bool(self.shape.H_out))
-        traced = differentiated(cell, self.costs)
+        traced = build_trace(cell, self.costs)
         values = self.inputs()
         forward = evaluate(forward_pass(cell, traced, self.form._replace(save=True)), values, self.sizes)
         outputs = {}

@@ -21,7 +21,7 @@ from glassgate.engines.lowering.backward import backward_pass
 from glassgate.engines.lowering.forward import Form, forward_pass
 from glassgate.engines.lowering.ir import Role, Shift
 from glassgate.engines.symbolic.step import equations_of
-from glassgate.engines.symbolic.trace import differentiated
+from glassgate.engines.symbolic.trace import build_trace
 from glassgate.engines.triton_gpu.costs import COSTS
 from glassgate.engines.triton_gpu.emit import kernels
 from glassgate.engines.triton_gpu.kernel import CONSTANTS, Kernel, Pointer, both, in_graph
@@ -118,7 +118,7 @@ def cases(cell: str, products: str, N: int = ROWS, ragged: bool = False) -> Iter
     With `MANY_ROWS` sequences, only the kernels that differ.
     """
     equations, dtype = equations_of(CELLS[cell]), PRODUCTS[products][0]
-    trace = differentiated(equations, COSTS)
+    trace = build_trace(equations, COSTS)
     for title, build in (("forward", forward_pass), ("backward", backward_pass)):
         phases, reverse = (
             Phases(build(equations, trace, Form(save=True, reverse=r, lengths=ragged, resets=ragged)))

@@ -13,7 +13,7 @@ import glassgate as gg
 from glassgate.engines.lowering.backward import backward_pass
 from glassgate.engines.lowering.forward import Form, forward_pass
 from glassgate.engines.symbolic.step import equations_of
-from glassgate.engines.symbolic.trace import differentiated
+from glassgate.engines.symbolic.trace import build_trace
 from glassgate.engines.triton_gpu import launch, passes
 from glassgate.engines.triton_gpu.costs import COSTS
 from glassgate.engines.triton_gpu.emit import kernels
@@ -98,7 +98,7 @@ def test_all_batch_sizes_and_lengths_together_use_few_blocks():
         (gg.cells.LSTM(), gg.cells.GRUv1(), gg.cells.LayerNormGRU()), (forward_pass, backward_pass)
     ):
         equations = equations_of(cell)
-        phases = Phases(build(equations, differentiated(equations, COSTS), Form(save=True)))
+        phases = Phases(build(equations, build_trace(equations, COSTS), Form(save=True)))
         of_steps = kernels(phases, "any", False).all
         for H, dtype, chip in product((64, 768, 1024), (torch.bfloat16, torch.float32), CHIPS):
             whole, steps = set(), defaultdict(set)

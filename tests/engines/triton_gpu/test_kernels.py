@@ -11,7 +11,7 @@ from glassgate.engines.lowering.backward import backward_pass
 from glassgate.engines.lowering.forward import Form, forward_pass
 from glassgate.engines.plan import operands_of, text_for
 from glassgate.engines.symbolic.step import equations_of
-from glassgate.engines.symbolic.trace import differentiated
+from glassgate.engines.symbolic.trace import build_trace
 from glassgate.engines.torch_op import fakes, operators
 from glassgate.engines.torch_op.operators import text_of
 from glassgate.engines.triton_gpu import graphs, launch, passes
@@ -129,7 +129,7 @@ def test_explain_names_the_kernel():
 )
 def test_the_cost_model_selects_a_kernel(cell, N, H, dtype, kind):
     equations = equations_of(cell)
-    phases = Phases(forward_pass(equations, differentiated(equations, COSTS), Form(save=True)))
+    phases = Phases(forward_pass(equations, build_trace(equations, COSTS), Form(save=True)))
     sizes = {"T": 1000, "N": N, "H": H, "P": H, "heads": phases.heads}
     assert selected(phases, sizes, dtype, Chip(132, 232_448)).kind == kind
     assert selected(phases, sizes, dtype, None).kind == "steps"
@@ -150,7 +150,7 @@ def test_operands_fit_into_the_shared_memory_of_a_small_chip():
     chip, sizes = Chip(82, 101_376), {"T": 100, "N": 64, "H": 128, "P": 128, "heads": 1}
     for cell in (gg.cells.LSTM(), gg.cells.CIFG(), EightGates()):
         equations = equations_of(cell)
-        phases = Phases(backward_pass(equations, differentiated(equations, COSTS), Form(save=True)))
+        phases = Phases(backward_pass(equations, build_trace(equations, COSTS), Form(save=True)))
         for kernel in kernels(phases, "backward", False).steps:
             blocks = blocks_of(kernel, sizes, torch.bfloat16, chip)
             assert 3 * len(cell.gates) * blocks.columns * (blocks.rows + blocks.units) * 2 + 8192 <= chip.shared
@@ -289,6 +289,6 @@ def test_sessions_run_on_the_kernels():
 def test_phase_0_sets_the_states_that_only_it_reads():
     """The backward pass of the LSTM stores the gradient of c once, that of h after the matrix product."""
     equations = equations_of(gg.cells.LSTM())
-    phases = Phases(backward_pass(equations, differentiated(equations, COSTS), Form(save=True)))
+    phases = Phases(backward_pass(equations, build_trace(equations, COSTS), Form(save=True)))
     assert [[carry.before.name for carry in phase.carries] for phase in phases.all] == [["d_c_next"], ["d_h_next"]]
     assert not any(phase.stored for phase in phases.all)

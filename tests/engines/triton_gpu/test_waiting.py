@@ -7,7 +7,7 @@ import torch
 from torch.nn.utils.rnn import PackedSequence
 
 import glassgate as gg
-from glassgate.engines.symbolic.evaluate import computed
+from glassgate.engines.symbolic.evaluate import compute_elementwise
 from glassgate.engines.triton_gpu import graphs, passes
 from glassgate.engines.triton_gpu.launch import Launch, Selected
 from tests.simulated_gpu import GPU, OnGPU, Waits, simulated_gpu, to_cpu, to_gpu
@@ -107,8 +107,8 @@ def test_launches_select_the_gpu_of_their_tensors(monkeypatch):
 
 def test_a_number_chosen_by_a_mask_is_made_on_the_gpu(monkeypatch):
     with simulated_gpu(monkeypatch):
-        chosen = computed("where", (to_gpu(RESETS), 1.0, 0.1), torch.float32)
-        smaller = computed("minimum", (to_gpu(torch.ones(2)), 0.5), None)
+        chosen = compute_elementwise("where", (to_gpu(RESETS), 1.0, 0.1), torch.float32)
+        smaller = compute_elementwise("minimum", (to_gpu(torch.ones(2)), 0.5), None)
     assert chosen.dtype == torch.float32
     assert to_cpu(chosen).tolist() == torch.where(RESETS, 1.0, 0.1).tolist()
     assert to_cpu(smaller).tolist() == [0.5, 0.5]

@@ -1,7 +1,7 @@
 """Runs jobs on the OpenMP threads of torch.
 
 After each parallel operation of torch, an OpenMP thread spins for some milliseconds while it waits for its next job.
-Another thread would have to share the processor with it during that time.
+During that time, a thread of another pool would have to share the processor with the OpenMP thread.
 """
 
 import ctypes
@@ -16,36 +16,36 @@ from glassgate.engines import processors
 from glassgate.engines.llvm_cpu.native import native
 from glassgate.engines.llvm_cpu.tasks import Launch
 
-BEGUN, MEMBERS, CAME, LATE, SIZE, COUNT, JOBS = range(1, 8)
-"""The indices of words in a table: the numbers of jobs begun, of threads in the team and of threads that have arrived;
-whether a thread arrived late; the address of `omp_get_num_threads`; the number of jobs; the first job, two words each.
-Word 0 is the address of the code that the threads run."""
+JOBS_BEGUN, TEAM_MEMBERS, ARRIVED, LATE, TEAM_SIZE, JOB_COUNT, JOBS = range(1, 8)
+"""The indices of words in a table: the number of jobs begun; the number of threads in the team; the number of threads
+that have arrived; whether a thread arrived late; the address of `omp_get_num_threads`; the number of jobs; the first
+job. A job has two words. Word 0 is the address of the code that the threads run."""
 
-PATIENCE = 1_000_000
-"""The number of polls after which a thread that has not arrived is late: about a millisecond, longer than a wake-up."""
+MAX_POLLS = 1_000_000
+"""The number of polls, about a millisecond, after which a thread that has not arrived is late. A wake-up is shorter."""
 
 MEMBER = f'''
 def member(table):
-    """Run jobs that no thread has begun. Then wait for the other threads, and record whether one is late.
+    """Run jobs that no thread has begun. Then wait for the other threads, and record whether one of them is late.
 
-    Do nothing if the team is too small.
+    If the team has fewer threads than requested, do nothing.
     """
     fields, polls = words(table), 0
-    if team_size(fields[{SIZE}]) < fields[{MEMBERS}]:
+    if team_size(fields[{TEAM_SIZE}]) < fields[{TEAM_MEMBERS}]:
         return
-    increment(table + 8 * {CAME})
-    mine = fetch_increment(table + 8 * {BEGUN})
-    while mine < fields[{COUNT}]:
+    increment(table + 8 * {ARRIVED})
+    mine = fetch_increment(table + 8 * {JOBS_BEGUN})
+    while mine < fields[{JOB_COUNT}]:
         perform(fields[{JOBS} + 2 * mine], fields[{JOBS} + 2 * mine + 1])
-        mine = fetch_increment(table + 8 * {BEGUN})
-    while polls < {PATIENCE} and load_acquire(table + 8 * {CAME}) < fields[{MEMBERS}]:
+        mine = fetch_increment(table + 8 * {JOBS_BEGUN})
+    while polls < {MAX_POLLS} and load_acquire(table + 8 * {ARRIVED}) < fields[{TEAM_MEMBERS}]:
         polls += 1
-    if polls == {PATIENCE}:
+    if polls == {MAX_POLLS}:
         fields[{LATE}] = 1
 '''
 
-GATHER = '''
-def gather(parallel, table, members):
+RUN_TEAM = '''
+def run_team(parallel, table, members):
     """Run the jobs of a table on OpenMP threads."""
     in_parallel(parallel, table, members)
 '''
@@ -55,27 +55,28 @@ def run(jobs: Sequence[Launch]) -> bool | None:
     """Run all jobs in parallel. Return when they are done.
 
     Returns:
-        Whether a thread arrived late. None if no job was run: torch does not use GNU OpenMP, its team is too small, or
-        it has more threads than processors. In the last case its threads sleep as soon as they are idle.
+        Whether a thread arrived late. None if no job was run: torch does not use GNU OpenMP, the OpenMP team is too
+        small, or torch has more threads than processors. In the last case, OpenMP threads sleep as soon as they are
+        idle.
     """
     if _openmp is None or processors.threads() < torch.get_num_threads():
         return None
-    begin, size = _openmp
+    parallel_address, team_size_address = _openmp
     members = max(len(jobs), torch.get_num_threads())
-    table = array("q", (native(MEMBER).address, 0, members, 0, 0, size, len(jobs)))
+    table = array("q", (native(MEMBER).address, 0, members, 0, 0, team_size_address, len(jobs)))
     table.extend([number for job in jobs for number in (job.function.address, job.arguments.buffer_info()[0])])
-    call = array("q", (begin, table.buffer_info()[0], members))
-    native(GATHER)(call.buffer_info()[0])
-    return bool(table[LATE]) if table[CAME] else None
+    arguments = array("q", (parallel_address, table.buffer_info()[0], members))
+    native(RUN_TEAM)(arguments.buffer_info()[0])
+    return bool(table[LATE]) if table[ARRIVED] else None
 
 
-def _find() -> tuple[int, int] | None:
+def _find_openmp() -> tuple[int, int] | None:
     """The addresses of `GOMP_parallel` and `omp_get_num_threads` if torch's OpenMP has them and its threads spin."""
     if os.name != "posix" or os.environ.get("OMP_WAIT_POLICY", "").lower() == "passive":
         return None
-    here = ctypes.CDLL(None)
+    process = ctypes.CDLL(None)
     try:
-        return _address(here.GOMP_parallel), _address(here.omp_get_num_threads)
+        return _address(process.GOMP_parallel), _address(process.omp_get_num_threads)
     except AttributeError:
         return None
 
@@ -84,12 +85,12 @@ def _address(function: Any) -> int:
     return ctypes.cast(function, ctypes.c_void_p).value or 0
 
 
-def _leave() -> None:
+def _disable() -> None:
     """Stop using OpenMP in a forked child, which has no OpenMP threads although its OpenMP runtime assumes them."""
     global _openmp
     _openmp = None
 
 
-_openmp = _find()
+_openmp = _find_openmp()
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_leave)
+    os.register_at_fork(after_in_child=_disable)

@@ -17,7 +17,7 @@ from glassgate.engines.llvm_cpu.native import native
 from glassgate.engines.llvm_cpu.tasks import Launch
 
 WAITING, GIVEN, TAKEN, ASLEEP = range(4)
-"""The states of a mailbox: its thread waits, a launch has been given, a thread has taken it, its thread sleeps."""
+"""The states of a mailbox: its thread waits; a launch was put in; a thread has begun the launch; its thread sleeps."""
 FUNCTION, ARGUMENT, FLAG = 1, 2, 3
 """The indices of the words of a mailbox after its state: the address of a function, the function's argument, and a flag
 that kernels set for Python to read."""
@@ -43,7 +43,7 @@ def serve(mailbox):
 
 GIVE = f'''
 def give(mailbox):
-    """Pass the launch in a mailbox to its thread, and set the flag if the thread sleeps."""
+    """Pass the launch in a mailbox to the mailbox's thread, and set the flag if the thread sleeps."""
     words(mailbox)[{FLAG}] = 0
     if not compare_and_swap(mailbox, {WAITING}, {GIVEN}):
         words(mailbox)[{FLAG}] = 1
@@ -52,7 +52,7 @@ def give(mailbox):
 
 FINISH = f'''
 def finish(mailbox):
-    """Wait for the job of a mailbox. If its thread has not begun it, run it on this thread and set the flag."""
+    """Wait for the launch in a mailbox. If its thread has not begun, run the launch on this thread and set the flag."""
     words(mailbox)[{FLAG}] = 0
     if compare_and_swap(mailbox, {GIVEN}, {TAKEN}):
         perform(words(mailbox)[{FUNCTION}], words(mailbox)[{ARGUMENT}])
@@ -76,8 +76,8 @@ class _Worker:
 
     def give(self, job: Launch) -> None:
         """Start the job on the thread. The thread avoids the processor of the caller."""
-        if _processor is not None and (current := _processor()) != self._avoided_processor:
-            self._avoid(current)
+        if _current_processor is not None and (processor := _current_processor()) != self._avoided_processor:
+            self._avoid(processor)
         self._mailbox[FUNCTION], self._mailbox[ARGUMENT] = job.function.address, job.arguments.buffer_info()[0]
         native(GIVE)(self.mailbox)
         if self._mailbox[FLAG]:
@@ -95,7 +95,7 @@ class _Worker:
                 os.sched_setaffinity(self._thread.native_id, others)
 
     def finish(self) -> None:
-        """Wait until the job is done."""
+        """Wait until the job is done, or run it on the calling thread if the worker has not begun."""
         native(FINISH)(self.mailbox)
 
     def _work(self) -> None:
@@ -105,14 +105,14 @@ class _Worker:
             serve(self.mailbox)
 
 
-_processor = getattr(ctypes.CDLL(None), "sched_getcpu", None) if hasattr(os, "sched_setaffinity") else None
-"""The number of the caller's processor, if the system reports it."""
+_current_processor = getattr(ctypes.CDLL(None), "sched_getcpu", None) if hasattr(os, "sched_setaffinity") else None
+"""A function that returns the number of the caller's processor; None if the system has no such function."""
 _idle: list[_Worker] = []
 
 
 def run(jobs: Sequence[Launch]) -> None:
     """Run the first job on the calling thread and each other job on a thread of the pool. Wait until all are done."""
-    workers = [_borrow() for _ in jobs[1:]]
+    workers = [_idle_worker() for _ in jobs[1:]]
     try:
         for worker, job in zip(workers, jobs[1:], strict=True):
             worker.give(job)
@@ -123,7 +123,7 @@ def run(jobs: Sequence[Launch]) -> None:
         _idle.extend(workers)
 
 
-def _borrow() -> _Worker:
+def _idle_worker() -> _Worker:
     try:
         return _idle.pop()
     except IndexError:
