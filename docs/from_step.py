@@ -69,7 +69,9 @@ def blocks() -> dict[str, str]:
     plan = plan_of(direction, COSTS)
     sizes = KernelSizes(*plan.sizes([*direction.weights.values(), *direction.initial], torch.empty(L * N, D)))
     forward = Forward(plan, sizes, save=True, all_states=True, rounds_output=False, few_rows=False, processor=host())
-    backward = Backward(plan, sizes, RequestedGradients(plan.weights, data=True, added=False), host())
+    backward = Backward(
+        plan, sizes, RequestedGradients(plan.weights, data=True, added=False), few_rows=False, processor=host()
+    )
     found["bindings"] = _bindings(forward)
     found["launches"] = f"forward\n{_launches(forward)}\n\nbackward\n{_launches(backward)}"
     found["walk"] = _walk()

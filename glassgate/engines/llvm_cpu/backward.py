@@ -32,7 +32,7 @@ class Backward(KernelPlan):
     """The plan of the backward pass of one direction.
 
     Args:
-        plan, sizes: as in `KernelPlan`.
+        plan, sizes, few_rows: as in `KernelPlan`.
         requested: the requested gradients.
         processor: as in `Forward`.
 
@@ -46,8 +46,10 @@ class Backward(KernelPlan):
             "d_pre" contains the gradients of all pre-activations.
     """
 
-    def __init__(self, plan: Plan, sizes: KernelSizes, requested: RequestedGradients, processor: Processor) -> None:
-        super().__init__(plan, sizes, backward=True, all_states=True, save=True)
+    def __init__(
+        self, plan: Plan, sizes: KernelSizes, requested: RequestedGradients, few_rows: bool, processor: Processor
+    ) -> None:
+        super().__init__(plan, sizes, backward=True, all_states=True, save=True, few_rows=few_rows)
         after = after_loop(plan.equations, plan.trace, "bias_ih" in plan.weights)
         self.fully_written = after.complete
         self.d_weights = {name: address(weight_buffer(self.cell, name, Kind.D_WEIGHT)) for name in requested.weights}

@@ -287,13 +287,16 @@ class _Emitter:
         if heads > 1:
             blocks, size = self.argument(args.head(axis)[1]), self.argument(args.head(multiply.left.axis)[0])
             first, depth = f"{first} + _block // {blocks} * {size}", size
-        of_matrix = (args.of_product(label, k) for label in ("weights", "block_pitch", "gates", "sums"))
-        weights, pitch, gates, sums = map(self.argument, of_matrix)
+        transposed = multiply.product.op.endswith("_t")
+        labels = "weights", "block_pitch", "row_pitch" if transposed else "gates", "sums"
+        weights, pitch, layout, sums = (self.argument(args.of_product(label, k)) for label in labels)
         n, rows = len(multiply.product.results), self._operand_table(multiply)
         self.line(f"_weights = {weights} + _block * {pitch} * _BYTES")
-        operands = f"{rows}, _tile_start, {first}, _weights, {pitch}, {gates}, _live, {depth}, {sums}"
         self.line(f"_live = {self.argument(args.width(axis))} - _block * _LANES")
-        self.line(f"_microkernel_{n}({operands}, _rows, _tile_blocks)")
+        self.line(f"_{'transposed_' * transposed}microkernel_{n}(")
+        operands = f"{rows}, _tile_start, {first}, _weights, {pitch}, {layout}, _live, {depth}, {sums}"
+        self.line(f"{operands}, _rows, _tile_blocks", deeper=1)
+        self.line(")")
 
     def _store_totals(self, partial: dict[SumIntoRow, str]) -> None:
         """Print the stores of the totals of a row's sums over its units."""

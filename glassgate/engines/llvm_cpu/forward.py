@@ -122,13 +122,4 @@ class Forward(KernelPlan):
             self.packing.append(rows.add(to, first, second, gates * H, self.sizes.bits))
 
 
-UNITS_PER_ROW = 8
-"""Unpacked weights cost as much additional time per row as packing the weights of this number of units."""
-
-
-def has_few_rows(rows: int, sizes: KernelSizes) -> bool:
-    """Whether a call has so few rows in all steps together that packing the weights costs more time than it saves."""
-    return UNITS_PER_ROW * rows <= sizes.H
-
-
 cached_forward = lru_cache(1024)(Forward)

@@ -10,9 +10,9 @@ from torch import Tensor
 from glassgate.engines.backend import Signature
 from glassgate.engines.contract import Recording, Steps, terms_allowed
 from glassgate.engines.llvm_cpu.amx import is_faster
-from glassgate.engines.llvm_cpu.forward import has_few_rows
 from glassgate.engines.llvm_cpu.loops.batch import BatchLayout, batch_layout
 from glassgate.engines.llvm_cpu.passes import cached_backward_pass, cached_forward_pass
+from glassgate.engines.llvm_cpu.plan import have_few_rows
 from glassgate.engines.llvm_cpu.prepared import PreparedPasses
 from glassgate.engines.llvm_cpu.processor import host
 from glassgate.engines.llvm_cpu.sizes import KernelSizes
@@ -38,8 +38,8 @@ class Layer(NamedTuple):
         S = steps.data.shape[0]
         layout, data, computed = self._computable(steps, operands)
         sizes = self._sizes(operands, data, dtype)
-        few = tuple([has_few_rows(layout.rows, own) for own in sizes])
-        run = cached_forward_pass(self.plans, sizes, dtype, all_states or save, save, few, host())
+        few_rows = have_few_rows(layout.rows, sizes)
+        run = cached_forward_pass(self.plans, sizes, dtype, all_states or save, save, few_rows, host())
         flat, recorded = run.results(layout, (data, *computed), steps.resets, run.memory(S), S)
         tensors = iter(flat)
         results: list[Tensor] = []
@@ -69,7 +69,8 @@ class Layer(NamedTuple):
         parameters = needed_weights(self.plans, [True] * len(operands) if needed is None else needed)
         d_flat = [d_results.get(place) for place in range(state_result_count(self.plans))]
         d_states, d_final = zip(*results_by_direction(self.plans, d_flat), strict=True)
-        run = cached_backward_pass(self.plans, sizes, parameters, needs_d_data, host())
+        few_rows = have_few_rows(layout.rows, sizes, backward=True)
+        run = cached_backward_pass(self.plans, sizes, parameters, needs_d_data, few_rows, host())
         d_data = empty_rows(S, D, layout.rows, data.dtype) if needs_d_data else None
         saved = computable(flat, data.dtype)
         gradients, shown = run.gradients(layout, (data, *computed), saved, steps.resets, d_states, d_final, d_data, S)

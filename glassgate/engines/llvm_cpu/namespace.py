@@ -6,7 +6,7 @@ from typing import Any
 
 from glassgate.engines.llvm_cpu import atomics, runtime
 from glassgate.engines.llvm_cpu.processor import Processor
-from glassgate.engines.llvm_cpu.simd import mathematics, unpacked
+from glassgate.engines.llvm_cpu.simd import mathematics, transposed, unpacked
 from glassgate.engines.llvm_cpu.simd.bfloat16 import AVX512BF16
 from glassgate.engines.llvm_cpu.simd.blocking import blocking
 from glassgate.engines.llvm_cpu.simd.fma import FMA
@@ -29,16 +29,20 @@ def method_of(processor: Processor, bits: int) -> MultiplicationMethod:
 
 
 @cache
-def _microkernel(processor: Processor, bits: int, sums: int, long: bool) -> Any:
+def _microkernel(processor: Processor, bits: int, sums: int, long: bool, is_transposed: bool) -> Any:
     """The microkernel for packed and unpacked weights. It is cached, because all kernels use the same function.
 
     Args:
         processor: the processor that runs the kernel.
         bits: the size of a number.
         sums, long: as in `MultiplicationMethod.microkernel`.
+        is_transposed: whether it multiplies with the transposed weights.
     """
     packed = method_of(processor, bits).microkernel(sums, long=long)
-    return unpacked.microkernel(packed, bits, processor.lanes(bits), sums, processor.rounds)
+    lanes, rounds = processor.lanes(bits), processor.rounds
+    if is_transposed:
+        return transposed.microkernel(packed, bits, lanes, rounds)
+    return unpacked.microkernel(packed, bits, lanes, sums, rounds)
 
 
 def namespace_for(text: str, bits: int, processor: Processor) -> dict[str, Any]:
@@ -55,9 +59,9 @@ def namespace_for(text: str, bits: int, processor: Processor) -> dict[str, Any]:
     lanes, method = processor.lanes(bits), method_of(processor, bits)
     namespace: dict[str, Any] = {"LANES": lanes, "BYTES": bits // 8}
     namespace |= runtime.FUNCTIONS | atomics.FUNCTIONS | memory_functions(bits, lanes)._asdict()
-    for name, number in {*re.findall(r"\b_?((?:long_)?microkernel_(\d+))\(", text)}:
+    for name, number in {*re.findall(r"\b_?((?:long_)?(?:transposed_)?microkernel_(\d+))\(", text)}:
         sums = int(number)
-        namespace[name] = _microkernel(processor, bits, sums, name.startswith("long"))
+        namespace[name] = _microkernel(processor, bits, sums, name.startswith("long"), "transposed" in name)
         namespace[f"MAX_ROWS_{sums}"], namespace[f"MAX_AREA_{sums}"] = blocking(sums, processor)
     if "strided_microkernel(" in text:
         namespace["strided_microkernel"] = method.microkernel(1, long=True, strided=True)

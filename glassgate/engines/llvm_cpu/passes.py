@@ -219,6 +219,7 @@ class BackwardPass(LayerPass):
         plans, sizes: the plan and the sizes of each direction.
         parameters: the parameters of each direction whose gradients are computed.
         needs_d_data: whether the gradient of the input is computed.
+        few_rows: as in `ForwardPass`.
         processor: the processor to generate kernels for.
     """
 
@@ -228,12 +229,13 @@ class BackwardPass(LayerPass):
         sizes: Sequence[KernelSizes],
         parameters: Sequence[tuple[str, ...]],
         needs_d_data: bool,
+        few_rows: Sequence[bool],
         processor: Processor,
     ) -> None:
         self.plans, self.sizes, self.needs_d_data = plans, sizes, needs_d_data
         kernels = [
-            cached_backward(plan, own, RequestedGradients(names, needs_d_data, added=d > 0), processor)
-            for d, (plan, own, names) in enumerate(zip(plans, sizes, parameters, strict=True))
+            cached_backward(plan, own, RequestedGradients(names, needs_d_data, added=d > 0), few, processor)
+            for d, (plan, own, names, few) in enumerate(zip(plans, sizes, parameters, few_rows, strict=True))
         ]
         super().__init__(
             kernels,

@@ -107,8 +107,9 @@ class KernelPlan:
         of_loop = [(args.of_product("weights", m.number), *self._matrix_of(m)) for m in self.program.products]
         packed = [self._pack(*arguments, sizes.terms) for arguments in of_loop]
         for k, p in enumerate(packed):
-            self._known |= {args.of_product("block_pitch", k): p.pitch, args.of_product("gates", k): p.gates}
-        self._unpacked = {args.of_product("weights", k): p.start for k, p in enumerate(packed) if p.gates}
+            layout = {"block_pitch": p.pitch, "gates": p.gates, "row_pitch": p.row_pitch}
+            self._known |= {args.of_product(label, k): value for label, value in layout.items()}
+        self._weights = {args.of_product("weights", k): p.start for k, p in enumerate(packed)}
         if step_inputs:
             self._known[args.INPUT_BLOCK_PITCH] = self.input_weights(self.input_gates).pitch
         self.loop, self.bindings = self._loop()
@@ -220,7 +221,7 @@ class KernelPlan:
         for name in self.cell.state:
             d_state_pitch = pitch(self.buffers.of_state(Kind.D_STATE, name))
             bindings[d_state_pitch] = known.pop(d_state_pitch, 0)
-        replaced: dict[Argument, Operand] = {**self._unpacked}
+        replaced: dict[Argument, Operand] = {**self._weights}
         if not self.plan.restarts:
             replaced |= dict(zip(self._of_states(Kind.RESTART), self._of_states(Kind.INITIAL), strict=True))
         operands = [known.get(a, replaced.get(a, a)) for a in self.kernel.arguments[:-2]]
@@ -260,8 +261,8 @@ class KernelPlan:
         self, to: Argument, matrix: Matrix, chosen: Sequence[int], heads: int, transposed: bool, terms: int
     ) -> PackedMatrix:
         """Pack the rows of some gates: quantised, rounded or exact. With `few_rows`, exact ones are not packed."""
-        if self.few_rows and heads == 1 and not (transposed or terms):
-            return unpacked(matrix, chosen)
+        if self.few_rows and heads == 1 and not terms and (not transposed or _are_adjacent(chosen)):
+            return unpacked(matrix, chosen, transposed)
         if terms == INTEGERS:
             integers = Quantised.of(to, matrix, chosen, heads)
             self.quantised.append(integers)
@@ -271,6 +272,25 @@ class KernelPlan:
         self.weights[to] = packed.size
         self.packing += packed.tasks
         return packed
+
+
+UNITS_PER_ROW, UNITS_PER_ROW_BACKWARD = 8, 32
+"""Unpacked weights cost as much additional time per row as packing the weights of this number of units."""
+
+
+def have_few_rows(rows: int, sizes: Sequence[KernelSizes], backward: bool = False) -> tuple[bool, ...]:
+    """Whether the pass of each direction reads its weights without packing them.
+
+    Packing takes longer with more units, and saves time at every row. It is skipped if the call has few rows, in all
+    steps together, for its number of units.
+    """
+    units_per_row = UNITS_PER_ROW_BACKWARD if backward else UNITS_PER_ROW
+    return tuple([units_per_row * rows <= own.H for own in sizes])
+
+
+def _are_adjacent(chosen: Sequence[int]) -> bool:
+    """Whether there is a gate, and each gate follows the one before it in memory."""
+    return bool(chosen) and [*chosen] == [*range(chosen[0], chosen[0] + len(chosen))]
 
 
 def gate_indices(gates: tuple[str, ...], chosen: Sequence[str]) -> tuple[int, ...]:

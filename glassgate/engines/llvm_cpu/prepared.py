@@ -10,9 +10,9 @@ from torch import Tensor
 from glassgate.engines.backend import PackedLengths, Signature
 from glassgate.engines.contract import Recording
 from glassgate.engines.llvm_cpu.executable import Executable
-from glassgate.engines.llvm_cpu.forward import has_few_rows
 from glassgate.engines.llvm_cpu.loops.batch import batch_layout
 from glassgate.engines.llvm_cpu.passes import BackwardPass, Shape, cached_backward_pass, cached_forward_pass
+from glassgate.engines.llvm_cpu.plan import have_few_rows
 from glassgate.engines.llvm_cpu.processor import host
 from glassgate.engines.llvm_cpu.ragged import Copies, CopyPlan, Ragged, packed, ragged, sort
 from glassgate.engines.llvm_cpu.sizes import KernelSizes
@@ -41,7 +41,7 @@ class PreparedPasses:
         leading_shape, final, save, shared_initial, all_states, record = signature
         self.plans, self._sizes, rows = plans, sizes, steps * sizes[0].N
         self._layout = batch_layout(None, rows, sizes[0].N)
-        few_rows = tuple([has_few_rows(rows, own) for own in sizes])
+        few_rows = have_few_rows(rows, sizes)
         self._forward = cached_forward_pass(plans, sizes, result, save or all_states, save, few_rows, host())
         self._executable = self._forward.executable(self._layout)
         self._compute_dtype = torch.float64 if sizes[0].bits == 64 else torch.float32
@@ -208,7 +208,8 @@ class PreparedPasses:
         """The backward pass that computes the needed gradients, and its executable for sequences of equal length."""
         if needed not in self._backwards:
             parameters = needed_weights(self.plans, needed[1:])
-            run = cached_backward_pass(self.plans, self._sizes, parameters, needed[0], host())
+            few_rows = have_few_rows(self._rows, self._sizes, backward=True)
+            run = cached_backward_pass(self.plans, self._sizes, parameters, needed[0], few_rows, host())
             self._backwards[needed] = run, run.executable(self._layout)
         return self._backwards[needed]
 

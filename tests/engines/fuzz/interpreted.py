@@ -100,6 +100,26 @@ def microkernel(sums: int) -> Callable[..., None]:
     return product
 
 
+def transposed_microkernel(sums: int) -> Callable[..., None]:
+    """The product of some rows with blocks of columns of the weights, packed or not."""
+    multiply_packed = microkernel(sums)
+
+    def product(left, rank, first, weights, pitch, row_pitch, live, depth, out, rows, blocks) -> None:
+        if not row_pitch:
+            multiply_packed(left, rank, first, weights, pitch, 0, live, depth, out, rows, blocks)
+            return
+        for row in range(rows):
+            x = _numbers(left[rank + row], first, depth)
+            for block in range(blocks):
+                count = min(LANES, live - block * LANES)
+                matrix = np.zeros((depth, LANES))
+                for k in range(depth):
+                    matrix[k, :count] = _numbers(weights + k * row_pitch, block * LANES, count)
+                _numbers(out, (row * blocks + block) * LANES, LANES)[:] = x @ matrix
+
+    return product
+
+
 def _each(function: Callable[..., float]) -> Callable[..., Vector]:
     return np.vectorize(function, otypes=[np.float64])
 
@@ -131,7 +151,10 @@ def _namespace(text: str) -> dict[str, Any]:
         "wait": lambda barrier, parties, waits: waits,
     }
     for sums in {int(n) for n in re.findall(r"microkernel_(\d+)\(", text)}:
-        names[f"microkernel_{sums}"] = microkernel(sums)
+        names |= {
+            f"microkernel_{sums}": microkernel(sums),
+            f"transposed_microkernel_{sums}": transposed_microkernel(sums),
+        }
         names[f"MAX_ROWS_{sums}"], names[f"MAX_AREA_{sums}"] = namespace.blocking(sums, SMALL)
     return {f"_{name}": value for name, value in names.items()} | MATHEMATICS
 

@@ -120,11 +120,34 @@ def test_products_with_unpacked_weights(processor, rows, dtype):
         matrix = Matrix(number("weight"), 3, 3 * units, columns, bits)
         with pretend(processor):
             a_gate = RowVectors(number("out"), 3 * units * bits // 8, units)
-            product = products.multiply(stored("x", x), unpacked(matrix, GATES), 3, a_gate, rows, bits)
+            product = products.multiply(
+                stored("x", x), unpacked(matrix, GATES, of_columns=False), 3, a_gate, rows, bits
+            )
             for parts, out in zip((1, min(rows, 3)), outs, strict=True):
                 done([product], parts, bound(x=x, weight=weight, out=out))
         close(outs[0], x.double() @ selected(weight).double().t())
         assert torch.equal(*outs)
+
+
+@pytest.mark.parametrize("processor", PROCESSORS, ids=str)
+@pytest.mark.parametrize("rows", [1, 2, 7])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_transposed_products_with_unpacked_weights(processor, rows, dtype):
+    gates = (1, 2)
+    for columns, units in ((1, 16), (16, 32), (37, 64), (5, 3), (20, 41), (300, 2)):
+        d, weight = noise(0, rows, 2 * units).to(dtype), noise(1, 3 * units, columns).to(dtype)
+        matrix, results = Matrix(number("weight"), 3, 3 * units, columns, 8 * d.element_size()), []
+        with pretend(processor):
+            packed = pack(number("packed"), matrix, gates, 1, of_columns=True, terms=0)
+            for weights, parts in ((packed, 1), (unpacked(matrix, gates, of_columns=True), min(rows, 3))):
+                d_x, buffer = noise(2, rows, columns).to(dtype), memory(packed)
+                known = bound(d=d, weight=weight, d_x=d_x, packed=buffer)
+                done(weights.tasks, 1, known)
+                out = stored("d_x", d_x)
+                done([products.multiply(stored("d", d), weights, 1, out, rows, matrix.bits, added=True)], parts, known)
+                results.append(d_x)
+        close(results[1], noise(2, rows, columns).double() + d.double() @ weight[units:].double())
+        assert torch.equal(*results)
 
 
 @pytest.mark.parametrize("parts", [2, 3, 5])

@@ -68,7 +68,8 @@ class PackedMatrix(NamedTuple):
         pitch: the distance between blocks in words. A word is one number, or two numbers rounded to bfloat16.
         tasks: the tasks that pack the matrix.
         terms: the number of bfloat16 terms per number; 0 without rounding.
-        gates: 0 for a packed matrix; the address of a table with the offset of each gate in bytes for an unpacked one.
+        gates: the address of a table with the offset of each gate in bytes, if units are read unpacked. Otherwise 0.
+        row_pitch: the distance between rows in bytes, if columns are read unpacked. Otherwise 0.
     """
 
     start: Operand
@@ -77,6 +78,7 @@ class PackedMatrix(NamedTuple):
     tasks: Sequence[ParallelTask]
     terms: int
     gates: int = 0
+    row_pitch: int = 0
 
 
 class Matrix(NamedTuple):
@@ -135,12 +137,20 @@ def pack(
     return PackedMatrix(to, heads * blocks * pitch * size, pitch, tasks, terms)
 
 
-def unpacked(matrix: Matrix, chosen: Sequence[int]) -> PackedMatrix:
-    """The matrix in the layout of the parameter, for products without packing."""
-    lanes, units = host().lanes(matrix.bits), matrix.rows // matrix.gates
-    gate = units * matrix.columns * matrix.bits // 8
-    gates = _table(tuple(chosen), gate).data_ptr()
-    return PackedMatrix(matrix.start, len(chosen) * gate, lanes * matrix.columns, (), 0, gates)
+def unpacked(matrix: Matrix, chosen: Sequence[int], of_columns: bool) -> PackedMatrix:
+    """The matrix in the layout of the parameter, for products without packing.
+
+    Args:
+        matrix: the matrix.
+        chosen: the gates, in order. For `of_columns`, they are adjacent.
+        of_columns: as in `pack`.
+    """
+    lanes, row = host().lanes(matrix.bits), matrix.columns * matrix.bits // 8
+    gate = matrix.rows // matrix.gates * row
+    size = len(chosen) * gate
+    if of_columns:
+        return PackedMatrix((matrix.start, chosen[0] * gate), size, lanes, (), 0, row_pitch=row)
+    return PackedMatrix(matrix.start, size, lanes * matrix.columns, (), 0, _table(tuple(chosen), gate).data_ptr())
 
 
 @cache

@@ -13,10 +13,11 @@ from glassgate.engines.llvm_cpu.simd.blocking import MAX_LONG_BLOCKS, blocking, 
 from glassgate.engines.llvm_cpu.tasks import Operand, ParallelTask
 
 MULTIPLY = '''
-def multiply_{SUMS}(A, lda, K, B, block_pitch, gates, N, C, ldc, added, first, last):
+def multiply_{SUMS}(A, lda, K, B, block_pitch, layout, N, C, ldc, added, first, last):
     """C[row] = A[row] @ B, or with `added` C[row] += A[row] @ B, for the rows from `first` to `last`.
 
-    B has N units of {SUMS} columns each. lda and ldc are in bytes, block_pitch is in numbers.
+    B has N units of {SUMS} columns each. lda and ldc are in bytes, block_pitch is in numbers. `layout` is that of the
+    microkernel: 0 if B is packed.
     """
     sums, pointers = memory_{TILE}(), words(memory_{POINTERS}())
     blocks = (N + LANES - 1) // LANES
@@ -29,7 +30,7 @@ def multiply_{SUMS}(A, lda, K, B, block_pitch, gates, N, C, ldc, added, first, l
             while row < count:
                 rows = microkernel_rows(count - row, MAX_ROWS_{SUMS})
                 at, live = B + block * block_pitch * BYTES, N - block * LANES
-                long_microkernel_{SUMS}(pointers, row, 0, at, block_pitch, gates, live, K, sums, rows, wide)
+                long_microkernel_{SUMS}(pointers, row, 0, at, block_pitch, layout, live, K, sums, rows, wide)
                 for near in range(rows):
                     C_row = C + (start + row + near) * ldc
                     for k in range(wide):
@@ -134,12 +135,13 @@ def multiply(
 
     For a matrix in bfloat16 the rows must be in bfloat16, too; see `rounded`.
     """
-    weights = matrix.start, matrix.pitch, matrix.gates, out.width
+    weights = matrix.start, matrix.pitch, matrix.gates or matrix.row_pitch, out.width
     operands = (left.start, left.pitch, left.width, *weights, out.start, out.pitch, int(added))
     processor = processor_for(matrix.terms)
     at_once = rows_at_once(processor)
     values = {"SUMS": sums, "TILE": size_of_sums(sums, processor), "ROWS": at_once, "POINTERS": 8 * at_once}
-    function = native(MULTIPLY, bits, matrix.terms, **values)
+    text = MULTIPLY.replace("long_microkernel", "long_transposed_microkernel") if matrix.row_pitch else MULTIPLY
+    function = native(text, bits, matrix.terms, **values)
     return ParallelTask(function, operands, rows)
 
 
