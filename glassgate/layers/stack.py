@@ -70,9 +70,9 @@ class Recurrent(Drawable, BaseLayer):
 
     Shapes, with D = 2 if bidirectional else 1 and H_out = proj_size or hidden_size:
         input: (L, N, H_in), (N, L, H_in) if batch_first, (L, H_in) unbatched, or a PackedSequence.
-        hx: (num_layers * D, N, H_out). For a cell with several states it is a tuple; the other states are
-            (num_layers * D, N, H_cell). If sizes differ, each tensor is replaced by a tuple of num_layers * D tensors
-            (N, H).
+        hx: (num_layers * D, N, H_out). For a cell with several states, a tuple: the first state as above, the others
+            (num_layers * D, N, H_cell). If hidden sizes differ between layers or directions, each tensor becomes a
+            tuple of num_layers * D tensors (N, H).
         output: like the input, with D * H_out features for "concat". Zero at padded positions.
         h_n: like hx; the states after the last step of each sequence.
     """

@@ -51,7 +51,7 @@ class _Verifier:
         self._lines("loop, body", loop.body)
         for number, carry in enumerate(loop.carries):
             with self._at("loop, carries", number, printer.of_carry(carry)):
-                self._known(carry.next)
+                self._require_defined(carry.next)
         for number, write in enumerate(loop.writes):
             with self._at("loop, writes", number, printer.of_write(write, loop.axis)):
                 self._write(write)
@@ -62,7 +62,7 @@ class _Verifier:
         self._lines("after", program.after)
         for number, (port, value) in enumerate(program.outputs.items()):
             with self._at("outputs", number, f"{port}: {value.name}"):
-                self._known(value)
+                self._require_defined(value)
 
     @contextmanager
     def _at(self, part: str, number: int | None = None, text: str = "") -> Iterator[None]:
@@ -86,7 +86,7 @@ class _Verifier:
         if axis not in self.axes:
             raise Invalid(f"axis {axis} is not declared")
         if lengths is not None:
-            self._known(lengths)
+            self._require_defined(lengths)
             for value in (*(carry.before for carry in self.loop.carries), *(write.value for write in self.loop.writes)):
                 check_lengths(lengths, value)
 
@@ -94,8 +94,8 @@ class _Verifier:
         for number, line in enumerate(lines):
             with self._at(part, number, printer.of_line(line)):
                 for value in operands(line.operation):
-                    self._known(value)
-                self._same(line.result, result_type(line.operation, self.axes))
+                    self._require_defined(value)
+                self._require_type(line.result, result_type(line.operation, self.axes))
                 self._define(line.result)
 
     def _define(self, value: Value) -> None:
@@ -111,20 +111,20 @@ class _Verifier:
         self.defined.add(value)
         self.names.add(value.name)
 
-    def _known(self, value: Value) -> None:
+    def _require_defined(self, value: Value) -> None:
         if value in self.inside:
             raise Invalid(f"{value.name} is defined inside the loop only")
         if value not in self.defined:
             raise Invalid(f"{value.name} is read before it is defined")
 
-    def _same(self, value: Value, expected: Type) -> None:
+    def _require_type(self, value: Value, expected: Type) -> None:
         if value.type != expected:
             raise Invalid(f"{value.name} must have the type {expected}, got {value.type}")
 
     def _carry(self, carry: Carry) -> None:
-        self._known(carry.initial)
+        self._require_defined(carry.initial)
         for value in (carry.before, carry.next, carry.final):
-            self._same(value, carry.initial.type)
+            self._require_type(value, carry.initial.type)
         if self.loop.axis in carry.initial.type.axes:
             raise Invalid(
                 f"a carry must not have the axis of the loop, and {carry.initial.name} is {carry.initial.type}"
@@ -132,15 +132,15 @@ class _Verifier:
         self._define(carry.before)
 
     def _read(self, read: Read) -> None:
-        self._known(read.sequence)
-        self._same(read.sequence, self._of_steps(read.at.type))
+        self._require_defined(read.sequence)
+        self._require_type(read.sequence, self._sequence_type(read.at.type))
         self._define(read.at)
 
     def _write(self, write: Write) -> None:
-        self._known(write.value)
-        self._same(write.sequence, self._of_steps(write.value.type))
+        self._require_defined(write.value)
+        self._require_type(write.sequence, self._sequence_type(write.value.type))
 
-    def _of_steps(self, of_one: Type) -> Type:
-        if self.loop.axis in of_one.axes:
-            raise Invalid(f"a value inside the loop must not have the axis of the loop, got {of_one}")
-        return Type(self.axes.sorted({*of_one.axes, self.loop.axis}), of_one.dtype)
+    def _sequence_type(self, step_type: Type) -> Type:
+        if self.loop.axis in step_type.axes:
+            raise Invalid(f"a value inside the loop must not have the axis of the loop, got {step_type}")
+        return Type(self.axes.sorted({*step_type.axes, self.loop.axis}), step_type.dtype)

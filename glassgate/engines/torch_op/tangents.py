@@ -19,7 +19,9 @@ from glassgate.engines.symbolic.tangent import tangent_of
 def tangent_call(
     steps: Steps, directions: Sequence[Direction], d_data: Tensor | None, d_operands: Sequence[Tensor | None]
 ) -> tuple[Steps, list[Direction]]:
-    """The tangent call of a call. Its states are the states of the call, followed by their tangents.
+    """The call that computes a call's results and their directional derivatives (tangents).
+
+    Its states are the states of the original call, followed by their tangents.
 
     Args:
         steps, directions: the call, without projections.
@@ -82,17 +84,17 @@ def _with_tangents(states: tuple[Tensor, ...], d_states: Sequence[Tensor | None]
 
 
 def _tangent_weights(
-    tangent: Cell, cell: Cell, weights: Weights, d: Weights | None, suffix: str, of_data: bool
+    tangent: Cell, cell: Cell, weights: Weights, d: Weights | None, suffix: str, input_has_tangent: bool
 ) -> Weights:
     """The parameters of a tangent cell, from those of the cell and their tangents `d`; see `TangentCell`.
 
-    With `of_data` the input is followed by its tangent.
+    With `input_has_tangent`, the tangent cell reads the input followed by its tangent.
     """
     zeros = {name: torch.zeros_like(v) for name, v in weights.items()}
     d_or_zeros = d or zeros
     parameters = {}
     for name, v in weights.items():
-        if name == "weight_ih" and of_data:
+        if name == "weight_ih" and input_has_tangent:
             rows = [torch.cat([v, zeros[name]], 1), torch.cat([d_or_zeros[name], v], 1), zeros[name].repeat(1, 2)]
         elif name == "weight_hh":
             rows = [v, v, d_or_zeros[name]]
