@@ -138,6 +138,9 @@ class Recurrent(Drawable, BaseLayer):
         opacus_rule.register(type(self))
 
     def __setattr__(self, name: str, value: Any) -> None:
+        if name in _RESERVED and isinstance(value, nn.Module):
+            layer, module = type(self).__name__, type(value).__name__
+            raise TypeError(f"{layer}: `{name}` is an attribute of {layer}; give this {module} another name")
         super().__setattr__(name, value)
         if name in _DEFAULTS and "glassgate" in self.__dict__:
             self.glassgate.prepared_calls.forget()
@@ -228,6 +231,9 @@ def changed_options(layer: Recurrent) -> dict[str, Any]:
 
 _DEFAULTS = {name: parameter.default for name, parameter in inspect.signature(Recurrent.__init__).parameters.items()}
 """The arguments of `Recurrent` and their defaults. Prepared calls depend on them."""
+
+_RESERVED = {*_DEFAULTS, "num_directions", "output_size", "glassgate"}
+"""Attributes that a subclass must not replace by a module, because the layer reads them in each call."""
 
 
 def _unused_options(layer: Recurrent) -> Iterator[str]:

@@ -347,3 +347,12 @@ def test_subclasses_can_use_the_names_of_internal_data(make_value):
     assert "dropout=0.5" in repr(copy.deepcopy(layer))
     for name in INTERNAL:
         assert type(getattr(layer, name)) is type(make_value(name)), name
+
+
+@pytest.mark.parametrize("name", ["merge", "dropout", "cell", "num_directions"])
+def test_a_module_cannot_replace_an_option(name):
+    layer, x = gg.LSTM(3, 4, 2), torch.randn(5, 2, 3)
+    expected, _ = layer(x)
+    with pytest.raises(TypeError, match=f"LSTM: `{name}` is an attribute of LSTM; give this Linear another name"):
+        setattr(layer, name, nn.Linear(2, 2))
+    torch.testing.assert_close(layer(x)[0], expected)
