@@ -2,7 +2,6 @@
 
 import inspect
 import sys
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from torch import Tensor, nn
 
 from glassgate.display import Drawable
 from glassgate.shapes import ShapeError
+from glassgate.user_warning import warn_user
 
 
 class NoSuchName(AttributeError):
@@ -20,7 +20,7 @@ class NoSuchName(AttributeError):
 
 
 class Named:
-    """Values by name: `s.c` is the value called `c`. Iterates in the order of the names."""
+    """Values as attributes: `s.c` is the value named `c`. Iteration yields the values in the order of their names."""
 
     def __init__(self, names: Iterable[str], values: Iterable[Any]) -> None:
         self.__dict__.update(zip(names, values, strict=True))
@@ -35,8 +35,8 @@ class Named:
 class RecurrentTerm:
     """The recurrent term of the pre-activations, W_hh h + b_hh.
 
-    `hh.n` is the term of gate n for the state, and `hh(r * s.h).n` that for another vector. `hh * mask` multiplies each
-    vector by a mask before the matrix product.
+    `hh.n` contains the rows of gate n for the state h. `hh(u).n` contains them for another vector u, such as
+    `r * s.h`. `hh * mask` is a term that multiplies each vector by the mask before the matrix product.
     """
 
     # The two underscores prevent a clash with the name of a gate.
@@ -52,20 +52,22 @@ class RecurrentTerm:
     def __getattr__(self, gate: str) -> Any:
         if gate.startswith("__"):
             raise AttributeError(gate)
-        of_state = self(self.__h)
-        self.__dict__.update(of_state.__dict__)
-        return getattr(of_state, gate)
+        by_gate = self(self.__h)
+        self.__dict__.update(by_gate.__dict__)
+        return getattr(by_gate, gate)
 
 
 class PreActivations:
     """The pre-activations that a step reads: the sum of an input term `a.ih` and a recurrent term `a.hh`.
 
-    If W and b are the rows of a gate `i` in the weights and biases, then
+    For a gate `i`, W and b are its rows of the weights and biases:
 
     a.ih.i = W_ih x + b_ih,  a.hh.i = W_hh h + b_hh,  a.i = a.ih.i + a.hh.i,  a.hh(u).i = W_hh u + b_hh.
 
-    A cell without recurrent weights has only `a.ih`, and `a.i = a.ih.i`. `a.update(g)` marks `g` as the update of the
-    state: it returns `g`, after recurrent dropout if the layer applies dropout to the update.
+    A cell without recurrent weights has only `a.ih`, and `a.i = a.ih.i`.
+
+    `a.update(g)` marks `g` as the update of the state. It returns `g`, after dropout if the layer applies recurrent
+    dropout to the update. `a.noise` contains the cell's random numbers by name.
     """
 
     hh: RecurrentTerm
@@ -97,11 +99,11 @@ def trace_locals(
     on_return: Callable[[FrameType, Any], None] | None = None,
     on_call: Callable[[FrameType, Any], None] | None = None,
 ) -> Iterator[None]:
-    """Reports the name and the value of each local variable of a cell's methods when they return.
+    """Report the local variables of a cell's methods, each time one of these methods returns inside the `with` block.
 
     Args:
-        on_local: called with the name and the value.
-        on_return: called with the frame and the result of every other Python function that returns inside the `with`.
+        on_local: called with the name and the value of each local variable.
+        on_return: called with the frame and the result of every other Python function that returns.
         on_call: called before each function runs. Its first argument is the frame of the caller. The second is the
             function if it is built-in, otherwise the frame of the function. If it raises, the function does not run.
     """
@@ -131,7 +133,12 @@ def trace_locals(
 
 @dataclass(frozen=True)
 class Parameter:
-    """An extra parameter of a cell: one number per unit, or per unit and gate (`p.gain.i`), and its initial value."""
+    """An extra parameter of a cell: a vector with one number per unit, or per unit and gate.
+
+    Attributes:
+        start: the initial value of every number.
+        per_gate: whether each gate has its own vector. A step then reads `p.gain.i` instead of `p.gain`.
+    """
 
     start: float = 0.0
     per_gate: bool = False
@@ -153,10 +160,10 @@ class Noise:
         rate: the probability that a unit is selected.
         keeps: if true, the number is 1 for a selected unit and 0 for others, as in zoneout. If false, it is 0 for a
             selected unit and 1 / (1 - rate) for others, as in dropout.
-        per_step: whether numbers are drawn again at each step. If false, there is one draw per sequence.
-        state: the numbers have the width of this state; None for the hidden size.
-        deviation: if given, the numbers have a normal distribution with mean 0 and this standard deviation; `rate` and
-            `keeps` are not used.
+        per_step: whether numbers are drawn again at each step. If false, they are drawn once per sequence.
+        state: the state whose width the numbers have; None for the hidden size.
+        deviation: if given, the numbers are normally distributed with mean 0 and this standard deviation. `rate` and
+            `keeps` are then ignored.
     """
 
     rate: float = 0.0
@@ -177,18 +184,19 @@ class Cell(Drawable):
     """One step of a recurrent network. Every engine computes these equations; kernels are generated from them.
 
     A subclass names its `gates` (row blocks of `weight_ih` and `weight_hh`, in order) and its `state` (the first one is
-    the output). It defines `step(a, s)`, or `step(a, s, p)` if it declares `parameters`. Each value in a step is a
-    batch of rows, `(N, H_cell)`. A step uses elementwise torch functions, and `mean` and `sum` along the last dimension
-    with `keepdim=True`. It returns the new states in the order of `state`.
+    the output). It defines `step(a, s)`, or `step(a, s, p)` if it declares `parameters`. `a` contains the
+    pre-activations (see `PreActivations`), `s` the states before the step, and `p` the extra parameters.
+
+    Each value in a step is a batch of rows, `(N, H_cell)`. A step uses elementwise torch functions, and `mean` and
+    `sum` along the last dimension with `keepdim=True`. It returns the new states in the order of `state`.
 
     Attributes:
-        gates: names of the gates.
-        state: names of the states; the first is the output.
+        gates: the names of the gates.
+        state: the names of the states; the first is the output.
         parameters: the cell's extra parameters by name.
         recurrent: whether the cell has `weight_hh` (and `bias_hh`).
-        noise: the random numbers by name, drawn in training. In eval mode each has its mean. Layers add the numbers
-            of their regularisers.
-        heads: the number of diagonal blocks of `weight_hh`; 1 is a full matrix.
+        noise: the random numbers by name. They are drawn in training; in eval mode each is replaced by its mean.
+        heads: the number of diagonal blocks of `weight_hh`. With 1, `weight_hh` is a full matrix.
 
     Example:
         >>> import torch, glassgate as gg
@@ -231,30 +239,33 @@ class Cell(Drawable):
             raise ValueError(f"cell {cls.__name__}: state must name at least the output, got ()")
 
     def step(self, *args: Any) -> Any:
-        """The equations: `step(a, s)` or, with `parameters`, `step(a, s, p)`; returns the new states."""
+        """Return the new states. A subclass defines `step(a, s)`, or `step(a, s, p)` if it declares `parameters`."""
         raise NotImplementedError(f"cell {type(self).__name__} must define step(self, a, s)")
 
     def project(self, h: Any) -> Any:
-        """Applied to an output after its projection `W_hr h`; the identity by default."""
+        """Return the output of a layer with a projection. `h` is the projected value; the default returns it."""
         return h
 
     def values_by_name(self, variables: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The names and values that `trace_locals` reports for the local variables of a method of the cell."""
+        """Return the names and values that `trace_locals` reports for the local variables of a method of the cell."""
         return variables
 
     @property
     def _class_name(self) -> str:
-        """The class that the author of the equations wrote, for messages."""
+        """The name of the class that defines the equations, for messages."""
         return type(self).__name__
 
     def projected(self) -> "Cell":
-        """The cell for a layer with a projection. A cell whose step reads the unprojected h returns another cell."""
+        """Return the cell that a layer with `proj_size` runs.
+
+        The default is this cell. A cell whose step reads the unprojected h returns another cell.
+        """
         return self
 
     def new_state(
         self, a: PreActivations, s: Named, p: Named, projection: Callable[[Any], Any] | None = None
     ) -> tuple[Any, ...]:
-        """The states after a step, in the order of `state`. The output is projected if there is a projection."""
+        """Return the states after a step, in the order of `state`. `projection`, if given, projects the output."""
         try:
             new = self.step(a, s, p) if self.parameters else self.step(a, s)
         except NoSuchName as error:
@@ -277,7 +288,7 @@ class Cell(Drawable):
     def shapes(
         self, input_size: int, hidden_size: int, proj_size: int = 0, bias: bool = True
     ) -> dict[str, tuple[int, ...]]:
-        """The parameters of one layer and direction, by name, in torch's order, with their shapes."""
+        """Return the shapes of the parameters of one layer and direction, by name, in torch's order."""
         rows, out = len(self.gates) * hidden_size, proj_size or hidden_size
         shapes: dict[str, tuple[int, ...]] = {"weight_ih": (rows, input_size)}
         if self.recurrent:
@@ -293,15 +304,20 @@ class Cell(Drawable):
         return shapes
 
     def options(self) -> dict[str, Any]:
-        """The arguments of the constructor, read from the attributes of the same names."""
+        """Return the arguments of the constructor, read from the attributes of the same names."""
         names = inspect.signature(type(self)).parameters
         return {name: getattr(self, name) for name in names if hasattr(self, name)}
 
-    def repr_in_layer(self, plain: "type[Cell]") -> str:
-        """The part of a layer's repr that describes the cell; empty for the layer's plain cell with default options."""
-        if type(self) not in (plain, type(plain().projected())):
+    def repr_in_layer(self, default: "type[Cell]") -> str:
+        """Return the part of a layer's repr that describes the cell.
+
+        Args:
+            default: the class of the layer's default cell. For a cell of this class, the result contains only the
+                options that differ from their defaults.
+        """
+        if type(self) not in (default, type(default().projected())):
             return f"cell={self!r}"
-        defaults = plain().options()
+        defaults = default().options()
         return ", ".join(f"{k}={v!r}" for k, v in self.options().items() if v != defaults[k])
 
     def __repr__(self) -> str:
@@ -309,15 +325,16 @@ class Cell(Drawable):
 
 
 def no_projection(cell: Cell) -> Cell:
-    """The method `projected` of a cell whose step reads the units of the output. It raises ValueError."""
+    """Raise ValueError: the method `projected` of a cell whose step reads the unprojected units of h."""
     raise ValueError(f"{type(cell).__name__}: a step reads the units of h, so h cannot be projected")
 
 
 Weights = dict[str, Tensor]
+"""The parameters of one direction of one layer, by their names in `Cell.shapes`."""
 
 
-def check_cell(operation: str, cell: object, widths: Iterable[int] = ()) -> None:
-    """Raises unless `cell` is a cell whose heads divide the widths of its states."""
+def check_cell(operation: str, cell: object) -> None:
+    """Raise unless `cell` is a valid cell. Warn about parameters that are not trained."""
     if not isinstance(cell, Cell):
         raise TypeError(f"{operation}: cell must be an instance of glassgate.Cell, got {cell!r}")
     if not cell.gates:
@@ -329,31 +346,34 @@ def check_cell(operation: str, cell: object, widths: Iterable[int] = ()) -> None
         raise ValueError(
             f"cell {type(cell).__name__}: parameters must have other names than {taken}, which the layer itself uses"
         )
+
+
+def check_heads(operation: str, cell: Cell, widths: Iterable[int]) -> None:
+    """Raise ValueError unless the number of heads divides each width of a state."""
     for width in widths:
         if width % cell.heads:
             raise ValueError(f"{operation}: sizes must be multiples of the cell's {cell.heads} heads, got {width}")
 
 
 def _check_parameters(cell: Cell) -> None:
-    """Raises unless `parameters` is a dict of `Parameter`. Warns of parameters in attributes: they are not trained."""
-    name, given = type(cell).__name__, cell.parameters
-    if not isinstance(given, Mapping) or not all(isinstance(each, Parameter) for each in given.values()):
+    """Raise unless `parameters` is a dict of `Parameter`. Warn about learnable tensors in other attributes."""
+    name, parameters = type(cell).__name__, cell.parameters
+    if not isinstance(parameters, Mapping) or not all(isinstance(v, Parameter) for v in parameters.values()):
         raise TypeError(
             f"cell {name}: parameters must be a dict of names and glassgate.Parameter, such as "
-            f"{{'gain': glassgate.Parameter(1.0)}}, got {given!r}"
+            f"{{'gain': glassgate.Parameter(1.0)}}, got {parameters!r}"
         )
     for attribute, value in getattr(cell, "__dict__", {}).items():
-        learned = value.parameters() if isinstance(value, nn.Module) else [value] * isinstance(value, nn.Parameter)
-        if any(each.requires_grad for each in learned):
-            warnings.warn(
+        tensors = value.parameters() if isinstance(value, nn.Module) else [value] * isinstance(value, nn.Parameter)
+        if any(tensor.requires_grad for tensor in tensors):
+            warn_user(
                 f"cell {name}: the layer does not train or move the parameters in attribute {attribute!r}; declare "
-                "vectors in `parameters`, and replace a matrix by an additional gate",
-                stacklevel=4,
+                "vectors in `parameters`, and replace a matrix by an additional gate"
             )
 
 
 def _check_step(cell: Cell) -> None:
-    """Raises unless `step` takes the arguments that it will be called with."""
+    """Raise TypeError unless `step` accepts the arguments (a, s), or (a, s, p) if the cell has parameters."""
     try:
         signature = inspect.signature(cell.step)
         signature.bind(*"asp"[: 3 if cell.parameters else 2])
@@ -364,7 +384,7 @@ def _check_step(cell: Cell) -> None:
 
 
 def _as_states(cell: Cell, new: Any) -> tuple[Any, ...]:
-    """The result of a step as a tuple; raises unless it has one tensor per state."""
+    """Convert the result of a step to a tuple. Raise unless it has one tensor per state."""
     if isinstance(new, Mapping):
         raise TypeError(f"cell {type(cell).__name__}: step must return a tuple of the states {cell.state}, got a dict")
     new = tuple(new) if isinstance(new, tuple | list) else (new,)
@@ -381,6 +401,7 @@ def _as_states(cell: Cell, new: Any) -> tuple[Any, ...]:
 
 
 def _check_widths(cell: Cell, states: Named, new: tuple[Any, ...]) -> None:
+    """Raise ShapeError unless each new state has the shape of the old one."""
     for name, before, value in zip(cell.state, states, new, strict=True):
         if isinstance(value, Tensor) and value.shape != before.shape:
             raise ShapeError(

@@ -1,7 +1,6 @@
 """Selects the engine for a call, with reasons against other engines. Layers run all calls through this module."""
 
 import threading
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple, NoReturn, Protocol
@@ -17,6 +16,7 @@ from glassgate.engines.meaning import current_equations, untraceable
 from glassgate.engines.registry import BACKENDS
 from glassgate.engines.symbolic.graph_cell import GraphCell
 from glassgate.shapes import check_choice
+from glassgate.user_warning import warn_user
 
 
 class Engine(Protocol):
@@ -227,4 +227,4 @@ def _warn_once(reason: Reason) -> None:
     """Warn once about a cell that kernels cannot express, because every call of such a cell is slow."""
     if reason.of_cell and not torch.compiler.is_compiling() and reason.text not in _warned:
         _warned.add(reason.text)
-        warnings.warn(reason.text, stacklevel=5)
+        warn_user(reason.text)

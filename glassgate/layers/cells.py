@@ -10,7 +10,7 @@ from torch.nn.functional import linear
 
 from glassgate import cells
 from glassgate import init as schemes
-from glassgate.cell import Cell, Weights, check_cell
+from glassgate.cell import Cell, Weights, check_cell, check_heads
 from glassgate.display import Drawable
 from glassgate.engines import choose, stock
 from glassgate.engines.contract import PLAIN, is_eager
@@ -63,7 +63,8 @@ class RecurrentCell(Drawable, nn.Module):
         check_size(name, "input_size", input_size)
         check_size(name, "hidden_size", hidden_size)
         check_flag(name, "bias", bias)
-        check_cell(name, cell, (hidden_size,))
+        check_cell(name, cell)
+        check_heads(name, cell, (hidden_size,))
         self.cell, self.input_size, self.hidden_size, self.bias, self.init = cell, input_size, hidden_size, bias, init
         for parameter, shape in cell.shapes(input_size, hidden_size, 0, bias).items():
             self.register_parameter(parameter, nn.Parameter(torch.empty(shape, device=device, dtype=dtype)))

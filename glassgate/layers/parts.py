@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from glassgate.cell import Cell, check_cell
+from glassgate.cell import Cell, check_heads
 from glassgate.shapes import check_size
 
 HiddenSizes = int | tuple[int, int] | Sequence[int | tuple[int, int]]
@@ -56,7 +56,7 @@ def check_sizes(
             raise ValueError(
                 f"{name}: proj_size has to be smaller than hidden_size, got {proj_size} and {min(of_layer)}"
             )
-        check_cell(name, cell, (*of_layer, proj_size))
+        check_heads(name, cell, (*of_layer, proj_size))
         if len(set(of_layer)) > 1 and not proj_size and bidirectional and merge in ("sum", "mean"):
             raise ValueError(f"{name}: merge={merge!r} needs two directions of equal size, got {of_layer}")
 

@@ -1,7 +1,6 @@
 """The layer of any cell: it combines depth, directions, merging and initial states, and calls the engines."""
 
 import inspect
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -30,6 +29,7 @@ from glassgate.layers.stream import Stream
 from glassgate.layers.symbolic_call import symbolic_call
 from glassgate.layout import Layout
 from glassgate.shapes import check_choice, check_flag, check_rate, check_size
+from glassgate.user_warning import warn_user
 
 _FLAGS = (
     "bias", "batch_first", "bidirectional", "residual", "variational_dropout", "learn_initial_state", "recompute",
@@ -126,7 +126,7 @@ class Recurrent(Drawable, BaseLayer):
         hidden_sizes = sizes_by_layer(name, hidden_size, num_layers, self.num_directions)
         check_sizes(name, cell, hidden_sizes, proj_size, merge, bidirectional)
         for reason in _unused_options(self):
-            warnings.warn(f"{name}: {reason}", stacklevel=2)
+            warn_user(f"{name}: {reason}")
         parts = tuple(parts_of(cell, input_size, hidden_sizes, proj_size, bias, merge))
         self.output_size = output_size(parts, merge)
         cells = training_cell, without_noise(training_cell)
