@@ -92,9 +92,9 @@ def _sum(gradient: WeightGradient) -> str:
 
 def _bindings(kernel: KernelPlan) -> str:
     """The origin of each argument of the kernel."""
-    origin = dict.fromkeys([*kernel.inputs, *kernel.written], "a tensor of the call")
-    origin |= dict.fromkeys([*kernel.weights, *kernel.fixed, *kernel.by_row], "the call's workspace")
-    origin |= dict.fromkeys(kernel.scratch, "the launch's own workspace")
+    origin = dict.fromkeys([*kernel.inputs, *kernel.results], "a tensor of the call")
+    origin |= dict.fromkeys([*kernel.weight_sizes, *kernel.buffer_sizes, *kernel.row_sizes], "the call's workspace")
+    origin |= dict.fromkeys(kernel.scratch_sizes, "the launch's own workspace")
     time = batch_layout(None, L * N, N)
     origin |= dict.fromkeys(kernel.step_starts, f"the batch layout: {time.starts[1:-1].tolist()}")
     origin |= {
@@ -115,7 +115,12 @@ def _bindings(kernel: KernelPlan) -> str:
 
 def _launches(kernel: KernelPlan) -> str:
     """Return the tasks of a call in order. The tasks of one line are divided among the threads together."""
-    rounds = [[*kernel.packing, *kernel.before[0]], *kernel.before[1:], [kernel.loop], *kernel.after]
+    rounds = [
+        [*kernel.packing, *kernel.rounds_before[0]],
+        *kernel.rounds_before[1:],
+        [kernel.loop],
+        *kernel.rounds_after,
+    ]
     return "\n".join(f"  {', '.join(task.launch.function.name for task in tasks)}" for tasks in rounds if tasks)
 
 

@@ -58,25 +58,25 @@ class Backward(KernelPlan):
         recorded = {buffer.owner: buffer for buffer in stored if buffer.kind in (Kind.D_GATE, Kind.D_NEW)}
         self.recorded_widths = {name: buffer.width(sizes) for name, buffer in recorded.items()}
         self.recorded = [address(buffer) for buffer in recorded.values()]
-        d_initial = [*self._of_states(Kind.D_NEXT), *self._of_states(Kind.D_INITIAL)]
-        self.written = [*self.d_weights.values(), *d_initial, address(self.buffers[Kind.D_PARAMETER])]
+        d_initial = [*self._state_arguments(Kind.D_NEXT), *self._state_arguments(Kind.D_INITIAL)]
+        self.results = [*self.d_weights.values(), *d_initial, address(self.buffers[Kind.D_PARAMETER])]
         self.d_data = address(self.buffers[Kind.D_DATA])
         self.saved = [*self.states, *self.kept]
         written = {buffer.kind for buffer in stored}
         for kind in (Kind.D_PRE, Kind.LEFT, Kind.UNPROJECTED, Kind.D_PROJECTED):
             if kind in written or kind is Kind.D_PRE:
-                self.by_row[address(self.buffers[kind])] = self._pitch(self.buffers[kind])
+                self.row_sizes[address(self.buffers[kind])] = self._pitch(self.buffers[kind])
         if self.trace.records_factors:
             d_pre = address(self.buffers[Kind.D_PRE])
-            self.recorded_widths["d_pre"] = self.by_row.pop(d_pre) // sizes.bytes
+            self.recorded_widths["d_pre"] = self.row_sizes.pop(d_pre) // sizes.bytes
             self.recorded.append(d_pre)
         for gradient in after.weights:
             self._add_gemms(gradient)
         if requested.data:
             columns, gates = [column for column, _ in after.input], [gate for _, gate in after.input]
-            weights, data = self.input_weights(gates, transposed=True), self.rows(self.buffers[Kind.D_DATA])
-            d = self.rows(self.buffers[Kind.D_PRE], min(columns, default=0), len(columns))
-            self.after[-1].append(multiply(d, weights, 1, data, args.ROWS, sizes.bits, requested.added))
+            weights, data = self.input_weights(gates, transposed=True), self.row_vectors(self.buffers[Kind.D_DATA])
+            d = self.row_vectors(self.buffers[Kind.D_PRE], min(columns, default=0), len(columns))
+            self.rounds_after[-1].append(multiply(d, weights, 1, data, args.ROWS, sizes.bits, requested.added))
         self.check_arguments(*map(address, self.d_states), *self.saved, self.d_data)
 
     def _add_gemms(self, gradient: WeightGradient) -> None:
@@ -94,7 +94,7 @@ class Backward(KernelPlan):
             right, width = None, 0
         table, shift = self._right_operand(right) if right else (0, 0)
         buffer = self.buffers[gradient.d.kind]
-        d = self.rows(buffer, gradient.d.number, gradient.gates)
+        d = self.row_vectors(buffer, gradient.d.number, gradient.gates)
         head_bytes = units * self.element_size(buffer)
         for head in range(heads):
             first_row = gradient.gate * units * heads + head * units
@@ -103,7 +103,8 @@ class Backward(KernelPlan):
             totals: list[Operand] = [(self.d_weights[bias], first_row * sizes.bytes) for bias in biases]
             rights = table, shift + head * width * sizes.bytes
             out = RowVectors(start, width * sizes.bytes, width)
-            self.after[0].append(outer(own, args.ROWS, rights, out, totals, sizes.bits, gradient.added, sizes.terms))
+            task = outer(own, args.ROWS, rights, out, totals, sizes.bits, gradient.added, sizes.terms)
+            self.rounds_after[0].append(task)
 
     def _right_operand(self, right: Column | Before) -> tuple[Operand, int]:
         """The right operand of a weight gradient GEMM: a table of row addresses, and the operand's offset in each row.
@@ -114,18 +115,18 @@ class Backward(KernelPlan):
         if isinstance(right, Before):
             state = self.buffers.of_state(Kind.STATE, right.state)
             table = args.table(f"{right.state}_before_each")
-            if table not in self.by_row:
-                self.by_row[table] = 8
+            if table not in self.row_sizes:
+                self.row_sizes[table] = 8
                 initial = address(self.buffers.of_state(Kind.INITIAL, right.state))
                 restart = address(self.buffers.of_state(Kind.RESTART, right.state)) if self.plan.restarts else initial
-                fill = rows.rows_before(table, self.rows(state), initial, restart, self.plan.reverse)
-                self.before[0].append(fill)
+                fill = rows.rows_before(table, self.row_vectors(state), initial, restart, self.plan.reverse)
+                self.rounds_before[0].append(fill)
             return table, 0
         buffer = self.buffers[right.kind]
         table = args.row_addresses(buffer)
-        if table not in self.by_row:
-            self.by_row[table] = 8
-            self.before[0].append(rows.rows_of(table, self.rows(buffer), args.ROWS))
+        if table not in self.row_sizes:
+            self.row_sizes[table] = 8
+            self.rounds_before[0].append(rows.rows_of(table, self.row_vectors(buffer), args.ROWS))
         return table, right.number * buffer.width(self.sizes) // buffer.columns * self.sizes.bytes
 
 

@@ -1,4 +1,4 @@
-"""A loop whose input GEMM is computed for a few steps at a time, so that the loop reads its result from the cache."""
+"""A loop whose input GEMM is computed for a few steps at a time. The loop then reads its result from the cache."""
 
 from collections.abc import Mapping, Sequence
 
@@ -11,9 +11,10 @@ CHUNKS = '''
 def chunks(steps, origin, starts: words, sizes: words, turn, max_rows, loop_steps, loop_origin, tasks, moving, *parts):
     """Run chunks of steps: first the tasks for all rows of a chunk, then the loop over its steps.
 
+    `loop_steps` and `loop_origin` are the offsets of these two arguments of the loop. All offsets are in bytes.
     `parts` has three items per task: the address of its function, the offset of its arguments, and the offset of its
-    last argument. The same three items of the loop follow. After these, it has two items for each address that moves
-    with the chunks: the offset of the address and the size of a row in bytes.
+    last argument. The same three items for the loop follow. Then `parts` has two items for each of the `moving`
+    addresses, which move with the chunks: the offset of the address, and the size of a row in bytes.
     """
     loop, done, before = 3 * tasks, 0, 0
     while done < steps:
@@ -27,29 +28,32 @@ def chunks(steps, origin, starts: words, sizes: words, turn, max_rows, loop_step
             words(address + parts[k])[0] -= (first - before) * parts[k + 1]
         before = first
         for k in range(0, loop, 3):
-            share = words(address + parts[k + 2])
-            share[-1], share[0] = first, first + rows
+            end = words(address + parts[k + 2])
+            end[-1], end[0] = first, first + rows
             perform(parts[k], address + parts[k + 1])
         words(address + loop_steps)[0], words(address + loop_origin)[0] = count, t
         perform(parts[loop], address + parts[loop + 1])
         done += count
 '''
 
-ENOUGH_BYTES = 2**19
-"""The largest size in bytes of a chunk's result of the input GEMM: about half of a core's private cache.
+MAX_CHUNK_BYTES = 2**19
+"""The largest size in bytes of the result of a chunk's input GEMM: about half of a core's private cache.
 
-If the weights are larger, the result may be as large as they are."""
+If the weights are larger, the result may be as large as the weights.
+"""
 
 
 class Chunks(ParallelTask):
-    """Tasks over the rows of some steps, and the loop that reads their results, on one thread.
+    """Tasks over the rows of a chunk, and the loop that reads their results, chunk by chunk on one thread.
+
+    A chunk is a few consecutive steps.
 
     Args:
         tasks: the tasks for the rows of a chunk, in order.
         loop: the kernel of a cell.
         turn: the direction of time, 1 or -1.
-        max_rows: the largest number of rows of a chunk. A chunk has at least one step.
-        moving: the buffers that hold only the rows of one chunk, with the bytes of a row.
+        max_rows: the largest number of rows of a chunk. A chunk has at least one step, even if it has more rows.
+        moving: the buffers that hold only the rows of one chunk, with the size of a row in bytes.
     """
 
     def __init__(
@@ -60,23 +64,23 @@ class Chunks(ParallelTask):
         max_rows: int,
         moving: Mapping[Argument, int],
     ) -> None:
-        every = [*tasks, loop]
-        pitches = [(k, slot, moving[a]) for k, task in enumerate(every) for slot, a in task.bound if a in moving]
-        own: list[Operand] = [args.STEPS, args.ORIGIN, args.STARTS, args.SIZES]
-        own += [turn, max_rows, 0, 0, len(tasks), len(pitches)]
-        starts = [len(own) + 3 * len(every) + 2 * len(pitches)]
-        for task in every:
-            starts.append(starts[-1] + len(task.launch.arguments))
-        slots = {argument: starts[-2] + slot for slot, argument in loop.bound}
-        own[6:8] = 8 * slots[args.STEPS], 8 * slots[args.ORIGIN]
-        for at, after, task in zip(starts, starts[1:], every, strict=False):
-            own += [task.launch.function.address, 8 * at, 8 * (after - 1)]
-        for k, slot, pitch in pitches:
-            own += [8 * (starts[k] + slot), pitch]
-        super().__init__(native(CHUNKS), own, 0)
-        head = self.launch.arguments[:-2]
-        self.launch = Launch(self.launch.function, sum((task.launch.arguments for task in every), head))
-        for at, task in zip(starts, every, strict=False):
-            self.bound += [(at + slot, argument) for slot, argument in task.bound]
-        slot, size, more = loop.share
-        self.share = starts[-2] + slot, size, more
+        parts = [*tasks, loop]
+        row_sizes = [(k, slot, moving[a]) for k, part in enumerate(parts) for slot, a in part.slots if a in moving]
+        operands: list[Operand] = [args.STEPS, args.ORIGIN, args.STARTS, args.SIZES]
+        operands += [turn, max_rows, 0, 0, len(tasks), len(row_sizes)]
+        starts = [len(operands) + 3 * len(parts) + 2 * len(row_sizes)]
+        for part in parts:
+            starts.append(starts[-1] + len(part.launch.arguments))
+        loop_start = starts[-2]
+        loop_slots = {argument: loop_start + slot for slot, argument in loop.slots}
+        operands[6:8] = 8 * loop_slots[args.STEPS], 8 * loop_slots[args.ORIGIN]
+        for start, end, part in zip(starts, starts[1:], parts, strict=False):
+            operands += [part.launch.function.address, 8 * start, 8 * (end - 1)]
+        for k, slot, row_size in row_sizes:
+            operands += [8 * (starts[k] + slot), row_size]
+        super().__init__(native(CHUNKS), operands, 0)
+        header = self.launch.arguments[:-2]  # chunks have no bounds of their own
+        self.launch = Launch(self.launch.function, sum((part.launch.arguments for part in parts), header))
+        for start, part in zip(starts, parts, strict=False):
+            self.slots += [(start + slot, argument) for slot, argument in part.slots]
+        self.bounds_slot, self.size = loop_start + loop.bounds_slot, loop.size

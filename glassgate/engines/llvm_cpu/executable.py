@@ -1,8 +1,8 @@
 """The executable form of a pass: machine code for all directions of a layer and a number of threads, and its memory.
 
-The *numbers* of a call are the addresses of its tensors and tables and the bounds of its rows and steps. The executable
+The *call values* are the addresses of a call's tensors and tables, and the bounds of its rows and steps. An executable
 adds them to the constant arguments of its launches. First calls, repeated calls, ragged batches, resets, recordings and
-streams differ only in their numbers.
+streams differ only in their call values.
 
 A *round* is a list of launches, one per thread, that run at the same time.
 """
@@ -25,7 +25,15 @@ from glassgate.engines.llvm_cpu.partition import LoopTimes, Partition, sequence_
 from glassgate.engines.llvm_cpu.plan import KernelPlan
 from glassgate.engines.llvm_cpu.pool import threads
 from glassgate.engines.llvm_cpu.ragged import CopyPlan
-from glassgate.engines.llvm_cpu.tasks import Bindings, Bounds, Launch, ParallelTask, TaskPart, join, template
+from glassgate.engines.llvm_cpu.tasks import (
+    Bindings,
+    BoundIndices,
+    Launch,
+    ParallelTask,
+    TaskPart,
+    join_parts,
+    launch_template,
+)
 from glassgate.engines.llvm_cpu.workspace import ALIGN, aligned, borrow
 from glassgate.engines.memory import empty
 
@@ -33,99 +41,119 @@ AddressIndices = Mapping[Argument, int]
 """For each argument, its index among the addresses of a call."""
 
 DATA = 1
-"""The index of the data among the addresses of a call. Resets have index 0."""
+"""The index of the input among the addresses of a call. The mask of resets has index 0."""
 WORKSPACE, BARRIERS, WEIGHTS = range(3)
-"""The indices of the workspace, the barriers and the weights of direction 0 among the numbers of a call.
+"""The indices of three call values: the addresses of the workspace, of the barriers and of direction 0's weights.
 
-The weights of the other directions and then all other numbers follow.
+The addresses of the other directions' weights follow, and then all other call values.
 """
 BARRIER_BYTES = 16
 MAX_LAYOUTS = 256
-"""The maximum number of batch layouts whose numbers an executable caches."""
+"""The maximum number of batch layouts whose call values an executable caches."""
 PADDED_MEMORY_ROWS = 2**12
-"""Up to this number of padded rows, a ragged batch uses the memory of a padded batch.
+"""Up to this number of padded rows, a ragged batch uses a workspace for the padded batch.
 
-It takes more memory than necessary, but its numbers are cached, because they do not depend on the lengths.
+This workspace is larger than necessary, but its layout is cached, because it does not depend on the lengths.
 """
 
 
 class Region:
-    """A region of memory from which pieces are allocated in order."""
+    """A region of memory, of which blocks are allocated one after the other.
+
+    Args:
+        start: the offset of the first block in bytes.
+    """
 
     def __init__(self, start: int = 0) -> None:
         self.end = start
 
-    def take(self, size: int) -> int:
-        """Allocate a number of bytes and return their offset in the region."""
-        at = self.end
+    def allocate(self, size: int) -> int:
+        """Allocate a block of `size` bytes and return its offset."""
+        offset = self.end
         self.end += aligned(size)
-        return at
+        return offset
 
-    def take_all(self, sizes: Mapping[Argument, int]) -> Bindings:
-        """Allocate a piece for each argument and return the offsets."""
-        return {argument: self.take(size) for argument, size in sizes.items()}
+    def allocate_all(self, sizes: Mapping[Argument, int]) -> Bindings:
+        """Allocate a block for each argument and return the offsets."""
+        return {argument: self.allocate(size) for argument, size in sizes.items()}
 
 
-class PlacedLayout(NamedTuple):
-    """The numbers that a batch layout determines.
+class LayoutValues(NamedTuple):
+    """The call values that a batch layout determines.
 
     Attributes:
-        numbers: the bounds of steps and rows, the addresses of tables, and the offsets of buffers that have rows.
-        size: the size of the workspace in bytes.
-        owners: the objects that keep the memory at these addresses alive.
+        values: the bounds of steps and rows, the addresses of tables, and the offsets of buffers whose size depends on
+            the number of rows.
+        workspace_size: the size of the workspace in bytes.
+        owners: the objects that own the memory at these addresses.
     """
 
-    numbers: "array[int]"
-    size: int
+    values: "array[int]"
+    workspace_size: int
     owners: Sequence[object]
 
 
 class BoundPass(NamedTuple):
-    """A pass on the same tensors in all calls, except at most one. Steps of a stream run such passes.
+    """A pass with a workspace of its own that reads and writes the same tensors in all calls, except at most one.
+
+    The steps of a stream run such passes.
 
     Attributes:
         launch: the machine code and its arguments.
-        variable: the indices of the arguments that each call sets to the address of the tensor that differs.
-        owners: the objects that keep the memory at the addresses alive.
+        varying_slots: the indices of the arguments that each call sets to the address of the tensor that differs.
+        owners: the objects that own the memory at the other addresses.
     """
 
     launch: Launch
-    variable: Sequence[int]
+    varying_slots: Sequence[int]
     owners: Sequence[object]
 
 
 class RepeatedPass:
-    """A pass on one thread, with the same weights in all calls. The addresses of data and of the last tensors differ.
+    """A pass on one thread that reads the same weights in all calls. The other tensors may differ.
 
     Args:
         function: the machine code.
-        numbers: the arguments of the machine code, without the last addresses.
-        workspace, data: the indices of these two addresses.
-        size: the size of the workspace in bytes.
-        owners: the objects that keep the memory at the other addresses alive.
+        values: the arguments of the machine code, without the addresses that `run` appends.
+        workspace, data: the indices of the addresses of the workspace and of the input among `values`.
+        workspace_size: the size of the workspace in bytes.
+        owners: the objects that own the memory at the other addresses.
     """
 
     def __init__(
-        self, function: Function, numbers: "array[int]", workspace: int, data: int, size: int, owners: Sequence[object]
+        self,
+        function: Function,
+        values: "array[int]",
+        workspace: int,
+        data: int,
+        workspace_size: int,
+        owners: Sequence[object],
     ) -> None:
-        self._run, self._numbers, self._workspace, self._data = function.run, numbers, workspace, data
-        self._size, self._alive = size, owners
+        self._run, self._values, self._workspace, self._data = function.run, values, workspace, data
+        self._workspace_size, self._owners = workspace_size, owners
 
     def run(self, data: int, others: Sequence[int]) -> None:
-        """Run the pass with the addresses of the data and of the last tensors."""
-        numbers = self._numbers + array("q", others)
-        numbers[self._workspace], _memory = borrow(self._size)
-        numbers[self._data] = data
-        self._run(numbers.buffer_info()[0])
+        """Run the pass.
+
+        Args:
+            data: the address of the input.
+            others: the last addresses of the call, which `Executable.repeated_pass` did not get.
+        """
+        values = self._values + array("q", others)
+        values[self._workspace], _memory = borrow(self._workspace_size)
+        values[self._data] = data
+        self._run(values.buffer_info()[0])
 
 
 class Executable:
-    """A pass of a layer's directions on a number of threads. Its memory has three regions:
+    """A pass of a layer's directions on a number of threads.
 
-    - weights: packed matrices and sums of biases. `run` packs them into the workspace, unless the caller passes the
-      result of `pack`.
-    - workspace: intermediate results of one run; the next run on the same thread overwrites them.
-    - results: tensors of the caller. `run` takes their addresses, and those of the tensors that it reads.
+    It uses three kinds of memory:
+
+    - The weights are packed matrices and sums of biases. `run` packs them into the workspace, unless the caller passes
+      the result of `pack`.
+    - The workspace contains the intermediate results of one run. The next run on the same thread overwrites them.
+    - The caller allocates all other tensors and passes their addresses to `run`.
 
     Args:
         plans: one per direction.
@@ -136,72 +164,80 @@ class Executable:
     def __init__(self, plans: Sequence[KernelPlan], partition: Partition, addresses: Sequence[AddressIndices]) -> None:
         self.plans, self.partition = plans, partition
         self._one_thread = partition.threads == 1
-        self._waiting = [d for d, n in enumerate(partition.sharers) if n > 1 and plans[d].waits]
-        self._loop_times, self._placed = LoopTimes(), dict[int, PlacedLayout]()
+        self._directions_with_barriers = [
+            d for d, parts in enumerate(partition.unit_parts) if parts > 1 and plans[d].has_barriers
+        ]
+        self._loop_times = LoopTimes()
+        self._even_layouts: dict[int, LayoutValues] = {}
+        """The call values of the layouts of sequences of equal length, by the number of steps."""
         self._assign_indices(addresses)
-        packed = [Region() for _ in plans]
-        self._packed_at = [region.take_all(plan.weights) for region, plan in zip(packed, plans, strict=True)]
-        self._weights_sizes = [region.end for region in packed]
-        self._loop_end = sum(self._weights_sizes)
+        regions = [Region() for _ in plans]
+        self._weight_offsets = [
+            region.allocate_all(plan.weight_sizes) for region, plan in zip(regions, plans, strict=True)
+        ]
+        self._packed_sizes = [region.end for region in regions]
+        self._loop_end = sum(self._packed_sizes)
+        """The size of the part of the workspace whose layout is the same in all calls."""
         self._loop_constants = [self._constants(d) for d in range(len(plans))]
-        self._loop = [template(part) for d in range(len(plans)) for part in self._loop_parts(d)]
+        self._loop = [launch_template(part) for d in range(len(plans)) for part in self._loop_parts(d)]
         self._rounds: dict[tuple[bool, CopyPlan | None], list[list[Launch]]] = {}
 
     def pack(self, addresses: Iterable[int]) -> list[Tensor]:
-        """Pack the weights of each direction into separate memory, which is valid until the weights change.
+        """Pack the weights of each direction into separate memory. The result is valid until the weights change.
 
-        All executables whose plans have the same `weights` can use the result, for any number of sequences.
+        All executables whose plans have the same `weight_sizes` can use the result, for any number of sequences.
 
         Args:
-            addresses: the addresses of a call; only those of parameters are read.
+            addresses: the addresses of a call. Only those of the parameters are used.
         """
-        memory = [empty([size + ALIGN], torch.uint8) for size in self._weights_sizes]
-        starts = [aligned(own.data_ptr()) for own in memory]
+        memory = [empty([size + ALIGN], torch.uint8) for size in self._packed_sizes]
+        starts = [aligned(block.data_ptr()) for block in memory]
         unused = [0] * (self._first_address - WEIGHTS - len(starts))
-        numbers = array("q", (0, 0, *starts, *unused, *addresses))
+        values = array("q", (0, 0, *starts, *unused, *addresses))
         packing = [self._part(d, task) for d, plan in enumerate(self.plans) for task in plan.packing]
         if packing:
-            function, arguments = template(join(packing))
-            Launch(function, arguments + numbers)()
+            function, arguments = launch_template(join_parts(packing))
+            Launch(function, arguments + values)()
         return memory
 
     def packed_offset(self, argument: Argument) -> int:
-        """The offset of a packed matrix in the memory of the first direction's weights."""
-        return self._packed_at[0][argument]
+        """The offset in bytes of a packed matrix in the memory of the first direction's weights."""
+        return self._weight_offsets[0][argument]
 
     def bound_pass(
-        self, layout: BatchLayout, addresses: Iterable[int], packed: Sequence[Tensor], free: int | None
-    ) -> "BoundPass":
+        self, layout: BatchLayout, addresses: Iterable[int], packed: Sequence[Tensor], varying: int | None
+    ) -> BoundPass:
         """A pass on one thread, with a workspace of its own, for calls that differ in at most one address.
 
         Args:
             layout, addresses, packed: as in `run`.
-            free: the index of the address that differs, whose value is ignored; None if no address differs.
+            varying: the index of the address that differs. Its value in `addresses` is ignored. None if no address
+                differs.
         """
         assert self._one_thread
-        placed = self._placed_layout(layout)
-        memory = empty([placed.size + ALIGN], torch.uint8)
-        numbers = [aligned(memory.data_ptr()), 0, *[aligned(own.data_ptr()) for own in packed], *placed.numbers]
-        numbers += addresses
+        of_layout = self._layout_values(layout)
+        memory = empty([of_layout.workspace_size + ALIGN], torch.uint8)
+        values = [aligned(memory.data_ptr()), 0, *[aligned(block.data_ptr()) for block in packed], *of_layout.values]
+        values += addresses
         parts = [
             self._part(d, task)
             for d, plan in enumerate(self.plans)
-            for task in (*plan.one_thread_tasks, *chain(*plan.after))
+            for task in (*plan.one_thread_tasks, *chain(*plan.rounds_after))
         ]
-        (function, arguments), added = join(parts)
-        variable = []
-        for slot, number in added:
-            if free is not None and number == self._first_address + free:
+        (function, arguments), additions = join_parts(parts)
+        varying_slots = []
+        for slot, value in additions:
+            if varying is not None and value == self._first_address + varying:
                 assert arguments[slot] == 0, "an address without an offset"
-                variable.append(slot)
+                varying_slots.append(slot)
             else:
-                arguments[slot] += numbers[number]
-        return BoundPass(Launch(function, arguments), variable, (self, placed, memory, packed))
+                arguments[slot] += values[value]
+        return BoundPass(Launch(function, arguments), varying_slots, (self, of_layout, memory, packed))
 
     def repeated_pass(
         self, layout: BatchLayout, addresses: Sequence[int], packed: Sequence[Tensor], owners: Sequence[Tensor]
-    ) -> "RepeatedPass":
-        """A pass on one thread for calls that differ in the address of the data and in their last addresses.
+    ) -> RepeatedPass:
+        """A pass on one thread for calls that differ in the address of the input and in their last addresses.
 
         Args:
             layout, packed: as in `run`.
@@ -209,12 +245,13 @@ class Executable:
             owners: the tensors at these addresses, which the result keeps alive.
         """
         assert self._one_thread
-        placed = self._placed_layout(layout)
-        ((function, arguments),) = (self._rounds.get((False, None)) or self._launches(False))[0]
-        head = array("q", [0, 0, *[aligned(own.data_ptr()) for own in packed], *placed.numbers])
-        workspace, data = len(arguments) + WORKSPACE, len(arguments) + len(head) + DATA
-        numbers = arguments + head + array("q", addresses)
-        return RepeatedPass(function, numbers, workspace, data, placed.size, (self, placed, packed, owners))
+        of_layout = self._layout_values(layout)
+        ((function, arguments),) = (self._rounds.get((False, None)) or self._create_rounds(False))[0]
+        values = array("q", [0, 0, *[aligned(block.data_ptr()) for block in packed], *of_layout.values])
+        workspace, data = len(arguments) + WORKSPACE, len(arguments) + len(values) + DATA
+        values = arguments + values + array("q", addresses)
+        all_owners = (self, of_layout, packed, owners)
+        return RepeatedPass(function, values, workspace, data, of_layout.workspace_size, all_owners)
 
     def run(
         self,
@@ -227,153 +264,178 @@ class Executable:
 
         Args:
             layout: the rows of each step.
-            addresses: the addresses of the tensors that are read and written, and other numbers that are arguments;
-                those of `copies` come last.
-            packed: the result of `pack`, if the weights are packed.
+            addresses: the addresses of the tensors that are read and written, and the pitches of some of them. The
+                addresses of `copies` come last.
+            packed: the result of `pack`; None if the weights are packed now.
             copies: the copies before and after the pass, if there are any.
         """
-        placed = self._placed.get(layout.steps) if layout.even else None
-        placed = placed or self._placed_layout(layout)
-        start, _memory = borrow(placed.size)
-        barriers = torch.zeros(len(self.plans), 2, dtype=torch.int64, device="cpu") if self._waiting else None
-        numbers = array("q", (start, 0 if barriers is None else barriers.data_ptr()))
+        of_layout = self._even_layouts.get(layout.steps) if layout.even else None
+        of_layout = of_layout or self._layout_values(layout)
+        start, _memory = borrow(of_layout.workspace_size)
+        barriers = None
+        if self._directions_with_barriers:
+            barriers = torch.zeros(len(self.plans), 2, dtype=torch.int64, device="cpu")
+        values = array("q", (start, 0 if barriers is None else barriers.data_ptr()))
         if packed is None:
-            for size in self._weights_sizes:
-                numbers.append(start)
+            for size in self._packed_sizes:
+                values.append(start)
                 start += size
         else:
-            numbers.extend([aligned(own.data_ptr()) for own in packed])
-        numbers += placed.numbers
-        numbers.extend(addresses)
-        rounds = self._rounds.get((packed is None, copies)) or self._launches(packed is None, copies, len(addresses))
+            values.extend([aligned(block.data_ptr()) for block in packed])
+        values += of_layout.values
+        values.extend(addresses)
+        packs = packed is None
+        rounds = self._rounds.get((packs, copies)) or self._create_rounds(packs, copies, len(addresses))
         if self._one_thread:
             function, arguments = rounds[0][0]
-            arguments = arguments + numbers
+            arguments = arguments + values
             function.run(arguments.buffer_info()[0])
             return
         for launches in rounds:
-            began = monotonic()
-            threads.run([Launch(function, arguments + numbers) for function, arguments in launches])
+            start_time = monotonic()
+            threads.run([Launch(function, arguments + values) for function, arguments in launches])
             if barriers is not None and launches is self._loop:
-                self._note_contention(layout, barriers, monotonic() - began)
+                self._record_contention(layout, barriers, monotonic() - start_time)
 
-    def _note_contention(self, layout: BatchLayout, barriers: Tensor, seconds: float) -> None:
-        for d in self._waiting:
-            delayed = self._loop_times.is_delayed(self.plans[d], layout, int(barriers[d, 1]), seconds)
+    def _record_contention(self, layout: BatchLayout, barriers: Tensor, seconds: float) -> None:
+        for d in self._directions_with_barriers:
+            delayed = self._loop_times.record(self.plans[d], layout, int(barriers[d, 1]), seconds)
             processors.contention.note(delayed)
 
     def _assign_indices(self, addresses: Sequence[AddressIndices]) -> None:
-        """Assign an index to each number of a call: regions, then the numbers of `_placed_layout`, then addresses."""
-        threads_count, numbers = self.partition.threads, count(WEIGHTS + len(self.plans))
-        steps, rows, sizes, starts = islice(numbers, 4)
-        self._layout = steps, sizes, starts
-        self._ends: Bounds = {args.STEPS: (0, steps), args.ROWS: (0, rows)}
-        self._bounds: dict[Argument, Sequence[int]] = {
-            argument: (0, *islice(numbers, threads_count - 1), end) for argument, (_, end) in self._ends.items()
+        """Assign an index to each call value: memory, then the values of `_layout_values`, then addresses."""
+        threads_count, indices = self.partition.threads, count(WEIGHTS + len(self.plans))
+        steps, rows, sizes, starts = islice(indices, 4)
+        self._copied_values = steps, sizes, starts
+        self._whole_bounds: BoundIndices = {args.STEPS: (0, steps), args.ROWS: (0, rows)}
+        self._part_bounds: dict[Argument, Sequence[int]] = {
+            argument: (0, *islice(indices, threads_count - 1), end) for argument, (_, end) in self._whole_bounds.items()
         }
-        self._row_parts = min(self.partition.row_parts, max(self.plans[0].sizes.N, 1))
-        if self._row_parts > 1:
-            self._bounds[args.SEQUENCES] = (0, *islice(numbers, self._row_parts))
+        self._sequence_parts = min(self.partition.sequence_parts, max(self.plans[0].sizes.N, 1))
+        if self._sequence_parts > 1:
+            self._part_bounds[args.SEQUENCES] = (0, *islice(indices, self._sequence_parts))
         common: dict[Argument, tuple[int, ...]] = {args.STEPS: (steps,), args.ROWS: (rows,), args.SIZES: (sizes,)}
-        self._numbers: list[dict[Argument, tuple[int, ...]]] = []
+        self._value_indices: list[dict[Argument, tuple[int, ...]]] = []
         for d, plan in enumerate(self.plans):
-            own = common | {args.ORIGIN: (next(numbers),)} | dict.fromkeys(plan.step_starts, (starts,))
+            of_direction = common | {args.ORIGIN: (next(indices),)} | dict.fromkeys(plan.step_starts, (starts,))
             if plan.double_buffer_starts:
-                own |= dict.fromkeys(plan.double_buffer_starts, (next(numbers),))
-            own.update({argument: (WORKSPACE, next(numbers)) for argument in plan.by_row})
-            own |= dict.fromkeys((*plan.fixed, *plan.scratch), (WORKSPACE,)) | dict.fromkeys(
-                plan.weights, (WEIGHTS + d,)
-            )
-            self._numbers.append(own)
-        self._first_address = next(numbers)
-        for own, named in zip(self._numbers, addresses, strict=True):
-            own |= {argument: (self._first_address + k,) for argument, k in named.items()}
+                of_direction |= dict.fromkeys(plan.double_buffer_starts, (next(indices),))
+            of_direction.update({argument: (WORKSPACE, next(indices)) for argument in plan.row_sizes})
+            of_direction |= dict.fromkeys((*plan.buffer_sizes, *plan.scratch_sizes), (WORKSPACE,))
+            of_direction |= dict.fromkeys(plan.weight_sizes, (WEIGHTS + d,))
+            self._value_indices.append(of_direction)
+        self._first_address = next(indices)
+        for of_direction, address_indices in zip(self._value_indices, addresses, strict=True):
+            of_direction |= {argument: (self._first_address + k,) for argument, k in address_indices.items()}
 
-    def _placed_layout(self, layout: BatchLayout) -> PlacedLayout:
-        """The numbers of a batch layout, in the order of `_assign_indices`."""
+    def _layout_values(self, layout: BatchLayout) -> LayoutValues:
+        """The call values of a batch layout, in the order of `_assign_indices`."""
         (threads_count, _), steps, rows = self.partition, layout.steps, layout.rows
         if not layout.even and self._one_thread and steps * layout.N <= PADDED_MEMORY_ROWS:
-            # Only the number of rows and the tables of rows differ from those of the padded batch.
-            placed = self._placed.get(steps) or self._placed_layout(batch_layout(None, steps * layout.N, layout.N))
-            numbers = placed.numbers[:]
-            numbers[1:4] = array("q", (rows, *layout.addresses))
-            return PlacedLayout(numbers, placed.size, (layout, placed))
-        numbers = array("q", (steps, rows, *layout.addresses))
-        numbers.extend([size * k // threads_count for size in (steps, rows) for k in range(1, threads_count)])
-        if self._row_parts > 1:
-            numbers.extend(sequence_bounds(layout, self._row_parts)[1:])
+            # Only the number of rows and the addresses of the two tables differ from those of the padded batch.
+            padded = self._even_layouts.get(steps) or self._layout_values(
+                batch_layout(None, steps * layout.N, layout.N)
+            )
+            values = padded.values[:]
+            values[1:4] = array("q", (rows, *layout.addresses))
+            return LayoutValues(values, padded.workspace_size, (layout, padded))
+        values = array("q", (steps, rows, *layout.addresses))
+        values.extend([size * k // threads_count for size in (steps, rows) for k in range(1, threads_count)])
+        if self._sequence_parts > 1:
+            values.extend(sequence_bounds(layout, self._sequence_parts)[1:])
         owners, ends, region = list[object]([layout]), list[int](), Region(self._loop_end)
         for plan in self.plans:
-            numbers.append(max(steps - 1, 0) if plan.backwards else 0)
+            values.append(max(steps - 1, 0) if plan.is_reversed else 0)
             if plan.double_buffer_starts:
-                alternating = double_buffer_starts(steps, layout.N, plan.plan.reverse)
-                owners.append(alternating)
-                numbers.append(alternating.data_ptr() + 8)
+                starts = double_buffer_starts(steps, layout.N, plan.plan.reverse)
+                owners.append(starts)
+                values.append(starts.data_ptr() + 8)
+            # On one thread, the directions run one after the other, so they use the same memory.
             region = Region(self._loop_end) if self._one_thread else region
             buffered_rows = plan.buffered_rows(rows, threads_count)
-            numbers.extend([region.take(size * buffered_rows) for size in plan.by_row.values()])
+            values.extend([region.allocate(size * buffered_rows) for size in plan.row_sizes.values()])
             ends.append(region.end)
-        placed = PlacedLayout(numbers, max(ends), owners)
+        of_layout = LayoutValues(values, max(ends), owners)
         if layout.even:
-            if len(self._placed) >= MAX_LAYOUTS:
-                self._placed.clear()
-            self._placed[steps] = placed
-        return placed
+            if len(self._even_layouts) >= MAX_LAYOUTS:
+                self._even_layouts.clear()
+            self._even_layouts[steps] = of_layout
+        return of_layout
 
     def _part(self, d: int, task: ParallelTask, k: int = 0, parts: int = 1) -> TaskPart:
         """The k-th part of a task of one direction."""
-        bounds = self._bounds if parts > 1 else self._ends
-        return task.part(self._loop_constants[d][0], self._numbers[d], bounds, k, parts)
+        bounds = self._part_bounds if parts > 1 else self._whole_bounds
+        return task.part(self._loop_constants[d][0], self._value_indices[d], bounds, k, parts)
 
-    def _launches(self, packs: bool, copies: CopyPlan | None = None, count: int = 0) -> list[list[Launch]]:
-        """The launches of all rounds. For a call with copies, `count` is the number of its addresses."""
+    def _create_rounds(self, packs: bool, copies: CopyPlan | None = None, address_count: int = 0) -> list[list[Launch]]:
+        """Create the launches of all rounds.
+
+        Args:
+            packs: whether the pass packs the weights.
+            copies: the copies before and after the pass, if there are any.
+            address_count: the number of addresses of a call, including those of the copies.
+        """
         plans, sizes = self.plans, self.plans[0].sizes
-        around = copies.parts(sizes.N, sizes.bits, self._layout, self._first_address + count) if copies else ([], [])
+        copies_before, copies_after = (
+            copies.parts(sizes.N, sizes.bits, self._copied_values, self._first_address + address_count)
+            if copies
+            else ([], [])
+        )
         packing = [plan.packing if packs else [] for plan in plans]
         if self._one_thread:
             tasks = [
-                [*first, *plan.one_thread_tasks, *chain(*plan.after)]
+                [*first, *plan.one_thread_tasks, *chain(*plan.rounds_after)]
                 for first, plan in zip(packing, plans, strict=True)
             ]
-            parts = [self._part(d, task) for d, own in enumerate(tasks) for task in own]
-            rounds = [[template(join([*around[0], *parts, *around[1]]))]]
+            parts = [self._part(d, task) for d, of_direction in enumerate(tasks) for task in of_direction]
+            rounds = [[launch_template(join_parts([*copies_before, *parts, *copies_after]))]]
         else:
-            first = [[*own, *plan.before[0]] for own, plan in zip(packing, plans, strict=True)]
-            before = [first, *zip(*[plan.before[1:] for plan in plans], strict=True)]
-            after = zip(*[plan.after for plan in plans], strict=True)
-            rounds = [*map(self._round_launches, before), self._loop, *map(self._round_launches, after)]
-            rounds[:0], rounds[len(rounds) :] = ([[template(part)] for part in parts] for parts in around)
+            first = [[*tasks, *plan.rounds_before[0]] for tasks, plan in zip(packing, plans, strict=True)]
+            before = [first, *zip(*[plan.rounds_before[1:] for plan in plans], strict=True)]
+            after = zip(*[plan.rounds_after for plan in plans], strict=True)
+            rounds = [
+                *[[launch_template(part)] for part in copies_before],
+                *map(self._round_launches, before),
+                self._loop,
+                *map(self._round_launches, after),
+                *[[launch_template(part)] for part in copies_after],
+            ]
         self._rounds[packs, copies] = rounds = [launches for launches in rounds if launches]
         return rounds
 
     def _round_launches(self, tasks: Sequence[Sequence[ParallelTask]]) -> list[Launch]:
-        """The launches of a round before or after the loop: one per thread, or a single one if all tasks are light."""
-        every = [(d, task) for d, own in enumerate(tasks) for task in own]
-        parts = 1 if all([task.light for _, task in every]) else self.partition.threads
-        return [template(join([self._part(d, t, k, parts) for d, t in every])) for k in range(parts)] if every else []
+        """The launches of a round before or after the loop: one per thread, or a single one if all tasks are light.
+
+        Args:
+            tasks: the tasks of each direction.
+        """
+        pairs = [(d, task) for d, of_direction in enumerate(tasks) for task in of_direction]
+        if not pairs:
+            return []
+        parts = 1 if all([task.is_light for _, task in pairs]) else self.partition.threads
+        return [launch_template(join_parts([self._part(d, task, k, parts) for d, task in pairs])) for k in range(parts)]
 
     def _constants(self, d: int) -> list[Bindings]:
         """The constant arguments of each launch of a direction's loop. Its tasks use those of the first launch."""
-        plan, sharers = self.plans[d], self.partition.sharers[d]
-        region = Region(sum(self._weights_sizes) if self._one_thread else self._loop_end)
-        constants = (
-            plan.bindings | dict.fromkeys(self._numbers[d], 0) | self._packed_at[d] | region.take_all(plan.fixed)
-        )
-        launches = sharers if sharers > 1 else self._row_parts
-        by_launch = [constants | region.take_all(plan.scratch) for _ in range(launches)]
-        if sharers > 1:
-            shared = region.take_all({argument: plan.scratch[argument] for argument in plan.shared})
-            by_launch = [own | shared | units_of_part(plan, k, sharers) for k, own in enumerate(by_launch)]
-        if d in self._waiting:
-            by_launch = [own | {args.BARRIER: BARRIER_BYTES * d, args.PARTIES: sharers} for own in by_launch]
+        plan, unit_parts = self.plans[d], self.partition.unit_parts[d]
+        region = Region(sum(self._packed_sizes) if self._one_thread else self._loop_end)
+        constants = plan.bindings | dict.fromkeys(self._value_indices[d], 0)
+        constants |= self._weight_offsets[d] | region.allocate_all(plan.buffer_sizes)
+        count = unit_parts if unit_parts > 1 else self._sequence_parts
+        launches = [constants | region.allocate_all(plan.scratch_sizes) for _ in range(count)]
+        if unit_parts > 1:
+            shared = region.allocate_all({argument: plan.scratch_sizes[argument] for argument in plan.shared_scratch})
+            launches = [own | shared | units_of_part(plan, k, unit_parts) for k, own in enumerate(launches)]
+        if d in self._directions_with_barriers:
+            launches = [own | {args.BARRIER: BARRIER_BYTES * d, args.PARTIES: unit_parts} for own in launches]
         self._loop_end = max(self._loop_end, region.end)
-        return by_launch
+        return launches
 
     def _loop_parts(self, d: int) -> list[TaskPart]:
         """The parts of a direction's loop, one per thread that runs it."""
-        loop, constants, numbers = self.plans[d].loop, self._loop_constants[d], self._numbers[d]
-        if self.partition.sharers[d] == 1:
-            bounds = self._bounds if self._row_parts > 1 else {}
-            return [loop.part(own, numbers, bounds, k, len(constants)) for k, own in enumerate(constants)]
-        barrier = {args.BARRIER: (BARRIERS,)} if d in self._waiting else {}
-        return [loop.part(own, numbers | barrier) for own in constants]
+        loop, constants, values = self.plans[d].loop, self._loop_constants[d], self._value_indices[d]
+        if self.partition.unit_parts[d] == 1:
+            bounds = self._part_bounds if self._sequence_parts > 1 else {}
+            return [loop.part(own, values, bounds, k, len(constants)) for k, own in enumerate(constants)]
+        barrier = {args.BARRIER: (BARRIERS,)} if d in self._directions_with_barriers else {}
+        return [loop.part(own, values | barrier) for own in constants]

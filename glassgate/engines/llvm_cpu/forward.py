@@ -6,7 +6,7 @@ from itertools import chain
 from glassgate.engines.llvm_cpu import arguments as args
 from glassgate.engines.llvm_cpu import rows
 from glassgate.engines.llvm_cpu.arguments import Argument, address, starts
-from glassgate.engines.llvm_cpu.chunks import ENOUGH_BYTES, Chunks
+from glassgate.engines.llvm_cpu.chunks import MAX_CHUNK_BYTES, Chunks
 from glassgate.engines.llvm_cpu.gemm.products import RowVectors, multiply, rounded
 from glassgate.engines.llvm_cpu.loops.around import bias_sums
 from glassgate.engines.llvm_cpu.loops.buffers import Kind
@@ -44,33 +44,33 @@ class Forward(KernelPlan):
         self._chunk = 0
         if trace.ih and not sizes.few_inputs:
             halves = self.buffers[Kind.INPUT]
-            tasks, data = self._rounded_operand(self.rows(self.buffers[Kind.DATA]), args.ROUNDED_INPUT)
-            self.before[0] += tasks
-            self.before.append([])
+            tasks, data = self._rounded_operand(self.row_vectors(self.buffers[Kind.DATA]), args.ROUNDED_INPUT)
+            self.rounds_before[0] += tasks
+            self.rounds_before.append([])
             packed = 0
             for part, first in enumerate(range(0, len(trace.ih), MOST_GATES)):
                 gates = self.input_gates[first : first + MOST_GATES]
-                weights, out = self.input_weights(gates, part), self.rows(halves, first, 1)
-                self.before[-1].append(multiply(data, weights, len(gates), out, args.ROWS, bits))
+                weights, out = self.input_weights(gates, part), self.row_vectors(halves, first, 1)
+                self.rounds_before[-1].append(multiply(data, weights, len(gates), out, args.ROWS, bits))
                 packed += weights.size
             if not save:
-                self.by_row[address(halves)] = self._pitch(halves)
+                self.row_sizes[address(halves)] = self._pitch(halves)
             self._chunk = self.rows_of_chunk(packed)
-        final = self._of_states(Kind.FINAL)
-        given_states = self.states[self.whole_states]
+        final = self._state_arguments(Kind.FINAL)
+        given_states = self.states[self.stored_states]
         if rounds_output:
             given_states = args.ROUNDED_OUTPUT, *given_states
-        self.written = [*given_states, *final, *(self.kept if save else ())]
-        for state, of in zip(self.states, self._starts, strict=True):
+        self.results = [*given_states, *final, *(self.kept if save else ())]
+        for state, of in zip(self.states, self._state_starts, strict=True):
             if of in self.double_buffer_starts:
                 assert state.buffer is not None
-                self.fixed[state] = 2 * sizes.N * state.buffer.width(sizes) * sizes.bytes
+                self.buffer_sizes[state] = 2 * sizes.N * state.buffer.width(sizes) * sizes.bytes
         of_state = self.buffers.of_state
-        self.after = [
+        self.rounds_after = [
             [
                 rows.last(
                     address(of_state(Kind.FINAL, name)),
-                    self.rows(of_state(Kind.STATE, name)),
+                    self.row_vectors(of_state(Kind.STATE, name)),
                     address(of_state(Kind.INITIAL, name)),
                     starts(of_state(Kind.STATE, name)),
                     sizes.N,
@@ -87,15 +87,15 @@ class Forward(KernelPlan):
         if not self.sizes.terms_of_input:
             return [], rows
         task, rounded_rows = rounded(rows, to, args.ROWS, self.sizes.terms_of_input)
-        self.by_row[to] = rounded_rows.pitch
+        self.row_sizes[to] = rounded_rows.pitch
         return [task], rounded_rows
 
     @property
     def one_thread_tasks(self) -> list[ParallelTask]:
         if not self._chunk:
             return super().one_thread_tasks
-        turn = -1 if self.backwards else 1
-        return [Chunks([*chain(*self.before)], self.loop, turn, self._chunk, self.by_row)]
+        turn = -1 if self.is_reversed else 1
+        return [Chunks([*chain(*self.rounds_before)], self.loop, turn, self._chunk, self.row_sizes)]
 
     def buffered_rows(self, rows: int, threads: int) -> int:
         return rows if threads > 1 or not self._chunk else min(rows, max(self._chunk, self.sizes.N))
@@ -106,14 +106,14 @@ class Forward(KernelPlan):
         Args:
             weights: the size of the packed input weights in bytes.
         """
-        return max(ENOUGH_BYTES, weights) // self._pitch(self.buffers[Kind.INPUT])
+        return max(MAX_CHUNK_BYTES, weights) // self._pitch(self.buffers[Kind.INPUT])
 
     def _sum_biases(self) -> None:
         """Add the tasks that sum the biases of the loop."""
         H, bytes_, zeros = self.sizes.H, self.sizes.bytes, self.zeros.data_ptr()
         for half, column, biases, gates in bias_sums(self.plan.equations, self.trace):
             buffer = bias_buffer(half, self.trace)
-            self.weights[address(buffer)] = buffer.width(self.sizes) * bytes_
+            self.weight_sizes[address(buffer)] = buffer.width(self.sizes) * bytes_
             terms: list[Operand] = [
                 (address(weight_buffer(self.cell, name)), gate * H * bytes_) for name, gate in biases
             ]

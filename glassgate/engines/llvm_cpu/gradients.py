@@ -30,7 +30,7 @@ class GradientMemory(NamedTuple):
 
     @property
     def written(self) -> list[Tensor]:
-        """All tensors, in the order of `Backward.written`."""
+        """All tensors, in the order of `Backward.results`."""
         return [*self.weights.values(), *self.initial, *self.restart, self.parameter]
 
 

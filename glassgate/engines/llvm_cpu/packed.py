@@ -16,11 +16,11 @@ from glassgate.engines.llvm_cpu.costs import COSTS
 from glassgate.engines.llvm_cpu.entry import Entry
 from glassgate.engines.llvm_cpu.executable import BoundPass, RepeatedPass
 from glassgate.engines.llvm_cpu.loops.batch import BatchLayout, batch_layout
-from glassgate.engines.llvm_cpu.partition import Partition, is_small
+from glassgate.engines.llvm_cpu.partition import Partition, fits_one_thread
 from glassgate.engines.llvm_cpu.passes import ForwardPass, cached_forward_pass
 from glassgate.engines.llvm_cpu.processor import host
 from glassgate.engines.llvm_cpu.sizes import INTEGERS, KernelSizes
-from glassgate.engines.llvm_cpu.tasks import Launch, in_turn
+from glassgate.engines.llvm_cpu.tasks import Launch, join_launches
 from glassgate.engines.llvm_cpu.workspace import aligned
 from glassgate.engines.memory import computable, empty, first_rows
 from glassgate.engines.plan import Plan, plan_of
@@ -76,13 +76,13 @@ class PackedDirection:
     def packed(self, plan: Plan, N: int) -> list[Tensor]:
         """The packed weights for calls of this plan with N sequences."""
         run = self.forward(plan, N)
-        kernel = run.kernels[0]
+        kernel = run.kernel_plans[0]
         key = kernel.processor, plan.record
         with self._lock:
             if key not in self._packed:
                 executable = run.executable(batch_layout(None, N, N), ALONE)
                 (memory,) = executable.pack([0, 0, *map(Tensor.data_ptr, self.weights)])
-                for matrix in kernel.quantised:
+                for matrix in kernel.quantised_matrices:
                     at = aligned(memory.data_ptr()) + executable.packed_offset(matrix.to)
                     matrix.write(at, self._direction.weights[matrix.name], self._scales[matrix.name])
                 self._packed[key] = [memory]
@@ -190,7 +190,7 @@ def packed_pass(direction: PackedDirection, steps: int, N: int) -> PackedPass | 
     plan = direction.plan()
     whole, layout = direction.forward(plan, N), batch_layout(None, steps * N, N)
     packed, weights = direction.packed(plan, N), direction.weights
-    if not is_small(whole.kernels, layout):
+    if not fits_one_thread(whole.kernel_plans, layout):
         return PackedPass(whole, layout, packed, weights)
     # One thread always runs so small a pass. A `RepeatedPass` takes less time per call than a `PackedPass`.
     addresses = [0, 0, *map(Tensor.data_ptr, weights)]
@@ -219,15 +219,15 @@ class NativeStepper:
         for k, direction in enumerate(self._directions):
             bound, output = _bound(direction, layout, x, self.states[k])
             if k == 0:
-                first = bound.variable
+                first = bound.varying_slots
             launches.append(bound.launch)
             below, x = x, output
             if self._residual and k > 0 and below.shape == x.shape:
                 x = empty(output.shape, dtype)
                 added = x.data_ptr(), output.data_ptr(), below.data_ptr(), x.numel(), 8 * x.element_size()
-                launches.append(rows.add(*added).all({}))
+                launches.append(rows.add(*added).whole({}))
             alive += [direction, bound, output, x]
-        whole = in_turn(launches)
+        whole = join_launches(launches)
         before = len(whole.arguments) - sum(len(launch.arguments) for launch in launches) if len(launches) > 1 else 0
         entry = Entry(whole, [before + place for place in first])
         return Native(entry.call, x.view(steps, N, -1), (entry, layout, *alive))

@@ -17,7 +17,7 @@ from glassgate.engines.llvm_cpu.executable import MAX_LAYOUTS, AddressIndices, E
 from glassgate.engines.llvm_cpu.forward import cached_forward
 from glassgate.engines.llvm_cpu.gradients import OperandGradients
 from glassgate.engines.llvm_cpu.loops.batch import BatchLayout
-from glassgate.engines.llvm_cpu.partition import Partition, partition
+from glassgate.engines.llvm_cpu.partition import Partition, choose_partition
 from glassgate.engines.llvm_cpu.plan import KernelPlan
 from glassgate.engines.llvm_cpu.processor import Processor
 from glassgate.engines.llvm_cpu.ragged import Copies
@@ -51,7 +51,7 @@ class LayerPass:
         *groups: Sequence[Sequence[Argument]],
         numbers: Sequence[Sequence[Argument]] = (),
     ) -> None:
-        self.kernels, self._executables = kernels, dict[Partition, Executable]()
+        self.kernel_plans, self._executables = kernels, dict[Partition, Executable]()
         self._least: dict[int, list[int]] = {}
         self._extents = [*map(kernels[0].min_elements, shared[0])]
         self._extents += [
@@ -64,11 +64,11 @@ class LayerPass:
                 self._addresses[d] = {**self._addresses[d], **dict(zip(arguments, indices, strict=False))}
 
     def executable(self, layout: BatchLayout, parts: Partition | None = None) -> Executable:
-        """The executable for a division among threads. The default is `partition` for this layout."""
-        parts = parts or partition(self.kernels, layout)
+        """The executable for a division among threads. The default is `choose_partition` for this layout."""
+        parts = parts or choose_partition(self.kernel_plans, layout)
         executable = self._executables.get(parts)
         if executable is None:
-            executable = self._executables[parts] = Executable(self.kernels, parts, self._addresses)
+            executable = self._executables[parts] = Executable(self.kernel_plans, parts, self._addresses)
         return executable
 
     def run(
@@ -155,7 +155,7 @@ class ForwardPass(LayerPass):
             for plan, own, few in zip(plans, sizes, few_rows, strict=True)
         ]
         shared = [kernel.inputs[:1] for kernel in kernels]
-        operands, written, recorded = zip(*[(k.inputs[1:], k.written, k.recorded) for k in kernels], strict=True)
+        operands, written, recorded = zip(*[(k.inputs[1:], k.results, k.recorded) for k in kernels], strict=True)
         super().__init__(kernels, shared, operands, written, numbers=recorded)
         self.counts: list[tuple[int, int, int]] = []
         self._results: list[tuple[bool, int, torch.dtype]] = []
@@ -243,7 +243,7 @@ class BackwardPass(LayerPass):
             [kernel.inputs[1:] for kernel in kernels],
             [kernel.states for kernel in kernels],
             [kernel.kept for kernel in kernels],
-            [kernel.written for kernel in kernels],
+            [kernel.results for kernel in kernels],
             numbers=[
                 [*[argument for d in kernel.d_states for argument in (address(d), pitch(d))], *kernel.recorded]
                 for kernel in kernels

@@ -75,7 +75,7 @@ class KernelPlan:
         rounds_output: bool = False,
         few_rows: bool = False,
     ) -> None:
-        self.plan, self.sizes, self.backward, self.few_rows = plan, sizes, backward, few_rows
+        self.plan, self.sizes, self.is_backward, self.few_rows = plan, sizes, backward, few_rows
         self.cell, self.trace = cell, trace = plan.cell, plan.trace
         self.processor = processor_for(sizes.terms).of_rows(sizes.N)
         step_inputs = sizes.D if sizes.few_inputs and trace.ih else 0
@@ -84,46 +84,46 @@ class KernelPlan:
         self.buffers = self.program.buffers
         widest = max(len(trace.ih) * sizes.H, len(trace.hh_only) * sizes.H, sizes.H, sizes.P)
         self.zeros = torch.zeros(widest, dtype=torch.float64, device="cpu")[None].expand(2, -1)
-        self.weights: dict[Argument, int] = {}
-        self.fixed: dict[Argument, int] = {}
-        self.by_row: dict[Argument, int] = {}
+        self.weight_sizes: dict[Argument, int] = {}
+        self.buffer_sizes: dict[Argument, int] = {}
+        self.row_sizes: dict[Argument, int] = {}
         self.packing: list[ParallelTask] = []
-        self.before: list[list[ParallelTask]] = [[]]
-        self.after: list[list[ParallelTask]] = [[]]
-        self.backwards = plan.reverse != backward
-        self.states, self.initial = self._of_states(Kind.STATE), self._of_states(Kind.INITIAL)
+        self.rounds_before: list[list[ParallelTask]] = [[]]
+        self.rounds_after: list[list[ParallelTask]] = [[]]
+        self.is_reversed = plan.reverse != backward
+        self.states, self.initial = self._state_arguments(Kind.STATE), self._state_arguments(Kind.INITIAL)
         self.kept = tuple(address(self.buffers.place((name, 0)).buffer) for name in plan.kept_widths(sizes.of_call))
         self.recorded = [address(Buffer(Kind.GATE, gate)) for gate in trace.recorded]
         self.inputs = self._inputs()
-        self.written: list[Argument] = []
-        every = self._starts = [starts(self.buffers.of_state(Kind.STATE, name)) for name in cell.state]
-        self.whole_states = slice(int(rounds_output), None if all_states else 1)
-        self.step_starts = [args.STARTS, *every[self.whole_states]]
+        self.results: list[Argument] = []
+        every = self._state_starts = [starts(self.buffers.of_state(Kind.STATE, name)) for name in cell.state]
+        self.stored_states = slice(int(rounds_output), None if all_states else 1)
+        self.step_starts = [args.STARTS, *every[self.stored_states]]
         self.double_buffer_starts = [v for v in every if v not in self.step_starts]
-        self.scratch, self.shared = self._scratch()
-        self._known = self._constants(save)
-        self.quantised: list[Quantised] = []
+        self.scratch_sizes, self.shared_scratch = self._scratch()
+        self._constants = self._constant_values(save)
+        self.quantised_matrices: list[Quantised] = []
         self.input_gates = gate_indices(cell.gates, trace.ih)
         of_loop = [(args.of_product("weights", m.number), *self._matrix_of(m)) for m in self.program.products]
         packed = [self._pack(*arguments, sizes.terms) for arguments in of_loop]
         for k, p in enumerate(packed):
             layout = {"block_pitch": p.pitch, "gates": p.gates, "row_pitch": p.row_pitch}
-            self._known |= {args.of_product(label, k): value for label, value in layout.items()}
-        self._weights = {args.of_product("weights", k): p.start for k, p in enumerate(packed)}
+            self._constants |= {args.of_product(label, k): value for label, value in layout.items()}
+        self._weight_operands = {args.of_product("weights", k): p.start for k, p in enumerate(packed)}
         if step_inputs:
-            self._known[args.INPUT_BLOCK_PITCH] = self.input_weights(self.input_gates).pitch
+            self._constants[args.INPUT_BLOCK_PITCH] = self.input_weights(self.input_gates).pitch
         self.loop, self.bindings = self._loop()
         self.packed_bytes = sum(p.size for p in packed)
         multiplications = sum(max(len(m.product.gates), 1) * sizes.P * sizes.H for m in self.program.products)
         # The elementwise operations of a unit count as 50 multiplications.
-        self.work = multiplications // cell.heads + 50 * sizes.H
-        self.splits_units = not self.program.row_sums and cell.heads == 1
-        self.waits = args.BARRIER in self.kernel.arguments
+        self.work_per_row = multiplications // cell.heads + 50 * sizes.H
+        self.can_divide_units = not self.program.row_sums and cell.heads == 1
+        self.has_barriers = args.BARRIER in self.kernel.arguments
 
     @property
     def one_thread_tasks(self) -> list[ParallelTask]:
         """The tasks before the loop, and the loop, for a call on one thread."""
-        return [*chain(*self.before), self.loop]
+        return [*chain(*self.rounds_before), self.loop]
 
     def buffered_rows(self, rows: int, threads: int) -> int:
         """The number of rows of the buffers of `by_row`, in a call with this number of rows and of threads."""
@@ -147,26 +147,26 @@ class KernelPlan:
         Args:
             others: arguments that calls pass in addition to the attributes of this class.
         """
-        known = {*self.inputs, *self.written, *self.recorded, *others}
-        known |= {*self.weights, *self.fixed, *self.by_row, *self.scratch}
+        known = {*self.inputs, *self.results, *self.recorded, *others}
+        known |= {*self.weight_sizes, *self.buffer_sizes, *self.row_sizes, *self.scratch_sizes}
         for operand in self.loop.operands:
             if isinstance(operand, Argument) and operand.role is Property.ADDRESS and operand not in known:
                 assert self.bindings[operand], operand.label
 
-    def _of_states(self, kind: Kind) -> tuple[Argument, ...]:
+    def _state_arguments(self, kind: Kind) -> tuple[Argument, ...]:
         return tuple(address(self.buffers.of_state(kind, name)) for name in self.cell.state)
 
     def _inputs(self) -> list[Argument]:
         cell = self.cell
         weights = [address(weight_buffer(cell, name)) for name in self.plan.weights]
         kinds = [Kind.INITIAL, *([Kind.RESTART] if self.plan.restarts else [])]
-        states = [argument for kind in kinds for argument in self._of_states(kind)]
+        states = [argument for kind in kinds for argument in self._state_arguments(kind)]
         noise = [address(noise_buffer(cell, self.buffers, name)) for name in self.plan.noise]
         return [address(self.buffers[Kind.DATA]), *weights, *states, *noise]
 
-    def _constants(self, save: bool) -> Bindings:
+    def _constant_values(self, save: bool) -> Bindings:
         """The values that are the same for every call of these sizes."""
-        sizes, known = self.sizes, {args.SAVE: int(save), args.TURN: -1 if self.backwards else 1}
+        sizes, known = self.sizes, {args.SAVE: int(save), args.TURN: -1 if self.is_reversed else 1}
         for axis in (UNITS, PROJECTED):
             n = sizes.extent(axis)
             known |= {args.width(axis): n, args.axis_pitch(axis): n * sizes.bytes}
@@ -212,7 +212,7 @@ class KernelPlan:
 
     def _loop(self) -> tuple[ParallelTask, Bindings]:
         """The kernel, and the default values of its arguments."""
-        sizes, known, bindings = self.sizes, self._known, dict[Argument, int]()
+        sizes, known, bindings = self.sizes, self._constants, dict[Argument, int]()
         for axis in (UNITS, PROJECTED):
             bindings |= dict(zip(args.units(axis), (0, sizes.extent(axis)), strict=True))
         bindings |= {args.SEQUENCES: sizes.N, args.PARTIES: 1, args.BARRIER: 0, args.RESETS: 0}
@@ -221,14 +221,14 @@ class KernelPlan:
         for name in self.cell.state:
             d_state_pitch = pitch(self.buffers.of_state(Kind.D_STATE, name))
             bindings[d_state_pitch] = known.pop(d_state_pitch, 0)
-        replaced: dict[Argument, Operand] = {**self._weights}
+        replaced: dict[Argument, Operand] = {**self._weight_operands}
         if not self.plan.restarts:
-            replaced |= dict(zip(self._of_states(Kind.RESTART), self._of_states(Kind.INITIAL), strict=True))
+            replaced |= dict(zip(self._state_arguments(Kind.RESTART), self._state_arguments(Kind.INITIAL), strict=True))
         operands = [known.get(a, replaced.get(a, a)) for a in self.kernel.arguments[:-2]]
         bindings |= {a: 0 for a in operands if isinstance(a, Argument) and a not in bindings}
         return ParallelTask(self._function, operands, args.SEQUENCES), bindings
 
-    def rows(self, buffer: Buffer, column: int = 0, columns: int | None = None) -> RowVectors:
+    def row_vectors(self, buffer: Buffer, column: int = 0, columns: int | None = None) -> RowVectors:
         """The rows of a buffer, or some columns of them."""
         columns = buffer.columns - column if columns is None else columns
         a_column = buffer.width(self.sizes) // max(buffer.columns, 1)
@@ -265,11 +265,11 @@ class KernelPlan:
             return unpacked(matrix, chosen, transposed)
         if terms == INTEGERS:
             integers = Quantised.of(to, matrix, chosen, heads)
-            self.quantised.append(integers)
-            self.weights[to] = integers.packed.size
+            self.quantised_matrices.append(integers)
+            self.weight_sizes[to] = integers.packed.size
             return integers.packed
         packed = pack(to, matrix, chosen, heads, transposed, terms)
-        self.weights[to] = packed.size
+        self.weight_sizes[to] = packed.size
         self.packing += packed.tasks
         return packed
 

@@ -154,15 +154,15 @@ class CopyPlan(NamedTuple):
         Args:
             N: the number of sequences.
             bits: the size of a number.
-            layout: the indices of three numbers of a call: the steps, and the addresses of the sizes and the starts.
+            layout: the indices of the call values with the number of steps and the addresses of sizes and starts.
             end: the index after the last address of the tensors.
         """
 
         def part(text: str, widths: Sequence[int], by_step: int, end: int) -> TaskPart:
             count = 2 * len(widths)
             arguments = array("q", (N, 0, 0, 0, len(widths), by_step, *widths, *[0] * count))
-            added = [*enumerate(layout, 1), *enumerate(range(end - count, end), 6 + len(widths))]
-            return TaskPart(Launch(native(text, bits), arguments), added)
+            additions = [*enumerate(layout, 1), *enumerate(range(end - count, end), 6 + len(widths))]
+            return TaskPart(Launch(native(text, bits), arguments), additions)
 
         sort = [part(SORT, (), 0, end)] if self.sorts else []
         gather = part(GATHER, self.gathered, self.gathered_by_step, end - 2 * len(self.scattered))

@@ -46,14 +46,14 @@ def add(C, A, B, first, last):
 
 def rows_of(to: Argument, buffer: RowVectors, rows: Operand) -> ParallelTask:
     """The task that fills a table with the addresses of rows."""
-    return ParallelTask(native(ROWS), (to, buffer.start, buffer.pitch), rows, light=True)
+    return ParallelTask(native(ROWS), (to, buffer.start, buffer.pitch), rows, is_light=True)
 
 
 def rows_before(to: Argument, state: RowVectors, initial: Operand, restart: Operand, reverse: bool) -> ParallelTask:
     """The task that fills a table with the addresses of the state before each row of all steps."""
     turn = 1 if reverse else -1
     operands = (to, turn, args.SIZES, args.STARTS, args.RESETS, state.start, state.pitch, initial, restart)
-    return ParallelTask(native(BEFORE), operands, args.STEPS, light=True)
+    return ParallelTask(native(BEFORE), operands, args.STEPS, is_light=True)
 
 
 def last(
@@ -61,9 +61,9 @@ def last(
 ) -> ParallelTask:
     """The task that fills `out` with the state after the last step of each of N sequences."""
     where = (out, state.pitch, state.width, state.start, initial)
-    return ParallelTask(native(LAST, bits), (*where, args.SIZES, starts, args.STEPS, int(reverse)), N, light=True)
+    return ParallelTask(native(LAST, bits), (*where, args.SIZES, starts, args.STEPS, int(reverse)), N, is_light=True)
 
 
 def add(out: Operand, a: Operand, b: Operand, width: int, bits: int) -> ParallelTask:
     """The task that adds two vectors."""
-    return ParallelTask(native(ADD, bits), (out, a, b), width, light=True)
+    return ParallelTask(native(ADD, bits), (out, a, b), width, is_light=True)

@@ -74,7 +74,7 @@ def _rows(name: str, matrix: Tensor) -> RowVectors:
 def _run(tasks: Sequence[ParallelTask], **memory: Tensor) -> None:
     bindings: dict[Argument, int] = {number(name): tensor.data_ptr() for name, tensor in memory.items()}
     for task in tasks:
-        task.all(bindings)()
+        task.whole(bindings)()
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ def test_threads_stop_waiting_for_each_other_for_a_while_where_a_call_takes_thre
     monkeypatch.setattr(processors, "contention", contention)
     monkeypatch.setattr(openmp, "_openmp", None)  # whose threads may come late
     monkeypatch.setattr(partition, "MIN_WORK_PER_THREAD", 1)
-    monkeypatch.setattr(partition.LoopTimes, "is_delayed", lambda *looked: seen.append(looked))
+    monkeypatch.setattr(partition.LoopTimes, "record", lambda *looked: seen.append(looked))
     layer, x, before = gg.GRU(8, 400), noise(1, 9, 1, 8).float(), torch.get_num_threads()
     torch.set_num_threads(2)
     try:
@@ -26,13 +26,13 @@ def test_threads_stop_waiting_for_each_other_for_a_while_where_a_call_takes_thre
             monkeypatch.setattr(processors, "contention", contention)
             pace = partition.LoopTimes()
             for seconds, rows, waits, waited in ((1.0, 9, 0, False), (2.9, 9, 0, False), (3.1, 36, 0, False)):
-                assert pace.is_delayed(plan, layout._replace(rows=rows), waits, seconds) == waited
-            assert pace.is_delayed(plan, layout, 0, 3.1)
-            assert pace.is_delayed(plan, layout, 9, 1.0)
-            for until, sharers in ((float("inf"), 1), (0.0, 2)):
+                assert pace.record(plan, layout._replace(rows=rows), waits, seconds) == waited
+            assert pace.record(plan, layout, 0, 3.1)
+            assert pace.record(plan, layout, 9, 1.0)
+            for until, unit_parts in ((float("inf"), 1), (0.0, 2)):
                 contention.until = until
                 monkeypatch.setattr(partition, "MIN_WORK_PER_THREAD", 1)
-                assert partition.partition([plan], layout).sharers == (sharers,)
+                assert partition.choose_partition([plan], layout).unit_parts == (unit_parts,)
     finally:
         torch.set_num_threads(before)
 

@@ -14,7 +14,7 @@ from glassgate.engines import processors
 from glassgate.engines.llvm_cpu.native import native
 from glassgate.engines.llvm_cpu.pool import openmp, own, threads
 from glassgate.engines.llvm_cpu.rows import ROWS
-from glassgate.engines.llvm_cpu.tasks import Launch, in_turn
+from glassgate.engines.llvm_cpu.tasks import Launch, join_launches
 
 of_torch = pytest.mark.skipif(openmp._openmp is None, reason="torch has no GNU OpenMP here, or one whose threads sleep")
 
@@ -48,7 +48,7 @@ def test_all_jobs_are_done(run, pause):
 
 def test_jobs_run_in_order():
     table = torch.zeros(10, dtype=torch.int64)
-    in_turn([job(table, 0, 10, base=5), job(table, 2, 4)])()
+    join_launches([job(table, 0, 10, base=5), job(table, 2, 4)])()
     wanted = rows(10, base=5)
     wanted[2:4] = rows(10)[2:4]
     assert torch.equal(table, wanted)

@@ -130,7 +130,7 @@ def pack(
                 pitch,
             ),
             blocks,
-            light=len(chosen) * units * columns < FEW_NUMBERS,
+            is_light=len(chosen) * units * columns < FEW_NUMBERS,
         )
         for head in range(heads)
     ]
