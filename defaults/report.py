@@ -20,10 +20,10 @@ INTRODUCTION = """\
 # How good the defaults are
 
 The default batch size and number of epochs depend on the size of the data, by one rule for all tasks,
-[by_size.py](../glassgate/tasks/training/by_size.py). The default learning rate is a constant for each task. Only
-translation computes it from the batch size: 0.0005 times the batch size, at least 0.002 and at most 0.004. On little
-data, a small batch size gives many more steps than a fixed one would. The first line of each training prints the chosen
-values, and an option overrides them:
+[by_size.py](../glassgate/tasks/training/by_size.py). On little data, the batch size is small, so that an epoch has many
+steps. The default learning rate is a constant for each task. Only translation computes it from the batch size: 0.0005
+times the batch size, at least 0.002 and at most 0.004. The first line of the output of `glassgate train` shows the
+chosen values. Options override them:
 
 ```text
 100 examples: batch size 4, learning rate 0.008, 60 epochs (1,500 steps); chosen by data size: batch size, epochs
@@ -34,22 +34,24 @@ values, and an option overrides them:
 {rule}
 
 An example is one row of a batch: a sequence, a piece of a long one, a chunk of a text (50 tokens) or of music (about 50
-steps), or a window of a series. `--lr-find` searches for the learning rate instead of using the default. It trains 100
-steps with an increasing rate and draws the loss by rate to `learning_rate.svg` in the run folder.
+steps), or a window of a series.
 
-With dev data and without `--epochs`, the number of epochs in the table is the minimum, the *planned* epochs. Halfway
-through them, the learning rate stays constant while the dev score improves: another epoch follows at the same rate if
-the last quarter of the planned epochs contributed more than 2 % of the total improvement. The second epoch in a row
-without such a gain ends this pause; a single one may be noise. The rate then decays along the second half of the
-cosine. Every training therefore ends with a decayed rate, also with `--patience`. The maximum number of epochs is four
-times the planned ones, or `--max-epochs`. It is printed with its estimated time before training starts. On eight of the
-data sets below, the pause added 0 to 37 % of the planned epochs, on average 12 %. The measurements below are from
-trainings without a pause.
+`--lr-find` searches for the learning rate instead of using the default. It trains 100 steps with an increasing rate and
+draws the loss by rate to `learning_rate.svg` in the run folder.
+
+With dev data and without `--epochs`, the number of epochs in the table is the minimum, the *planned* epochs. The
+learning rate follows a cosine. Halfway through the planned epochs this decay pauses, and training continues at a
+constant rate while the dev score improves. Another epoch follows if the last quarter of the planned epochs contributed
+more than 2 % of the total improvement. The pause ends at the second epoch in a row without such a gain, because a
+single one may be noise. The rate then decays along the second half of the cosine. Training therefore always ends with a
+decayed rate, also with `--patience`. The maximum number of epochs is four times the planned ones, or `--max-epochs`. It
+is printed with its estimated time before training starts. On eight of the data sets below, the pause added 0 to 37 % of
+the planned epochs, on average 12 %. The measurements below were made without a pause.
 
 Pieces of music are often longer than a chunk, and a step on a chunk costs less than a step on a whole piece. Training
-on chunks therefore makes more steps in the same time. The Nottingham tunes (from the source of the chorales, 694 pieces
-with a mean of 254 steps) have these test scores with the defaults. Scores are means over all steps except the first of
-each piece. Times are for one thread of an AMD EPYC that other programs also used.
+on chunks therefore makes more steps in the same time. The table has the test scores of the Nottingham tunes with the
+defaults (694 pieces with a mean of 254 steps, from the source of the chorales). Scores are means over all steps except
+the first of each piece. Times are for one thread of an AMD EPYC that other programs also used.
 
 | training on | seed | epochs | steps per epoch | processor time | nats per step |
 |---|---|---|---|---|---|
@@ -57,8 +59,8 @@ each piece. Times are for one thread of an AMD EPYC that other programs also use
 | chunks | 1 | 24 | 446 | 333 s | 3.31 |
 | chunks | 2 | 26 | 446 | 344 s | 3.34 |
 
-On whole pieces, the network underfitted: it ended at 3.44 nats on training data and 3.63 on dev data. The rule
-of two epochs also matters here. If one epoch without a gain ends the pause, seed 2 ends after 17 epochs at 3.50 nats.
+On whole pieces, the network underfitted. It ended at 3.44 nats on training data and 3.63 on dev data. The rule of two
+epochs also matters here. If one epoch without a gain ended the pause, seed 2 would end after 17 epochs at 3.50 nats.
 
 ## Measurements
 
@@ -83,27 +85,28 @@ ENDING = """
 {summary}
 
 - **The defaults were partly chosen on these sets.** The rule by size and the first learning rates were chosen before
-  the search existed, partly manually, from trainings on these sets and also from their test scores. The figures of sets
-  whose defaults have not changed since are therefore too optimistic. The search then changed three defaults, by dev
-  scores only. Tagging: dropout 0.2 and learning rate 0.008 instead of 0.4 and 0.006; the old values were 4.9 % worse on
-  4,000 sentences. Language models: 256 units instead of 128, which were 4.6 % worse on 500,000 characters, and dropout
-  0.2 instead of none. Blanks: dropout 0.2 instead of none, which was 6.0 % worse on 20,000 characters.
-- **The search is incomplete.** It did not finish on any set. Some trainings were started manually, in another
+  the search existed, partly manually, from training runs on these sets and also from their test scores. The figures of
+  sets whose defaults have not changed since are therefore too optimistic.
+- **The search changed three defaults**, by dev scores only. Tagging has dropout 0.2 and learning rate 0.008 instead of
+  0.4 and 0.006, which were 4.9 % worse on 4,000 sentences. Language models have 256 units instead of 128, which were
+  4.6 % worse on 500,000 characters, and dropout 0.2 instead of none. Filling blanks has dropout 0.2 instead of none,
+  which was 6.0 % worse on 20,000 characters.
+- **The search is incomplete.** It did not finish on any set. Some training runs were started manually, in another
   order: those with dropout 0.2, those with 256 units, and all of translation, for which only learning rates were
   compared. With few epochs, a larger learning rate looks better than it is.
 - **The learning rate of translation** was chosen from 0.002 and 0.004 by the mean dev score of three seeds. On 3,000
   pairs, which are trained with batches of 8, 0.004 has the better dev score (chrF 10.9, vs. 10.8 with 0.002; on test
   data 12.2 vs. 11.2). On 600 pairs, with batches of 4, 0.002 is better (5.6 vs. 5.4; on test data 6.2 vs. 5.7). The
   default is therefore 0.002 for batches of 4, and 0.004 for batches of 8 and more. Batches of more than 8 were not
-  measured. With 100 pairs all rates end at a chrF of about 4: this is too little data.
+  measured. With 100 pairs all rates end at a chrF of about 4, because this is too little data.
 - **Small differences are not significant** for one seed, or if the standard deviation is large. A negative difference
-  means that the defaults have a better test score than the settings with the best dev score; the small sets have little
+  means that the defaults have a better test score than the settings with the best dev score. The small sets have little
   dev data to choose by.
 - **Processor:** one thread of an AMD EPYC with two processors, shared with other programs.
 - **The third set of each task** is a part of a larger data set. All settings train it for the same small number of
-  epochs (except for translation), so that a training takes seconds. This favours settings that learn fast.
-- **Sources:** [sets.py](../defaults/sets.py) has the sets, their sizes and the rule that splits them. Each training is
-  a line of JSON in `defaults/figures`. The data is that of the [results](results.md).
+  epochs (except for translation), so that a training run takes seconds. This favours settings that learn fast.
+- **Sources:** [sets.py](../defaults/sets.py) has the sets, their sizes and the rule that splits them. Each training run
+  is a line of JSON in `defaults/figures`. The data is that of the [results](results.md).
 """
 
 
@@ -173,7 +176,7 @@ def _rule(examples: int) -> str:
 def _table(rows: Sequence[Row]) -> str:
     lines = [
         "| task | data | score | batch size 32, 10 epochs | the defaults | best found | the defaults are worse by | "
-        "defaults | best found: settings | trainings | seeds |",
+        "defaults | best found: settings | training runs | seeds |",
         "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for row in rows:
@@ -207,8 +210,8 @@ def _summary(rows: Sequence[Row]) -> str:
     measured = [row.data for row in rows]
     missing = [f"{data.task}, {data.what}" for data in SETS if data not in measured]
     return textwrap.fill(
-        f"The search made {trainings} trainings, {fewest} to {most} per set. The defaults are within {100 * NEAR:.0f} "
-        f"% of the best settings found on {len(near)} of {len(rows)} sets"
+        f"The search made {trainings} training runs, {fewest} to {most} per set. The defaults are within "
+        f"{100 * NEAR:.0f} % of the best settings found on {len(near)} of {len(rows)} sets"
         + (f" (not on {'; '.join(far)})" if far else "")
         + f", and better than a batch size of 32 with 10 epochs on {better}. If the best settings found are the "
         "defaults, no tried change of one setting improves the dev score. `make defaults` continues the search."

@@ -39,7 +39,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("cases", nargs="*", metavar="CASE", help="case names; * matches any characters (default: all)")
     parser.add_argument("--list", action="store_true", help="list the cases, then exit")
     parser.add_argument("--report", action="store_true", help="write the pages from the JSON files, then exit")
-    parser.add_argument("--jobs", type=int, default=2, help="trainings at the same time, one thread each (default: 2)")
+    parser.add_argument(
+        "--jobs", type=int, default=2, help="number of concurrent training runs, one thread each (default: 2)"
+    )
     parser.add_argument(
         "--out", type=Path, default=ROOT / "results" / "figures", metavar="DIR", help="folder of the JSON files"
     )

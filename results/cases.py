@@ -203,8 +203,8 @@ def _ett(horizon: int, univariate: bool, seeds: int = 1, quantiles: bool = False
     )
     if not univariate and horizon in (192, 336):
         note += (
-            " The two trainings ran one after the other, not alternately. Glassgate computes the shared part of the "
-            "segments only once."
+            " The two training runs ran one after the other, not alternately. Glassgate computes the shared part of "
+            "the segments only once."
         )
     paths = {"data": "ett/ETTh1.csv"}
     scores = (WQL, COVERAGE, MAE) if quantiles else (MSE, MAE)
@@ -226,9 +226,9 @@ CASES = (
             Reported("accuracy", 92.7, FIRST_TRY, "BiLSTM over words and their characters"),
             Reported("accuracy", 88.2, FIRST_TRY, "BiLSTM over words, 6 epochs"),
         ),
-        "No pretrained vectors: the vectors of words and characters are learned, in only four epochs. With a batch "
-        "size of 32, dropout 0.4, learning rate 0.006 and seed 1, Glassgate reached 93.5 % in four epochs and 94.8 % "
-        "in twelve.",
+        "There are no pretrained vectors. The vectors of words and characters are learned, in only four epochs. With a "
+        "batch size of 32, dropout 0.4, learning rate 0.006 and seed 1, Glassgate reached 93.5 % in four epochs and "
+        "94.8 % in twelve.",
     ),
     Case(
         "snips",
@@ -259,8 +259,8 @@ CASES = (
         5,
         (ACCURACY, Score("macro_f1", "macro F1")),
         (Reported("accuracy", 94.1, FIRST_TRY, "LSTM in one direction, H=100, 100 epochs, 3 seeds, +- 0.9"),),
-        "Series of 12 channels, 7 to 29 steps. No dev data: the score is that of the last epoch. No setting was chosen "
-        "by test score.",
+        "Series of 12 channels, 7 to 29 steps. Without dev data, the score is that of the last epoch. No setting was "
+        "chosen by test score.",
     ),
     Case(
         "chorales",
@@ -312,7 +312,7 @@ CASES = (
             Reported("nats", 5.46, FIRST_TRY, "forward only, H=128, 3 epochs; split not recorded"),
         ),
         "The last twentieth of the poems is the test part. The vocabulary has about 6,000 characters. Three epochs are "
-        "few, and other settings reach a better score in them: with a batch size of 8, no dropout, learning rate 0.005 "
+        "few, and other settings reach a better score in them. With a batch size of 8, no dropout, learning rate 0.005 "
         "and seed 1, Glassgate reached 4.52 nats. In the output, brackets mark the missing character. The five most "
         "probable characters follow, with their probabilities.",
         sample=_filled,

@@ -32,9 +32,9 @@ HEADINGS = (
 INTRODUCTION = """\
 # Results on real data
 
-Each task is trained twice with each seed: once with the layers of Glassgate and once with those of `torch.nn`. Both
-trainings start from the same weights and read the same batches in the same order. Their scores should therefore agree
-within the variation between seeds; the comparison is about time.
+Each task is trained twice with each seed, once with the layers of Glassgate and once with those of `torch.nn`. Both
+training runs start from the same weights and read the same batches in the same order. Their scores should therefore
+agree within the variation between seeds, and the comparison is about time.
 
 ```sh
 GLASSGATE_DATA=FOLDER make results                      # all missing figures; can be stopped and continued
@@ -45,12 +45,14 @@ make results RESULTS=--report                           # only this page and the
 """
 
 LEGEND = f"""
-Scores: mean and standard deviation over the seeds. Seconds: processor time of the training steps of one epoch, {OURS}
-/ {PLAIN}. Speedup: processor time of {PLAIN} divided by that of {OURS}, the median of all epochs, with quartiles.
-Published figures have other settings, listed below, and are quoted from secondary sources, not from the papers. "plain
-PyTorch, first try" are small trainings from before this comparison, with little tuning and mostly one seed. Three
-cases (SNIPS slots and intents, Tiny Shakespeare, the next character of Tang poems) use earlier defaults of batch size,
-dropout and learning rate; their commands contain them.
+- **Scores:** mean and standard deviation over the seeds.
+- **Seconds per epoch:** processor time of the training steps of one epoch, {OURS} / {PLAIN}.
+- **Speedup:** processor time of {PLAIN} divided by that of {OURS}, the median of all epochs, with quartiles.
+- **Reported by others:** these figures have other settings, listed below, and are quoted from secondary sources, not
+  from the papers. "plain PyTorch, first try" are small training runs from before this comparison, with little tuning
+  and mostly one seed.
+- **Earlier defaults:** three cases (SNIPS slots and intents, Tiny Shakespeare, the next character of Tang poems) use
+  earlier defaults of batch size, dropout and learning rate. Their commands contain these values.
 
 ![Score by epoch, Glassgate and torch.nn, one line per seed](results-curves.svg)
 
@@ -59,22 +61,22 @@ dropout and learning rate; their commands contain them.
 ## How it is made
 
 - [cases.py](../results/cases.py) lists the cases with their sizes and seeds. `results/figures` has one file per
-  training.
-- For `torch.nn`, each recurrent layer of the task is replaced, see [plain.py](../results/plain.py). With two
-  directions, rows of unequal lengths are packed. With one direction they are only padded, which is faster. Initial
-  weights, batches, clipping, schedule and dropout are the same, except for the dropout inside a stack, for which
-  `torch.nn` draws other random numbers.
-- The two trainings are processes that run alternately: one trains an epoch while the other waits. Each has one thread,
-  so that its processor time includes no waiting for other threads. Other processes used the cores, so elapsed times
-  have little meaning and are only in the files. The times are those of training steps, without the first step of each
-  epoch, scores, files and compilation. [Benchmarks](../benchmarks/README.md) compares the layers without a task, and
-  with several threads.
-- Rounding errors make the two trainings diverge over time. In the end the two models differ as if they had different
-  seeds. The trained weights of Glassgate are therefore also scored with the layers of `torch.nn`, and each section has
-  the difference.
-- Attention weights and forecasts with their quantiles are from seed 1: the first three sentences of the test part with
-  16 to 32 bytes, and three origins that are evenly distributed over the test part.
-- The test score is that of the epoch with the best dev score; without dev data, that of the last epoch.
+  training run.
+- [plain.py](../results/plain.py) replaces each recurrent layer of the task by one of `torch.nn`. With two directions,
+  sequences of unequal lengths are packed. With one direction they are only padded, which is faster. Initial weights,
+  batches, clipping, schedule and dropout are the same. The only exception is the dropout between stacked layers, for
+  which `torch.nn` draws other random numbers.
+- The two training runs are processes that run alternately, so that one trains an epoch while the other waits. Each has
+  one thread, so that its processor time includes no waiting for other threads. Other processes used the cores, so
+  elapsed times have little meaning and are only in the files.
+- The times are those of training steps. They do not include the first step of each epoch, scores, files and
+  compilation. [Benchmarks](../benchmarks/README.md) compares the layers without a task, and with several threads.
+- Rounding errors make the two training runs diverge over time. In the end the two models differ as if they had
+  different seeds. The trained weights of Glassgate are therefore also scored with the layers of `torch.nn`, and each
+  section has the difference.
+- Pictures of attention and forecasts are from seed 1. They show the first three sentences of the test part with 16 to
+  32 bytes, and three origins that are evenly distributed over the test part.
+- The test score is that of the epoch with the best dev score, or of the last epoch without dev data.
 """
 
 ENDING = """
@@ -158,7 +160,7 @@ def quoted(reported: Iterable[Reported], unit: str = "") -> str:
 def _machines(contents: list[tuple[Case, Pairs]]) -> str:
     results = [result for _, pairs in contents for both in pairs for result in both]
     machines = {
-        f"{e['processor']}, {e['processors']} processors, {e['threads']} thread per training, {e['system']}; "
+        f"{e['processor']}, {e['processors']} processors, {e['threads']} thread per training run, {e['system']}; "
         + ", ".join(
             f"{name} {e['versions'][name]}"
             for name in ("python", "torch", "llvmlite", "numba")
