@@ -228,14 +228,20 @@ def resources(log: str) -> tuple[int, int]:
 HEAD = f"""\
 # Kernels compiled without a GPU
 
-Triton compiles the [GPU kernels](gpu.md) for chips that may be absent, and its ptxas reports their resources: the
-version of PyTorch 2.13 for three chips, and version {BEFORE} for sm_90. `python -m tests.engines.triton_gpu.offline`
-generates the rows of the installed version, and a test compares them. The *batch* is the number of sequences;
-*ragged* ones have lengths and resets. Where chips differ, an entry has one number for each. Sizes of *spilled*
-registers and of *shared* memory are in bytes. A kernel *in_graph* is kernel C in a CUDA graph; a kernel *both* runs
-both directions. *MMA* is the number of tensor-core instructions; matrix products in float32 (fp32) do not use them.
-*Weights* is the number of loads of weights inside the loop over time: with 0 loads they stay on the chip. A kernel
-that would spill is compiled again with up to 255 registers per thread. None of these kernels has run on a GPU.
+Triton compiles the [GPU kernels](gpu.md) for chips that may be absent. Its ptxas reports the registers and the shared
+memory that they use. None of these kernels has run on a GPU. The version of Triton for PyTorch 2.13 compiles them for
+three chips, and version {BEFORE} for sm_90. `python -m tests.engines.triton_gpu.offline` generates the rows of the
+installed version, and a test compares them.
+
+- **batch:** the number of sequences. *ragged* sequences have lengths and resets.
+- **kernel:** [A, B or C](gpu.md#how-it-works). *in_graph* is kernel C in a CUDA graph. *both* runs both directions.
+- **registers:** per thread. A kernel that would spill is compiled again with up to 255 registers per thread.
+- **spilled, shared:** sizes of spilled registers and of shared memory, in bytes.
+- **MMA:** the number of tensor-core instructions. Matrix products in float32 (fp32) do not use them.
+- **weights:** the number of loads of weights inside the loop over time. With 0 loads the weights stay on the chip.
+- **barriers:** the number of barriers inside the loop over time.
+
+Where chips differ, an entry has one number for each.
 
 | Triton | products | chips | cell | batch | H | kernel | registers | spilled | shared | MMA | weights | barriers |
 |---|---|---|---|---|---|---|---|---|---|---|---|---|
