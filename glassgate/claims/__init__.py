@@ -1,1 +1,1 @@
-"""Measurements of claims about recurrent networks: long-term memory, two directions, and fused matrix products."""
+"""Experiments on claims of textbooks about LSTMs: long-term memory, two directions, and fused matrix products."""

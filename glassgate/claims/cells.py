@@ -1,4 +1,4 @@
-"""The cells that are compared, and the number of units that fits a number of parameters."""
+"""Cells by name, and the hidden size that results from a maximum number of parameters."""
 
 import math
 
@@ -8,7 +8,7 @@ from glassgate.tasks.errors import UserError
 
 
 def cell_of(name: str) -> gg.Cell:
-    """Return a cell of `glassgate.cells` by name, or a cell of `FILE.py:Class`, whose file is executed.
+    """Return a cell of `glassgate.cells` by name, or the class of `FILE.py:Class`. The file is executed.
 
     Raises:
         OptionError: the cell or the file does not exist, or the file does not define the cell
@@ -18,7 +18,7 @@ def cell_of(name: str) -> gg.Cell:
 
 
 def hidden_size(cell: gg.Cell, features: int, parameters: int) -> int:
-    """Return the maximum number of units for which a layer has at most this many parameters.
+    """Return the largest number of units for which a layer has at most this many parameters.
 
     Raises:
         UserError: a layer of one unit has more parameters

@@ -1,4 +1,7 @@
-"""Runs all trials of a comparison in parallel processes; the result of each trial is a file."""
+"""Runs all trials of a comparison in parallel processes, and stores the result of each trial in a file.
+
+A trial is one training of a cell on a problem (`claims.trial`).
+"""
 
 import json
 import signal
@@ -16,20 +19,21 @@ from torch import nn
 
 import glassgate as gg
 from glassgate.claims.cells import cell_of, hidden_size
-from glassgate.claims.exponents import exponent
-from glassgate.claims.gradients import flow
+from glassgate.claims.exponents import lyapunov_exponent
+from glassgate.claims.gradients import gradient_norms
 from glassgate.claims.problems import PROBLEMS
-from glassgate.claims.trial import BATCH_SIZE, Network, Trial, network_of, train
+from glassgate.claims.trial import BATCH_SIZE, Network, Trial, initial_network, train
 from glassgate.tasks.runs import write_json
 from glassgate.tasks.training.signals import end_with_parent
 
 FORGET_BIASES = (-1.0, 0.0, 1.0, 2.0, 3.0, 4.0, 5.0)
 GRADIENT_STEPS = 100
+"""The number of steps back over which gradients are measured."""
 GRADIENT_PROBLEM, GRADIENT_SEQUENCES = "adding", 6_400
-"""The problem and the length of the short training after which gradients are measured."""
+"""The problem of the short training after which gradients are measured, and its number of sequences."""
 EXPONENT_PARTS = 2
-"""The number of equal parts of this training; the Lyapunov exponent is measured after each of them."""
-_SETTINGS = ("problem", "cell", "lag", "forget_bias", "closed")
+"""The Lyapunov exponent is measured after each of this many equal parts of the short training."""
+_GROUPED_BY = ("problem", "cell", "lag", "forget_bias", "closed")
 Report = Callable[[Trial, dict[str, Any]], None]
 
 
@@ -39,11 +43,11 @@ class Comparison:
 
     Attributes:
         cells, problems: the names of cells and problems.
-        lags: the lags, in steps.
+        lags: the lags in steps: the distances between inputs and the outputs that depend on them.
         seeds: the number of seeds.
         sequences: the maximum number of sequences per training.
         parameters: the maximum number of parameters of a recurrent layer.
-        biases: the forget biases of the LSTM on the adding problem.
+        biases: the initial forget biases of further trials of the LSTM on the adding problem.
         bias_seeds: the number of seeds for each forget bias.
     """
 
@@ -58,7 +62,7 @@ class Comparison:
 
     @property
     def trials(self) -> list[Trial]:
-        """All trials, sorted by seed and lag, so that short trainings of all settings come first."""
+        """All trials, sorted by seed and lag, so that each setting is trained early."""
         trials = [
             Trial(problem, cell, lag if PROBLEMS[problem].lags else 0, seed, self.sequences, self.parameters)
             for seed in range(self.seeds)
@@ -78,13 +82,13 @@ class Comparison:
 
 
 def run(trials: Sequence[Trial], folder: Path, processes: int, report: Report) -> list[dict[str, Any]]:
-    """Run the trials that have no result in `folder` yet, and return the results of all.
+    """Run the trials that have no result in `folder`, and return the results of all trials.
 
     Args:
         trials: the trials.
         folder: the folder of the results.
         processes: the number of parallel processes, with one thread each.
-        report: called with each finished trial, including earlier ones.
+        report: called with each trial and its result, also for results that already are in `folder`.
     """
     folder.mkdir(parents=True, exist_ok=True)
     results: dict[Trial, dict[str, Any]] = {}
@@ -111,13 +115,13 @@ def run(trials: Sequence[Trial], folder: Path, processes: int, report: Report) -
 
 
 def _initialise_worker() -> None:
-    """Initialise a process: it ignores Ctrl-C, which the parent handles, and ends with the parent."""
+    """Let a process ignore Ctrl-C, which the parent handles, and end with the parent."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     end_with_parent()
 
 
-def gradients(comparison: Comparison) -> list[dict[str, Any]]:
-    """Measure gradient norms and Lyapunov exponents, with a row for each network.
+def measure_gradients(comparison: Comparison) -> list[dict[str, Any]]:
+    """Measure gradient norms and Lyapunov exponents. Returns one row per network.
 
     The networks are: each cell with the initial values of torch.nn, each cell after a short training, and the untrained
     LSTM with each forget bias.
@@ -125,7 +129,7 @@ def gradients(comparison: Comparison) -> list[dict[str, Any]]:
     problem, rows, sequences = PROBLEMS[GRADIENT_PROBLEM], [], min(GRADIENT_SEQUENCES, comparison.sequences)
 
     def add_row(label: str, network: Network, exponents: Sequence[dict[str, float]] = (), **settings: Any) -> None:
-        norms = flow(network, GRADIENT_PROBLEM, GRADIENT_STEPS, seed=0)
+        norms = gradient_norms(network, GRADIENT_PROBLEM, GRADIENT_STEPS, seed=0)
         rows.append({"label": label, "lyapunov": list(exponents) or [_exponent(network)], **settings} | norms)
 
     for name in comparison.cells:
@@ -146,8 +150,8 @@ def gradients(comparison: Comparison) -> list[dict[str, Any]]:
 
 
 def _train_briefly(trial: Trial) -> tuple[Network, list[dict[str, float]]]:
-    """Train a network; return it, and its Lyapunov exponents before, during and after the training."""
-    network, problem = network_of(trial), PROBLEMS[trial.problem]
+    """Train a network. Returns the network, and its Lyapunov exponents before, during and after the training."""
+    network, problem = initial_network(trial), PROBLEMS[trial.problem]
     generator = torch.Generator().manual_seed(trial.seed)
     optimizer = torch.optim.Adam(network.parameters(), lr=trial.learning_rate)
     updates = trial.sequences // BATCH_SIZE
@@ -166,14 +170,14 @@ def _train_briefly(trial: Trial) -> tuple[Network, list[dict[str, float]]]:
 
 
 def _exponent(network: Network) -> dict[str, float]:
-    return exponent(network, GRADIENT_PROBLEM, GRADIENT_STEPS, seed=0)
+    return lyapunov_exponent(network, GRADIENT_PROBLEM, GRADIENT_STEPS, seed=0)
 
 
-def summary(results: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return a row for each problem, cell, lag, forget bias and input bias, with the results of all seeds."""
+def summarize(results: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return a row for each problem, cell, lag and initial bias, with the results of all seeds."""
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for row in results:
-        groups.setdefault(tuple(row[name] for name in _SETTINGS), []).append(row)
+        groups.setdefault(tuple(row[name] for name in _GROUPED_BY), []).append(row)
     rows = []
     for (problem, cell, lag, bias, closed), runs in groups.items():
         solved = sorted(run["sequences_until_solved"] for run in runs if run["sequences_until_solved"] is not None)

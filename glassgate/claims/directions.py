@@ -1,4 +1,4 @@
-"""The benefit of a second direction for tagging, and why it is invalid for language models."""
+"""Measures the benefit of a second direction for tagging, and shows why it is invalid for a language model."""
 
 import statistics
 from collections import Counter
@@ -24,8 +24,9 @@ DIRECTIONS = ("forward", "backward", "both")
 COLOURS = dict(zip(DIRECTIONS, ("#2f86cc", "#e0a010", "#0a9e76"), strict=True))
 LENGTH, BATCH_SIZE, FEATURES, PARAMETERS = 100, 32, 24, 24_000
 VOCABULARY_SIZE, REACH, GENERATED = 2_000, 30, 160
-"""Tokens of the vocabulary; the largest distance of a token whose effect is measured; tokens to generate."""
+"""The size of the vocabulary, the largest distance at which sensitivity is measured, and the tokens to generate."""
 UNKNOWN, NO_TARGET = 0, -100
+"""The index of tokens outside of the vocabulary, and the target of tokens without a label."""
 _HEADINGS = {"forward": "one direction", "both": "two directions"}
 
 
@@ -46,24 +47,29 @@ class Text(NamedTuple):
 
 
 class Settings(NamedTuple):
-    """The number of updates of each network, and the number of seeds of the taggers."""
+    """The settings of the experiment.
+
+    Attributes:
+        updates: the number of updates of each network.
+        seeds: the number of seeds of the taggers.
+    """
 
     updates: int
     seeds: int
 
 
-def text_of(train: Sequence[Tagged], test: Sequence[Tagged]) -> tuple[Text, Text]:
-    """Cut both parts into windows, with the symbols and labels of the training part.
+def to_texts(train: Sequence[Tagged], test: Sequence[Tagged]) -> tuple[Text, Text]:
+    """Divide training and test examples into windows. The vocabulary and the labels are those of the training examples.
 
     Raises:
         DataError: labels are missing, or the data is empty
     """
-    for each in (*train, *test):
-        if each.labels is None:
-            raise DataError(each.source, each.line(), "expected labels, one for each token, got none")
-    counts = Counter(chain.from_iterable(each.tokens for each in train))
+    for example in (*train, *test):
+        if example.labels is None:
+            raise DataError(example.source, example.line(), "expected labels, one for each token, got none")
+    counts = Counter(chain.from_iterable(example.tokens for example in train))
     symbols = ["?", *(token for token, _ in counts.most_common(VOCABULARY_SIZE))]
-    label_names = sorted(set(chain.from_iterable(each.labels or () for each in train)))
+    label_names = sorted(set(chain.from_iterable(example.labels or () for example in train)))
     return _windows(train, symbols, label_names), _windows(test, symbols, label_names)
 
 
@@ -71,12 +77,12 @@ def _windows(examples: Sequence[Tagged], symbols: list[str], label_names: list[s
     token_index = {token: k for k, token in enumerate(symbols)}
     label_index = {label: k for k, label in enumerate(label_names)}
     tokens, labels, lengths = [], [], []
-    for each in examples:
-        for start in range(0, len(each.tokens), LENGTH):
-            window = [token_index.get(token, UNKNOWN) for token in each.tokens[start : start + LENGTH]]
+    for example in examples:
+        for start in range(0, len(example.tokens), LENGTH):
+            window = [token_index.get(token, UNKNOWN) for token in example.tokens[start : start + LENGTH]]
             missing = LENGTH - len(window)
             tokens.append(window + [UNKNOWN] * missing)
-            targets = [label_index.get(label, NO_TARGET) for label in (each.labels or ())[start : start + LENGTH]]
+            targets = [label_index.get(label, NO_TARGET) for label in (example.labels or ())[start : start + LENGTH]]
             labels.append(targets + [NO_TARGET] * missing)
             lengths.append(len(window))
     if not tokens:
@@ -84,20 +90,20 @@ def _windows(examples: Sequence[Tagged], symbols: list[str], label_names: list[s
     return Text(torch.tensor(tokens), torch.tensor(labels), torch.tensor(lengths), symbols, label_names)
 
 
-class Reader(nn.Module):
-    """A network that reads forward, backward or in both directions, with about the same number of parameters."""
+class DirectionalNetwork(nn.Module):
+    """A network that reads forward, backward or in both directions. All have about the same number of parameters."""
 
-    def __init__(self, direction: str, tokens: int, answers: int) -> None:
+    def __init__(self, direction: str, tokens: int, outputs: int) -> None:
         super().__init__()
         self.direction = direction
         parameters = PARAMETERS // (2 if direction == "both" else 1)
         size = hidden_size(gg.cells.LSTM(), FEATURES, parameters)
         self.embedding = nn.Embedding(tokens, FEATURES)
         self.layer = gg.LSTM(FEATURES, size, batch_first=True, bidirectional=direction == "both")
-        self.head = nn.Linear(self.layer.output_size, answers)
+        self.head = nn.Linear(self.layer.output_size, outputs)
 
     def forward(self, embedded: Tensor, lengths: Tensor) -> Tensor:
-        """Logits (N, L, answers) from embedded tokens (N, L, FEATURES)."""
+        """Compute logits (N, L, outputs) from embedded tokens (N, L, FEATURES)."""
         steps = torch.arange(embedded.shape[1])
         reversed_steps = torch.where(steps < lengths[:, None], lengths[:, None] - 1 - steps, steps)[..., None]
         if self.direction == "backward":
@@ -116,17 +122,17 @@ def _batches(text: Text, targets: Tensor, updates: int, seed: int) -> Iterator[t
         yield text.tokens[rows], targets[rows], text.lengths[rows]
 
 
-def _train(reader: Reader, text: Text, targets: Tensor, updates: int, seed: int) -> list[float]:
-    """The loss of each update, in nats per token."""
-    optimizer = torch.optim.Adam(reader.parameters(), lr=0.01)
+def _train(network: DirectionalNetwork, text: Text, targets: Tensor, updates: int, seed: int) -> list[float]:
+    """Train a network. Returns the loss of each update in nats per token."""
+    optimizer = torch.optim.Adam(network.parameters(), lr=0.01)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, updates)
     losses = []
     for tokens, batch_targets, lengths in _batches(text, targets, updates, seed):
-        logits = reader(reader.embedding(tokens), lengths)
+        logits = network(network.embedding(tokens), lengths)
         loss = F.cross_entropy(logits.flatten(0, 1), batch_targets.flatten(), ignore_index=NO_TARGET)
         optimizer.zero_grad()
         loss.backward()
-        nn.utils.clip_grad_norm_(reader.parameters(), 1.0)
+        nn.utils.clip_grad_norm_(network.parameters(), 1.0)
         optimizer.step()
         schedule.step()
         losses.append(loss.item())
@@ -134,29 +140,30 @@ def _train(reader: Reader, text: Text, targets: Tensor, updates: int, seed: int)
 
 
 @torch.no_grad()
-def _accuracy(reader: Reader, text: Text) -> float:
-    right = labelled_tokens = 0
+def _accuracy(network: DirectionalNetwork, text: Text) -> float:
+    correct = labelled_tokens = 0
     for start in range(0, len(text.tokens), 256):
         rows = slice(start, start + 256)
-        predicted = reader(reader.embedding(text.tokens[rows]), text.lengths[rows]).argmax(-1)
+        predicted = network(network.embedding(text.tokens[rows]), text.lengths[rows]).argmax(-1)
         labelled = text.labels[rows] != NO_TARGET
-        right += int((predicted == text.labels[rows])[labelled].sum())
+        correct += int((predicted == text.labels[rows])[labelled].sum())
         labelled_tokens += int(labelled.sum())
-    return right / max(1, labelled_tokens)
+    return correct / max(1, labelled_tokens)
 
 
-def sensitivity(reader: Reader, text: Text, targets: Tensor) -> list[float]:
-    """The mean of |d logit_t / d x_k| over windows, for k - t from -REACH to REACH, relative to its largest value.
+def sensitivity(network: DirectionalNetwork, text: Text, targets: Tensor) -> list[float]:
+    """Measure the sensitivity of an output to its input tokens, |d logit_t / d x_k| for k - t from -REACH to REACH.
 
-    The logit is that of the target at step t, the middle of a full window; the norm is over the features of x_k.
+    The logit is that of the target at step t, the middle of a full window. The norm is over the features of the
+    embedded token x_k. Norms are averaged over windows and divided by the largest mean.
     """
     t = LENGTH // 2
     rows = (text.lengths == LENGTH).nonzero()[:64, 0]
     rows = rows[targets[rows, t] != NO_TARGET]
     if not len(rows):
         return []
-    embedded = reader.embedding(text.tokens[rows]).detach().requires_grad_()
-    logits = reader(embedded, text.lengths[rows])
+    embedded = network.embedding(text.tokens[rows]).detach().requires_grad_()
+    logits = network(embedded, text.lengths[rows])
     logits[torch.arange(len(rows)), t, targets[rows, t]].sum().backward()
     assert embedded.grad is not None
     norms = embedded.grad.norm(dim=-1).mean(0)[t - REACH : t + REACH + 1]
@@ -174,13 +181,13 @@ def next_tokens(text: Text) -> Tensor:
 
 
 @torch.no_grad()
-def generate(reader: Reader, text: Text, start: Sequence[int], count: int, seed: int) -> str:
-    """Return the tokens `start`, continued by `count` tokens that a network generates from its own output, as text."""
+def generate(network: DirectionalNetwork, text: Text, start: Sequence[int], count: int, seed: int) -> str:
+    """Continue the tokens `start` by `count` tokens that a language model generates, and return all of them as text."""
     generator = Generator().manual_seed(seed)
     tokens = list(start)
     for _ in range(count):
         context = torch.tensor([tokens[-LENGTH:]])
-        logits = reader(reader.embedding(context), torch.tensor([context.shape[1]]))[0, -1]
+        logits = network(network.embedding(context), torch.tensor([context.shape[1]]))[0, -1]
         logits[UNKNOWN] = -torch.inf
         tokens.append(int(torch.multinomial((logits / 0.7).softmax(-1), 1, generator=generator)))
     separator = "" if all(len(symbol) == 1 for symbol in text.symbols) else " "
@@ -188,31 +195,31 @@ def generate(reader: Reader, text: Text, start: Sequence[int], count: int, seed:
 
 
 def measure(train: Text, test: Text, settings: Settings, report: Callable[[str], None] = print) -> dict[str, Any]:
-    """Train and measure taggers of each direction and two language models, the second of which sees the answer."""
+    """Train and measure a tagger for each direction, and a one-directional and a bidirectional language model."""
     taggers = []
     for direction in DIRECTIONS:
         accuracies, losses, sensitivities = [], [], []
         for seed in range(settings.seeds):
             torch.manual_seed(seed)
-            reader = Reader(direction, len(train.symbols), len(train.label_names))
-            losses.append(_train(reader, train, train.labels, settings.updates, seed)[-1])
-            accuracies.append(_accuracy(reader, test))
-            sensitivities.append(sensitivity(reader, test, test.labels))
-            report(f"tagger {direction}, seed {seed}: {accuracies[-1]:.2%} right")
+            network = DirectionalNetwork(direction, len(train.symbols), len(train.label_names))
+            losses.append(_train(network, train, train.labels, settings.updates, seed)[-1])
+            accuracies.append(_accuracy(network, test))
+            sensitivities.append(sensitivity(network, test, test.labels))
+            report(f"tagger {direction}, seed {seed}: {accuracies[-1]:.2%} correct")
         means = [statistics.mean(column) for column in zip(*sensitivities, strict=True)]
         taggers.append({"reads": direction, "accuracy": accuracies, "loss": losses, "sensitivity": means})
     models = []
     for direction in ("forward", "both"):
         torch.manual_seed(0)
-        reader = Reader(direction, len(train.symbols), len(train.symbols))
-        losses = _train(reader, train, next_tokens(train), settings.updates, 0)
+        network = DirectionalNetwork(direction, len(train.symbols), len(train.symbols))
+        losses = _train(network, train, next_tokens(train), settings.updates, 0)
         start = test.tokens[0, :8].tolist()
         models.append(
             {
                 "reads": direction,
                 "loss": losses,
-                "sensitivity": sensitivity(reader, test, next_tokens(test)),
-                "generated": generate(reader, train, start, GENERATED, 0),
+                "sensitivity": sensitivity(network, test, next_tokens(test)),
+                "generated": generate(network, train, start, GENERATED, 0),
             }
         )
         report(f"language model {direction}: {losses[-1]:.3f} nats per token")
@@ -227,7 +234,7 @@ def _sensitivity_picture(name: str, rows: Sequence[dict[str, Any]], network: str
         axes.set(xlabel="k - t, tokens", ylabel="|d logit(t) / d x(k)|", yscale="log", ylim=(1e-4, 1.5))
         axes.axvline(0, color="#8c8c8c", lw=0.6, ls=":")
         axes.legend(fontsize=8)
-        return Picture(name, drawn, f"How much the answer of {network} at t depends on the token at k.")
+        return Picture(name, drawn, f"Sensitivity of the output of {network} at token t to the token k.")
 
 
 def _loss_picture(models: Sequence[dict[str, Any]]) -> Picture:
@@ -238,12 +245,12 @@ def _loss_picture(models: Sequence[dict[str, Any]]) -> Picture:
         axes.legend(fontsize=8)
         final = ", ".join(f"{row['reads']} {row['loss'][-1]:.3f}" for row in models)
         return Picture(
-            "language-models", drawn, f"Training loss of two language models in nats per token, at the end: {final}."
+            "language-models", drawn, f"Training loss of two language models in nats per token. Final losses: {final}."
         )
 
 
 def write(results: dict[str, Any], folder: Path) -> list[Path]:
-    """Write `directions.html`, `directions.json` and the pictures; return the files."""
+    """Write `directions.html`, `directions.json` and the pictures. Returns the files."""
     taggers, models = results["taggers"], results["language_models"]
     drawn = [
         _sensitivity_picture("taggers-reach", taggers, "a tagger"),
@@ -254,11 +261,11 @@ def write(results: dict[str, Any], folder: Path) -> list[Path]:
     best_of_one = max(accuracy["forward"], accuracy["backward"])
     final_loss = {row["reads"]: row["loss"][-1] for row in models}
     findings = [
-        f"Labels right in unseen text: reading both ways {accuracy['both']:.2%}, forward {accuracy['forward']:.2%}, "
+        f"Correct labels in test text: both directions {accuracy['both']:.2%}, forward {accuracy['forward']:.2%}, "
         f"backward {accuracy['backward']:.2%}; the second direction adds "
         f"{100 * (accuracy['both'] - best_of_one):.1f} points.",
-        f"As a language model the network of two directions falls to {final_loss['both']:.3f} nats per token "
-        f"(one direction: {final_loss['forward']:.3f}): it reads the answer, one token ahead, and the text that it "
+        f"The loss of the bidirectional language model falls to {final_loss['both']:.3f} nats per token "
+        f"(one direction: {final_loss['forward']:.3f}), because it reads the token that it predicts. The text that it "
         "generates is meaningless.",
     ]
     samples = "".join(f"<h3>{_HEADINGS[row['reads']]}</h3><pre>{escape(row['generated'])}</pre>" for row in models)
@@ -272,7 +279,7 @@ def write(results: dict[str, Any], folder: Path) -> list[Path]:
             figure(drawn[1], "The loss on its training text, in nats per token."),
         ),
         (
-            "Tokens that it depends on",
+            "Tokens that a language model depends on",
             figure(drawn[2], "The network of two directions depends on k = t + 1, the token that it predicts."),
         ),
         (
@@ -281,6 +288,6 @@ def write(results: dict[str, Any], folder: Path) -> list[Path]:
             + samples,
         ),
     ]
-    lead = "The same network with equal parameters, reading forward, backward and both ways."
+    lead = "Networks with equal numbers of parameters read a text forward, backward and in both directions."
     html = page("Two directions", lead, findings, sections)
     return save(folder, "directions", html, results, drawn)

@@ -1,4 +1,4 @@
-"""The largest Lyapunov exponent of a network on a problem: whether small differences of its state grow or decay."""
+"""The largest Lyapunov exponent of a network on a problem: the rate at which small differences of its states grow."""
 
 from typing import Any
 
@@ -9,12 +9,13 @@ from glassgate.claims.problems import PROBLEMS
 from glassgate.claims.trial import Network
 
 ROWS = 8
+"""The number of sequences."""
 WARM_UP = 0.2
-"""The fraction of the steps that are left out at the start, while states approach their attractor."""
+"""The fraction of the steps, at the start, that are not measured, because states still approach their attractor."""
 
 
-def exponent(network: Network, problem: str, steps: int, seed: int) -> dict[str, float]:
-    """The exponent in nats per step, on sequences of the problem that are cut to the length of the shortest one.
+def lyapunov_exponent(network: Network, problem: str, steps: int, seed: int) -> dict[str, float]:
+    """Measure the exponent in nats per step on sequences of the problem, cut to the length of the shortest one.
 
     Returns:
         "exponent", the mean over the sequences, and "low" and "high", its 95 % confidence interval.
@@ -27,5 +28,5 @@ def exponent(network: Network, problem: str, steps: int, seed: int) -> dict[str,
 
 
 def exponent_texts(row: dict[str, Any]) -> list[str]:
-    """The exponents of a network before and after each part of its training, as text."""
-    return [f"{each['exponent']:+.3f} ({each['low']:+.3f} to {each['high']:+.3f})" for each in row["lyapunov"]]
+    """The exponents of a network before and after each part of its training, with confidence intervals, as text."""
+    return [f"{e['exponent']:+.3f} ({e['low']:+.3f} to {e['high']:+.3f})" for e in row["lyapunov"]]

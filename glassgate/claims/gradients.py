@@ -1,4 +1,4 @@
-"""Norms of the gradients k steps back, dL/dh_{t-k} and dL/dc_{t-k}, and of the part through the forget gates alone."""
+"""Norms of the gradients of earlier states, dL/dh_{t-k} and dL/dc_{t-k}, and of the part through forget gates alone."""
 
 from typing import Any
 
@@ -9,16 +9,18 @@ from glassgate.claims.problems import PROBLEMS
 from glassgate.claims.trial import Network
 
 ROWS = 32
+"""The number of sequences."""
 
 
-def flow(network: Network, problem: str, steps: int, seed: int) -> dict[str, Any]:
-    """Measure the gradient of each state k steps before the last, for k = 0 ... steps. L is the loss at the last step.
+def gradient_norms(network: Network, problem: str, steps: int, seed: int) -> dict[str, Any]:
+    """Measure the gradient of each state at k steps before the last step, for k = 0 ... steps.
 
-    Each number is the norm over the units, averaged over the sequences.
+    The loss L is that at the last step. Each result is the norm over the units, averaged over the sequences.
 
     Returns:
         a list of steps + 1 numbers for each state, by its name. If the cell has a gate f and a state c, "own_path" is
-        another list: the norms of the gradient of c at the last step times the forget gates of the last k steps.
+        another list: the norms of the product of the forget gates at the last k steps and the gradient of c at the last
+        step.
     """
     definition = PROBLEMS[problem]
     batch = definition.make(steps + 1, ROWS, torch.Generator().manual_seed(seed))

@@ -1,36 +1,36 @@
-"""Writes the page of the long-lag problems, its figures as JSON, and its pictures."""
+"""Writes the page on the long-lag problems, its results as JSON, and its pictures."""
 
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from glassgate.claims import pictures
-from glassgate.claims.comparison import GRADIENT_STEPS, Comparison, summary
+from glassgate.claims.comparison import GRADIENT_STEPS, Comparison, summarize
 from glassgate.claims.exponents import exponent_texts
 from glassgate.claims.machine import machine
 from glassgate.claims.page import figure, page, save, table
 from glassgate.claims.problems import PROBLEMS
 
 NEGLIGIBLE = 1e-3
-"""A gradient below this fraction of another one is negligible. The text of the claim contains this number."""
+"""A gradient below this fraction of another one is negligible. The text of the claim says "a thousandth"."""
 MIN_SOLVED = 0.8
-"""A cell solves a problem if at least this fraction of its seeds do."""
+"""A cell solves a problem if at least this fraction of its trainings (one per seed) solve it."""
 
 
 def write(
     comparison: Comparison, results: Sequence[dict[str, Any]], gradients: Sequence[dict[str, Any]], folder: Path
 ) -> list[Path]:
-    """Write `compare.json`, the pictures and `compare.html`; return the files.
+    """Write `compare.json`, the pictures and `compare.html`. Returns the files.
 
-    Pictures that would be empty are not written: solved problems if no problem is solved, and learning curves if no
-    answer was right. Pictures with these names from an earlier comparison are removed.
+    Empty pictures are not written: that of solved problems if no problem is solved, and learning curves if no answer
+    was correct. Pictures with these names from an earlier comparison are removed.
     """
-    rows = summary(results)
-    claims = claims_of(rows, gradients)
+    rows = summarize(results)
+    claims = check_claims(rows, gradients)
     drawn = [pictures.gradient_flow(gradients, comparison.cells)]
     if rows_of_solved := [row for row in rows if row["problem"] in solved_problems(rows)]:
         drawn.append(pictures.success(rows_of_solved, comparison.cells))
-    if any(right > 0 for result in results for *_, right in result["curve"]):
+    if any(accuracy > 0 for result in results for *_, accuracy in result["curve"]):
         drawn.append(pictures.learning(results, comparison.cells))
     if any(row["forget_bias"] is not None for row in rows):
         drawn.append(pictures.forget_bias(rows, gradients, comparison.sequences))
@@ -54,7 +54,7 @@ def solved_problems(rows: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def unsolved(comparison: Comparison, rows: Sequence[dict[str, Any]]) -> str:
-    """Return a sentence about the problems that no cell solved; empty if there are none."""
+    """Return sentences about the problems that no cell solved; empty if there are none."""
     unsolved_problems = [problem for problem in comparison.problems if problem not in solved_problems(rows)]
     if not unsolved_problems:
         return ""
@@ -65,7 +65,7 @@ def unsolved(comparison: Comparison, rows: Sequence[dict[str, Any]]) -> str:
     ]
     names = "any problem"
     if len(unsolved_problems) < len(comparison.problems):
-        names = ", ".join(PROBLEMS[each].title for each in unsolved_problems)
+        names = ", ".join(PROBLEMS[problem].title for problem in unsolved_problems)
     return (
         f"No cell solved {names} in {comparison.sequences:,} sequences. "
         f"Fewest wrong answers of 2,560: {'; '.join(fewest_wrong)}. "
@@ -73,10 +73,10 @@ def unsolved(comparison: Comparison, rows: Sequence[dict[str, Any]]) -> str:
     )
 
 
-def claims_of(rows: Sequence[dict[str, Any]], gradients: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the claims of tutorials, each with its measurement and whether it holds.
+def check_claims(rows: Sequence[dict[str, Any]], gradients: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return claims of tutorials, each with its measurement and whether it holds.
 
-    Claims about adding are left out if no cell solves it, as after a short training.
+    Claims about the adding problem are left out if no cell solves it, for example because the training is too short.
     """
     claims = []
     untrained = {row["cell"]: row for row in gradients if not row["trained"] and row["forget_bias"] is None}
@@ -113,7 +113,7 @@ def claims_of(rows: Sequence[dict[str, Any]], gradients: Sequence[dict[str, Any]
 
 
 def _fraction_left(row: dict[str, Any]) -> float:
-    """The gradient of h `GRADIENT_STEPS` steps before the last step, as a fraction of that at the last step."""
+    """The norm of the gradient of h at `GRADIENT_STEPS` steps before the last step, relative to the last step."""
     return float(row["h"][-1] / row["h"][0])
 
 
@@ -136,9 +136,9 @@ def _html(
             "Reach of the gradient",
             figure(
                 by_name["gradients"],
-                "|dL/dh(t-k)| against k, relative to k = 0, in the mean over 32 sequences of the adding problem. Left: "
-                "with the initial values of torch.nn, and the LSTM by its forget bias. Right: after 6,400 sequences. "
-                "Dashed: the product of the forget gates alone.",
+                "|dL/dh(t-k)| against k, relative to k = 0, averaged over 32 sequences of the adding problem. Left: "
+                "before training, with the initial values of torch.nn, and the LSTM also with other forget biases. "
+                "Right: after 6,400 sequences. Dashed: the part of the gradient through the forget gates alone.",
             ),
         ),
     ]
@@ -146,7 +146,7 @@ def _html(
         caption = f"Number of seeds, of {comparison.seeds}, in which {_solved_condition()}."
         sections.append(("Solved problems", figure(by_name["success"], caption)))
     if "learning" in by_name:
-        caption = "Fraction of correct answers; a thin line per seed, a thick line for their median."
+        caption = "Fraction of correct answers. A thin line is one seed, and a thick line is the median."
         sections.append(("Learning curves", figure(by_name["learning"], caption)))
     if "forget-bias" in by_name:
         sections.append(
@@ -154,9 +154,10 @@ def _html(
                 "Effect of the forget bias",
                 figure(
                     by_name["forget-bias"],
-                    "Above: the LSTM on adding by the initial bias of its forget gates, with an input bias of 0 or of "
-                    "minus that value; left out if no training solved it. Below: the fraction of the state that the "
-                    "forget gates keep over 100 steps before training.",
+                    "Above: the number of sequences until the LSTM solves adding, by the initial bias of its forget "
+                    "gates. The bias of the input gates is 0, or minus that of the forget gates. This panel is left "
+                    "out if no training solved adding. Below: the fraction of the state that the forget gates keep "
+                    "over 100 steps before training.",
                 ),
             )
         )
@@ -177,15 +178,15 @@ def _html(
 def _exponents_table(gradients: Sequence[dict[str, Any]]) -> str:
     """The largest Lyapunov exponent of each network before and, if it is trained, during and after training."""
     longest = max((row["lyapunov"] for row in gradients), key=len)
-    head = ["network", *(f"after {each.get('sequences', 0):,} sequences" for each in longest)]
+    head = ["network", *(f"after {e.get('sequences', 0):,} sequences" for e in longest)]
     table_rows = []
     for row in gradients:
         texts = exponent_texts(row)
         table_rows.append([row["label"], *texts, *["-"] * (len(longest) - len(texts))])
     return table(
         "Largest Lyapunov exponent in nats per step, with its 95 % interval over eight sequences of the adding "
-        "problem. Below 0, a small difference of the state dies out: at -0.1, to a thousandth in 69 steps. Above 0, it "
-        "grows.",
+        "problem. Below 0, a small difference of states decays: at -0.1, it falls to a thousandth in 69 steps. "
+        "Above 0, it grows.",
         head,
         table_rows,
     )
@@ -233,14 +234,15 @@ def _results_table(rows: Sequence[dict[str, Any]]) -> str:
             ]
         )
     return table(
-        "An update is a batch of 32 sequences; ms: of processor time; MB: what it keeps for its backward pass.",
+        "An update is a batch of 32 sequences. Times are processor times. MB kept: the memory of an update for its "
+        "backward pass.",
         head,
         table_rows,
     )
 
 
 def _initial_biases(row: dict[str, Any]) -> str:
-    """The initial biases of a training, if they differ from `gg.init.long_memory`."""
+    """The initial biases of a training as text; empty for those of `gg.init.long_memory`."""
     if row["forget_bias"] is None:
         return ""
     return f", forget bias {row['forget_bias']:g}" + (f", input {-row['forget_bias']:g}" if row["closed"] else "")
@@ -248,13 +250,13 @@ def _initial_biases(row: dict[str, Any]) -> str:
 
 def _method(comparison: Comparison) -> str:
     return (
-        "<p>One recurrent layer and a linear output layer; Adam at 0.01 falling to zero along a cosine, gradients "
-        f"clipped at 1.0, batches of 32, at most {comparison.sequences:,} sequences, float32, one thread per training. "
-        "Every cell starts from <code>gg.init.long_memory(lag)</code>: Xavier for the input weights, orthogonal "
-        "recurrent weights and, where a gate keeps, biases drawn as by Tallec and Ollivier (2018). A "
-        f"problem counts as solved when {_solved_condition()}: numbers within 0.04 of their targets, classes with "
-        "every output within 0.3 of 0 or 1; multiplication when at most 12 of the last 2,000 are wrong. A training "
-        "stops at half of its sequences if fewer than half of its answers are correct and its loss did not fall in the "
-        "second quarter. The paper's networks are smaller (93 weights for adding) and learn from one sequence at a "
-        "time.</p>"
+        "<p>Each network has one recurrent layer and a linear output layer. Training uses Adam with a learning rate of "
+        "0.01 that decays to zero along a cosine, gradients clipped at 1.0, batches of 32, at most "
+        f"{comparison.sequences:,} sequences, float32, and one thread. Every cell starts from "
+        "<code>gg.init.long_memory(lag)</code>: Xavier input weights, orthogonal recurrent weights and, for gates that "
+        "keep the state, biases drawn as by Tallec and Ollivier (2018). A problem counts as solved when "
+        f"{_solved_condition()}. Multiplication allows 12 wrong answers in these. A number must be within 0.04 of its "
+        "target. In a class, every output must be within 0.3 of 0 or 1. A training stops after half of its sequences "
+        "if fewer than half of its answers are correct and its loss did not fall in the second quarter. The networks "
+        "of the paper are smaller (93 weights for adding) and learn from one sequence at a time.</p>"
     )

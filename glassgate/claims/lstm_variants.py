@@ -1,6 +1,7 @@
 """An LSTM layer in four equivalent variants, from the equations gate by gate to the generated kernel.
 
-`x` is (L, N, H_in), `w` a `torch.nn.LSTM` or `gg.LSTM` of one layer; the output is (L, N, H).
+Each function takes an input `x` (L, N, H_in) and the weights `w`, a `torch.nn.LSTM` or `gg.LSTM` of one layer. It
+returns the output (L, N, H).
 """
 
 from typing import Any
@@ -10,7 +11,7 @@ from torch import Tensor, nn
 
 
 def gate_by_gate(x: Tensor, w: Any) -> Tensor:
-    """Eight matrix products per step: one for the input and one for the state of each gate, as in the equations."""
+    """Compute eight matrix products per step, for each gate one with the input and one with the state."""
     W_i, W_f, W_g, W_o = w.weight_ih_l0.chunk(4)
     U_i, U_f, U_g, U_o = w.weight_hh_l0.chunk(4)
     b_i, b_f, b_g, b_o = (w.bias_ih_l0 + w.bias_hh_l0).chunk(4)
@@ -28,7 +29,7 @@ def gate_by_gate(x: Tensor, w: Any) -> Tensor:
 
 
 def fused_gates(x: Tensor, w: Any) -> Tensor:
-    """Two matrix products per step: the weights of all gates form one matrix; the result is split into gates."""
+    """Compute two matrix products per step. The weights of all gates form one matrix."""
     h = c = x.new_zeros(x.shape[1], w.hidden_size)
     outputs = []
     for x_t in x:
@@ -41,7 +42,7 @@ def fused_gates(x: Tensor, w: Any) -> Tensor:
 
 
 def input_first(x: Tensor, w: Any) -> Tensor:
-    """One matrix product per step: the product with the input of all steps is computed before the loop."""
+    """Compute one matrix product per step. The product with the inputs of all steps precedes the loop."""
     input_gates = nn.functional.linear(x, w.weight_ih_l0, w.bias_ih_l0 + w.bias_hh_l0)
     h = c = x.new_zeros(x.shape[1], w.hidden_size)
     outputs = []
@@ -54,6 +55,6 @@ def input_first(x: Tensor, w: Any) -> Tensor:
 
 
 def printed_kernel(x: Tensor, w: Any) -> Tensor:
-    """The loop as machine code: `gg.LSTM`, whose kernel `gg.source` prints."""
+    """Run the layer itself. The kernel of a `gg.LSTM` is the one that `gg.source` prints."""
     output, _ = w(x)
     return output

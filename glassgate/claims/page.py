@@ -1,4 +1,4 @@
-"""An HTML page in one file, with embedded SVG and without scripts or requests."""
+"""Writes an HTML page as one file with embedded SVG, without scripts and without requests."""
 
 import base64
 import hashlib
@@ -34,12 +34,12 @@ ul.findings li { margin: .25rem 0; }
 
 
 def figure(picture: Picture, caption: str) -> str:
-    """A picture with its caption."""
+    """The HTML of a picture with its caption."""
     return f'<figure id="{picture.name}">{picture.svg}<figcaption>{escape(caption)}</figcaption></figure>'
 
 
 def table(caption: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table of texts; all columns but the first are right-aligned."""
+    """The HTML of a table of texts. All columns except the first are right-aligned."""
     header = "".join(f'<th scope="col">{escape(cell)}</th>' for cell in head)
     body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
     return (
@@ -49,7 +49,7 @@ def table(caption: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> s
 
 
 def page(title: str, lead: str, findings: Sequence[str], sections: Sequence[tuple[str, str]]) -> str:
-    """Return the complete page.
+    """The HTML of the complete page.
 
     Args:
         title, lead: the heading and the sentence below it.
@@ -71,9 +71,13 @@ def page(title: str, lead: str, findings: Sequence[str], sections: Sequence[tupl
 
 
 def save(folder: Path, name: str, html: str, content: Any, pictures: Sequence[Picture]) -> list[Path]:
-    """Write `name.html`, the numbers as `name.json`, and each picture as SVG; return the files."""
+    """Write `name.html`, the content as `name.json`, and each picture as SVG. Returns the files."""
     folder.mkdir(parents=True, exist_ok=True)
-    files = [folder / f"{name}.html", folder / f"{name}.json", *(folder / f"{each.name}.svg" for each in pictures)]
+    files = [
+        folder / f"{name}.html",
+        folder / f"{name}.json",
+        *(folder / f"{picture.name}.svg" for picture in pictures),
+    ]
     write(files[0], html.encode())
     write_json(files[1], content)
     for file, picture in zip(files[2:], pictures, strict=True):

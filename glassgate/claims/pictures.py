@@ -1,4 +1,4 @@
-"""The pictures of a comparison, as SVG whose text and lines take the text colour of the page."""
+"""Draws the pictures of a comparison as SVG. Text and lines have the text colour of the page."""
 
 import io
 import math
@@ -15,9 +15,9 @@ from matplotlib.figure import Figure
 from glassgate.claims.problems import PROBLEMS
 
 NAMES = frozenset({"gradients", "success", "learning", "forget-bias"})
-"""The names of all pictures of the comparison over long lags."""
+"""The names of all pictures of the comparison on long-lag problems."""
 _PALETTE = ("#d9620f", "#0a9e76", "#2f86cc", "#cc79a7", "#e0a010", "#7a6fd0", "#8c8c8c")
-"""After Okabe and Ito (2008): colour-blind readers can distinguish these colours, on white and on black."""
+"""Colours after Okabe and Ito (2008), which colour-blind readers can distinguish on white and on black."""
 _INK = "#123456"  # a placeholder, replaced by the text colour of the page
 _TEXT_COLOUR = "<style>:root{color:#1d2530}@media(prefers-color-scheme:dark){:root{color:#e6e8eb}}</style>"
 _STYLE: Any = {
@@ -34,7 +34,13 @@ _STYLE: Any = {
 
 
 class Picture:
-    """An SVG, with a sentence that describes it."""
+    """An SVG with its description.
+
+    Attributes:
+        name: the name of the file, without its suffix.
+        sentence: the description, which screen readers read.
+        svg: the SVG for a page.
+    """
 
     def __init__(self, name: str, figure: Figure, sentence: str) -> None:
         file = io.StringIO()
@@ -46,7 +52,7 @@ class Picture:
 
     @property
     def standalone(self) -> str:
-        """The SVG with its own text colour, for use outside a page."""
+        """The SVG with a text colour, for use as a file."""
         start = self.svg.index(">") + 1
         return self.svg[:start] + _TEXT_COLOUR + self.svg[start:]
 
@@ -59,19 +65,19 @@ def _escape(text: str) -> str:
 def drawing(
     width: float, height: float, rows: int = 1, columns: int = 1, **options: Any
 ) -> Iterator[tuple[Figure, Any]]:
-    """A figure in the style of all comparisons, and a grid of its axes; `options` are those of `Figure.subplots`."""
+    """Yield a figure in the style of the comparisons, and a grid of axes. `options` are those of `Figure.subplots`."""
     with matplotlib.rc_context(_STYLE):
         figure = Figure((width, height), layout="constrained")
         yield figure, figure.subplots(rows, columns, squeeze=False, **options)
 
 
 def colours(cells: Sequence[str]) -> dict[str, str]:
-    """A colour for each cell."""
+    """Return a colour for each cell."""
     return {cell: _PALETTE[k % len(_PALETTE)] for k, cell in enumerate(cells)}
 
 
 def gradient_flow(rows: Sequence[dict[str, Any]], cells: Sequence[str]) -> Picture:
-    """|dL/dh_{t-k}| over k, before and after training. Dashed: the part that flows through the forget gates alone."""
+    """Draw |dL/dh_{t-k}| against k, before and after training. Dashed: the part through the forget gates alone."""
     colour_of = colours(cells)
     with drawing(8.2, 3.4, 1, 2, sharey=True) as (figure, ((initial, trained),)):
         for row in rows:
@@ -112,7 +118,7 @@ def _describe_flow(rows: Sequence[dict[str, Any]]) -> str:
 
 @contextmanager
 def _panel_per_problem(rows: Sequence[dict[str, Any]], x_label: str) -> Iterator[tuple[Figure, dict[str, Axes]]]:
-    """A figure with a panel for each problem of the rows, and these panels by problem. The y axes are in per cent."""
+    """Yield a figure, and its panel for each problem of the rows. The y axes are in per cent."""
     problems = list(dict.fromkeys(row["problem"] for row in rows))
     columns = min(4, len(problems))
     panel_rows = math.ceil(len(problems) / columns)
@@ -127,18 +133,18 @@ def _panel_per_problem(rows: Sequence[dict[str, Any]], x_label: str) -> Iterator
 
 
 def success(rows: Sequence[dict[str, Any]], cells: Sequence[str]) -> Picture:
-    """The percentage of seeds in which each cell solves each problem, by lag."""
+    """Draw the percentage of seeds in which each cell solves each problem, by lag."""
     rows = [row for row in rows if row["forget_bias"] is None]
     colour_of = colours(cells)
     with _panel_per_problem(rows, "lag in steps") as (figure, panels):
         for problem, axes in panels.items():
             lags = sorted({row["lag"] for row in rows if row["problem"] == problem})
             for k, cell in enumerate(cells):
-                of_lag = {r["lag"]: r for r in rows if (r["problem"], r["cell"]) == (problem, cell)}
+                row_at = {r["lag"]: r for r in rows if (r["problem"], r["cell"]) == (problem, cell)}
                 percentages = [
-                    100 * of_lag[lag]["solved"] / of_lag[lag]["seeds"] + 1.5 * (k - 1) for lag in lags if lag in of_lag
+                    100 * row_at[lag]["solved"] / row_at[lag]["seeds"] + 1.5 * (k - 1) for lag in lags if lag in row_at
                 ]
-                positions = [x for x, lag in enumerate(lags) if lag in of_lag]
+                positions = [x for x, lag in enumerate(lags) if lag in row_at]
                 axes.plot(positions, percentages, marker="o", ms=4, color=colour_of[cell], label=cell, lw=1.2)
             axes.set(title=PROBLEMS[problem].title, ylim=(-7, 107), xlim=(-0.4, len(lags) - 0.6))
             axes.set_xticks(range(len(lags)), [str(lag) if lag else "its own" for lag in lags])
@@ -148,7 +154,7 @@ def success(rows: Sequence[dict[str, Any]], cells: Sequence[str]) -> Picture:
 
 
 def learning(results: Sequence[dict[str, Any]], cells: Sequence[str]) -> Picture:
-    """The percentage of correct answers over sequences seen: a thin line for each seed, a thick line for the median."""
+    """Draw the percentage of correct answers against sequences seen: thin lines for seeds, a thick line for medians."""
     results = [row for row in results if row["forget_bias"] is None]
     colour_of = colours(cells)
     with _panel_per_problem(results, "sequences seen") as (figure, panels):
@@ -161,7 +167,7 @@ def learning(results: Sequence[dict[str, Any]], cells: Sequence[str]) -> Picture
             axes.set(title=PROBLEMS[problem].title + (f", lag {lag}" if lag else ""), ylim=(-5, 105))
             axes.xaxis.set_major_formatter(lambda x, _: f"{x / 1000:g}k")
         next(iter(panels.values())).legend(fontsize=7)
-        sentence = "Fraction of sequences answered correctly against sequences seen, a thin line for each seed."
+        sentence = "Fraction of correct answers against sequences seen, with a thin line for each seed."
         return Picture("learning", figure, sentence)
 
 
@@ -169,12 +175,12 @@ def _plot_curves(axes: Axes, curves: Sequence[Sequence[tuple[int, float, float]]
     for curve in curves:
         axes.plot([p[0] for p in curve], [100 * p[2] for p in curve], color=colour, alpha=0.3, lw=0.7)
     seen = sorted({point[0] for curve in curves for point in curve})
-    fractions_of = [{p[0]: p[2] for p in curve} for curve in curves]
+    fraction_at_points = [{p[0]: p[2] for p in curve} for curve in curves]
     # A training stops when the problem is solved. Its last value is used for all later points.
     fractions = [
         [
             fraction_at.get(x, curve[-1][2] if x > curve[-1][0] else math.nan)
-            for fraction_at, curve in zip(fractions_of, curves, strict=True)
+            for fraction_at, curve in zip(fraction_at_points, curves, strict=True)
         ]
         for x in seen
     ]
@@ -185,16 +191,17 @@ def _plot_curves(axes: Axes, curves: Sequence[Sequence[tuple[int, float, float]]
 
 
 def forget_bias(rows: Sequence[dict[str, Any]], gradients: Sequence[dict[str, Any]], max_sequences: int) -> Picture:
-    """Above: sequences until the LSTM solves adding, by forget bias. Below: the fraction of its state that is kept.
+    """Draw the effect of the initial forget bias on the LSTM.
 
-    The upper panel is left out if no seed solves the problem.
+    The upper panel has the number of sequences until adding is solved. It is left out if no seed solves adding. The
+    lower panel has the fraction of the state that the forget gates keep.
     """
     rows = sorted((row for row in rows if row["forget_bias"] is not None), key=lambda row: row["forget_bias"])
     solved = any(row["solved"] for row in rows)
     height, ratios = (4.4, (2, 1)) if solved else (2.2, (1,))
     with drawing(6.4, height, len(ratios), 1, sharex=True, height_ratios=ratios) as (figure, panels):
         if solved:
-            _until_solved(panels[0, 0], rows, max_sequences)
+            _plot_sequences_until_solved(panels[0, 0], rows, max_sequences)
         with_bias = [row for row in gradients if row["forget_bias"] is not None]
         fractions = [row["own_path"][-1] / row["c"][0] for row in with_bias]
         lower = panels[-1, 0]
@@ -208,11 +215,11 @@ def forget_bias(rows: Sequence[dict[str, Any]], gradients: Sequence[dict[str, An
         return Picture("forget-bias", figure, sentence)
 
 
-def _until_solved(axes: Axes, rows: Sequence[dict[str, Any]], max_sequences: int) -> None:
-    """A point for each training that solved the problem, and a cross for each bias with a training that did not."""
+def _plot_sequences_until_solved(axes: Axes, rows: Sequence[dict[str, Any]], max_sequences: int) -> None:
+    """Draw a point for each training that solved the problem, and a cross for each bias where some did not."""
     input_biases = {
         False: ("input gate's bias 0", -0.08, _PALETTE[4]),
-        True: ("input gate's bias minus that", 0.08, _PALETTE[2]),
+        True: ("input gate's bias minus forget bias", 0.08, _PALETTE[2]),
     }
     for closed, (label, offset, colour) in input_biases.items():
         same_input_bias = [row for row in rows if row["closed"] == closed]
@@ -223,7 +230,5 @@ def _until_solved(axes: Axes, rows: Sequence[dict[str, Any]], max_sequences: int
         axes.plot([x for x, _ in points], [y for _, y in points], "o", ms=4.5, color=colour, label=label)
         height = max_sequences * (1.12 + 0.12 * closed)
         axes.plot([x for x, _ in failed], [height] * len(failed), "x", ms=5, color=colour)
-    axes.set(
-        ylabel="sequences until solved", ylim=(0, 1.35 * max_sequences), title="a cross: some seed did not solve it"
-    )
+    axes.set(ylabel="sequences until solved", ylim=(0, 1.35 * max_sequences), title="cross: not solved by all seeds")
     axes.legend(fontsize=7, loc="lower left")

@@ -1,6 +1,9 @@
-"""The long-lag problems of Hochreiter and Schmidhuber (1997), and copy memory, with generated sequences.
+"""Generates the long-lag problems of Hochreiter and Schmidhuber (1997) and the copy memory problem.
 
-Source: Long Short-Term Memory, Neural Computation 9(8), section 5; copy memory: Arjovsky et al. 2016, arXiv:1511.06464.
+The lag is the number of steps between an input and the output that depends on it.
+
+Sources: Hochreiter and Schmidhuber, Long Short-Term Memory, Neural Computation 9(8), 1997, section 5. Copy memory:
+Arjovsky et al., 2016, arXiv:1511.06464.
 """
 
 from collections.abc import Callable
@@ -24,24 +27,24 @@ class Batch(NamedTuple):
     lengths: Tensor
     """(N,)"""
     targets: Tensor
-    """(N,) numbers or classes at the end of each sequence; or (L, N) classes of steps, -100 if there is no target."""
+    """(N,) numbers or classes at the end of each sequence, or (L, N) classes of steps, -100 without a target."""
     legal: Tensor | None = None
-    """(L, N, outputs) bool: in the problem of a grammar, the symbols that may come next."""
+    """(L, N, outputs) bool: the symbols that the grammar allows at the next step; only in the Reber problem."""
 
 
 class Problem(NamedTuple):
     """A problem: generated sequences, their correct answers, and the loss.
 
     Attributes:
-        title: the title in pages.
-        experiment: the number of the experiment in the paper.
+        title: the title on pages.
+        experiment: the number of the experiment in the paper of 1997; "-" if there is none.
         features: the number of input features.
         outputs: the number of outputs.
-        make: `make(lag, N, generator)` returns N sequences.
+        make: a function of (lag, N, generator) that returns N sequences.
         lags: whether the lag can be chosen.
-        reported: the place in the paper, and for each lag the number of sequences that it reports until the solution.
-        every_step: whether there are targets at several steps, and not only at the end.
-        misses: the number of wrong answers that are allowed in the last 2,000 sequences.
+        reported: the place in the paper, and the number of sequences until the solution that it reports, by lag.
+        every_step: whether there are targets at several steps. Otherwise there is one at the end.
+        misses: the number of wrong answers among the last 2,000 with which the problem counts as solved.
     """
 
     title: str
@@ -55,12 +58,12 @@ class Problem(NamedTuple):
     misses: int = 0
 
     def loss(self, answers: Tensor, batch: Batch) -> Tensor:
-        """The mean squared error of numbers, or the cross entropy of classes, in nats."""
+        """Compute the mean squared error of numbers, or the cross entropy of classes in nats."""
         if self.outputs == 1:
             return F.mse_loss(answers[..., 0], batch.targets)
         return F.cross_entropy(answers.flatten(0, -2), batch.targets.flatten())
 
-    def right(self, answers: Tensor, batch: Batch) -> Tensor:
+    def is_correct(self, answers: Tensor, batch: Batch) -> Tensor:
         """Whether the answer to each sequence is correct, (N,) bool."""
         if self.outputs == 1:
             return (answers[..., 0] - batch.targets).abs() < MAX_ERROR
@@ -86,7 +89,7 @@ def _random_integers(low: Tensor | int, high: Tensor | int, N: int, generator: G
 
 
 def _two_marked(lag: int, N: int, generator: Generator, low: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Sequences of pairs of a number and a marker, which is 1 at two random steps, -1 at both ends, otherwise 0.
+    """Generate sequences of pairs of a number and a marker. Markers are 1 at two random steps, -1 at both ends, else 0.
 
     Returns:
         the inputs (L, N, 2), the lengths (N,), and the first and the second marked number, (N,) each
@@ -115,8 +118,12 @@ def _multiplication(lag: int, N: int, generator: Generator) -> Batch:
     return Batch(inputs, lengths, a * b)
 
 
-def _order(windows: tuple[tuple[float, float], ...]) -> Callable[[int, int, Generator], Batch]:
-    """Distractors, and a random X or Y in each window (in fractions of the lag); the class is the order of X and Y."""
+def _temporal_order(windows: tuple[tuple[float, float], ...]) -> Callable[[int, int, Generator], Batch]:
+    """Return a generator of distractors with a random X or Y in each window. The class is the sequence of X and Y.
+
+    Args:
+        windows: the start and the end of each window, as fractions of the lag.
+    """
     distractors, begin, end, X = 4, 4, 5, 6
 
     def make(lag: int, N: int, generator: Generator) -> Batch:
@@ -135,12 +142,13 @@ def _order(windows: tuple[tuple[float, float], ...]) -> Callable[[int, int, Gene
 
 
 _DISTRACTORS = 50
+"""The number of distractor symbols in the problem without noise."""
 
 
 def _noise_free(lag: int, N: int, generator: Generator) -> Batch:
-    """A begin symbol, x or y, random distractors, and an end symbol; the class is x or y.
+    """Generate a begin symbol, x or y, random distractors, and an end symbol. The class is x or y.
 
-    The length is random, about lag + 12 in the mean.
+    The length is random, with a mean of about lag + 12.
     """
     begin, end, X = _DISTRACTORS, _DISTRACTORS + 1, _DISTRACTORS + 2
     extra = torch.empty(N).geometric_(0.1, generator=generator).clamp(max=lag)
@@ -152,7 +160,7 @@ def _noise_free(lag: int, N: int, generator: Generator) -> Batch:
 
 
 def _noisy(lag: int, N: int, generator: Generator) -> Batch:
-    """Noise of variance 0.2. In class 0, 1 is added to the first three numbers; in class 1, it is subtracted."""
+    """Generate noise of variance 0.2, plus 1 in class 0 or minus 1 in class 1 at the first three steps."""
     lengths = _lengths(lag, N, generator)
     classes = torch.randint(0, 2, (N,), generator=generator)
     inputs = 0.2**0.5 * torch.randn(int(lengths.max()), N, 1, generator=generator)
@@ -161,16 +169,20 @@ def _noisy(lag: int, N: int, generator: Generator) -> Batch:
 
 
 _REBER = {0: "T1 P2", 1: "S1 X3", 2: "T2 V4", 3: "X2 S5", 4: "P3 V5"}
-"""The two transitions of each state of the grammar, as symbol and next state; state 5 is the end."""
+"""The two transitions of each state of the grammar, as pairs of a symbol and the next state. State 5 is the end."""
 _SYMBOLS = "BTPSXVE"
 
 
 def _reber_string(draw: Callable[[], bool]) -> tuple[list[int], list[set[int]]]:
-    """The symbols of a random embedded Reber string, and for each symbol the set of those that may follow it."""
+    """Generate an embedded Reber string. Returns its symbols, and the set of symbols that may follow each of them.
+
+    Args:
+        draw: returns a random bool.
+    """
     text, legal, state = "B", ["B"], 0
     while state < 5:
         transitions = _REBER[state].split()
-        legal.append("".join(each[0] for each in transitions))
+        legal.append("".join(transition[0] for transition in transitions))
         transition = transitions[draw()]
         text, state = text + transition[0], int(transition[1])
     outer = "TP"[draw()]
@@ -194,10 +206,11 @@ def _reber(lag: int, N: int, generator: Generator) -> Batch:
 
 
 _COPIED, _COPY_SYMBOLS = 10, 8
+"""The number of symbols to copy in a sequence, and the number of different symbols."""
 
 
 def _copy(lag: int, N: int, generator: Generator) -> Batch:
-    """Ten symbols, a lag of blanks and a signal; then the targets are the ten symbols."""
+    """Generate ten symbols, blanks for the lag with a signal at the end, and blanks with the ten symbols as targets."""
     blank, signal, L = _COPY_SYMBOLS, _COPY_SYMBOLS + 1, lag + 2 * _COPIED
     symbols = torch.full((L, N), blank)
     symbols[:_COPIED] = torch.randint(0, _COPY_SYMBOLS, (_COPIED, N), generator=generator)
@@ -216,14 +229,19 @@ PROBLEMS = {
         "Multiplication", "5", 2, 1, _multiplication, reported=("experiment 5", {100: 482_000}), misses=12
     ),
     "order": Problem(
-        "Temporal order, two symbols", "6a", 8, 4, _order(((0.1, 0.2), (0.5, 0.6))), reported=("table 9", {100: 31_390})
+        "Temporal order, two symbols",
+        "6a",
+        8,
+        4,
+        _temporal_order(((0.1, 0.2), (0.5, 0.6))),
+        reported=("table 9", {100: 31_390}),
     ),
     "order-3": Problem(
         "Temporal order, three symbols",
         "6b",
         8,
         8,
-        _order(((0.1, 0.2), (0.33, 0.43), (0.66, 0.76))),
+        _temporal_order(((0.1, 0.2), (0.33, 0.43), (0.66, 0.76))),
         reported=("table 9", {100: 571_100}),
     ),
     "copy": Problem("Copy memory", "-", _COPY_SYMBOLS + 2, _COPY_SYMBOLS, _copy, every_step=True),

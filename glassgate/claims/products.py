@@ -1,4 +1,4 @@
-"""Speed of variants of an LSTM layer: gate by gate, fused, input product first, kernel, torch.nn, ONNX Runtime."""
+"""Measures the speed of an LSTM layer in variants, from one matrix product per gate to generated kernels."""
 
 import io
 import statistics
@@ -20,10 +20,12 @@ from glassgate.claims.machine import machine
 from glassgate.claims.page import figure, page, save, table
 from glassgate.claims.pictures import Picture, drawing
 
-LENGTH = 100  # steps
+LENGTH = 100
+"""The number of steps."""
 SIZES = ((1, 64), (32, 64), (32, 128), (32, 256))
 """Pairs of batch size and hidden size; the input size equals the hidden size."""
 ROUNDS = 7
+"""The number of times that each variant is measured."""
 
 VARIANTS: dict[str, Callable[[Tensor, Any], Tensor]] = {
     "eight products": lstm_variants.gate_by_gate,
@@ -45,25 +47,26 @@ class Size(NamedTuple):
 def measure(
     sizes: Sequence[tuple[int, int]] = SIZES, rounds: int = ROUNDS, report: Callable[[str], None] = print
 ) -> Any:
-    """Measure time and error of each variant at each size on one thread, interleaved.
+    """Measure the time and the error of each variant at each size.
 
-    With several threads, the result would depend on settings of thread pools, which favour one library or another.
+    The variants run in turn on one thread. With several threads, results would depend on the settings of the libraries'
+    thread pools.
 
     Returns:
-        rows with "variant", "N" and "H"; "forward" and "training" in microseconds per step ("training" is None for
-        inference engines); "error", the largest difference from float64, relative to the largest value; and
-        "fraction_of_peak", the throughput of the forward pass as a fraction of that of a large matrix product.
+        a row for each variant and size: "variant"; "N" and "H"; "forward" and "training" in microseconds per step
+        ("training" is None for inference engines); "error", the largest difference from float64, relative to the
+        largest value; and "fraction_of_peak", the throughput of the forward pass relative to a large matrix product.
     """
     peak, rows = 0.0, []
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
         for size in sizes:
-            peak = max(peak, _peak())
+            peak = max(peak, _peak_throughput())
             report(f"N={size[0]}, H={size[1]} ...")
             rows += _measure_variants(Size(*size), rounds, peak)
             if find_spec("onnxruntime") and find_spec("onnx"):
-                # In a separate process, because its threads spin and would slow down the other variants.
+                # In a separate process, because its threads wait actively and would slow down the other variants.
                 with ProcessPoolExecutor(1, get_context("spawn")) as pool:
                     rows.append(pool.submit(_measure_onnx, Size(*size), rounds, peak).result())
     finally:
@@ -71,8 +74,8 @@ def measure(
     return rows
 
 
-def _peak() -> float:
-    """Multiplications per second of a large matrix product in torch."""
+def _peak_throughput() -> float:
+    """Measure the multiplications per second of a large matrix product in torch."""
     a, b = torch.randn(1024, 1024), torch.randn(1024, 1024)
     return 1024**3 / min(_seconds(lambda: a @ b) for _ in range(20))
 
@@ -83,8 +86,8 @@ def _seconds(call: Callable[[], Any]) -> float:
     return time.perf_counter() - start
 
 
-def _layers(size: Size) -> tuple[Tensor, nn.LSTM, Tensor]:
-    """An input, a layer, and the layer's output in float64."""
+def _input_and_layer(size: Size) -> tuple[Tensor, nn.LSTM, Tensor]:
+    """Create an input and a layer. Returns both, and the output of the layer in float64."""
     torch.manual_seed(0)
     x = torch.randn(LENGTH, size.N, size.H)
     layer = nn.LSTM(size.H, size.H)
@@ -117,7 +120,7 @@ def _error(output: Tensor, exact: Tensor) -> float:
 
 
 def _measure_variants(size: Size, rounds: int, peak: float) -> list[dict[str, Any]]:
-    x, torch_layer, exact = _layers(size)
+    x, torch_layer, exact = _input_and_layer(size)
     layer = gg.LSTM(size.H, size.H)
     layer.load_state_dict(torch_layer.state_dict())
     layers = {name: torch_layer if name == "torch.nn.LSTM" else layer for name in VARIANTS}
@@ -148,7 +151,7 @@ def _measure_onnx(size: Size, rounds: int, peak: float) -> dict[str, Any]:
     import onnxruntime
     from onnx import TensorProto, helper, numpy_helper
 
-    x, layer, exact = _layers(size)
+    x, layer, exact = _input_and_layer(size)
 
     def in_onnx_order(name: str) -> Tensor:
         i, f, g, o = layer.get_parameter(name).detach().chunk(4)
@@ -177,8 +180,8 @@ def _measure_onnx(size: Size, rounds: int, peak: float) -> dict[str, Any]:
     return _row(ONNX, size, seconds, None, _error(output, exact), peak)
 
 
-def variants_picture(rows: Sequence[dict[str, Any]]) -> Picture:
-    """Microseconds per step of each variant, with one panel per size."""
+def draw_variants(rows: Sequence[dict[str, Any]]) -> Picture:
+    """Draw the time per step of each variant, with one panel per size."""
     sizes = list(dict.fromkeys((row["N"], row["H"]) for row in rows))
     names = list(dict.fromkeys(row["variant"] for row in rows))
     with drawing(8.2, 3.2, 1, len(sizes), sharey=True) as (drawn, (grid,)):
@@ -200,8 +203,8 @@ def variants_picture(rows: Sequence[dict[str, Any]]) -> Picture:
 
 
 def write(rows: Sequence[dict[str, Any]], folder: Path) -> list[Path]:
-    """Write `products.html`, `products.json` and the picture; return the files."""
-    picture = variants_picture(rows)
+    """Write `products.html`, `products.json` and the picture. Returns the files."""
+    picture = draw_variants(rows)
     head = [
         "variant",
         "N",
@@ -223,13 +226,13 @@ def write(rows: Sequence[dict[str, Any]], folder: Path) -> list[Path]:
         ]
         for row in rows
     ]
-    caption = "Logarithmic scale. All variants compute the same numbers from the same weights."
+    caption = "Logarithmic scale. All variants compute the same function with the same weights."
     sections = [
         ("Time per step", figure(picture, caption)),
         (
             "All figures",
             table(
-                "Medians of interleaved rounds. The peak is that of torch's matrix product of 1,024 x 1,024.",
+                "Medians of interleaved runs. The peak is that of torch for a matrix product of 1,024 x 1,024.",
                 head,
                 table_rows,
             ),
@@ -246,7 +249,7 @@ def _findings(rows: Sequence[dict[str, Any]]) -> list[str]:
         by_variant = {row["variant"]: row for row in rows if (row["N"], row["H"]) == (N, H)}
         eight, two, _, kernel, stock = (by_variant[name]["training"] for name in VARIANTS)
         sentences.append(
-            f"N = {N}, H = {H}: fusing the gates trains at {eight / two:.1f}x the speed of gate by gate, the printed "
-            f"kernel at {eight / kernel:.1f}x, torch.nn.LSTM at {eight / stock:.1f}x."
+            f"N = {N}, H = {H}: training speed relative to eight products: two products {eight / two:.1f}x, printed "
+            f"kernel {eight / kernel:.1f}x, torch.nn.LSTM {eight / stock:.1f}x."
         )
     return sentences

@@ -1,4 +1,8 @@
-"""One training of a cell on a problem, until it is solved, makes no progress, or has used all its sequences."""
+"""A trial: one training of a cell on a problem.
+
+The training ends when the problem is solved, without progress at half of the updates, with a loss that is NaN or
+infinite, or after the maximum number of sequences.
+"""
 
 import math
 import time
@@ -15,14 +19,15 @@ from glassgate.claims.cells import cell_of, hidden_size
 from glassgate.claims.problems import PROBLEMS, Batch, Problem
 
 CONSECUTIVE = 2_000
-"""A problem is solved if at most `Problem.misses` of the answers to this many consecutive sequences are wrong."""
+"""A problem is solved if at most `Problem.misses` of the answers to this many latest sequences are wrong."""
 STALLED_RATIO = 0.99
-"""A training stops halfway if fewer than half of its answers are correct and the mean loss of its second quarter is
-above this fraction of that of its second eighth."""
+"""A training stops at half of its updates if two conditions hold. The mean loss of its second quarter is above this
+fraction of the mean loss of its second eighth, and fewer than half of its latest answers are correct."""
 TEST_SEQUENCES = 2_560
+"""The number of sequences on which a trained network is tested."""
 BATCH_SIZE = 32
 UPDATES_PER_POINT = 50
-"""Updates between two points of a learning curve."""
+"""The number of updates that a point of a learning curve averages."""
 
 
 @dataclass(frozen=True)
@@ -31,12 +36,12 @@ class Trial:
 
     Attributes:
         problem, cell: the names of the problem and the cell.
-        lag: the lag in steps; 0 for a problem without a choice of lags.
+        lag: the lag in steps; 0 for a problem with a fixed lag.
         seed: the seed of weights and sequences.
         sequences: the maximum number of sequences.
         parameters: the maximum number of parameters of the recurrent layer.
         forget_bias: the total bias of the forget gate; None for `gg.init.long_memory`.
-        closed: whether the input gate starts almost closed, with the bias `-forget_bias`, so that the state is kept.
+        closed: whether the initial bias of the input gate is `-forget_bias`, so that it is almost closed.
         learning_rate: the initial learning rate of Adam, which decays to zero along a cosine.
     """
 
@@ -52,7 +57,7 @@ class Trial:
 
     @property
     def file_name(self) -> str:
-        """The name of the result's file, without its ending."""
+        """The name of the file with the result, without its suffix."""
         return "_".join(f"{value}".replace("/", "-").replace(":", "-") for value in asdict(self).values())
 
 
@@ -66,15 +71,15 @@ class Network(nn.Module):
         self.every_step = problem.every_step
 
     def forward(self, batch: Batch) -> torch.Tensor:
-        """Answers (N, outputs) at the end of each sequence, or (L, N, outputs) at every step."""
+        """Compute the answers (N, outputs) at the end of each sequence, or (L, N, outputs) at every step."""
         output, final_states = self.layer(batch.inputs, lengths=batch.lengths)
         h_n = final_states[0] if isinstance(final_states, tuple) else final_states
         answers: torch.Tensor = self.answer(output if self.every_step else h_n[0])
         return answers
 
 
-def network_of(trial: Trial) -> Network:
-    """Return the network before training."""
+def initial_network(trial: Trial) -> Network:
+    """Return the network of a trial before training."""
     torch.manual_seed(trial.seed)
     problem, cell = PROBLEMS[trial.problem], cell_of(trial.cell)
     network = Network(cell, problem, hidden_size(cell, problem.features, trial.parameters))
@@ -88,16 +93,16 @@ def network_of(trial: Trial) -> Network:
 
 
 def train(trial: Trial) -> dict[str, Any]:
-    """Train and test; return the result as JSON values."""
+    """Run a trial. Returns the settings and the results as JSON values."""
     torch.set_num_threads(1)
-    network, problem = network_of(trial), PROBLEMS[trial.problem]
+    network, problem = initial_network(trial), PROBLEMS[trial.problem]
     generator = torch.Generator().manual_seed(trial.seed)
     updates = max(1, trial.sequences // BATCH_SIZE)
     optimizer = torch.optim.Adam(network.parameters(), lr=trial.learning_rate)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, updates)
     curve: list[tuple[int, float, float]] = []
     losses, accuracies, solved_after = [], [], None
-    latest_right: deque[bool] = deque(maxlen=CONSECUTIVE)
+    latest_answers: deque[bool] = deque(maxlen=CONSECUTIVE)
     start = time.process_time()
     for update in range(1, updates + 1):
         batch = problem.make(trial.lag, BATCH_SIZE, generator)
@@ -108,18 +113,18 @@ def train(trial: Trial) -> dict[str, Any]:
         nn.utils.clip_grad_norm_(network.parameters(), 1.0)
         optimizer.step()
         schedule.step()
-        right = problem.right(answers.detach(), batch)
-        latest_right.extend(right.tolist())
-        solved = len(latest_right) == CONSECUTIVE and latest_right.count(False) <= problem.misses
+        is_correct = problem.is_correct(answers.detach(), batch)
+        latest_answers.extend(is_correct.tolist())
+        solved = len(latest_answers) == CONSECUTIVE and latest_answers.count(False) <= problem.misses
         losses.append(loss.item())
-        accuracies.append(right.float().mean().item())
+        accuracies.append(is_correct.float().mean().item())
         if update % UPDATES_PER_POINT == 0 or solved:
             curve.append((update * BATCH_SIZE, sum(losses) / len(losses), sum(accuracies) / len(accuracies)))
             losses, accuracies = [], []
         if solved:
             solved_after = update * BATCH_SIZE
             break
-        if not math.isfinite(loss.item()) or (update == updates // 2 and _learns_nothing(curve)):
+        if not math.isfinite(loss.item()) or (update == updates // 2 and _makes_no_progress(curve)):
             break
     seconds = time.process_time() - start
     return asdict(trial) | {
@@ -135,8 +140,8 @@ def train(trial: Trial) -> dict[str, Any]:
     }
 
 
-def _learns_nothing(curve: Sequence[tuple[int, float, float]]) -> bool:
-    """Whether halfway through a training the loss is flat, and fewer than half of the last answers are correct."""
+def _makes_no_progress(curve: Sequence[tuple[int, float, float]]) -> bool:
+    """Whether the loss does not fall and fewer than half of the latest answers are correct (see `STALLED_RATIO`)."""
     quarter = len(curve) // 2
     second_eighth, second_quarter = curve[quarter // 2 : quarter], curve[quarter:]
     if not second_eighth:
@@ -149,17 +154,17 @@ def _saved_bytes(network: Network, problem: Problem, batch: Batch) -> int:
     """The number of bytes that autograd saves for the backward pass of an update."""
     sizes: dict[int, int] = {}  # by address
 
-    def keep(tensor: torch.Tensor) -> torch.Tensor:
+    def record_size(tensor: torch.Tensor) -> torch.Tensor:
         sizes[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
         return tensor
 
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+    with torch.autograd.graph.saved_tensors_hooks(record_size, lambda tensor: tensor):
         loss = problem.loss(network(batch), batch)
-    del loss  # the storages are alive until here, so each address is counted once
+    del loss  # keeps all storages alive until here, so no address is used twice
     return sum(sizes.values())
 
 
 @torch.no_grad()
 def _count_wrong(network: Network, problem: Problem, lag: int, generator: torch.Generator) -> int:
     batches = (problem.make(lag, 256, generator) for _ in range(TEST_SEQUENCES // 256))
-    return sum(int((~problem.right(network(batch), batch)).sum()) for batch in batches)
+    return sum(int((~problem.is_correct(network(batch), batch)).sum()) for batch in batches)

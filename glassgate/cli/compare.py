@@ -80,12 +80,12 @@ def command(argv: list[str]) -> None:
     comparison = _comparison(arguments)
     folder, console = Path(arguments.output), Console(highlight=False)
     console.print("Gradients at the start and after a short training ...")
-    gradients = comparisons.gradients(comparison)
+    gradients = comparisons.measure_gradients(comparison)
     results = _run(comparison, folder / "trials", arguments.processes, console)
     from glassgate.claims.long_lags import unsolved, write
 
     files = write(comparison, results, gradients, folder)
-    if sentence := unsolved(comparison, comparisons.summary(results)):
+    if sentence := unsolved(comparison, comparisons.summarize(results)):
         console.print(sentence, soft_wrap=True)
     _print_paths(console, files)
 
@@ -127,7 +127,7 @@ def _compare_directions(argv: list[str]) -> None:
     from glassgate.claims import directions
 
     console = Console(highlight=False)
-    train, test = directions.text_of(*_tagged_text(arguments))
+    train, test = directions.to_texts(*_tagged_text(arguments))
     settings = directions.Settings(updates=150, seeds=1) if arguments.quick else directions.Settings(800, 3)
     results = directions.measure(train, test, settings, lambda line: console.print(line, soft_wrap=True))
     _print_paths(console, directions.write(results, Path(arguments.output)))

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from glassgate import cells
-from glassgate.export.c_stages import flat
+from glassgate.export.c_stages import flattened
 from glassgate.export.errors import ExportError
 from glassgate.export.files import replacing
 from glassgate.export.network import DirectionSpec, levels_of
@@ -18,17 +18,17 @@ from glassgate.layers.drop_in import GRU, LSTM
 from glassgate.layers.stack import Recurrent
 
 _NAM_VERSION = "0.7.0"
-"""The version of the file format that is written."""
+"""The version of the written file format."""
 _ACTIVATIONS: dict[str, type[nn.Module]] = {"tanh": nn.Tanh, "relu": nn.ReLU, "sigmoid": nn.Sigmoid}
-_KINDS: dict[str, type[LSTM] | type[GRU]] = {"lstm": LSTM, "gru": GRU}
-_GATES = {"lstm": ("i", "f", "g", "o"), "gru": ("z", "r", "n")}
-"""The gates of RTNeural's layers in their order, by our names."""
+_LAYERS: dict[str, type[LSTM] | type[GRU]] = {"lstm": LSTM, "gru": GRU}
+_RTNEURAL_GATES = {"lstm": ("i", "f", "g", "o"), "gru": ("z", "r", "n")}
+"""The order of the gates in RTNeural's weights, by glassgate's names."""
 
 
 class Effect(nn.Sequential):
     """A sequence of modules that maps samples (N, L, H_in) to samples (N, L, H_out).
 
-    Recurrent layers pass on their output without the final states.
+    Recurrent layers pass on only their output, not their final states.
 
     Attributes:
         sample_rate: the sample rate of the audio in Hz; None if it is unknown.
@@ -51,7 +51,7 @@ def from_nam(path: str | os.PathLike[str]) -> Effect:
         path: the path of a `.nam` file.
 
     Returns:
-        the LSTM with the initial states of the file, and the linear layer after it, in eval mode.
+        an LSTM with the initial states of the file and a linear layer after it, in eval mode.
 
     Raises:
         ExportError: the file cannot be read, is damaged, or contains another architecture.
@@ -98,10 +98,10 @@ def from_nam(path: str | os.PathLike[str]) -> Effect:
 
 
 def to_nam(module: nn.Module, path: str | os.PathLike[str], *, sample_rate: float = 48_000) -> Path:
-    """Writes an LSTM and a linear layer with one output as a model of Neural Amp Modeler.
+    """Writes an LSTM and a linear layer with one output as a `.nam` file for Neural Amp Modeler.
 
     Args:
-        module: an `nn.Sequential` of a `gg.LSTM` of any depth in one direction, and `nn.Linear(H, 1)`.
+        module: an `nn.Sequential` of a `gg.LSTM` of any depth in one direction and an `nn.Linear(H, 1)`, with biases.
         path: the path of the file; by convention it ends in `.nam`.
         sample_rate: the sample rate of the training audio, in Hz.
 
@@ -111,12 +111,12 @@ def to_nam(module: nn.Module, path: str | os.PathLike[str], *, sample_rate: floa
     Raises:
         ExportError: the module has another structure, or the file cannot be written.
     """
-    match flat(module):
+    match flattened(module):
         case [Recurrent() as layer, nn.Linear(out_features=1, bias=Tensor()) as head] if _is_plain(layer, cells.LSTM):
             pass
         case others:
             raise ExportError(
-                "to_nam: expected a Sequential of a gg.LSTM in one direction with biases and of an nn.Linear with one "
+                "to_nam: expected a Sequential of a gg.LSTM in one direction with biases and an nn.Linear with one "
                 f"output, got {', '.join(map(repr, others))}"
             )
     values = [value for spec in _specs(layer, "to_nam") for value in _nam_values(spec)]
@@ -142,7 +142,7 @@ def _nam_values(spec: DirectionSpec) -> Iterator[Tensor]:
 
 
 def from_rtneural(path: str | os.PathLike[str]) -> Effect:
-    """Reads a model of RTNeural: LSTM, GRU and dense layers and the activations tanh, ReLU and sigmoid.
+    """Reads a model of RTNeural with LSTM, GRU and dense layers and the activations tanh, ReLU and sigmoid.
 
     Args:
         path: the path of a JSON file.
@@ -169,15 +169,15 @@ def from_rtneural(path: str | os.PathLike[str]) -> Effect:
         modules: list[nn.Module] = []
         for entry in content["layers"]:
             kind, activation = entry["type"], entry.get("activation") or ""
-            if kind in _KINDS:
+            if kind in _LAYERS:
                 modules.append(_recurrent(kind, width, entry))
             elif kind in ("dense", "time-distributed-dense"):
                 modules.append(_dense(width, entry))
             elif kind != "activation":
-                supported = ", ".join((*_KINDS, "dense", "activation"))
+                supported = ", ".join((*_LAYERS, "dense", "activation"))
                 raise ExportError(f"from_rtneural: {path} has a layer of type {kind!r}; supported are {supported}")
             width = int(entry["shape"][-1])
-            if activation and kind not in _KINDS:
+            if activation and kind not in _LAYERS:
                 if activation not in _ACTIVATIONS:
                     supported = ", ".join(_ACTIVATIONS)
                     raise ExportError(
@@ -195,18 +195,18 @@ def from_rtneural(path: str | os.PathLike[str]) -> Effect:
 
 @torch.no_grad()
 def _recurrent(kind: str, width: int, entry: dict[str, Any]) -> Recurrent:
-    kernel, recurrent, bias = (torch.tensor(each, dtype=torch.float32) for each in entry["weights"])
-    layer = _KINDS[kind](width, int(entry["shape"][-1]), batch_first=True)
+    kernel, recurrent, bias = (torch.tensor(values, dtype=torch.float32) for values in entry["weights"])
+    layer = _LAYERS[kind](width, int(entry["shape"][-1]), batch_first=True)
     ((cell, weights),) = layer.weights()
     halves = bias if kind == "gru" else [bias, torch.zeros_like(bias)]
     for name, values in zip(weights, (kernel.t(), recurrent.t(), *halves), strict=True):
-        weights[name].copy_(_reordered(values, _GATES[kind], cell.gates))
+        weights[name].copy_(_reorder(values, _RTNEURAL_GATES[kind], cell.gates))
     return layer
 
 
 @torch.no_grad()
 def _dense(width: int, entry: dict[str, Any]) -> nn.Linear:
-    weight, *bias = (torch.tensor(each, dtype=torch.float32) for each in entry["weights"])
+    weight, *bias = (torch.tensor(values, dtype=torch.float32) for values in entry["weights"])
     linear = nn.Linear(width, int(entry["shape"][-1]), bias=bool(bias))
     linear.weight.copy_(weight.t())
     if bias:
@@ -218,29 +218,29 @@ def to_rtneural(module: nn.Module, path: str | os.PathLike[str]) -> Path:
     """Writes a model in the JSON format of RTNeural.
 
     Args:
-        module: a `gg.LSTM` or `gg.GRU` in one direction without initial states, `nn.Linear`, an activation (tanh,
-            ReLU, sigmoid), or an `nn.Sequential` of these.
+        module: a `gg.LSTM` or `gg.GRU` in one direction, with biases and zero initial states, `nn.Linear`, or an
+            `nn.Sequential` of these and activations (tanh, ReLU, sigmoid).
         path: the path of the file.
 
     Returns:
         the path.
 
     Raises:
-        ExportError: RTNeural has no such layer, or the file cannot be written.
+        ExportError: RTNeural has no such layer, the initial states are not zero, or the file cannot be written.
     """
     names = {kind: name for name, kind in _ACTIVATIONS.items()}
     layers: list[dict[str, Any]] = []
     inputs: list[int] = []
-    for part in flat(module):
+    for part in flattened(module):
         if isinstance(part, Recurrent) and (_is_plain(part, cells.LSTM) or _is_plain(part, cells.GRU)):
-            layers += [_entry(spec) for spec in _specs(part, "to_rtneural")]
+            layers += [_recurrent_entry(spec) for spec in _specs(part, "to_rtneural")]
             inputs.append(part.input_size)
         elif isinstance(part, nn.Linear):
             weights = [part.weight.t()] if part.bias is None else [part.weight.t(), part.bias]
-            layers.append(_layer("dense", "", part.out_features, weights))
+            layers.append(_entry("dense", "", part.out_features, weights))
             inputs.append(part.in_features)
         elif type(part) in names and layers:
-            layers.append(_layer("activation", names[type(part)], layers[-1]["shape"][-1], []))
+            layers.append(_entry("activation", names[type(part)], layers[-1]["shape"][-1], []))
         else:
             raise ExportError(
                 "to_rtneural: expected a gg.LSTM or gg.GRU in one direction with biases and without learned initial "
@@ -251,34 +251,34 @@ def to_rtneural(module: nn.Module, path: str | os.PathLike[str]) -> Path:
     return _write(path, {"in_shape": [None, None, inputs[0]], "layers": layers}, "to_rtneural")
 
 
-def _entry(spec: DirectionSpec) -> dict[str, Any]:
-    """The entry of a recurrent layer. RTNeural's LSTM has one bias, and its GRU has two."""
+def _recurrent_entry(spec: DirectionSpec) -> dict[str, Any]:
+    """The JSON entry of a recurrent layer. RTNeural's LSTM has one bias per gate, and its GRU has two."""
     kind = "lstm" if "c" in spec.widths else "gru"
     if any(initial.any() for initial in spec.initial.values()):
         raise ExportError(f"to_rtneural: {spec.label} must start from zero states, got learned initial states")
     ordered = {
-        name: _reordered(values, spec.equations.gates, _GATES[kind]).t() for name, values in spec.weights.items()
+        name: _reorder(values, spec.equations.gates, _RTNEURAL_GATES[kind]).t() for name, values in spec.weights.items()
     }
     biases = ordered["bias_ih"], ordered["bias_hh"]
     bias = biases[0] + biases[1] if kind == "lstm" else torch.stack(biases)
-    return _layer(kind, "tanh", spec.hidden_size, [ordered["weight_ih"], ordered["weight_hh"], bias])
+    return _entry(kind, "tanh", spec.hidden_size, [ordered["weight_ih"], ordered["weight_hh"], bias])
 
 
-def _layer(kind: str, activation: str, size: int, weights: Sequence[Tensor]) -> dict[str, Any]:
+def _entry(kind: str, activation: str, size: int, weights: Sequence[Tensor]) -> dict[str, Any]:
     values = [weight.tolist() for weight in weights]
     return {"type": kind, "activation": activation, "shape": [None, None, size], "weights": values}
 
 
-def _reordered(rows: Tensor, gates: Sequence[str], order: Sequence[str]) -> Tensor:
-    """Blocks of rows, one for each gate, in another order of the gates."""
+def _reorder(rows: Tensor, gates: Sequence[str], order: Sequence[str]) -> Tensor:
+    """Reorder blocks of rows, one per gate, from `gates` to `order`."""
     blocks = dict(zip(gates, rows.chunk(len(gates)), strict=True))
     return torch.cat([blocks[gate] for gate in order])
 
 
 def _is_plain(layer: Recurrent, cell: type) -> bool:
-    """Whether a layer has this cell, one direction and biases, and all other options are the defaults."""
-    plain = layer.num_directions == 1 and layer.bias and not layer.proj_size and not layer.residual
-    return bool(type(layer.cell) is cell and plain and isinstance(layer.hidden_size, int))
+    """Whether a layer has this cell, one direction, biases, one hidden size, no projection and no residuals."""
+    is_simple = layer.num_directions == 1 and layer.bias and not layer.proj_size and not layer.residual
+    return bool(type(layer.cell) is cell and is_simple and isinstance(layer.hidden_size, int))
 
 
 def _specs(layer: Recurrent, operation: str) -> list[DirectionSpec]:

@@ -1,4 +1,4 @@
-"""The C functions of one chain of stages: `init`, `reset`, `step` and `run`, and their state."""
+"""The C functions `init`, `reset`, `step` and `run` of one chain of stages, and the struct of their states."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -7,20 +7,20 @@ from glassgate.export.c_stages import LevelStage, Stage
 
 
 class Chain:
-    """The declarations and the functions of consecutive stages.
+    """Generates the declarations and the functions of consecutive stages.
 
     Args:
         name: the prefix of the function names.
         stages: the stages in order.
         real: "float" or "double".
-        weights: the type of the weights if they are read from a file; otherwise empty.
-        max_steps: the maximum number of steps of a call, if several stages with two directions need a buffer.
+        weights: the name of the struct of weights if they are read from a file; otherwise empty.
+        max_steps: the length of the buffers between the stages of a bidirectional network.
     """
 
     def __init__(self, name: str, stages: Sequence[Stage], real: str, weights: str, max_steps: int) -> None:
         self.name, self.stages, self.real, self.weights, self.max_steps = name, stages, real, weights, max_steps
         self.bidirectional = any(stage.bidirectional for stage in stages)
-        self.needs_buffer = self.bidirectional and len(stages) > 1
+        self.needs_buffers = self.bidirectional and len(stages) > 1
         self.input, self.output = stages[0].input, stages[-1].output
         self.arrays = [array for stage in stages for array in stage.arrays]
 
@@ -29,9 +29,9 @@ class Chain:
         """The lines of the header."""
         name, real = self.name, self.real
         states = [f"    {real} {state}[{size}];" for stage in self.stages for state, size in stage.states.items()]
-        yield f"/* {name}: {self.input} numbers in, {self.output} numbers out, for each step. */"
+        yield f"/* {name}: {self.input} inputs and {self.output} outputs per step. */"
         yield f"enum {{ {name}_input_size = {self.input}, {name}_output_size = {self.output} }};"
-        if self.needs_buffer:
+        if self.needs_buffers:
             widest = max(stage.output for stage in self.stages[:-1])
             yield f"enum {{ {name}_max_steps = {self.max_steps} }};"
             states.append(f"    {real} work[2][{self.max_steps * widest}];")
@@ -42,18 +42,19 @@ class Chain:
         yield from states or ["    char nothing;"]
         yield f"}} {name}_state;"
         yield ""
-        yield "/* Makes a state" + (" with these weights, which must stay in memory. */" if self.weights else ". */")
+        yield "/* Initialises a state" + (" with weights, which must stay in memory. */" if self.weights else ". */")
         yield f"void {name}_init({name}_state *s{self._argument});"
-        yield "/* Sets the states of all layers to the initial ones. */"
+        yield "/* Sets all states to the initial states. */"
         yield f"void {name}_reset({name}_state *s);"
         if not self.bidirectional:
-            yield "/* One step. */"
+            yield "/* Computes one step. */"
             yield f"void {name}_step({name}_state *s, const {real} *x, {real} *y);"
-            yield "/* Several steps, (steps, input_size) to (steps, output_size); returns 0. */"
+            yield "/* Computes several steps, from (steps, input_size) to (steps, output_size). Returns 0. */"
         else:
-            limit = f" Returns -1 if there are more than {name}_max_steps." if self.needs_buffer else ""
-            yield "/* A block of steps, (steps, input_size) to (steps, output_size). The forward states continue from"
-            yield f"   the block before; the reverse direction begins at the block's last step. Returns 0.{limit} */"
+            limit = f" Returns -1 if steps is more than {name}_max_steps." if self.needs_buffers else ""
+            yield "/* Computes several steps, from (steps, input_size) to (steps, output_size). The forward direction"
+            yield "   continues from the states of the previous call. The reverse direction starts from its initial"
+            yield f"   states at the last step. Returns 0.{limit} */"
         yield f"int {name}_run({name}_state *s, const {real} *x, {real} *y, size_t steps);"
 
     @property
@@ -62,7 +63,7 @@ class Chain:
 
     @property
     def functions(self) -> Iterator[str]:
-        """The functions, after those of the stages."""
+        """The functions of the chain, which call those of the stages."""
         name, real = self.name, self.real
         resets = []
         for stage in self.stages:
@@ -72,9 +73,9 @@ class Chain:
                     states = [f"{direction.name}_{key}" for key in direction.states]
                     body = "".join(f"    {self._initialise(stage, state)}\n" for state in states)
                     yield f"static void reset_{direction.name}({name}_state *s) {{\n{body}}}\n"
-        keep = "    s->weights = w;\n" if self.weights else ""
+        store_weights = "    s->weights = w;\n" if self.weights else ""
         yield f"void {name}_reset({name}_state *s) {{\n{''.join(resets) or '    (void)s;' + chr(10)}}}\n"
-        yield f"void {name}_init({name}_state *s{self._argument}) {{\n{keep}    {name}_reset(s);\n}}\n"
+        yield f"void {name}_init({name}_state *s{self._argument}) {{\n{store_weights}    {name}_reset(s);\n}}\n"
         if self.bidirectional:
             yield self._run_bidirectional()
         else:
@@ -94,7 +95,7 @@ class Chain:
         return f"memset({target}, 0, sizeof {target});"
 
     def _with_weights(self, line: str) -> str:
-        """The line, in which weights from a file are read through the state."""
+        """The line with the weights from a file read through the state."""
         if self.weights:
             for array in self.arrays:
                 line = re.sub(rf"\b{array.name}\b", f"s->weights->{array.name}", line)
@@ -116,7 +117,7 @@ class Chain:
 
     def _run_bidirectional(self) -> str:
         lines, x = [], "x"
-        if self.needs_buffer:
+        if self.needs_buffers:
             lines.append(f"if (steps > {self.name}_max_steps) return -1;")
         for k, stage in enumerate(self.stages):
             y = "y" if k == len(self.stages) - 1 else f"s->work[{k % 2}]"

@@ -1,4 +1,4 @@
-"""`gg.to_c` writes a layer or a chain of modules as a header and a C99 file without dependencies."""
+"""`gg.to_c` writes a layer or a sequence of modules as a C99 header and source file, which need only libm."""
 
 import os
 import re
@@ -11,7 +11,7 @@ import numpy as np
 from torch import nn
 
 from glassgate.export.c_chain import Chain
-from glassgate.export.c_stages import Array, Stage, chains_of
+from glassgate.export.c_stages import Array, Stage, to_chains
 from glassgate.export.c_step import KEYWORDS, number
 from glassgate.export.errors import ExportError
 from glassgate.export.files import write_all
@@ -25,32 +25,33 @@ def to_c(
     weights: str = "const",
     max_steps: int = 1024,
 ) -> tuple[Path, Path]:
-    """Writes a layer as C99: `NAME.h` and `NAME.c`, which need only the C library's mathematics (libm).
+    """Writes a layer or a sequence of modules as C99 files `NAME.h` and `NAME.c`, which need only libm.
 
-    The functions are as follows; `real` is float or double, as the weights of the module are:
+    The files contain these functions. `real` is float or double, the type of the module's weights.
 
-    - `NAME_init(NAME_state *)` initialises a state in the caller's memory; `NAME_reset` sets it to the initial states
+    - `NAME_init(NAME_state *)` initialises a state in the caller's memory. `NAME_reset` sets it to the initial states
       again.
-    - `NAME_step(NAME_state *, const real *x, real *y)` computes one step: H_in numbers to H_out numbers. A
+    - `NAME_step(NAME_state *, const real *x, real *y)` computes one step, from H_in inputs to H_out outputs. A
       bidirectional network has no such function.
-    - `NAME_run(NAME_state *, const real *x, real *y, size_t steps)` computes several: (steps, H_in) to (steps, H_out).
-      The next call continues from the states of this one. A second direction starts from its initial states in every
-      call.
+    - `NAME_run(NAME_state *, const real *x, real *y, size_t steps)` computes several steps, from (steps, H_in) to
+      (steps, H_out). The next call continues from the states of this one. The reverse direction starts from its initial
+      states in every call.
 
     These functions allocate no memory, have no global state and take no locks, so they can run in a real-time thread.
-    Only `NAME_run` can fail: it returns -1 if it needs a buffer and gets more than `max_steps` steps. With
-    `weights="file"` the weights are in `NAME.weights`; `NAME_load` reads them into a `NAME_weights` and returns -1 if
-    it fails, and `NAME_init` takes them as a second argument.
+    Only `NAME_run` can fail. It returns -1 if it needs a buffer and gets more than `max_steps` steps.
+
+    With `weights="file"`, the weights are in `NAME.weights`. `NAME_load` reads them into a `NAME_weights` and returns
+    -1 if it fails. `NAME_init` takes the `NAME_weights` as its second argument.
 
     Args:
-        module: a layer of any cell, `nn.Linear`, `nn.Embedding`, an activation, or `nn.Sequential` of these. Layers in
-            it pass on their output, not their states. An `nn.ModuleDict` of such modules becomes one file with
-            functions for each of them: `NAME_KEY_init`, `NAME_KEY_step` and so on.
+        module: a layer of any cell, `nn.Linear`, `nn.Embedding`, an activation (ReLU, Tanh, Sigmoid), or an
+            `nn.Sequential` of these. A layer in a sequence passes on its output, not its states. An `nn.ModuleDict` of
+            such modules becomes one file with functions for each of them: `NAME_KEY_init`, `NAME_KEY_step` and so on.
         folder: the folder of the files; it is created if it is missing.
         name: the prefix of the names of files and functions.
-        weights: "const" for numbers in the C file, "file" for a separate file.
-        max_steps: the maximum number of steps in a call of `NAME_run` of a bidirectional network with several stages,
-            which needs a buffer of this length; ignored otherwise.
+        weights: "const" for constants in the C file, "file" for a separate file.
+        max_steps: the length of the buffer that `NAME_run` needs if the network is bidirectional and has several
+            layers or modules; ignored otherwise.
 
     Returns:
         the paths of the header and of the C file.
@@ -65,15 +66,15 @@ def to_c(
         True
     """
     if not re.fullmatch(r"[A-Za-z]\w*", name, re.ASCII) or name in KEYWORDS:
-        raise ExportError(f"to_c: name must be an identifier of C, got {name!r}")
+        raise ExportError(f"to_c: name must be a C identifier, got {name!r}")
     if weights not in ("const", "file"):
         raise ExportError(f"to_c: weights must be 'const' or 'file', got {weights!r}")
     if not isinstance(max_steps, int) or max_steps < 1:
         raise ExportError(f"to_c: max_steps must be a positive integer, got {max_steps!r}")
     for key in module if isinstance(module, nn.ModuleDict) else ():
         if not re.fullmatch(r"\w+", key, re.ASCII):
-            raise ExportError(f"to_c: keys of the ModuleDict must be parts of an identifier of C, got {key!r}")
-    program = Program(*chains_of(module), name, weights == "file", max_steps)
+            raise ExportError(f"to_c: keys of the ModuleDict must be parts of a C identifier, got {key!r}")
+    program = Program(*to_chains(module), name, weights == "file", max_steps)
     files: dict[str, str | bytes] = {f"{name}.h": program.header, f"{name}.c": program.source}
     if weights == "file":
         files[f"{name}.weights"] = program.binary
@@ -82,7 +83,7 @@ def to_c(
 
 
 def _support(code: str) -> str:
-    """The helper functions of `support.c` that the code uses."""
+    """The parts of `support.c` that the code uses, directly or through other helper functions."""
     blocks = resources.files("glassgate.export").joinpath("support.c").read_text("utf-8").split("\n\n")
     kept: list[str] = []
     for block in reversed(blocks):
@@ -102,15 +103,15 @@ def _uses(code: str, name: str) -> bool:
 
 
 class Program:
-    """The contents of the header, of the C file and of the file of weights.
+    """Generates the contents of the header, the C file and the weights file.
 
     Args:
-        chains: the stages of each part of the network, by its key.
-        block: the number of units whose weights are stored side by side.
-        double: whether numbers are double.
+        chains: the stages of each chain, by its key in the `nn.ModuleDict`; "" if there is only one.
+        block: the number of units in a block, which a function computes together.
+        double: whether `real` is double.
         name: the prefix of the names of files and functions.
-        from_file: whether weights are in a separate file.
-        max_steps: the maximum number of steps in a call of a bidirectional network with several stages.
+        from_file: whether the weights are in a separate file.
+        max_steps: the length of the buffer of a bidirectional network with several stages.
     """
 
     def __init__(
@@ -133,18 +134,17 @@ class Program:
 
     @property
     def binary(self) -> bytes:
-        """The weights file: the magic number, the count of numbers, and the numbers, little-endian."""
+        """NAME.weights: 4 bytes of format name, the count of numbers, and the numbers, all little-endian."""
         values = np.concatenate([array.values.reshape(-1) for array in self.arrays])
         kind = "<f8" if self.double else "<f4"
         return struct.pack("<4sI", b"GGW8" if self.double else b"GGW4", len(values)) + values.astype(kind).tobytes()
 
     @property
     def header(self) -> str:
-        """NAME.h."""
+        """The contents of NAME.h."""
         name = self.name
         lines = [
-            "/* Written by Glassgate. All memory is in the states, which belong to the caller; states are independent",
-            "   of each other. */",
+            "/* Written by Glassgate. The caller allocates the states. States are independent of each other. */",
             f"#ifndef {name.upper()}_H",
             f"#define {name.upper()}_H",
             "#include <stddef.h>",
@@ -157,7 +157,7 @@ class Program:
         if self.from_file:
             lines.append("typedef struct {")
             lines += [f"    {self.real} {array.name}[{array.values.size}];" for array in self.arrays]
-            lines += [f"}} {name}_weights;", "", f"/* Reads {name}.weights; 0, or -1 if it cannot be read. */"]
+            lines += [f"}} {name}_weights;", "", f"/* Reads {name}.weights. Returns 0, or -1 if it cannot be read. */"]
             lines += [f"int {name}_load({name}_weights *w, const char *path);", ""]
         for chain in self.chains:
             lines += [*chain.header, ""]
@@ -166,7 +166,7 @@ class Program:
 
     @property
     def source(self) -> str:
-        """NAME.c."""
+        """The contents of NAME.c."""
         code = [f"{stage.text}\n" for chain in self.chains for stage in chain.stages if stage.text]
         parts = [
             f'#include "{self.name}.h"\n\n#include <math.h>\n#include <stdint.h>\n'
@@ -174,7 +174,7 @@ class Program:
             + "#include <string.h>\n",
             f"typedef {self.real} real;\ntypedef int{64 if self.double else 32}_t integer;\n"
             f"#define SIZE {8 if self.double else 4}\n#define MATH(function) function{'' if self.double else '##f'}\n"
-            f"#define BLOCK {self.block} /* units whose weights are stored side by side */\n",
+            f"#define BLOCK {self.block} /* units that are computed together; their weights are adjacent */\n",
             _support("\n".join(code)),
             *([self._load()] if self.from_file else map(self._array, self.arrays)),
             *code,

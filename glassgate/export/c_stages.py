@@ -1,4 +1,7 @@
-"""The stages of a network in C: layers of a stack, dense layers, embeddings and activations."""
+"""The stages of a network in C: levels of a recurrent layer, linear layers, embeddings and activations.
+
+A stage maps a vector to a vector at each step. A chain is a sequence of stages (`c_chain`).
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,15 +11,15 @@ import torch
 from torch import nn
 
 from glassgate.conversion import description
-from glassgate.export.c_step import Direction, Packed
+from glassgate.export.c_step import PackedWeights, StepFunction
 from glassgate.export.errors import ExportError
 from glassgate.export.network import Level, levels_of
 from glassgate.layers.stack import Recurrent
 
 _COST = {32: 1.7, 16: 1.0, 8: 0.65, 4: 0.5}
-"""The approximate time of one block of units, by its size. The block size with the lowest total is used."""
+"""The approximate time to compute one block of units, by the size of the block, relative to 16 units."""
 _MAX_SUMS = 96
-"""The maximum number of sums that are computed together: those of a block in 12 registers of 8 numbers."""
+"""The maximum number of sums (units times gates) that a block computes at once: 12 registers of 8 numbers."""
 _ACTIVATIONS: dict[type[nn.Module], str] = {
     nn.ReLU: "maximum_lanes(v, broadcast(0))",
     nn.Tanh: "tanh_lanes(v)",
@@ -36,14 +39,16 @@ class Array:
 
 @dataclass
 class Stage:
-    """A part of the network, from `input` to `output` numbers for each step.
+    """A part of the network.
 
     Attributes:
         name: the name of the stage, unique in the network.
+        input: the number of inputs per step.
+        output: the number of outputs per step.
         text: the C functions of the stage.
-        arrays: the constants that they read.
+        arrays: the constants that the functions read.
         states: the size of each state array, by name.
-        initial: the names of the arrays with the initial values of states, by state.
+        initial: the name of the array with the initial values of a state, by state. Other states start from zero.
     """
 
     name: str
@@ -57,21 +62,21 @@ class Stage:
     bidirectional = False
 
     def step(self, x: str, y: str) -> Iterator[str]:
-        """Lines that compute one step from the numbers at `x` to those at `y`."""
+        """Lines that compute one step. They read the inputs at the C expression `x` and write the outputs at `y`."""
         yield f"{self.name}({self.name}_W, {x}, {y});"
 
 
 class LevelStage(Stage):
-    """One layer of a stack, in one direction or two."""
+    """One level of a recurrent layer, with one or two directions."""
 
     def __init__(self, level: Level, block: int, input: int, name: str) -> None:
         self.level = level
-        self.directions = [Direction(spec, block, f"{name}{spec.label}") for spec in level.directions]
+        self.directions = [StepFunction(spec, block, f"{name}{spec.label}") for spec in level.directions]
         super().__init__(level.directions[0].label.partition(".")[0], input, sum(level.widths))
         self.bidirectional = len(self.directions) > 1
         self.text = "\n\n".join(direction.text for direction in self.directions)
         for direction in self.directions:
-            self.arrays.append(Array(f"{direction.name}_W", direction.packed.values))
+            self.arrays.append(Array(f"{direction.name}_W", direction.packed.flat))
             for state, size in direction.states.items():
                 self.states[f"{direction.name}_{state}"] = size
                 first = direction.spec.initial[state].numpy()
@@ -80,18 +85,18 @@ class LevelStage(Stage):
                     self.arrays.append(array)
                     self.initial[f"{direction.name}_{state}"] = array.name
 
-    def _call(self, direction: Direction, x: str) -> str:
+    def _call(self, direction: StepFunction, x: str) -> str:
         states = "".join(f", s->{direction.name}_{state}" for state in direction.states)
         return f"{direction.name}({direction.name}_W, {x}{states});"
 
     def step(self, x: str, y: str) -> Iterator[str]:
-        """Lines of one step, of a layer in one direction."""
+        """Lines that compute one step of a level with one direction."""
         (direction,) = self.directions
         yield self._call(direction, x)
         yield from self._output(direction, x, y, 0)
 
-    def _output(self, direction: Direction, x: str, y: str, k: int) -> Iterator[str]:
-        """Lines that copy the new output of a direction to its place in `y`."""
+    def _output(self, direction: StepFunction, x: str, y: str, k: int) -> Iterator[str]:
+        """Lines that copy or add the new output of direction `k` to the outputs at `y`."""
         spec, level = direction.spec, self.level
         h = f"s->{direction.name}_{next(iter(direction.states))}"
         merged = len(self.directions) > 1 and level.merge in ("sum", "mean")
@@ -111,7 +116,7 @@ class LevelStage(Stage):
             yield f"for (int j = 0; j < {count}; j++) {target}[j] += {source}[j];"
 
     def run(self, x: str, y: str) -> Iterator[str]:
-        """Lines that compute all steps from the first one to the last, then those of the reverse direction."""
+        """Lines that compute all steps of the forward direction, then all steps of the reverse direction."""
         for k, direction in enumerate(self.directions):
             source = f"{x} + t * {self.input}"
             separate_inputs = self.level.merge == "none" and direction.spec.input_size != self.input
@@ -129,7 +134,7 @@ class LevelStage(Stage):
 
 
 def _half(double: bool) -> str:
-    """The factor of a mean of two."""
+    """The end of a C expression that divides by two."""
     return " * 0.5" if double else " * 0.5f"
 
 
@@ -139,11 +144,11 @@ class DenseStage(Stage):
     def __init__(self, module: nn.Linear, block: int, name: str) -> None:
         super().__init__(name, module.in_features, module.out_features)
         weight = module.weight.detach().cpu().numpy()
-        packed = Packed(block)
+        packed = PackedWeights(block)
         rows = [] if module.bias is None else [module.bias.detach().cpu().numpy()]
         rows += list(weight.T)
-        packed.parts.append(np.stack([packed.rows(row, self.output) for row in rows], 1))
-        self.arrays.append(Array(f"{name}_W", packed.values))
+        packed.parts.append(np.stack([packed.blocks_of(row, self.output) for row in rows], 1))
+        self.arrays.append(Array(f"{name}_W", packed.flat))
         biased = module.bias is not None
         start = "load(w + at % BLOCK)" if biased else "broadcast(0)"
         skip = " + BLOCK" if biased else ""
@@ -196,28 +201,32 @@ static void {name}(const real *x, real *y) {{
 }}"""
 
     def step(self, x: str, y: str) -> Iterator[str]:
-        """Lines of one step."""
+        """Lines that compute one step."""
         yield f"{self.name}({x}, {y});"
 
 
-def flat(module: nn.Module) -> list[nn.Module]:
+def flattened(module: nn.Module) -> list[nn.Module]:
     """The modules of nested `nn.Sequential`s in order, except those without effect in eval mode."""
     if isinstance(module, nn.Sequential):
-        return [part for child in module for part in flat(child)]
+        return [part for child in module for part in flattened(child)]
     return [] if isinstance(module, _NO_OPS) else [module]
 
 
-def chains_of(module: nn.Module) -> tuple[dict[str, list[Stage]], int, bool]:
-    """The stages of a module, or of each part of an `nn.ModuleDict` by its key. The key of a single module is "".
+def to_chains(module: nn.Module) -> tuple[dict[str, list[Stage]], int, bool]:
+    """Convert a module to stages.
+
+    Args:
+        module: a module, or an `nn.ModuleDict` of modules that become one chain each.
 
     Returns:
-        the stages, the number of units in a block, and whether numbers are double.
+        the stages of each chain by its key in the `nn.ModuleDict` ("" for another module), the number of units in a
+        block, and whether numbers are double.
 
     Raises:
         ExportError: a part has no C equivalent, or the sizes of two parts do not match.
     """
     chains = {
-        key: flat(each) for key, each in (module.items() if isinstance(module, nn.ModuleDict) else [("", module)])
+        key: flattened(each) for key, each in (module.items() if isinstance(module, nn.ModuleDict) else [("", module)])
     }
     if not chains or not all(chains.values()):
         raise ExportError("to_c: expected a layer, got a module without one")
@@ -230,7 +239,7 @@ def chains_of(module: nn.Module) -> tuple[dict[str, list[Stage]], int, bool]:
         )
     double = dtypes == {torch.float64}
     levels = {part: levels_of(part, "to_c") for part in parts if isinstance(part, Recurrent)}
-    block = max(_block([each for chain in levels.values() for each in chain], parts) // (2 if double else 1), 1)
+    block = max(_block_size([each for chain in levels.values() for each in chain], parts) // (2 if double else 1), 1)
     return (
         {key: _stages(chain, levels, block, f"{key}_" if key else "") for key, chain in chains.items()},
         block,
@@ -241,7 +250,7 @@ def chains_of(module: nn.Module) -> tuple[dict[str, list[Stage]], int, bool]:
 def _stages(
     parts: Sequence[nn.Module], levels: Mapping[Recurrent, Sequence[Level]], block: int, prefix: str
 ) -> list[Stage]:
-    """The stages of consecutive modules; `prefix` is the prefix of the names of their functions."""
+    """The stages of consecutive modules. The names of their functions start with `prefix`."""
     stages: list[Stage] = []
     for part in parts:
         width = stages[-1].output if stages else None
@@ -270,8 +279,8 @@ def _stages(
     return stages
 
 
-def _block(levels: Sequence[Level], parts: Sequence[nn.Module]) -> int:
-    """The number of units that are computed together."""
+def _block_size(levels: Sequence[Level], parts: Sequence[nn.Module]) -> int:
+    """The number of units in a block with the lowest estimated time."""
     directions = [direction for level in levels for direction in level.directions]
     units = [direction.hidden_size for direction in directions]
     units = units or [part.out_features for part in parts if isinstance(part, nn.Linear)] or [16]

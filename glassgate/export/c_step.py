@@ -1,4 +1,4 @@
-"""One direction as a C function: its packed weights, and the text of a step."""
+"""The C function that computes one step of a direction, and its packed weights."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -7,22 +7,23 @@ import numpy as np
 import torch
 
 from glassgate.engines.axes import FEATURES, PER_ROW, PROJECTED, UNITS
-from glassgate.export.c_centred import centred
+from glassgate.export.c_means import move_means_into_weights
 from glassgate.export.network import DirectionSpec
-from glassgate.export.phases import Affine, Constant, Item, Phase, Pointwise, Product, State, Step, SumOverUnits
+from glassgate.export.phases import Affine, Constant, Input, Phase, Pointwise, Product, Step, StepValue, SumOverUnits
 
 _KEYWORDS = """
 auto break case char const continue default do double else enum extern float for goto if inline int long register
 restrict return short signed sizeof static struct switch typedef union unsigned void volatile while
 """
 KEYWORDS = frozenset(_KEYWORDS.split())
+"""The keywords of C99."""
 _INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
-_COMPARE = {"lt": "<", "le": "<=", "eq": "==", "ne": "!="}
+_COMPARISONS = {"lt": "<", "le": "<=", "eq": "==", "ne": "!="}
 _FUNCTION_NAMES = """
 abs sign floor ceil round trunc sqrt exp expm1 log log1p sin cos tan atan sigmoid tanh erf pow minimum maximum
 """
 _FUNCTIONS = frozenset(_FUNCTION_NAMES.split())
-"""Operations that are functions of `support.c`: `exp_lanes` for "exp"."""
+"""Operations that are functions of `support.c`, for example `exp_lanes` for "exp"."""
 _HELPERS = (
     "W x w u k at part broadcast load store select_lanes sum_lanes first_lanes real integer lanes mask memcpy "
     "LANES ROWS BLOCK SIZE MATH NOT REAL INTEGER LANE UNROLL ALIGNED HELPER"
@@ -31,12 +32,14 @@ _LIBRARY = (*_FUNCTIONS, "rint", "fabs", "fmin", "fmax")
 _RESERVED = KEYWORDS.union(
     _HELPERS.split(), _LIBRARY, (f"{name}f" for name in _LIBRARY), (f"{name}_lanes" for name in _FUNCTIONS)
 )
-"""Names that a value of a step must not have in C."""
+"""Names that values of a step must not have in C."""
 
 
 @dataclass
-class Packed:
-    """Weights in the order in which a step reads them, in blocks of units: [block][...][BLOCK].
+class PackedWeights:
+    """Weights in the order in which a step reads them.
+
+    Units are divided into blocks. Each phase reads its rows of weights block by block: [block][row][unit of the block].
 
     Attributes:
         block: the number of units in a block.
@@ -52,21 +55,29 @@ class Packed:
         return sum(part.size for part in self.parts)
 
     @property
-    def values(self) -> np.ndarray:
-        """All weights, flat."""
-        flat = [part.reshape(-1) for part in self.parts]
-        return np.concatenate(flat) if flat else np.zeros(0)
+    def flat(self) -> np.ndarray:
+        """All weights in one dimension."""
+        parts = [part.reshape(-1) for part in self.parts]
+        return np.concatenate(parts) if parts else np.zeros(0)
 
-    def rows(self, vector: np.ndarray, units: int) -> np.ndarray:
-        """(units,) as (blocks, block), padded with zeros."""
+    def blocks_of(self, vector: np.ndarray, units: int) -> np.ndarray:
+        """Pad a vector (units,) with zeros, and reshape it to (blocks, block)."""
         blocks = -(-units // self.block)
         padded = np.zeros(blocks * self.block, vector.dtype)
         padded[: len(vector)] = vector
         return padded.reshape(blocks, self.block)
 
 
-class Direction:
-    """The C function of one direction.
+class StepFunction:
+    """The C function that computes one step of a direction.
+
+    Each phase of the step becomes a loop over blocks of units. An iteration first computes the matrix products of a
+    block, then the pointwise operations. Both operate on `lanes`, the vector registers of `support.c`.
+
+    Args:
+        spec: the direction.
+        block: the number of units in a block.
+        name: the name of the function; dots become underscores.
 
     Attributes:
         name: the name of the function.
@@ -78,17 +89,18 @@ class Direction:
     def __init__(self, spec: DirectionSpec, block: int, name: str) -> None:
         self.spec, self.block = spec, block
         self.double = spec.weights["weight_ih"].dtype == torch.float64
-        self.step = centred(Step(spec, _RESERVED))
+        self.step = move_means_into_weights(Step(spec, _RESERVED))
         self.name = name.replace(".", "_")
-        self.packed = Packed(block)
-        self.width = {UNITS: spec.hidden_size, PROJECTED: spec.output_size, FEATURES: spec.input_size}
+        self.packed = PackedWeights(block)
+        self.widths = {UNITS: spec.hidden_size, PROJECTED: spec.output_size, FEATURES: spec.input_size}
         self.states = {name: self.padded(spec.widths[name]) for name in self.step.states}
-        self._stored, self._uses = self.step.crossing, self.step.uses
-        self._place: dict[Item, str] = {}
+        self._stored, self._use_counts = self.step.stored_values, self.step.use_counts
+        self._variables: dict[StepValue, str] = {}
+        """The C variable that holds each value."""
         self.text = "\n".join(self._lines())
 
     def padded(self, units: int) -> int:
-        """The units rounded up to whole blocks."""
+        """The number of units rounded up to whole blocks."""
         return -(-units // self.block) * self.block
 
     def _lines(self) -> Iterator[str]:
@@ -97,15 +109,15 @@ class Direction:
         yield f"/* {spec.label}: one step, {spec.input_size} -> {spec.output_size}. */"
         yield f"static void {self.name}(const real *W, const real *x{states}) {{"
         for name, state in step.states.items():
-            self._place[state] = f"state_{name}"
-        self._place[step.input] = "x"
-        body = [line for phase in step.phases for line in self._phase(phase)]
-        buffered = {name: item for name, item in step.new.items() if self._is_buffered(name)}
+            self._variables[state] = f"state_{name}"
+        self._variables[step.input] = "x"
+        body = [line for phase in step.phases for line in self._phase_loop(phase)]
+        buffered = [name for name in step.new_states if self._is_buffered(name)]
         for name in buffered:
             yield f"    ALIGNED real new_{name}[{self.states[name]}];"
-        for item in step.items:
-            if item in self._stored:
-                yield f"    ALIGNED real all_{item.name}[{self.padded(self.width[item.axis])}];"
+        for value in step.values:
+            if value in self._stored:
+                yield f"    ALIGNED real all_{value.name}[{self.padded(self.widths[value.axis])}];"
         yield from body
         for name in buffered:
             yield f"    memcpy(state_{name}, new_{name}, sizeof new_{name});"
@@ -113,208 +125,222 @@ class Direction:
 
     def _is_buffered(self, state: str) -> bool:
         """Whether a new state needs a buffer, because a later operation still reads the old state."""
-        old, new = self.step.states[state], self.step.new[state]
-        last, one_block = self.step.stored_in(state), self.states[state] == self.block
-        for item in self.step.items:
-            match item:
-                case Affine(products=products) if any(product.left is old for product in products):
+        old, new = self.step.states[state], self.step.new_states[state]
+        storing_phase, has_one_block = self.step.storing_phase(state), self.states[state] == self.block
+        for value in self.step.values:
+            match value:
+                case Affine(products=products) if any(product.vector is old for product in products):
                     # A block computes its products before its new states, but after the new states of earlier blocks.
-                    if item.phase > last or (item.phase == last and not one_block):
+                    if value.phase > storing_phase or (value.phase == storing_phase and not has_one_block):
                         return True
-                case Pointwise(args=args) if old in args and item.phase > last:
+                case Pointwise(args=args) if old in args and value.phase > storing_phase:
                     return True
-        return any(other is old for name, other in self.step.new.items() if name != state) or isinstance(new, State)
+        others = (other for name, other in self.step.new_states.items() if name != state)
+        return any(other is old for other in others) or isinstance(new, Input)
 
-    def _phase(self, phase: Phase) -> Iterator[str]:
-        units = self.width[phase[1]]
-        here = [item for item in self.step.items if isinstance(item, Affine | Pointwise) and item.phase == phase]
-        affine = [item for item in here if isinstance(item, Affine)]
-        totals = [item for item in self.step.items if isinstance(item, SumOverUnits) and item.x in here]
-        fixed = self._fixed([item for item in here if isinstance(item, Pointwise)])
-        yield from self._scalars(phase[0])
-        for item in totals:
-            yield f"    lanes sum_{item.name} = broadcast(0);"
-        rows = [self.packed.rows(item.bias, units) for item in affine if item.bias is not None]
-        sums = list(self._affine(affine, units, rows))
-        rows += [self.packed.rows(item.values, units) for item in fixed]
+    def _phase_loop(self, phase: Phase) -> Iterator[str]:
+        """The loop of a phase over its units. Adds the weights of the phase to `packed`."""
+        level, axis = phase
+        units = self.widths[axis]
+        computed = [v for v in self.step.values if isinstance(v, Affine | Pointwise) and v.phase == phase]
+        affine = [value for value in computed if isinstance(value, Affine)]
+        totals = [value for value in self.step.values if isinstance(value, SumOverUnits) and value.x in computed]
+        constants = self._constants([value for value in computed if isinstance(value, Pointwise)])
+        yield from self._scalars(level)
+        for total in totals:
+            yield f"    lanes sum_{total.name} = broadcast(0);"
+        rows = [self.packed.blocks_of(value.bias, units) for value in affine if value.bias is not None]
+        products = list(self._matrix_products(affine, units, rows))
+        rows += [self.packed.blocks_of(constant.numbers, units) for constant in constants]
         yield f"    for (int u = 0; u < {self.padded(units)}; u += BLOCK) {{"
         if rows:
             part = np.stack(rows, 1)
             offset = f"W + {self.packed.offset}" if self.packed.offset else "W"
             yield f"        const real *w = {offset} + u * {part.shape[1]};"
             self.packed.parts.append(part)
-        yield from (f"        {line}" for line in sums)
+        yield from (f"        {line}" for line in products)
         yield "        UNROLL for (int part = 0; part < ROWS; part++) {"
         yield "            const int at = u + part * LANES;"
-        for gate in affine:
-            yield f"            const lanes {gate.name} = {gate.name}_sum[part];"
-        for k, numbers in enumerate(fixed):
-            yield f"            const lanes {numbers.name} = load(w + {k} * BLOCK + part * LANES);"
-            self._place[numbers] = numbers.name
-        yield from (f"            {line}" for line in self._pointwise(phase, here, totals))
+        for value in affine:
+            yield f"            const lanes {value.name} = {value.name}_sum[part];"
+        for k, constant in enumerate(constants):
+            yield f"            const lanes {constant.name} = load(w + {k} * BLOCK + part * LANES);"
+            self._variables[constant] = constant.name
+        yield from (f"            {line}" for line in self._pointwise(phase, computed, totals))
         yield "        }"
         yield "    }"
-        for item in totals:
-            yield f"    const real {item.name} = sum_lanes(sum_{item.name});"
-            self._place[item] = item.name
+        for total in totals:
+            yield f"    const real {total.name} = sum_lanes(sum_{total.name});"
+            self._variables[total] = total.name
         # Later phases load the stored values of this one.
-        self._place |= {item: f"all_{item.name}" for item in here if item in self._stored}
+        self._variables |= {value: f"all_{value.name}" for value in computed if value in self._stored}
 
     def _scalars(self, level: int) -> Iterator[str]:
-        """The values of a level that are the same for all units."""
-        for item in self.step.items:
-            if isinstance(item, Pointwise) and item.phase == (level, PER_ROW) and item not in self._place:
-                self._place[item] = item.name
-                if not self._is_inline(item):
-                    yield f"    const {self._type(item)} {item.name} = {self._expression(item, scalar=True)};"
+        """Lines that compute the scalar values of a level."""
+        for value in self.step.values:
+            if isinstance(value, Pointwise) and value.phase == (level, PER_ROW) and value not in self._variables:
+                self._variables[value] = value.name
+                if not self._is_inline(value):
+                    yield f"    const {self._type(value)} {value.name} = {self._expression(value, scalar=True)};"
 
     def _pointwise(
-        self, phase: Phase, here: Sequence[Affine | Pointwise], totals: Sequence[SumOverUnits]
+        self, phase: Phase, computed: Sequence[Affine | Pointwise], totals: Sequence[SumOverUnits]
     ) -> Iterator[str]:
-        """The pointwise operations on one register of units, after the matrix products."""
-        for item in here:
-            if isinstance(item, Pointwise) and not self._is_inline(item):
-                yield f"const {self._type(item)} {item.name} = {self._expression(item)};"
-            if item in self._stored:
-                yield f"store(all_{item.name} + at, {item.name});"
-        units = self.width[phase[1]]
+        """Lines that compute the pointwise operations of one register of units, after the matrix products."""
+        for value in computed:
+            if isinstance(value, Pointwise) and not self._is_inline(value):
+                yield f"const {self._type(value)} {value.name} = {self._expression(value)};"
+            if value in self._stored:
+                yield f"store(all_{value.name} + at, {value.name});"
+        units = self.widths[phase[1]]
         for total in totals:
-            value = self._read(total.x, phase)
-            yield f"sum_{total.name} += {f'first_lanes({value}, {units} - at)' if units % self.block else value};"
-        for name, new in self.step.new.items():
-            if self.step.stored_in(name) == phase:
+            x = self._read(total.x, phase)
+            yield f"sum_{total.name} += {f'first_lanes({x}, {units} - at)' if units % self.block else x};"
+        for name, new in self.step.new_states.items():
+            if self.step.storing_phase(name) == phase:
                 target = f"{'new' if self._is_buffered(name) else 'state'}_{name}"
-                yield f"store({target} + at, {self._lanes(self._read(new, phase), new)});"
+                yield f"store({target} + at, {self._as_lanes(self._read(new, phase), new)});"
 
-    def _affine(self, affine: Sequence[Affine], units: int, rows: list[np.ndarray]) -> Iterator[str]:
-        """The matrix products of a phase, computed together."""
-        biased = [item for item in affine if item.bias is not None]
-        for item in affine:
-            terms = [product.label for product in item.products] + (["bias"] if item.bias is not None else [])
-            note = ", minus a mean (in the weights)" if item.is_centred else ""
-            yield f"lanes {item.name}_sum[ROWS]; /* {' + '.join(terms)}{note} */"
+    def _matrix_products(self, affine: Sequence[Affine], units: int, rows: list[np.ndarray]) -> Iterator[str]:
+        """Lines that compute the matrix products of one block together.
+
+        Args:
+            affine: the sums of matrix products of a phase.
+            units: the number of units.
+            rows: the rows of the packed weights, to which those of the matrices are added.
+        """
+        biased = [value for value in affine if value.bias is not None]
+        for value in affine:
+            terms = [product.label for product in value.products] + (["bias"] if value.bias is not None else [])
+            note = ", minus a mean (in the weights)" if value.is_centred else ""
+            yield f"lanes {value.name}_sum[ROWS]; /* {' + '.join(terms)}{note} */"
         if affine:
             yield "for (int part = 0; part < ROWS; part++) {"
-            for item in affine:
-                start = f"load(w + {biased.index(item)} * BLOCK + part * LANES)" if item in biased else "broadcast(0)"
-                yield f"    {item.name}_sum[part] = {start};"
+            for value in affine:
+                start = f"load(w + {biased.index(value)} * BLOCK + part * LANES)" if value in biased else "broadcast(0)"
+                yield f"    {value.name}_sum[part] = {start};"
             yield "}"
         if biased:
             yield f"w += {len(biased)} * BLOCK;"
-        lefts = list(dict.fromkeys(product.left for item in affine for product in item.products))
-        for left in lefts:
-            chosen = [(item, product) for item in affine for product in item.products if product.left is left]
-            matrices = [self._matrix(product, units) for _, product in chosen]
-            terms = matrices[0].shape[1]
-            source = self._vector(left)
-            if terms != self.width[left.axis]:  # a unit reads only its own head
-                source = f"({source} + u / {units // self.spec.equations.heads} * {terms})"
-            yield f"for (int k = 0; k < {terms}; k++, w += {len(chosen)} * BLOCK)"
+        vectors = list(dict.fromkeys(product.vector for value in affine for product in value.products))
+        for vector in vectors:
+            readers = [(value, product) for value in affine for product in value.products if product.vector is vector]
+            matrices = [self._matrix(product, units) for _, product in readers]
+            columns = matrices[0].shape[1]
+            source = self._array(vector)
+            if columns != self.widths[vector.axis]:  # a unit reads only its own head
+                source = f"({source} + u / {units // self.spec.equations.heads} * {columns})"
+            yield f"for (int k = 0; k < {columns}; k++, w += {len(readers)} * BLOCK)"
             yield "    for (int part = 0; part < ROWS; part++) {"
-            for k, (item, _) in enumerate(chosen):
-                yield f"        {item.name}_sum[part] += {source}[k] * load(w + {k} * BLOCK + part * LANES);"
+            for k, (value, _) in enumerate(readers):
+                yield f"        {value.name}_sum[part] += {source}[k] * load(w + {k} * BLOCK + part * LANES);"
             yield "    }"
-            for k in range(terms):
-                rows += [self.packed.rows(matrix[:, k], units) for matrix in matrices]
+            for k in range(columns):
+                rows += [self.packed.blocks_of(matrix[:, k], units) for matrix in matrices]
 
     def _matrix(self, product: Product, units: int) -> np.ndarray:
-        """The matrix (units, terms). Without blocks that span two heads, it has only the terms of each unit's head."""
+        """The matrix of a product in two dimensions.
+
+        With several heads, each row has only the columns of its head, (units, columns of a head), unless a block would
+        contain units of two heads. Then the matrix is (units, all columns) with zeros outside of the heads.
+        """
         matrix = product.matrix
         if matrix.ndim == 2:
             return matrix
         heads, rows, columns = matrix.shape
         if rows % self.block == 0:
             return matrix.reshape(heads * rows, columns)
-        dense = np.zeros((units, heads * columns), matrix.dtype)
+        block_diagonal = np.zeros((units, heads * columns), matrix.dtype)
         for head in range(heads):
-            dense[head * rows : (head + 1) * rows, head * columns : (head + 1) * columns] = matrix[head]
-        return dense
+            block_diagonal[head * rows : (head + 1) * rows, head * columns : (head + 1) * columns] = matrix[head]
+        return block_diagonal
 
-    def _vector(self, left: Item) -> str:
-        return f"all_{left.name}" if left in self._stored else self._place[left]
+    def _array(self, vector: StepValue) -> str:
+        """The C array with all units of a vector."""
+        return f"all_{vector.name}" if vector in self._stored else self._variables[vector]
 
-    def _fixed(self, points: Sequence[Pointwise]) -> list[Constant]:
-        """The constants per unit that these operations and the new states read."""
-        read = [*(arg for point in points for arg in point.args), *self.step.new.values()]
-        named = list(dict.fromkeys(arg for arg in read if isinstance(arg, Constant) and not arg.is_per_row))
-        names = {item.name for item in self.step.items if not isinstance(item, Constant)}
-        for item in named:
-            while item.name in names | _RESERVED:
-                item.name += "_"
-            names.add(item.name)
-        return named
+    def _constants(self, operations: Sequence[Pointwise]) -> list[Constant]:
+        """The constants with one number per unit that these operations and the new states read, with unique names."""
+        read = [*(arg for operation in operations for arg in operation.args), *self.step.new_states.values()]
+        constants = list(dict.fromkeys(arg for arg in read if isinstance(arg, Constant) and not arg.is_scalar))
+        names = {value.name for value in self.step.values if not isinstance(value, Constant)}
+        for constant in constants:
+            while constant.name in names | _RESERVED:
+                constant.name += "_"
+            names.add(constant.name)
+        return constants
 
-    def _is_inline(self, item: Pointwise) -> bool:
+    def _is_inline(self, value: Pointwise) -> bool:
         """Whether a value without a name is written inside the expression of its only reader."""
-        kept = item in self._stored or item in self.step.new.values()
-        return not item.is_named and not kept and self._uses[item] == 1
+        is_stored = value in self._stored or value in self.step.new_states.values()
+        return not value.is_named and not is_stored and self._use_counts[value] == 1
 
-    def _type(self, item: Item) -> str:
-        of_masks = isinstance(item, Pointwise) and (item.op in _COMPARE or item.op.startswith("logical"))
-        if item.is_per_row:
-            return "int" if of_masks else "real"
-        return "mask" if of_masks else "lanes"
+    def _type(self, value: StepValue) -> str:
+        is_mask = isinstance(value, Pointwise) and (value.op in _COMPARISONS or value.op.startswith("logical"))
+        if value.is_scalar:
+            return "int" if is_mask else "real"
+        return "mask" if is_mask else "lanes"
 
-    def _read(self, arg: Item | float, phase: Phase, loose: bool = False, alone: bool = False) -> str:
-        """A value in an expression of a phase.
+    def _read(self, arg: StepValue | float, phase: Phase, in_sum: bool = False, is_argument: bool = False) -> str:
+        """The text of a value in an expression of a phase.
 
         Args:
-            loose: whether a product needs no brackets there.
-            alone: whether the value is the whole argument of a function, which needs no brackets.
+            in_sum: whether the value is an operand of + or -, where * and / need no brackets.
+            is_argument: whether the value is a whole argument of a function, which needs no brackets.
         """
-        if not isinstance(arg, Item):
+        if not isinstance(arg, StepValue):
             return number(arg, self.double)
         match arg:
-            case State():
-                return f"load({self._place[arg]} + at)"
-            case Constant(is_per_row=True):
-                return number(float(arg.values.reshape(-1)[0]), self.double)
-            case Pointwise() if self._is_inline(arg) and (arg.is_per_row or arg.phase == phase):
-                text = self._expression(arg, scalar=arg.is_per_row)
-                tight = arg.op in _FUNCTIONS or arg.op == "detach" or (arg.op in ("mul", "div") and loose)
-                return text if alone or (tight and not arg.is_per_row) else f"({text})"
+            case Input():
+                return f"load({self._variables[arg]} + at)"
+            case Constant(is_scalar=True):
+                return number(float(arg.numbers.reshape(-1)[0]), self.double)
+            case Pointwise() if self._is_inline(arg) and (arg.is_scalar or arg.phase == phase):
+                text = self._expression(arg, scalar=arg.is_scalar)
+                is_tight = arg.op in _FUNCTIONS or arg.op == "detach" or (arg.op in ("mul", "div") and in_sum)
+                return text if is_argument or (is_tight and not arg.is_scalar) else f"({text})"
         if arg in self._stored and arg.phase != phase:
             return f"load(all_{arg.name} + at)"
         return arg.name
 
-    def _lanes(self, text: str, arg: Item | float) -> str:
-        """A value as an argument of a function that takes lanes."""
-        return text if isinstance(arg, Item) and not arg.is_per_row else f"broadcast({text})"
+    def _as_lanes(self, text: str, arg: StepValue | float) -> str:
+        """The text of an argument of a function that takes lanes; a scalar is broadcast."""
+        return text if isinstance(arg, StepValue) and not arg.is_scalar else f"broadcast({text})"
 
-    def _expression(self, item: Pointwise, scalar: bool = False) -> str:
-        is_function = item.op in _FUNCTIONS and not scalar
-        args = [self._read(arg, item.phase, item.op in ("add", "sub"), is_function) for arg in item.args]
+    def _expression(self, value: Pointwise, scalar: bool = False) -> str:
+        is_function = value.op in _FUNCTIONS and not scalar
+        args = [self._read(arg, value.phase, value.op in ("add", "sub"), is_function) for arg in value.args]
         if scalar:
-            return _scalar(item.op, args)
-        wide = [self._lanes(text, arg) for text, arg in zip(args, item.args, strict=True)]
-        match item.op:
+            return _scalar_expression(value.op, args)
+        lanes = [self._as_lanes(text, arg) for text, arg in zip(args, value.args, strict=True)]
+        match value.op:
             case op if op in _INFIX:
                 return f"{args[0]} {_INFIX[op]} {args[1]}"
-            case op if op in _COMPARE:
-                return f"(mask)({wide[0]} {_COMPARE[op]} {wide[1]})"
+            case op if op in _COMPARISONS:
+                return f"(mask)({lanes[0]} {_COMPARISONS[op]} {lanes[1]})"
             case op if op in _FUNCTIONS:
-                return f"{op}_lanes({', '.join(wide)})"
+                return f"{op}_lanes({', '.join(lanes)})"
             case "neg":
                 return f"-{args[0]}"
             case "detach":
                 return args[0]
             case "rsqrt":
-                return f"broadcast(1) / sqrt_lanes({wide[0]})"
+                return f"broadcast(1) / sqrt_lanes({lanes[0]})"
             case "where":
-                return f"select_lanes({args[0]}, {wide[1]}, {wide[2]})"
+                return f"select_lanes({args[0]}, {lanes[1]}, {lanes[2]})"
             case "logical_not":
                 return f"NOT({args[0]})"
             case "logical_and":
                 return f"{args[0]} & {args[1]}"
             case "logical_or":
                 return f"{args[0]} | {args[1]}"
-        raise AssertionError(f"unknown operation {item.op}")
+        raise AssertionError(f"unknown operation {value.op}")
 
 
-def _scalar(op: str, args: Sequence[str]) -> str:
-    """An operation on single numbers."""
-    if op in _INFIX or op in _COMPARE:
-        return f"{args[0]} {(_INFIX | _COMPARE)[op]} {args[1]}"
+def _scalar_expression(op: str, args: Sequence[str]) -> str:
+    """The C expression of an operation on single numbers."""
+    if op in _INFIX or op in _COMPARISONS:
+        return f"{args[0]} {(_INFIX | _COMPARISONS)[op]} {args[1]}"
     match op:
         case "neg":
             return f"-{args[0]}"

@@ -1,4 +1,4 @@
-"""The errors of exports and imports, and packages that are loaded on first use."""
+"""The exception of exports and imports, and the import of optional packages."""
 
 from importlib import import_module
 from types import ModuleType
@@ -8,11 +8,15 @@ class ExportError(ValueError):
     """A module cannot be exported, or a file cannot be imported; the message states the reason and the remedy."""
 
 
-def optional(name: str, operation: str) -> ModuleType:
+def import_optional(name: str, operation: str) -> ModuleType:
     """Import a package of the extra `export`.
 
+    Args:
+        name: the name of the package or module.
+        operation: the first word of the error message.
+
     Raises:
-        ImportError: the package is not installed.
+        ImportError: the package is not installed. The message has the command that installs it.
     """
     try:
         return import_module(name)

@@ -11,10 +11,10 @@ from glassgate.export.errors import ExportError
 
 @contextmanager
 def replacing(path: str | os.PathLike[str], operation: str) -> Iterator[Path]:
-    """A temporary path that replaces `path` at the end of the block; an error leaves no file.
+    """Yield a temporary path, whose file replaces `path` at the end of the block. An error leaves no new file.
 
     Raises:
-        ExportError: the folder does not exist or cannot be written to.
+        ExportError: the path is a folder, or its folder does not exist or cannot be written to.
     """
     target = Path(path)
     if target.is_dir():
@@ -32,10 +32,12 @@ def replacing(path: str | os.PathLike[str], operation: str) -> Iterator[Path]:
 
 
 def write_all(folder: str | os.PathLike[str], files: Mapping[str, str | bytes], operation: str) -> list[Path]:
-    """Writes files into a folder, which is created if it is missing. An error leaves none of them.
+    """Write files into a folder, which is created if it is missing. An error while writing leaves none of them.
 
     Args:
+        folder: the folder.
         files: contents by file name.
+        operation: the first word of error messages.
 
     Returns:
         the paths.

@@ -1,6 +1,6 @@
-"""A layer as JavaScript without dependencies: a function for one step of each direction, and its weights.
+"""Emits a layer as JavaScript without dependencies: a function that computes one step of each direction, and weights.
 
-`javascript.js` calls these functions step by step. Every gate and state can be edited, as with `gg.edit`.
+The functions of `javascript.js` run whole sequences with them. Every gate and state can be edited, as with `gg.edit`.
 """
 
 import base64
@@ -15,7 +15,7 @@ from glassgate.cell import Cell
 from glassgate.engines.axes import FEATURES, PER_ROW, PROJECTED, UNITS, Axis
 from glassgate.engines.symbolic.equations import Equations
 from glassgate.export.network import DirectionSpec, levels_of
-from glassgate.export.phases import Affine, Constant, Item, Phase, Pointwise, State, Step, SumOverUnits
+from glassgate.export.phases import Affine, Constant, Input, Phase, Pointwise, Step, StepValue, SumOverUnits
 from glassgate.layers.edits import REPLACEMENT, SCALE, edited_equations
 from glassgate.layers.stack import Recurrent
 
@@ -40,27 +40,28 @@ _HELPERS = (
     "Infinity Math NaN at at_out before edit erf multiply products roundToEven scratch sigmoid t tanh u values w x"
 )
 _RESERVED = frozenset(_KEYWORDS.split()) | frozenset(_HELPERS.split())
-"""Names that a value of a step must not have in JavaScript."""
+"""Names that values of a step must not have in JavaScript."""
 
 
 def runtime() -> str:
-    """The JavaScript functions that run the emitted steps."""
+    """The text of `javascript.js`, whose functions call the emitted functions."""
     return files("glassgate.export").joinpath("javascript.js").read_text(encoding="utf-8").strip()
 
 
 @dataclass
 class Weights:
-    """All arrays of a page, concatenated.
+    """All arrays of a page, which are stored as one.
 
     Attributes:
-        half: whether to store 16 bits per number.
+        half: whether to store float16 numbers instead of float32 numbers.
+        arrays: the arrays, flattened.
     """
 
     half: bool = False
     arrays: list[np.ndarray] = field(default_factory=list)
 
     def add(self, values: Any) -> dict[str, Any]:
-        """Add an array. Returns its offset and shape for JavaScript."""
+        """Add an array. Returns its offset and its shape for JavaScript."""
         array = np.asarray(values, np.float32)
         start = sum(each.size for each in self.arrays)
         self.arrays.append(array.reshape(-1))
@@ -73,12 +74,12 @@ class Weights:
 
     @property
     def error(self) -> float:
-        """The largest difference between a weight and its stored value."""
+        """The largest absolute difference between a number and its stored value."""
         flat = self.flat
         return float(np.abs(flat - flat.astype(np.float16)).max(initial=0.0)) if self.half else 0.0
 
     def packed(self) -> dict[str, Any]:
-        """The numbers in base64."""
+        """All numbers in base64, and the bits of a number."""
         stored = self.flat.astype("<f2" if self.half else "<f4")
         return {"bits": 16 if self.half else 32, "base64": base64.b64encode(stored.tobytes()).decode()}
 
@@ -88,8 +89,8 @@ class Script:
     """A layer as JavaScript.
 
     Attributes:
-        steps: the functions: one entry of an object literal for each direction.
-        layer: the description that `runLayer` of `javascript.js` reads, as JSON.
+        steps: the functions, one for each direction, as entries of an object literal.
+        layer: the description that `runLayer` of `javascript.js` reads, as JSON values.
     """
 
     steps: str
@@ -107,54 +108,55 @@ def emit(
 
     Args:
         layer: a layer of any cell, depth and number of directions.
-        weights: collects the arrays of the layer.
-        name: the name of the layer in its model, which is the prefix of the labels of directions, as in `gg.edit`.
+        weights: the arrays of the page, to which those of the layer are added.
+        name: the name of the layer in its model, which becomes the prefix of the labels of its directions, as in
+            `gg.edit`.
         operation: the first word of error messages.
-        read: changes the equations, for example to name values that steps store in addition to gates and states.
+        read: a function that changes the equations, for example to name further values that steps store.
 
     Raises:
-        ExportError: the cell uses an operation without a JavaScript equivalent. The message names the operation.
+        ExportError: the layer is being recorded or edited, or the step of its cell cannot be traced.
     """
-    texts, levels = [], []
+    functions, levels = [], []
     for level in levels_of(layer, operation):
         directions = []
         for spec in level.directions:
             label = f"{name}.{spec.label}" if name else spec.label
             emitted = _Emitter(replace(spec, equations=editable(read(spec.equations))), label)
-            texts.append(emitted.text)
-            directions.append(emitted.described(layer.cell, weights))
+            functions.append(emitted.text)
+            directions.append(emitted.describe(layer.cell, weights))
         levels.append({"merge": level.merge, "residual": list(level.residual), "directions": directions})
-    return Script(",\n\n".join(texts), {"levels": levels})
+    return Script(",\n\n".join(functions), {"levels": levels})
 
 
 def editable(equations: Equations) -> Equations:
-    """The equations with a factor and a replacement for each gate and state."""
+    """The equations with a factor and a replacement value for each gate and state, by which scripts edit them."""
     return edited_equations(
         equations, dict.fromkeys((*equations.gate_values, *equations.state), ((SCALE, REPLACEMENT), True))
     )
 
 
 class _Emitter:
-    """The function of one direction.
+    """Emits the JavaScript function that computes one step of a direction.
 
     Attributes:
         label: for example "layer0.forward".
-        text: the function, as an entry of an object literal.
+        text: the function as an entry of an object literal.
     """
 
     def __init__(self, spec: DirectionSpec, label: str) -> None:
         self.spec, self.label, self.step = spec, label, Step(spec, _RESERVED, observed=True)
-        self.width = {UNITS: spec.hidden_size, PROJECTED: spec.output_size, FEATURES: spec.input_size}
+        self.widths = {UNITS: spec.hidden_size, PROJECTED: spec.output_size, FEATURES: spec.input_size}
         self.arrays: dict[str, np.ndarray] = {}
         self.products: dict[str, list[dict[str, Any]]] = {}
-        self.uses = self.step.uses
-        self.results = {item: name for name, item in {**self.step.gates, **self.step.new}.items()}
+        self.use_counts = self.step.use_counts
+        self.results = {value: name for name, value in {**self.step.gates, **self.step.new_states}.items()}
         self._rename()
-        self.stored = self._stored()
+        self.stored = self._additional_values()
         self.text = "\n".join(self._lines())
 
-    def described(self, cell: Cell, weights: Weights) -> dict[str, Any]:
-        """The description of the direction for scripts, as JSON."""
+    def describe(self, cell: Cell, weights: Weights) -> dict[str, Any]:
+        """Add the arrays to the weights of the page, and return the description of the direction as JSON values."""
         spec = self.spec
         return {
             "label": self.label,
@@ -172,56 +174,60 @@ class _Emitter:
 
     @property
     def values(self) -> dict[str, int]:
-        """The number of units of each value that a step stores, by name."""
+        """The number of units of each value that a step stores (gates, states and others), by name."""
         widths = {name: self.spec.widths.get(name, self.spec.hidden_size) for name in self.results.values()}
-        for item in self.step.items:
-            if item in self.stored:
-                widths[self.stored[item]] = self.width[item.axis]
+        for value in self.step.values:
+            if value in self.stored:
+                widths[self.stored[value]] = self.widths[value.axis]
         return widths
 
     def _rename(self) -> None:
-        """Name the edited states, and rename values whose names are reserved."""
+        """Name the edited states and the input halves of gates, and rename values whose names are reserved."""
         inputs = [*self.step.states.values(), *self.step.noise.values(), self.step.input]
-        taken = {*_RESERVED, *(item.name for item in (*self.step.items, *inputs))}
-        for item in self.step.items:
-            name = item.name
-            if item in self.results and not item.is_named:
-                name = f"new_{self.results[item]}"
-            elif isinstance(item, Affine) and item.name.removeprefix("ih_") in self.spec.equations.gates:
-                name = f"{item.name.removeprefix('ih_')}_ih"
-            elif name not in _RESERVED or item is self.step.input:
+        taken = {*_RESERVED, *(value.name for value in (*self.step.values, *inputs))}
+        for value in self.step.values:
+            name = value.name
+            if value in self.results and not value.is_named:
+                name = f"new_{self.results[value]}"
+            elif isinstance(value, Affine) and value.name.removeprefix("ih_") in self.spec.equations.gates:
+                name = f"{value.name.removeprefix('ih_')}_ih"
+            elif name not in _RESERVED or value is self.step.input:
                 continue
             while name in taken:
                 name += "_"
             taken.add(name)
-            item.name = name
+            value.name = name
 
-    def _stored(self) -> dict[Item, str]:
-        """The names of stored values: those with a name, and those that a later phase reads; without states."""
-        stored: dict[Item, str] = {}
-        taken, crossing = {*self.results.values()}, self.step.crossing
-        for item in self.step.items:
-            if not isinstance(item, Affine | Pointwise) or item.is_per_row:
+    def _additional_values(self) -> dict[StepValue, str]:
+        """The values that a step stores in addition to gates and states, with unique names.
+
+        These are values with a name in the source of the cell, and values that a later phase or a product reads.
+        """
+        stored: dict[StepValue, str] = {}
+        taken, needed = {*self.results.values()}, self.step.stored_values
+        for value in self.step.values:
+            if not isinstance(value, Affine | Pointwise) or value.is_scalar:
                 continue
-            named = item.is_named and item not in self.results and item.name not in taken
-            if named or (item in crossing and item not in self.results):
-                name = item.name
+            if value in self.results:
+                continue
+            if value in needed or (value.is_named and value.name not in taken):
+                name = value.name
                 while name in taken:
                     name += "_"
                 taken.add(name)
-                stored[item] = name
+                stored[value] = name
         return stored
 
     def _lines(self) -> Iterator[str]:
         spec, step = self.spec, self.step
-        states = ", ".join(f"{name}: {item.name}" for name, item in step.states.items())
+        states = ", ".join(f"{name}: {value.name}" for name, value in step.states.items())
         yield f"// {self.label}: step t, {spec.input_size} inputs, {spec.hidden_size} units."
         yield f'"{self.label}": (w, products, before, edit, values, t, scratch) => {{'
         yield f"  const {{ {states} }} = before;"
         if step.noise:
             yield f"  const {{ {', '.join(step.noise)} }} = edit;"
-        done: set[Item] = set()
-        body = [line for phase in step.phases for line in self._phase(phase, done)]
+        emitted: set[StepValue] = set()
+        body = [line for phase in step.phases for line in self._phase_loop(phase, emitted)]
         parts = [part for parts in self.products.values() for part in parts]
         names = {
             "w": [name for name in self.arrays if name not in {part["weight"] for part in parts}],
@@ -230,129 +236,133 @@ class _Emitter:
         }
         yield from (f"  const {{ {', '.join(arrays)} }} = {source};" for source, arrays in names.items() if arrays)
         yield f"  const {{ {', '.join(f'{name}: now_{name}' for name in self.values)} }} = values;"
-        yield from (f"  const {self._offset(axis)} = t * {self.width[axis]};" for axis in self._axes())
+        yield from (f"  const {self._offset(axis)} = t * {self.widths[axis]};" for axis in self._axes())
         yield from (f"  {line}" for line in body)
         yield "}"
 
     def _axes(self) -> list[Axis]:
-        """The axes with separate offsets: units, and projected units."""
+        """The axes whose arrays have different offsets at a step: units, and projected units."""
         return [UNITS, PROJECTED] if self.spec.equations.projected else [UNITS]
 
     def _offset(self, axis: Axis) -> str:
-        """The variable with the offset of a step in an array of all steps."""
+        """The variable with the offset of the current step in an array with all steps."""
         return "at_out" if axis == PROJECTED else "at"
 
-    def _now(self, name: str, axis: Axis) -> str:
-        """The stored value of this step."""
+    def _current(self, name: str, axis: Axis) -> str:
+        """The element of a stored value for the current step and unit."""
         return f"now_{name}[{self._offset(axis)} + u]"
 
-    def _phase(self, phase: Phase, done: set[Item]) -> Iterator[str]:
+    def _phase_loop(self, phase: Phase, emitted: set[StepValue]) -> Iterator[str]:
         level, axis = phase
-        items = self.step.items
-        here = [i for i in items if isinstance(i, Affine | Pointwise) and i.phase == phase]
-        for item in items:
-            if isinstance(item, Pointwise) and item.phase == (level, PER_ROW) and item not in done:
-                done.add(item)
-                yield f"const {item.name} = {self._expression(item)};"
-        totals = [item for item in items if isinstance(item, SumOverUnits) and item.x in here]
-        for item in totals:
-            yield f"let {item.name} = 0;"
-        sums = {item: self._sum(item) for item in here if isinstance(item, Affine)}
+        values = self.step.values
+        computed = [v for v in values if isinstance(v, Affine | Pointwise) and v.phase == phase]
+        for value in values:
+            if isinstance(value, Pointwise) and value.phase == (level, PER_ROW) and value not in emitted:
+                emitted.add(value)
+                yield f"const {value.name} = {self._expression(value)};"
+        totals = [value for value in values if isinstance(value, SumOverUnits) and value.x in computed]
+        for value in totals:
+            yield f"let {value.name} = 0;"
+        sums = {value: self._affine(value) for value in computed if isinstance(value, Affine)}
         for lines, _ in sums.values():
             yield from lines
-        yield f"for (let u = 0; u < {self.width[axis]}; u++) {{"
-        for item in here:
-            if isinstance(item, Affine):
-                yield f"  const {item.name} = {sums[item][1]};"
-            elif not self._is_inline(item):
-                yield f"  const {item.name} = {self._expression(item)};"
-            if item in self.stored:
-                yield f"  {self._now(self.stored[item], axis)} = {self._read(item, phase)};"
-        for item in totals:
-            yield f"  {item.name} += {self._read(item.x, phase)};"
-        for name, item in {**self.step.gates, **self.step.new}.items():
-            if self.step.stored_in(name) == phase:
-                yield f"  {self._now(name, axis)} = {self._read(item, phase)};"
+        yield f"for (let u = 0; u < {self.widths[axis]}; u++) {{"
+        for value in computed:
+            if isinstance(value, Affine):
+                yield f"  const {value.name} = {sums[value][1]};"
+            elif not self._is_inline(value):
+                yield f"  const {value.name} = {self._expression(value)};"
+            if value in self.stored:
+                yield f"  {self._current(self.stored[value], axis)} = {self._read(value, phase)};"
+        for value in totals:
+            yield f"  {value.name} += {self._read(value.x, phase)};"
+        for name, value in {**self.step.gates, **self.step.new_states}.items():
+            if self.step.storing_phase(name) == phase:
+                yield f"  {self._current(name, axis)} = {self._read(value, phase)};"
         yield "}"
 
-    def _sum(self, item: Affine) -> tuple[list[str], str]:
-        """A bias and matrix products: the lines before the loop over units, and the sum of one unit.
+    def _affine(self, value: Affine) -> tuple[list[str], str]:
+        """The lines that compute matrix products before the loop over units, and the sum with the bias for one unit.
 
-        Products with the input are computed for all steps at once, before the first step.
+        Products with the input are hoisted: `javascript.js` computes them for all steps before the first one.
         """
         lines, terms, parts = [], [], []
-        units = self.width[item.axis]
-        if item.bias is not None:
-            name = self._new_name(f"{item.name}_bias")
-            self.arrays[name] = item.bias
+        units = self.widths[value.axis]
+        if value.bias is not None:
+            name = self._new_name(f"{value.name}_bias")
+            self.arrays[name] = value.bias
             terms.append(f"{name}[u]")
-        for product in item.products:
-            name = self._new_name(f"{item.name}_{product.left.name}")
-            matrix, left = product.matrix, product.left
+        for product in value.products:
+            name = self._new_name(f"{value.name}_{product.vector.name}")
+            matrix, vector = product.matrix, product.vector
             heads = matrix.shape[0] if matrix.ndim == 3 else 1
             columns = matrix.shape[-1]
-            hoisted = left is self.step.input and heads == 1
+            is_hoisted = vector is self.step.input and heads == 1
             self.arrays[name] = matrix.reshape(-1, columns)
-            vector, start = (
-                (left.name, "0")
-                if isinstance(left, State)
-                else (f"now_{self._stored_name(left)}", self._offset(left.axis))
+            array, start = (
+                (vector.name, "0")
+                if isinstance(vector, Input)
+                else (f"now_{self._stored_name(vector)}", self._offset(vector.axis))
             )
-            if not hoisted:
+            if not is_hoisted:
                 rest = f", {start}, {heads}" if heads > 1 else f", {start}" if start != "0" else ""
-                lines.append(f"multiply({name}, 0, {units}, w.{name}, {columns}, {vector}{rest});")
-            terms.append(f"{name}[{self._offset(item.axis)} + u]" if hoisted else f"{name}[u]")
+                lines.append(f"multiply({name}, 0, {units}, w.{name}, {columns}, {array}{rest});")
+            terms.append(f"{name}[{self._offset(value.axis)} + u]" if is_hoisted else f"{name}[u]")
             parts.append(
                 {
                     "weight": name,
-                    "vector": vector.removeprefix("now_"),
+                    "vector": array.removeprefix("now_"),
                     "heads": heads,
                     "units": units,
-                    "hoisted": hoisted,
+                    "hoisted": is_hoisted,
                 }
             )
-        self.products[item.name] = parts
+        self.products[value.name] = parts
         return lines, " + ".join(terms)
 
     def _new_name(self, name: str) -> str:
-        """A unique name for an array, with underscores added if necessary."""
-        taken = {*self.arrays, *(item.name for item in self.step.items)}
+        """A unique name for an array. Underscores are added if necessary."""
+        taken = {*self.arrays, *(value.name for value in self.step.values)}
         while name in taken:
             name += "_"
         return name
 
-    def _stored_name(self, item: Item) -> str:
+    def _stored_name(self, value: StepValue) -> str:
         """The name under which a value is stored."""
-        return self.stored.get(item) or self.results[item]
+        return self.stored.get(value) or self.results[value]
 
-    def _is_inline(self, item: Pointwise) -> bool:
-        """Whether a value is written inside the expression of its only reader."""
-        kept = item in self.stored or item in self.results
-        return not item.is_named and self.uses[item] <= 1 and not kept and not item.is_per_row
+    def _is_inline(self, value: Pointwise) -> bool:
+        """Whether a value without a name is written inside the expression of its only reader."""
+        is_stored = value in self.stored or value in self.results
+        return not value.is_named and self.use_counts[value] <= 1 and not is_stored and not value.is_scalar
 
-    def _read(self, arg: Item | float, phase: Phase, loose: bool = False) -> str:
-        """A value in an expression of a phase. `loose`: whether it needs no brackets there."""
+    def _read(self, arg: StepValue | float, phase: Phase, is_argument: bool = False) -> str:
+        """The text of a value in an expression of a phase.
+
+        Args:
+            is_argument: whether the value is an argument that needs no brackets.
+        """
         match arg:
             case float() | int():
                 return number(arg)
-            case State():
+            case Input():
                 return f"{arg.name}[u]"
-            case Constant(is_per_row=True):
-                return number(float(arg.values.reshape(-1)[0]))
+            case Constant(is_scalar=True):
+                return number(float(arg.numbers.reshape(-1)[0]))
             case Constant():
-                self.arrays[arg.name] = arg.values
+                self.arrays[arg.name] = arg.numbers
                 return f"{arg.name}[u]"
             case Pointwise() if self._is_inline(arg) and arg.phase == phase:
                 text = self._expression(arg)
-                return text if loose or arg.op in _FUNCTIONS else f"({text})"
-        if isinstance(arg, Affine | Pointwise) and not arg.is_per_row and arg.phase != phase:
-            return self._now(self._stored_name(arg), arg.axis)
+                return text if is_argument or arg.op in _FUNCTIONS else f"({text})"
+        if isinstance(arg, Affine | Pointwise) and not arg.is_scalar and arg.phase != phase:
+            return self._current(self._stored_name(arg), arg.axis)
         return arg.name
 
-    def _expression(self, item: Pointwise) -> str:
-        loose = item.op in _FUNCTIONS or item.op == "where"
-        args = [self._read(arg, item.phase, loose and self._is_flat(arg)) for arg in item.args]
-        match item.op:
+    def _expression(self, value: Pointwise) -> str:
+        takes_arguments = value.op in _FUNCTIONS or value.op == "where"
+        args = [self._read(arg, value.phase, takes_arguments and self._needs_no_brackets(arg)) for arg in value.args]
+        match value.op:
             case op if op in _INFIX:
                 return f"{args[0]} {_INFIX[op]} {args[1]}"
             case op if op in _FUNCTIONS:
@@ -367,15 +377,15 @@ class _Emitter:
                 return f"{args[0]} ? {args[1]} : {args[2]}"
             case "logical_not":
                 return f"!{args[0]}"
-        raise AssertionError(f"unknown operation {item.op}")
+        raise AssertionError(f"unknown operation {value.op}")
 
-    def _is_flat(self, arg: Item | float) -> bool:
-        """Whether an argument of a conditional expression needs no brackets."""
+    def _needs_no_brackets(self, arg: StepValue | float) -> bool:
+        """Whether a value needs no brackets as an argument of a function or a conditional expression."""
         return not (isinstance(arg, Pointwise) and arg.op == "where")
 
 
 def number(value: float) -> str:
-    """A number as a JavaScript literal; a negative number has brackets."""
+    """A number as a JavaScript literal. A negative number is in brackets."""
     if value != value:
         return "NaN"
     if value in (float("inf"), float("-inf")):

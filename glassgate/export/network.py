@@ -1,4 +1,8 @@
-"""A layer in the form that emitters read: levels of directions, each with its equations and weights."""
+"""The description of a layer that the emitters of ONNX, C and JavaScript read.
+
+A layer (`gg.Recurrent`) consists of `num_layers` levels. A level has one or two directions, each with its equations and
+weights.
+"""
 
 import inspect
 import traceback
@@ -18,14 +22,14 @@ from glassgate.layers.stack import Recurrent
 
 
 @dataclass(frozen=True)
-class Form:
-    """The inputs of an exported layer.
+class ModelInputs:
+    """The inputs of an exported layer, as in the arguments of `gg.to_onnx`.
 
     Attributes:
         step: whether the model computes one step instead of whole sequences.
-        lengths: whether sequences have different lengths.
-        resets: whether states are reset before some steps.
-        defaults: whether all inputs but the data have default values.
+        lengths: whether the lengths of the sequences are an input.
+        resets: whether a mask of the steps before which states are reset is an input.
+        defaults: whether all inputs except the data have default values.
     """
 
     step: bool
@@ -36,13 +40,13 @@ class Form:
 
 @dataclass(frozen=True)
 class DirectionSpec:
-    """One direction of one layer.
+    """One direction of one level.
 
     Attributes:
         label: for example "layer0.forward".
         suffix: the suffix of parameter names, for example "_l0_reverse".
         equations: the equations of one step in eval mode.
-        weights: the cell's parameters by the names of `Cell.shapes`.
+        weights: the parameters by the names of `Cell.shapes`.
         reverse: whether time runs from the last step to the first.
         input_size, hidden_size: H_in and H_cell.
         widths: the width of each state, by name; the first state is the output.
@@ -67,12 +71,12 @@ class DirectionSpec:
 
 @dataclass(frozen=True)
 class Level:
-    """One layer of a stack.
+    """One of the `num_layers` levels of a layer.
 
     Attributes:
-        directions: one, or forward and reverse.
-        merge: how two outputs are combined: "concat", "sum", "mean", or "none".
-        residual: for each output of the level, whether the level's input is added to it.
+        directions: the forward direction, or the forward and the reverse direction.
+        merge: how the outputs of two directions are merged: "concat", "sum", "mean", or "none".
+        residual: for each output of the level, whether the input of the level is added to it.
     """
 
     directions: tuple[DirectionSpec, ...]
@@ -81,7 +85,7 @@ class Level:
 
     @property
     def widths(self) -> tuple[int, ...]:
-        """The width of each output of the level: one output, or two with merge "none"."""
+        """The width of each output of the level. There are two outputs if merge is "none", otherwise one."""
         outputs = tuple(direction.output_size for direction in self.directions)
         if len(outputs) == 1 or self.merge == "none":
             return outputs
@@ -91,8 +95,12 @@ class Level:
 def levels_of(layer: Recurrent, operation: str) -> list[Level]:
     """The levels of a layer in eval mode. The weights are copied to the CPU.
 
+    Args:
+        layer: the layer.
+        operation: the first word of error messages.
+
     Raises:
-        ExportError: the layer is being edited, or its cell has no equations.
+        ExportError: the layer is being recorded or edited, or the step of its cell cannot be traced.
     """
     if layer.glassgate.is_observed:
         raise ExportError(f"{operation}: the layer is being recorded or edited; export it outside of that block")
@@ -128,11 +136,11 @@ def levels_of(layer: Recurrent, operation: str) -> list[Level]:
 
 
 def _location(cell: Cell, projected: bool) -> str:
-    """The file and the line of `step` with the operation that cannot be traced."""
+    """The file and the line of the operation in `step` that cannot be traced, as text; empty if unknown."""
     try:
         equations_of(cell, projected)
-    except NotTraceable as refusal:
-        error: BaseException | None = refusal
+    except NotTraceable as not_traceable:
+        error: BaseException | None = not_traceable
         frames: list[traceback.FrameSummary] = []
         while error is not None:
             frames += traceback.extract_tb(error.__traceback__)

@@ -9,12 +9,12 @@ import torch
 
 from glassgate import cells
 from glassgate.cell import Cell
-from glassgate.export.errors import ExportError, optional
+from glassgate.export.errors import ExportError, import_optional
 from glassgate.layers.drop_in import GRU, LSTM, RNN
 from glassgate.layers.stack import Recurrent
 
 _GATES = {"RNN": ("h",), "GRU": ("z", "r", "n"), "LSTM": ("i", "o", "f", "g")}
-"""The gates of each ONNX operator, in the order of its weights, by the names that gates have here."""
+"""The gates of each ONNX operator in the order of its weights, by the names of glassgate's gates."""
 _DEFAULT_ACTIVATIONS = {"RNN": ("Tanh",), "GRU": ("Sigmoid", "Tanh"), "LSTM": ("Sigmoid", "Tanh", "Tanh")}
 _ACTIVATIONS = {name: name.lower() for name in ("Sigmoid", "Tanh", "Relu", "Softsign", "Softplus")}
 
@@ -23,8 +23,8 @@ def from_onnx(path: str | os.PathLike[str]) -> dict[str, Recurrent]:
     """Reads the RNN, GRU and LSTM nodes of an ONNX model as layers, for example to inspect a trained model.
 
     A forward and a reverse node become one layer with two directions if they have the same input and differ only in
-    their weights and sizes. A single reverse node becomes a layer that takes its input in reverse order. Initial states
-    and lengths of a node are not part of a layer: pass them to its calls.
+    their weights and sizes. A single reverse node becomes a layer in one direction, whose input must be passed in
+    reverse order. Initial states and lengths of a node are not part of a layer. Pass them to calls of the layer.
 
     Args:
         path: the path of the model.
@@ -33,7 +33,8 @@ def from_onnx(path: str | os.PathLike[str]) -> dict[str, Recurrent]:
         the layers in eval mode, by the names of their nodes.
 
     Raises:
-        ExportError: the file is not an ONNX model, has no such node, or has a node that no cell can represent.
+        ExportError: the file cannot be read, is not an ONNX model, has no such node, or has a node that no cell can
+            represent.
         ImportError: a package of the extra `export` is missing.
 
     Example:
@@ -42,8 +43,8 @@ def from_onnx(path: str | os.PathLike[str]) -> dict[str, Recurrent]:
         >>> list(gg.from_onnx(path).values())
         [LSTM(3, 4)]
     """
-    optional("onnx", "from_onnx")
-    ir, optimizer = optional("onnx_ir", "from_onnx"), optional("onnxscript.optimizer", "from_onnx")
+    import_optional("onnx", "from_onnx")
+    ir, optimizer = import_optional("onnx_ir", "from_onnx"), import_optional("onnxscript.optimizer", "from_onnx")
     try:
         model = ir.load(path)
         optimizer.fold_constants_ir(model)
@@ -62,7 +63,7 @@ def _operators(model: Any) -> str:
 
 
 class _Node:
-    """The cell and the parameters of a recurrent node."""
+    """A recurrent node, with the equivalent cell and the parameters."""
 
     def __init__(self, node: Any, number: int) -> None:
         self.kind, self.name = node.op_type, node.name or f"{node.op_type.lower()}{number}"
@@ -91,20 +92,20 @@ class _Node:
             raise ExportError(f"from_onnx: {self} has clip={attributes['clip']}, which no cell has")
         default = _DEFAULT_ACTIVATIONS[kind]
         names = tuple(attributes.get("activations") or default)
-        of_one_direction = names[: len(default)]
+        activations_per_direction = names[: len(default)]
         if not set(names) <= _ACTIVATIONS.keys():
             known = ", ".join(_ACTIVATIONS)
             raise ExportError(f"from_onnx: {self} has activations {names}; supported are {known}")
-        if names not in (of_one_direction, of_one_direction * 2):
+        if names not in (activations_per_direction, activations_per_direction * 2):
             raise ExportError(
                 f"from_onnx: {self} has activations {names}; expected {len(default)}, the same in both directions"
             )
-        activations = [_ACTIVATIONS[name] for name in of_one_direction]
+        activations = [_ACTIVATIONS[name] for name in activations_per_direction]
         resets_before_product = kind == "GRU" and not attributes.get("linear_before_reset", 0)
         couples_gates = bool(attributes.get("input_forget"))
         if kind == "RNN" and activations[0] in ("tanh", "relu"):
             return cells.RNN(activations[0])
-        if of_one_direction == default:
+        if activations_per_direction == default:
             if kind == "GRU":
                 return cells.GRUv1() if resets_before_product else cells.GRU()
             if couples_gates and self.peepholes is not None and self.peepholes.any():
@@ -121,8 +122,8 @@ class _Node:
     def __str__(self) -> str:
         return f"node {self.name} ({self.kind})"
 
-    def joins(self, other: "_Node") -> bool:
-        """Whether this node and another one are the two directions of one layer."""
+    def is_other_direction_of(self, other: "_Node") -> bool:
+        """Whether this node and the other one are the two directions of one layer."""
         return (
             {self.direction, other.direction} == {"forward", "reverse"}
             and self.x is other.x
@@ -157,11 +158,11 @@ class _Node:
 
 
 def _layers(nodes: list[_Node]) -> Iterator[tuple[str, Recurrent]]:
-    """The layer of each node or pair of nodes, by the name of the (first) node."""
+    """Pairs of a name and a layer, for each node or pair of nodes. The name is that of the first node."""
     remaining = [*nodes]
     while remaining:
         node = remaining.pop(0)
-        other = next((other for other in remaining if node.joins(other)), None)
+        other = next((other for other in remaining if node.is_other_direction_of(other)), None)
         if other is None:
             yield node.name, _layer([node])
         else:
@@ -173,22 +174,22 @@ def _layers(nodes: list[_Node]) -> Iterator[tuple[str, Recurrent]]:
 def _layer(nodes: list[_Node]) -> Recurrent:
     """The layer of a node, or of a forward and a reverse node."""
     node = nodes[0]
-    directions = [parameters for each in nodes for parameters in each.parameters]
+    directions = [parameters for node in nodes for parameters in node.parameters]
     sizes = [direction["weight_ih"].shape[0] // len(node.cell.gates) for direction in directions]
-    width = directions[0]["weight_ih"].shape[1]
+    input_size = directions[0]["weight_ih"].shape[1]
     options: dict[str, Any] = {
         "bias": "bias_ih" in directions[0],
         "batch_first": node.batch_first,
         "bidirectional": len(directions) == 2,
         "dtype": directions[0]["weight_ih"].dtype,
     }
-    hidden: Any = sizes[0] if len(set(sizes)) == 1 else tuple(sizes)
-    plain: dict[type[Cell], Any] = {cells.RNN: RNN, cells.GRU: GRU, cells.LSTM: LSTM}
-    kind = plain.get(type(node.cell))
+    hidden_size: Any = sizes[0] if len(set(sizes)) == 1 else tuple(sizes)
+    layer_classes: dict[type[Cell], Any] = {cells.RNN: RNN, cells.GRU: GRU, cells.LSTM: LSTM}
+    kind = layer_classes.get(type(node.cell))
     if kind is None:
-        layer = Recurrent(node.cell, width, hidden, **options)
+        layer = Recurrent(node.cell, input_size, hidden_size, **options)
     else:
-        layer = kind(width, hidden, cell=node.cell, **options)
+        layer = kind(input_size, hidden_size, cell=node.cell, **options)
     for (_, weights), parameters in zip(layer.weights(), directions, strict=True):
         for name, value in parameters.items():
             weights[name].copy_(value)

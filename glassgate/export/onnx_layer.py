@@ -1,4 +1,4 @@
-"""Emits a whole layer as ONNX nodes: depth, directions, merging, residuals and lengths."""
+"""Emits a layer as ONNX nodes: its levels, directions, merged outputs and residual connections."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,7 +10,7 @@ from glassgate.engines.lowering.forward import Form
 from glassgate.engines.lowering.ir import Port, Role
 from glassgate.engines.symbolic.equations import Equations
 from glassgate.export import onnx_native
-from glassgate.export.lowered import extents, lowered
+from glassgate.export.lowered import base_extents, lowered_pass
 from glassgate.export.network import Level
 from glassgate.export.onnx_ops import Operators
 from glassgate.export.onnx_scan import PassEmitter
@@ -25,14 +25,14 @@ class Call:
         initial: the initial states, (N, W) each.
         lengths: (N,) int32; None if every sequence has L steps.
         resets: (L, N) bool; None without resets.
-        single: whether there is only one step (L = 1), which needs no loop.
+        is_single_step: whether there is only one step (L = 1), which needs no loop.
     """
 
     x: ir.Value
     initial: Sequence[ir.Value]
     lengths: ir.Value | None = None
     resets: ir.Value | None = None
-    single: bool = False
+    is_single_step: bool = False
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Sizes:
 def emit_direction(
     op: Operators, equations: Equations, weights: Mapping[str, ir.Value], sizes: Sizes, reverse: bool, call: Call
 ) -> tuple[ir.Value, list[ir.Value]]:
-    """Emit the nodes of one direction of one layer: an ONNX operator where one fits, otherwise a `Scan`.
+    """Emit the nodes of one direction of one level: an ONNX operator for its cell, or a `Scan` if there is none.
 
     Args:
         op: collects the nodes.
@@ -62,31 +62,31 @@ def emit_direction(
         the output (L, N, H_out), zero after the end of each sequence, and the final states (N, W).
     """
     operator = onnx_native.operator_for(equations)
-    # The recurrent operators of ONNX Runtime compute in float32 only.
+    # ONNX Runtime implements its recurrent operators only for float32.
     if operator is None or call.resets is not None or sizes.dtype is not ir.DataType.FLOAT:
-        return _scan(op, equations, weights, sizes, reverse, call)
+        return _emit_scan(op, equations, weights, sizes, reverse, call)
     output, final = onnx_native.emit(op, operator, weights, sizes.hidden, reverse, call.x, call.lengths, call.initial)
-    if call.lengths is not None:  # the final states of the operators are zero for a sequence without steps
+    if call.lengths is not None:  # for an empty sequence, the operators return zeros instead of the initial states
         empty = op("Equal", op.unsqueeze(call.lengths, 1), op.constant(np.int32(0)))
         final = [op("Where", empty, first, last) for first, last in zip(call.initial, final, strict=True)]
     return output, final
 
 
-def _scan(
+def _emit_scan(
     op: Operators, equations: Equations, weights: Mapping[str, ir.Value], sizes: Sizes, reverse: bool, call: Call
 ) -> tuple[ir.Value, list[ir.Value]]:
     form = Form(reverse, "bias_ih" in weights, call.lengths is not None, call.resets is not None)
-    program = lowered(equations, form)
+    program = lowered_pass(equations, form)
     optional = {Port(Role.DATA): call.x, Port(Role.LENGTHS): call.lengths, Port(Role.RESETS): call.resets}
     inputs = {port: value for port, value in optional.items() if value is not None}
-    axis_sizes = extents(equations, sizes.hidden, sizes.output, sizes.input)
+    axis_sizes = base_extents(equations, sizes.hidden, sizes.output, sizes.input)
     for name, value in weights.items():
         port = Port(Role.WEIGHT, name)
         axes = program.inputs[port].type.axes
         shape = [program.axes.extent(axis, axis_sizes) for axis in axes]
         inputs[port] = value if len(axes) == 1 else op("Reshape", value, op.constant(shape))
     inputs |= {Port(Role.INITIAL, name): v for name, v in zip(equations.state, call.initial, strict=True)}
-    outputs = PassEmitter(op, program, axis_sizes, sizes.dtype, call.single).run(inputs)
+    outputs = PassEmitter(op, program, axis_sizes, sizes.dtype, call.is_single_step).run(inputs)
     final = [outputs[Port(Role.FINAL, name)] for name in equations.state]
     return outputs[Port(Role.STATES, equations.state[0])], final
 
@@ -94,16 +94,16 @@ def _scan(
 def emit_levels(
     op: Operators, levels: Sequence[Level], call: Call, states: Mapping[str, Sequence[ir.Value]]
 ) -> tuple[list[ir.Value], dict[str, list[ir.Value]]]:
-    """Emit the nodes of a whole layer, level by level.
+    """Emit the nodes of a layer, level by level.
 
     Args:
         op: collects the nodes.
-        levels: the `num_layers` levels of the layer, each with its directions.
+        levels: the levels of the layer.
         call: the inputs of the layer, without initial states.
         states: the initial states, by the label of each direction.
 
     Returns:
-        the outputs (two with merge "none"), and the final states by the label of each direction.
+        the outputs (two if merge is "none"), and the final states by the label of each direction.
     """
     data: list[ir.Value] = [call.x]
     final = {}
@@ -130,7 +130,7 @@ def emit_levels(
 
 
 def _merge(op: Operators, mode: str, outputs: list[ir.Value]) -> list[ir.Value]:
-    """The merged outputs of the directions of a level; see `layers.merge`."""
+    """The merged outputs of the directions of a level. `mode` is the layer's argument `merge`."""
     if len(outputs) == 1 or mode == "none":
         return outputs
     if mode == "concat":

@@ -1,4 +1,4 @@
-"""`gg.to_onnx` writes a layer or a whole model as an ONNX file, and verifies it in ONNX Runtime."""
+"""`gg.to_onnx` writes a layer or another PyTorch model as an ONNX file, and verifies it in ONNX Runtime."""
 
 import logging
 import os
@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from torch import nn
 
-from glassgate.export.errors import ExportError, optional
+from glassgate.export.errors import ExportError, import_optional
 from glassgate.export.files import replacing
-from glassgate.export.network import Form, levels_of
+from glassgate.export.network import ModelInputs, levels_of
 from glassgate.layers.stack import Recurrent
 
 if TYPE_CHECKING:
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 
 OPSET = 18
-"""The oldest opset with all operators that are used here. Most runtimes support it."""
-ROWS = "N_or_1"
-"""The name of the batch axis of inputs with default values: one value for all sequences, or one per sequence."""
+"""The oldest version of ONNX's operators (opset) with all operators that are used here."""
+_BATCH = "N_or_1"
+"""The batch axis of inputs with default values. Extent 1 means one value for all sequences."""
 
 
 def to_onnx(
@@ -44,49 +44,49 @@ def to_onnx(
     metadata: Mapping[str, str] | None = None,
     verify: bool | Sequence[tuple[Any, ...]] = True,
 ) -> Path:
-    """Write a layer, or a model with layers of glassgate, as an ONNX model.
+    """Write a layer of glassgate, or a PyTorch model that contains such layers, as an ONNX model.
 
-    RNN, GRU and LSTM, also with peepholes or coupled gates, become the operators of the same name. Every other cell
-    becomes a `Scan` over its equations. The batch size and the number of steps stay variable.
+    RNN, GRU and LSTM layers, also those with peepholes or coupled gates, become the ONNX operators RNN, GRU and LSTM if
+    they are float32 and have no resets. Every other layer becomes the ONNX operator Scan, a loop over the equations of
+    its cell. The batch size and the number of steps stay dynamic. The ONNX model of a layer has these inputs:
 
-    Inputs of the model are `input`, in the layout of the layer's input, and
-
+    - `input`: in the layout of the layer's input.
     - `lengths` (N,) int64, from 0 to L: the number of steps of each sequence.
-    - `resets` (L, N) or (N, L) bool, with `resets=True`.
-    - the initial states by name, `h_0` and `c_0` of an LSTM, (num_layers * D, N, H). If widths differ, one for each
-      layer and direction: `h_0_l0`, `h_0_l0_reverse`, and so on, (N, H).
+    - `resets` (L, N) or (N, L) bool: only with `resets=True`.
+    - the initial states by name, such as `h_0` and `c_0` of an LSTM, (num_layers * D, N, H). If their widths differ,
+      there is one input (N, H) for each layer and direction: `h_0_l0`, `h_0_l0_reverse` and so on.
 
-    Outputs are `output` (with merge="none" `output` and `output_reverse`) and the final states, `h_n`, `c_n`.
+    The outputs are `output` (also `output_reverse` with merge="none") and the final states, such as `h_n` and `c_n`.
 
-    A whole model is exported by torch's exporter, `torch.onnx.export(dynamo=True)`, with support for our layers. It
-    needs example inputs.
+    A model that contains layers is exported by `torch.onnx.export(dynamo=True)`, which needs example inputs. Its layers
+    become the operators named above.
 
     Args:
         module: the layer or model.
         path: the path of the file.
-        inputs: example arguments of a whole model.
-        dynamic_shapes: the dynamic axes of a whole model, as in `torch.export.export`.
-        step: whether the model computes one step, `input` (N, H_in) to `output` (N, H_out), for streams.
-        lengths: whether the model has the input `lengths`.
-        resets: whether the model has the input `resets`.
-        defaults: whether all inputs except `input` have default values (all steps, no resets, the initial states of the
-            layer), so that a call in ONNX Runtime may omit them. Other runtimes, such as OpenVINO, treat inputs with
-            default values as constants.
-        operators: whether RNN, GRU and LSTM become the operators of ONNX; otherwise they become a `Scan` too. Some
-            runtimes ignore inputs of these operators: OpenVINO 2026.4 ignores lengths and peepholes.
+        inputs: a model only: example arguments.
+        dynamic_shapes: a model only: its dynamic axes, as in `torch.export.export`.
+        step: a layer only: whether the ONNX model computes one step, from `input` (N, H_in) to `output` (N, H_out).
+        lengths: a layer only: whether the ONNX model has the input `lengths`.
+        resets: a layer only: whether the ONNX model has the input `resets`.
+        defaults: a layer only: whether all inputs except `input` have default values (all steps, no resets, the initial
+            states of the layer). A call in ONNX Runtime may then omit them. Other runtimes, such as OpenVINO, treat
+            inputs with default values as constants.
+        operators: whether RNN, GRU and LSTM become the ONNX operators of these names; otherwise they become a Scan too.
+            Some runtimes ignore inputs of these operators: OpenVINO 2026.4 ignores lengths and peepholes.
         opset: the version of ONNX's operators.
-        input_names: names of the inputs of a whole model, in order.
-        output_names: names of the outputs of a whole model, in order.
+        input_names: a model only: names of the inputs, in order.
+        output_names: a model only: names of the outputs, in order.
         metadata: texts to store in the file, by key.
-        verify: whether to run the model in ONNX Runtime before it is written, and compare the results with those of the
-            module: for a layer on random input, for a whole model on `inputs`. For a whole model this can also be a
-            list of further example arguments, in other sizes.
+        verify: whether to run the ONNX model in ONNX Runtime before `path` is written, and compare its results with
+            those of the module. A layer is verified on random inputs, a model on `inputs`. For a model, this can also
+            be a list of tuples of example arguments, for example of other sizes, which are verified in addition.
 
     Returns:
         the path.
 
     Raises:
-        ExportError: the layer has no ONNX equivalent, the results differ, or the file cannot be written. No file is
+        ExportError: the module has no ONNX equivalent, the results differ, or the file cannot be written. No file is
             left.
         ImportError: a package of the extra `export` is missing.
 
@@ -100,7 +100,7 @@ def to_onnx(
         >>> output.shape
         (5, 2, 4)
     """
-    onnx, _ = optional("onnx", "to_onnx"), optional("onnxscript", "to_onnx")
+    onnx, _ = import_optional("onnx", "to_onnx"), import_optional("onnxscript", "to_onnx")
     from glassgate.export.onnx_native import allowing
 
     newest = onnx.defs.onnx_opset_version()
@@ -109,7 +109,9 @@ def to_onnx(
     if not isinstance(module, Recurrent):
         names = {"input_names": input_names, "output_names": output_names}
         with allowing(operators):
-            inputs, model = _whole_model(module, inputs, dynamic_shapes=dynamic_shapes, opset_version=opset, **names)
+            inputs, model = _export_with_torch(
+                module, inputs, dynamic_shapes=dynamic_shapes, opset_version=opset, **names
+            )
         with _written(model, path, metadata) as temporary:
             if verify:
                 from glassgate.export.onnx_verify import verify_model
@@ -121,20 +123,20 @@ def to_onnx(
             "to_onnx: step=True needs one direction, got bidirectional=True, whose second direction starts at the end "
             "of a sequence"
         )
-    form = Form(step, lengths and not step, resets and not step, defaults)
+    model_inputs = ModelInputs(step, lengths and not step, resets and not step, defaults)
     with allowing(operators):
-        model = _Model(module, form).build(opset)
+        model = _LayerModel(module, model_inputs).build(opset)
     with _written(model, path, metadata) as temporary:
         if verify:
             from glassgate.export.onnx_verify import verify_layer
 
-            verify_layer(module, temporary, form)
+            verify_layer(module, temporary, model_inputs)
     return Path(path)
 
 
 @contextmanager
 def _written(model: "ir.Model", path: str | os.PathLike[str], metadata: Mapping[str, str] | None) -> Iterator[Path]:
-    """Write the model to a temporary file, which replaces `path` at the end of the block."""
+    """Write the model to a temporary file and yield its path. The file replaces `path` at the end of the block."""
     import onnx
     import onnx_ir as ir
 
@@ -145,13 +147,16 @@ def _written(model: "ir.Model", path: str | os.PathLike[str], metadata: Mapping[
         yield temporary
 
 
-def _whole_model(
+def _export_with_torch(
     module: nn.Module, inputs: tuple[Any, ...] | None, **options: Any
 ) -> tuple[tuple[Any, ...], "ir.Model"]:
-    """Check the example inputs, and export a model with torch's exporter.
+    """Export a model with `torch.onnx.export`.
+
+    Returns:
+        the example inputs, and the ONNX model.
 
     Raises:
-        ExportError: inputs are missing, or the exporter fails.
+        ExportError: the inputs are not a tuple, or the exporter fails.
     """
     if not isinstance(inputs, tuple):
         raise ExportError(
@@ -160,10 +165,10 @@ def _whole_model(
         )
     training = module.training
     try:
-        with _quiet():
+        with _without_warnings():
             program = torch.onnx.export(module.eval(), inputs, dynamo=True, verbose=False, **options)
     except torch.onnx.OnnxExporterError as error:
-        raise ExportError(f"to_onnx: torch cannot export {type(module).__name__}: {_reason(error)}") from error
+        raise ExportError(f"to_onnx: torch cannot export {type(module).__name__}: {_first_cause(error)}") from error
     finally:
         module.train(training)
     assert program is not None
@@ -171,8 +176,8 @@ def _whole_model(
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
-    """Hide the warnings of torch's exporter about torch itself and about packages that are not installed."""
+def _without_warnings() -> Iterator[None]:
+    """Hide the warnings of `torch.onnx.export` about torch itself and about packages that are not installed."""
     logger = logging.getLogger("torch.onnx")
     level = logger.level
     logger.setLevel(logging.ERROR)
@@ -184,22 +189,27 @@ def _quiet() -> Iterator[None]:
         logger.setLevel(level)
 
 
-def _reason(error: BaseException) -> str:
-    """The first line of the error that caused the exporter to fail."""
+def _first_cause(error: BaseException) -> str:
+    """The first line of the message of the error that caused another one."""
     while error.__cause__ is not None and not isinstance(error, ExportError):
         error = error.__cause__
     return str(error).strip().partition("\n")[0] or type(error).__name__
 
 
-class _Model:
-    """Builds the ONNX model of one layer, with named inputs and outputs."""
+class _LayerModel:
+    """Builds the ONNX model of one layer.
 
-    def __init__(self, layer: Recurrent, form: Form) -> None:
+    Args:
+        layer: the layer.
+        model_inputs: the inputs of the ONNX model.
+    """
+
+    def __init__(self, layer: Recurrent, model_inputs: ModelInputs) -> None:
         import onnx_ir as ir
 
         from glassgate.export.onnx_ops import Operators
 
-        self.layer, self.form, self.step = layer, form, form.step
+        self.layer, self.model_inputs, self.step = layer, model_inputs, model_inputs.step
         self.levels = levels_of(layer, "to_onnx")
         weight = self.levels[0].directions[0].weights["weight_ih"]
         if weight.dtype not in (torch.float32, torch.float64):
@@ -211,7 +221,7 @@ class _Model:
         self.inputs: list[ir.Value] = []
 
     def build(self, opset: int) -> "ir.Model":
-        """Build the model."""
+        """Build the model for a version of ONNX's operators."""
         import onnx_ir as ir
         from onnx_ir.passes.common import RemoveUnusedNodesPass
         from onnxscript.optimizer import fold_constants_ir
@@ -221,24 +231,24 @@ class _Model:
         op, layer = self.op, self.layer
         batch_first = layer.batch_first and not self.step
         steps = [] if self.step else ["N", "L"] if batch_first else ["L", "N"]
-        x = self.input("input", self.dtype, [*(steps or ["N"]), layer.input_size])
+        x = self.add_input("input", self.dtype, [*(steps or ["N"]), layer.input_size])
         data = op("Transpose", x, perm=[1, 0, 2]) if batch_first else op.unsqueeze(x, 0) if self.step else x
-        self.rows = op("Shape", data, start=1, end=2)
-        length = self.lengths(op("Shape", data, start=0, end=1)) if self.form.lengths else None
+        self.batch_size = op("Shape", data, start=1, end=2)
+        length = self.add_lengths(op("Shape", data, start=0, end=1)) if self.model_inputs.lengths else None
         resets = None
-        if self.form.resets:
-            resets = self.input("resets", ir.DataType.BOOL, [f"{axis}_or_1" for axis in steps], np.array([[False]]))
+        if self.model_inputs.resets:
+            resets = self.add_input("resets", ir.DataType.BOOL, [f"{axis}_or_1" for axis in steps], np.array([[False]]))
             resets = op("Expand", resets, op("Shape", x, start=0, end=2))
             resets = op("Transpose", resets, perm=[1, 0]) if batch_first else resets
-        outputs, final = emit_levels(op, self.levels, Call(data, (), length, resets, self.step), self.states())
+        outputs, final = emit_levels(op, self.levels, Call(data, (), length, resets, self.step), self.add_states())
         results: list[ir.Value] = []
         for value, name in zip(outputs, ("output", "output_reverse"), strict=False):
             width = self.levels[-1].widths[len(results)]
             value = (
                 op("Transpose", value, perm=[1, 0, 2]) if batch_first else op.squeeze(value, 0) if self.step else value
             )
-            results.append(self.output(name, value, [*(steps or ["N"]), width]))
-        results += self.finals(final)
+            results.append(self.name_output(name, value, [*(steps or ["N"]), width]))
+        results += self.name_final_states(final)
         graph = ir.Graph(
             self.inputs,
             results,
@@ -252,13 +262,13 @@ class _Model:
         RemoveUnusedNodesPass()(model)
         return model
 
-    def input(
+    def add_input(
         self, name: str, dtype: "ir.DataType", shape: Sequence[int | str], default: np.ndarray | None = None
     ) -> "ir.Value":
-        """Add an input. A call may omit it if it has a default value."""
+        """Add an input of the model, which has a default value if `model_inputs.defaults`."""
         import onnx_ir as ir
 
-        if default is None or not self.form.defaults:
+        if default is None or not self.model_inputs.defaults:
             shape = [axis.removesuffix("_or_1") if isinstance(axis, str) else axis for axis in shape]
             value = self.op.input(name, dtype, shape)
         else:
@@ -267,7 +277,7 @@ class _Model:
         self.inputs.append(value)
         return value
 
-    def output(self, name: str, value: "ir.Value", shape: Sequence[int | str]) -> "ir.Value":
+    def name_output(self, name: str, value: "ir.Value", shape: Sequence[int | str]) -> "ir.Value":
         """Name a value as an output of the model."""
         import onnx_ir as ir
 
@@ -275,37 +285,37 @@ class _Model:
         named.dtype, named.shape = self.dtype, ir.Shape(shape)
         return named
 
-    def lengths(self, steps: "ir.Value") -> "ir.Value":
-        """Add the input `lengths`, and convert it for the operators: (N,) int32, at most L."""
+    def add_lengths(self, steps: "ir.Value") -> "ir.Value":
+        """Add the input `lengths`. Returns it as the operators need it: (N,) int32, at most `steps`."""
         import onnx_ir as ir
 
         op, default = self.op, np.array([np.iinfo(np.int32).max])
-        lengths = self.input("lengths", ir.DataType.INT64, [ROWS], default)
-        return op("Expand", op("Cast", op("Min", lengths, steps), to=ir.DataType.INT32), self.rows)
+        lengths = self.add_input("lengths", ir.DataType.INT64, [_BATCH], default)
+        return op("Expand", op("Cast", op("Min", lengths, steps), to=ir.DataType.INT32), self.batch_size)
 
-    def states(self) -> "dict[str, list[ir.Value]]":
-        """Add inputs for the initial states. Returns them by the label of each direction, (N, W) each."""
+    def add_states(self) -> "dict[str, list[ir.Value]]":
+        """Add inputs for the initial states. Returns those of each direction by its label, (N, W) each."""
         op = self.op
         directions = [direction for level in self.levels for direction in level.directions]
         by_direction: dict[str, list[ir.Value]] = {direction.label: [] for direction in directions}
         for state in self.layer.cell.state:
-            first = [direction.initial[state].numpy() for direction in directions]
-            if len({v.shape for v in first}) == 1:
-                default = np.stack(first)[:, None]
-                stacked = self.input(f"{state}_0", self.dtype, [len(first), ROWS, default.shape[2]], default)
-                each = [op("Gather", stacked, op.constant(np.int64(k)), axis=0) for k in range(len(first))]
+            defaults = [direction.initial[state].numpy() for direction in directions]
+            if len({v.shape for v in defaults}) == 1:
+                default = np.stack(defaults)[:, None]
+                stacked = self.add_input(f"{state}_0", self.dtype, [len(defaults), _BATCH, default.shape[2]], default)
+                initial = [op("Gather", stacked, op.constant(np.int64(k)), axis=0) for k in range(len(defaults))]
             else:
-                each = [
-                    self.input(f"{state}_0{d.suffix}", self.dtype, [ROWS, len(v)], v[None])
-                    for d, v in zip(directions, first, strict=True)
+                initial = [
+                    self.add_input(f"{state}_0{d.suffix}", self.dtype, [_BATCH, len(v)], v[None])
+                    for d, v in zip(directions, defaults, strict=True)
                 ]
-            for direction, value in zip(directions, each, strict=True):
-                shape = op.concat([self.rows, op.constant([direction.widths[state]])], 0)
+            for direction, value in zip(directions, initial, strict=True):
+                shape = op.concat([self.batch_size, op.constant([direction.widths[state]])], 0)
                 by_direction[direction.label].append(op("Expand", value, shape))
         return by_direction
 
-    def finals(self, final: "Mapping[str, Sequence[ir.Value]]") -> "list[ir.Value]":
-        """The final states as outputs, in the layout of the initial states."""
+    def name_final_states(self, final: "Mapping[str, Sequence[ir.Value]]") -> "list[ir.Value]":
+        """Name the final states as outputs, in the layout of the initial states."""
         outputs = []
         directions = [direction for level in self.levels for direction in level.directions]
         for k, state in enumerate(self.layer.cell.state):
@@ -313,10 +323,10 @@ class _Model:
             values = [final[direction.label][k] for direction in directions]
             if len(set(widths)) == 1:
                 stacked = self.op.concat([self.op.unsqueeze(value, 0) for value in values], 0)
-                outputs.append(self.output(f"{state}_n", stacked, [len(values), "N", widths[0]]))
+                outputs.append(self.name_output(f"{state}_n", stacked, [len(values), "N", widths[0]]))
             else:
                 outputs += [
-                    self.output(f"{state}_n{d.suffix}", value, ["N", width])
+                    self.name_output(f"{state}_n{d.suffix}", value, ["N", width])
                     for d, value, width in zip(directions, values, widths, strict=True)
                 ]
         return outputs

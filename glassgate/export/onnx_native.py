@@ -1,4 +1,4 @@
-"""Emits cells as the recurrent operators of ONNX: RNN, GRU and LSTM, also with peepholes or coupled gates."""
+"""Emits cells as the ONNX operators RNN, GRU and LSTM, the latter also with peepholes or coupled gates."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,12 +16,12 @@ from glassgate.export.onnx_ops import Operators
 
 
 class Operator(NamedTuple):
-    """The operator of ONNX that computes a cell.
+    """The ONNX operator that computes a cell.
 
     Attributes:
         cell: the cell.
         kind: the name of the operator.
-        gates: the cell's gates in the order of the operator; "-f" is the negated pre-activation of f.
+        gates: the cell's gates in the order of the operator. "-f" stands for f with negated weights and biases.
         attributes: the attributes of the operator.
         peepholes: the cell's parameters for the input P, in the order of the operator.
     """
@@ -40,7 +40,7 @@ OPERATORS = (
     Operator(cells.GRUv1(), "GRU", ("z", "r", "n"), {"linear_before_reset": 0}),
     Operator(cells.LSTM(), "LSTM", ("i", "o", "f", "g")),
     Operator(cells.PeepholeLSTM(), "LSTM", ("i", "o", "f", "g"), {}, ("peep_i", "peep_o", "peep_f")),
-    # i = 1 - sigmoid(f) = sigmoid(-f). A runtime may compute either gate from the other one.
+    # i = 1 - sigmoid(f) = sigmoid(-f). Both are given, because runtimes differ in the gate that they read.
     Operator(cells.CIFG(), "LSTM", ("-f", "o", "f", "g"), {"input_forget": 1}),
 )
 
@@ -50,7 +50,10 @@ _allowed = ContextVar("operators", default=True)
 
 @contextmanager
 def allowing(operators: bool) -> Iterator[None]:
-    """Allow or forbid the recurrent operators of ONNX in this block. torch's exporter cannot pass this option to us."""
+    """Allow or forbid the ONNX operators RNN, GRU and LSTM in this block.
+
+    A context variable holds this option, because `torch.onnx.export` cannot pass it to the translation of our layers.
+    """
     token = _allowed.set(operators)
     try:
         yield
@@ -59,7 +62,7 @@ def allowing(operators: bool) -> Iterator[None]:
 
 
 def operator_for(equations: Equations) -> Operator | None:
-    """The operator that computes these equations; None if there is none, or operators are forbidden."""
+    """The operator that computes these equations; None if there is none, or if operators are forbidden."""
     return _by_equations().get(equations.text) if _allowed.get() else None
 
 
@@ -78,11 +81,11 @@ def emit(
     lengths: ir.Value | None,
     initial: Sequence[ir.Value],
 ) -> tuple[ir.Value, list[ir.Value]]:
-    """One direction as one node.
+    """Emit one direction as one node.
 
     Args:
         op: collects the nodes.
-        operator: the result of `operator_for`.
+        operator: the operator.
         weights: parameters by the names of `Cell.shapes`.
         hidden_size: H_cell.
         reverse: whether time runs from the last step to the first.

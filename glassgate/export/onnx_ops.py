@@ -8,10 +8,10 @@ import onnx_ir as ir
 
 
 class Operators(ir.tape.Tape):
-    """Records the nodes of one graph, or of the body of a loop.
+    """Collects the nodes of one graph: of a model, or of the body of a loop.
 
     Args:
-        scope: the prefix of the names of all values. Nested graphs must not share names.
+        scope: the prefix of the names of all values. The names in nested graphs must be unique.
     """
 
     def __init__(self, scope: str = "") -> None:
@@ -40,7 +40,7 @@ class Operators(ir.tape.Tape):
         return values
 
     def unique(self, name: str) -> str:
-        """The name in this scope, with a number if it is taken."""
+        """The name with the prefix of this scope, and with a number if it is already used."""
         full, number = f"{self.scope}{name}", 1
         while full in self._names:
             number += 1
@@ -49,11 +49,11 @@ class Operators(ir.tape.Tape):
         return full
 
     def input(self, name: str, dtype: ir.DataType, shape: Sequence[int | str]) -> ir.Value:
-        """An input of the graph. A string in its shape is the name of a dynamic extent."""
+        """A new input for the graph. A string in its shape is the name of a dynamic extent."""
         return ir.val(self.unique(name), dtype, shape)
 
     def graph(self, inputs: Sequence[ir.Value], outputs: Sequence[ir.Value], name: str) -> ir.Graph:
-        """All nodes so far as a graph."""
+        """A graph of all nodes so far."""
         return ir.Graph(inputs, outputs, nodes=self.nodes, initializers=self.initializers, name=name)
 
     def constant(self, value: Any, name: str | None = None) -> ir.Value:
@@ -66,15 +66,15 @@ class Operators(ir.tape.Tape):
         return values[0] if len(values) == 1 else self("Concat", *values, axis=axis)
 
     def rows(self, value: ir.Value, start: int, stop: int) -> ir.Value:
-        """A slice of the first axis."""
+        """Slice the first axis from `start` to `stop`."""
         return self("Slice", value, self.constant([start]), self.constant([stop]), self.constant([0]))
 
     def unsqueeze(self, value: ir.Value, *axes: int, name: str | None = None) -> ir.Value:
-        """Insert axes of extent one."""
+        """Insert axes of extent 1."""
         return self("Unsqueeze", value, self.constant(list(axes)), name=name)
 
     def squeeze(self, value: ir.Value, *axes: int, name: str | None = None) -> ir.Value:
-        """Remove axes of extent one."""
+        """Remove axes of extent 1."""
         return self("Squeeze", value, self.constant(list(axes)), name=name)
 
 

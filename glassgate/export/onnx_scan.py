@@ -1,4 +1,4 @@
-"""Emits the lowered forward pass of any cell as ONNX nodes, with its loop as the operator Scan."""
+"""Emits the lowered forward pass of any cell as ONNX nodes. Its loop becomes the operator Scan."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -34,66 +34,66 @@ _DIRECT = {
     "pow": "Pow", "minimum": "Min", "maximum": "Max", "where": "Where", "lt": "Less", "le": "LessOrEqual",
     "eq": "Equal", "logical_and": "And", "logical_or": "Or", "logical_not": "Not",
 }  # fmt: skip
-"""Operations of `symbolic.operations` that are operators of ONNX; `composed` emits the others."""
+"""The ONNX operators of operations of `symbolic.operations`. `composed` emits the other operations."""
 _DYNAMIC = ("T", "N")
-"""Axes with a dynamic extent. They are the first axes of every value."""
+"""Axes with a dynamic extent: steps and sequences. They are the first axes of every value."""
 
 
 class PassEmitter:
-    """Writes a pass as nodes.
+    """Emits a lowered pass as nodes.
 
     Args:
         op: collects the nodes.
         program: the pass.
         sizes: the extents of the base axes, except steps and sequences.
-        dtype: the dtype of the numbers.
-        single: whether there is only one step, which needs no loop.
+        dtype: the dtype of floating-point values.
+        is_single_step: whether there is only one step, which needs no loop.
     """
 
     def __init__(
-        self, op: Operators, program: Pass, sizes: Mapping[str, int], dtype: ir.DataType, single: bool = False
+        self, op: Operators, program: Pass, sizes: Mapping[str, int], dtype: ir.DataType, is_single_step: bool = False
     ) -> None:
-        self.single = single
+        self.is_single_step = is_single_step
         self.outer = self.op = op
         self.program, self.sizes, self.dtype = program, sizes, dtype
         self.emitted: dict[Value, ir.Value] = {}
-        self.inside: set[Value] = set()
+        self.in_loop: set[Value] = set()
         self.extent: dict[str, ir.Value] = {}
 
     def run(self, inputs: Mapping[Port, ir.Value]) -> dict[Port, ir.Value]:
-        """Emit the pass. Takes its inputs in the shapes of their types, and returns its outputs."""
+        """Emit the pass. The inputs must have the axes of their types. Returns the outputs."""
         program = self.program
         for port, value in program.inputs.items():
             self.emitted[value] = inputs[port]
             for k, axis in enumerate(value.type.axes):
                 if axis in _DYNAMIC and axis not in self.extent:
                     self.extent[axis] = self.op("Shape", inputs[port], start=k, end=k + 1)
-        self.lines(program.before)
-        (self.step if self.single else self.loop)(program.loop)
-        self.lines(program.after)
+        self.emit_lines(program.before)
+        (self.emit_single_step if self.is_single_step else self.emit_loop)(program.loop)
+        self.emit_lines(program.after)
         return {port: self.emitted[value] for port, value in program.outputs.items()}
 
-    def lines(self, lines: Iterable[Line]) -> None:
+    def emit_lines(self, lines: Iterable[Line]) -> None:
         """Emit lines in order."""
         for line in lines:
-            self.emitted[line.result] = self.result(line.operation, line.result.type, line.result.name)
+            self.emitted[line.result] = self.emit_operation(line.operation, line.result.type, line.result.name)
 
-    def step(self, loop: Loop) -> None:
-        """Emit the only step: sequences have one element."""
+    def emit_single_step(self, loop: Loop) -> None:
+        """Emit the body of a loop over one step: each sequence has one element."""
         for carry in loop.carries:
             self.emitted[carry.before] = self.emitted[carry.initial]
         for read in loop.reads:
             axis = read.sequence.type.axes.index(loop.axis)
             self.emitted[read.at] = self.op.squeeze(self.emitted[read.sequence], axis)
-        self.lines(loop.body)
+        self.emit_lines(loop.body)
         for carry in loop.carries:
             self.emitted[carry.final] = self.emitted[carry.next]
         for write in loop.writes:
             axis = write.sequence.type.axes.index(loop.axis)
             self.emitted[write.sequence] = self.op.unsqueeze(self.emitted[write.value], axis)
 
-    def loop(self, loop: Loop) -> None:
-        """Emit the loop as Scan. Its inputs are the carries, then the sequences."""
+    def emit_loop(self, loop: Loop) -> None:
+        """Emit the loop as a Scan. Its inputs are the initial states, then the sequences that the steps read."""
         emitted, carries = self.emitted, loop.carries
         sequences = [read.sequence for read in loop.reads]
         elements = [read.at for read in loop.reads]
@@ -110,10 +110,10 @@ class PassEmitter:
             scanned.append(self.op("Less", self.op.unsqueeze(steps, 1), self.op.unsqueeze(lengths, 0)))
             active = body.input("active", ir.DataType.BOOL, [self.size("N")])
             inputs.append(active)
-        self.op, self.inside = body, {*(carry.before for carry in carries), *elements}
+        self.op, self.in_loop = body, {*(carry.before for carry in carries), *elements}
         for line in loop.body:
-            self.inside.add(line.result)
-        self.lines(loop.body)
+            self.in_loop.add(line.result)
+        self.emit_lines(loop.body)
         chosen = [self.where_active(active, carry.next, emitted[carry.before]) for carry in carries]
         chosen += [self.where_active(active, write.value, self.number(0.0)) for write in loop.writes]
         self.op = self.outer
@@ -134,16 +134,16 @@ class PassEmitter:
             scan_input_directions=[int(loop.reverse)] * len(scanned),
             scan_output_directions=[int(loop.reverse)] * len(loop.writes),
         )
-        results_of = [*(carry.final for carry in carries), *(write.sequence for write in loop.writes)]
-        emitted.update(zip(results_of, outputs, strict=True))
+        result_values = [*(carry.final for carry in carries), *(write.sequence for write in loop.writes)]
+        emitted.update(zip(result_values, outputs, strict=True))
 
     def where_active(self, active: ir.Value | None, value: Value, otherwise: ir.Value) -> ir.Value:
-        """The value in rows that are active at this step, and another value in the other rows."""
+        """The value for sequences that have this step, and another value for shorter sequences."""
         if active is None:
             return self.emitted[value]
         return self.op("Where", self.aligned(active, ("N",), value.type.axes), self.emitted[value], otherwise)
 
-    def result(self, operation: Operation, of_type: Type, name: str) -> ir.Value:
+    def emit_operation(self, operation: Operation, of_type: Type, name: str) -> ir.Value:
         """Emit the nodes of one operation."""
         op, emitted = self.op, self.emitted
         match operation:
@@ -151,7 +151,7 @@ class PassEmitter:
                 values = [self.argument(arg, of_type) for arg in args]
                 return op(_DIRECT[kind], *values, name=name) if kind in _DIRECT else self.composed(kind, values, name)
             case Contract(a, b, over):
-                return self.product(a, b, over, of_type, name)
+                return self.matrix_product(a, b, over, of_type, name)
             case Sum(x, over):
                 axes = [x.type.axes.index(axis) for axis in over]
                 return op("ReduceSum", emitted[x], op.constant(axes), keepdims=0, name=name)
@@ -189,7 +189,7 @@ class PassEmitter:
                 return op("Reciprocal", op("Sqrt", x), name=name)
             case "trunc":
                 return op("Mul", op("Sign", x), op("Floor", op("Abs", x)), name=name)
-            case "expm1":  # 2 t / (1 - t) with t = tanh(x / 2) keeps the digits of small numbers
+            case "expm1":  # 2 t / (1 - t) with t = tanh(x / 2) is accurate for small x
                 half = op("Tanh", op("Mul", x, self.number(0.5)))
                 small = op("Div", op("Add", half, half), op("Sub", self.number(1.0), half))
                 return op(
@@ -199,7 +199,7 @@ class PassEmitter:
                     op("Sub", op("Exp", x), self.number(1.0)),
                     name=name,
                 )
-            case "log1p":  # x log(u) / (u - 1) with u = 1 + x, rounded, also keeps these digits
+            case "log1p":  # x log(u) / (u - 1) with the rounded u = 1 + x is accurate for small x
                 one = self.number(1.0)
                 u = op("Add", x, one)
                 near = op("Equal", u, one)
@@ -209,15 +209,15 @@ class PassEmitter:
                 return op("Where", near, x, op("Where", large, op("Log", u), exact), name=name)
         raise AssertionError(f"unknown operation {kind}")
 
-    def product(self, a: Value, b: Value, over: tuple[str, ...], of_type: Type, name: str) -> ir.Value:
-        """A batch of matrix products of `a` and `b`; the batch axes are in both and are not contracted."""
+    def matrix_product(self, a: Value, b: Value, over: tuple[str, ...], of_type: Type, name: str) -> ir.Value:
+        """Emit the matrix product of `a` and `b`. Axes that both have and that are not contracted are batch axes."""
         shared = [axis for axis in a.type.axes if axis in b.type.axes and axis not in over]
         rows = [axis for axis in a.type.axes if axis not in (*shared, *over)]
         columns = [axis for axis in b.type.axes if axis not in (*shared, *over)]
         width, height = (math.prod(map(self.size, axes)) for axes in (columns, over))
         left = self.transposed(self.op, self.emitted[a], a.type.axes, [*shared, *rows, *over])
-        # A weight is transposed once, before the loop.
-        op = self.op if b in self.inside else self.outer
+        # Weights are transposed once, before the loop.
+        op = self.op if b in self.in_loop else self.outer
         right = self.transposed(op, self.emitted[b], b.type.axes, [*shared, *over, *columns])
         right = op("Reshape", right, op.constant([*map(self.size, shared), height, width]))
         result = self.op("MatMul", left, right)
@@ -233,22 +233,22 @@ class PassEmitter:
         return op("Transpose", value, perm=[list(axes).index(axis) for axis in to], name=name)
 
     def reshaped(self, value: ir.Value, axes: Sequence[str], name: str | None = None) -> ir.Value:
-        """The same elements with these axes; 0 keeps a dynamic extent."""
+        """The same elements with these axes. The ONNX shape 0 keeps a dynamic extent."""
         shape = [0 if axis in _DYNAMIC else self.size(axis) for axis in axes]
         return self.op("Reshape", value, self.op.constant(shape), name=name)
 
     def aligned(self, value: ir.Value, axes: tuple[str, ...], to: tuple[str, ...]) -> ir.Value:
-        """The value with extent 1 along missing axes, except leading ones, which broadcast anyway."""
+        """The value with new axes of extent 1 for broadcasting. Missing leading axes need none."""
         first = min((to.index(axis) for axis in axes), default=len(to))
         missing = [k - first for k, axis in enumerate(to) if k > first and axis not in axes]
         return self.op.unsqueeze(value, *missing) if missing else value
 
     def number(self, value: float, name: str | None = None) -> ir.Value:
-        """A constant with the dtype of the pass."""
+        """Emit a constant with the dtype of the pass."""
         return self.op.constant(np.asarray(value, self.dtype.numpy()), name)
 
     def scalar(self, value: int) -> ir.Value:
-        """An integer constant."""
+        """Emit an integer constant."""
         return self.op.constant(np.asarray(value, np.int64))
 
     def size(self, axis: str) -> int | str:
@@ -256,5 +256,5 @@ class PassEmitter:
         return axis if axis in _DYNAMIC else self.program.axes.extent(axis, self.sizes)
 
     def element_type(self, of_type: Type) -> ir.DataType:
-        """The ONNX type of the elements of a value."""
+        """The ONNX type of the elements of a value: bool, or the dtype of the pass."""
         return ir.DataType.BOOL if of_type.dtype == "bool" else self.dtype

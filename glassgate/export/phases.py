@@ -1,8 +1,11 @@
-"""One step of a direction in phases of matrix products and pointwise operations, for the C and JavaScript emitters.
+"""One step of a direction, divided into phases, for the C and JavaScript emitters.
 
-A new phase starts where an operation needs all units of an earlier value, such as the product with the reset state of a
-GRU or the mean of a row. Every value here is one number for each unit. A value with a gate axis becomes one value per
-gate.
+A phase is a loop over units that computes matrix products and pointwise operations. A new phase starts where an
+operation needs all units of an earlier value. Examples are the product with the reset state of a GRU (version 1) and
+the mean over all units.
+
+A lowered pass has values with several axes. Here, each value is a vector with one number per unit, or a single number.
+A lowered value with a gate axis becomes one value per gate.
 """
 
 import re
@@ -32,22 +35,24 @@ from glassgate.engines.lowering.ir import (
     Value,
     operands,
 )
-from glassgate.export.lowered import extents, lowered
+from glassgate.export.lowered import base_extents, lowered_pass
 from glassgate.export.network import DirectionSpec
 
-Numbers = np.ndarray
 Phase = tuple[int, Axis]
-"""The level, and the axis of the units that are computed together."""
+"""The level of a phase, and the axis of its loop: units of the cell, or projected units.
+
+The levels count from 0. An operation that needs all units of a value has a higher level than this value.
+"""
 
 
 @dataclass(eq=False)
-class Item:
-    """A value of a step.
+class StepValue:
+    """A value that a step reads or computes: a vector, or one number.
 
     Attributes:
         name: the name in the emitted code.
-        axis: the axis of its numbers.
-        level: the number of the phase in which the value is computed.
+        axis: the axis of the vector. `PER_ROW` is the axis of a single number.
+        level: the level of the phase that computes the value; 0 for values that a step only reads.
     """
 
     name: str
@@ -60,153 +65,165 @@ class Item:
         return self.level, self.axis
 
     @property
-    def is_per_row(self) -> bool:
-        """Whether it is one number for all units."""
+    def is_scalar(self) -> bool:
+        """Whether the value is one number for all units."""
         return self.axis == PER_ROW
 
     @property
     def is_named(self) -> bool:
-        """Whether the author of the cell gave it its name."""
+        """Whether the value has a name in the source of the cell. Other values are numbered: v1, v2."""
         return not re.fullmatch(r"v\d+", self.name)
 
 
 @dataclass(eq=False)
-class State(Item):
-    """A state before the step, the input, or numbers that the caller passes, such as noise."""
+class Input(StepValue):
+    """The input x, a state before the step, or numbers that the caller passes, such as noise."""
 
 
 @dataclass(eq=False)
-class Constant(Item):
-    """Constants of the layer: one per unit, or a single one."""
+class Constant(StepValue):
+    """Constants that depend only on the parameters of the cell.
 
-    values: Numbers
+    Attributes:
+        numbers: one number per unit, or a single number.
+    """
+
+    numbers: np.ndarray
 
 
 @dataclass(eq=False)
 class Product:
-    """A matrix times a vector.
+    """The product of a matrix and a vector.
 
     Attributes:
-        left: the vector.
-        matrix: (units, len(left)), or (heads, units / heads, len(left) / heads).
+        vector: the vector.
+        matrix: (units, len(vector)), or (heads, units / heads, len(vector) / heads).
         label: the text in comments, for example "W_ih x".
     """
 
-    left: Item
-    matrix: Numbers
+    vector: StepValue
+    matrix: np.ndarray
     label: str
 
 
 @dataclass(eq=False)
-class Affine(Item):
+class Affine(StepValue):
     """A sum of matrix products and a bias, such as the pre-activation of a gate.
 
     Attributes:
         bias: one number per unit, or None.
-        products: the matrix products, with different vectors.
-        is_centred: whether means over units are subtracted from weights and bias.
+        products: the matrix products, one for each vector.
+        is_centred: whether means over units are subtracted from the weights and the bias.
     """
 
-    bias: Numbers | None
+    bias: np.ndarray | None
     products: list[Product]
     is_centred: bool = False
 
 
 @dataclass(eq=False)
-class Pointwise(Item):
-    """An elementwise operation of `symbolic.operations.OPERATIONS`."""
+class Pointwise(StepValue):
+    """An elementwise operation.
+
+    Attributes:
+        op: the name in `symbolic.operations.OPERATIONS`.
+        args: the arguments.
+    """
 
     op: str
-    args: tuple[Item | float, ...]
+    args: tuple[StepValue | float, ...]
 
 
 @dataclass(eq=False)
-class SumOverUnits(Item):
-    """The sum over all units."""
+class SumOverUnits(StepValue):
+    """The sum of a vector over all units."""
 
-    x: Item
+    x: StepValue
 
 
 class Step:
-    """One step of a direction, from its lowered pass and its weights.
+    """One step of a direction, derived from its lowered forward pass and its weights.
 
     Args:
         spec: the direction.
         reserved: names that a value must not have.
-        observed: whether the values of the gates are also results.
+        observed: whether the gates are also results.
 
     Attributes:
         input: the input x.
         states: the states before the step, by name.
         noise: the noise that the equations read, by name.
-        new: the states after the step, by name.
-        gates: the gates by name; empty unless observed.
-        items: all values that the results need, in topological order.
+        new_states: the states after the step, by name.
+        gates: the gates by name; empty unless `observed`.
+        values: all values that the results need, in topological order.
     """
 
     def __init__(self, spec: DirectionSpec, reserved: Collection[str] = (), observed: bool = False) -> None:
         form = Form(reverse=spec.reverse, bias="bias_ih" in spec.weights)
-        self.spec, self.program = spec, lowered(spec.equations, form, gates=observed)
-        base = extents(spec.equations, spec.hidden_size, spec.output_size, spec.input_size)
-        self.extent = {axis: self.program.axes.extent(axis, base | {"T": 1, "N": 1}) for axis in self.program.axes}
-        self._fixed = _fixed_values(self.program, spec, base)
+        self.spec, self.program = spec, lowered_pass(spec.equations, form, gates=observed)
+        sizes = base_extents(spec.equations, spec.hidden_size, spec.output_size, spec.input_size)
+        self._constants = _evaluated_constants(self.program, spec, sizes)
         self._lines = {line.result: line for line in (*self.program.before, *self.program.loop.body)}
-        self._reads = {read.at: read.sequence for read in self.program.loop.reads}
-        self._known: dict[tuple[Value, int | None], Item] = {}
+        self._sequences = {read.at: read.sequence for read in self.program.loop.reads}
+        self._converted: dict[tuple[Value, int | None], StepValue] = {}
         self._reserved, self._names = reserved, set[str]()
-        self.input = State("x", FEATURES, 0)
-        self.states = {name: State(f"{name}_prev", axis, 0) for name, axis in spec.equations.axes.items()}
+        self.input = Input("x", FEATURES, 0)
+        self.states = {name: Input(f"{name}_prev", axis, 0) for name, axis in spec.equations.axes.items()}
         carries = dict(zip(spec.equations.state, self.program.loop.carries, strict=True))
         for name, carry in carries.items():
-            self._known[carry.before, None] = self.states[name]
-        inputs = self.program.inputs.items()
+            self._converted[carry.before, None] = self.states[name]
         self.noise = {
-            port.name: State(port.name, self._axis(value), 0) for port, value in inputs if port.role is Role.NOISE
+            port.name: Input(port.name, self._axis_of(lowered), 0)
+            for port, lowered in self.program.inputs.items()
+            if port.role is Role.NOISE
         }
-        for name, item in self.noise.items():
-            self._known[self.program.inputs[Port(Role.NOISE, name)], None] = item
-        new = {name: self._at(carry.next, None) for name, carry in carries.items()}
+        for name, noise in self.noise.items():
+            self._converted[self.program.inputs[Port(Role.NOISE, name)], None] = noise
+        new_states = {name: self._value_of(carry.next, None) for name, carry in carries.items()}
         written = {write.sequence: write.value for write in self.program.loop.writes}
-        outputs = self.program.outputs.items()
         gates = {
-            port.name: self._at(written[value], None) for port, value in outputs if observed and port.role is Role.GATE
+            port.name: self._value_of(written[sequence], None)
+            for port, sequence in self.program.outputs.items()
+            if observed and port.role is Role.GATE
         }
-        self.items, fused = _fuse_affine({**gates, **new})
-        self.new, self.gates = ({name: fused[name] for name in names} for names in (new, gates))
+        self.values, fused = _fuse_affine({**gates, **new_states})
+        self.new_states = {name: fused[name] for name in new_states}
+        self.gates = {name: fused[name] for name in gates}
 
     @property
     def phases(self) -> list[Phase]:
         """All phases in order."""
-        return sorted(
-            {each.phase for each in self.items if isinstance(each, Affine | Pointwise) and not each.is_per_row}
-        )
+        computed = [value for value in self.values if isinstance(value, Affine | Pointwise)]
+        return sorted({value.phase for value in computed if not value.is_scalar})
 
-    def stored_in(self, result: str) -> Phase:
-        """The phase that stores a new state or a gate."""
-        item = self.new[result] if result in self.new else self.gates[result]
+    def storing_phase(self, result: str) -> Phase:
+        """The phase that stores a new state or a gate: the phase that computes it, or the last phase of its axis."""
+        value = self.new_states[result] if result in self.new_states else self.gates[result]
         axis = self.states[result].axis if result in self.states else UNITS
         phases = [phase for phase in self.phases if phase[1] == axis]
-        return item.phase if item.phase in phases else phases[-1]
+        return value.phase if value.phase in phases else phases[-1]
 
     @property
-    def uses(self) -> Counter[Item]:
-        """The number of items that read each value, except matrix products."""
-        return Counter(arg for item in self.items if not isinstance(item, Affine) for arg in inputs(item))
+    def use_counts(self) -> Counter[StepValue]:
+        """The number of arguments in which each value occurs, except vectors of matrix products."""
+        return Counter(
+            operand for value in self.values if not isinstance(value, Affine) for operand in operands_of(value)
+        )
 
     @property
-    def crossing(self) -> set[Item]:
-        """The values that a later phase or a matrix product reads."""
-        crossing: set[Item] = set()
-        for item in self.items:
-            match item:
+    def stored_values(self) -> set[StepValue]:
+        """The values that must be stored as arrays, because a later phase or a matrix product reads them."""
+        stored: set[StepValue] = set()
+        for value in self.values:
+            match value:
                 case Affine(products=products):
-                    crossing |= {product.left for product in products if not isinstance(product.left, State)}
+                    stored |= {product.vector for product in products if not isinstance(product.vector, Input)}
                 case Pointwise(args=args):
-                    wide = [arg for arg in args if isinstance(arg, Affine | Pointwise) and not arg.is_per_row]
-                    crossing |= {arg for arg in wide if arg.phase != item.phase}
-        return crossing
+                    vectors = [arg for arg in args if isinstance(arg, Affine | Pointwise) and not arg.is_scalar]
+                    stored |= {arg for arg in vectors if arg.phase != value.phase}
+        return stored
 
-    def _name(self, base: str) -> str:
+    def _unique_name(self, base: str) -> str:
         """A unique name that starts with `base`."""
         base = f"{base}_" if base in self._reserved else base
         name, number = base, 1
@@ -216,85 +233,88 @@ class Step:
         self._names.add(name)
         return name
 
-    def _axis(self, value: Value) -> Axis:
-        """The axis of the numbers of a value, also if the pass divides it by heads."""
+    def _axis_of(self, lowered: Value) -> Axis:
+        """The axis of a lowered value without its axes of gates, steps and sequences.
+
+        A pass with several heads divides the axis into heads and units of a head. These have the same factors.
+        """
         axes = self.program.axes
-        own = [name for name in value.type.axes if name not in ("T", "N") and not axes[name].labels]
+        own = [name for name in lowered.type.axes if name not in ("T", "N") and not axes[name].labels]
         factors = tuple(factor for name in own for factor in axes.factors(name))
-        among = (axis for axis in (UNITS, PROJECTED) if axis.name in axes)
-        return next((axis for axis in among if axes.factors(axis.name) == factors), PER_ROW)
+        candidates = (axis for axis in (UNITS, PROJECTED) if axis.name in axes)
+        return next((axis for axis in candidates if axes.factors(axis.name) == factors), PER_ROW)
 
-    def _at(self, value: Value, gate: int | None) -> Item:
-        """The item of a value, or of one gate of it."""
-        key = value, gate
-        if key not in self._known:
-            self._known[key] = self._item_of(value, gate)
-        return self._known[key]
+    def _value_of(self, lowered: Value, gate: int | None) -> StepValue:
+        """The value that replaces a lowered value, or one gate of it."""
+        key = lowered, gate
+        if key not in self._converted:
+            self._converted[key] = self._convert(lowered, gate)
+        return self._converted[key]
 
-    def _item_of(self, value: Value, gate: int | None) -> Item:
-        if value in self._fixed:
-            numbers = self._fixed[value]
+    def _convert(self, lowered: Value, gate: int | None) -> StepValue:
+        if lowered in self._constants:
+            numbers = self._constants[lowered]
             numbers = numbers if gate is None else numbers[gate]
-            return Constant(value.name, self._axis(value), 0, numbers.reshape(-1))
-        if value in self._reads:
-            return self._at(self._reads[value], gate)
-        if value not in self._lines:
-            assert value is self.program.inputs[Port(Role.DATA)]
+            return Constant(lowered.name, self._axis_of(lowered), 0, numbers.reshape(-1))
+        if lowered in self._sequences:
+            return self._value_of(self._sequences[lowered], gate)
+        if lowered not in self._lines:
+            assert lowered is self.program.inputs[Port(Role.DATA)]
             return self.input
-        gates = [axis for axis in value.type.axes if self.program.axes[axis].labels]
-        label = f"_{self.program.axes[gates[0]].labels[gate]}" if gates and gate is not None else ""
-        operation = self._lines[value].operation
+        gate_axes = [axis for axis in lowered.type.axes if self.program.axes[axis].labels]
+        suffix = f"_{self.program.axes[gate_axes[0]].labels[gate]}" if gate_axes and gate is not None else ""
+        operation = self._lines[lowered].operation
         match operation:
             case Block(x, _, index):
-                return self._at(x, index)
+                return self._value_of(x, index)
             case Take(x, _, indices, _):
                 assert gate is not None
-                return self._at(x, indices[gate])
-            case Stack(values, _):
+                return self._value_of(x, indices[gate])
+            case Stack(parts, _):
                 assert gate is not None
-                return self._at(values[gate], None)
+                return self._value_of(parts[gate], None)
             case Reshape(x, _) | Broadcast(x, _):
-                return self._at(x, gate)
+                return self._value_of(x, gate)
             case Sum(x, _):
-                summed = self._at(x, gate)
-                return SumOverUnits(self._name(value.name), PER_ROW, summed.level + 1, summed)
+                summed = self._value_of(x, gate)
+                return SumOverUnits(self._unique_name(lowered.name), PER_ROW, summed.level + 1, summed)
             case Contract(a, b, _):
-                return self._product(value, a, b, gate, label)
-            case Elementwise(op, args):
-                items = tuple(
-                    self._at(arg, gate if self._has_gates(arg) else None) if isinstance(arg, Value) else arg
-                    for arg in args
+                return self._matrix_product(lowered, a, b, gate, suffix)
+            case Elementwise(op, lowered_args):
+                args = tuple(
+                    self._value_of(arg, gate if self._has_gates(arg) else None) if isinstance(arg, Value) else arg
+                    for arg in lowered_args
                 )
-                level = max((item.level for item in items if isinstance(item, Item)), default=0)
-                return Pointwise(self._name(value.name + label), self._axis(value), level, op, items)
+                level = max((arg.level for arg in args if isinstance(arg, StepValue)), default=0)
+                return Pointwise(self._unique_name(lowered.name + suffix), self._axis_of(lowered), level, op, args)
         raise AssertionError(f"a forward pass has no {type(operation).__name__}")
 
-    def _has_gates(self, value: Value) -> bool:
-        return any(self.program.axes[axis].labels for axis in value.type.axes)
+    def _has_gates(self, lowered: Value) -> bool:
+        return any(self.program.axes[axis].labels for axis in lowered.type.axes)
 
-    def _product(self, value: Value, a: Value, b: Value, gate: int | None, label: str) -> Affine:
-        left, weight = self._at(a, None), self._fixed[b]
+    def _matrix_product(self, lowered: Value, a: Value, b: Value, gate: int | None, suffix: str) -> Affine:
+        vector, weight = self._value_of(a, None), self._constants[b]
         matrix = weight if gate is None else weight[gate]
-        letter = "W_hr" if gate is None else "W_ih" if left is self.input else "W_hh"
-        level = 0 if isinstance(left, State) else left.level + 1
+        letter = "W_hr" if gate is None else "W_ih" if vector is self.input else "W_hh"
+        level = 0 if isinstance(vector, Input) else vector.level + 1
         axis = PROJECTED if gate is None else UNITS
-        product = Product(left, matrix, f"{letter} {left.name}")
-        return Affine(self._name(value.name + label), axis, level, None, [product])
+        product = Product(vector, matrix, f"{letter} {vector.name}")
+        return Affine(self._unique_name(lowered.name + suffix), axis, level, None, [product])
 
 
-def _fixed_values(program: Pass, spec: DirectionSpec, base: Mapping[str, int]) -> dict[Value, Numbers]:
-    """All values that depend only on weights, without axes of steps and sequences."""
+def _evaluated_constants(program: Pass, spec: DirectionSpec, sizes: Mapping[str, int]) -> dict[Value, np.ndarray]:
+    """The numbers of all lowered values that depend only on parameters, without axes of steps and sequences."""
     weights = {port: value for port, value in program.inputs.items() if port.role is Role.WEIGHT}
-    fixed: dict[Value, Line | None] = dict.fromkeys(weights.values())
+    constants: dict[Value, Line | None] = dict.fromkeys(weights.values())
     lines = []
     for line in (*program.before, *program.loop.body):
-        if all(value in fixed for value in operands(line.operation)):
-            fixed[line.result] = line
+        if all(value in constants for value in operands(line.operation)):
+            constants[line.result] = line
             lines.append(line)
-    outputs = {Port(Role.KEPT, str(k)): value for k, value in enumerate(fixed)}
-    empty = Loop(program.loop.axis, False, None, (), (), (), ())
-    only = replace(program, inputs=weights, before=tuple(lines), loop=empty, after=(), outputs=outputs)
-    evaluated = evaluate(only, {port: spec.weights[port.name] for port in weights}, {**base, "T": 0, "N": 1})
+    outputs = {Port(Role.KEPT, str(k)): value for k, value in enumerate(constants)}
+    no_steps = Loop(program.loop.axis, False, None, (), (), (), ())
+    constant_pass = replace(program, inputs=weights, before=tuple(lines), loop=no_steps, after=(), outputs=outputs)
+    evaluated = evaluate(constant_pass, {port: spec.weights[port.name] for port in weights}, {**sizes, "T": 0, "N": 1})
     numbers = {}
     for port, value in outputs.items():
         axes = [k for k, axis in enumerate(value.type.axes) if axis in ("T", "N")]
@@ -302,63 +322,70 @@ def _fixed_values(program: Pass, spec: DirectionSpec, base: Mapping[str, int]) -
     return numbers
 
 
-def _fuse_affine(new: Mapping[str, Item]) -> tuple[list[Item], dict[str, Item]]:
-    """All values in topological order. Sums of matrix products and constants become one `Affine`."""
-    order = ordered(new.values())
-    users = Counter(arg for item in order for arg in inputs(item)) + Counter(new.values())
-    replaced: dict[Item, Item] = {}
+def _fuse_affine(results: Mapping[str, StepValue]) -> tuple[list[StepValue], dict[str, StepValue]]:
+    """Merge sums of matrix products and constants into one `Affine` each.
 
-    def current(item: Item) -> Item:
-        return replaced.get(item, item)
+    Args:
+        results: the new states and the gates, by name.
 
-    for item in order:
-        match item:
-            case Pointwise(op="add", args=(Item() as a, Item() as b)):
+    Returns:
+        all values in topological order, and the results by name.
+    """
+    values = topologically_sorted(results.values())
+    uses = Counter(operand for value in values for operand in operands_of(value)) + Counter(results.values())
+    replaced: dict[StepValue, StepValue] = {}
+
+    def current(value: StepValue) -> StepValue:
+        return replaced.get(value, value)
+
+    for value in values:
+        match value:
+            case Pointwise(op="add", args=(StepValue() as a, StepValue() as b)):
                 a, b = current(a), current(b)
-                parts = [part for part in (a, b) if isinstance(part, Affine) and users[part] <= 1]
-                fixed = [part for part in (a, b) if isinstance(part, Constant) and not part.is_per_row]
+                affine = [arg for arg in (a, b) if isinstance(arg, Affine) and uses[arg] <= 1]
+                constants = [arg for arg in (a, b) if isinstance(arg, Constant) and not arg.is_scalar]
                 level = max(a.level, b.level)
-                if parts and len(parts) + len(fixed) == 2 and all(part.level == level for part in parts):
-                    biases = [part.bias for part in parts if part.bias is not None] + [part.values for part in fixed]
+                if affine and len(affine) + len(constants) == 2 and all(arg.level == level for arg in affine):
+                    biases = [arg.bias for arg in affine if arg.bias is not None] + [arg.numbers for arg in constants]
                     bias = sum(biases[1:], biases[0]) if biases else None
-                    products = [product for part in parts for product in part.products]
-                    merged = Affine(item.name, item.axis, level, bias, products)
-                    users[merged] = users[item]
-                    replaced[item] = merged
-    for item in order:
-        target = current(item)
+                    products = [product for arg in affine for product in arg.products]
+                    merged = Affine(value.name, value.axis, level, bias, products)
+                    uses[merged] = uses[value]
+                    replaced[value] = merged
+    for value in values:
+        target = current(value)
         match target:
             case Pointwise():
-                target.args = tuple(current(arg) if isinstance(arg, Item) else arg for arg in target.args)
+                target.args = tuple(current(arg) if isinstance(arg, StepValue) else arg for arg in target.args)
             case SumOverUnits():
                 target.x = current(target.x)
             case Affine():
-                target.products = [replace(product, left=current(product.left)) for product in target.products]
-    results = {name: current(item) for name, item in new.items()}
-    return ordered(results.values()), results
+                target.products = [replace(product, vector=current(product.vector)) for product in target.products]
+    fused = {name: current(value) for name, value in results.items()}
+    return topologically_sorted(fused.values()), fused
 
 
-def inputs(item: Item) -> Iterator[Item]:
-    """The values that a value reads."""
-    match item:
+def operands_of(value: StepValue) -> Iterator[StepValue]:
+    """The values that a value is computed from."""
+    match value:
         case Pointwise(args=args):
-            yield from (arg for arg in args if isinstance(arg, Item))
+            yield from (arg for arg in args if isinstance(arg, StepValue))
         case SumOverUnits(x=x):
             yield x
         case Affine(products=products):
-            yield from (product.left for product in products)
+            yield from (product.vector for product in products)
 
 
-def ordered(results: Iterable[Item]) -> list[Item]:
-    """The values that the results need, in topological order."""
-    done: dict[Item, None] = {}
+def topologically_sorted(results: Iterable[StepValue]) -> list[StepValue]:
+    """All values that the results need, each after its operands."""
+    visited: dict[StepValue, None] = {}
 
-    def visit(item: Item) -> None:
-        if item not in done:
-            for each in inputs(item):
-                visit(each)
-            done[item] = None
+    def visit(value: StepValue) -> None:
+        if value not in visited:
+            for operand in operands_of(value):
+                visit(operand)
+            visited[value] = None
 
     for result in results:
         visit(result)
-    return list(done)
+    return list(visited)

@@ -1,5 +1,5 @@
-/* `lanes` are numbers of neighbouring units, side by side: a vector register with GCC and Clang, else one number.
-   Arithmetic on them is written as on single numbers. */
+/* `lanes` hold the numbers of LANES adjacent units. With GCC and Clang they are a vector register, with other compilers
+   one number. Arithmetic operators work on both. */
 #if defined(__GNUC__) && !defined(ONE_LANE)
 #if defined(__AVX512F__)
 #define REGISTER 64
@@ -30,9 +30,9 @@ typedef integer mask;
 #define REAL(n) ((lanes)(n))
 #endif
 
-#define ROWS (BLOCK / LANES) /* registers for the units of a block */
+#define ROWS (BLOCK / LANES) /* the number of registers for a block of units */
 
-/* Before a loop over registers: the compiler computes them side by side. Short registers would be too many for that. */
+/* Unrolls a loop over the registers of a block. Without AVX, a block has too many registers for that. */
 #if defined(__AVX__) && __GNUC__ >= 8
 #define UNROLL _Pragma("GCC unroll 8")
 #else
@@ -47,13 +47,13 @@ HELPER lanes load(const real *from) {
 
 HELPER void store(real *to, lanes x) { memcpy(to, &x, sizeof x); }
 
-/* The same number in all lanes. */
+/* Sets all lanes to one number. */
 HELPER lanes broadcast(real number) {
     const lanes zero = {0};
     return zero + number;
 }
 
-/* `yes` where the mask is true, else `no`. */
+/* Selects `yes` where the mask is true, else `no`. */
 HELPER lanes select_lanes(mask where, lanes yes, lanes no) {
 #if LANES > 1
     return (lanes)((where & (mask)yes) | (~where & (mask)no));
@@ -62,18 +62,19 @@ HELPER lanes select_lanes(mask where, lanes yes, lanes no) {
 #endif
 }
 
-/* The smaller and the larger of two; NaN where x is NaN. */
+/* The minimum; NaN where x is NaN. */
 HELPER lanes minimum_lanes(lanes x, lanes bound) {
     for (int j = 0; j < LANES; j++) LANE(x, j) = LANE(bound, j) < LANE(x, j) ? LANE(bound, j) : LANE(x, j);
     return x;
 }
 
+/* The maximum; NaN where x is NaN. */
 HELPER lanes maximum_lanes(lanes x, lanes bound) {
     for (int j = 0; j < LANES; j++) LANE(x, j) = LANE(bound, j) > LANE(x, j) ? LANE(bound, j) : LANE(x, j);
     return x;
 }
 
-/* The first `count` lanes, then zeros. */
+/* Sets all lanes after the first `count` to zero. */
 HELPER lanes first_lanes(lanes x, int count) {
     for (int j = 0; j < LANES; j++) LANE(x, j) = j < count ? LANE(x, j) : 0;
     return x;
@@ -85,7 +86,7 @@ HELPER real sum_lanes(lanes x) {
     return sum;
 }
 
-/* A function of the C library, lane by lane. */
+/* Defines a function that computes an expression of v for each lane, usually with the C library. */
 #define LANE_BY_LANE(name, expression)                \
     HELPER lanes name(lanes x) {                      \
         for (int j = 0; j < LANES; j++) {             \
@@ -129,7 +130,8 @@ LANE_BY_LANE(sigmoid_lanes, 1 / (1 + exp(-v)))
 
 #else
 
-/* e^x = 2^n e^r with |r| <= log(2) / 2: a polynomial of Cephes (S. Moshier), and n in the exponent's bits. */
+/* e^x = 2^n e^r with |r| <= log(2) / 2. A polynomial approximates e^r (Cephes library, S. Moshier). n becomes the
+   exponent bits of a float. */
 HELPER lanes exp_lanes(lanes x) {
     const lanes bounded = maximum_lanes(minimum_lanes(x, broadcast(88.72f)), broadcast(-87.33f));
     const lanes scaled = bounded * 1.44269504f;
@@ -142,7 +144,7 @@ HELPER lanes exp_lanes(lanes x) {
     p = p * r + 1.6666665459e-1f;
     p = p * r + 5.0000001201e-1f;
     p = p * (r * r) + r + 1.0f;
-    /* In two factors, because 2^128 is too large for one. */
+    /* 2^n is the product of two floats, because n can be 128, and 2^128 is not a finite float. */
     const mask half = n >> 1, bits_a = (half + 127) << 23, bits_b = (n - half + 127) << 23;
     lanes a, b;
     memcpy(&a, &bits_a, sizeof a);
@@ -152,8 +154,8 @@ HELPER lanes exp_lanes(lanes x) {
     return select_lanes(x == x, select_lanes(x < broadcast(-103.9f), broadcast(0), finite), x);
 }
 
-/* x p(x^2) / d(x^2), within 2e-8 of tanh(x) up to |x| = 8.7, from where tanh(x) is 1 in float. d begins with x^8,
-   without a factor. */
+/* The rational function x p(x^2) / d(x^2). Its error is below 2e-8 for |x| <= 8.7. Beyond that, tanh(x) is 1 or -1 in
+   float. The polynomial d has the leading coefficient 1. */
 HELPER lanes tanh_lanes(lanes x) {
     x = maximum_lanes(minimum_lanes(x, broadcast(8.7f)), broadcast(-8.7f));
     const lanes q = x * x;
@@ -168,7 +170,7 @@ HELPER lanes tanh_lanes(lanes x) {
     return x * p / d;
 }
 
-/* 1/2 + tanh(x / 2) / 2. */
+/* 1/2 + tanh(x / 2) / 2, with the same rational function. */
 HELPER lanes sigmoid_lanes(lanes x) {
     x = maximum_lanes(minimum_lanes(x, broadcast(17.4f)), broadcast(-17.4f));
     const lanes q = x * x;

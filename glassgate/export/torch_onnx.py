@@ -1,6 +1,6 @@
-"""Support for `torch.onnx.export(dynamo=True)`: translates the operator `glassgate::layer` to ONNX nodes.
+"""Translates the operator `glassgate::layer` to ONNX nodes for `torch.onnx.export(dynamo=True)`.
 
-This module is imported when torch's exporter is first used; see `glassgate/__init__.py`.
+The first use of torch's exporter imports this module (see `glassgate/__init__.py`).
 """
 
 from collections.abc import Sequence
@@ -33,9 +33,9 @@ def layer(
     save: bool,
     dtype: object,
 ) -> "list[ir.Value]":
-    """Add the ONNX nodes of the operator `glassgate::layer`; return its results in the order of its schema.
+    """Add the ONNX nodes of the operator `glassgate::layer`. Returns its results in the order of its schema.
 
-    The names of the parameters are those of the schema, `engines.torch_op.schema`.
+    The parameters have the names of the schema in `engines.torch_op.schema`.
     """
     from onnxscript import evaluator
 
@@ -59,7 +59,14 @@ def _emit_layer(
     plans: str,
     save: bool,
 ) -> "list[ir.Value]":
-    """Emit each direction of a layer; `plans` and `tensors_of_all` contain its directions one after the other."""
+    """Emit each direction of a layer.
+
+    Args:
+        op: collects the nodes.
+        data, batch_sizes, resets, save: the arguments of the operator.
+        tensors_of_all: the parameters and initial states of all directions.
+        plans: the descriptions of all directions as text.
+    """
     from glassgate.engines.plan import by_direction
     from glassgate.engines.torch_op.operators import plans_from
     from glassgate.export.onnx_layer import Call, Sizes, emit_direction
@@ -88,7 +95,9 @@ def _emit_layer(
 
 
 class _Rows:
-    """Converts flat rows (S, W), time-major, to padded steps (L, N, W) and back; see `engines.contract.Steps`.
+    """Converts flat rows (S, W), time-major, to padded steps (L, N, W) and back.
+
+    S is the total number of steps of all sequences. Packed sequences have such rows; see `engines.contract.Steps`.
 
     Args:
         op: collects the nodes.
@@ -100,7 +109,7 @@ class _Rows:
     def __init__(self, op: "Operators", data: "ir.Value", batch_sizes: "ir.Value | None", state: "ir.Value") -> None:
         import onnx_ir as ir
 
-        self.op, self.packed, self.lengths = op, batch_sizes is not None, None
+        self.op, self.is_packed, self.lengths = op, batch_sizes is not None, None
         self.N = op("Shape", state, start=0, end=1)
         if batch_sizes is not None:
             self.S = op("Shape", data, start=0, end=1)
@@ -109,23 +118,23 @@ class _Rows:
             first_row = op("CumSum", batch_sizes, op.constant(_ZERO), exclusive=1)
             is_valid = op("Less", op.unsqueeze(sequence, 0), op.unsqueeze(batch_sizes, 1))
             row = op("Add", op.unsqueeze(first_row, 1), op.unsqueeze(sequence, 0))
-            self.row = op("Where", is_valid, row, self.S)  # (L, N); the row of padding is an extra last one
+            self.row = op("Where", is_valid, row, self.S)  # (L, N); padding refers to an extra row at the end
             steps = op("Cast", is_valid, to=ir.DataType.INT32)
             self.lengths = op("ReduceSum", steps, op.constant([0]), keepdims=0)
 
     def padded(self, flat: "ir.Value") -> "ir.Value":
         """Convert flat rows (S, ...) to padded steps (L, N, ...)."""
         op = self.op
-        if self.packed:
+        if self.is_packed:
             last = op("Sub", self.S, op.constant([1]))
             return op("Gather", flat, op("Min", self.row, last), axis=0)
         trailing = [op("Shape", flat, start=1)]
         return op("Reshape", flat, op.concat([op.constant([-1]), self.N, *trailing], 0))
 
     def flat(self, padded: "ir.Value", width: int) -> "ir.Value":
-        """Convert padded steps (L, N, W) to flat rows (S, W). Rows of padding are zero."""
+        """Convert padded steps (L, N, W) to flat rows (S, W), without the padding."""
         op = self.op
-        if not self.packed:
+        if not self.is_packed:
             return op("Reshape", padded, op.constant([-1, width]))
         rows = op("Add", self.S, op.constant([1]))
         zeros = op("Expand", op("CastLike", op.constant([0]), padded), op.concat([rows, op.constant([width])], 0))

@@ -1,4 +1,4 @@
-"""The documentation site in a real Chromium: it loads nothing from another host, and its search finds names."""
+"""The documentation site in a real Chromium: it loads nothing from other hosts, and its search finds names."""
 
 import os
 import shutil
@@ -19,19 +19,20 @@ FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-ne
 
 
 class Quiet(SimpleHTTPRequestHandler):
-    """A web server without a log."""
+    """A request handler without a log."""
 
     def log_message(self, format: str, *args: object) -> None:
-        """Say nothing."""
+        """Do nothing."""
 
 
 @pytest.fixture(scope="module")
-def site() -> Iterator[str]:
-    """The site's address, of a fresh build."""
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a freshly built site. Each test process builds its own, because builds delete the old files."""
     pytest.importorskip("mkdocs", reason="make docs installs it")
-    build = [sys.executable, "-m", "mkdocs", "build", "--quiet"]
+    folder = str(tmp_path_factory.mktemp("site"))
+    build = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--site-dir", folder]
     subprocess.run(build, cwd=ROOT, env=os.environ | {"NO_MKDOCS_2_WARNING": "1"}, check=True)
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(ROOT / "build/site")))
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=folder))
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield f"http://127.0.0.1:{server.server_port}"
     server.shutdown()
@@ -39,16 +40,16 @@ def site() -> Iterator[str]:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_pages_come_whole_from_one_host(site: str, scheme: str, tmp_path: Path) -> None:
+def test_pages_load_without_errors_from_one_host(site: str, scheme: str, tmp_path: Path) -> None:
     api = pytest.importorskip("playwright.sync_api")
     with api.sync_playwright() as playwright:
         browser = playwright.chromium.launch_persistent_context(
             tmp_path, executable_path=shutil.which("chromium"), headless=True, args=FLAGS, color_scheme=scheme
         )
         page = browser.new_page()
-        asked: list[str] = []
+        requested: list[str] = []
         errors: list[str] = []
-        page.on("request", lambda request: asked.append(request.url))
+        page.on("request", lambda request: requested.append(request.url))
         page.on("console", lambda message: message.type == "error" and errors.append(message.text))
         for address in ("index", "cells", "results", "reference/layers", "reference/commands", "zh-CN"):
             page.goto(f"{site}/{address}.html", wait_until="networkidle")
@@ -60,5 +61,5 @@ def test_pages_come_whole_from_one_host(site: str, scheme: str, tmp_path: Path) 
         page.keyboard.type("zoneout")
         page.wait_for_selector(".md-search-result__item")
         assert not errors
-        assert {url for url in asked if not url.startswith((site, "data:", "blob:"))} == set()
+        assert {url for url in requested if not url.startswith((site, "data:", "blob:"))} == set()
         browser.close()

@@ -6,8 +6,8 @@ import torch
 import glassgate as gg
 from glassgate.claims import comparison
 from glassgate.claims.cells import cell_of, hidden_size
-from glassgate.claims.exponents import exponent
-from glassgate.claims.gradients import flow
+from glassgate.claims.exponents import lyapunov_exponent
+from glassgate.claims.gradients import gradient_norms
 from glassgate.claims.long_lags import solved_problems, unsolved
 from glassgate.claims.problems import PROBLEMS
 from glassgate.claims.trial import Network, Trial, train
@@ -15,7 +15,7 @@ from glassgate.cli.compare import command
 from glassgate.tasks.errors import UserError
 
 
-def test_cells_have_as_many_units_as_the_parameters_allow():
+def test_a_layer_has_as_many_units_as_the_maximum_of_parameters_allows():
     for name in ("rnn", "gru", "lstm"):
         units = hidden_size(cell_of(name), 2, 2_700)
         counts = [sum(p.numel() for p in gg.Recurrent(cell_of(name), 2, n).parameters()) for n in (units, units + 1)]
@@ -25,19 +25,19 @@ def test_cells_have_as_many_units_as_the_parameters_allow():
 def test_gradient_norms_equal_autograd_through_a_loop():
     torch.manual_seed(0)
     network = Network(gg.cells.LSTM(), PROBLEMS["adding"], 5)
-    measured_norms = flow(network, "adding", 12, seed=1)
+    measured_norms = gradient_norms(network, "adding", 12, seed=1)
     batch = PROBLEMS["adding"].make(13, 32, torch.Generator().manual_seed(1))
-    theirs = torch.nn.LSTMCell(2, 5)
-    theirs.load_state_dict({name.removesuffix("_l0"): value for name, value in network.layer.state_dict().items()})
+    torch_cell = torch.nn.LSTMCell(2, 5)
+    torch_cell.load_state_dict({name.removesuffix("_l0"): value for name, value in network.layer.state_dict().items()})
     norms = torch.zeros(13)
     for n, length in enumerate(batch.lengths.tolist()):
         h = c = torch.zeros(1, 5)
         states, forgets, cells = [], [], []
         for step in range(length):
             x = batch.inputs[step, n : n + 1]
-            gates = x @ theirs.weight_ih.T + theirs.bias_ih + h @ theirs.weight_hh.T + theirs.bias_hh
+            gates = x @ torch_cell.weight_ih.T + torch_cell.bias_ih + h @ torch_cell.weight_hh.T + torch_cell.bias_hh
             forgets.append(torch.sigmoid(gates[0, 5:10]).detach())
-            h, c = theirs(x, (h, c))
+            h, c = torch_cell(x, (h, c))
             h.retain_grad(), c.retain_grad()
             states.append(h), cells.append(c)
         loss = (network.answer(h)[0, 0] - batch.targets[n]) ** 2 / 32
@@ -54,7 +54,7 @@ def test_gradient_norms_equal_autograd_through_a_loop():
     assert all(a > b for a, b in zip(measured_norms["own_path"], measured_norms["own_path"][1:], strict=False))
 
 
-def test_a_training_with_right_answers_counts_as_solved(monkeypatch):
+def test_a_problem_is_solved_after_enough_consecutive_correct_answers(monkeypatch):
     monkeypatch.setattr("glassgate.claims.trial.CONSECUTIVE", 64)
     result = train(Trial("noise-free", "gru", 10, 0, 6_400, 900))
     assert 64 <= result["sequences_until_solved"] < 6_400
@@ -62,7 +62,7 @@ def test_a_training_with_right_answers_counts_as_solved(monkeypatch):
     assert train(Trial("noise-free", "gru", 10, 0, 64, 900))["sequences_until_solved"] is None
 
 
-def test_wrong_answers_are_allowed_as_in_the_paper(monkeypatch):
+def test_a_problem_with_allowed_errors_is_solved_earlier(monkeypatch):
     monkeypatch.setattr("glassgate.claims.trial.CONSECUTIVE", 64)
     trial = Trial("noise-free", "gru", 10, 0, 6_400, 900)
     strict = train(trial)["sequences_until_solved"]
@@ -71,22 +71,22 @@ def test_wrong_answers_are_allowed_as_in_the_paper(monkeypatch):
     assert train(trial)["sequences_until_solved"] < strict
 
 
-def test_the_exponent_of_a_slow_cell_is_the_logarithm_of_its_decay():
+def test_the_exponent_of_a_cell_with_constant_forget_gate_is_the_logarithm_of_that_gate():
     network = Network(gg.cells.JANET(), PROBLEMS["adding"], 4)
     with torch.no_grad():
         for weight in network.layer.parameters():
             weight.zero_()
         network.layer.bias_ih_l0[:4] = 3.0  # f = sigmoid(3) at every step
-    measured = exponent(network, "adding", 30, seed=0)
+    measured = lyapunov_exponent(network, "adding", 30, seed=0)
     assert measured["exponent"] == pytest.approx(torch.sigmoid(torch.tensor(3.0)).log().item(), abs=1e-6)
     assert measured["low"] == pytest.approx(measured["high"], abs=1e-6)
 
 
-def test_a_training_that_does_not_learn_stops_early(monkeypatch):
+def test_a_training_without_progress_stops_halfway(monkeypatch):
     monkeypatch.setattr("glassgate.claims.trial.UPDATES_PER_POINT", 1)
-    hopeless = train(Trial("copy", "rnn", 100, 0, 512, 200, learning_rate=0.0))
-    assert hopeless["sequences_seen"] == 256
-    assert hopeless["sequences_until_solved"] is None
+    without_learning = train(Trial("copy", "rnn", 100, 0, 512, 200, learning_rate=0.0))
+    assert without_learning["sequences_seen"] == 256
+    assert without_learning["sequences_until_solved"] is None
     learning = train(Trial("noise-free", "gru", 10, 0, 3_200, 900))
     assert learning["sequences_seen"] == 3_200
 
@@ -94,8 +94,8 @@ def test_a_training_that_does_not_learn_stops_early(monkeypatch):
 @pytest.fixture(scope="module")
 def written(tmp_path_factory):
     folder = tmp_path_factory.mktemp("compare")
-    own = folder / "mine.py"
-    own.write_text(
+    cell_file = folder / "mine.py"
+    cell_file.write_text(
         "import torch, glassgate as gg\n"
         "class Leaky(gg.Cell):\n"
         "    gates, state = ('f', 'n'), ('h',)\n"
@@ -104,7 +104,9 @@ def written(tmp_path_factory):
         "        return f * s.h + (1 - f) * torch.tanh(a.n)\n"
         "not_a_cell = 3\n"
     )
-    words = f"--cells lstm,{own}:Leaky --problems adding,reber --lags 12 --seeds 1 --sequences 64 --parameters 200"
+    words = (
+        f"--cells lstm,{cell_file}:Leaky --problems adding,reber --lags 12 --seeds 1 --sequences 64 --parameters 200"
+    )
     words = [*words.split(), "--processes", "1", "-o", str(folder / "out")]
     command(words)
     return folder, words
@@ -130,13 +132,13 @@ def test_a_comparison_writes_its_page_pictures_and_figures(written):
     )
 
 
-def test_a_sentence_states_that_no_problem_was_solved(written, capsys):
+def test_a_comparison_without_solved_problems_states_this(written, capsys):
     folder, words = written
     (folder / "out" / "success.svg").write_text("of an earlier run")
     command(words)
-    said = " ".join(capsys.readouterr().out.split())
-    assert "No cell solved any problem in 64 sequences. Fewest wrong answers of 2,560: " in said
-    assert "A comparison needs a longer training (--sequences) or a shorter lag (--lags)." in said
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "No cell solved any problem in 64 sequences. Fewest wrong answers of 2,560: " in printed
+    assert "A comparison needs a longer training (--sequences) or a shorter lag (--lags)." in printed
     html = (folder / "out" / "compare.html").read_text()
     assert "No cell solved any problem in 64 sequences" in html
     assert "sequences until solved</text>" not in html
@@ -145,19 +147,19 @@ def test_a_sentence_states_that_no_problem_was_solved(written, capsys):
     assert not any("solve" in claim["claim"] for claim in content["claims"])
 
 
-def test_a_problem_that_some_cell_solved_is_drawn():
+def test_solved_problems_are_those_that_some_cell_solved():
     rows = [
         {"problem": problem, "cell": "lstm", "forget_bias": None, "solved": solved, "wrong_of_2560": [wrong]}
         for problem, solved, wrong in (("adding", 1, 3), ("reber", 0, 2_000))
     ]
-    compared = comparison.Comparison(("lstm",), ("adding", "reber"), (100,), 1, 64, 200)
+    settings = comparison.Comparison(("lstm",), ("adding", "reber"), (100,), 1, 64, 200)
     assert solved_problems(rows) == ["adding"]
-    assert unsolved(compared, rows).startswith(f"No cell solved {PROBLEMS['reber'].title} in 64 sequences.")
+    assert unsolved(settings, rows).startswith(f"No cell solved {PROBLEMS['reber'].title} in 64 sequences.")
     rows[1]["solved"] = 1
-    assert unsolved(compared, rows) == ""
+    assert unsolved(settings, rows) == ""
 
 
-def test_finished_trainings_are_not_repeated_and_the_page_stays_the_same(written, monkeypatch):
+def test_a_repeated_comparison_reads_finished_trials_and_writes_the_same_page(written, monkeypatch):
     folder, words = written
     before = (folder / "out" / "compare.html").read_bytes()
     monkeypatch.setattr(comparison, "train", None)
@@ -167,7 +169,7 @@ def test_finished_trainings_are_not_repeated_and_the_page_stays_the_same(written
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         ("--cells lstn", "cell: expected one of activatedgru, .*got 'lstn'"),
         ("--cells {}/mine.py:Lazy", "must be a subclass of glassgate.Cell, got nothing of that name"),
@@ -181,7 +183,7 @@ def test_finished_trainings_are_not_repeated_and_the_page_stays_the_same(written
         ("--sequences 3", "at least one batch"),
     ],
 )
-def test_an_invalid_comparison_raises_an_error(written, words, said):
-    with pytest.raises(UserError, match=said):
+def test_an_invalid_comparison_raises_an_error(written, words, message):
+    with pytest.raises(UserError, match=message):
         command([*words.format(written[0]).split(), "-o", str(written[0] / "never")])
     assert not (written[0] / "never").exists()

@@ -1,4 +1,4 @@
-"""`docs/claims.py` writes the page of the comparisons, also if no problem was solved and pictures are missing."""
+"""`docs/claims.py` updates the pages of claims, also if no problem was solved and pictures are missing."""
 
 import json
 import shutil
@@ -22,7 +22,7 @@ CONTENT = {
 }  # fmt: skip
 
 
-def test_a_comparison_without_solved_problems(tmp_path, monkeypatch, capsys: pytest.CaptureFixture[str]):
+def test_pages_keep_pictures_that_a_comparison_did_not_draw(tmp_path, monkeypatch, capsys: pytest.CaptureFixture[str]):
     docs, folder = tmp_path / "docs", tmp_path / "runs"
     docs.mkdir()
     folder.mkdir()
@@ -31,12 +31,12 @@ def test_a_comparison_without_solved_problems(tmp_path, monkeypatch, capsys: pyt
     monkeypatch.setattr(claims, "DOCS", docs)
     for name, content in CONTENT.items():
         (folder / f"{name}.json").write_text(json.dumps(content))
-    drawn = ("gradients", "taggers-reach", "language-models", "models-reach", "variants")
-    for name in drawn:
+    drawn_pictures = ("gradients", "taggers-reach", "language-models", "models-reach", "variants")
+    for name in drawn_pictures:
         (folder / f"{name}.svg").write_text("<svg/>")
     claims.main(folder)
-    assert {each.stem for each in (docs / "claims").iterdir()} == {*drawn}
+    assert {path.stem for path in (docs / "claims").iterdir()} == {*drawn_pictures}
     assert "| adding | 100 | lstm | 0 / 3 | - | 74,000 (1997) |" in (docs / claims.PAGES[0]).read_text()
-    said = capsys.readouterr().out
-    assert f"{folder / 'learning.svg'}: not drawn, because no problem was solved; the page keeps its picture" in said
-    assert said.count("not drawn") == 2
+    printed = capsys.readouterr().out
+    assert f"{folder / 'learning.svg'}: not drawn, because no problem was solved; the page keeps its picture" in printed
+    assert printed.count("not drawn") == 2

@@ -7,7 +7,7 @@ from glassgate.claims import products
 from glassgate.cli.compare import command
 
 
-def test_all_variants_compute_the_same_and_gradients_too():
+def test_all_variants_have_the_results_and_gradients_of_torch():
     torch.manual_seed(0)
     x, layer = torch.randn(7, 3, 5, dtype=torch.float64), torch.nn.LSTM(5, 6, dtype=torch.float64)
     expected, _ = layer(x)
@@ -19,7 +19,7 @@ def test_all_variants_compute_the_same_and_gradients_too():
         assert torch.allclose(gradient_of_variant, gradient, atol=1e-11), name
 
 
-def test_the_variants_are_measured_and_drawn(tmp_path, monkeypatch):
+def test_the_command_measures_and_draws_the_variants(tmp_path, monkeypatch):
     monkeypatch.setattr(products, "SIZES", ((1, 8), (2, 8)))
     monkeypatch.setattr(products, "LENGTH", 3)
     command(["products", "--quick", "-o", str(tmp_path)])
@@ -29,7 +29,7 @@ def test_the_variants_are_measured_and_drawn(tmp_path, monkeypatch):
     assert (tmp_path / "products.html").read_text().count("<svg") == 1
 
 
-def test_onnx_runtime_computes_the_same():
+def test_the_result_of_onnx_runtime_is_that_of_float64():
     pytest.importorskip("onnxruntime", exc_type=ImportError)
     pytest.importorskip("onnx", exc_type=ImportError)
     assert products._measure_onnx(products.Size(2, 8), 1, 1e9)["error"] < 1e-5

@@ -152,13 +152,13 @@ def test_the_code_names_gates_and_allocates_nothing(tmp_path: Path) -> None:
 
 def test_errors(tmp_path: Path) -> None:
     layer = gg.LSTM(3, 4)
-    with pytest.raises(ExportError, match="name must be an identifier of C, got 'my net'"):
+    with pytest.raises(ExportError, match="name must be a C identifier, got 'my net'"):
         gg.to_c(layer, tmp_path, "my net")
     with pytest.raises(ExportError, match="weights must be 'const' or 'file', got 'json'"):
         gg.to_c(layer, tmp_path, weights="json")
     with pytest.raises(ExportError, match="max_steps must be a positive integer, got 0"):
         gg.to_c(layer, tmp_path, max_steps=0)
-    with pytest.raises(ExportError, match=r"keys of the ModuleDict must be parts of an identifier of C, got 'my net'"):
+    with pytest.raises(ExportError, match=r"keys of the ModuleDict must be parts of a C identifier, got 'my net'"):
         gg.to_c(nn.ModuleDict({"my net": layer}), tmp_path)
     with pytest.raises(ExportError, match=r"expected layers of glassgate, Linear, .* got Conv1d"):
         gg.to_c(nn.Conv1d(3, 4, 2), tmp_path)

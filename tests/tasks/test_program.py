@@ -207,7 +207,7 @@ def test_runs_that_cannot_be_written(tmp_path: Path) -> None:
     path.unlink()
     with pytest.raises(OptionError, match="cannot express the covariates of this forecasting run; train a run without"):
         write_program(task, tmp_path)
-    with pytest.raises(OptionError, match="name must be an identifier of C, got 'a b'"):
+    with pytest.raises(OptionError, match="name must be a C identifier, got 'a b'"):
         write_program(regression(), tmp_path, "a b")
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "file").touch()
