@@ -8,7 +8,7 @@ from glassgate.cli.parser import Parser
 from glassgate.cli.progress import format_scores
 from glassgate.cli.trained import add_run, add_weight_precision, load, read
 from glassgate.tasks.data.unknown_labels import unknown_label_warnings
-from glassgate.tasks.data.unknown_tokens import note_on, unknown_fraction
+from glassgate.tasks.data.unknown_tokens import unknown_fraction, unknown_tokens_note
 from glassgate.tasks.metrics.scores import by_label, label_table
 from glassgate.tasks.training.scoring import compute_metrics, scores_of
 
@@ -28,7 +28,7 @@ def command(argv: list[str]) -> None:
     unknown = unknown_fraction(task.input_field, encoded) if task.vocabularies else None
     for sentence in (
         *unknown_label_warnings(task.targets, task.vocabularies, examples, arguments.file),
-        note_on(unknown, arguments.file),
+        unknown_tokens_note(unknown, arguments.file),
     ):
         if sentence:
             print(f"warning: {sentence}", file=sys.stderr)

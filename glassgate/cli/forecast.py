@@ -13,7 +13,7 @@ from glassgate.cli.trained import add_run, add_weight_precision, load_as
 from glassgate.tasks.errors import OptionError
 from glassgate.tasks.forecasting.output import MAX_DRAWN, fan_picture, header, rows
 from glassgate.tasks.forecasting.task import Forecasting
-from glassgate.tasks.pictures.charts import has_pictures
+from glassgate.tasks.pictures.charts import has_matplotlib
 from glassgate.tasks.runs import write
 
 
@@ -26,7 +26,7 @@ def command(argv: list[str]) -> None:
     parser.add_argument("-o", "--output", metavar="FILE.csv", help="file for the forecast (default: standard output)")
     parser.add_argument("--picture", metavar="FILE.svg", help="draw the forecast to an SVG or PNG file")
     arguments = parser.parse_args(argv)
-    if arguments.picture and not has_pictures():
+    if arguments.picture and not has_matplotlib():
         raise OptionError("picture: drawing needs matplotlib; pip install matplotlib, or leave --picture out")
     if arguments.picture and Path(arguments.picture).suffix not in (".svg", ".png"):
         raise OptionError(f"picture: expected a file that ends in .svg or .png, got {arguments.picture}")

@@ -14,12 +14,12 @@ from glassgate.cli.parser import Parser
 from glassgate.tasks import TASKS, task_class
 from glassgate.tasks.data import labelled, records
 from glassgate.tasks.data.columns import detect_layout
-from glassgate.tasks.data.detect import kind_of
+from glassgate.tasks.data.detect import detect_kind
 from glassgate.tasks.data.files import STDIN
 from glassgate.tasks.data.formats import FOLDER, LABEL_SUFFIX, detect_format
 from glassgate.tasks.data.music import Roll, is_music
 from glassgate.tasks.data.pairs import Pair
-from glassgate.tasks.data.series import Schema, Series, Table, resolved
+from glassgate.tasks.data.series import Schema, Series, Table, resolve_schema
 from glassgate.tasks.data.tagged import Tagged
 from glassgate.tasks.data.token_table import is_token_table
 from glassgate.tasks.errors import UserError
@@ -87,7 +87,7 @@ def detect_task(path: str, format: str = "") -> str:
     Raises:
         DataError: the file cannot be read
     """
-    kind = format or kind_of(path)
+    kind = format or detect_kind(path)
     if kind == "folder":
         return "tagging" if (Path(path) / FOLDER[0]).exists() else "classification"
     if not format and is_music(path):
@@ -96,15 +96,15 @@ def detect_task(path: str, format: str = "") -> str:
         return "classification"
     if kind in ("", "csv", "xlsx") and is_token_table(path):
         return "tagging"
-    if kind in records.SEPARATED:
+    if kind in records.TABLE_KINDS:
         return _task_of_table(path, kind)
     if kind == "parquet" and _holds_series(path):
         return "forecasting"
-    if kind in records.KEYED:
-        _, row, _ = next(records.read(path, kind), (0, {}, {}))
+    if kind in records.KEYED_KINDS:
+        _, row, _ = next(records.read_rows(path, kind), (0, {}, {}))
         if not isinstance(row, dict) or any(isinstance(value, list) for value in row.values()):
             return "tagging"
-        return "classification" if any(name in row for name in records.LABELS) else "language-model"
+        return "classification" if any(name in row for name in records.LABEL_COLUMNS) else "language-model"
     try:
         if labelled.Reader(path, format or "auto").format in ("fasttext", "csv"):
             return "classification"
@@ -126,7 +126,7 @@ def detect_task(path: str, format: str = "") -> str:
 def _task_of_table(path: str, kind: str) -> str:
     """The task of a table of texts, series, tokens or pairs."""
     if kind == "tsv":
-        table, numbered_rows = records.table_of(path, kind)
+        table, numbered_rows = records.read_table(path, kind)
         rows = [row for _, row in islice(numbered_rows, 1000)] if len(table.header) in (2, 3) else []
         has_blanks = any(" " in cell for row in rows for cell in row)
         if rows and not has_blanks and not {"text", "label"} & {*rows[0]}:
@@ -143,7 +143,7 @@ def _task_of_table(path: str, kind: str) -> str:
 def _holds_series(path: str) -> bool:
     """Whether a table has time stamps."""
     try:
-        return resolved(Table(path), Schema()).time is not None
+        return resolve_schema(Table(path), Schema()).time is not None
     except UserError:
         return False
 

@@ -146,7 +146,7 @@ class Definition(ABC, Generic[OptionsType, Example, Prediction]):
         """
         raise OptionError(f"{self.name}: expected data to train on, got none; give a file with --data")
 
-    def from_rows(self, rows: Iterator[tuple[int, Any, records.Names]]) -> list[Example]:
+    def from_rows(self, rows: Iterator[tuple[int, Any, records.LabelNames]]) -> list[Example]:
         """Convert rows of a table to examples.
 
         Args:

@@ -12,7 +12,7 @@ from glassgate.tasks.data import labelled as labelled_files
 from glassgate.tasks.data import records, texts
 from glassgate.tasks.data.held_out import ByContent, Rule
 from glassgate.tasks.data.labelled import Labelled, LabelledOptions
-from glassgate.tasks.data.number_labels import scale
+from glassgate.tasks.data.number_labels import mean_and_deviation
 from glassgate.tasks.data.raw_text import RawTokeniser, note_on_unsegmented
 from glassgate.tasks.data.store.examples import LINE, SEQUENCE, SYMBOL, counts, store
 from glassgate.tasks.data.vocabulary import Vocabulary
@@ -80,8 +80,8 @@ class LabelledTask(Task[LabelledOptionsType, Labelled, Prediction]):
         """Return the label in a row's cell. `separator` is that of the table, and empty for other files."""
         return label
 
-    def from_rows(self, rows: Iterator[tuple[int, Any, records.Names]]) -> list[Labelled]:
-        return labelled_files.of_rows(rows, self.options)
+    def from_rows(self, rows: Iterator[tuple[int, Any, records.LabelNames]]) -> list[Labelled]:
+        return labelled_files.from_rows(rows, self.options)
 
     @property
     def held_out_rule(self) -> Rule[Labelled]:
@@ -99,7 +99,7 @@ class LabelledTask(Task[LabelledOptionsType, Labelled, Prediction]):
         if not isinstance(content, np.ndarray):
             return {"units": Vocabulary.of(counts(examples, "content", self.tokens), self.options.least_count)}
         channels = content.shape[1]
-        self.fitted["series"] = scale(np.concatenate([self._series(each, channels) for each in examples]))
+        self.fitted["series"] = mean_and_deviation(np.concatenate([self._series(each, channels) for each in examples]))
         return {}
 
     @property

@@ -152,7 +152,9 @@ class Task(Definition[OptionsType, Example, Prediction]):
         """
         if isinstance(data, Split):
             return data
-        split = Split(**{name: self.from_rows(records.rows_of(part)) for name, part in records.parts(data).items()})
+        split = Split(
+            **{name: self.from_rows(records.iterate_rows(part)) for name, part in records.split_parts(data).items()}
+        )
         return split if split.dev or split.test else self.split(split.train)
 
     @classmethod

@@ -24,7 +24,7 @@ class TextTask(Task[TextOptionsType, Any, Prediction]):
         options = self.options
         return texts.read_text(path, options.tokens, options.sequence, progress, options.text_column)
 
-    def from_rows(self, rows: Iterator[tuple[int, Any, records.Names]]) -> list[Any]:
+    def from_rows(self, rows: Iterator[tuple[int, Any, records.LabelNames]]) -> list[Any]:
         return texts.from_rows(rows, self.options)
 
     def read_builtin(self) -> Split[Any]:

@@ -14,7 +14,7 @@ import torch
 from glassgate.cli import main
 from glassgate.tasks import task_class, task_class_of_run
 from glassgate.tasks.data.labelled import Labelled
-from glassgate.tasks.data.music import KEYS, Roll
+from glassgate.tasks.data.music import NUM_KEYS, Roll
 from glassgate.tasks.data.pairs import Pair
 from glassgate.tasks.data.series import series_of
 from glassgate.tasks.data.series.schema import TIME, Frequency
@@ -201,7 +201,7 @@ CASES = {
     "music": Case(
         "language-model",
         {"tokens": "notes"},
-        [Roll(np.random.default_rng(1).integers(0, 2, (4, KEYS)).astype(np.uint8))],
+        [Roll(np.random.default_rng(1).integers(0, 2, (4, NUM_KEYS)).astype(np.uint8))],
         language_model,
     ),
     "blanks": Case("fill-blanks", {"num_layers": 2}, [Text("salt and pepper, ")], fill_blanks),

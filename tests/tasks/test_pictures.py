@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from glassgate.tasks.pictures.charts import rate_picture, save_figure
+from glassgate.tasks.pictures.charts import range_test_picture, save_figure
 
 matplotlib = pytest.importorskip("matplotlib", reason="pictures need the extra pictures")
 
@@ -28,5 +28,5 @@ def test_coordinates_are_rounded_and_labels_are_not(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("suffix", "start"), [(".png", b"\x89PNG"), (".svg", b"<?xml")])
 def test_the_suffix_names_the_format(suffix: str, start: bytes, tmp_path: Path) -> None:
     path = tmp_path / f"rate{suffix}"
-    rate_picture([1e-4, 1e-3, 1e-2], [2.0, 1.0, 3.0], 1e-3, path)
+    range_test_picture([1e-4, 1e-3, 1e-2], [2.0, 1.0, 3.0], 1e-3, path)
     assert path.read_bytes().startswith(start)

@@ -1,12 +1,18 @@
-"""Labels in BIO form (IOB2): B-X begins an entity of type X, I-X continues it, O is outside of entities."""
+"""Labels of entities in BIO form, also called IOB2, and conversion from other schemes to IOB2.
+
+- IOB2: B-X begins an entity of type X, I-X continues it, and O is outside of entities.
+- IOB1: like IOB2, but B-X is used only between two adjacent entities of one type. Other entities begin with I-X.
+- BIOES, BILUO and BMES: like IOB2, with a separate letter (E or L) for the last token of an entity and another one
+  (S or U) for an entity of a single token. BMES calls the tokens between the first and the last M.
+"""
 
 import re
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
-FORM = re.compile(r"O|[BI](-.+)?")
-_MARK = re.compile(r"O|[BILUESM]-.+")
-_IN_IOB2 = {"U": "B", "S": "B", "L": "I", "E": "I", "M": "I"}
+BIO_LABEL = re.compile(r"O|[BI](-.+)?")
+_LABEL_OF_ANY_SCHEME = re.compile(r"O|[BILUESM]-.+")
+_LETTERS_IN_IOB2 = {"U": "B", "S": "B", "L": "I", "E": "I", "M": "I"}
 
 
 def is_bio(labels: Iterable[str]) -> bool:
@@ -17,50 +23,52 @@ def is_bio(labels: Iterable[str]) -> bool:
         (True, False)
     """
     labels = set(labels)
-    return all(FORM.fullmatch(label) for label in labels) and any(label[0] == "B" for label in labels)
+    return all(BIO_LABEL.fullmatch(label) for label in labels) and any(label[0] == "B" for label in labels)
 
 
-def scheme_of(sequences: Iterable[Sequence[str]], in_order: bool = True) -> str:
+def detect_scheme(sequences: Iterable[Sequence[str]], in_order: bool = True) -> str:
     """Return the scheme of labels: "IOB2", "IOB1", "BIOES", "BILUO" or "BMES"; empty if they do not mark entities.
 
-    If some entities begin with I-X, as in IOB1, and others with a B-X that IOB1 does not need, the scheme is IOB2.
+    Labels that mix an I-X at the beginning of an entity with a B-X that IOB1 does not need count as IOB2.
 
     Args:
         sequences: the labels of each sequence
-        in_order: whether the labels of a sequence are in their order
+        in_order: whether the order of the labels is that of the tokens; only then can IOB1 be detected
 
     Example:
-        >>> scheme_of([["I-PER", "I-PER", "O"]]), scheme_of([["B-PER", "L-PER", "U-LOC"]]), scheme_of([["NOUN"]])
-        ('IOB1', 'BILUO', '')
+        >>> detect_scheme([["I-PER", "I-PER", "O"]])
+        'IOB1'
+        >>> detect_scheme([["B-PER", "L-PER", "U-LOC"]])
+        'BILUO'
     """
     sequences = [list(sequence) for sequence in sequences]
     labels = {label for sequence in sequences for label in sequence}
-    if not all(_MARK.fullmatch(label) for label in labels) or labels <= {"O"}:
+    if not all(_LABEL_OF_ANY_SCHEME.fullmatch(label) for label in labels) or labels <= {"O"}:
         return ""
     letters = {label[0] for label in labels}
-    for scheme, unique in (("BILUO", "LU"), ("BMES", "M"), ("BIOES", "ES")):
-        if letters & set(unique):
+    for scheme, unique_letters in (("BILUO", "LU"), ("BMES", "M"), ("BIOES", "ES")):
+        if letters & set(unique_letters):
             return scheme if letters <= {*scheme, "O"} else ""
     pairs = [pair for sequence in sequences for pair in pairwise(["O", *sequence])]
-    needless = any(label[0] == "B" and (before == "O" or before[1:] != label[1:]) for before, label in pairs)
-    begins_inside = any(not may_follow(before, label) for before, label in pairs)
-    if in_order and begins_inside and not needless:
+    has_needless_b = any(label[0] == "B" and (before == "O" or before[1:] != label[1:]) for before, label in pairs)
+    has_initial_i = any(not may_follow(before, label) for before, label in pairs)
+    if in_order and has_initial_i and not has_needless_b:
         return "IOB1"
     return "IOB2"
 
 
-def scheme_note(scheme: str) -> str:
+def describe_scheme(scheme: str) -> str:
     """Describe the scheme of a label column, for messages.
 
     Example:
-        >>> scheme_note("IOB2"), scheme_note("BILUO"), scheme_note("")
+        >>> describe_scheme("IOB2"), describe_scheme("BILUO"), describe_scheme("")
         (' (IOB2)', ' (BILUO, converted to IOB2)', '')
     """
     return {"": "", "IOB2": " (IOB2)"}.get(scheme, f" ({scheme}, converted to IOB2)")
 
 
 def to_iob2(labels: Sequence[str], scheme: str) -> list[str]:
-    """Convert labels of another scheme to IOB2.
+    """Convert labels of a scheme to IOB2.
 
     Example:
         >>> to_iob2(["B-PER", "L-PER", "U-LOC", "O"], "BILUO")
@@ -72,12 +80,16 @@ def to_iob2(labels: Sequence[str], scheme: str) -> list[str]:
         pairs = pairwise([None, *labels])
         return [label if may_follow(before, label) else f"B{label[1:]}" for before, label in pairs if label is not None]
     if scheme in ("BIOES", "BILUO", "BMES"):
-        return [_IN_IOB2.get(label[0], label[0]) + label[1:] for label in labels]
+        return [_LETTERS_IN_IOB2.get(label[0], label[0]) + label[1:] for label in labels]
     return list(labels)
 
 
 def may_follow(before: str | None, label: str) -> bool:
-    """Whether a label may follow another one, or be the first (None): I-X only continues an entity of type X.
+    """Whether a label may follow another one: I-X may only continue an entity of type X.
+
+    Args:
+        before: the previous label; None if `label` is the first
+        label: the label
 
     Example:
         >>> may_follow("B-PER", "I-PER"), may_follow("B-LOC", "I-PER"), may_follow(None, "I-PER")

@@ -7,16 +7,16 @@ from dataclasses import dataclass, replace
 from itertools import chain, islice
 from pathlib import Path
 
-from glassgate.tasks.data.bio import scheme_note, scheme_of
+from glassgate.tasks.data.bio import describe_scheme, detect_scheme
 from glassgate.tasks.data.detect import SEPARATORS
 from glassgate.tasks.data.lines import read_lines
-from glassgate.tasks.data.records import TAGS, TOKENS
+from glassgate.tasks.data.records import TAG_COLUMNS, TOKEN_COLUMNS
 from glassgate.tasks.errors import OptionError
 
 _EXAMINED_LINES = 20_000
 _COMMENT_FIELD = re.compile(r"#\s*[\w:.-]+(\[\w+\])?\s*=|#\s*(newdoc|newpar|begin|end)\b", re.IGNORECASE)
 _TOKEN_ID = re.compile(r"\d+([-.]\d+)?")
-_USUAL_NAMES = {"id", "idx", "index", "no", "nr", "sentence", "lemma", *TOKENS, *TAGS}
+_USUAL_NAMES = {"id", "idx", "index", "no", "nr", "sentence", "lemma", *TOKEN_COLUMNS, *TAG_COLUMNS}
 CONLLU_COLUMNS = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
 _MAX_LABELS = 100
 
@@ -37,7 +37,7 @@ class Layout:
         sentence_column: the column that identifies the sentence, in each row or in the first row of a sentence; None if
             blank rows separate sentences
         names: the names of the columns in the header; empty without a header
-        scheme: the scheme of the labels, see `bio.scheme_of`; empty if they do not mark entities
+        scheme: the scheme of the labels, see `bio.detect_scheme`; empty if they do not mark entities
         other_label_columns: other columns that may contain labels
     """
 
@@ -71,7 +71,7 @@ class Layout:
         parts = [] if self.index_column is None else [f"index in column {self._name(self.index_column)}"]
         parts.append(f"words in {'' if parts else 'column '}{self._name(self.token_column)}")
         if self.label_column is not None:
-            parts.append(f"labels in {self._name(self.label_column)}{scheme_note(self.scheme)}")
+            parts.append(f"labels in {self._name(self.label_column)}{describe_scheme(self.scheme)}")
         if self.is_table:
             by = "empty rows" if self.sentence_column is None else self._name(self.sentence_column)
             parts.append(f"sentences by {by}")
@@ -167,7 +167,7 @@ def detect_layout(
     if label_column is None:
         candidates = [number for number in columns if number != token_column]
         label_column, others = _choose_label_column(sequences, candidates or [token_column])
-    scheme = scheme_of([row[label_column] for row in rows] for rows in sequences)
+    scheme = detect_scheme([row[label_column] for row in rows] for rows in sequences)
     return replace(layout, label_column=label_column, scheme=scheme, other_label_columns=tuple(others))
 
 
@@ -263,7 +263,7 @@ def _choose_label_column(sequences: Sequence[Rows], candidates: Sequence[int]) -
     """
     values = {column: {row[column] for rows in sequences for row in rows} for column in candidates}
     varying = [column for column in candidates if len(values[column]) > 1]
-    marking = [column for column in varying if scheme_of([list(values[column])], in_order=False)]
+    marking = [column for column in varying if detect_scheme([list(values[column])], in_order=False)]
     chosen = (marking or varying or list(candidates))[-1]
     max_labels = min(_MAX_LABELS, sum(map(len, sequences)) // 5)
     return chosen, [column for column in varying if column != chosen and len(values[column]) <= max_labels]

@@ -1,4 +1,7 @@
-"""Detects the kind of a data file by its name or its first bytes, and the dialect of a table."""
+"""Detects the kind of a data file from its name or its first bytes, and the dialect of a table.
+
+The kind is a file format, such as "csv". The dialect is the way in which a text file separates and quotes its cells.
+"""
 
 import csv
 import json
@@ -9,7 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from glassgate.tasks.data.files import STDIN, members, opened, suffix_of
+from glassgate.tasks.data.files import STDIN, archive_members, open_file, suffix_of
 from glassgate.tasks.data.lines import read_lines
 from glassgate.tasks.errors import DataError, UserError
 
@@ -21,57 +24,60 @@ SUFFIXES = {
 }
 """The kind of a file by its suffix."""
 
-_HEAD = 2**16  # bytes that are examined
+_HEAD_SIZE = 2**16  # bytes at the beginning of a file that are examined
 _JSON_LIST = re.compile(r"\s*\[\s*[\[{]")
 _SIGNATURES = {b"PAR1": "parquet", b"\x93NUMPY": "npy", b"MATLAB 5.0 MAT-file": "mat", b"\x89HDF\r\n": "mat"}
 
 
-def kind_of(path: str | Path) -> str:
+def detect_kind(path: str | Path) -> str:
     """Return the kind of a file, a value of `SUFFIXES` or "folder"; empty if it is unknown.
 
     Example:
-        >>> kind_of("train.conllu.gz")
+        >>> detect_kind("train.conllu.gz")
         'conllu'
     """
     if str(path) != STDIN and Path(path).is_dir():
         return "folder"
     kind = "" if str(path) == STDIN else SUFFIXES.get(suffix_of(path), "")
-    return (kind if kind != "json" else "") or _by_content(path) or kind  # .json can contain JSON lines
+    return (kind if kind != "json" else "") or _kind_by_content(path) or kind  # .json can contain JSON lines
 
 
-def _by_content(path: str | Path) -> str:
-    """The kind by the first bytes: signatures of archives and arrays, JSON, and the tags of sktime's .ts."""
-    names = members(path)
+def _kind_by_content(path: str | Path) -> str:
+    """The kind by the first bytes: a signature of an archive or array, JSON, or the first tag of sktime's .ts."""
+    names = archive_members(path)
     if names and all(name.endswith(".npy") for name in names):
         return "npz"
     if "xl/workbook.xml" in names:
         return "xlsx"
     try:
-        with opened(path) as file:
-            head = file.read(_HEAD)
+        with open_file(path) as file:
+            head = file.read(_HEAD_SIZE)
     except UserError:
         return ""
-    for mark, kind in _SIGNATURES.items():
-        if head.startswith(mark):
+    for signature, kind in _SIGNATURES.items():
+        if head.startswith(signature):
             return kind
     text = head.decode(errors="replace").lstrip("\ufeff")
     if _JSON_LIST.match(text):
         return "json"
     lines = [line for line in text.splitlines() if line.strip()]
     if lines and lines[0].startswith("{"):
-        return _kind_of_objects(lines)
+        return _kind_of_json_object(lines)
     tags = [line for line in lines if not line.startswith("#")]
     return "ts" if tags and tags[0].lower().startswith("@problemname") else ""
 
 
-def _kind_of_objects(lines: Sequence[str]) -> str:
-    """The kind of JSON that begins with an object: "json" if it is the only one and contains rows, or is not a line."""
+def _kind_of_json_object(lines: Sequence[str]) -> str:
+    """The kind of JSON that begins with an object: "jsonl" for one object per line, or "json".
+
+    The kind is "json" if the object spans several lines, or if it is the only one and contains a list of rows.
+    """
     try:
         first = json.loads(lines[0])
     except ValueError:
         return "json"
     contains_rows = any(
-        isinstance(value, list) and all(isinstance(each, list | dict) for each in value) for value in first.values()
+        isinstance(value, list) and all(isinstance(item, list | dict) for item in value) for value in first.values()
     )
     return "json" if len(lines) == 1 and contains_rows else "jsonl"
 
@@ -79,9 +85,9 @@ def _kind_of_objects(lines: Sequence[str]) -> str:
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 """The separators that are detected, and their names in messages."""
 
-_LINES = 1000  # lines of a table that are examined
-_WHOLE_CELL = re.compile(r'"(?:[^"]|"")*"')
-_QUOTED = re.compile(r'(?<![^\t\n])"(?:[^"]|"")*\n(?:[^"]|"")*"(?![^\t\n])')
+_EXAMINED_LINES = 1000  # of a table
+_QUOTED_CELL = re.compile(r'"(?:[^"]|"")*"')
+_QUOTED_CELL_OF_SEVERAL_LINES = re.compile(r'(?<![^\t\n])"(?:[^"]|"")*\n(?:[^"]|"")*"(?![^\t\n])')
 
 
 @dataclass(frozen=True)
@@ -90,18 +96,18 @@ class Dialect:
 
     Attributes:
         separator: the separator of the columns
-        before: the number of lines before the first row, such as `sep=;`, which Excel writes
+        skipped_lines: the number of lines before the first row: blank lines, or the line `sep=;` that Excel writes
         header: the cells of the first row
-        quoted: whether quotes enclose cells; in TSV they may be ordinary characters
+        has_quotes: whether quotes enclose cells; in TSV they may be ordinary characters
     """
 
     separator: str
-    before: int
+    skipped_lines: int
     header: tuple[str, ...]
-    quoted: bool = True
+    has_quotes: bool = True
 
 
-def dialect_of(path: str | Path, separator: str | None = None, names: Sequence[str] = ()) -> Dialect:
+def detect_dialect(path: str | Path, separator: str | None = None, names: Sequence[str] = ()) -> Dialect:
     """Detect the dialect of a table.
 
     Args:
@@ -111,47 +117,51 @@ def dialect_of(path: str | Path, separator: str | None = None, names: Sequence[s
     Raises:
         DataError: see `read_lines`; the file has only empty lines
     """
-    lines = [line for _, line in islice(read_lines(path), _LINES)]
-    before = 0
+    lines = [line for _, line in islice(read_lines(path), _EXAMINED_LINES)]
+    skipped_lines = 0
     if lines[0].lower().startswith("sep=") and len(lines[0]) == 5:
-        separator, before = lines[0][4], 1
-    while before < len(lines) - 1 and not lines[before].strip():
-        before += 1
-    lines = lines[before:]
+        separator, skipped_lines = lines[0][4], 1
+    while skipped_lines < len(lines) - 1 and not lines[skipped_lines].strip():
+        skipped_lines += 1
+    lines = lines[skipped_lines:]
     if not any(map(str.strip, lines)):
         raise DataError(path, None, "the file has only empty lines; give one with a header and a row of data")
-    separator = separator or _separator(lines, names)
-    quoted = separator != "\t" or _has_quotes(lines)
-    cells = csv.reader((f"{line}\n" for line in lines), delimiter=separator, quoting=QUOTING[quoted])
+    separator = separator or _detect_separator(lines, names)
+    has_quotes = separator != "\t" or _quotes_enclose_cells(lines)
+    rows = csv.reader((f"{line}\n" for line in lines), delimiter=separator, quoting=QUOTING[has_quotes])
     try:
-        header = next(cells, [""])
+        header = next(rows, [""])
     except csv.Error:
         header = lines[0].split(separator)
-    return Dialect(separator, before, tuple(header), quoted)
+    return Dialect(separator, skipped_lines, tuple(header), has_quotes)
 
 
 QUOTING: Any = {True: csv.QUOTE_MINIMAL, False: csv.QUOTE_NONE}
+"""The quoting rule of `csv.reader` by `Dialect.has_quotes`."""
 
 
-def _separator(lines: Sequence[str], names: Sequence[str]) -> str:
-    """The separator for which the first row has the names, or all rows have equally many cells; a comma otherwise."""
+def _detect_separator(lines: Sequence[str], names: Sequence[str]) -> str:
+    """The separator with which the first row contains the names or, if there are none, all rows have the same width.
+
+    If no separator does, it is the most frequent one in the first row, or a comma.
+    """
     for separator in SEPARATORS if names else ():
         cells = [cell.strip().strip('"') for cell in lines[0].split(separator)]
         if all(name in cells for name in names):
             return separator
-    plain = [line for line in lines if line.strip() and '"' not in line]
+    unquoted_lines = [line for line in lines if line.strip() and '"' not in line]
     for separator in ("\t", ";", "|", ","):
-        widths = {len(line.split(separator)) for line in plain}
+        widths = {len(line.split(separator)) for line in unquoted_lines}
         if len(widths) == 1 and widths > {1}:
             return separator
     counts = {separator: lines[0].count(separator) for separator in SEPARATORS}
     return max(counts, key=counts.__getitem__) if max(counts.values()) else ","
 
 
-def _has_quotes(lines: Sequence[str]) -> bool:
-    """Whether quotes enclose cells of a TSV: a quoted cell spans lines, or all quotes are at the ends of cells."""
+def _quotes_enclose_cells(lines: Sequence[str]) -> bool:
+    """Whether quotes enclose cells of a TSV: a quoted cell spans lines, or each cell with a quote is a quoted cell."""
     cells = [cell for line in lines for cell in line.split("\t") if '"' in cell]
     widths = {len(line.split("\t")) for line in lines if line.strip()}
     if len(widths) > 1:
-        return bool(_QUOTED.search("\n".join(lines)))
-    return bool(cells) and all(_WHOLE_CELL.fullmatch(cell) for cell in cells)
+        return bool(_QUOTED_CELL_OF_SEVERAL_LINES.search("\n".join(lines)))
+    return bool(cells) and all(_QUOTED_CELL.fullmatch(cell) for cell in cells)

@@ -1,4 +1,4 @@
-"""Opens data files: standard input, pipes and compression. `lines` reads their text."""
+"""Opens data files, including standard input, pipes and compressed files. `lines` reads text from them."""
 
 import atexit
 import bz2
@@ -20,7 +20,8 @@ from typing import Any, BinaryIO, NamedTuple, cast
 from glassgate.tasks.errors import DataError
 
 STDIN = "-"
-_COMPRESSIONS = {
+"""The path that stands for standard input."""
+_COMPRESSION_SUFFIXES = {
     b"\x1f\x8b": ".gz",
     b"\xfd7zXZ\0": ".xz",
     b"BZh": ".bz2",
@@ -29,22 +30,22 @@ _COMPRESSIONS = {
 }
 """The suffix of compressed files, by their first bytes."""
 
-_BLOCK = 2**20
+_BLOCK_SIZE = 2**20  # bytes
 _OPEN_FILES = Path("/proc/self/fd")  # on Linux, the files that this process has open
 
 
 class Identity(NamedTuple):
-    """Identifies a version of a file: its path, size and time of change, or the digest of a copy of standard input."""
+    """Identifies a version of a file: its path, its size, and its time of change; for piped data a digest instead."""
 
     path: str
     size: int
-    changed: int | str
+    version: int | str
 
 
 def regular_file(path: str | Path) -> Path:
-    """Return the path of a regular file: the path itself, or that of a copy of standard input or of a pipe.
+    """Return the path of a regular file: the given path, or that of a copy of standard input or of a pipe.
 
-    The copy is made once per process, so data from a pipe can be read several times.
+    Each stream is copied once per process, so its data can be read several times.
 
     Raises:
         DataError: standard input is closed, the file is a device, or the disk is full
@@ -53,7 +54,7 @@ def regular_file(path: str | Path) -> Path:
         if sys.stdin is None:
             raise DataError(path, None, "it is closed; give a file, or send text to the command")
         check_no_device(path, sys.stdin.buffer)
-        return _copied(sys.stdin.buffer, sys.stdin.buffer)
+        return _copy_once(sys.stdin.buffer, sys.stdin.buffer)
     try:
         status = Path(path).stat()
     except OSError:
@@ -62,19 +63,19 @@ def regular_file(path: str | Path) -> Path:
         return Path(path)
     key = (status.st_dev, status.st_ino)
     if key in _COPIES:
-        return _copied(key, io.BytesIO())
-    with _opened_raw(path) as file:
-        return _copied(key, file)
+        return _COPIES[key].path
+    with _open_raw(path) as file:
+        return _copy_once(key, file)
 
 
-def readable(path: str | Path) -> Path:
+def readable_file(path: str | Path) -> Path:
     """Return a regular file as `regular_file` does, after checking that it can be opened.
 
     Raises:
-        DataError: see `opened`
+        DataError: see `open_file`
     """
     regular = regular_file(path)
-    with _opened_raw(regular, path):
+    with _open_raw(regular, path):
         return regular
 
 
@@ -87,15 +88,16 @@ _COPIES: dict[object, _Copy] = {}
 """Copies of streams, by stream; they are deleted at exit."""
 
 
-def _copied(key: object, stream: BinaryIO) -> Path:
+def _copy_once(key: object, stream: BinaryIO) -> Path:
+    """Return the path of the copy of a stream; copy it first if there is none."""
     if key not in _COPIES:
         digest = hashlib.blake2b(digest_size=16)
         try:
-            path, copy = _temporary_file()
-            with copy:
-                for block in blocks(stream):
+            path, file = _temporary_file()
+            with file:
+                for block in read_blocks(stream):
                     digest.update(block)
-                    copy.write(block)
+                    file.write(block)
         except OSError as error:
             raise DataError(
                 STDIN,
@@ -107,7 +109,10 @@ def _copied(key: object, stream: BinaryIO) -> Path:
 
 
 def _temporary_file() -> tuple[Path, BinaryIO]:
-    """The path of a new file, and the file. On Linux it has no name, so it is deleted however the process ends."""
+    """The path of a new file, and the file, open for writing.
+
+    On Linux the file has no name, so the system deletes it even if the process is killed.
+    """
     if _OPEN_FILES.is_dir():
         file = cast(BinaryIO, tempfile.TemporaryFile())  # noqa: SIM115, the caller closes it
         return _OPEN_FILES / str(os.dup(file.fileno())), file  # the second descriptor stays open
@@ -116,61 +121,62 @@ def _temporary_file() -> tuple[Path, BinaryIO]:
     return Path(name), open(handle, "wb")
 
 
-def identity(path: str | Path) -> Identity:
+def identify_file(path: str | Path) -> Identity:
     """Identify the current version of a file, for caches."""
     regular = regular_file(path)
-    digest = next((each.digest for each in _COPIES.values() if each.path == regular), None)
+    digest = next((copy.digest for copy in _COPIES.values() if copy.path == regular), None)
     status = regular.stat()
     return Identity(STDIN if digest else str(regular.resolve()), status.st_size, digest or status.st_mtime_ns)
 
 
 def count_lines(path: str | Path) -> int:
     """Return the number of line feeds in a file."""
-    with opened(path) as file:
-        return sum(block.count(b"\n") for block in blocks(file))
+    with open_file(path) as file:
+        return sum(block.count(b"\n") for block in read_blocks(file))
 
 
-def blocks(file: BinaryIO) -> Iterator[bytes]:
+def read_blocks(file: BinaryIO) -> Iterator[bytes]:
     """Yield the content of a file in blocks."""
-    return iter(lambda: file.read(_BLOCK), b"")
+    return iter(lambda: file.read(_BLOCK_SIZE), b"")
 
 
 @contextmanager
-def opened(path: str | Path) -> Iterator[BinaryIO]:
-    """Open a file, or standard input, for reading, decompressed.
+def open_file(path: str | Path) -> Iterator[BinaryIO]:
+    """Open a file or standard input for reading bytes; compressed content is decompressed.
 
     Raises:
         DataError: the file is missing, a folder, a device or damaged, or cannot be opened
     """
-    with _opened_raw(regular_file(path), path) as file, _decompressed_content(path, file) as content:
+    with _open_raw(regular_file(path), path) as file, _decompress_if_needed(path, file) as content:
         yield content
 
 
 @contextmanager
-def _opened_raw(path: str | Path, named: str | Path | None = None) -> Iterator[BinaryIO]:
-    named = path if named is None else named
+def _open_raw(path: str | Path, shown_path: str | Path | None = None) -> Iterator[BinaryIO]:
+    """Open a regular file without decompression; error messages name `shown_path`, or `path` if it is None."""
+    shown_path = path if shown_path is None else shown_path
     try:
         file = Path(path).open("rb")  # noqa: SIM115, errors in the caller's block are not errors of opening
     except FileNotFoundError:
-        raise DataError(named, None, "no such file; check the path, or the folder you started from") from None
+        raise DataError(shown_path, None, "no such file; check the path, or the folder you started from") from None
     except IsADirectoryError:
-        raise DataError(named, None, "this is a folder; give a file") from None
+        raise DataError(shown_path, None, "this is a folder; give a file") from None
     except PermissionError:
-        raise DataError(named, None, "no permission to read this file") from None
+        raise DataError(shown_path, None, "no permission to read this file") from None
     except OSError as error:
-        raise DataError(named, None, f"this cannot be opened ({error.strerror}); check the path") from None
+        raise DataError(shown_path, None, f"this cannot be opened ({error.strerror}); check the path") from None
     with file:
-        check_no_device(named, file)
+        check_no_device(shown_path, file)
         yield file
 
 
 @contextmanager
-def _decompressed_content(path: str | Path, file: BinaryIO) -> Iterator[BinaryIO]:
-    """The content of a file that may be compressed."""
-    first = file.peek(8)[:8] if isinstance(file, io.BufferedReader) else b""
-    compression = next((name for mark, name in _COMPRESSIONS.items() if first.startswith(mark)), None)
+def _decompress_if_needed(path: str | Path, file: BinaryIO) -> Iterator[BinaryIO]:
+    """Yield the content of a file that may be compressed."""
+    head = file.peek(8)[:8] if isinstance(file, io.BufferedReader) else b""
+    suffix = next((suffix for start, suffix in _COMPRESSION_SUFFIXES.items() if head.startswith(start)), None)
     try:
-        content = file if compression is None else _decompressed(path, file, compression)
+        content = file if suffix is None else _decompress(path, file, suffix)
         with content:
             yield content
     except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile, zipfile.BadZipFile) as error:
@@ -179,12 +185,12 @@ def _decompressed_content(path: str | Path, file: BinaryIO) -> Iterator[BinaryIO
         ) from None
 
 
-def _decompressed(path: str | Path, file: BinaryIO, compression: str) -> BinaryIO:
-    if compression == ".zst":
+def _decompress(path: str | Path, file: BinaryIO, suffix: str) -> BinaryIO:
+    if suffix == ".zst":
         import pyarrow as pa
 
         return cast(BinaryIO, io.BufferedReader(pa.CompressedInputStream(pa.PythonFile(file, "r"), "zstd")))
-    if compression == ".zip":
+    if suffix == ".zip":
         archive = zipfile.ZipFile(file)
         if len(names := _files_in(archive)) != 1:
             shown = ", ".join(names[:4]) + (", ..." if len(names) > 4 else "")
@@ -192,11 +198,11 @@ def _decompressed(path: str | Path, file: BinaryIO, compression: str) -> BinaryI
                 path, None, f"expected an archive of one file, got {len(names)}: {shown}; extract one of them"
             )
         return cast(BinaryIO, io.BufferedReader(cast(Any, archive.open(names[0]))))
-    reader: Any = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open}[compression]
+    reader: Any = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open}[suffix]
     return cast(BinaryIO, reader(file))
 
 
-def members(path: str | Path) -> list[str]:
+def archive_members(path: str | Path) -> list[str]:
     """Return the names of the files in a ZIP archive; an empty list for any other file."""
     file = regular_file(path)
     if not file.is_file():
@@ -211,9 +217,9 @@ def members(path: str | Path) -> list[str]:
 def _files_in(archive: zipfile.ZipFile) -> list[str]:
     """The files of an archive, without the ones that macOS adds."""
     return [
-        each.filename
-        for each in archive.infolist()
-        if not each.is_dir() and not each.filename.startswith("__MACOSX/") and Path(each.filename).name != ".DS_Store"
+        member.filename
+        for member in archive.infolist()
+        if not (member.is_dir() or member.filename.startswith("__MACOSX/") or Path(member.filename).name == ".DS_Store")
     ]
 
 
@@ -225,16 +231,16 @@ def suffix_of(path: str | Path) -> str:
         '.conll'
     """
     path = Path(path)
-    if path.suffix.lower() not in _COMPRESSIONS.values():
+    if path.suffix.lower() not in _COMPRESSION_SUFFIXES.values():
         return path.suffix.lower()
     inner = Path(path.stem).suffix.lower()
-    if not inner and path.suffix.lower() == ".zip" and len(names := members(path)) == 1:
+    if not inner and path.suffix.lower() == ".zip" and len(names := archive_members(path)) == 1:
         return suffix_of(names[0])
     return inner
 
 
 def check_no_device(path: str | Path, file: BinaryIO) -> None:
-    """Check that an open file is not a device such as /dev/zero; terminals are allowed.
+    """Check that an open file is not a device such as /dev/zero. Terminals are allowed.
 
     Raises:
         DataError: the file is a device

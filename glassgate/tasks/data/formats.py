@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from glassgate.tasks.data.columns import Layout, conllu_layout, detect_layout, has_clear_columns
-from glassgate.tasks.data.detect import SUFFIXES, kind_of
+from glassgate.tasks.data.detect import SUFFIXES, detect_kind
 from glassgate.tasks.data.files import STDIN, suffix_of
 from glassgate.tasks.data.token_table import detect_token_table, is_token_table
 from glassgate.tasks.errors import OptionError
@@ -37,7 +37,7 @@ def detect_format(
         OptionError: the suffix is unknown and the file has no columns; no such column
     """
     labelled = label_suffix is not None
-    kind = kind_of(path) if format == "auto" else format
+    kind = detect_kind(path) if format == "auto" else format
     if kind == "conllu":
         return kind, conllu_layout(column, labelled)
     if kind in ("csv", "xlsx"):

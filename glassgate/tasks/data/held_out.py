@@ -1,13 +1,13 @@
 """The rules that hold out dev and test examples of data that comes without them. Every task declares one of them.
 
-| rule | examples | tasks |
-|---|---|---|
-| `ByContent` | independent; selected by a hash of the content | tagging, classification, regression, translation |
-| `LastExamples` | in a meaningful order, such as the lines of a text; the last ones | texts whose sequences are lines |
-| `LastSteps` | with steps in the order of time; the last steps of each | texts read as a whole, forecasting |
+| rule | held-out part | examples | used by |
+|---|---|---|---|
+| `ByContent` | chosen by a hash of their content | independent | tagging, classification, regression, translation |
+| `LastExamples` | the last examples | in a meaningful order | texts with one sequence per line |
+| `LastSteps` | the last steps of each example | with steps in the order of time | texts read as a whole, forecasting |
 
-Pieces of music are independent, so a language model of notes declares `ByContent`. No rule depends on the seed of a
-training, so scores of different seeds are comparable.
+A language model of music uses `ByContent`, because pieces are independent. No rule depends on the seed of a training,
+so scores of different seeds are comparable.
 """
 
 import hashlib
@@ -42,7 +42,7 @@ OrderedType = TypeVar("OrderedType", bound=Ordered)
 
 
 class Rule(ABC, Generic[Example]):
-    """A rule that selects the dev and the test part of examples."""
+    """A rule that divides examples into a train, a dev and a test part."""
 
     @abstractmethod
     def split(self, examples: Sequence[Example], fraction: float) -> Parts[Example]:
@@ -58,11 +58,11 @@ class Rule(ABC, Generic[Example]):
 class ByContent(Rule[Example]):
     """Selects independent examples by a hash of their content.
 
-    Examples with equal content are in the same part, unless a few contents make up most of the examples. The parts do
-    not depend on the order of the examples.
+    Examples with equal content are in the same part, unless so many are equal that dev and test would become much
+    larger than requested. The parts do not depend on the order of the examples.
 
     Attributes:
-        key: returns the content of an example: a text, a sequence of texts or an array
+        content_of: returns the content of an example: a text, a sequence of texts or an array
 
     Example:
         >>> train, dev, test = ByContent(str).split(list("abcdefghij"), 0.1)
@@ -70,27 +70,27 @@ class ByContent(Rule[Example]):
         (8, 1, 1)
     """
 
-    key: Callable[[Example], object]
+    content_of: Callable[[Example], object]
 
     def split(self, examples: Sequence[Example], fraction: float) -> Parts[Example]:
         count = held_out_size(len(examples), fraction)
         if not count:
             return examples, [], []
-        hashes = [_hash(self.key(each)) for each in examples]
+        hashes = [_hash(self.content_of(example)) for example in examples]
         order = sorted(range(len(hashes)), key=hashes.__getitem__)
         bounds = [0]
         for bound in (count, 2 * count):
             while bound < len(order) and hashes[order[bound]] == hashes[order[bound - 1]]:
-                bound += 1
+                bound += 1  # keep equal contents in one part
             bounds.append(bound)
-        if bounds[-1] > 3 * count:  # a few contents make up most of the examples, and are in all parts
+        if bounds[-1] > 3 * count:  # too many equal contents: cut between them
             bounds = [0, count, 2 * count]
         dev, test, train = (sorted(order[start:stop]) for start, stop in zip(bounds, (*bounds[1:], None), strict=True))
         return _select(examples, train), _select(examples, dev), _select(examples, test)
 
 
 class LastExamples(Rule[Example]):
-    """Selects the last examples: first the training part, then dev, then test.
+    """Selects the last examples: the order of the parts is train, dev, test.
 
     Example:
         >>> LastExamples().split("abcdefghij", 0.1)
@@ -101,44 +101,44 @@ class LastExamples(Rule[Example]):
         count = held_out_size(len(examples), fraction)
         if not count:
             return examples, [], []
-        first, second = len(examples) - 2 * count, len(examples) - count
-        return examples[:first], examples[first:second], examples[second:]
+        dev_start, test_start = len(examples) - 2 * count, len(examples) - count
+        return examples[:dev_start], examples[dev_start:test_start], examples[test_start:]
 
 
 class LastSteps(Rule[OrderedType]):
-    """Selects the last steps of each example: first the training part, then dev, then test."""
+    """Selects the last steps of each example: the order of the parts is train, dev, test."""
 
     def split(self, examples: Sequence[OrderedType], fraction: float) -> Parts[OrderedType]:
-        sizes = [self.sizes(each, fraction) for each in examples]
-        overlap = self.overlap(examples, [train for train, *_ in sizes])
+        part_sizes = [self.sizes(example, fraction) for example in examples]
+        overlap = self.overlap(examples, [train_size for train_size, *_ in part_sizes])
         parts: tuple[list[OrderedType], ...] = ([], [], [])
-        for each, size in zip(examples, sizes, strict=True):
+        for example, sizes in zip(examples, part_sizes, strict=True):
             start = 0
-            for part, steps in zip(parts, size, strict=True):
-                if steps:
-                    part.append(each.part(max(0, start - overlap), start + steps))
-                start += steps
+            for part, size in zip(parts, sizes, strict=True):
+                if size:
+                    part.append(example.part(max(0, start - overlap), start + size))
+                start += size
         train, dev, test = parts
         return train, dev, test
 
     def sizes(self, example: OrderedType, fraction: float) -> tuple[int, int, int]:
-        """Return the number of steps of the train, dev and test part of an example."""
+        """Return the numbers of steps of the train, dev and test parts of an example."""
         count = held_out_size(len(example), fraction)
         return len(example) - 2 * count, count, count
 
-    def overlap(self, examples: Sequence[OrderedType], train: Sequence[int]) -> int:
-        """Return how many steps at the end of a part also begin the next one.
+    def overlap(self, examples: Sequence[OrderedType], train_sizes: Sequence[int]) -> int:
+        """Return the number of steps at the end of each part that the next part also contains.
 
         Args:
             examples: the examples
-            train: the number of steps of each training part
+            train_sizes: the number of steps of the training part of each example
         """
         return 0
 
 
 def held_out_size(length: int, fraction: float) -> int:
-    """Return the size of a held-out part; the fraction is rounded down, except for errors of floating-point numbers."""
-    return int(length * fraction + 1e-6)
+    """Return the size of a held-out part, rounded down."""
+    return int(length * fraction + 1e-6)  # the product may be slightly too small: 0.29 * 100 = 28.999999999999996
 
 
 def _hash(content: Any) -> bytes:
@@ -146,7 +146,7 @@ def _hash(content: Any) -> bytes:
     return hashlib.blake2b(raw, digest_size=8).digest()
 
 
-def _select(examples: Sequence[Example], places: list[int]) -> Sequence[Example]:
-    return (
-        examples[np.array(places, np.int64)] if isinstance(examples, Stored) else [examples[place] for place in places]
-    )
+def _select(examples: Sequence[Example], indices: list[int]) -> Sequence[Example]:
+    if isinstance(examples, Stored):
+        return examples[np.array(indices, np.int64)]
+    return [examples[index] for index in indices]

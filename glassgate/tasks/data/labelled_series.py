@@ -1,4 +1,4 @@
-"""Reads series of numbers with one label each: sktime's .ts and NumPy's .npz."""
+"""Reads series of numbers with one label each, from sktime's .ts and NumPy's .npz files."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,12 +10,13 @@ from glassgate.tasks.data.records import load_arrays
 from glassgate.tasks.errors import DataError
 
 KINDS = ("ts", "npz")
+"""The kinds of files, by their suffixes."""
 
-Series = tuple[str, int | None, np.ndarray, str | None]
-"""The file and line of a series, its values, `(L, C)`, and its label."""
+LabelledSeries = tuple[str, int | None, np.ndarray, str | None]
+"""The file and the line of a series, its values `(L, C)`, and its label."""
 
 
-def read_arrays(path: str | Path, kind: str) -> Iterator[Series]:
+def read_labelled_series(path: str | Path, kind: str) -> Iterator[LabelledSeries]:
     """Yield the series of a file.
 
     Args:
@@ -24,34 +25,36 @@ def read_arrays(path: str | Path, kind: str) -> Iterator[Series]:
     Raises:
         DataError: the file is not of this kind
     """
-    return _ts(path) if kind == "ts" else _npz(path)
+    return _read_ts(path) if kind == "ts" else _read_npz(path)
 
 
-def without_missing(source: str, line: int | None, series: np.ndarray, missing: str) -> np.ndarray:
+def handle_missing(source: str, line: int | None, series: np.ndarray, missing: str) -> np.ndarray:
     """Return a series as float32 without missing values (NaN).
 
     Args:
         source, line: the origin of the series, for messages
         series: `(L, C)`
-        missing: "error"; "drop" the step; or "interpolate" in time, where the ends take the nearest value
+        missing: "error" raises an error, "drop" removes steps with a missing value, "interpolate" fills in values in
+            time; at both ends of a channel it repeats the nearest value
 
     Raises:
-        DataError: a value is infinite, a value is missing and `missing` is "error", or no step is left
+        DataError: a value is infinite; a value is missing and `missing` is "error"; no step is left; a channel has no
+            value to interpolate from
 
     Example:
-        >>> without_missing("a.ts", 1, np.array([[1.0], [np.nan], [3.0]]), "interpolate").ravel().tolist()
+        >>> handle_missing("a.ts", 1, np.array([[1.0], [np.nan], [3.0]]), "interpolate").ravel().tolist()
         [1.0, 2.0, 3.0]
     """
     series = np.asarray(series, np.float32)
     if np.isinf(series).any():
         raise DataError(source, line, f"expected numbers, got infinity {_first(np.isinf(series))}; correct it")
-    lacking = np.isnan(series)
-    if lacking.any():
-        where = f"missing values (NaN): {lacking.sum()}, the first {_first(lacking)}"
+    is_missing = np.isnan(series)
+    if is_missing.any():
+        reason = f"missing values (NaN): {is_missing.sum()}, the first {_first(is_missing)}"
         if missing == "error":
-            raise DataError(source, line, f"{where}; fill them, or choose --missing drop or --missing interpolate")
-        if missing == "interpolate" and lacking.all(0).any():
-            raise DataError(source, line, f"{where}, which has no value at all to interpolate from; remove the series")
+            raise DataError(source, line, f"{reason}; fill them, or choose --missing drop or --missing interpolate")
+        if missing == "interpolate" and is_missing.all(0).any():
+            raise DataError(source, line, f"{reason}, which has no value at all to interpolate from; remove the series")
         import pandas as pd
 
         frame = pd.DataFrame(series)
@@ -61,42 +64,44 @@ def without_missing(source: str, line: int | None, series: np.ndarray, missing: 
     return np.asarray(series, np.float32)
 
 
-def _first(places: np.ndarray) -> str:
-    step, channel = np.argwhere(places)[0] + 1
+def _first(mask: np.ndarray) -> str:
+    """The position of the first true value of a mask, `(L, C)`, in words."""
+    step, channel = np.argwhere(mask)[0] + 1
     return f"in step {step} of channel {channel}"
 
 
-def _ts(path: str | Path) -> Iterator[Series]:
+def _read_ts(path: str | Path) -> Iterator[LabelledSeries]:
     classes: list[str] | None = None
-    labels = data = False
+    has_labels = is_in_data = False
     for number, line in read_lines(path):
         words = line.split()
         if not words or line.startswith("#"):
             continue
-        if data:
-            yield str(path), number, *_ts_row(path, number, line, labels, classes)
+        if is_in_data:
+            yield str(path), number, *_parse_ts_line(path, number, line, has_labels, classes)
             continue
         tag, values = words[0].lower(), words[1:]
         if tag in ("@classlabel", "@targetlabel"):
-            labels = values[:1] == ["true"]
+            has_labels = values[:1] == ["true"]
             classes = values[1:] or None
         elif tag == "@timestamps" and values == ["true"]:
             raise DataError(path, number, "expected only values, got time stamps; write the series without them")
         elif tag == "@data":
-            data = True
+            is_in_data = True
         elif not tag.startswith("@"):
             raise DataError(
                 path, number, "expected a tag such as @classLabel or @data; this is not a .ts file of sktime"
             )
-    if not data:
+    if not is_in_data:
         raise DataError(path, None, "expected a line @data and the series after it, got none; is the file cut short?")
 
 
-def _ts_row(
-    path: str | Path, number: int, line: str, labels: bool, classes: list[str] | None
+def _parse_ts_line(
+    path: str | Path, number: int, line: str, has_label: bool, classes: list[str] | None
 ) -> tuple[np.ndarray, str | None]:
+    """The series and the label in a line; channels are separated by colons, and the label comes last."""
     parts = line.split(":")
-    label = parts.pop().strip() if labels else None
+    label = parts.pop().strip() if has_label else None
     if classes is not None and label not in classes:
         raise DataError(
             path,
@@ -109,17 +114,17 @@ def _ts_row(
         raise DataError(
             path, number, f"expected numbers separated by commas, got: {error}; write ? for a missing one"
         ) from None
-    counts = sorted({len(channel) for channel in channels})
-    if len(counts) != 1:
+    lengths = sorted({len(channel) for channel in channels})
+    if len(lengths) != 1:
         raise DataError(
             path,
             number,
-            f"expected channels of one length, got {', '.join(map(str, counts))} values; fill up with ?",
+            f"expected channels of one length, got {', '.join(map(str, lengths))} values; fill up with ?",
         )
     return np.array(channels).T, label
 
 
-def _npz(path: str | Path) -> Iterator[Series]:
+def _read_npz(path: str | Path) -> Iterator[LabelledSeries]:
     arrays = load_arrays(path, "save x padded, with lengths")
     if "x" not in arrays or arrays["x"].ndim not in (2, 3) or arrays["x"].dtype.kind not in "fiub":
         got = ", ".join(f"{name} {array.dtype} {array.shape}" for name, array in arrays.items()) or "nothing"
@@ -128,12 +133,14 @@ def _npz(path: str | Path) -> Iterator[Series]:
         )
     count, longest = arrays["x"].shape[:2]
     labels, lengths = arrays.get("y"), arrays.get("lengths", np.full(count, longest))
-    for name, each in (("y", labels), ("lengths", lengths)):
-        if each is not None and each.shape != (count,):
+    for name, array in (("y", labels), ("lengths", lengths)):
+        if array is not None and array.shape != (count,):
             raise DataError(
-                path, None, f"expected {name} of shape ({count},), one per series of x, got {each.shape}; save it again"
+                path,
+                None,
+                f"expected {name} of shape ({count},), one per series of x, got {array.shape}; save it again",
             )
-    for number, each in enumerate(arrays["x"]):
-        label = None if labels is None else str(labels[number])
-        series = each if each.ndim == 2 else each[:, None]
-        yield f"{path}, series {number + 1}", None, series[: int(lengths[number])], label
+    for index, values in enumerate(arrays["x"]):
+        label = None if labels is None else str(labels[index])
+        series = values if values.ndim == 2 else values[:, None]
+        yield f"{path}, series {index + 1}", None, series[: int(lengths[index])], label

@@ -1,4 +1,4 @@
-"""Reads text files line by line, in the encoding that their content has. Errors name the file and the line."""
+"""Reads text files line by line, and detects their encoding. Errors name the file and the line."""
 
 import codecs
 import io
@@ -9,20 +9,22 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import TypeVar
 
-from glassgate.tasks.data.files import Identity, blocks, identity, opened, readable, suffix_of
+from glassgate.tasks.data.files import Identity, identify_file, open_file, read_blocks, readable_file, suffix_of
 from glassgate.tasks.errors import DataError
 
 Item = TypeVar("Item")
 
 # The encodings to try for a file that is not UTF-8. Of two that fit equally well, the first is used.
-_ENCODINGS = (
+_OTHER_ENCODINGS = (
     *("cp1252", "gb18030", "big5", "cp932", "euc_jp", "cp949", "cp1251", "koi8_r", "cp1250", "cp1253", "cp1254"),
     *("cp1255", "cp1256", "cp1257", "big5hkscs", "euc_jis_2004"),
 )
-_NAMES = {"gb18030": "GBK", "cp932": "Shift-JIS", "cp949": "EUC-KR", "big5hkscs": "Big5", "euc_jis_2004": "EUC-JP"}
-_NAMES |= {"big5": "Big5", "koi8_r": "KOI8-R", "euc_jp": "EUC-JP", "utf_16": "UTF-16"}
+_SHOWN_NAMES = {
+    **{"gb18030": "GBK", "cp932": "Shift-JIS", "cp949": "EUC-KR", "big5hkscs": "Big5", "euc_jis_2004": "EUC-JP"},
+    **{"big5": "Big5", "koi8_r": "KOI8-R", "euc_jp": "EUC-JP", "utf_16": "UTF-16"},
+}
 _UTF_8 = "utf_8"
-_SAMPLE = 2**16  # bytes of lines with characters beyond ASCII, from which the encoding is detected
+_SAMPLE_SIZE = 2**16  # bytes of lines with characters beyond ASCII, from which the encoding is guessed
 
 
 def read_lines(path: str | Path, encoding: str = "") -> Iterator[tuple[int, str]]:
@@ -30,23 +32,23 @@ def read_lines(path: str | Path, encoding: str = "") -> Iterator[tuple[int, str]
 
     Args:
         path: a text file; "-" for standard input
-        encoding: the encoding of the file; detected if empty, see `encoding_of`
+        encoding: the encoding of the file; detected if empty, see `detect_encoding`
 
     Raises:
         DataError: the file is missing, empty, a folder, or in no known encoding
     """
     error = DataError(path, None, "the file is empty; give one with at least one line of data")
-    with opened_text(path, None, encoding) as file:
+    with open_text(path, None, encoding) as file:
         yield from nonempty(((number, text.rstrip("\n")) for number, text in enumerate(file, start=1)), error)
 
 
 def nonempty(items: Iterable[Item], error: DataError) -> Iterator[Item]:
     """Yield the items; raise the error if there are none."""
-    empty = True
+    is_empty = True
     for item in items:
-        empty = False
+        is_empty = False
         yield item
-    if empty:
+    if is_empty:
         raise error
 
 
@@ -60,102 +62,108 @@ def read_parallel(first: str | Path, *others: str | Path) -> Iterator[tuple[int,
     for number, lines in enumerate(zip_longest(*files), start=1):
         if None in lines:
             count, *counts = (sum(1 for _ in read_lines(path)) for path in (first, *others))
-            path, got = next((path, got) for path, got in zip(others, counts, strict=True) if got != count)
+            path, other_count = next(pair for pair in zip(others, counts, strict=True) if pair[1] != count)
             raise DataError(
-                path, None, f"expected {count} lines, as many as {first} has, got {got}; write one for each"
+                path, None, f"expected {count} lines, as many as {first} has, got {other_count}; write one for each"
             )
         yield number, [text for _, text in lines]
 
 
 @contextmanager
-def opened_text(path: str | Path, newline: str | None = "", encoding: str = "") -> Iterator[io.TextIOWrapper]:
-    """Open a text file in its encoding; line ends are kept unless `newline` is None, as in `open`."""
-    encoding = encoding or encoding_of(path)
-    with opened(path) as file:
+def open_text(path: str | Path, newline: str | None = "", encoding: str = "") -> Iterator[io.TextIOWrapper]:
+    """Open a text file.
+
+    Args:
+        newline: as in `open`: the default keeps line ends, None converts them to line feeds
+        encoding: the encoding; detected if empty
+    """
+    encoding = encoding or detect_encoding(path)
+    with open_file(path) as file:
         yield io.TextIOWrapper(file, encoding="utf-8-sig" if encoding == _UTF_8 else encoding, newline=newline)
 
 
-_ENCODING_OF: dict[Identity, str] = {}
+_DETECTED_ENCODINGS: dict[Identity, str] = {}
 """The encodings of the files that this process has read."""
 
 
-def encoding_of(path: str | Path) -> str:
+def detect_encoding(path: str | Path) -> str:
     """Return the encoding of a text file, by its name in Python.
 
-    A byte order mark determines the encoding. Otherwise a file that decodes as UTF-8 completely is UTF-8. For any other
-    file, charset-normalizer compares the usual encodings of Chinese, Japanese, Korean, Cyrillic and European text.
+    A byte order mark determines the encoding. Without one, a file that decodes completely as UTF-8 is UTF-8. For any
+    other file, charset-normalizer selects one of the usual encodings of Chinese, Japanese, Korean, Cyrillic, Greek,
+    Turkish, Hebrew, Arabic, Baltic, and Central and Western European text.
 
     Raises:
         DataError: the file cannot be read, is damaged UTF-8, or no encoding fits
     """
-    key = identity(readable(path))
-    if key not in _ENCODING_OF:
-        _ENCODING_OF[key] = _detected(path)
-    return _ENCODING_OF[key]
+    key = identify_file(readable_file(path))
+    if key not in _DETECTED_ENCODINGS:
+        _DETECTED_ENCODINGS[key] = _detect_encoding(path)
+    return _DETECTED_ENCODINGS[key]
 
 
 def encoding_note(path: str | Path) -> str:
-    """Return a note about the encoding of a file; empty for UTF-8 and UTF-16."""
-    encoding = encoding_of(path)
-    return "" if encoding in (_UTF_8, "utf_16") else f", encoding {_NAMES.get(encoding, encoding)}"
+    """Return the encoding of a file as the end of a note; empty for UTF-8 and UTF-16."""
+    encoding = detect_encoding(path)
+    return "" if encoding in (_UTF_8, "utf_16") else f", encoding {_SHOWN_NAMES.get(encoding, encoding)}"
 
 
-def _detected(path: str | Path) -> str:
-    with opened(path) as file:
-        head = file.read(_SAMPLE)
-    marked = head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-    if b"\0" in head and not marked:
+def _detect_encoding(path: str | Path) -> str:
+    with open_file(path) as file:
+        head = file.read(_SAMPLE_SIZE)
+    has_utf16_mark = head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    if b"\0" in head and not has_utf16_mark:
         raise DataError(
             path,
             None,
             "expected text, got bytes of value 0, as in binary files and in UTF-16 without a byte order mark; give a "
             "text file, or convert UTF-16: iconv -f UTF-16LE -t UTF-8",
         )
-    expected = "utf_16" if marked else _UTF_8
-    if _decodes(path, expected):
+    expected = "utf_16" if has_utf16_mark else _UTF_8
+    if _can_decode(path, expected):
         return expected
-    if marked:
+    if has_utf16_mark:
         raise DataError(path, None, "expected UTF-16, because of its byte order mark, got invalid bytes; save it again")
     sample = b""
-    with opened(path) as file:
+    with open_file(path) as file:
         for line in file:
             sample += b"" if line.isascii() else line
-            if len(sample) >= _SAMPLE:
+            if len(sample) >= _SAMPLE_SIZE:
                 break
-    return _guessed(path, sample[:_SAMPLE])
+    return _guess_encoding(path, sample[:_SAMPLE_SIZE])
 
 
-def _guessed(path: str | Path, sample: bytes) -> str:
+def _guess_encoding(path: str | Path, sample: bytes) -> str:
     """The encoding of a file that is not UTF-8, guessed from a sample."""
     from charset_normalizer import from_bytes
 
     text = sample.decode("utf-8", "replace")
     invalid = text.count("\N{REPLACEMENT CHARACTER}")
     if sum(ord(character) > 127 for character in text) - invalid > invalid:
-        raise _damaged(path)  # most characters are valid UTF-8, so this is UTF-8 with damaged bytes
+        raise _invalid_byte_error(path)  # most characters are valid UTF-8, so this is UTF-8 with damaged bytes
     candidates = [
-        (round(each.chaos, 2), -round(each.coherence, 1), place, encoding)
-        for each in from_bytes(sample, cp_isolation=list(_ENCODINGS))
-        for place, encoding in enumerate(_ENCODINGS)
-        if encoding in (each.encoding, *each.could_be_from_charset)
+        (round(match.chaos, 2), -round(match.coherence, 1), rank, encoding)
+        for match in from_bytes(sample, cp_isolation=list(_OTHER_ENCODINGS))
+        for rank, encoding in enumerate(_OTHER_ENCODINGS)
+        if encoding in (match.encoding, *match.could_be_from_charset)
     ]
     for *_, encoding in sorted(candidates):
-        if _decodes(path, encoding):
+        if _can_decode(path, encoding):
             return encoding
-    raise _damaged(path)
+    raise _invalid_byte_error(path)
 
 
-def _decodes(path: str | Path, encoding: str) -> bool:
+def _can_decode(path: str | Path, encoding: str) -> bool:
     """Whether the complete file can be decoded."""
-    with opened(path) as file:
+    with open_file(path) as file:
         try:
-            deque(codecs.iterdecode(blocks(file), encoding), maxlen=0)
+            deque(codecs.iterdecode(read_blocks(file), encoding), maxlen=0)
         except UnicodeDecodeError:
             return False
     return True
 
 
-def _damaged(path: str | Path) -> DataError:
+def _invalid_byte_error(path: str | Path) -> DataError:
     """The error for the first byte that is not UTF-8."""
     for number, line in read_lines(path, "latin-1"):
         raw = line.encode("latin-1")
@@ -169,4 +177,4 @@ def _damaged(path: str | Path) -> DataError:
                 f"{error.start + 1}; correct the line, or convert the file: "
                 f"iconv -f ENCODING -t UTF-8 {path} > utf8{suffix_of(path)}",
             )
-    raise AssertionError("a file that is not UTF-8 has a line that is not")
+    raise AssertionError("the file is UTF-8")

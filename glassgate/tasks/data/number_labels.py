@@ -1,4 +1,4 @@
-"""Parses labels that are numbers; means and standard deviations for standardisation."""
+"""Parses labels that are numbers, and computes the means and standard deviations that standardise numbers."""
 
 import re
 
@@ -11,10 +11,10 @@ _DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
 
 
 def with_decimal_point(label: str, separator: str) -> str:
-    """Return the label of a table's row with a point for a decimal comma.
+    """Return the label in a row of a table with its decimal commas replaced by points.
 
-    Where the comma is the decimal sign, spreadsheets separate columns by semicolons. In such a table, `12,5` is a
-    single number.
+    In countries with a decimal comma, spreadsheets separate columns by semicolons. In such a table, `12,5` is one
+    number. In any other table it is left unchanged.
 
     Args:
         label: the cell
@@ -30,20 +30,23 @@ def with_decimal_point(label: str, separator: str) -> str:
     return " ".join(number.replace(",", ".") for number in numbers)
 
 
-def numbers_of(example: Labelled, count: int | None = None) -> np.ndarray:
-    """Return the numbers of an example, `(K,)`: separated by spaces, commas or semicolons in its label, or a list.
+def parse_numbers(example: Labelled, count: int | None = None) -> np.ndarray:
+    """Return the numbers in the label of an example, `(K,)`, separated by spaces, commas or semicolons.
+
+    The label may also be a list in square brackets.
 
     Args:
         example: the example
-        count: the expected count of numbers; any if None
+        count: the expected count of numbers; None accepts any
 
     Raises:
-        DataError: the label has no numbers, or another count of them; a comma in it is ambiguous
+        DataError: the label contains something else than numbers, or another count of them; or its comma can be a
+            decimal comma or a separator
 
     Example:
-        >>> numbers_of(Labelled("too salty", "2.5 -1"), 2)
+        >>> parse_numbers(Labelled("too salty", "2.5 -1"), 2)
         array([ 2.5, -1. ])
-        >>> numbers_of(Labelled("too salty", "[2.5, -1]"))
+        >>> parse_numbers(Labelled("too salty", "[2.5, -1]"))
         array([ 2.5, -1. ])
     """
     if count in (None, 1) and _DECIMAL_COMMA.fullmatch(label := (example.label or "").strip()):
@@ -67,7 +70,7 @@ def numbers_of(example: Labelled, count: int | None = None) -> np.ndarray:
     return numbers
 
 
-def scale(rows: np.ndarray) -> list[list[float]]:
-    """Return the mean and the standard deviation of each column of `(N, K)`; a constant column has deviation 1."""
+def mean_and_deviation(rows: np.ndarray) -> list[list[float]]:
+    """Return the means and the standard deviations of the columns of `(N, K)`; that of a constant column is 1."""
     deviation = rows.std(0, dtype=np.float64)
     return [rows.mean(0, dtype=np.float64).tolist(), np.where(deviation > 1e-8, deviation, 1.0).tolist()]

@@ -1,4 +1,4 @@
-"""Reads pairs of sentences: a file with a tab between source and target, or two files with parallel lines."""
+"""Reads pairs of sentences from a file with a tab between source and target, or from two files with parallel lines."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from glassgate.tasks.data.files import STDIN
 from glassgate.tasks.data.lines import read_lines, read_parallel
 from glassgate.tasks.errors import DataError
 
-BETWEEN = ","
+FILE_SEPARATOR = ","
 """The separator of the names of two parallel files."""
 
 
@@ -33,15 +33,15 @@ def read_pairs(path: str | Path, labelled: bool = True, reverse: bool = False) -
     """Read pairs.
 
     Args:
-        path: a file with source, tab and target in each line, whose other columns are ignored; an export of Tatoeba,
-            with a number before either sentence; or two files, `A,B`
+        path: a file with source, tab and target in each line, where further columns are ignored; an export of Tatoeba,
+            with a number before each sentence; or two files, `A,B`
         labelled: whether a target is required; otherwise a line may contain only a source
-        reverse: whether the second column, or file, is the source
+        reverse: whether the second column, or the second file, contains the sources
 
     Raises:
         DataError: a file cannot be read, a line has no tab, a side is empty, or two files have different line counts
     """
-    if str(path) != STDIN and BETWEEN in str(path) and not Path(path).exists():
+    if str(path) != STDIN and FILE_SEPARATOR in str(path) and not Path(path).exists():
         pairs = list(_two_files(str(path), reverse))
     else:
         pairs = list(_one_file(path, labelled, reverse))
@@ -64,7 +64,7 @@ def _one_file(path: str | Path, labelled: bool, reverse: bool) -> Iterator[Pair]
                 path,
                 number,
                 "expected a sentence, a tab and its translation, got no tab; put one between the two, or give two "
-                f"files with a comma between their names: A{BETWEEN}B",
+                f"files with a comma between their names: A{FILE_SEPARATOR}B",
             )
         sides = [column.strip() for column in columns[:2]]
         if reverse:
@@ -76,7 +76,7 @@ def _one_file(path: str | Path, labelled: bool, reverse: bool) -> Iterator[Pair]
 
 
 def _two_files(path: str, reverse: bool) -> Iterator[Pair]:
-    first, second = path.split(BETWEEN, 1)
+    first, second = path.split(FILE_SEPARATOR, 1)
     for number, lines in read_parallel(first, second):
         one, other = map(str.strip, lines)
         if not one and not other:

@@ -1,4 +1,4 @@
-"""Reads rows with named values (CSV, TSV, Excel, JSON, JSON lines, Parquet, data frames), and arrays of NumPy."""
+"""Reads rows of tables (CSV, TSV, Excel, JSON, JSON lines, Parquet, data frames), and arrays of NumPy files."""
 
 import csv
 import json
@@ -11,21 +11,21 @@ from typing import Any
 
 import numpy as np
 
-from glassgate.tasks.data.detect import QUOTING, Dialect, dialect_of, kind_of
-from glassgate.tasks.data.files import readable
-from glassgate.tasks.data.lines import opened_text, read_lines
+from glassgate.tasks.data.detect import QUOTING, Dialect, detect_dialect, detect_kind
+from glassgate.tasks.data.files import readable_file
+from glassgate.tasks.data.lines import open_text, read_lines
 from glassgate.tasks.errors import DataError
 
-SEPARATED = ("csv", "tsv", "xlsx")
+TABLE_KINDS = ("csv", "tsv", "xlsx")
 """Kinds of tables whose first row is a header, unless an option names columns by number."""
 
-KEYED = ("jsonl", "json", "parquet")
-"""Kinds of files whose rows have keys."""
+KEYED_KINDS = ("jsonl", "json", "parquet")
+"""Kinds of files whose rows are mappings from keys to values."""
 
-TOKENS = ("tokens", "words", "units", "token", "word", "form", "text")
-"""The usual names of columns, and keys, of tokens."""
+TOKEN_COLUMNS = ("tokens", "words", "units", "token", "word", "form", "text")
+"""The usual names of columns or keys with tokens."""
 
-TAGS = (
+TAG_COLUMNS = (
     *(
         "ner_tags",
         "tags",
@@ -43,43 +43,45 @@ TAGS = (
     ),
     *("iob", "iob2", "entity"),
 )
-"""The usual names of the labels of tokens."""
+"""The usual names of columns or keys with labels of tokens."""
 
-TEXTS = ("text", "sentence", "content", "review", "utterance", "comment", "tweet", "message", "headline")
-"""The usual names of texts."""
+TEXT_COLUMNS = ("text", "sentence", "content", "review", "utterance", "comment", "tweet", "message", "headline")
+"""The usual names of columns or keys with texts."""
 
-LABELS = ("label", "labels", "class", "category", "sentiment", "intent", "target", "topic")
-"""The usual names of the labels of texts."""
+LABEL_COLUMNS = ("label", "labels", "class", "category", "sentiment", "intent", "target", "topic")
+"""The usual names of columns or keys with labels of texts."""
 
-_LONGEST = 2**31 - 1  # characters of a CSV cell; the default limit of Python is 131,072
+_MAX_CELL_LENGTH = 2**31 - 1  # characters of a CSV cell; the default limit of Python is 131,072
 
-Names = Mapping[str, Sequence[str]]
-"""The names of labels that are stored as integers, by key."""
+LabelNames = Mapping[str, Sequence[str]]
+"""The names of labels, by key, in the columns that store labels as integers."""
 
 Cells = Iterator[tuple[int, list[str]]]
-"""The number of each line and its cells; a blank row has no cells."""
+"""The line number and the cells of each row; a blank row has no cells."""
 
 
-def read(path: str | Path, kind: str = "") -> Iterator[tuple[int, Any, Names]]:
-    """Yield the number of each row, from 1, the row, and the names of labels that the file has.
+def read_rows(path: str | Path, kind: str = "") -> Iterator[tuple[int, Any, LabelNames]]:
+    """Yield the number of each row, the row, and the label names of the file.
+
+    In JSON lines, the number is that of the line. In other files, rows are counted from 1.
 
     Args:
-        kind: one of `KEYED`; detected if empty
+        kind: one of `KEYED_KINDS`; detected if empty
 
     Raises:
         DataError: see `read_lines`; the content is not valid JSON or Parquet
     """
     readers = {"parquet": _parquet, "json": _json}
-    return readers.get(kind or kind_of(path), _json_lines)(path)
+    return readers.get(kind or detect_kind(path), _json_lines)(path)
 
 
-def parts(data: Any) -> dict[str, Any]:
+def split_parts(data: Any) -> dict[str, Any]:
     """Return the train, dev and test parts of a `DatasetDict`; any other object is the train part.
 
     Example:
-        >>> parts({"train": [1], "validation": [2]})
+        >>> split_parts({"train": [1], "validation": [2]})
         {'train': [1], 'dev': [2], 'test': ()}
-        >>> parts([1])
+        >>> split_parts([1])
         {'train': [1], 'dev': (), 'test': ()}
     """
     if not isinstance(data, Mapping):
@@ -88,8 +90,8 @@ def parts(data: Any) -> dict[str, Any]:
     return {"train": data.get("train", ()), "dev": dev, "test": data.get("test", ())}
 
 
-def rows_of(data: Any) -> Iterator[tuple[int, Any, Names]]:
-    """Yield the rows of a `datasets.Dataset`, a pandas frame, an Arrow table or a list of mappings, as `read` does."""
+def iterate_rows(data: Any) -> Iterator[tuple[int, Any, LabelNames]]:
+    """Yield rows as `read_rows` does, from a `datasets.Dataset`, a pandas frame, an Arrow table or a list of dicts."""
     names = _class_names(getattr(data, "features", None) or {})
     if hasattr(data, "to_pylist"):
         rows = data.to_pylist()
@@ -98,64 +100,75 @@ def rows_of(data: Any) -> Iterator[tuple[int, Any, Names]]:
     else:
         rows = data
     for number, row in enumerate(rows, start=1):
-        yield number, {key: _plain(value) for key, value in row.items()}, names
+        yield number, {key: _to_python(value) for key, value in row.items()}, names
 
 
-def _class_names(features: Mapping[str, Any]) -> Names:
-    """The names of the classes of each column that has some, from the features of a data set of Hugging Face."""
-    return {key: names for key, feature in features.items() if (names := _names_of(feature))}
+def _class_names(features: Mapping[str, Any]) -> LabelNames:
+    """The class names of each column of class labels, from the features of a data set of Hugging Face."""
+    return {key: names for key, feature in features.items() if (names := _names_of_feature(feature))}
 
 
-def _names_of(feature: Any) -> Sequence[str] | None:
+def _names_of_feature(feature: Any) -> Sequence[str] | None:
     """The names of a `ClassLabel` or of a list of them, given as an object or as the JSON of a Parquet file."""
     if feature is None:
         return None
-    read = feature.get if isinstance(feature, Mapping) else lambda key: getattr(feature, key, None)
-    return read("names") or _names_of(read("feature"))
+    get = feature.get if isinstance(feature, Mapping) else lambda key: getattr(feature, key, None)
+    return get("names") or _names_of_feature(get("feature"))
 
 
-def _plain(value: Any) -> Any:
+def _to_python(value: Any) -> Any:
     """Convert NumPy values and tuples to Python numbers and lists."""
     value = value.tolist() if hasattr(value, "tolist") else value
     return list(value) if isinstance(value, tuple) else value
 
 
-def key_of(
-    path: str | Path, number: int, row: Any, name: str | None, usual: Sequence[str], option: str, what: str = "key"
+def find_key(
+    path: str | Path,
+    number: int,
+    row: Any,
+    name: str | None,
+    usual_names: Sequence[str],
+    option: str,
+    noun: str = "key",
 ) -> str:
-    """Return the key `name` or, if it is None, the usual key that the row has.
-
-    Of several usual keys, those of tokens (`TOKENS`, `TAGS`) are chosen by their order.
+    """Return the key `name` or, if it is None, the first of the usual names that is a key of the row.
 
     Args:
+        path, number: the file and the number of the row, for messages
         row: a row, or the columns of a table as keys
-        usual: the usual keys in lower case
-        option: the option that names the key
-        what: "key" or "column", for messages
+        name: the key; None to choose a usual one
+        usual_names: the usual names in lower case, the most usual first
+        option: the option that names the key, for messages
+        noun: "key" or "column", for messages
 
     Raises:
-        DataError: the row has no such key, or several usual ones of which none is the first
+        DataError: the row has no such key; or it has several usual keys of texts or of their labels, and none of these
+            is the most usual
     """
-    known = row if isinstance(row, dict) else {}
-    if name is None and usual[0] not in known:
-        found = sorted((key for key in known if key.lower() in usual), key=lambda key: usual.index(key.lower()))
-        if len(found) > 1 and usual in (TEXTS, LABELS) and found[0].lower() != usual[0]:
+    keys = row if isinstance(row, dict) else {}
+    if name is None and usual_names[0] not in keys:
+        found = sorted(
+            (key for key in keys if key.lower() in usual_names), key=lambda key: usual_names.index(key.lower())
+        )
+        if len(found) > 1 and usual_names in (TEXT_COLUMNS, LABEL_COLUMNS) and found[0].lower() != usual_names[0]:
             choices = ", or ".join(f"{option} {shlex.quote(key)}" for key in found)
             raise DataError(
                 path, number, f"{' and '.join(map(repr, found))} can each be the one to read; choose {choices}"
             )
-        name = (found or usual)[0]
-    name = usual[0] if name is None else name
-    if name not in known:
+        name = (found or usual_names)[0]
+    name = usual_names[0] if name is None else name
+    if name not in keys:
         got = ", ".join(map(repr, list(row)[:8])) or "no key" if isinstance(row, dict) else type(row).__name__
-        if what == "column":
+        if noun == "column":
             option = "--text-column and --label-column, or their numbers from 1 if the first line is not a header"
-        raise DataError(path, number, f"expected a {what} {name!r}, got {got}; name yours with {option}")
+        raise DataError(path, number, f"expected a {noun} {name!r}, got {got}; name yours with {option}")
     return name
 
 
 def label_name(label: Any, names: Sequence[str] | None) -> str:
-    """Return the name of a label; an integer is an index into `names`. A missing label is empty: None, NaN or -1.
+    """Return the name of a label; an integer is an index into `names`.
+
+    The name of a missing label (None, NaN, or an index outside of `names`, such as -1) is empty.
 
     Example:
         >>> label_name(1, ["O", "B-PER"]), label_name(-1, ["O", "B-PER"]), label_name(1, None), label_name(None, None)
@@ -173,7 +186,7 @@ def is_missing(value: Any) -> bool:
     return value is None or value != value
 
 
-def _json_lines(path: str | Path) -> Iterator[tuple[int, dict[str, Any], Names]]:
+def _json_lines(path: str | Path) -> Iterator[tuple[int, dict[str, Any], LabelNames]]:
     for number, line in read_lines(path):
         if not line.strip():
             continue
@@ -186,8 +199,8 @@ def _json_lines(path: str | Path) -> Iterator[tuple[int, dict[str, Any], Names]]
         yield number, row, {}
 
 
-def _json(path: str | Path) -> Iterator[tuple[int, dict[str, Any], Names]]:
-    """The rows of a JSON list, or of the only list in a JSON object."""
+def _json(path: str | Path) -> Iterator[tuple[int, dict[str, Any], LabelNames]]:
+    """The rows in a JSON list, or in the only list of a JSON object."""
     rows = load_json(path)
     if isinstance(rows, dict):
         lists = [value for value in rows.values() if isinstance(value, list)]
@@ -198,12 +211,12 @@ def _json(path: str | Path) -> Iterator[tuple[int, dict[str, Any], Names]]:
         yield number, row, {}
 
 
-def _parquet(path: str | Path) -> Iterator[tuple[int, dict[str, Any], Names]]:
+def _parquet(path: str | Path) -> Iterator[tuple[int, dict[str, Any], LabelNames]]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
-        with pq.ParquetFile(readable(path)) as file:
+        with pq.ParquetFile(readable_file(path)) as file:
             metadata = json.loads((file.schema_arrow.metadata or {}).get(b"huggingface", b"{}"))
             names = _class_names(metadata.get("info", {}).get("features", {}))
             rows = chain.from_iterable(batch.to_pylist() for batch in file.iter_batches())
@@ -212,33 +225,35 @@ def _parquet(path: str | Path) -> Iterator[tuple[int, dict[str, Any], Names]]:
         raise DataError(path, None, f"expected a Parquet file, but it does not load: {error}") from None
 
 
-def table_of(path: str | Path, kind: str, names: Sequence[str] = ()) -> tuple[Dialect, Cells]:
-    """Return the dialect of a table and an iterator over all rows, including the header.
+def read_table(path: str | Path, kind: str, names: Sequence[str] = ()) -> tuple[Dialect, Cells]:
+    """Return the dialect of a table, and an iterator over all its rows, including the header.
 
     Args:
-        kind: one of `SEPARATED`
+        kind: one of `TABLE_KINDS`
         names: the names of columns that the header should contain
 
     Raises:
         DataError: see `read_lines`; a row has more or fewer cells than the first
     """
     if kind == "xlsx":
-        rows = _excel(path)
+        rows = _excel_rows(path)
         header = next((row for _, row in rows), [""])
         return Dialect("", 0, tuple(header)), iter(rows)
-    dialect = dialect_of(path, "\t" if kind == "tsv" else None, names)
-    return dialect, _separated(path, dialect)
+    dialect = detect_dialect(path, "\t" if kind == "tsv" else None, names)
+    return dialect, _csv_rows(path, dialect)
 
 
-def _separated(path: str | Path, dialect: Dialect) -> Cells:
-    csv.field_size_limit(_LONGEST)
+def _csv_rows(path: str | Path, dialect: Dialect) -> Cells:
+    csv.field_size_limit(_MAX_CELL_LENGTH)
     width = len(dialect.header)
-    with opened_text(path, newline=None) as file:
-        lines = islice(file, dialect.before, None)
-        cells = csv.reader(lines, delimiter=dialect.separator, quoting=QUOTING[dialect.quoted], strict=dialect.quoted)
+    with open_text(path, newline=None) as file:
+        lines = islice(file, dialect.skipped_lines, None)
+        cells = csv.reader(
+            lines, delimiter=dialect.separator, quoting=QUOTING[dialect.has_quotes], strict=dialect.has_quotes
+        )
         try:
             for row in cells:
-                number, blank = cells.line_num + dialect.before, not any(map(str.strip, row))
+                number, blank = cells.line_num + dialect.skipped_lines, not any(map(str.strip, row))
                 if len(row) != width and not blank:
                     raise DataError(
                         path,
@@ -248,12 +263,12 @@ def _separated(path: str | Path, dialect: Dialect) -> Cells:
                     )
                 yield number, [] if blank else row
         except csv.Error as error:
-            number = cells.line_num + dialect.before
+            number = cells.line_num + dialect.skipped_lines
             raise DataError(path, number, f"expected CSV, got what does not parse: {error}; check the quotes") from None
 
 
-def _excel(path: str | Path) -> list[tuple[int, list[str]]]:
-    """The rows of a workbook's first sheet, their cells as text."""
+def _excel_rows(path: str | Path) -> list[tuple[int, list[str]]]:
+    """The rows of the first sheet of a workbook, with their cells as text."""
     sheet, _ = read_excel(path, header=None, dtype=object)
     texts = sheet.astype("string").fillna("").to_numpy().tolist()
     return [(number, row if any(map(str.strip, row)) else []) for number, row in enumerate(texts, start=1)]
@@ -271,7 +286,7 @@ def read_excel(path: str | Path, **options: Any) -> tuple[Any, str]:
     import pandas as pd
 
     try:
-        with pd.ExcelFile(readable(path), engine="openpyxl") as book:
+        with pd.ExcelFile(readable_file(path), engine="openpyxl") as book:
             names = book.sheet_names
             sheet = pd.read_excel(book, sheet_name=names[0], **options)
     except ImportError:
@@ -291,7 +306,7 @@ def load_json(path: str | Path) -> Any:
     Raises:
         DataError: see `read_lines`; the file does not parse
     """
-    with opened_text(path) as file:
+    with open_text(path) as file:
         try:
             return json.load(file)
         except (ValueError, RecursionError) as error:
@@ -303,12 +318,12 @@ def load_arrays(path: str | Path, remedy: str) -> dict[str, np.ndarray]:
     """Return the arrays of a file by name; the array of a .npy file is named "train".
 
     Args:
-        remedy: the end of the message about a file that does not load
+        remedy: the end of the error message for a file that does not load
 
     Raises:
-        DataError: the file cannot be read, or has other content than arrays
+        DataError: the file cannot be read, or contains something else than arrays of numbers
     """
-    file = readable(path)
+    file = readable_file(path)
     try:
         content = np.load(file, allow_pickle=False)
         if isinstance(content, np.ndarray):

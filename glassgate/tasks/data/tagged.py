@@ -159,25 +159,25 @@ def read_rows(
         labelled: whether labels are required
 
     Raises:
-        DataError: see `records.read`; a key is missing, or its values are not two lists of equal length
+        DataError: see `records.read_rows`; a key is missing, or its values are not two lists of equal length
     """
 
-    return _nonempty(path, from_rows(path, records.read(path), column, text_column, labelled))
+    return _nonempty(path, from_rows(path, records.read_rows(path), column, text_column, labelled))
 
 
 def from_rows(
     source: str | Path,
-    rows: Iterator[tuple[int, Any, records.Names]],
+    rows: Iterator[tuple[int, Any, records.LabelNames]],
     column: str | None = None,
     text_column: str | None = None,
     labelled: bool = True,
 ) -> Iterator[Tagged]:
     """Yield the sequences of rows; see `read_rows`."""
     for number, row, names in rows:
-        key = records.key_of(source, number, row, text_column, records.TOKENS, "--text-column")
+        key = records.find_key(source, number, row, text_column, records.TOKEN_COLUMNS, "--text-column")
         tokens, tags = _check_list(source, number, row[key], "words", "--text-column"), None
         if labelled:
-            key = records.key_of(source, number, row, column, records.TAGS, "--label-column")
+            key = records.find_key(source, number, row, column, records.TAG_COLUMNS, "--label-column")
             labels = _check_list(source, number, row[key], "labels", "--label-column")
             tags = [records.label_name(label, names.get(key)) for label in labels]
             if "" in tags:

@@ -10,7 +10,7 @@ from typing import Any, cast
 import numpy as np
 
 from glassgate.tasks.data import records
-from glassgate.tasks.data.detect import kind_of
+from glassgate.tasks.data.detect import detect_kind
 from glassgate.tasks.data.lines import encoding_note, nonempty, read_lines
 from glassgate.tasks.data.store import arrow as mapped
 from glassgate.tasks.data.store.examples import LINE, SEQUENCE, Stored, counts, store
@@ -140,10 +140,10 @@ def read_text(
         column: the key of the texts in rows; detected if None
 
     Raises:
-        DataError: see `read_lines` and `records.read`; all lines are blank; the key is missing
+        DataError: see `read_lines` and `records.read_rows`; all lines are blank; the key is missing
     """
-    kind = kind_of(path)
-    has_keys = kind in records.KEYED
+    kind = detect_kind(path)
+    has_keys = kind in records.KEYED_KINDS
     is_raw = token_kind == "byte" and not has_keys
     if progress and token_kind != "byte" and kind != "parquet" and (encoding := encoding_note(path)):
         progress.note(f"{path}: text{encoding}")
@@ -170,11 +170,15 @@ def text_lines(path: str | Path, column: str | None = None, encoding: str = "") 
         column: the key of the texts in rows; detected if None
         encoding: the encoding of a text file; detected if empty
     """
-    kind = kind_of(path)
-    return _row_texts(path, records.read(path, kind), column) if kind in records.KEYED else read_lines(path, encoding)
+    kind = detect_kind(path)
+    return (
+        _row_texts(path, records.read_rows(path, kind), column)
+        if kind in records.KEYED_KINDS
+        else read_lines(path, encoding)
+    )
 
 
-def from_rows(rows: Iterator[tuple[int, Any, records.Names]], options: TextOptions) -> list[Text]:
+def from_rows(rows: Iterator[tuple[int, Any, records.LabelNames]], options: TextOptions) -> list[Text]:
     """Convert rows to texts: one text of all rows, or one per row, by the option `sequence`.
 
     Raises:
@@ -187,18 +191,18 @@ def from_rows(rows: Iterator[tuple[int, Any, records.Names]], options: TextOptio
 
 
 def _row_texts(
-    source: str | Path, rows: Iterator[tuple[int, Any, records.Names]], column: str | None
+    source: str | Path, rows: Iterator[tuple[int, Any, records.LabelNames]], column: str | None
 ) -> Iterator[tuple[int, str]]:
     for number, row, _ in rows:
-        text = row[records.key_of(source, number, row, column, records.TEXTS, "--text-column")]
+        text = row[records.find_key(source, number, row, column, records.TEXT_COLUMNS, "--text-column")]
         if not isinstance(text, str):
             raise DataError(source, number, f"expected a string of text, got {type(text).__name__}; see --text-column")
         yield number, text
 
 
 def _rows_note(path: str | Path, kind: str, column: str | None) -> str:
-    number, first, _ = next(records.read(path), (1, {column or "text": ""}, {}))
-    key = records.key_of(path, number, first, column, records.TEXTS, "--text-column")
+    number, first, _ = next(records.read_rows(path), (1, {column or "text": ""}, {}))
+    key = records.find_key(path, number, first, column, records.TEXT_COLUMNS, "--text-column")
     return f"{path}: rows of {'Parquet' if kind == 'parquet' else 'JSON'}, texts under {key!r}"
 
 

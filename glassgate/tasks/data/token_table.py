@@ -6,9 +6,9 @@ from itertools import groupby, islice
 from pathlib import Path
 
 from glassgate.tasks.data import records
-from glassgate.tasks.data.bio import scheme_of
+from glassgate.tasks.data.bio import detect_scheme
 from glassgate.tasks.data.columns import Layout, column_number
-from glassgate.tasks.data.detect import kind_of
+from glassgate.tasks.data.detect import detect_kind
 from glassgate.tasks.errors import DataError
 
 _EXAMINED_ROWS = 20_000
@@ -38,20 +38,20 @@ def detect_token_table(
         DataError: see `read_lines`; the header has no column of words or of labels
         OptionError: the column does not exist
     """
-    kind = "xlsx" if kind_of(path) == "xlsx" else "csv"
-    dialect, _ = records.table_of(path, kind)
+    kind = "xlsx" if detect_kind(path) == "xlsx" else "csv"
+    dialect, _ = records.read_table(path, kind)
     names = dialect.header
     lower_names = [name.strip().lower() for name in names]
     tokens = column_number("--text-column", path, text_column, len(names), names)
     labels = column_number("--label-column", path, column, len(names), names) if labelled else None
     if tokens is None:
-        tokens = next((number for number, name in enumerate(lower_names) if name in records.TOKENS), None)
-    candidates = [number for number, name in enumerate(lower_names) if name in records.TAGS and number != tokens]
+        tokens = next((number for number, name in enumerate(lower_names) if name in records.TOKEN_COLUMNS), None)
+    candidates = [number for number, name in enumerate(lower_names) if name in records.TAG_COLUMNS and number != tokens]
     if tokens is None or (labelled and labels is None and not candidates):
         expected = "a column of words, such as 'word'," if tokens is None else "a column of labels, such as 'tag',"
         raise DataError(
             path,
-            dialect.before + 1,
+            dialect.skipped_lines + 1,
             f"expected {expected} in the first line, got {', '.join(map(repr, names[:8]))}; name yours with "
             "--text-column and --label-column",
         )
@@ -61,7 +61,7 @@ def detect_token_table(
     if not labelled:
         return layout
     examined = _sentences(path, layout, _EXAMINED_ROWS)
-    schemes = [scheme_of([row[number] for row in rows] for rows in examined) for number in range(len(names))]
+    schemes = [detect_scheme([row[number] for row in rows] for rows in examined) for number in range(len(names))]
     if labels is None:
         labels = next((number for number in reversed(candidates) if schemes[number]), candidates[-1])
     others = tuple(number for number in candidates if number != labels and column is None)
@@ -96,7 +96,7 @@ def _sentences(path: str | Path, layout: Layout, max_rows: int) -> list[list[lis
 def table_rows(path: str | Path, layout: Layout) -> Iterator[tuple[int, list[str] | None]]:
     """Yield the number and the cells of each row below the header; None instead of cells separates two sentences."""
     current = ""
-    for number, row in islice(records.table_of(path, layout.kind)[1], 1, None):
+    for number, row in islice(records.read_table(path, layout.kind)[1], 1, None):
         name = row[layout.sentence_column].strip() if row and layout.sentence_column is not None else ""
         if not row or (name and name != current):
             current = name

@@ -1,4 +1,4 @@
-"""Labels of dev and test data that the training data lacks. No model can predict them, so each is an error."""
+"""Labels of dev and test data that the training data lacks. No model can predict them, so each counts as an error."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -16,21 +16,21 @@ UNLABELLED = -100
 def unknown_labels(
     targets: Mapping[str, str], vocabularies: Mapping[str, Vocabulary], examples: Sequence[Any]
 ) -> dict[str, dict[str, int]]:
-    """Return the count of each label that the training data lacks, by the name of the vocabulary.
+    """Return the counts of the labels that the training data lacks, by the name of their vocabulary.
 
     Args:
         targets: the attributes of an example that are labels, each with the name of its vocabulary
         vocabularies: the vocabularies of the training data
         examples: the examples to check
     """
-    by_vocabulary = {}
-    for field, name, known in _label_fields(targets, vocabularies, examples):
-        if isinstance(examples, Stored) and not examples.has_unknown(field, known.__contains__):
+    counts_by_vocabulary = {}
+    for field, name, vocabulary in _label_fields(targets, vocabularies, examples):
+        if isinstance(examples, Stored) and not examples.has_unknown(field, vocabulary.__contains__):
             continue
-        new = {label: count for label, count in _label_counts(examples, field).items() if label not in known}
-        if new:
-            by_vocabulary[name] = new
-    return by_vocabulary
+        unknown = {label: count for label, count in _label_counts(examples, field).items() if label not in vocabulary}
+        if unknown:
+            counts_by_vocabulary[name] = unknown
+    return counts_by_vocabulary
 
 
 def unknown_label_warnings(
@@ -39,7 +39,7 @@ def unknown_label_warnings(
     """Return a warning for each vocabulary with unknown labels; see `unknown_labels`.
 
     Args:
-        data: the name of the examples in the warning
+        data: a description of the examples, which begins the warning
     """
     unknown = unknown_labels(targets, vocabularies, examples)
     return [
@@ -52,13 +52,14 @@ def unknown_label_warnings(
     ]
 
 
-def without_unknown(numbers: Tensor, labels: int) -> Tensor:
+def mask_unknown(indices: Tensor, num_labels: int) -> Tensor:
     """Replace the indices of unknown labels by `UNLABELLED`.
 
     Args:
-        labels: the number of labels of the training data
+        indices: the indices of labels
+        num_labels: the number of labels of the training data
     """
-    return numbers.where(numbers < labels, UNLABELLED)
+    return indices.where(indices < num_labels, UNLABELLED)
 
 
 def _label_fields(
@@ -73,7 +74,7 @@ def _label_fields(
 
 def _label_counts(examples: Sequence[Any], field: str) -> dict[str, int]:
     """The count of each label."""
-    all_counts = counts(examples, field, lambda each: _as_list(getattr(each, field)))
+    all_counts = counts(examples, field, lambda example: _as_list(getattr(example, field)))
     return {label: count for label, count in all_counts.items() if label is not None}
 
 

@@ -1,4 +1,4 @@
-"""Reads pretrained word vectors in the text format of word2vec, fastText and GloVe, for requested words only."""
+"""Reads pretrained vectors of a list of words from a file in the text format of word2vec, fastText and GloVe."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from glassgate.tasks.data.files import opened
+from glassgate.tasks.data.files import open_file
 from glassgate.tasks.errors import DataError
 
 
@@ -15,100 +15,102 @@ class Vectors:
     """The vectors of the requested words that a file contains.
 
     Attributes:
-        size: the length of a vector
-        places: the indices of the words with a vector, in the list of requested words
-        values: the vectors of these words, `(len(places), size)`, float32
-        lower_case: the number of words for which the file has only the lower-case form
-        requested: the number of requested words
+        size: the number of values of a vector
+        indices: the indices, in the list of requested words, of the words that have a vector
+        values: the vectors of these words, `(len(indices), size)`, float32
+        num_lower_case: the number of words for which the file has only the lower-case form
+        num_requested: the number of requested words
     """
 
     size: int
-    places: list[int]
+    indices: list[int]
     values: np.ndarray
-    lower_case: int
-    requested: int
+    num_lower_case: int
+    num_requested: int
 
     def coverage(self) -> str:
-        """Return a sentence with the number of words that have a vector."""
-        fraction = len(self.places) / max(self.requested, 1)
+        """Return a phrase with the number of words that have a vector."""
+        fraction = len(self.indices) / max(self.num_requested, 1)
         return (
-            f"vectors of {self.size} numbers for {len(self.places):,} of {self.requested:,} words ({fraction:.1%}), "
-            f"{self.lower_case:,} of them from the lower-case form"
+            f"vectors of {self.size} numbers for {len(self.indices):,} of {self.num_requested:,} words "
+            f"({fraction:.1%}), {self.num_lower_case:,} of them from the lower-case form"
         )
 
 
 def read_vectors(path: str | Path, words: Sequence[str]) -> Vectors:
-    """Read the vectors of some words. Each line has a word and its numbers, separated by spaces.
+    """Read the vectors of some words.
 
-    The first line may have the number of words and the size of the vectors, as in the files of word2vec.
+    Each line of the file contains a word and its numbers, separated by spaces. The first line may instead contain the
+    number of words and the size of the vectors, as in the files of word2vec.
 
     Args:
         path: the file
         words: the requested words; a word that the file lacks gets the vector of its lower-case form
 
     Raises:
-        DataError: the file cannot be read, is cut short, or contains a line without a valid vector
+        DataError: the file cannot be read, is cut short, contains a line without a valid vector, or has no vector of
+            any of the words
     """
-    places = {word.encode(): place for place, word in enumerate(words)}
-    lowered: dict[bytes, list[int]] = {}
-    for place, word in enumerate(words):
+    index_of_word = {word.encode(): index for index, word in enumerate(words)}
+    indices_of_lower_case: dict[bytes, list[int]] = {}
+    for index, word in enumerate(words):
         if word.lower() != word:
-            lowered.setdefault(word.lower().encode(), []).append(place)
+            indices_of_lower_case.setdefault(word.lower().encode(), []).append(index)
     exact: dict[int, np.ndarray] = {}
     fallback: dict[int, np.ndarray] = {}
-    for number, key, numbers in _rows(path):
-        if key in places or key in lowered:
-            vector = _vector(path, number, numbers)
-            fallback |= dict.fromkeys(lowered.get(key, ()), vector)
-            if key in places:
-                exact[places[key]] = vector
-    both = fallback | exact
-    kept = sorted(both)
-    if not kept:
+    for line_number, word_bytes, numbers in _split_lines(path):
+        if word_bytes in index_of_word or word_bytes in indices_of_lower_case:
+            vector = _parse_vector(path, line_number, numbers)
+            fallback |= dict.fromkeys(indices_of_lower_case.get(word_bytes, ()), vector)
+            if word_bytes in index_of_word:
+                exact[index_of_word[word_bytes]] = vector
+    vectors = fallback | exact
+    indices = sorted(vectors)
+    if not indices:
         raise DataError(
             path,
             None,
             f"expected vectors of the {len(words)} words of the training data, got none; give a file of their language",
         )
-    values = np.stack([both[place] for place in kept])
-    return Vectors(values.shape[1], kept, values, len(fallback.keys() - exact.keys()), len(words))
+    values = np.stack([vectors[index] for index in indices])
+    return Vectors(values.shape[1], indices, values, len(fallback.keys() - exact.keys()), len(words))
 
 
-def _rows(path: str | Path) -> Iterator[tuple[int, bytes, bytes]]:
+def _split_lines(path: str | Path) -> Iterator[tuple[int, bytes, bytes]]:
     """Yield the number of each line, its word and its numbers; all lines must have equally many numbers."""
-    size, count, rows = 0, None, 0
-    with opened(path) as file:
+    size, expected_rows, rows = 0, None, 0
+    with open_file(path) as file:
         for number, raw in enumerate(file, start=1):
             line = raw.rstrip()
-            blanks = line.count(b" ")
-            if number == 1 and blanks == 1 and line.replace(b" ", b"").isdigit():
-                count, size = map(int, line.split())
+            spaces = line.count(b" ")
+            if number == 1 and spaces == 1 and line.replace(b" ", b"").isdigit():
+                expected_rows, size = map(int, line.split())
                 continue
-            size = size or blanks
-            if blanks < size or not size:
+            size = size or spaces
+            if spaces < size or not size:
                 raise DataError(
                     path,
                     number,
-                    f"expected a word and {size or 'its'} numbers, separated by blanks, got {blanks + 1} columns; "
+                    f"expected a word and {size or 'its'} numbers, separated by blanks, got {spaces + 1} columns; "
                     "give vectors as text, as GloVe and word2vec -binary 0 write them, or download the file again",
                 )
             rows += 1
             # A word may contain spaces (as in GloVe 840B), so the numbers are counted from the end.
-            place = line.index(b" ") if blanks == size else len(line.rsplit(b" ", size)[0])
-            yield number, line[:place], line[place:]
-    if not rows or (count is not None and rows < count):
-        wanted = "at least one word" if count is None else f"{count} words, as its first line states"
-        raise DataError(path, None, f"expected {wanted}, got {rows}; the file is cut short: download it again")
+            word_end = line.index(b" ") if spaces == size else len(line.rsplit(b" ", size)[0])
+            yield number, line[:word_end], line[word_end:]
+    if not rows or (expected_rows is not None and rows < expected_rows):
+        expected = "at least one word" if expected_rows is None else f"{expected_rows} words, as its first line states"
+        raise DataError(path, None, f"expected {expected}, got {rows}; the file is cut short: download it again")
 
 
-def _vector(path: str | Path, number: int, numbers: bytes) -> np.ndarray:
+def _parse_vector(path: str | Path, line_number: int, numbers: bytes) -> np.ndarray:
     try:
         vector = np.array(numbers.split(), dtype=np.float32)
     except ValueError:
         text = numbers.decode(errors="replace").strip()
         raise DataError(
-            path, number, f"expected numbers after the word, got {text[:40]!r}; correct or remove the line"
+            path, line_number, f"expected numbers after the word, got {text[:40]!r}; correct or remove the line"
         ) from None
     if not np.isfinite(vector).all():
-        raise DataError(path, number, "expected finite numbers, got NaN or infinity; correct or remove the line")
+        raise DataError(path, line_number, "expected finite numbers, got NaN or infinity; correct or remove the line")
     return vector

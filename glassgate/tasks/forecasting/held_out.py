@@ -41,9 +41,9 @@ class LastForecasts(LastSteps[Series]):
         check_length(example, train + dev + test, options)
         return train, dev, test
 
-    def overlap(self, examples: Sequence[Series], train: Sequence[int]) -> int:
+    def overlap(self, examples: Sequence[Series], train_sizes: Sequence[int]) -> int:
         """Return the number of steps that the first forecast of a part and its seasonal naive forecast read."""
-        return max(self.options.steps_back, season_of(examples, self.options, min(train)))
+        return max(self.options.steps_back, season_of(examples, self.options, min(train_sizes)))
 
 
 def check_length(series: Series, min_steps: int, options: ForecastingOptions, reason: str = "") -> None:

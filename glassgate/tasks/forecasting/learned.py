@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from glassgate.tasks.data.batches import Encoded
-from glassgate.tasks.data.series import Frequency, Series, Steps, calendar
+from glassgate.tasks.data.series import Frequency, Series, Steps, calendar_features
 from glassgate.tasks.forecasting.options import ForecastingOptions
 from glassgate.tasks.forecasting.windows import ColumnReader, array_of
 
@@ -38,7 +38,7 @@ class Learned:
     def known(self) -> int:
         """The number of covariates known ahead, including calendar and static ones."""
         calendar_count = (
-            calendar(self.frequency, np.zeros(1, "datetime64[us]")).shape[1] if self.options.calendar else 0
+            calendar_features(self.frequency, np.zeros(1, "datetime64[us]")).shape[1] if self.options.calendar else 0
         )
         static_count = sum(len(each) if isinstance(each, dict) else 1 for each in self.fitted["static"])
         return len(self.fitted["known"]) + calendar_count + static_count
@@ -77,7 +77,7 @@ class Learned:
     def _known_readers(self, series: Series) -> list[ColumnReader]:
         readers = _scaled_readers(series.known, self.fitted["known"])
         if self.options.calendar:
-            readers.append(lambda start, stop: calendar(self.frequency, series.times(start, stop)))
+            readers.append(lambda start, stop: calendar_features(self.frequency, series.times(start, stop)))
         if series.static:
             columns = zip(series.static, self.fitted["static"], strict=True)
             row = np.concatenate([_encode_static(value, statistics) for value, statistics in columns])
@@ -93,7 +93,7 @@ def learn(examples: Sequence[Series], options: ForecastingOptions) -> dict[str, 
             fit the head
     """
     first = examples[0]
-    if options.calendar and not first.frequency.dated:
+    if options.calendar and not first.frequency.has_dates:
         raise first.fault("calendar: expected time stamps, got whole numbers; leave --calendar out, or see --time")
     season = season_of(examples, options, min(map(len, examples)))
     by_series: dict[str, list[float]] = {}

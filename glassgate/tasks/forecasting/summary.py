@@ -7,7 +7,7 @@ from glassgate.tasks.data.batches import Encoded
 from glassgate.tasks.forecasting.output import MAX_DRAWN, PICTURE, fan_picture
 from glassgate.tasks.forecasting.windows import EncodedSeries
 from glassgate.tasks.metrics.summary import Summary
-from glassgate.tasks.pictures.charts import has_pictures
+from glassgate.tasks.pictures.charts import has_matplotlib
 
 PREFIXES = ("", "naive_", "seasonal_")
 """The prefixes of the names of scores: of the model, of the naive and of the seasonal naive forecast."""
@@ -28,7 +28,7 @@ class ForecastingSummary(Summary):
         return score_table(scores, self.task.options.levels)
 
     def write(self, encoded: Sequence[Encoded], folder: Path) -> list[Path]:
-        if not isinstance(encoded, EncodedSeries) or not has_pictures():
+        if not isinstance(encoded, EncodedSeries) or not has_matplotlib():
             return []
         task = self.task
         size = task.context + task.options.horizon

@@ -10,7 +10,16 @@ from torch import Tensor
 
 from glassgate.tasks.data.batches import Batch, Encoded, lengths
 from glassgate.tasks.data.held_out import Rule
-from glassgate.tasks.data.series import Frame, Series, Table, infer, is_indexed, read_series, resolved, series_of
+from glassgate.tasks.data.series import (
+    Frame,
+    Series,
+    Table,
+    has_time_index,
+    infer_frequency,
+    read_series,
+    resolve_schema,
+    series_of,
+)
 from glassgate.tasks.data.toy import hourly_series
 from glassgate.tasks.errors import OptionError
 from glassgate.tasks.forecasting.heads import SharedDraws, make_head
@@ -231,10 +240,10 @@ class Forecasting(Task[ForecastingOptions, Series, list[Forecast]]):
             each series, followed by its quantiles
         """
         origins = list(self.forecast_from_end(self.read(source, labelled=False)))
-        if resolved(Table(source), self.options.schema).series is not None:
+        if resolve_schema(Table(source), self.options.schema).series is not None:
             return long_frame(origins, self.options.levels)
         frame = wide_frame(origins, self.options.levels)
-        return frame.set_index(frame.columns[0]) if is_indexed(source) else frame
+        return frame.set_index(frame.columns[0]) if has_time_index(source) else frame
 
     def text(self, example: Series, prediction: list[Forecast]) -> str:
         """Return a line for each step: series, time, value and quantiles."""
@@ -255,7 +264,7 @@ class Forecasting(Task[ForecastingOptions, Series, list[Forecast]]):
 
     def _toy_series(self) -> Series:
         times, values = hourly_series.generate()
-        return series_of(values, "generated", times[0], infer(times))
+        return series_of(values, "generated", times[0], infer_frequency(times))
 
     def _point_and_quantiles(self, output: Output, batch: Batch) -> tuple[Tensor, Tensor | None]:
         """The point forecast of each step, `(N, H)`, and its quantiles, `(N, H, Q)`; None if the head has none."""

@@ -5,7 +5,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from glassgate.tasks.data.batches import Batch, move
-from glassgate.tasks.data.music import KEYS
+from glassgate.tasks.data.music import NUM_KEYS
 from glassgate.tasks.data.vocabulary import PADDING, UNKNOWN
 from glassgate.tasks.language_model.options import LanguageModelOptions
 from glassgate.tasks.networks.encoder import encoder
@@ -29,8 +29,8 @@ class LanguageNetwork(nn.Module):
         self.dropout = nn.Dropout(options.dropout)
         if units is None:
             self.embedding = None
-            self.encoder = encoder(options, input_size=KEYS)
-            self.head: nn.Module = nn.Linear(options.hidden_size, KEYS)
+            self.encoder = encoder(options, input_size=NUM_KEYS)
+            self.head: nn.Module = nn.Linear(options.hidden_size, NUM_KEYS)
         else:
             self.embedding = nn.Embedding(units, options.embedding_size, padding_idx=PADDING)
             self.encoder = encoder(options)

@@ -18,7 +18,7 @@ from glassgate.tasks.data import records, texts
 from glassgate.tasks.data.batches import Batch, Encoded
 from glassgate.tasks.data.batching import Batching, ChunkBatching, StreamBatching
 from glassgate.tasks.data.held_out import ByContent, Rule
-from glassgate.tasks.data.music import KEYS, LOWEST, Roll, is_music, read_rolls
+from glassgate.tasks.data.music import LOWEST_KEY, NUM_KEYS, Roll, is_music, read_rolls
 from glassgate.tasks.data.texts import Text
 from glassgate.tasks.data.vocabulary import FIRST, PADDING, UNKNOWN
 from glassgate.tasks.errors import DataError, OptionError
@@ -65,7 +65,7 @@ class LanguageModel(TextTask[LanguageModelOptions, list[float]]):
         parts = read_rolls(path)
         return [*(parts["test"] or [*parts["train"], *parts["dev"]])]
 
-    def from_rows(self, rows: Iterator[tuple[int, Any, records.Names]]) -> list[Text | Roll]:
+    def from_rows(self, rows: Iterator[tuple[int, Any, records.LabelNames]]) -> list[Text | Roll]:
         return Task.from_rows(self, rows) if self.options.tokens == NOTES else super().from_rows(rows)
 
     def read_builtin(self) -> Split[Text | Roll]:
@@ -221,7 +221,7 @@ class LanguageModel(TextTask[LanguageModelOptions, list[float]]):
                 inputs, state = [PADDING], None
 
     def _play(self, network: nn.Module, length: int, temperature: float, random: torch.Generator) -> Iterator[str]:
-        step, state = torch.zeros(KEYS), None
+        step, state = torch.zeros(NUM_KEYS), None
         for _ in range(length):
             logits, state = _advance(network, step[None, None], state)
             chances = (logits / max(temperature, COLDEST)).sigmoid() if temperature else (logits > 0).float()
@@ -252,4 +252,4 @@ def surprise(output: Tensor, notes: Tensor) -> Tensor:
 
 def notes_of(step: np.ndarray) -> str:
     """Return the MIDI numbers of a step, separated by blanks; "-" for silence."""
-    return " ".join(str(key + LOWEST) for key in np.flatnonzero(step)) or "-"
+    return " ".join(str(key + LOWEST_KEY) for key in np.flatnonzero(step)) or "-"

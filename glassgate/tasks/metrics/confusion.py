@@ -6,7 +6,7 @@ from pathlib import Path
 
 from glassgate.tasks.data.batches import Encoded
 from glassgate.tasks.metrics.summary import Summary
-from glassgate.tasks.pictures.charts import confusion_picture, has_pictures
+from glassgate.tasks.pictures.charts import confusion_picture, has_matplotlib
 from glassgate.tasks.runs import write
 
 
@@ -39,7 +39,7 @@ class LabelSummary(Summary):
         labels, counts = self.labels(), self.matrix(encoded)
         files = [folder / "confusion.json"]
         write(files[0], json.dumps({"labels": labels, "counts": counts}, ensure_ascii=False).encode())
-        if has_pictures():
+        if has_matplotlib():
             files.append(folder / "confusion.png")
             confusion_picture(counts, labels, files[1])
         return files

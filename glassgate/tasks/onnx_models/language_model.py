@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from glassgate.tasks.data.music import KEYS
+from glassgate.tasks.data.music import NUM_KEYS
 from glassgate.tasks.language_model.network import LanguageNetwork
 from glassgate.tasks.language_model.task import LanguageModel
 from glassgate.tasks.networks.states import States, as_hx, as_tuple
@@ -35,7 +35,9 @@ def exported(task: LanguageModel) -> Exported:
 
     def draw(N: int, L: int) -> tuple[Tensor, States]:
         steps = (
-            torch.randint(2, (N, L, KEYS)).float() if notes else torch.randint(len(task.vocabularies["units"]), (N, L))
+            torch.randint(2, (N, L, NUM_KEYS)).float()
+            if notes
+            else torch.randint(len(task.vocabularies["units"]), (N, L))
         )
         return steps, inputs.random_states(layer, N)
 

@@ -12,7 +12,7 @@ from glassgate.tasks.runs import write
 _TAG, _COORDINATE = re.compile(rb"<[^>]*>"), re.compile(rb"-?\d+\.\d{4,}")
 
 
-def has_pictures() -> bool:
+def has_matplotlib() -> bool:
     """Return whether matplotlib is installed."""
     return find_spec("matplotlib") is not None
 
@@ -104,7 +104,7 @@ def curves_picture(rows: Sequence[Mapping[str, float]], monitor: str, file: IO[b
     figure.savefig(file, dpi=120, format="png")
 
 
-def rate_picture(rates: Sequence[float], losses: Sequence[float], rate: float, path: Path) -> None:
+def range_test_picture(rates: Sequence[float], losses: Sequence[float], rate: float, path: Path) -> None:
     """Draw the losses of a learning rate range test, and the selected rate.
 
     Args:

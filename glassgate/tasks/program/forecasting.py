@@ -33,7 +33,7 @@ def forecasting(task: Forecasting) -> Parts:
         definitions(
             COUNT=f"{frequency.count}LL",
             TIME_NAME=quoted(options.time or ""),
-            EXAMPLE_TIME=quoted("2024-01-31 15:00:00" if frequency.dated else "17"),
+            EXAMPLE_TIME=quoted("2024-01-31 15:00:00" if frequency.has_dates else "17"),
             FREQUENCY=quoted(str(frequency)),
             PI="3.14159265358979323846",
         ),
@@ -99,7 +99,7 @@ def _modules(network: Forecaster) -> dict[str, nn.Module]:
 
 def _flags(frequency: Frequency) -> dict[str, bool]:
     return {
-        "DATED": frequency.dated,
+        "DATED": frequency.has_dates,
         "EVEN": frequency.unit in ("time", "step"),
         "MONTHS": frequency.unit == "month",
         "WEEKDAYS_ONLY": frequency.unit == "weekday",

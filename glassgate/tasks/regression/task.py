@@ -11,7 +11,7 @@ from torch import Tensor
 
 from glassgate.tasks.data.batches import Batch, Encoded, move
 from glassgate.tasks.data.labelled import Labelled, LabelledOptions
-from glassgate.tasks.data.number_labels import numbers_of, scale, with_decimal_point
+from glassgate.tasks.data.number_labels import mean_and_deviation, parse_numbers, with_decimal_point
 from glassgate.tasks.data.store.examples import Stored
 from glassgate.tasks.data.vocabulary import PADDING
 from glassgate.tasks.labelled_task import LabelledTask
@@ -54,8 +54,8 @@ class Regression(LabelledTask[RegressionOptions, list[float]]):
         return label and with_decimal_point(label, separator)
 
     def collect(self, examples: Sequence[Labelled]) -> Vocabularies:
-        count = len(numbers_of(examples[0]))
-        self.fitted = {"numbers": scale(np.array([numbers_of(each, count) for each in examples]))}
+        count = len(parse_numbers(examples[0]))
+        self.fitted = {"numbers": mean_and_deviation(np.array([parse_numbers(each, count) for each in examples]))}
         return self.collect_inputs(examples)
 
     def build(self) -> Regressor:
@@ -75,7 +75,7 @@ class Regression(LabelledTask[RegressionOptions, list[float]]):
         if example.label is None:
             return {}
         mean, deviation = np.array(self.fitted["numbers"])
-        return {"numbers": ((numbers_of(example, len(mean)) - mean) / deviation).astype(np.float32)}
+        return {"numbers": ((parse_numbers(example, len(mean)) - mean) / deviation).astype(np.float32)}
 
     def loss(self, output: Tensor, batch: Batch) -> Loss:
         return [Mean.of(F.smooth_l1_loss(full(output), batch["numbers"], reduction="none"))]

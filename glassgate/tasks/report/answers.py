@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from glassgate.tasks.data.unknown_labels import without_unknown
+from glassgate.tasks.data.unknown_labels import mask_unknown
 
 _MAX_CHOICES = 3  # of an answer
 
@@ -150,7 +150,7 @@ def answers_of(
     """
     log_probabilities = log_probabilities.float()
     best = log_probabilities.detach().argmax(-1)
-    targets = None if targets is None else without_unknown(targets, len(names))
+    targets = None if targets is None else mask_unknown(targets, len(names))
     references = best if targets is None else targets.where(targets >= 0, best)
     probabilities = log_probabilities[0].detach().exp()
     top = probabilities.topk(min(_MAX_CHOICES, len(names)), -1)

@@ -66,7 +66,7 @@ class ForecastingView(TaskView[Forecasting]):
         start = origin - options.steps_back
         input = super().layer_input(example, start, end)
         stamps = example.frequency.times(example.start, np.arange(start, stop))
-        times = [example.frequency.text(each) for each in stamps] if example.frequency.dated else []
+        times = [example.frequency.text(each) for each in stamps] if example.frequency.has_dates else []
         input = input._replace(names=[example.name or options.target or "the series"], times=times)
         if options.model != "segments":
             return input

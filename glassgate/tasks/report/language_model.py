@@ -6,7 +6,7 @@ from torch import Tensor
 
 from glassgate.tasks.data import texts
 from glassgate.tasks.data.batches import Batch
-from glassgate.tasks.data.music import Roll, roll_of
+from glassgate.tasks.data.music import Roll, parse_roll
 from glassgate.tasks.data.texts import Text
 from glassgate.tasks.data.vocabulary import UNKNOWN
 from glassgate.tasks.language_model.options import NOTES
@@ -21,7 +21,7 @@ class LanguageModelView(TaskView[LanguageModel]):
     def example(self, text: str) -> Text | Roll:
         """Return a text, or for music a roll with a step for each line of MIDI numbers."""
         unit = self.task.options.tokens
-        return roll_of(text) if unit == NOTES else Text(texts.split(text, unit))
+        return parse_roll(text) if unit == NOTES else Text(texts.split(text, unit))
 
     def answers(self, output: Tensor, batch: Batch) -> BatchAnswers:
         """Return the prediction of each token, or for music the notes with a probability above one half."""

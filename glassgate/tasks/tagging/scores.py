@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from glassgate.tasks.data.bio import FORM
+from glassgate.tasks.data.bio import BIO_LABEL
 from glassgate.tasks.metrics.scores import Fraction, LabelCounts
 
 _OUTSIDE, _BEGINS, _INSIDE = 0, 1, 2
@@ -38,7 +38,7 @@ class EntityScores(LabelCounts):
     def __init__(self, labels: Sequence[str]):
         types = sorted({label[1:] for label in labels})
         super().__init__([type.removeprefix("-") or "entity" for type in types])
-        kinds = torch.tensor([_KINDS[label[0]] if FORM.fullmatch(label) else _OUTSIDE for label in labels])
+        kinds = torch.tensor([_KINDS[label[0]] if BIO_LABEL.fullmatch(label) else _OUTSIDE for label in labels])
         self.register_buffer("kinds", kinds, persistent=False)
         self.register_buffer("types", torch.tensor([types.index(label[1:]) for label in labels]), persistent=False)
 

@@ -162,7 +162,7 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
             )
         return stored
 
-    def from_rows(self, rows: Iterator[tuple[int, Any, records.Names]]) -> list[Tagged]:
+    def from_rows(self, rows: Iterator[tuple[int, Any, records.LabelNames]]) -> list[Tagged]:
         return list(tagged_from_rows("given rows", rows, self.options.label_column, self.options.text_column))
 
     def _as_in_training(self, layout: Layout | None) -> Layout | None:
@@ -206,7 +206,7 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
             )
         vocabularies = {"units": units, "labels": labels}
         if self.options.character_size and any(len(unit) > 1 for unit in unit_counts):
-            vocabularies["characters"] = Vocabulary.of(chain.from_iterable(unit_counts), least=2)
+            vocabularies["characters"] = Vocabulary.of(chain.from_iterable(unit_counts), min_count=2)
         intents = counts(examples, "intent", lambda each: [each.intent])
         if intents.keys() - {None}:
             vocabularies["intents"] = Vocabulary.of({name: n for name, n in intents.items() if name is not None})
@@ -243,7 +243,7 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
         progress.note(f"{self.options.vectors}: {vectors.coverage()}")
         weight = self.network.embedding.weight.data
         weight *= float(vectors.values.std())
-        weight[torch.tensor(vectors.places) + FIRST] = torch.from_numpy(vectors.values)
+        weight[torch.tensor(vectors.indices) + FIRST] = torch.from_numpy(vectors.values)
         self._vectors = None
 
     def encode(self, example: Tagged) -> Encoded:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from glassgate.tasks.errors import RunError
-from glassgate.tasks.pictures.charts import curves_picture, has_pictures
+from glassgate.tasks.pictures.charts import curves_picture, has_matplotlib
 from glassgate.tasks.runs import Run, write, write_error
 
 FOLDER = "logs"
@@ -79,7 +79,7 @@ class Logs:
 
     def draw(self, ended: bool) -> None:
         """Replace the picture at the end of training, or if the last one is more than 5 seconds old."""
-        if has_pictures() and (ended or time.monotonic() - self.last_drawing >= _DRAW_EVERY):
+        if has_matplotlib() and (ended or time.monotonic() - self.last_drawing >= _DRAW_EVERY):
             picture = io.BytesIO()
             curves_picture(self.rows, self.monitor, picture)
             write(self.run.path / PICTURE, picture.getvalue())

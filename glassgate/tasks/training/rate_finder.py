@@ -9,7 +9,7 @@ import numpy as np
 
 from glassgate.tasks.data.batches import Batch, Encoded
 from glassgate.tasks.errors import OptionError
-from glassgate.tasks.pictures.charts import has_pictures, rate_picture
+from glassgate.tasks.pictures.charts import has_matplotlib, range_test_picture
 from glassgate.tasks.progress import Progress
 from glassgate.tasks.training.processes.group import Group
 from glassgate.tasks.training.scoring import AnyTask
@@ -38,8 +38,8 @@ class RateSearch(NamedTuple):
 
     def draw(self, folder: Path, progress: Progress) -> None:
         """Draw the losses to a run folder if matplotlib is installed, and report the rate."""
-        if has_pictures():
-            rate_picture(self.rates, self.losses, self.rate, folder / PICTURE)
+        if has_matplotlib():
+            range_test_picture(self.rates, self.losses, self.rate, folder / PICTURE)
             progress.note(f"the loss fell fastest at learning rate {self.rate:g}; see {folder / PICTURE}")
         else:
             progress.note(f"the loss fell fastest at learning rate {self.rate:g}")

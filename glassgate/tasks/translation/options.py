@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from glassgate.tasks.data import texts as text
-from glassgate.tasks.data.pairs import BETWEEN
+from glassgate.tasks.data.pairs import FILE_SEPARATOR
 from glassgate.tasks.errors import OptionError
 from glassgate.tasks.options import Options, changed, option
 from glassgate.tasks.translation.attention import KINDS
@@ -89,7 +89,7 @@ class TranslationOptions(Options):
 
     @property
     def training_file(self) -> str | None:
-        return self.data or (self.source and f"{self.source}{BETWEEN}{self.target}")
+        return self.data or (self.source and f"{self.source}{FILE_SEPARATOR}{self.target}")
 
     def teacher_at(self, done: float) -> float:
         """Return the fraction of steps that read the true previous token after a fraction `done` of the training."""

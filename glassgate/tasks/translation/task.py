@@ -17,7 +17,7 @@ from glassgate.tasks.data.batches import Batch, Encoded
 from glassgate.tasks.data.batching import Batching
 from glassgate.tasks.data.held_out import ByContent, Rule
 from glassgate.tasks.data.lines import encoding_note
-from glassgate.tasks.data.pairs import BETWEEN, Pair, read_pairs
+from glassgate.tasks.data.pairs import FILE_SEPARATOR, Pair, read_pairs
 from glassgate.tasks.data.raw_text import RawTokeniser, note_on_unsegmented, raw_tokeniser
 from glassgate.tasks.data.toy.dates import dates_and_numbers
 from glassgate.tasks.data.vocabulary import FIRST, PADDING, UNKNOWN, Vocabulary
@@ -102,7 +102,7 @@ class Translation(Task[TranslationOptions, Pair, list[Translated]]):
 
     def read(self, path: str | Path, labelled: bool = True, progress: Progress | None = None) -> Sequence[Pair]:
         pairs = read_pairs(path, labelled, self.options.reverse)
-        if progress is not None and BETWEEN not in str(path) and (encoding := encoding_note(path)):
+        if progress is not None and FILE_SEPARATOR not in str(path) and (encoding := encoding_note(path)):
             progress.note(f"{path}: pairs{encoding}")
         if labelled or (tokeniser := self._raw_tokeniser) is None:
             return pairs

@@ -12,7 +12,7 @@ import pytest
 from glassgate.cli import main
 from glassgate.cli.look import detect_task
 from glassgate.tasks import task_class
-from glassgate.tasks.data.lines import encoding_of, read_lines
+from glassgate.tasks.data.lines import detect_encoding, read_lines
 from glassgate.tasks.errors import DataError
 from glassgate.tasks.progress import Progress
 
@@ -72,7 +72,7 @@ def test_encodings(text: str, encoding: str, reported: str, tmp_path: Path) -> N
 def test_utf_8_is_never_read_as_another_encoding(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_text("plain\n" * 300_000 + CHINESE, encoding="utf-8")
-    assert encoding_of(path) == "utf_8"
+    assert detect_encoding(path) == "utf_8"
     assert list(read_lines(path))[-1][1] == CHINESE.splitlines()[-1]
 
 

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from glassgate.tasks.classification import Classification, ClassificationOptions
-from glassgate.tasks.data.records import parts, rows_of
+from glassgate.tasks.data.records import iterate_rows, split_parts
 from glassgate.tasks.errors import DataError, UserError
 from glassgate.tasks.tagging import Tagging, TaggingOptions
 from glassgate.tasks.translation import Translation
@@ -55,8 +55,8 @@ def test_a_dataset_with_parts_and_names_of_labels() -> None:
 
 def test_rows_of_arrow_and_of_frames_are_pythons_own() -> None:
     for given in (pa.table(WORDS), pandas.DataFrame(WORDS), pa.table(WORDS).to_pandas()):
-        assert next(row for _, row, _ in rows_of(given)) == {"tokens": ["EU", "runs"], "ner_tags": [1, 0]}
-    assert parts({"train": 1, "test": 2}) == {"train": 1, "dev": (), "test": 2}
+        assert next(row for _, row, _ in iterate_rows(given)) == {"tokens": ["EU", "runs"], "ner_tags": [1, 0]}
+    assert split_parts({"train": 1, "test": 2}) == {"train": 1, "dev": (), "test": 2}
 
 
 def test_a_task_that_takes_no_rows() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from glassgate.tasks.data import tagged
 from glassgate.tasks.data.columns import conllu_layout
-from glassgate.tasks.data.detect import kind_of
+from glassgate.tasks.data.detect import detect_kind
 from glassgate.tasks.data.formats import detect_format
 from glassgate.tasks.data.tagged import Tagged
 from glassgate.tasks.errors import DataError, OptionError
@@ -247,7 +247,7 @@ def test_blank_lines_alone(tmp_path: Path, read: Reader) -> None:
 
 
 def test_formats_by_suffix(tmp_path: Path) -> None:
-    assert [kind_of(f"a.{end}") for end in ("conllu", "iob2", "TSV", "txt", "py")] == [
+    assert [detect_kind(f"a.{end}") for end in ("conllu", "iob2", "TSV", "txt", "py")] == [
         "conllu",
         "columns",
         "tsv",

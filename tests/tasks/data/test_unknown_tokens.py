@@ -3,11 +3,11 @@
 import numpy as np
 
 from glassgate.tasks.data import unknown_tokens
-from glassgate.tasks.data.unknown_tokens import note_on, unknown_fraction
+from glassgate.tasks.data.unknown_tokens import unknown_fraction, unknown_tokens_note
 
 
 def test_fraction_of_unknown_tokens(monkeypatch) -> None:  # type: ignore[no-untyped-def]
-    monkeypatch.setattr(unknown_tokens, "_AT_ONCE", 2)
+    monkeypatch.setattr(unknown_tokens, "_BLOCK_SIZE", 2)
     encoded = [{"units": np.array([1, 5, 1])}, {"units": np.array([2])}]
     assert unknown_fraction("units", encoded) == 0.5
     assert unknown_fraction("units", []) is None
@@ -16,5 +16,5 @@ def test_fraction_of_unknown_tokens(monkeypatch) -> None:  # type: ignore[no-unt
 
 
 def test_note_on_many_unknown_tokens() -> None:
-    assert note_on(None, "a.txt") == note_on(0.29, "a.txt") == ""
-    assert note_on(0.3, "a.txt").startswith("30% of the tokens of a.txt are not in the training data")
+    assert unknown_tokens_note(None, "a.txt") == unknown_tokens_note(0.29, "a.txt") == ""
+    assert unknown_tokens_note(0.3, "a.txt").startswith("30% of the tokens of a.txt are not in the training data")

@@ -23,9 +23,9 @@ def test_glove_and_word2vec(tmp_path: Path, first: str) -> None:
     words = ["Rose", "The", "daisy", "is", "ROSE", ". . ."]
     read = read_vectors(write(tmp_path, first + GLOVE), words)
     assert read.size == 3
-    assert read.places == [0, 1, 3, 4, 5]
+    assert read.indices == [0, 1, 3, 4, 5]
     assert np.allclose(read.values, [[-1.5, 0, 0.2], [1, 2, 3], [0, 0, 1], [7, 8, 9], [4, 5, 6]])
-    assert read.lower_case == 2
+    assert read.num_lower_case == 2
     assert read.coverage() == "vectors of 3 numbers for 5 of 6 words (83.3%), 2 of them from the lower-case form"
 
 

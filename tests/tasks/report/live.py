@@ -10,7 +10,7 @@ from glassgate.glass.edit import editable
 from glassgate.tasks import task_class
 from glassgate.tasks.data.batches import collate
 from glassgate.tasks.data.labelled import Labelled
-from glassgate.tasks.data.music import roll_of
+from glassgate.tasks.data.music import parse_roll
 from glassgate.tasks.data.pairs import Pair
 from glassgate.tasks.data.pieces import Piece
 from glassgate.tasks.report.study import Excerpt, excerpts_of_text
@@ -22,7 +22,7 @@ SMALL: dict[str, Any] = {"hidden_size": 6, "embedding_size": 5, "epochs": 1, "th
 WAVES = [Labelled(np.sin(np.arange(12)[:, None] * [speed, 2 * speed]).astype(np.float32), label) for speed, label in
          ((0.2, "slow"), (0.5, "fast"), (0.3, "slow"), (0.6, "fast"))]  # fmt: skip
 NUMBERS = [Labelled(each.content, f"{k}.5 -{k}") for k, each in enumerate(WAVES)]
-MUSIC = roll_of("60 64 67\n60 64 67\n62 65 69\n-\n60 72\n59 62 67\n60 64 67")
+MUSIC = parse_roll("60 64 67\n60 64 67\n62 65 69\n-\n60 72\n59 62 67\n60 64 67")
 TEXTS = {
     "tagging": "play it now, stop the jazz",
     "classification": "good bad day",

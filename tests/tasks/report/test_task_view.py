@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from glassgate.tasks.classification import Classification, ClassificationOptions
-from glassgate.tasks.data.music import roll_of
+from glassgate.tasks.data.music import parse_roll
 from glassgate.tasks.data.vocabulary import Vocabulary
 from glassgate.tasks.errors import UserError
 from glassgate.tasks.forecasting.options import ForecastingOptions
@@ -27,7 +27,7 @@ def test_a_task_that_reads_no_text_is_refused() -> None:
     with pytest.raises(
         UserError, match="text: expected lines of MIDI numbers from 21 to 108, or - for silence, got '7' in line 2"
     ):
-        roll_of("60 64\n7")
+        parse_roll("60 64\n7")
     with pytest.raises(UserError, match="report: a run of forecasting does not read text; give a file with --file"):
         view_of(Forecasting(ForecastingOptions())).example("1 2 3")
 

@@ -77,9 +77,9 @@ def test_the_learning_rate_is_found_and_kept(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     drawn: list[float] = []
-    draw = rate.rate_picture
+    draw = rate.range_test_picture
     monkeypatch.setattr(
-        rate, "rate_picture", lambda rates, losses, *more: drawn.extend(losses) or draw(rates, losses, *more)
+        rate, "range_test_picture", lambda rates, losses, *more: drawn.extend(losses) or draw(rates, losses, *more)
     )
     options, notes = TaggingOptions.from_mapping({**SMALL, "lr_find": True, "epochs": 1}), Notes()
     Tagging(options).fit(Split(sentences(9)), run=tmp_path / "run", progress=notes)

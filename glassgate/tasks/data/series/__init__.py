@@ -1,12 +1,32 @@
-"""Time series from tables: schema (roles, frequency), reader (tables), columns, steps (series), build (checks)."""
+"""Time series from tables.
+
+| module | contents |
+|---|---|
+| `reader` | reads the rows of a table |
+| `schema` | the roles of the columns, and the frequency of the time stamps |
+| `columns` | detects the roles, and parses numbers and time stamps |
+| `build` | groups the rows by series, and checks them |
+| `steps` | a series in memory or on disk |
+"""
 
 from glassgate.tasks.data.series.build import read_series
-from glassgate.tasks.data.series.columns import resolved
-from glassgate.tasks.data.series.reader import Frame, Table, is_indexed
-from glassgate.tasks.data.series.schema import MISSING, Frequency, Schema, calendar, infer
+from glassgate.tasks.data.series.columns import resolve_schema
+from glassgate.tasks.data.series.reader import Frame, Table, has_time_index
+from glassgate.tasks.data.series.schema import MISSING, Frequency, Schema, calendar_features, infer_frequency
 from glassgate.tasks.data.series.steps import Series, Steps, series_of
 
 __all__ = [
-    "MISSING", "Frame", "Frequency", "Schema", "Series", "Steps", "Table", "calendar", "infer", "is_indexed",
-    "read_series", "resolved", "series_of",
+    "MISSING",
+    "Frame",
+    "Frequency",
+    "Schema",
+    "Series",
+    "Steps",
+    "Table",
+    "calendar_features",
+    "has_time_index",
+    "infer_frequency",
+    "read_series",
+    "resolve_schema",
+    "series_of",
 ]  # fmt: skip

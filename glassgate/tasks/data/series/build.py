@@ -1,4 +1,7 @@
-"""Builds time series from the rows of a table: groups, orders and checks them. Series of a large file stay on disk."""
+"""Builds time series from the rows of a table: groups the rows by series, orders them by time, and checks them.
+
+The numbers of all series are written as Arrow columns, in memory or, for a large file, to a cached file on disk.
+"""
 
 import json
 import tempfile
@@ -12,16 +15,16 @@ import pandas as pd
 import pyarrow as pa
 
 from glassgate.storage import cache_folder
-from glassgate.tasks.data.series.columns import Numbers, Stamps, resolved
+from glassgate.tasks.data.series.columns import Numbers, Stamps, resolve_schema
 from glassgate.tasks.data.series.reader import Frame, Table
-from glassgate.tasks.data.series.schema import Frequency, Schema, infer, shown
+from glassgate.tasks.data.series.schema import Frequency, Schema, format_time, infer_frequency
 from glassgate.tasks.data.series.steps import Series, Steps
 from glassgate.tasks.data.store.arrow import Arrow, Column, cached, is_large
 from glassgate.tasks.errors import DataError
 from glassgate.tasks.progress import Progress
 
-_BATCH = 2**16  # rows of a record batch
-_SAMPLE = 2**17  # the number of time stamps from which the frequency is inferred
+_BATCH_SIZE = 2**16  # rows of a record batch
+_SAMPLE_SIZE = 2**17  # time stamps from which the frequency is inferred
 
 
 def read_series(
@@ -39,24 +42,24 @@ def read_series(
     """
     progress = progress or Progress()
     table = Table(source)
-    schema = resolved(table, schema or Schema())
+    schema = resolve_schema(table, schema or Schema())
 
     def write(sink: pa.NativeFile) -> None:
         with tempfile.TemporaryDirectory(dir=cache_folder()) as folder:
             _Rows(table, schema, Path(folder), progress).write(sink)
 
-    def opened(file: Arrow) -> list[Series]:
-        return _series(file, table, schema, progress)
+    def load(file: Arrow) -> list[Series]:
+        return _load_series(file, table, schema, progress)
 
     if table.path is not None and is_large([table.path]):
-        return cached([Path(table.path)], ["series", json.dumps(asdict(schema))], write, opened)
+        return cached([Path(table.path)], ["series", json.dumps(asdict(schema))], write, load)
     sink = pa.BufferOutputStream()
     _Rows(table, schema, None, Progress()).write(sink)
-    return opened(Arrow(sink.getvalue()))
+    return load(Arrow(sink.getvalue()))
 
 
-def _series(file: Arrow, table: Table, schema: Schema, progress: Progress) -> list[Series]:
-    """Return the series of a file that `_Rows.write` has written."""
+def _load_series(file: Arrow, table: Table, schema: Schema, progress: Progress) -> list[Series]:
+    """Return the series in a file that `_Rows.write` has written."""
     batches = [file.reader.get_batch_with_custom_metadata(k) for k in range(file.reader.num_record_batches)]
     content = json.loads(batches[-1][1][b"content"])
     columns = {
@@ -64,20 +67,20 @@ def _series(file: Arrow, table: Table, schema: Schema, progress: Progress) -> li
         for k, name in enumerate(file.reader.schema.names)
     }
     file.release()
-    frequency, several = Frequency(**content["frequency"]), len(schema.target) > 1
+    frequency, has_several_targets = Frequency(**content["frequency"]), len(schema.target) > 1
     all_series = []
     for group in content["groups"]:
         start = np.int64(group["start"])
-        time: Any = start.view("datetime64[us]") if frequency.dated else start
-        for name, (first, last) in zip(schema.target, group["targets"], strict=True):
-            begin, end, known_to = (group["first"] + each for each in (first, last, group["length"]))
+        time: Any = start.view("datetime64[us]") if frequency.has_dates else start
+        for name, (first, stop) in zip(schema.target, group["targets"], strict=True):
+            begin, end, known_end = (group["first"] + offset for offset in (first, stop, group["length"]))
             series = Series(
                 Steps(columns[name], begin, end),
-                "/".join(filter(None, [group["name"], name if several or not group["name"] else ""])),
+                "/".join(filter(None, [group["name"], name if has_several_targets or not group["name"] else ""])),
                 frequency.times(time, np.array([first]))[0] if first else time,
                 frequency,
-                tuple(Steps(columns[each], begin, end) for each in schema.past),
-                tuple(Steps(columns[each], begin, known_to) for each in schema.known),
+                tuple(Steps(columns[covariate], begin, end) for covariate in schema.past),
+                tuple(Steps(columns[covariate], begin, known_end) for covariate in schema.known),
                 tuple(group["static"]),
                 table.source,
                 group["line"],
@@ -86,13 +89,18 @@ def _series(file: Arrow, table: Table, schema: Schema, progress: Progress) -> li
             all_series.append(series)
     if table.path is not None:
         steps = sum(map(len, all_series))
-        notes = [f"{len(all_series):,} series, {steps:,} steps of {frequency}{table.note}"]
-        progress.note("; ".join([f"{table.source}: {notes[0]}", *content["notes"]]))
+        counts = f"{table.source}: {len(all_series):,} series, {steps:,} steps of {frequency}{table.note}"
+        progress.note("; ".join([counts, *content["notes"]]))
     return all_series
 
 
 class _GrowingArray:
-    """An array that grows by parts, in memory or in a file."""
+    """An array that grows by parts, in memory or in a file.
+
+    Args:
+        folder: the folder of the file; None for memory
+        name: the name of the file
+    """
 
     def __init__(self, folder: Path | None, name: str):
         self.path = None if folder is None else folder / name
@@ -104,22 +112,33 @@ class _GrowingArray:
         else:
             with self.path.open("ab") as file:
                 part.tofile(file)
-            self.parts = [part[:0]]
+            self.parts = [part[:0]]  # only its type
 
     def whole(self) -> np.ndarray:
+        """Return the complete array."""
         if self.path is None or not self.path.stat().st_size:
             return np.concatenate(self.parts)
         return np.memmap(self.path, self.parts[0].dtype, "r")
 
 
 class _Rows:
-    """All rows of a table, ordered by series.
+    """All rows of a table, ordered by series. R is their number.
+
+    Args:
+        table: the table
+        schema: the roles of its columns
+        folder: a temporary folder for the columns of a large file; None keeps them in memory
+        progress: receives the progress of a large file
 
     Attributes:
         names: the names of the series; one empty name if the table has no column of series names
+        rows: the number of each row in the table, `(R,)`
+        values: the columns of numbers by name, `(R,)` each
+        times: the time stamps, `(R,)`; the steps of each series from 0 if the table has no column of time stamps
+        static: the static properties of each series
         order: a permutation of the rows in which the rows of each series are adjacent
-        bounds: the positions in `order` at which each series begins and ends
-        notes: remarks for the user, such as a recognised number format
+        bounds: the bounds of the series in `order`: series k is from `bounds[k]` to `bounds[k + 1]`
+        notes: remarks for the user, such as a detected number format
     """
 
     def __init__(self, table: Table, schema: Schema, folder: Path | None, progress: Progress) -> None:
@@ -132,42 +151,42 @@ class _Rows:
             self.notes.append("decimal commas")
         stamps = Stamps(table, schema.time or "", schema.time_format)
         progress.converting(table.source, 0.0)
-        known: dict[str, int] = {}
+        index_of_series: dict[str, int] = {}
         self.static: list[list[float | str]] = []
-        rows, codes = _GrowingArray(folder, "rows"), _GrowingArray(folder, "codes")
+        rows, series_indices = _GrowingArray(folder, "rows"), _GrowingArray(folder, "series")
         values = {name: _GrowingArray(folder, f"values{k}") for k, name in enumerate(schema.numbers)}
-        for places, part in table.parts(columns):
-            rows.add(places)
+        for row_numbers, part in table.parts(columns):
+            rows.add(row_numbers)
             series = part[schema.series].astype("string").fillna("") if schema.series else pd.Series("", part.index)
-            local, names = pd.factorize(series)
-            for name, first in zip(map(str, names), np.unique(local, return_index=True)[1], strict=True):
-                if name not in known:
-                    known[name] = len(known)
-                    self.static.append([_static(part[each].iloc[first]) for each in schema.static])
-            codes.add(np.array([known[str(name)] for name in names], np.int64)[local])
+            local_indices, names = pd.factorize(series)
+            for name, first in zip(map(str, names), np.unique(local_indices, return_index=True)[1], strict=True):
+                if name not in index_of_series:
+                    index_of_series[name] = len(index_of_series)
+                    self.static.append([_number_or_text(part[column].iloc[first]) for column in schema.static])
+            series_indices.add(np.array([index_of_series[str(name)] for name in names], np.int64)[local_indices])
             if schema.time:
-                stamps.add(places, part[schema.time])
-            for name, column in values.items():
-                column.add(numbers.read(name, places, part[name]))
+                stamps.add(row_numbers, part[schema.time])
+            for name, array in values.items():
+                array.add(numbers.read(name, row_numbers, part[name]))
         if not rows.parts:
             raise table.fault(None, "the file holds no row of data; give one with a row for each time step")
         progress.converting(table.source, 1.0)
-        self.names = list(known)
+        self.names = list(index_of_series)
         self.rows = rows.whole()
-        groups = codes.whole()
-        self.bounds = np.concatenate([[0], np.cumsum(np.bincount(groups, minlength=len(self.names)))])
-        self.order = np.argsort(groups, kind="stable")
-        self.values = {name: column.whole() for name, column in values.items()}
+        series_of_row = series_indices.whole()
+        self.bounds = np.concatenate([[0], np.cumsum(np.bincount(series_of_row, minlength=len(self.names)))])
+        self.order = np.argsort(series_of_row, kind="stable")
+        self.values = {name: array.whole() for name, array in values.items()}
         if schema.time:
-            self.times, form = stamps.finished()
-            if form:
-                self.notes.append(f"time stamps read as {form}, in which they are regular")
+            self.times, chosen_format = stamps.finish()
+            if chosen_format:
+                self.notes.append(f"time stamps read as {chosen_format}, in which they are regular")
         else:
-            self.times = np.arange(len(self.rows)) - self.bounds[groups]
-        self._reverse()
+            self.times = np.arange(len(self.rows)) - self.bounds[series_of_row]
+        self._reverse_descending()
 
-    def _reverse(self) -> None:
-        """Reverse the series whose rows begin with the newest."""
+    def _reverse_descending(self) -> None:
+        """Reverse the series whose rows are in descending order of time."""
         reversed_series = 0
         for start, stop in zip(self.bounds[:-1], self.bounds[1:], strict=True):
             times = self.times[self.order[start:stop]]
@@ -180,27 +199,27 @@ class _Rows:
     def frequency(self) -> Frequency:
         """The distance between the time stamps of the longest series."""
         longest = int(np.diff(self.bounds).argmax())
-        times = self.times[self._of(longest)[:_SAMPLE]]
+        times = self.times[self._rows_of(longest)[:_SAMPLE_SIZE]]
         if len(times) < 2 or (times == times[0]).all():
             raise self.table.fault(
-                self._row(longest, 0),
-                f"expected at least two time stamps, got {len(times)} of {shown(times[0])}; give a longer series, or "
-                "name the column of the series' names with --series",
+                self._row_number(longest, 0),
+                f"expected at least two time stamps, got {len(times)} of {format_time(times[0])}; give a longer "
+                "series, or name the column of the series' names with --series",
             )
         try:
-            return infer(times)
+            return infer_frequency(times)
         except ValueError:
-            raise self._disorder(longest, 1, times) from None
+            raise self._order_error(longest, 1, times) from None
 
     def write(self, sink: pa.NativeFile) -> None:
-        """Write the columns of one series after the other, followed by the descriptions of all series."""
+        """Write the columns of numbers, one series after the other, and then the descriptions of all series."""
         columns = self.schema.numbers
         schema = pa.schema([(name, pa.float64()) for name in columns])
         groups: list[dict[str, Any]] = []
         frequency, written = self.frequency(), 0
         with pa.ipc.new_file(sink, schema) as writer:
             for arrays in self._batches(frequency, groups):
-                writer.write_batch(pa.record_batch([pa.array(each) for each in arrays], schema=schema))
+                writer.write_batch(pa.record_batch([pa.array(array) for array in arrays], schema=schema))
             for group in groups:
                 group["first"], written = written, written + group["length"]
             content = {"frequency": asdict(frequency), "groups": groups, "notes": self.notes}
@@ -210,119 +229,144 @@ class _Rows:
             )
 
     def _batches(self, frequency: Frequency, groups: list[dict[str, Any]]) -> Iterator[list[np.ndarray]]:
-        """Yield the columns in parts of at most `_BATCH` rows; append the description of each series to `groups`."""
-        waiting: list[list[np.ndarray]] = []
-        for number in range(len(self.names)):
-            arrays, group = self._checked(number, frequency)
+        """Yield the columns in parts of at most `_BATCH_SIZE` rows; append each series' description to `groups`."""
+        pending: list[list[np.ndarray]] = []  # the columns of the series that have not been yielded
+        for index in range(len(self.names)):
+            arrays, group = self._check_series(index, frequency)
             groups.append(group)
-            waiting.append(arrays)
-            if number + 1 == len(self.names) or sum(len(each[0]) for each in waiting) >= _BATCH:
-                whole = [np.concatenate(parts) for parts in zip(*waiting, strict=True)]
-                yield from ([each[k : k + _BATCH] for each in whole] for k in range(0, len(whole[0]), _BATCH))
-                waiting.clear()
+            pending.append(arrays)
+            if index + 1 == len(self.names) or sum(len(columns[0]) for columns in pending) >= _BATCH_SIZE:
+                joined = [np.concatenate(parts) for parts in zip(*pending, strict=True)]
+                starts = range(0, len(joined[0]), _BATCH_SIZE)
+                yield from ([column[start : start + _BATCH_SIZE] for column in joined] for start in starts)
+                pending.clear()
 
-    def _of(self, number: int) -> np.ndarray:
-        return self.order[self.bounds[number] : self.bounds[number + 1]]
+    def _rows_of(self, index: int) -> np.ndarray:
+        """The positions of the rows of a series."""
+        return self.order[self.bounds[index] : self.bounds[index + 1]]
 
-    def _row(self, number: int, k: int) -> int:
-        return int(self.rows[self._of(number)[k]])
+    def _row_number(self, index: int, k: int) -> int:
+        """The number, in the table, of the row of step k of a series."""
+        return int(self.rows[self._rows_of(index)[k]])
 
-    def _checked(self, number: int, frequency: Frequency) -> tuple[list[np.ndarray], dict[str, Any]]:
+    def _check_series(self, index: int, frequency: Frequency) -> tuple[list[np.ndarray], dict[str, Any]]:
         """Check a series; return its columns, with gaps filled, and its description."""
-        order = self._of(number)
-        times = self.times[order]
-        places, on_grid = frequency.places(times)
-        self._check_times(number, times, places, on_grid, frequency)
-        taken = order[np.searchsorted(places, np.arange(places[-1] + 1), side="right") - 1]
-        lines, targets, arrays = self.rows[taken], [], []
+        row_positions = self._rows_of(index)
+        times = self.times[row_positions]
+        steps, on_grid = frequency.steps(times)
+        self._check_times(index, times, steps, on_grid, frequency)
+        # In a gap, each step takes the row before the gap.
+        selected = row_positions[np.searchsorted(steps, np.arange(steps[-1] + 1), side="right") - 1]
+        row_numbers, targets, arrays = self.rows[selected], [], []
         for name, column in self.values.items():
-            values = np.array(column[taken])
+            values = np.array(column[selected])
             if name in self.schema.target:
-                first, last = self._ends(name, values, lines)
-                targets.append([first, last])
-                values[first:last] = self._filled(name, values[first:last], lines[first:])
+                first, stop = self._target_range(name, values, row_numbers)
+                targets.append([first, stop])
+                values[first:stop] = self._fill_missing(name, values[first:stop], row_numbers[first:])
             else:
-                values = self._filled(name, values, lines, name in self.schema.past)
+                values = self._fill_missing(name, values, row_numbers, name in self.schema.past)
             arrays.append(values)
-        row = self._row(number, 0)
+        row_number = self._row_number(index, 0)
         return arrays, {
-            "name": self.names[number],
+            "name": self.names[index],
             "start": int(times[0].astype(np.int64)),
-            "length": len(taken),
-            "line": row if self.table.is_text else None,
-            "static": self.static[number],
+            "length": len(selected),
+            "line": row_number if self.table.is_text else None,
+            "static": self.static[index],
             "targets": targets,
         }
 
     def _check_times(
-        self, number: int, times: np.ndarray, places: np.ndarray, on_grid: np.ndarray, frequency: Frequency
+        self, index: int, times: np.ndarray, steps: np.ndarray, on_grid: np.ndarray, frequency: Frequency
     ) -> None:
-        far, raw = np.diff(places), np.diff(times).astype(np.int64)
-        if (raw <= 0).any():
-            raise self._disorder(number, int((raw <= 0).argmax()) + 1, times)
+        """Check that the time stamps of a series are in ascending order, regular and, if required, without gaps."""
+        step_distances, time_distances = np.diff(steps), np.diff(times).astype(np.int64)
+        if (time_distances <= 0).any():
+            raise self._order_error(index, int((time_distances <= 0).argmax()) + 1, times)
         if not on_grid.all():
             k = int((~on_grid).argmax())
             raise self.table.fault(
-                self._row(number, k),
-                f"the time stamp {shown(times[k])} is not a whole number of steps of {frequency} after the first one, "
-                f"{shown(times[0])}; correct it, or bring all series to one frequency",
+                self._row_number(index, k),
+                f"the time stamp {format_time(times[k])} is not a whole number of steps of {frequency} after the "
+                f"first one, {format_time(times[0])}; correct it, or bring all series to one frequency",
             )
-        if (far > 1).any() and self.schema.missing == "error":
-            k = int((far > 1).argmax())
-            lost = "1 step is" if far[k] == 2 else f"{far[k] - 1} steps are"
+        if (step_distances > 1).any() and self.schema.missing == "error":
+            k = int((step_distances > 1).argmax())
+            gap = "1 step is" if step_distances[k] == 2 else f"{step_distances[k] - 1} steps are"
             raise self.table.fault(
-                self._row(number, k + 1),
-                f"{lost} missing before {shown(times[k + 1])}, after {shown(times[k])} in "
-                f"{self.table.line(self._row(number, k))}; add them, or take the value before with --missing last",
+                self._row_number(index, k + 1),
+                f"{gap} missing before {format_time(times[k + 1])}, after {format_time(times[k])} in "
+                f"{self.table.describe_row(self._row_number(index, k))}; add them, or take the value before with "
+                "--missing last",
             )
 
-    def _disorder(self, number: int, k: int, times: np.ndarray) -> DataError:
-        before = self.table.line(self._row(number, k - 1))
-        of = f" of series {self.names[number]!r}" if self.names[number] else ""
+    def _order_error(self, index: int, k: int, times: np.ndarray) -> DataError:
+        """The error for time stamp k of a series, which is not later than the previous one."""
+        previous_row = self.table.describe_row(self._row_number(index, k - 1))
+        series = f" of series {self.names[index]!r}" if self.names[index] else ""
+        time, previous = format_time(times[k]), format_time(times[k - 1])
         if times[k] == times[k - 1]:
             message = (
-                f"the time stamp {shown(times[k])}{of} is in {before}, too; remove one of the two, or name the "
+                f"the time stamp {time}{series} is in {previous_row}, too; remove one of the two, or name the "
                 "column of the series' names with --series"
             )
         else:
             message = (
-                f"the time stamp {shown(times[k])}{of} comes after {shown(times[k - 1])} in {before}; sort the rows "
+                f"the time stamp {time}{series} comes after {previous} in {previous_row}; sort the rows "
                 "by time, or name the column of the series' names with --series"
             )
-        return self.table.fault(self._row(number, k), message)
+        return self.table.fault(self._row_number(index, k), message)
 
-    def _ends(self, name: str, values: np.ndarray, lines: np.ndarray) -> tuple[int, int]:
-        """Return the range of rows with values of a target; later rows contain only covariates known ahead."""
-        there = ~np.isnan(values)
-        if not there.any():
-            raise self.table.fault(int(lines[0]), f"column {name!r} has no value; remove the column or the series")
-        first, last = int(there.argmax()), len(there) - int(there[::-1].argmax())
+    def _target_range(self, name: str, values: np.ndarray, row_numbers: np.ndarray) -> tuple[int, int]:
+        """The range of steps from the first to the last value of a target.
+
+        Later rows may contain only covariates known ahead.
+        """
+        is_present = ~np.isnan(values)
+        if not is_present.any():
+            raise self.table.fault(
+                int(row_numbers[0]), f"column {name!r} has no value; remove the column or the series"
+            )
+        first, stop = int(is_present.argmax()), len(values) - int(is_present[::-1].argmax())
         if self.schema.missing == "error":
             if first:
-                raise self._lacks(name, int(lines[0]))
-            if last < len(there) and not self.schema.known:
-                raise self._lacks(name, int(lines[last]), "; rows that hold covariates known ahead need --known")
-        return first, last
+                raise self._missing_value_error(name, int(row_numbers[0]))
+            if stop < len(values) and not self.schema.known:
+                remedy = "; rows that hold covariates known ahead need --known"
+                raise self._missing_value_error(name, int(row_numbers[stop]), remedy)
+        return first, stop
 
-    def _filled(self, name: str, values: np.ndarray, lines: np.ndarray, past: bool = False) -> np.ndarray:
-        there = ~np.isnan(values)
-        if there.all():
+    def _fill_missing(
+        self, name: str, values: np.ndarray, row_numbers: np.ndarray, is_past: bool = False
+    ) -> np.ndarray:
+        """Replace missing values of a column by the value before, or raise an error, as the schema requires.
+
+        Args:
+            name: the name of the column
+            values: the values of a series, `(L,)`
+            row_numbers: the number of the row of each value, for messages
+            is_past: whether the column is a covariate known up to the present; it may end where the target ends
+        """
+        is_present = ~np.isnan(values)
+        if is_present.all():
             return values
+        first_missing = int(is_present.argmin())
         if self.schema.missing == "error":
-            if past and self.schema.known and there[: there.argmin()].all() and not there[there.argmin() :].any():
+            if is_past and self.schema.known and not is_present[first_missing:].any():
                 return values  # only the values after the end of the target are missing
-            raise self._lacks(name, int(lines[there.argmin()]))
-        if not there[0]:  # a later value would leak future information
-            raise self._lacks(name, int(lines[0]))
+            raise self._missing_value_error(name, int(row_numbers[first_missing]))
+        if first_missing == 0:  # a later value would leak information from the future
+            raise self._missing_value_error(name, int(row_numbers[0]))
         return pd.Series(values).ffill().to_numpy()
 
-    def _lacks(self, name: str, row: int, more: str = "") -> DataError:
+    def _missing_value_error(self, name: str, row: int, remedy: str = "") -> DataError:
         return self.table.fault(
-            row, f"column {name!r} lacks a value; fill it in, or take the value before with --missing last{more}"
+            row, f"column {name!r} lacks a value; fill it in, or take the value before with --missing last{remedy}"
         )
 
 
-def _static(value: Any) -> float | str:
+def _number_or_text(value: Any) -> float | str:
     try:
         return float(value)
     except (TypeError, ValueError):

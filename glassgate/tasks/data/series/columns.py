@@ -9,30 +9,32 @@ import numpy as np
 import pandas as pd
 
 from glassgate.tasks.data.series.reader import Table
-from glassgate.tasks.data.series.schema import TIME_NAMES, Schema, infer, shown
+from glassgate.tasks.data.series.schema import TIME_NAMES, Schema, format_time, infer_frequency
 from glassgate.tasks.errors import DataError, OptionError
 
 _MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "?")
+"""The texts that stand for a missing number."""
 _COMPACT_DATE = r"(19|20)\d\d[01]\d[0-3]\d"
-_ONE_GROUP = r"[+-]?[1-9]\d{0,2}[.,]\d{3}"
-# Numbers that show the decimal mark: by a fraction, or by several groups of thousands.
-_DECIMALS = {
+# Numbers such as 1.234, whose mark can separate decimals or thousands.
+_AMBIGUOUS_NUMBER = r"[+-]?[1-9]\d{0,2}[.,]\d{3}"
+# For each decimal mark, the numbers that require it, such as 3,5 or 1.234,5 or 1.234.567 for the comma.
+_UNAMBIGUOUS_NUMBERS = {
     ",": r"[+-]?((\d+|\d{1,3}(\.\d{3})+),\d+(e[+-]?\d+)?|\d{1,3}(\.\d{3}){2,})",
     ".": r"[+-]?((\d*|\d{1,3}(,\d{3})+)\.\d+(e[+-]?\d+)?|\d{1,3}(,\d{3}){2,})",
 }
 
 
-def resolved(table: Table, schema: Schema) -> Schema:
-    """Return the schema with detected columns where none is named; check that named columns exist.
+def resolve_schema(table: Table, schema: Schema) -> Schema:
+    """Detect the columns of a schema that are not named, and check that the named ones exist.
 
     Raises:
-        DataError: a named column does not exist, or no column is left to forecast
-        OptionError: a column has two roles
+        DataError: the first row is not a header, a named column does not exist, or no column is left to forecast
+        OptionError: a target column has a second role
     """
     names = table.names
     _check_header(table)
-    given = {option: getattr(schema, option) for option in ("target", "past", "known", "static", "time", "series")}
-    for option, value in given.items():
+    for option in ("target", "past", "known", "static", "time", "series"):
+        value = getattr(schema, option)
         for name in (value,) if isinstance(value, str) else value or ():
             if name not in names:
                 known = ", ".join(map(repr, names[:12]))
@@ -42,24 +44,24 @@ def resolved(table: Table, schema: Schema) -> Schema:
         series = "unique_id"
     if time is None:
         time = next((name for name in names if name.lower() in TIME_NAMES), None)
-    others = {series, *schema.past, *schema.known, *schema.static, *schema.target}
-    if time is None and names[0] not in others and _holds_times(table, names[0]):
+    columns_with_role = {series, *schema.past, *schema.known, *schema.static, *schema.target}
+    if time is None and names[0] not in columns_with_role and _has_times(table, names[0]):
         time = names[0]
-    taken = {time, series, *schema.past, *schema.known, *schema.static}
-    target = schema.target or tuple(name for name in names if name not in taken)
+    other_columns = {time, series, *schema.past, *schema.known, *schema.static}
+    target = schema.target or tuple(name for name in names if name not in other_columns)
     if series is not None and not schema.target and "y" in target:
         target = ("y",)
     if not target:
         raise table.fault(None, f"expected a column of numbers to forecast, got {', '.join(map(repr, names))}")
-    if both := taken & {*target}:
+    if repeated := other_columns & {*target}:
         raise OptionError(
-            f"target: {both.pop()!r} holds the time stamps, the names of series or a covariate; name another column"
+            f"target: {repeated.pop()!r} holds the time stamps, the names of series or a covariate; name another column"
         )
     return replace(schema, time=time, series=series, target=target)
 
 
-def _holds_times(table: Table, name: str) -> bool:
-    """Whether a column begins with a date, or contains years."""
+def _has_times(table: Table, name: str) -> bool:
+    """Whether a column contains time stamps: it begins with a date, or it is called "year" and has distinct values."""
     first = next((part[name] for _, part in table.parts([name])), None)
     if first is None or pd.api.types.is_datetime64_any_dtype(first):
         return first is not None
@@ -78,16 +80,16 @@ def _is_number(text: str) -> bool:
 
 
 def _is_date(text: str) -> bool:
-    return any(len(_parsed(pd.Series([text]), each)) for each in FORMATS)
+    return any(len(_parse_times(pd.Series([text]), form)) for form in FORMATS)
 
 
 def _check_header(table: Table) -> None:
-    """Check that the first row is a header. A row of numbers is one only if it counts the columns."""
+    """Check that the first row is a header. A row of numbers is a header only if it numbers the columns from 0."""
     if not (table.is_text or table.kind == "xlsx"):
         return
     first = table.names[0].strip()
-    numbers = all(map(_is_number, table.names)) and list(map(str, range(len(table.names)))) != table.names
-    if numbers or (not _is_number(first) and _is_date(first)):
+    is_row_of_numbers = all(map(_is_number, table.names)) and list(map(str, range(len(table.names)))) != table.names
+    if is_row_of_numbers or (not _is_number(first) and _is_date(first)):
         raise table.fault(
             1 if table.is_text else None,
             f"expected a header in the first row, got {', '.join(map(repr, table.names[:4]))}; add a row with the "
@@ -109,40 +111,45 @@ class Numbers:
 
     def __init__(self, table: Table, names: Sequence[str], decimal: str = ""):
         self.table = table
-        self.decimal = decimal or (self._detected(names) if table.is_text else ".")
+        self.decimal = decimal or (self._detect_decimal(names) if table.is_text else ".")
 
-    def _detected(self, names: Sequence[str]) -> str:
-        """The decimal mark that some number requires, such as 3,5 or 1.234,5; a point if none does."""
-        unclear: tuple[str, str, int] | None = None
+    def _detect_decimal(self, names: Sequence[str]) -> str:
+        """The decimal mark that some number requires; a point if all numbers are whole."""
+        first_ambiguous: tuple[str, str, int] | None = None
         for rows, part in self.table.parts(names):
             for name in names:
                 texts = _without_spaces(part[name])
-                either = texts.str.fullmatch(_ONE_GROUP).to_numpy(bool)
-                for mark, pattern in _DECIMALS.items():
-                    if texts[~either].str.fullmatch(pattern, case=False).any():
+                is_ambiguous = texts.str.fullmatch(_AMBIGUOUS_NUMBER).to_numpy(bool)
+                for mark, pattern in _UNAMBIGUOUS_NUMBERS.items():
+                    if texts[~is_ambiguous].str.fullmatch(pattern, case=False).any():
                         return mark
-                if unclear is None and either.any():
-                    place = int(either.argmax())
-                    unclear = name, texts.iloc[place], int(rows[place])
-        if unclear is None:
+                if first_ambiguous is None and is_ambiguous.any():
+                    index = int(is_ambiguous.argmax())
+                    first_ambiguous = name, texts.iloc[index], int(rows[index])
+        if first_ambiguous is None:
             return "."
-        name, text, row = unclear
-        plain = text.replace(".", "").replace(",", "")
-        mark, other = ("," if "," in text else "."), ("." if "," in text else ",")
+        name, text, row = first_ambiguous
+        whole_number = text.replace(".", "").replace(",", "")
+        mark, other_mark = ("," if "," in text else "."), ("." if "," in text else ",")
         raise self.table.fault(
             row,
-            f"column {name!r}: {text} can be {plain} or {text.replace(mark, '.')}, and the other numbers do not "
-            f"show which; choose --decimal {other} for the first, --decimal {mark} for the second",
+            f"column {name!r}: {text} can be {whole_number} or {text.replace(mark, '.')}, and the other numbers do not "
+            f"show which; choose --decimal {other_mark} for the first, --decimal {mark} for the second",
         )
 
     def read(self, name: str, rows: np.ndarray, values: pd.Series) -> np.ndarray:
         """Return the numbers of a column, `(R,)`, with NaN for missing values.
 
+        Args:
+            name: the name of the column, for messages
+            rows: the numbers of the rows in the table, `(R,)`, for messages
+            values: the numbers, or texts of numbers
+
         Raises:
             DataError: a value is not a number, or is infinite
         """
-        numeric = pd.api.types.is_numeric_dtype(values)
-        numbers = values.to_numpy(np.float64, na_value=np.nan) if numeric else self._parse(name, rows, values)
+        is_numeric = pd.api.types.is_numeric_dtype(values)
+        numbers = values.to_numpy(np.float64, na_value=np.nan) if is_numeric else self._parse(name, rows, values)
         if np.isinf(numbers).any():
             row = int(rows[np.isinf(numbers).argmax()])
             raise self.table.fault(row, f"column {name!r}: expected a number, got infinity")
@@ -150,27 +157,27 @@ class Numbers:
 
     def _parse(self, name: str, rows: np.ndarray, values: pd.Series) -> np.ndarray:
         texts = values.astype("string").str.strip()
-        texts = plain = texts.mask(texts.isin(_MISSING))
+        texts = python_numbers = texts.mask(texts.isin(_MISSING))
         if self.table.is_text:
-            thousands = "." if self.decimal == "," else ","
-            plain = _without_spaces(texts).str.replace(
-                rf"(?<=\d){re.escape(thousands)}(?=\d{{3}}(?!\d))", "", regex=True
+            thousands_mark = "." if self.decimal == "," else ","
+            python_numbers = _without_spaces(texts).str.replace(
+                rf"(?<=\d){re.escape(thousands_mark)}(?=\d{{3}}(?!\d))", "", regex=True
             )
-            plain = plain.str.replace(self.decimal, ".", regex=False)
-        numbers = pd.to_numeric(plain, errors="coerce").to_numpy(np.float64, na_value=np.nan)
-        wrong = np.isnan(numbers) & texts.notna().to_numpy(bool)
-        if wrong.any():
-            place = int(wrong.argmax())
+            python_numbers = python_numbers.str.replace(self.decimal, ".", regex=False)
+        numbers = pd.to_numeric(python_numbers, errors="coerce").to_numpy(np.float64, na_value=np.nan)
+        is_invalid = np.isnan(numbers) & texts.notna().to_numpy(bool)
+        if is_invalid.any():
+            index = int(is_invalid.argmax())
             raise self.table.fault(
-                int(rows[place]),
-                f"column {name!r}: expected a number, got {texts.iloc[place]!r}; correct it, or name the columns of "
+                int(rows[index]),
+                f"column {name!r}: expected a number, got {texts.iloc[index]!r}; correct it, or name the columns of "
                 "numbers to forecast with --target, and a column of the series' names with --series",
             )
         return numbers
 
 
 def _without_spaces(texts: pd.Series) -> pd.Series:
-    """Numbers as texts, without spaces at the ends and between groups of thousands."""
+    """Remove the spaces at the ends of numbers and between their groups of thousands."""
     return texts.str.strip().str.replace(r"(?<=\d)\s(?=\d{3}(?!\d))", "", regex=True)
 
 
@@ -184,8 +191,8 @@ FORMATS = (*_DAYS, *(day + clock for day, clock in product(_DAYS[1:], _CLOCKS[1:
 """The formats of time stamps that are detected."""
 
 
-def _parsed(texts: pd.Series, form: str) -> np.ndarray:
-    """The time stamps of texts, `(R,)`, converted to UTC; an empty array if a text has another format."""
+def _parse_times(texts: pd.Series, form: str) -> np.ndarray:
+    """Parse time stamps in a format, and convert them to UTC, `(R,)`; an empty array if a text has another format."""
     stamps = pd.to_datetime(texts, format=form, errors="coerce", utc=True)
     if stamps.isna().any():
         return np.zeros(0, "datetime64[us]")
@@ -193,64 +200,74 @@ def _parsed(texts: pd.Series, form: str) -> np.ndarray:
 
 
 class Stamps:
-    """Parses a column of time stamps, which must all have one format.
+    """Parses a column of time stamps part by part. All must have one format.
+
+    While several formats match all values so far, the column is parsed in each of them. `finish` chooses one.
 
     Args:
         table: the table, for messages
         name: the name of the column
-        form: the format, as in strptime; detected if empty
+        form: the format, as in `strptime`; detected if empty
     """
 
     def __init__(self, table: Table, name: str, form: str = ""):
         self.table = table
         self.name = name
-        self._forms = [form] if form else list(FORMATS)
-        self._given = form
-        self._parts: dict[str, list[np.ndarray]] | None = None
+        self._candidates = [form] if form else list(FORMATS)
+        self._is_form_given = bool(form)
+        self._parts: dict[str, list[np.ndarray]] | None = None  # by format; "" for values that are not parsed
 
     def add(self, rows: np.ndarray, values: pd.Series) -> None:
         """Parse the next part of the column.
+
+        Args:
+            rows: the numbers of the rows in the table, `(R,)`, for messages
+            values: the time stamps, whole numbers, or texts of them
 
         Raises:
             DataError: a value is missing, or has another format than the previous ones
         """
         if values.isna().any():
-            raise self._unread(rows, values, int(values.isna().to_numpy().argmax()))
+            raise self._parse_error(rows, values, int(values.isna().to_numpy().argmax()))
         if pd.api.types.is_datetime64_any_dtype(values):
             stamps = values if values.dt.tz is None else values.dt.tz_convert(None)
             parts = {"": stamps.to_numpy("datetime64[us]")}
-        elif pd.api.types.is_integer_dtype(values) and not self._given:
+        elif pd.api.types.is_integer_dtype(values) and not self._is_form_given:
             parts = {"": values.to_numpy(np.int64)}
         else:
-            parts = self._of_texts(rows, values.astype(str).str.strip())
-        before = self._parts or {form: [] for form in parts}
-        self._parts = {form: [*before[form], part] for form, part in parts.items() if form in before}
+            parts = self._parse_texts(rows, values.astype(str).str.strip())
+        previous = self._parts or {form: [] for form in parts}
+        self._parts = {form: [*previous[form], part] for form, part in parts.items() if form in previous}
 
-    def _of_texts(self, rows: np.ndarray, texts: pd.Series) -> dict[str, np.ndarray]:
-        whole = texts.str.fullmatch(r"[+-]?\d+").all() and not self._given
-        if whole and not texts.str.fullmatch(_COMPACT_DATE).all():
+    def _parse_texts(self, rows: np.ndarray, texts: pd.Series) -> dict[str, np.ndarray]:
+        """The time stamps of texts, by each format that matches all of them."""
+        are_integers = texts.str.fullmatch(r"[+-]?\d+").all() and not self._is_form_given
+        if are_integers and not texts.str.fullmatch(_COMPACT_DATE).all():
             return {"": texts.astype(np.int64).to_numpy()}
-        first = [form for form in self._forms if len(_parsed(texts.iloc[:1], form))]
-        by_format = {form: part for form in first if len(part := _parsed(texts, form))}
+        candidates = [form for form in self._candidates if len(_parse_times(texts.iloc[:1], form))]
+        by_format = {form: part for form in candidates if len(part := _parse_times(texts, form))}
         if not by_format:
-            place = 0
-            if first:  # report the first value that no format can parse
-                ends = [pd.to_datetime(texts, format=form, errors="coerce", utc=True).isna() for form in first]
-                place = max(int(end.to_numpy().argmax()) for end in ends)
-            raise self._unread(rows, texts, place)
-        self._forms = list(by_format)
+            index = 0
+            if candidates:  # report the first value that no format can parse
+                failed = [pd.to_datetime(texts, format=form, errors="coerce", utc=True).isna() for form in candidates]
+                index = max(int(mask.to_numpy().argmax()) for mask in failed)
+            raise self._parse_error(rows, texts, index)
+        self._candidates = list(by_format)
         return by_format
 
-    def finished(self) -> tuple[np.ndarray, str]:
-        """Return all time stamps, datetime64[us] or integers, `(R,)`, and the format if it was ambiguous at first.
+    def finish(self) -> tuple[np.ndarray, str]:
+        """Return all time stamps, and the format if it was chosen among several that match.
+
+        Returns:
+            datetime64[us] or integers, `(R,)`; and the format, empty if only one matches
 
         Raises:
-            DataError: the format is ambiguous: several fit, and not exactly one gives regular time stamps
+            DataError: several formats match, and not exactly one of them gives regular time stamps
         """
         assert self._parts is not None
-        whole = {form: np.concatenate(parts) for form, parts in self._parts.items()}
+        by_format = {form: np.concatenate(parts) for form, parts in self._parts.items()}
         distinct: dict[str, np.ndarray] = {}
-        for form, stamps in whole.items():
+        for form, stamps in by_format.items():
             if not any(np.array_equal(stamps, other) for other in distinct.values()):
                 distinct[form] = stamps
         if len(distinct) > 1:
@@ -258,21 +275,21 @@ class Stamps:
             if len(regular) == 1:
                 ((form, stamps),) = regular.items()
                 return stamps, form
-            (one, first), (other, second) = list(distinct.items())[:2]
-            place = int(np.argmax(first != second))
+            (form, stamps), (other_form, other_stamps) = list(distinct.items())[:2]
+            index = int(np.argmax(stamps != other_stamps))
+            time, other_time = format_time(stamps[index]), format_time(other_stamps[index])
             raise self.table.fault(
                 None,
-                f"column {self.name!r}: time stamp {place + 1} can be {shown(first[place])} or {shown(second[place])}, "
-                f"and both fit the whole column; choose --time-format {one!r} for the first, --time-format {other!r} "
-                "for the second",
+                f"column {self.name!r}: time stamp {index + 1} can be {time} or {other_time}, and both fit the whole "
+                f"column; choose --time-format {form!r} for the first, --time-format {other_form!r} for the second",
             )
         ((form, stamps),) = distinct.items()
         return stamps, ""
 
-    def _unread(self, rows: np.ndarray, values: pd.Series, place: int) -> DataError:
-        value = values.iloc[place]
+    def _parse_error(self, rows: np.ndarray, values: pd.Series, index: int) -> DataError:
+        value = values.iloc[index]
         return self.table.fault(
-            int(rows[place]),
+            int(rows[index]),
             f"column {self.name!r}: expected a time stamp such as 2024-01-31 13:00, or a whole number, got "
             f"{None if pd.isna(value) else value!r}; correct it, name another column with --time, or its form with "
             "--time-format",
@@ -280,9 +297,9 @@ class Stamps:
 
 
 def _is_regular(times: np.ndarray) -> bool:
-    """Whether the distinct time stamps of a column are equally spaced."""
+    """Whether the distinct time stamps of a column have one frequency, without gaps."""
     stamps = np.unique(times)
     if len(stamps) < 3:
         return True
-    places, on_grid = infer(stamps).places(stamps)
-    return bool(on_grid.all() and (np.diff(places) == 1).all())
+    steps, on_grid = infer_frequency(stamps).steps(stamps)
+    return bool(on_grid.all() and (np.diff(steps) == 1).all())

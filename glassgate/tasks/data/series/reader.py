@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from glassgate.tasks.data.detect import kind_of
+from glassgate.tasks.data.detect import detect_kind
 from glassgate.tasks.data.files import STDIN, regular_file, suffix_of
 from glassgate.tasks.data.lines import encoding_note
-from glassgate.tasks.data.records import read_excel, table_of
+from glassgate.tasks.data.records import read_excel, read_table
 from glassgate.tasks.data.series.schema import TIME_NAMES
 from glassgate.tasks.errors import DataError, OptionError
 
-_ROWS = 2**16  # rows that are read at once
+_PART_SIZE = 2**16  # rows that are read at once
 
 Frame = Any
 """A `pyarrow.Table`, a data frame of pandas, polars or another library, or a `TimeSeries` of darts."""
@@ -28,53 +28,54 @@ class Table:
         names: the names of the columns
         path: the path of the file; None for a frame
         source: the origin of the rows, for messages
+        kind: "csv", "tsv", "xlsx", "parquet" or "frame"
         is_text: whether rows are lines of text
-        note: details of reading to report, such as the encoding
+        note: the encoding or the sheet, as the end of a note; often empty
     """
 
     def __init__(self, source: "str | Path | Frame"):
         self.path = source if isinstance(source, str | Path) else None
         self.source = "given frame" if self.path is None else str(self.path)
-        self.kind = "frame" if self.path is None else _kind(self.path)
+        self.kind = "frame" if self.path is None else _kind_of_file(self.path)
         self.is_text = self.kind in ("csv", "tsv")
         self._frame: pd.DataFrame | None = None
         self.note = ""
         if self.path is None:
-            self._frame = _frame(source)
+            self._frame = _to_pandas(source)
         elif self.kind == "xlsx":
             self._frame, self.note = read_excel(self.source)
         if self._frame is not None:
             self.names = [str(name) for name in self._frame.columns]
             self._frame = self._frame.set_axis(self.names, axis=1)
         elif self.kind == "parquet":
-            schema = self._parquet().schema_arrow  # the index of a pandas frame comes last in the file
+            schema = self._open_parquet().schema_arrow  # the index of a pandas frame comes last in the file
             index = [name for name in (schema.pandas_metadata or {}).get("index_columns", ()) if isinstance(name, str)]
             self.names = [*index, *(name for name in schema.names if name not in index)]
         else:
-            self.names = list(table_of(self.source, self.kind)[0].header)
+            self.names = list(read_table(self.source, self.kind)[0].header)
             self.note = encoding_note(self.source)
 
     def fault(self, row: int | None, message: str) -> DataError:
-        """Return the error for a row; see `parts`."""
+        """Return the error for a row, numbered as in `parts`; None for the whole table."""
         if row is None or self.is_text:
             return DataError(self.source, row, message)
         return DataError(f"{self.source}, row {row}", None, message)
 
-    def line(self, row: int) -> str:
-        """Name a row inside a message."""
+    def describe_row(self, row: int) -> str:
+        """Return a row's number for the middle of a message, such as "line 3" or "row 3"."""
         return f"line {row}" if self.is_text else f"row {row}"
 
     def parts(self, names: Sequence[str]) -> Iterator[tuple[np.ndarray, pd.DataFrame]]:
-        """Yield the rows in parts: the number of each row, `(R,)`, and the columns.
+        """Yield the rows in parts: the number of each row, `(R,)`, and the columns with these names.
 
         In a text file, the number of a row is that of its line, and blank lines are skipped. In other files and frames,
         rows are counted from 1.
         """
         if self.is_text:
-            places = {name: self.names.index(name) for name in names}
-            rows = (each for each in islice(table_of(self.source, self.kind)[1], 1, None) if each[1])
-            while part := list(islice(rows, _ROWS)):
-                columns = {name: [row[place] for _, row in part] for name, place in places.items()}
+            indices = {name: self.names.index(name) for name in names}
+            rows = ((number, row) for number, row in islice(read_table(self.source, self.kind)[1], 1, None) if row)
+            while part := list(islice(rows, _PART_SIZE)):
+                columns = {name: [row[index] for _, row in part] for name, index in indices.items()}
                 yield np.array([number for number, _ in part]), pd.DataFrame(columns)
             return
         first = 1
@@ -84,12 +85,12 @@ class Table:
 
     def _frames(self, names: list[str]) -> Iterator[pd.DataFrame]:
         if self._frame is None:
-            for batch in self._parquet().iter_batches(columns=names, batch_size=_ROWS):
+            for batch in self._open_parquet().iter_batches(columns=names, batch_size=_PART_SIZE):
                 yield batch.to_pandas(ignore_metadata=True)[names]  # an index of pandas is a column
         elif len(self._frame):
             yield self._frame[names]
 
-    def _parquet(self) -> Any:
+    def _open_parquet(self) -> Any:
         import pyarrow as pa
         import pyarrow.parquet
 
@@ -99,8 +100,8 @@ class Table:
             raise self.fault(None, f"expected a Parquet file, but it does not load ({error}); write it again") from None
 
 
-def _kind(path: str | Path) -> str:
-    kind = kind_of(path)
+def _kind_of_file(path: str | Path) -> str:
+    kind = detect_kind(path)
     if kind == "folder":
         raise DataError(path, None, "this is a folder; give a file")
     if kind == "text" or (not kind and str(path) == STDIN):
@@ -112,17 +113,17 @@ def _kind(path: str | Path) -> str:
     return kind
 
 
-def is_indexed(frame: Frame) -> bool:
-    """Whether a frame's time stamps are its index, as in darts."""
+def has_time_index(frame: Frame) -> bool:
+    """Whether the index of a frame contains its time stamps, as in darts."""
     index = type(getattr(frame, "index", None)).__name__
     return hasattr(frame, "to_dataframe") or index in ("DatetimeIndex", "PeriodIndex")
 
 
-def _frame(data: Frame) -> pd.DataFrame:
-    """Convert to a pandas frame.
+def _to_pandas(data: Frame) -> pd.DataFrame:
+    """Convert a frame to a pandas frame without a meaningful index.
 
-    An index of times, with a name or of several levels, and a range that counts steps, become columns, unless a column
-    has their name.
+    The index becomes columns if it has time stamps, names or several levels, or numbers the steps of a series. A level
+    of the index is dropped if a column has its name.
     """
     try:
         if hasattr(data, "to_dataframe"):  # darts
@@ -145,7 +146,11 @@ def _frame(data: Frame) -> pd.DataFrame:
 
 
 def _counts_steps(frame: pd.DataFrame) -> bool:
-    """Whether the index of a frame without time stamps numbers its steps, rather than the rows of a larger frame."""
+    """Whether the index of a frame numbers the steps of its series.
+
+    It does not if a column is named like time stamps or has no numbers. It may then be part of a larger frame, whose
+    rows it numbers.
+    """
     index = frame.index
     if not isinstance(index, pd.RangeIndex) or (index.start, index.step) == (0, 1):
         return False

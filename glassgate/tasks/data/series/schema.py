@@ -9,8 +9,9 @@ import pandas as pd
 from glassgate.tasks.wording import plural
 
 MISSING = ("error", "last")
+"""How gaps in a series are handled; see `Schema.missing`."""
 TIME_NAMES = ("ds", "date", "time", "timestamp", "datetime", "__index_level_0__")
-"""Usual names of the column of time stamps. Parquet files call the index of a pandas frame `__index_level_0__`."""
+"""The usual names of the column of time stamps. Parquet files call the index of a pandas frame `__index_level_0__`."""
 TIME, MONTH, WEEKDAY, STEP = "time", "month", "weekday", "step"
 
 _SECOND = 1_000_000  # time stamps are counted in microseconds
@@ -32,10 +33,10 @@ class Schema:
         target: the columns to forecast, each of which is a series; all columns without another role if empty
         time: the column of time stamps; detected if None
         series: the column with the name of each row's series, in a table that contains several series; detected if None
-        past: covariates that are known up to the present
-        known: covariates that are also known for the future
-        static: numbers or texts that are constant for a series
-        time_format: the format of the time stamps, as strptime takes it; detected if empty
+        past: the columns of covariates that are known only up to the present
+        known: the columns of covariates that are also known for the future
+        static: the columns of numbers or texts that are constant for a series
+        time_format: the format of the time stamps, as in `strptime`; detected if empty
         missing: how gaps are handled: "error" raises an error, "last" repeats the value before the gap
         decimal: the decimal mark, "." or ","; detected if empty
     """
@@ -61,12 +62,13 @@ class Frequency:
     """The distance between the time stamps of a series.
 
     Attributes:
-        unit: "time" (a fixed duration), "month", "weekday" (Monday to Friday), or "step" (stamps are whole numbers)
-        count: microseconds, months, weekdays or whole numbers from one stamp to the next
-        last_day: whether each stamp is the last day of its month
+        unit: "time" (a fixed duration), "month", "weekday" (Monday to Friday), or "step" (time stamps are whole
+            numbers)
+        count: the distance from one time stamp to the next: microseconds for "time", otherwise the number of units
+        last_day: whether each time stamp is the last day of its month
 
     Example:
-        >>> days = infer(np.array(["2024-01-31", "2024-02-29", "2024-03-31"], "datetime64[us]"))
+        >>> days = infer_frequency(np.array(["2024-01-31", "2024-02-29", "2024-03-31"], "datetime64[us]"))
         >>> str(days), days.times(np.datetime64("2024-01-31", "us"), np.array([3])).astype("datetime64[D]").tolist()
         ('1 month', [datetime.date(2024, 4, 30)])
     """
@@ -84,8 +86,8 @@ class Frequency:
         return f"{self.count / _SECOND:g} seconds"
 
     @property
-    def dated(self) -> bool:
-        """Whether stamps are dates, not whole numbers."""
+    def has_dates(self) -> bool:
+        """Whether time stamps are dates, not whole numbers."""
         return self.unit != STEP
 
     @property
@@ -105,63 +107,68 @@ class Frequency:
             >>> Frequency(MONTH).text(np.datetime64("2024-01-31", "us"))
             '2024-01-31'
         """
-        if not self.dated:
+        if not self.has_dates:
             return str(time)
-        text = shown(time)
+        text = format_time(time)
         whole_days = self.unit != TIME or self.count % _DAY == 0
         return text.removesuffix(" 00:00:00") if whole_days else text
 
-    def places(self, times: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return how many steps each time stamp is after the first one.
+    def steps(self, times: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the number of steps from the first time stamp to each time stamp.
 
         Args:
             times: `(L,)`, datetime64[us], or whole numbers
 
         Returns:
-            the numbers of steps, `(L,)`, and whether each stamp is a whole number of steps after the first one, `(L,)`
+            the numbers of steps, rounded down, and whether they are exact, both `(L,)`
         """
         if self.unit in (TIME, STEP):
             distances = (times - times[0]).astype(np.int64)
             return distances // self.count, distances % self.count == 0
         if self.unit == WEEKDAY:
             days = times.astype("datetime64[D]")
-            places = np.busday_count(days[0], days)
+            steps = np.busday_count(days[0], days)
         else:
             months = times.astype("datetime64[M]").astype(np.int64)
-            places = (months - months[0]) // self.count
-        return places, self.times(times[0], places) == times
+            steps = (months - months[0]) // self.count
+        return steps, self.times(times[0], steps) == times
 
-    def times(self, start: np.generic, places: np.ndarray) -> np.ndarray:
-        """Return the time stamps that are `places` steps after `start`."""
+    def times(self, start: np.generic, steps: np.ndarray) -> np.ndarray:
+        """Return the time stamps that are `steps` steps after `start`."""
         if self.unit == STEP:
-            return np.asarray(start + places * self.count)
+            return np.asarray(start + steps * self.count)
         if self.unit == TIME:
-            return np.asarray(start + (places * self.count).astype("timedelta64[us]"))
+            return np.asarray(start + (steps * self.count).astype("timedelta64[us]"))
         day = start.astype("datetime64[D]")
+        time_of_day = start - day
         if self.unit == WEEKDAY:
-            return np.busday_offset(day, places * self.count, roll="forward") + (start - day)
-        months = day.astype("datetime64[M]") + (places * self.count).astype("timedelta64[M]")
-        last = (months + 1).astype("datetime64[D]") - 1
+            return np.busday_offset(day, steps * self.count, roll="forward") + time_of_day
+        months = day.astype("datetime64[M]") + (steps * self.count).astype("timedelta64[M]")
+        last_days = (months + 1).astype("datetime64[D]") - 1
         if self.last_day:
-            return np.asarray(last + (start - day))
-        return np.minimum(months.astype("datetime64[D]") + (day - day.astype("datetime64[M]")), last) + (start - day)
+            return np.asarray(last_days + time_of_day)
+        same_days = months.astype("datetime64[D]") + (day - day.astype("datetime64[M]"))
+        return np.minimum(same_days, last_days) + time_of_day
 
 
-def shown(time: Any) -> str:
-    """Return a time stamp, to the second, or a whole number as text."""
+def format_time(time: Any) -> str:
+    """Return a time stamp as text: a date and time to the second, or a whole number."""
     return str(time.astype("datetime64[s]")).replace("T", " ") if time.dtype.kind == "M" else str(time)
 
 
-def infer(times: np.ndarray) -> Frequency:
+def infer_frequency(times: np.ndarray) -> Frequency:
     """Return the frequency: the most common distance between adjacent time stamps.
 
     Args:
-        times: `(L,)`, at least two of them different
+        times: `(L,)`, datetime64[us], or whole numbers
+
+    Raises:
+        ValueError: no time stamp is later than the previous one
 
     Example:
-        >>> str(infer(np.array([0, 3600, 7200], "datetime64[s]").astype("datetime64[us]")))
+        >>> str(infer_frequency(np.array([0, 3600, 7200], "datetime64[s]").astype("datetime64[us]")))
         '1 hour'
-        >>> str(infer(np.array([1949, 1950, 1951])))
+        >>> str(infer_frequency(np.array([1949, 1950, 1951])))
         '1 step'
     """
     distances = np.diff(times).astype(np.int64)
@@ -185,18 +192,17 @@ def infer(times: np.ndarray) -> Frequency:
     return Frequency(TIME, step)
 
 
-def calendar(frequency: Frequency, times: np.ndarray) -> np.ndarray:
+def calendar_features(frequency: Frequency, times: np.ndarray) -> np.ndarray:
     """Return the position of each time stamp in its year, week and day, as sines and cosines, `(L, C)`.
 
-    The frequency decides which of the positions are included: hourly stamps have all three, daily stamps those in the
-    week and the year, monthly stamps only that in the year.
+    The frequency determines the positions: hourly time stamps have all three, daily ones those in the year and the
+    week, monthly ones only that in the year.
     """
     stamps = pd.DatetimeIndex(times)
-    parts = [(stamps.day_of_year - 1) / 365.25]
-    short = frequency.unit in (TIME, WEEKDAY)
-    if short and frequency.count < 7 * _DAY:
-        parts.append(stamps.day_of_week / 7)
+    positions = [(stamps.day_of_year - 1) / 365.25]
+    if frequency.unit in (TIME, WEEKDAY) and frequency.count < 7 * _DAY:
+        positions.append(stamps.day_of_week / 7)
     if frequency.unit == TIME and frequency.count < _DAY:
-        parts.append((stamps - stamps.normalize()) / pd.Timedelta(days=1))
-    angles = 2 * np.pi * np.stack([np.asarray(part, np.float64) for part in parts], 1)
+        positions.append((stamps - stamps.normalize()) / pd.Timedelta(days=1))
+    angles = 2 * np.pi * np.stack([np.asarray(position, np.float64) for position in positions], 1)
     return np.concatenate([np.sin(angles), np.cos(angles)], 1)

@@ -14,7 +14,7 @@ _STEPS = Frequency(STEP)
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """A range of a column, in memory or on disk, which is read when it is indexed."""
+    """A range of a column, in memory or on disk. Indexing reads it."""
 
     column: Column | np.ndarray
     start: int
@@ -23,12 +23,12 @@ class Steps:
     def __len__(self) -> int:
         return self.stop - self.start
 
-    def __getitem__(self, place: slice) -> np.ndarray:
-        start, stop, _ = place.indices(len(self))
+    def __getitem__(self, index: slice) -> np.ndarray:
+        start, stop, _ = index.indices(len(self))
         return self.column[self.start + start : self.start + max(start, stop)]
 
     def part(self, start: int, stop: int) -> "Steps":
-        """Return a subrange, without reading it."""
+        """Return the range from `start` to `stop` within this one, without reading it."""
         return Steps(self.column, self.start + start, min(self.stop, self.start + stop))
 
 
@@ -39,13 +39,13 @@ class Series:
     Attributes:
         values: the target, `(L,)`
         name: the name of the series
-        start: the first time stamp, or an integer
+        start: the first time stamp: a `datetime64[us]`, or a whole number
         frequency: the distance between time stamps
         past: covariates known up to the present, `(L,)` each
-        known: covariates known ahead, `(L + A,)` each
+        known: covariates known ahead, for A steps after the last value, `(L + A,)` each
         static: properties of the series as a whole
         source: the file that contains the series
-        line: the line where it begins
+        line: the number of its first line; None if the source is not a text file
         columns: the names of the columns of series names and of time stamps
     """
 
@@ -65,7 +65,7 @@ class Series:
 
     @property
     def ahead(self) -> int:
-        """Steps after the last value for which covariates are known."""
+        """The number of steps after the last value for which covariates are known."""
         return len(self.known[0]) - len(self) if self.known else 0
 
     @property
@@ -75,15 +75,15 @@ class Series:
         return column.file.digest if isinstance(column, Column) else ""
 
     def part(self, start: int, stop: int) -> "Series":
-        """Return the steps from `start` to `stop`, with the covariates known after them."""
+        """Return the steps from `start` to `stop`, with all later values of the covariates known ahead."""
         stop = min(stop, len(self))
-        first = self.frequency.times(self.start, np.array([start]))[0]
-        past = tuple(each.part(start, stop) for each in self.past)
-        known = tuple(each.part(start, len(each)) for each in self.known)
-        return replace(self, values=self.values.part(start, stop), start=first, past=past, known=known)
+        start_time = self.frequency.times(self.start, np.array([start]))[0]
+        past = tuple(covariate.part(start, stop) for covariate in self.past)
+        known = tuple(covariate.part(start, len(covariate)) for covariate in self.known)
+        return replace(self, values=self.values.part(start, stop), start=start_time, past=past, known=known)
 
     def times(self, start: int, stop: int) -> np.ndarray:
-        """Return the time stamps of steps, which may be after the end of the series."""
+        """Return the time stamps of the steps from `start` to `stop`, which may be after the end of the series."""
         return self.frequency.times(self.start, np.arange(start, stop))
 
     def fault(self, message: str) -> DataError:
@@ -92,7 +92,7 @@ class Series:
 
 
 def series_of(values: np.ndarray, name: str = "", start: Any = 0, frequency: Frequency | None = None) -> Series:
-    """Return a series of numbers in memory.
+    """Return a series of numbers in memory. By default its time stamps are whole numbers from 0.
 
     Example:
         >>> len(series_of(np.arange(5.0)))

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from glassgate.storage import cache_folder
-from glassgate.tasks.data.files import identity, regular_file
+from glassgate.tasks.data.files import identify_file, regular_file
 from glassgate.tasks.errors import DataError
 
 LARGE = 2**26
@@ -85,7 +85,7 @@ def cached(
         DataError: the disk is full
     """
     key: list[object] = [_FORMAT]
-    key += [identity(source) for source in sources]
+    key += [identify_file(source) for source in sources]
     digest = hashlib.blake2b(json.dumps([*key, *settings]).encode(), digest_size=16).hexdigest()
     path = cache_folder() / "data" / f"{digest}.arrow"
     try:

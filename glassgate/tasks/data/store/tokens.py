@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from glassgate.tasks.data.files import regular_file
-from glassgate.tasks.data.lines import opened_text
+from glassgate.tasks.data.lines import open_text
 from glassgate.tasks.data.store.arrow import Arrow, Column, StoredTokens, cached
 from glassgate.tasks.errors import DataError
 from glassgate.tasks.progress import Progress
@@ -90,7 +90,7 @@ def _symbol_encoder(symbols: Sequence[str]) -> Callable[[Sequence[str]], np.ndar
 def _blocks(path: Path, token_kind: str) -> Iterator[tuple[str, int]]:
     """Blocks of whole lines, each ending with a line feed, and the number of characters read so far."""
     done = 0
-    with opened_text(path, None, "latin-1" if token_kind == "byte" else "") as lines:
+    with open_text(path, None, "latin-1" if token_kind == "byte" else "") as lines:
         for block in iter(lambda: lines.readlines(_BLOCK), []):
             text = "".join(block)
             done += len(text)

@@ -1,4 +1,4 @@
-"""Generated pairs for translation: numbers and dates in English, and in digits."""
+"""Generated pairs for translation: numbers and dates in English words, and in digits."""
 
 import random
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from datetime import date, timedelta
 from glassgate.tasks.data.pairs import Pair
 
 # fmt: off
-_UNITS = (
+_BELOW_TWENTY = (
     "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve",
     "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen",
 )
@@ -19,8 +19,8 @@ _MONTHS = (
 _TENS = ("twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety")
 _ORDINALS = {"one": "first", "two": "second", "three": "third", "five": "fifth", "eight": "eighth", "nine": "ninth"}
 _ORDINALS |= {"twelve": "twelfth"}
-_FIRST = date(1900, 1, 1)
-_DAYS = 55_000  # into the year 2050
+_FIRST_DAY = date(1900, 1, 1)
+_NUM_DAYS = 55_000  # the last day is in the year 2050
 
 
 def spoken(number: int) -> str:
@@ -31,15 +31,15 @@ def spoken(number: int) -> str:
         'twenty thousand three hundred and five'
     """
     if number < 20:
-        return _UNITS[number]
+        return _BELOW_TWENTY[number]
     if number < 100:
-        tens, units = divmod(number, 10)
-        return _TENS[tens - 2] + (f"-{_UNITS[units]}" if units else "")
+        tens, ones = divmod(number, 10)
+        return _TENS[tens - 2] + (f"-{_BELOW_TWENTY[ones]}" if ones else "")
     for size, name in ((1000, "thousand"), (100, "hundred")):
         if number >= size:
-            many, rest = divmod(number, size)
-            joint = " and " if rest and rest < 100 else " "
-            return f"{spoken(many)} {name}{joint}{spoken(rest) if rest else ''}".strip()
+            quotient, rest = divmod(number, size)
+            separator = " and " if rest and rest < 100 else " "
+            return f"{spoken(quotient)} {name}{separator}{spoken(rest) if rest else ''}".strip()
     raise AssertionError("the number is a million or more")
 
 
@@ -50,46 +50,46 @@ def ordinal(number: int) -> str:
         >>> ordinal(21), ordinal(30)
         ('twenty-first', 'thirtieth')
     """
-    head, dash, last = spoken(number).rpartition("-")
-    if last in _ORDINALS:
-        return head + dash + _ORDINALS[last]
-    return head + dash + (last[:-1] + "ieth" if last.endswith("y") else last + "th")
+    head, hyphen, last_word = spoken(number).rpartition("-")
+    if last_word in _ORDINALS:
+        return head + hyphen + _ORDINALS[last_word]
+    return head + hyphen + (last_word[:-1] + "ieth" if last_word.endswith("y") else last_word + "th")
 
 
 def dates_and_numbers(count: int, seed: int = 1) -> list[Pair]:
-    """Return distinct pairs.
+    """Return pairs with distinct sources.
 
     Example:
         >>> [(pair.source, pair.target) for pair in dates_and_numbers(2)]
         [('four', '4'), ('seven thousand seven hundred and thirty-seven', '7737')]
     """
-    made: dict[str, str] = {}
-    pairs = _pairs(random.Random(seed))
-    while len(made) < count:
+    targets: dict[str, str] = {}
+    pairs = _random_pairs(random.Random(seed))
+    while len(targets) < count:
         source, target = next(pairs)
-        made.setdefault(source, target)
-    return [Pair(source, target, "made by rule") for source, target in made.items()]
+        targets.setdefault(source, target)
+    return [Pair(source, target, "made by rule") for source, target in targets.items()]
 
 
-def _pairs(random: random.Random) -> Iterator[tuple[str, str]]:
+def _random_pairs(random: random.Random) -> Iterator[tuple[str, str]]:
     while True:
         if random.random() < 0.3:
             number = random.randrange(10 ** random.randrange(1, 7))
             yield spoken(number), str(number)
         else:
-            day = _FIRST + timedelta(random.randrange(_DAYS))
-            yield random.choice(list(_ways(day))), day.isoformat()
+            day = _FIRST_DAY + timedelta(random.randrange(_NUM_DAYS))
+            yield random.choice(list(_spellings(day))), day.isoformat()
 
 
-def _ways(day: date) -> Iterator[str]:
+def _spellings(day: date) -> Iterator[str]:
     month, year = _MONTHS[day.month - 1], spoken_year(day.year)
-    place = ordinal(day.day)
-    short = f"{day.day}{place[-2:]}"
-    yield f"{place} of {month} {day.year}"
-    yield f"the {place} of {month} {year}"
-    yield f"{month} {place}, {year}"
+    day_ordinal = ordinal(day.day)
+    short_ordinal = f"{day.day}{day_ordinal[-2:]}"
+    yield f"{day_ordinal} of {month} {day.year}"
+    yield f"the {day_ordinal} of {month} {year}"
+    yield f"{month} {day_ordinal}, {year}"
     yield f"{month} {day.day}, {day.year}"
-    yield f"{short} {month} {day.year}"
+    yield f"{short_ordinal} {month} {day.year}"
     yield f"{day.day} {month[:3]} {day.year}"
     yield f"{day.month}/{day.day}/{day.year}"
 

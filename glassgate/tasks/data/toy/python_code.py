@@ -1,4 +1,4 @@
-"""A tagging corpus of Python code: the standard library, with a label per character from `tokenize`."""
+"""Built-in data for tagging: the Python code of the standard library, with a label per character from `tokenize`."""
 
 import builtins
 import hashlib
@@ -16,25 +16,30 @@ from glassgate.tasks.data.tagged import Tagged
 from glassgate.tasks.errors import DataError
 
 LABELS = ("other", "keyword", "builtin", "name", "number", "string", "docstring", "comment", "operator", "decorator")
+"""The labels of characters. Blanks are "other"."""
 
 _BUILTINS = frozenset(dir(builtins))
-_LAYOUT = frozenset({token.NL, token.INDENT, token.DEDENT, token.ENDMARKER})
-# From Python 3.12 (3.14), `tokenize` splits f-strings (t-strings) into parts. Here each is one token, as before.
-_OPENING = frozenset(getattr(token, name) for name in ("FSTRING_START", "TSTRING_START") if hasattr(token, name))
-_CLOSING = frozenset(getattr(token, name) for name in ("FSTRING_END", "TSTRING_END") if hasattr(token, name))
-# Packages that some distributions of Python omit, and code that consists of data.
-_OPTIONAL = {"test", "tests", "idlelib", "tkinter", "turtledemo", "lib2to3", "distutils", "ensurepip"}
-_SKIPPED = _OPTIONAL | {"site-packages", "encodings", "pydoc_data", "__phello__", "__pycache__"}
-_HELD_OUT = 20  # one file in this many is held out
-_LONGEST_HELD_OUT = 40_000
-_SHORTEST = 500
+_LAYOUT_TYPES = frozenset({token.NL, token.INDENT, token.DEDENT, token.ENDMARKER})
+# From Python 3.12 on, `tokenize` splits f-strings into parts, and from 3.14 on also t-strings. Here each is one token.
+_STRING_STARTS = frozenset(getattr(token, name) for name in ("FSTRING_START", "TSTRING_START") if hasattr(token, name))
+_STRING_ENDS = frozenset(getattr(token, name) for name in ("FSTRING_END", "TSTRING_END") if hasattr(token, name))
+# Packages that some distributions of Python omit, and packages whose code consists of data.
+_OPTIONAL_PACKAGES = {"test", "tests", "idlelib", "tkinter", "turtledemo", "lib2to3", "distutils", "ensurepip"}
+_SKIPPED_FOLDERS = _OPTIONAL_PACKAGES | {"site-packages", "encodings", "pydoc_data", "__phello__", "__pycache__"}
+_HELD_OUT_EVERY = 20  # one file in this many is held out
+_MAX_HELD_OUT_LENGTH = 40_000  # characters
+_MIN_FILE_SIZE = 500  # bytes
 
 
 def label(source: str) -> Tagged:
-    """Label each character of a Python file, and return the positions of its tokens.
+    """Label each character of Python code, and find the spans of its tokens.
 
-    A string that is a statement is a docstring. A built-in name is a builtin unless it is an attribute. Everything from
-    "@" to the first parenthesis is a decorator.
+    A string that is a statement has the label "docstring". The name of a built-in object has the label "builtin" unless
+    it is an attribute. All tokens from an "@" at the beginning of a line to the first parenthesis have the label
+    "decorator".
+
+    Args:
+        source: the code
 
     Raises:
         SyntaxError, tokenize.TokenError: `source` is not Python
@@ -47,11 +52,11 @@ def label(source: str) -> Tagged:
         [(0, 1), (2, 3), (4, 5)]
     """
     labels = ["other"] * len(source)
-    tokens = []
-    for name, start, end in _spans(source):
+    spans = []
+    for name, start, end in _labelled_spans(source):
         labels[start:end] = [name] * (end - start)
-        tokens.append((start, end))
-    return Tagged(source, labels, tokens)
+        spans.append((start, end))
+    return Tagged(source, labels, spans)
 
 
 def read(path: str | Path, labelled: bool = True) -> list[Tagged]:
@@ -81,78 +86,82 @@ def standard_library(root: Path | None = None, every: int = 1) -> tuple[list[Tag
     Args:
         root: the folder of the library; that of the running Python if None
         every: use only one in this many training files; held-out files are not affected
+
+    Returns:
+        the training files and the held-out files
     """
     root = root or Path(sysconfig.get_path("stdlib"))
     train, held_out = [], []
-    met = 0
+    num_train_files = 0
     for path in sorted(root.rglob("*.py")):
         name = path.relative_to(root).as_posix()
-        if not _SKIPPED.isdisjoint(name.split("/")) or path.stat().st_size < _SHORTEST:
+        if not _SKIPPED_FOLDERS.isdisjoint(name.split("/")) or path.stat().st_size < _MIN_FILE_SIZE:
             continue
-        trains = int(hashlib.sha256(name.encode()).hexdigest(), 16) % _HELD_OUT
-        met += bool(trains)
-        if trains and (met - 1) % every:
+        is_train = int(hashlib.sha256(name.encode()).hexdigest(), 16) % _HELD_OUT_EVERY != 0
+        num_train_files += is_train
+        if is_train and (num_train_files - 1) % every:
             continue
         try:
             tagged = label(path.read_text(encoding="utf-8"))
         except (SyntaxError, UnicodeDecodeError, tokenize.TokenError):
             continue
         sequence = Tagged(tagged.tokens, tagged.labels, tagged.word_spans, name)
-        if trains:
+        if is_train:
             train.append(sequence)
-        elif len(sequence.tokens) <= _LONGEST_HELD_OUT:
+        elif len(sequence.tokens) <= _MAX_HELD_OUT_LENGTH:
             held_out.append(sequence)
     return train, held_out
 
 
-def _spans(source: str) -> Iterator[tuple[str, int, int]]:
+def _labelled_spans(source: str) -> Iterator[tuple[str, int, int]]:
     """Yield the label, start and end of each token that is not empty."""
-    starts = [0]
+    line_starts = [0]
     for line in io.StringIO(source):
-        starts.append(starts[-1] + len(line))
-    opens = True  # whether the next token begins a logical line
-    decorates = False
-    before = ""
-    for part, following in pairwise(_whole_strings(source)):
-        start, end = (starts[row - 1] + column for row, column in (part.start, part.end))
-        if part.type == token.COMMENT:
+        line_starts.append(line_starts[-1] + len(line))
+    begins_line = True  # a logical line
+    in_decorator = False
+    previous = ""
+    for info, following in pairwise(_merge_string_parts(source)):
+        start, end = (line_starts[row - 1] + column for row, column in (info.start, info.end))
+        if info.type == token.COMMENT:
             yield "comment", start, end
-        if part.type == token.NEWLINE:
-            opens, decorates = True, False
-        if part.type in _LAYOUT or part.type in (token.COMMENT, token.NEWLINE):
+        if info.type == token.NEWLINE:
+            begins_line, in_decorator = True, False
+        if info.type in _LAYOUT_TYPES or info.type in (token.COMMENT, token.NEWLINE):
             continue
-        documents = opens and following.type in (token.NEWLINE, token.COMMENT)
-        if opens:
-            opens, decorates, before = False, part.string == "@", ""
-        decorates = decorates and part.string != "("
-        yield _kind(part, before, documents, decorates), start, end
-        before = part.string
+        is_statement = begins_line and following.type in (token.NEWLINE, token.COMMENT)
+        if begins_line:
+            begins_line, in_decorator, previous = False, info.string == "@", ""
+        in_decorator = in_decorator and info.string != "("
+        yield _label_of(info, previous, is_statement, in_decorator), start, end
+        previous = info.string
 
 
-def _kind(part: tokenize.TokenInfo, before: str, documents: bool, decorates: bool) -> str:
-    if part.type == token.STRING:
-        return "docstring" if documents else "string"
-    if decorates:
+def _label_of(info: tokenize.TokenInfo, previous: str, is_statement: bool, in_decorator: bool) -> str:
+    if info.type == token.STRING:
+        return "docstring" if is_statement else "string"
+    if in_decorator:
         return "decorator"
-    if part.type == token.NUMBER:
+    if info.type == token.NUMBER:
         return "number"
-    if part.type == token.NAME:
-        if keyword.iskeyword(part.string):
+    if info.type == token.NAME:
+        if keyword.iskeyword(info.string):
             return "keyword"
-        return "builtin" if part.string in _BUILTINS and before != "." else "name"
-    return "operator" if part.type == token.OP else "other"
+        return "builtin" if info.string in _BUILTINS and previous != "." else "name"
+    return "operator" if info.type == token.OP else "other"
 
 
-def _whole_strings(source: str) -> Iterator[tokenize.TokenInfo]:
-    depth = 0
-    opening: tokenize.TokenInfo | None = None
-    for part in tokenize.generate_tokens(io.StringIO(source).readline):
-        if part.type in _OPENING:
-            opening = opening if depth else part
+def _merge_string_parts(source: str) -> Iterator[tokenize.TokenInfo]:
+    """Yield the tokens of `tokenize`, with the parts of each f-string or t-string merged into one string token."""
+    depth = 0  # of nested strings
+    outermost: tokenize.TokenInfo | None = None
+    for info in tokenize.generate_tokens(io.StringIO(source).readline):
+        if info.type in _STRING_STARTS:
+            outermost = outermost if depth else info
             depth += 1
-        elif part.type in _CLOSING and opening is not None:
+        elif info.type in _STRING_ENDS and outermost is not None:
             depth -= 1
             if not depth:
-                yield part._replace(type=token.STRING, start=opening.start)
+                yield info._replace(type=token.STRING, start=outermost.start)
         elif not depth:
-            yield part
+            yield info

@@ -3,7 +3,7 @@
 from typing import Any, cast
 
 from glassgate.glass.live.network import Network
-from glassgate.tasks.data.music import KEYS, LOWEST
+from glassgate.tasks.data.music import LOWEST_KEY, NUM_KEYS
 from glassgate.tasks.language_model.network import LanguageNetwork
 from glassgate.tasks.language_model.task import LanguageModel, notes_of
 from glassgate.tasks.report.live.tokens import output_layer, tokens
@@ -16,7 +16,7 @@ def page_data(task: LanguageModel, network: Network, excerpt: Excerpt) -> dict[s
     if model.embedding is None:
         steps = excerpt.example.steps[excerpt.start : excerpt.stop]
         return {
-            "keys": {"count": KEYS, "lowest": LOWEST},
+            "keys": {"count": NUM_KEYS, "lowest": LOWEST_KEY},
             "encoder": network.layer(model.encoder, "encoder"),
             "head": network.linear(model.head),
             "initial_input": "\n".join(map(notes_of, steps)),
