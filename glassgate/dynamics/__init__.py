@@ -1,4 +1,4 @@
-"""The dynamics of trained recurrent networks: Jacobians, fixed points, Lyapunov exponents, relevance, for any cell."""
+"""Analyses of trained networks with any cell: Jacobians, fixed points, Lyapunov exponents, relevance, state search."""
 
 from glassgate.dynamics.explanations import Relevance as Relevance
 from glassgate.dynamics.explanations import contribution as contribution

@@ -1,4 +1,7 @@
-"""Contextual decomposition: divides every value of a step between a phrase and its context, for any cell."""
+"""Contextual decomposition: divides every value of a step between a phrase and its context, for any cell.
+
+A phrase is a set of input tokens. Its context is all other tokens.
+"""
 
 from collections.abc import Callable, Collection
 from typing import Any
@@ -16,18 +19,24 @@ from glassgate.engines.symbolic.graph_cell import GraphCell
 from glassgate.engines.symbolic.operations import MASKS, OPERATIONS
 
 NEITHER, PHRASE, CONTEXT, BOTH = range(4)
-"""The indices of a node's four values: with the biases only, with the phrase, with the context, and with both."""
+"""The indices of the four values of a node. They are computed from the biases and these parts of the input."""
 _LINEAR = frozenset({"add", "sub", "neg", "detach"})
 _CONSTANTS = frozenset({"size", "constant", "parameter"})
 """Leaves that do not depend on the input."""
 
 
-def decomposed(phrase: Tensor, both: Tensor, neither: Tensor) -> Tensor:
-    """The four values, (4, *, n), of the sum of the phrase's part, the context's part and the biases."""
+def four_values(phrase: Tensor, both: Tensor, neither: Tensor) -> Tensor:
+    """The four values of a node, (4, *, n).
+
+    Args:
+        phrase: the phrase's part.
+        both: the full value.
+        neither: the value with the biases only.
+    """
     return torch.stack([neither, neither + phrase, both - phrase, both])
 
 
-def phrase_of(values: Tensor) -> Tensor:
+def phrase_part(values: Tensor) -> Tensor:
     """The phrase's part: its Shapley value, with the biases always present."""
     return 0.5 * (values[PHRASE] - values[NEITHER] + values[BOTH] - values[CONTEXT])
 
@@ -37,25 +46,29 @@ class ContextualCell(GraphCell):
 
     The biases are always present. A function of one value, such as a sigmoid, is divided by Shapley values. In a
     product, the terms phrase x phrase and phrase x biases belong to the phrase, and all other terms to the context.
-    Three kinds of values are not divided: a gate that multiplies a function of a new state, such as the output gate of
-    an LSTM; a divisor; and a number of a whole row.
+    These values are not divided. They belong to the context completely:
 
-    The phrase's part of an input or a state is its tangent in forward-mode differentiation, so that linear operations
-    between layers transform it too.
+    - a gate that multiplies a function of a new state, such as the output gate of an LSTM
+    - a divisor
+    - a mask, such as the result of a comparison
+    - a nonlinear function of a reduction over a row, such as the standard deviation of layer normalization
+
+    The phrase's part of an input or a state is its tangent in forward-mode differentiation. Linear operations between
+    layers therefore transform it too.
 
     Args:
         equations: the equations of one step.
-        gates: the values that are gates.
+        gates: the nodes whose values are gates.
         bias: the bias (gates * H,) in the input half of the pre-activations, or None.
     """
 
     def __init__(self, equations: Equations, gates: Collection[Node], bias: Tensor | None) -> None:
         super().__init__(equations)
         self._bias = {} if bias is None else dict(zip(self.gates, bias.chunk(len(self.gates)), strict=True))
-        self._gates, self._after = gates, _depending_on_states(equations)
+        self._gates, self._dependent = gates, _depending_on_states(equations)
 
     def new_state(self, a: PreActivations, s: Named, p: Named, projection: Any = None) -> tuple[Any, ...]:
-        """The states after a step. The tangent of each is the phrase's part."""
+        """The states after a step. The tangent of each state is the phrase's part."""
         products: dict[Node, Named] = {}
 
         def leaf(node: Node) -> Any:
@@ -63,15 +76,17 @@ class ContextualCell(GraphCell):
                 case "ih":
                     value, phrase = _value_and_phrase(getattr(a.ih, node.args[0]))
                     bias = self._bias.get(node.args[0])
-                    return decomposed(phrase, value, torch.zeros_like(value) if bias is None else bias.expand_as(value))
+                    return four_values(
+                        phrase, value, torch.zeros_like(value) if bias is None else bias.expand_as(value)
+                    )
                 case "state":
                     value, phrase = _value_and_phrase(getattr(s, node.args[0]))
-                    return decomposed(phrase, value, torch.zeros_like(value))
+                    return four_values(phrase, value, torch.zeros_like(value))
                 case "hh":
-                    gate, of = node.args
-                    if of not in products:
-                        products[of] = a.hh(step.value(of))
-                    return getattr(products[of], gate)
+                    gate, vector = node.args
+                    if vector not in products:
+                        products[vector] = a.hh(step.value(vector))
+                    return getattr(products[vector], gate)
                 case "hr":
                     return projection(step.value(node.args[0]))
                 case "row_sum":
@@ -85,13 +100,13 @@ class ContextualCell(GraphCell):
                     return torch.full_like(next(iter(s if node.axis == PROJECTED else a.ih)), node.args[0])
             raise AssertionError(f"a step in eval mode has no {node.op}")
 
-        step, states = _Step(leaf, self._gates, self._after), set(self.equations.states)
+        step, states = _Step(leaf, self._gates, self._dependent), set(self.equations.states)
         for node in self.equations.nodes:
             step.add(node)
             if node in states:
                 step.absorb_biases(node)
         new = [step.value(node) for node in self.equations.states]
-        return tuple(make_dual(values[BOTH], phrase_of(values)) for values in new)
+        return tuple(make_dual(values[BOTH], phrase_part(values)) for values in new)
 
 
 class _Step:
@@ -99,36 +114,36 @@ class _Step:
 
     Args:
         leaf: returns the value of a node that is not elementwise.
-        gates: the values that are gates.
-        after: the values that depend on new states.
+        gates: the nodes whose values are gates.
+        dependent: the nodes whose values depend on new states.
     """
 
-    def __init__(self, leaf: Callable[[Node], Any], gates: Collection[Node], after: Collection[Node]) -> None:
-        self._leaf, self._gates, self._after = leaf, gates, after
+    def __init__(self, leaf: Callable[[Node], Any], gates: Collection[Node], dependent: Collection[Node]) -> None:
+        self._leaf, self._gates, self._dependent = leaf, gates, dependent
         self._values: dict[Node, Any] = {}
-        # The only value that a node is a function of; None for a constant.
+        # The only node of which a node is a function: the node itself if there are several, None if there is none.
         self._source: dict[Node, Node | None] = {}
         self._sums: dict[Node, Tensor] = {}
 
     def value(self, node: Node) -> Any:
-        """The four values of a node, (4, *, n), as a sum of parts; a constant is returned unchanged."""
+        """The four values of a node, (4, *, n), after its division into parts. A constant is returned unchanged."""
         if self._source[node] is None:
             return self._values[node]
         if node not in self._sums:
             values = self._values[node]
-            self._sums[node] = decomposed(phrase_of(values), values[BOTH], values[NEITHER])
+            self._sums[node] = four_values(phrase_part(values), values[BOTH], values[NEITHER])
         return self._sums[node]
 
     def absorb_biases(self, node: Node) -> None:
-        """Divide a new state between the phrase and the context only: the biases become part of the context."""
+        """Divide a new state between the phrase and the context only. The biases become part of the context."""
         if self._source[node] is not None:
             values = self.value(node)
-            self._values[node] = decomposed(phrase_of(values), values[BOTH], torch.zeros_like(values[BOTH]))
+            self._values[node] = four_values(phrase_part(values), values[BOTH], torch.zeros_like(values[BOTH]))
             self._source[node] = node
             self._sums.pop(node)
 
     def add(self, node: Node) -> None:
-        """Compute a node from its inputs, which have been added before."""
+        """Compute a node from its inputs, which must have been added before."""
         if node.op not in OPERATIONS:
             self._source[node] = None if node.op in _CONSTANTS else node
             self._values[node] = self._leaf(node)
@@ -139,43 +154,43 @@ class _Step:
             self._values[node] = compute_elementwise(node.op, tuple(args), None)
             self._source[node] = next(iter(sources), None)
         else:
-            self._values[node], self._source[node] = self._combined(node), node
+            self._values[node], self._source[node] = self._combine(node), node
         if node.axis == PER_ROW and self._source[node] is not None and not self._is_linear(node):
-            self._values[node], self._source[node] = _undivided(self._values[node]), node
+            self._values[node], self._source[node] = _all_context(self._values[node]), node
 
     def _is_linear(self, node: Node) -> bool:
         """Whether the value is a linear function of the values that depend on the input."""
         constant = [not isinstance(arg, Node) or self._source[arg] is None for arg in node.args]
         return node.op in _LINEAR or (node.op == "mul" and any(constant)) or (node.op == "div" and constant[1])
 
-    def _combined(self, node: Node) -> Tensor:
+    def _combine(self, node: Node) -> Tensor:
         """The four values of an operation on independent values."""
-        args = [self._argument(arg) if isinstance(arg, Node) else arg for arg in node.args]
+        args = [self._operand(arg) if isinstance(arg, Node) else arg for arg in node.args]
         if node.op == "div":
-            args[1] = _undivided(args[1])
+            args[1] = _all_context(args[1])
         elif node.op == "mul":
             for k, (arg, other) in enumerate((node.args, node.args[::-1])):
-                if arg in self._gates and other in self._after:
-                    args[k] = _undivided(args[k])
+                if arg in self._gates and other in self._dependent:
+                    args[k] = _all_context(args[k])
         values: Tensor = compute_elementwise(node.op, tuple(args), None)
         if node.op != "mul":
             return values
-        return decomposed(values[PHRASE] - values[NEITHER], values[BOTH], values[NEITHER])
+        return four_values(values[PHRASE] - values[NEITHER], values[BOTH], values[NEITHER])
 
-    def _argument(self, node: Node) -> Any:
-        """The value of an input as a sum of parts. A mask is that of the full value."""
+    def _operand(self, node: Node) -> Any:
+        """The value of an input after its division into parts. A mask is not divided."""
         if node.op not in MASKS or self._source[node] is None:
             return self.value(node)
-        return _undivided(self._values[node])
+        return _all_context(self._values[node])
 
 
-def _undivided(values: Tensor) -> Tensor:
-    """The value with phrase and context, as all four values."""
+def _all_context(values: Tensor) -> Tensor:
+    """The full value as all four values, so that the phrase has no part of it."""
     return values[BOTH].expand_as(values)
 
 
 def _value_and_phrase(value: Tensor) -> tuple[Tensor, Tensor]:
-    """A value and its phrase's part."""
+    """A value, and the phrase's part of it, which is its tangent."""
     primal, tangent = unpack_dual(value)
     return primal, torch.zeros_like(primal) if tangent is None else tangent
 

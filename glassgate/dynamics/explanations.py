@@ -1,4 +1,7 @@
-"""The contribution of each input to a score, by four methods. Two are in `contextual.py` and `propagation.py`."""
+"""The contribution of each token or step of the input to a score, by four methods.
+
+The rules of "lrp" are in `propagation`, and those of "contextual" in `contextual`.
+"""
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -32,16 +35,18 @@ PHRASES_AT_ONCE = 64
 """The number of phrases whose decompositions are computed together."""
 
 Target = int | tuple[int, ...] | Tensor | Callable[[Any], Tensor]
+"""The selection of a score; see `relevance`."""
 Change = Callable[[Tensor], Tensor]
+"""A function that replaces the embedding of the tokens, or the numeric features."""
 
 
 class Relevance(NamedTuple):
-    """The contributions of the parts of an input to a score."""
+    """The contribution of each token, step and feature of an input to a score."""
 
     tokens: Tensor
-    """One number per token or step: the shape of the token IDs, or of numeric features without the last axis."""
+    """One number per token or step, in the shape of the token IDs, or of numeric features without their last axis."""
     features: Tensor | None
-    """The contribution of each number of the embedding or input, (*tokens, E); None for "contextual"."""
+    """The contribution of each feature of the embedding or input, (*tokens, E); None for "contextual"."""
     scores: Tensor
     """The explained scores, one per row."""
     biases: float
@@ -51,9 +56,9 @@ class Relevance(NamedTuple):
     def unexplained(self) -> float:
         """The sum of all scores minus the contributions of tokens and biases.
 
-        It is 0 if the method conserves relevance. It contains the relevance of constants in the equations, such as the
-        0.5 of a MinGRU, and of initial states that are passed to the model. For "contextual" it also contains the
-        biases and the interactions between tokens.
+        It is 0 if the method conserves relevance. It contains the relevance of initial states that are passed to the
+        model, and of constants in the equations, such as the 0.5 of a MinGRU. For "contextual" it also contains the
+        contributions of biases and of interactions between tokens.
         """
         return (self.scores.double().sum() - self.tokens.double().sum()).item() - self.biases
 
@@ -64,10 +69,10 @@ def relevance(
     """The contribution of each token, or of each step of a series, to one score of a model.
 
     - "lrp": layer-wise relevance propagation with the rules of Arras et al. (2017, arXiv:1706.07206; 2019,
-      arXiv:1909.12114) on the graph of the cell. In a product of a gate and a signal all relevance goes to the signal.
-      A nonlinearity passes it on unchanged. A sum divides it in proportion to its terms. Outside of the layers, a tanh
-      passes relevance on, and the weights of a softmax are gates. Relevance is conserved: tokens and biases add up to
-      the score.
+      arXiv:1909.12114) on the graph of the cell. In a product of a gate and a signal, all relevance goes to the signal.
+      A nonlinearity passes it on unchanged. A sum divides it in proportion to its terms. The same rules apply to
+      tanh, sigmoid and softmax outside of the recurrent layers. The relevance of tokens and biases adds up to the
+      score.
     - "contextual": contextual decomposition (Murdoch et al. 2018, arXiv:1801.05453) with each token as a phrase; see
       `contribution`.
     - "gradient": gradient times input.
@@ -112,7 +117,7 @@ def relevance(
             return _integrated_gradients(model, input, target, points, arguments)
         if method == "gradient":
             return _gradient_times_input(model, input, target, arguments, [])
-        scores, features = _scored(model, input, target, arguments, Tensor.detach)
+        scores, features = _score_and_features(model, input, target, arguments, Tensor.detach)
         step_axis = _step_axis(layers, features.shape[:-1], scores)
         steps = features.shape[step_axis]
         phrases = torch.eye(steps, dtype=torch.bool, device=features.device)
@@ -125,9 +130,10 @@ def relevance(
 def contribution(model: nn.Module, input: Tensor, target: Target, phrase: Tensor, **arguments: Any) -> Tensor:
     """The contribution of a phrase to a score, by contextual decomposition (Murdoch et al. 2018, arXiv:1801.05453).
 
-    Every value of the network is the sum of the phrase's part, which contains the interactions of its tokens, and the
-    context's part. For an LSTM the rules are those of the authors' program; `ContextualCell` lists them for any cell.
-    The score minus the result is the contribution of the context.
+    A phrase is a set of tokens. Its context is all other tokens. Every value of the network is the sum of a part of the
+    phrase and a part of the context. The interactions between tokens of the phrase are in the part of the phrase. For
+    an LSTM the rules are those of the authors' program. `ContextualCell` lists the rules for any cell. The score minus
+    the result is the contribution of the context and the biases.
 
     Args:
         model, input, target, arguments: as for `relevance`.
@@ -138,7 +144,7 @@ def contribution(model: nn.Module, input: Tensor, target: Target, phrase: Tensor
         One number per row.
 
     Raises:
-        ShapeError: the phrase has another shape.
+        ShapeError: the mask has another shape or dtype.
         TypeError: as in `relevance`.
         NotTraceable: the cell has no graph.
 
@@ -173,7 +179,7 @@ def _layers(operation: str, model: nn.Module) -> list[Recurrent]:
 
 @contextmanager
 def propagated(model: nn.Module) -> Iterator[list[nn.Parameter]]:
-    """Change the model so that the gradient of a score times a value is the relevance of the value by "lrp".
+    """Change the model so that the gradient of a score times a value is the "lrp" relevance of this value.
 
     Yields the additive parameters, such as biases, with gradients enabled.
 
@@ -194,7 +200,10 @@ def propagated(model: nn.Module) -> Iterator[list[nn.Parameter]]:
 
 
 def _step_axis(layers: list[Recurrent], shape: torch.Size, scores: Tensor) -> int:
-    """The axis of the steps in the shape of the tokens, from the number of scores or the layout of the first layer."""
+    """The axis of the steps in the shape of the tokens.
+
+    It follows from the number of scores. If that is ambiguous, the layout of the first layer decides.
+    """
     if len(shape) < 2 or shape[0] != shape[1]:
         return int(len(shape) > 1 and shape[0] == scores.numel())
     return int(layers[0].batch_first)
@@ -204,44 +213,44 @@ def _contributions(
     model: nn.Module, input: Tensor, target: Target, arguments: Any, layers: list[Recurrent], phrases: Tensor
 ) -> Tensor:
     """The contributions (K, N) of each phrase (K, *tokens) to each score."""
-    _, features = _scored(model, input, target, arguments, Tensor.detach)
+    _, features = _score_and_features(model, input, target, arguments, Tensor.detach)
 
-    def score(values: Tensor) -> Tensor:
-        return _scored(model, input, target, arguments, lambda _: values)[0]
+    def score_with(values: Tensor) -> Tensor:
+        return _score_and_features(model, input, target, arguments, lambda _: values)[0]
 
-    def part(phrase: Tensor) -> Tensor:
-        derivative: Tensor = jvp(score, (features,), (features * phrase.unsqueeze(-1),))[1]
+    def phrase_part(phrase: Tensor) -> Tensor:
+        derivative: Tensor = jvp(score_with, (features,), (features * phrase.unsqueeze(-1),))[1]
         return derivative
 
     with torch.no_grad(), engine("reference"), _with_rule(layers, _contextual), warnings.catch_warnings():
         # torch.func raises this warning about its own functions when it is first used.
         warnings.filterwarnings("ignore", "`torch.jit.script` is deprecated", DeprecationWarning)
-        by_phrase: Tensor = vmap(part, chunk_size=PHRASES_AT_ONCE)(phrases)
+        by_phrase: Tensor = vmap(phrase_part, chunk_size=PHRASES_AT_ONCE)(phrases)
     return by_phrase
 
 
 def _gradient_times_input(
     model: nn.Module, input: Tensor, target: Target, arguments: Any, biases: Sequence[Tensor]
 ) -> Relevance:
-    """Gradient times input. In a model whose cells follow the rules of "lrp", this is the relevance."""
-    scores, features = _scored(model, input, target, arguments, _leaf(1.0))
+    """Gradient times input. If the cells of the model follow the rules of "lrp", this is the relevance."""
+    scores, features = _score_and_features(model, input, target, arguments, _scaled_leaf(1.0))
     d_features, *d_biases = torch.autograd.grad(scores.sum(), [features, *biases], materialize_grads=True)
-    of_biases = sum(float((bias.detach().double() * d).sum()) for bias, d in zip(biases, d_biases, strict=True))
+    bias_relevance = sum(float((bias.detach().double() * d).sum()) for bias, d in zip(biases, d_biases, strict=True))
     values = features.detach() * d_features
-    return Relevance(values.sum(-1), values, scores.detach(), of_biases)
+    return Relevance(values.sum(-1), values, scores.detach(), bias_relevance)
 
 
 def _integrated_gradients(model: nn.Module, input: Tensor, target: Target, points: int, arguments: Any) -> Relevance:
     """The mean gradient on the line from a zero input, by the midpoint rule, times the input."""
     total: Tensor | None = None
     for k in range(points):
-        scores, features = _scored(model, input, target, arguments, _leaf((k + 0.5) / points))
+        scores, features = _score_and_features(model, input, target, arguments, _scaled_leaf((k + 0.5) / points))
         (gradient,) = torch.autograd.grad(scores.sum(), [features])
         total = gradient if total is None else total + gradient
     assert total is not None
     with torch.no_grad():
-        start, _ = _scored(model, input, target, arguments, _leaf(0.0))
-        scores, features = _scored(model, input, target, arguments, _leaf(1.0))
+        start, _ = _score_and_features(model, input, target, arguments, _scaled_leaf(0.0))
+        scores, features = _score_and_features(model, input, target, arguments, _scaled_leaf(1.0))
         values = features * total / points
     return Relevance(values.sum(-1), values, scores, float(start.double().sum()))
 
@@ -257,13 +266,15 @@ def _biases(model: nn.Module) -> list[nn.Parameter]:
     return [weight for name, weight in model.named_parameters() if name in added or "bias" in name.rpartition(".")[2]]
 
 
-def _leaf(scale: float) -> Change:
+def _scaled_leaf(scale: float) -> Change:
     """A function that scales values and returns them as a leaf that requires a gradient."""
     return lambda values: (values.detach() * scale).requires_grad_()
 
 
-def _scored(model: nn.Module, input: Tensor, target: Target, arguments: Any, change: Change) -> tuple[Tensor, Tensor]:
-    """Run the model with a changed input or embedding. Returns the scores and the changed tensor, (*tokens, E)."""
+def _score_and_features(
+    model: nn.Module, input: Tensor, target: Target, arguments: Any, change: Change
+) -> tuple[Tensor, Tensor]:
+    """Run the model with changed features or embeddings. Returns the scores and the changed tensor, (*tokens, E)."""
     if input.is_floating_point():
         leaf = change(input)
         return _score(model(leaf, **arguments), target), leaf
@@ -302,17 +313,17 @@ def _score(output: Any, target: Target) -> Tensor:
         )
     if isinstance(target, Tensor):
         return output.gather(-1, target.long().view(*output.shape[:-1], 1)).squeeze(-1)
-    for at in reversed(target if isinstance(target, tuple) else (target,)):
-        output = output[..., at]
+    for index in reversed(target if isinstance(target, tuple) else (target,)):
+        output = output[..., index]
     return output
 
 
 Rule = Callable[[Equations, set[Node], Direction], Cell]
-"""Takes the equations of a cell, its gates and a call, and returns the cell that replaces it in that call."""
+"""Takes the equations of a cell, its gates and a call of the layer. Returns the cell that replaces it in this call."""
 
 
 class _CellReplacement:
-    """Replaces the cell of a layer in each call. It has the interface of `Edits`."""
+    """Replaces the cell of a layer in each call. A layer uses it like its `Edits`."""
 
     def __init__(self, layer: Recurrent, rule: Rule) -> None:
         cell = layer.glassgate.eval_cell
@@ -320,7 +331,7 @@ class _CellReplacement:
         self._gates = _gates(cell, self._equations)
 
     def applied(self, part: Part, call: Direction, layout: Layout) -> Direction:
-        """The call with the other cell."""
+        """The call with the replaced cell."""
         return call._replace(cell=self._rule(self._equations, self._gates, call))
 
 
@@ -349,6 +360,6 @@ def _with_rule(layers: list[Recurrent], rule: Rule) -> Iterator[None]:
 
 
 def _gates(cell: Cell, equations: Equations) -> set[Node]:
-    """The gates of the cell whose values are between 0 and 1."""
+    """The nodes of the gates whose values are between 0 and 1."""
     kinds = ranges(cell)
     return {node for gate, node in equations.gate_values.items() if kinds.get(gate) == "gate"}

@@ -15,9 +15,9 @@ Z_95 = 1.959964
 
 
 class Lyapunov(NamedTuple):
-    """The leading Lyapunov exponents, per step, in natural logarithm.
+    """The leading Lyapunov exponents per step, as natural logarithms.
 
-    If the largest exponent is above 0, small differences grow (chaos). If it is below 0, they shrink.
+    If the largest exponent is above 0, small differences between states grow (chaos). If it is below 0, they shrink.
     """
 
     exponents: Tensor
@@ -31,12 +31,12 @@ class Lyapunov(NamedTuple):
 def lyapunov(layer: Recurrent, inputs: Tensor, k: int = 1, hx: Any = None, *, warm_up: int = 0) -> Lyapunov:
     """The k leading Lyapunov exponents along the trajectories of a layer under given inputs.
 
-    The Jacobian of each step maps k orthogonal directions, which are then made orthogonal again (QR). The exponents are
-    the mean logarithms of their growth factors.
+    The Jacobian of each step maps k orthogonal directions. A QR decomposition then makes them orthogonal again. The
+    exponents are the mean logarithms of the growth factors.
 
     Args:
         layer: a layer of one direction. It is analysed in eval mode, in float64.
-        inputs: (L, N, H_in): N sequences of L steps, from different seeds or passages.
+        inputs: (L, N, H_in): N sequences of L steps, for example from different passages of a text.
         k: the number of exponents, at most S, the number of state variables.
         hx: initial states, flat (N, S) or in the form of the layer's `hx`. The default is those of the layer.
         warm_up: the number of first steps to ignore, in which states reach their attractor and directions align.
@@ -73,8 +73,8 @@ def lyapunov(layer: Recurrent, inputs: Tensor, k: int = 1, hx: Any = None, *, wa
     total = directions.new_zeros(rows, k)
     at_once = max(1, next(network.chunks(1)).stop // max(rows, 1))
     for first in range(0, steps, at_once):
-        at = slice(first, min(first + at_once, steps))
-        jacobians = network.jacobian(states[:-1][at].flatten(0, 1), inputs[at].flatten(0, 1))
+        chunk = slice(first, min(first + at_once, steps))
+        jacobians = network.jacobian(states[:-1][chunk].flatten(0, 1), inputs[chunk].flatten(0, 1))
         for t, step in enumerate(jacobians.unflatten(0, (-1, rows)), first):
             directions, lengths = torch.linalg.qr(step @ directions)
             if t >= warm_up:
@@ -86,5 +86,5 @@ def lyapunov(layer: Recurrent, inputs: Tensor, k: int = 1, hx: Any = None, *, wa
 
 
 def _fixed_noise(size: int, k: int) -> Tensor:
-    """Noise that is the same at every call. It keeps the first directions from being orthogonal to a growing one."""
+    """Noise that is the same in every call. It keeps the first directions from being orthogonal to a growing one."""
     return torch.randn(size, k, dtype=torch.float64, generator=torch.Generator().manual_seed(0))

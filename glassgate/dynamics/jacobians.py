@@ -11,19 +11,20 @@ from glassgate.shapes import check_size
 
 
 def jacobian(layer: Recurrent, states: Any, input: Tensor, *, by_gate: bool = False) -> Any:
-    """The exact derivative of the states after one step with respect to the states before it.
+    """The exact derivative of the states after a step with respect to the states before it.
 
     Args:
         layer: a layer of one direction. It is analysed in eval mode, in float64.
-        states: (B, S): the states of all layers side by side, layer by layer in the order of `cell.state`; or in the
-            form of `hx`: (num_layers, B, H), or a tuple of these for a cell with several states.
+        states: flat (B, S) or in the form of `hx`. Flat states are the states of all layers side by side, layer by
+            layer in the order of `cell.state`. The form of `hx` is (num_layers, B, H), or a tuple of these tensors for
+            a cell with several states.
         input: (B, H_in), or (H_in,) for all rows.
         by_gate: whether to split the Jacobian by the last gate on each path from state to state. The part "direct"
-            has the paths without a gate. The parts add up to the Jacobian.
+            contains the paths without a gate. The parts add up to the Jacobian.
 
     Returns:
-        (B, S, S): row i, column j is the derivative of number i after the step with respect to number j before it.
-        With `by_gate`, a dict of such tensors.
+        (B, S, S): row i, column j is the derivative of state variable i after the step with respect to state variable j
+        before it. With `by_gate`, a dict of such tensors.
 
     Raises:
         ShapeError: states or input do not fit the layer.
@@ -53,7 +54,7 @@ class Trajectory:
     Attributes:
         states: (L + 1, N, S), before the first step and after each step, in float64.
         jacobians: (L, N, S, S), one per step.
-        labels: the slot of each column of S, for example "layer0.c".
+        labels: the layer and state of each of the S columns, for example "layer0.c".
     """
 
     def __init__(self, network: Network, states: Tensor, inputs: Tensor) -> None:
@@ -72,9 +73,9 @@ class Trajectory:
         return total
 
     def singular_values(self, start: int = 0) -> Tensor:
-        """(L - start, N, S): the singular values, largest first, of the product of the first 1, 2, ... Jacobians.
+        """(L - start, N, S): the singular values of the products of the first 1, 2, ... Jacobians, largest first.
 
-        They are the factors by which a small change of the states before step `start` grows or shrinks.
+        They are the factors by which a small difference of the states before step `start` grows or shrinks.
         """
         total = torch.eye(self.states.shape[2], dtype=torch.float64).expand(self.states.shape[1], -1, -1)
         values = []
@@ -104,11 +105,11 @@ def trajectory(layer: Recurrent, inputs: Tensor, hx: Any = None) -> Trajectory:
 
 
 def survival(layer: Recurrent, inputs: Tensor, hx: Any = None, *, differences: int = 16) -> Tensor:
-    """The fraction of a small random difference of the states that is left after each step.
+    """The fraction of a small random difference (perturbation) of the states that is left after each step.
 
     After k steps it is the root mean square of the singular values of the product of the first k Jacobians. It costs
-    less than the singular values, because only the differences pass through the steps. All of them are orthogonal; with
-    fewer differences than state variables it is an estimate from a fixed sample.
+    less than the singular values, because no products of Jacobians are computed: orthogonal differences pass through
+    the steps. With fewer differences than state variables, the result is an estimate from a fixed sample.
 
     Args:
         layer: a layer of one direction. It is analysed in eval mode, in float64.
@@ -117,7 +118,7 @@ def survival(layer: Recurrent, inputs: Tensor, hx: Any = None, *, differences: i
         differences: the maximum number of differences for each sequence.
 
     Returns:
-        (L, N): after each step of each sequence.
+        (L, N), for each step of each sequence.
 
     Raises:
         ShapeError: inputs do not fit the layer.

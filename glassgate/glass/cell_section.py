@@ -16,10 +16,10 @@ _WIDE_DIAGRAM = 720
 def diagrams(layer: Recurrent) -> list[tuple[str, str]]:
     """The captions and diagrams of a layer's cell and of the layer, without style: the style of the page applies."""
     result = []
-    step = f"One step of {type(layer.cell).__name__}, drawn from its equations; point at a part for its equation."
+    step = f"One step of {type(layer.cell).__name__}, drawn from its source code. Point at a box to see its equation."
     for caption, part, projected in (
         (step, layer.cell, layer.proj_size > 0),
-        ("The layer: its input below, its output above.", layer, False),
+        ("The layer, with its input at the bottom and its output at the top.", layer, False),
     ):
         try:
             drawn = str(diagram(part, projected=projected))
@@ -50,10 +50,12 @@ def cell(study: Study) -> Section:
         source = inspect.cleandoc("\n" + _source(kind))
         parts.append(
             f'<figure class="cell"><pre tabindex="0"><code>{escape(source)}</code></pre><table class="wires"><tbody>'
-            f"{rows}</tbody></table><figcaption>The source of one step of {escape(kind.__name__)}. Every engine and "
-            "every measure on this page is derived from it.</figcaption></figure>"
+            f"{rows}</tbody></table><figcaption>The source code of one step of {escape(kind.__name__)}. "
+            "All kernels of this cell, and all measures on this page, are derived from it.</figcaption></figure>"
         )
-    intro = "One step: its diagram and its equations, with the value on each wire for the selected unit at the cursor."
+    intro = (
+        "The diagram and the source code of one step. The numbers are the values of the selected unit at the cursor."
+    )
     return Section("cell", "The cell", intro, "".join(parts))
 
 

@@ -44,10 +44,10 @@ def cost(layer: Recurrent, network: nn.Module, lengths: Sequence[int]) -> list[t
     states = sum(sum(part.widths.values()) for part in layer.glassgate.parts)
     saved = states + sum(len(layer.cell.gates) * part.hidden_size for part in layer.glassgate.parts)
     return [
-        ("parameters", f"{numbers:,} in the recurrent layers, {total:,} in all; {total * size / 1e6:.2f} MB"),
+        ("parameters", f"{numbers:,} in the recurrent layers, {total:,} in total; {total * size / 1e6:.2f} MB"),
         ("multiplications per step", f"{products:,}: {parts}"),
         ("multiplications on this page", f"{products * steps / 1e6:,.2f} million for {steps:,} steps, without padding"),
-        ("padding", f"{1 - steps / batch:.1%} if these sequences were one padded batch"),
+        ("padding", f"{1 - steps / batch:.1%} if the sequences were one padded batch"),
         ("state", f"{states:,} numbers per sequence, {states * size:,} bytes"),
-        ("memory for gradients", f"about {saved * size * steps / 1e6:.2f} MB for these steps: states and gates"),
+        ("memory for gradients", f"about {saved * size * steps / 1e6:.2f} MB for the states and gates of these steps"),
     ]

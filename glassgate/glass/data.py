@@ -145,7 +145,7 @@ def _part(each: Direction, bits: int, fraction: float, named: list[int]) -> dict
                 "lags": flow.lags,
                 "trained": flow.trained.tolist(),
                 "initial": None if flow.initial is None else flow.initial.tolist(),
-                "own_path": None if flow.own_path is None else flow.own_path.tolist(),
+                "direct_path": None if flow.direct_path is None else flow.direct_path.tolist(),
             }
             for name, flow in each.flow.items()
         },

@@ -29,8 +29,8 @@ def stability(study: Study) -> Section:
             return ""
         untrained = _untrained(study, each.label)
         verdict = (
-            "At least one of these measures differs from the untrained networks by more than its threshold; see the "
-            "findings."
+            "At least one of these measures differs from the untrained networks by more than its threshold, as the "
+            "findings state."
             if each.label in different
             else "No measure differs from the untrained networks by more than its threshold."
         )
@@ -43,12 +43,11 @@ def stability(study: Study) -> Section:
         '<span><i class="before"></i>untrained networks</span></p>'
     )
     intro = (
-        "Each layer and direction as a dynamical system along windows of its own inputs, compared with the same "
-        "network with fresh weights. The plot shows the fraction of a small random change of the state that is left "
-        "after k steps. The largest Lyapunov exponent is the mean change of the logarithm of this fraction per step, "
-        "in the second half of the window. At a fixed point the state does not change while the input is constant, "
-        "here the mean input. After "
-        "Sussillo and Barak 2013 and Vogt et al. 2020."
+        "Each layer and direction is analysed as a dynamical system and compared with untrained networks, in windows "
+        "of its inputs. The plot shows the fraction of a small random difference of the state that is left after k "
+        "steps. The largest Lyapunov exponent is the mean change of the logarithm of this fraction per step, in the "
+        "second half of a window. At a fixed point, the state does not change while the input is constant. The "
+        "constant input is the mean input. As in Sussillo and Barak 2013 and Vogt et al. 2020."
     )
     body = for_each_direction(study, block, "row dynamics")
     return Section("dynamics", "Dynamics", intro, body and key + body)
@@ -61,9 +60,9 @@ def _untrained(study: Study, label: str) -> list[Dynamics]:
 def _table(trained: Dynamics, untrained: Sequence[Dynamics]) -> str:
     over = f"over {len(trained.survival)}"
     rows = [
-        _row("largest exponent, nats per step", _with_interval(trained), list(map(_exponent, untrained))),
+        _row("largest Lyapunov exponent, nats per step", _with_interval(trained), list(map(_exponent, untrained))),
         _row("time constant, steps", _number(_constant(trained)), list(map(_constant, untrained))),
-        _row("less than 1 % is left, steps", _or(over, _horizon(trained)), list(map(_horizon, untrained)), over),
+        _row("steps until less than 1 % is left", _or(over, _horizon(trained)), list(map(_horizon, untrained)), over),
     ]
     if trained.points is not None:
         compared = untrained if trained.points.several else []
@@ -96,7 +95,7 @@ def _with_interval(each: Dynamics) -> str:
 _OF_POINTS: dict[str, Callable[[Points], float | None]] = {
     "fixed points": lambda points: len(points.stable),
     "stable fixed points": lambda points: int(points.stable.sum()),
-    "slowest time constant of a stable point, steps": lambda points: points.slowest,
+    "longest time constant of a stable point, steps": lambda points: points.slowest,
 }
 
 
@@ -126,17 +125,19 @@ def _survival(trained: Dynamics, untrained: Sequence[Dynamics]) -> Figure:
     lags, (median, low, high) = list(range(trained.course.shape[1])), trained.course
     gone, last = _horizon(trained), lags[-1]
     sentence = (
-        f"Of a small difference, less than 1 % is left after {steps(gone)}"
+        f"Less than 1 % of a small difference is left after {steps(gone)}"
         if gone
-        else (f"Of a small difference, {percent(float(median[-1]))} is left after {steps(last)}")
+        else f"{percent(float(median[-1]))} of a small difference is left after {steps(last)}"
     )
+    sentence += f" (median of {count(trained.survival.shape[1], 'window', 'windows')})."
     before = [_horizon(each) for each in untrained]
     if untrained:
         known = [each for each in before if each is not None]
-        more = f"in {len(before) - len(known)} of {len(before)} untrained networks more than 1 % is left at the end"
-        within = f"in untrained networks less than 1 % is left after {_range_of_steps(known)}" if known else ""
-        sentence += "; " + "; ".join(each for each in (within, more if len(known) < len(before) else "") if each)
-    sentence += f" (median of {count(trained.survival.shape[1], 'window', 'windows')})."
+        if known:
+            sentence += f" In untrained networks, less than 1 % is left after {_range_of_steps(known)}."
+        if len(known) < len(before):
+            number = f"{len(before) - len(known)} of {len(before)} untrained networks"
+            sentence += f" In {number}, more than 1 % is left at the end."
     curves = np.concatenate([trained.course.ravel(), *(each.course[0] for each in untrained)])
     bottom = 10 ** math.floor(math.log10(max(_LOWEST, min(0.1, float(curves.min())))))
     top = max(1.0, 10 ** math.ceil(math.log10(float(curves.max()))))
@@ -164,8 +165,8 @@ def _above(curve: np.ndarray, bottom: float) -> list[float]:
 def _points(trained: Dynamics) -> str:
     if trained.points is None:
         return (
-            f'<p class="source">Fixed points are not shown: with {trained.size} state variables, finding them takes '
-            "longer than the rest of the page. <code>gg.dynamics.fixed_points</code> finds them.</p>"
+            f'<p class="source">Fixed points are not shown, because the search is slow for {trained.size} state '
+            "variables. <code>gg.dynamics.fixed_points</code> finds them.</p>"
         )
     return figure_element(_plane(trained.points))
 
@@ -173,14 +174,11 @@ def _points(trained: Dynamics) -> str:
 def _plane(points: Points) -> Figure:
     stable = int(points.stable.sum())
     sentence = (
-        f"{count(len(points.stable), 'fixed point', 'fixed points')} under the mean input, {stable} stable (filled)"
+        f"{count(len(points.stable), 'fixed point', 'fixed points')} under the mean input: {stable} stable (filled)"
     )
-    sentence += (
-        ""
-        if points.slowest is None
-        else f"; near the slowest, a difference changes by a factor of e in {steps(points.slowest)}"
-    )
-    sentence += f". The plane has {percent(float(points.explained.sum()))} of the variance of the visited states."
+    if points.slowest is not None:
+        sentence += f", the longest time constant {steps(points.slowest)}"
+    sentence += f". The plane contains {percent(float(points.explained.sum()))} of the variance of the visited states."
     every = np.concatenate([points.visited.reshape(-1, 2), points.places])
     (left, bottom), (right, top) = every.min(0), every.max(0)
     margin = 0.08 * max(right - left, top - bottom, 1e-6)

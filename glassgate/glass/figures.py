@@ -39,7 +39,7 @@ def saturation(direction: Direction) -> list[Figure]:
         low, high = each.low.numpy(), each.high.numpy()
         signed = direction.kinds[name] == "signed"
         shut, wide = ("below \N{MINUS SIGN}0.9", "above 0.9") if signed else ("below 0.1", "above 0.9")
-        sentence = f"{name}: {shut} at {percent(low.mean())} of the steps, {wide} at {percent(high.mean())}."
+        sentence = f"{name} is {shut} at {percent(low.mean())} of the steps and {wide} at {percent(high.mean())}."
         always = [
             f"{count(int((fraction > 0.9).sum()), 'unit', 'units')} nearly always {word}"
             for fraction, word in ((low, shut), (high, wide))
@@ -68,11 +68,11 @@ def half_lives(direction: Direction, state: str) -> Figure:
     high = min(1e5, max(10.0, 10 ** math.ceil(math.log10(finite.max() if len(finite) else 10))))
     median = float(np.median(values))
     sentence = (
-        f"The median half-life of {state} is {_half_life(median)}; the longest is {_half_life(float(values[-1]))}, the "
-        f"shortest {_half_life(float(values[0]))}."
+        f"Half-life of {state}: median {_half_life(median)}, longest {_half_life(float(values[-1]))}, shortest "
+        f"{_half_life(float(values[0]))}."
     )
     plot = Plot(
-        Axis(0, max(1, len(values) - 1), "units, by half-life"),
+        Axis(0, max(1, len(values) - 1), "units, sorted by half-life"),
         Axis(low, high, "half-life in steps", log=True),
         490,
         250,
@@ -105,7 +105,7 @@ def memory(direction: Direction, state: str) -> Figure:
             if half is not None
             else f"stays above one half for {ks[-1]} steps"
         )
-        + ", and the 90 % quantile "
+        + ", and the 90th percentile "
         + (f"after {steps(tenth)}." if tenth is not None else f"stays above it for all {ks[-1]} steps.")
     )
     top = max(1.0, min(2.0, max(each.high.tolist())))
@@ -119,10 +119,10 @@ def memory(direction: Direction, state: str) -> Figure:
 
 
 def flow(direction: Direction, state: str) -> Figure:
-    """The gradient by lag: trained, at initialisation, and along the state's own path only."""
+    """The gradient by lag: after training, before training, and along the direct path only."""
     each = direction.flow[state]
     sentence = flow_sentence(state, each)
-    curves = [each.trained[0], each.trained[1], each.trained[2], each.initial, each.own_path]
+    curves = [each.trained[0], each.trained[1], each.trained[2], each.initial, each.direct_path]
     norms = np.concatenate([curve for curve in curves if curve is not None])
     positive = norms[np.isfinite(norms) & (norms > 0)]
     high = 10 ** math.ceil(math.log10(positive.max())) if len(positive) else 1.0
@@ -142,8 +142,8 @@ def flow(direction: Direction, state: str) -> Figure:
     if each.initial is not None:
         plot.line(each.lags, each.initial.tolist(), "before")
     plot.line(each.lags, each.trained[0].tolist(), "flow")
-    if each.own_path is not None:
-        plot.line(each.lags, [value if value >= low else math.nan for value in each.own_path], "own-path")
+    if each.direct_path is not None:
+        plot.line(each.lags, [value if value >= low else math.nan for value in each.direct_path], "direct-path")
     return Figure(plot.svg(), sentence)
 
 
@@ -152,14 +152,14 @@ def flow_sentence(state: str, each: Flow) -> str:
 
     def course(curve: np.ndarray) -> str:
         lag = reach(each.lags, curve, VANISHED)
-        return f"falls below 1 % after {steps(lag)}" if lag else f"stays above 1 % for all {each.lags[-1]} steps"
+        return f"falls below 1 % after {steps(lag)}." if lag else f"stays above 1 % for all {each.lags[-1]} steps."
 
-    words = f"Relative to lag 0, the gradient with respect to {state} {course(each.trained[0])}"
+    sentences = [f"Relative to its norm at lag 0, the gradient with respect to {state} {course(each.trained[0])}"]
     if each.initial is not None:
-        words += f"; at initialisation it {course(each.initial)}"
-    if each.own_path is not None:
-        words += f"; through the state's own path only it {course(each.own_path)}"
-    return words + "."
+        sentences.append(f"Before training, it {course(each.initial)}")
+    if each.direct_path is not None:
+        sentences.append(f"Along the direct path only, it {course(each.direct_path)}")
+    return " ".join(sentences)
 
 
 def windows(study: Study) -> list[Figure]:
@@ -176,11 +176,16 @@ def windows(study: Study) -> list[Figure]:
     where = f" of sequence {most.passage + 1}" if len(study.passages) > 1 else ""
     some = f"step {most.stop}" if most.stop - most.start == 1 else f"steps {most.start + 1} to {most.stop}"
     sentence = (
-        f"All states are held at their means in windows of about {steps(round(total / len(bars)))}. The loss increases "
-        f"most at {some}{where}, by {most.loss:.3g} {study.unit}."
+        f"All states are held at their means in windows of about {steps(round(total / len(bars)))}. Holding "
+        f"{some}{where} increases the loss most, by {most.loss:.3g} {study.unit}."
     )
     plot = Plot(
-        Axis(0, total, "step"), Axis(low, high or 1.0, f"increase, {study.unit}"), 490, 280, sentence, time=(0, total)
+        Axis(0, total, "step"),
+        Axis(low, high or 1.0, f"increase of the loss, {study.unit}"),
+        490,
+        280,
+        sentence,
+        time=(0, total),
     )
     for first, stop, loss in bars:
         plot.bar(first, stop, loss, "low" if loss < 0 else "high")
@@ -255,7 +260,7 @@ def series(study: Study, number: int, start: int) -> Figure | None:
         plot.line(places, [math.nan if each.target is None else each.target for each in ahead], "thin k0")
         plot.line(places, [each.value for each in ahead], "forecast")
     legend = [(f"thin k{k % 6}", name) for k, name in enumerate(names[: shown.shape[1]])] if not one else []
-    legend += [("thin k0", f"{names[0]}, as it was"), ("forecast", "forecast")] if ahead and one else []
+    legend += [("thin k0", f"{names[0]}, true values"), ("forecast", "forecast")] if ahead and one else []
     plot.legend(legend)
     return Figure(plot.svg(), _series_sentence(passage, names, ahead))
 
@@ -270,8 +275,8 @@ def _series_sentence(passage: Passage, names: list[str], ahead: list[ForecastVal
         sentence += f" From {passage.times[0]} to {passage.times[-1]}."
     if ahead:
         missed = [abs(each.value - each.target) for each in ahead if each.target is not None]
-        sentence += f" Then the forecast of {steps(len(ahead))}"
-        sentence += f", off by {np.mean(missed):.3g} on average." if missed else "."
+        sentence += f" The forecast of the next {steps(len(ahead))}"
+        sentence += f" has a mean absolute error of {np.mean(missed):.3g}." if missed else " follows."
     return sentence
 
 

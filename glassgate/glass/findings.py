@@ -14,11 +14,11 @@ from glassgate.glass.effects.effect import Effect
 from glassgate.glass.study import Study
 
 # The null models, in words.
-FRESH = "networks with fresh weights"
-TARGETS = "targets in another order"
-ORDER = "text in another order, and many networks with fresh weights"
+FRESH = "untrained networks"
+TARGETS = "shuffled targets"
+ORDER = "labels shifted in time, and many untrained networks"
 NO_NULL_MODEL = "none: the log is the evidence"
-GUESS = "the most common answer; for sets, the right sets of other steps"
+GUESS = "the most common answer; for sets, the correct sets of other steps"
 BEFORE = "the same network before training"
 
 
@@ -56,8 +56,8 @@ RULES = (
     Rule(
         "no better than a guess",
         "text",
-        "{right}: no better than {guess} ({guess_score}).",
-        "On these steps the network answers as if it had not read them.",
+        "{right}, no better than guessing {guess} ({guess_score}).",
+        "On these steps, the network answers as if it had not read them.",
         answers.no_better,
         GUESS,
         -0.01,
@@ -68,8 +68,8 @@ RULES = (
         "overfitting",
         "training",
         "The dev loss rose from {best} at step {step} to {last} at the end.",
-        "The training loss is {train} at the end: after step {step} the network memorised its examples. More "
-        "dropout, fewer units or more data help.",
+        "The training loss is {train} at the end. After step {step} the network memorised its examples. More dropout, "
+        "fewer units or more data help.",
         answers.overfitting,
         NO_NULL_MODEL,
         0.05,
@@ -81,7 +81,7 @@ RULES = (
         "exploding gradient",
         "flow",
         "The gradient of {direction} grows to {times} times its norm at lag 0 within {lag}.",
-        "Training needs gradient clipping; without it, single examples dominate the updates.",
+        "Training needs gradient clipping. Without it, single examples dominate the updates.",
         flow.exploding,
         BEFORE,
         0.5,
@@ -106,7 +106,7 @@ RULES = (
         "unread direction",
         "flow",
         "The answers do not depend on {direction}.",
-        "They read {other} only: remove this direction, or check the weights that read its output.",
+        "They depend on {other} only. Remove this direction, or check the weights that read its output.",
         flow.unread,
         BEFORE,
         2.0,
@@ -118,8 +118,8 @@ RULES = (
         "stuck gates",
         "saturation",
         "The gate {gate} of {direction} is stuck {word} in {percent} of its units.{others}",
-        f"They are {{word}} at {units.STUCK:.0%} of the steps or more: a saturated gate passes no gradient. A "
-        "smaller bias or a lower learning rate keeps gates in range.",
+        f"They are {{word}} at {units.STUCK:.0%} of the steps or more. A saturated gate passes no gradient. A smaller "
+        "bias or a lower learning rate keeps gates in range.",
         units.stuck,
         FRESH,
         0.1,
@@ -131,7 +131,8 @@ RULES = (
         "twins",
         "gates",
         "{pairs}: {which}.",
-        f"They rise and fall together (correlation above {units.TWIN_CORRELATION:g}): one of the two is enough.",
+        f"Their states rise and fall together (correlation above {units.TWIN_CORRELATION:g}). One unit of a pair is "
+        "enough.",
         units.twins,
         FRESH,
         0.05,
@@ -143,8 +144,7 @@ RULES = (
         "answers",
         "text",
         "{right}.",
-        "These are the answers on this page, compared with {guess_score} for {guess}. The section Training has the "
-        "scores of the run.",
+        "Guessing {guess} scores {guess_score}. The section Training lists the scores on all data.",
         answers.answers,
         GUESS,
         0.02,
@@ -154,7 +154,7 @@ RULES = (
         "unit that follows",
         "text",
         "Unit {unit} of {direction} follows “{label}” (correlation {r}).",
-        "A single unit represents it; select the unit to see its state in the text.",
+        "Select the unit to see its state at each step.",
         marks.following,
         ORDER,
         0.1,
@@ -166,7 +166,7 @@ RULES = (
         "unit that counts",
         "text",
         "Unit {unit} of {direction} counts the steps (correlation {r}).",
-        "Its state increases or decreases with the number of the step.",
+        "Its state grows or shrinks with the number of the step.",
         marks.counting,
         FRESH,
         0.5,
@@ -177,29 +177,29 @@ RULES = (
         "direction",
         "causes",
         "Holding {name} at its mean costs {cost}.",
-        "The mean is that of these steps. The loss increases by {loss} {unit}.",
+        "The mean is taken over these steps. The loss increases by {loss} {unit}.",
         answers.direction,
         TARGETS,
         0.02,
         0.02,
-        "fraction of the loss with targets in another order",
+        "fraction of the loss with shuffled targets",
     ),
     Rule(
         "window",
         "causes",
         "{window} most: {cost}.",
-        "Holding all states at their means there{text} increases the loss by {loss} {unit}.",
+        "Holding all states at their means in this window{text} increases the loss by {loss} {unit}.",
         answers.window,
         TARGETS,
         0.02,
         0.02,
-        "fraction of the loss with targets in another order",
+        "fraction of the loss with shuffled targets",
     ),
     Rule(
         "open forget gates",
         "saturation",
         "{percent} of the {gates} of {direction} are above 0.9.",
-        "These units keep their states from step to step: the network's long memory.",
+        "Open forget gates keep the states of their units from step to step. They are the long memory of the network.",
         units.open_gates,
         FRESH,
         0.2,
@@ -220,7 +220,7 @@ RULES = (
         "lasting differences",
         "dynamics",
         "A small difference in the state of {direction} shrinks by a factor of e in {steps}.",
-        "The layer remembers its past for longer than with fresh weights.",
+        "The layer remembers its past for longer than without training.",
         dynamics.lasting_differences,
         FRESH,
         1.0,
@@ -230,7 +230,7 @@ RULES = (
         "growing differences",
         "dynamics",
         "A small difference in the state of {direction} grows by {percent} % per step.",
-        "The layer is chaotic on these steps: its states depend on tiny differences in the past.",
+        "The layer is chaotic on these steps. Its states depend on tiny differences in the past.",
         dynamics.growing_differences,
         FRESH,
         0.05,
@@ -241,7 +241,7 @@ RULES = (
         "stable points",
         "dynamics",
         "{direction} has {count} stable fixed points under its mean input.",
-        "Its state stays at any of them while the input is near its mean: each can store a memory.",
+        "The state stays near such a point while the input is near its mean. Each point can store a memory.",
         dynamics.stable_points,
         FRESH,
         0.5,
@@ -251,8 +251,8 @@ RULES = (
     Rule(
         "vanishing gradient",
         "flow",
-        "The gradient of {direction} is under 1 % after {reach} ({before} before training).",
-        "Steps further back hardly affect the answer and contribute little to training.",
+        "The gradient of {direction} falls below 1 % within {reach}. Before training, it does so within {before}.",
+        "Earlier steps hardly affect the answer and contribute little to training.",
         flow.vanishing,
         BEFORE,
         1.0,
@@ -290,7 +290,7 @@ def findings(study: Study) -> list[Finding]:
     all_findings: list[Finding] = []
     for rule in RULES:
         for effect, low, limit in significant(study, rule):
-            evidence = f"{rule.unit}: {effect.value:.2g}; lower end of the interval: {low:.2g}; threshold: {limit:.2g}"
+            evidence = f"Size {effect.value:.2g} ({rule.unit}), lower bound {low:.2g}, threshold {limit:.2g}"
             sentence, meaning = rule.sentence.format(**effect.words), rule.meaning.format(**effect.words)
             all_findings.append(Finding(rule.name, rule.section, sentence, meaning, evidence, rule.fault, effect.unit))
     return all_findings

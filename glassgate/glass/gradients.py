@@ -32,13 +32,13 @@ class Curves(NamedTuple):
             the direction
         behind: the norms of later steps in the order of the direction; they are zero beyond lag 0 except in lower
             layers of a bidirectional stack
-        own_paths: the norms of the gradient along the state's own path only
+        direct_paths: the norms of the gradient along the direct path only
         one_step: whether each answer reads only one step
     """
 
     norms: list[np.ndarray]
     behind: list[np.ndarray]
-    own_paths: list[np.ndarray]
+    direct_paths: list[np.ndarray]
     one_step: list[bool]
 
 
@@ -169,7 +169,7 @@ def _collect(tape: Recorded, study: Study, passages: Sequence[int], collected: C
                     path = of_step[start : start + len(of_row)]
                     path = (path[at:] if part.direction else path[: at + 1][::-1])[: _MAX_LAG + 1]
                     carried = np.cumprod(np.vstack([np.ones_like(path[:1]), path[:-1]]), 0) * grad[at, row].numpy()
-                    curves.own_paths.append(np.linalg.norm(carried, axis=-1))
+                    curves.direct_paths.append(np.linalg.norm(carried, axis=-1))
 
 
 def _origins(tape: Recorded, label: str) -> list[tuple[int | None, bool]]:
@@ -215,7 +215,7 @@ def _flow(after: Curves, before: Curves | None) -> Flow:
     def at(rows: list[np.ndarray]) -> np.ndarray:
         return np.array([[each[k] if len(each) > k else np.nan for k in chosen] for each in rows], np.float64)
 
-    own_path = None
-    if after.own_paths and norms is after.norms:
-        own_path = np.asarray(np.nanmedian(at(after.own_paths), axis=0))
-    return Flow(chosen, at(norms), at(first) if first else None, own_path, all(after.one_step))
+    direct_path = None
+    if after.direct_paths and norms is after.norms:
+        direct_path = np.asarray(np.nanmedian(at(after.direct_paths), axis=0))
+    return Flow(chosen, at(norms), at(first) if first else None, direct_path, all(after.one_step))

@@ -18,19 +18,20 @@ def connectivity(study: Study) -> Section:
     blocks, has_attention = [], False
     for place, each in enumerate(study.connections[:_MAX_PICTURES] if len(study.passages) > 1 else study.connections):
         passage = study.passages[place]
-        sentence = f"{count(len(passage.answers), 'answer', 'answers')} over {len(passage.steps)} steps. "
+        sentence = f"{count(len(passage.answers), 'answer', 'answers')}, {len(passage.steps)} steps. "
         peak = np.maximum(np.abs(each.matrix).max(1, keepdims=True), 1e-12)
         legend = colour_scale("against", "for", "signed")
         blocks.append(_matrix(study, place, each.matrix / peak, "signed", legend, sentence + _reach_back(study, place)))
         if each.attention is not None:
             has_attention = True
             most = passage.steps[int(each.attention.sum(0).argmax())]
-            sentence = f"The attention of the answers; {quoted(most)} has the largest total weight."
+            sentence = f"The attention weights of the answers. {quoted(most)} has the largest total weight."
             legend = colour_scale("0", "1, attention", "gate")
             blocks.append(_matrix(study, place, each.attention, "gate", legend, sentence))
     intro = (
-        "The contribution of each step to each answer: gradient times input, divided by the largest contribution to "
-        "that answer. A narrow diagonal means that only neighbouring steps contribute. After Madsen 2019 in Distill."
+        "The contribution of each step to each answer. It is the gradient times the input, divided by the largest "
+        "contribution to that answer. A narrow diagonal means that only neighbouring steps contribute. As in Madsen "
+        "2019 in Distill."
     )
     intro += " The second picture shows the attention of the network." if has_attention else ""
     body = f'<div class="row matrices">{"".join(blocks)}</div>' if blocks else ""
@@ -40,14 +41,14 @@ def connectivity(study: Study) -> Section:
 def _matrix(study: Study, place: int, matrix: np.ndarray, scale: Scale, legend: str, sentence: str) -> str:
     """A picture of one passage: a row per answer and a column per step."""
     passage, targets = study.passages[place], study.connections[place].targets
-    kind, below = ("square", "down: the answer; ") if len(targets) > 1 else ("line", "")
+    kind, below = ("square", "rows: answers; ") if len(targets) > 1 else ("line", "")
     at = [passage.answers[answer].step for answer in targets]
     rows = [answer + 1 if step is None else step + 1 for answer, step in zip(targets, at, strict=True)]
     return (
         f'<figure class="heat matrix {kind}" data-passage="{place}" data-scale="{scale}"><p class="legend">{legend}</p>'
         f"{row_ruler(rows) if below else ''}"
         f'<div class="pane"><img alt="{escape(sentence)}" src="{heat_map(matrix, scale)}"></div>'
-        f'{step_ruler(len(passage.steps))}<p class="axes">{below}across: the step that was read</p>'
+        f'{step_ruler(len(passage.steps))}<p class="axes">{below}columns: steps</p>'
         f"<figcaption>{escape(sentence)} <output></output></figcaption></figure>"
     )
 
@@ -67,9 +68,9 @@ def _reach_back(study: Study, place: int) -> str:
         row = np.abs(each.matrix[-1])
         first = np.argsort(-row, kind="stable")[:3]
         words = ", ".join(f"{step + 1} ({quoted(passage.steps[step])})" for step in first)
-        return f"The steps that contribute most: {words}."
+        return f"The steps that contribute most are {words}."
     within = steps(float(np.median(distances)))
-    return f"90 % of the contributions are within {within} of the answer (median)."
+    return f"On median, 90 % of the contributions to an answer come from within {within}."
 
 
 def gates(study: Study) -> Section:
@@ -85,12 +86,12 @@ def gates(study: Study) -> Section:
             low, high = ("0, closed", "1, open") if gate else ("\N{MINUS SIGN}1", "1")
             if peak > 1 and not gate:
                 shown = shown / np.maximum(np.quantile(np.abs(shown), 0.99, axis=0), 1e-9)
-                low, high = "each row: minus its 99th percentile", "plus"
+                low, high = "\N{MINUS SIGN}99th percentile of the row", "99th percentile of the row"
             picture = heat_map(shown.T, "gate" if gate else "signed")
             numbers = f"mean {values.mean():.3g}, standard deviation {values.std():.3g}"
             parts.append(
                 f'<figure class="heat time {_height(values.shape[1])}" data-name="{escape(name)}"><figcaption>'
-                f"<b>{escape(name)}</b> <span>{_kind(kind)}: {numbers}; <output></output></span>"
+                f"<b>{escape(name)}</b> <span>{_kind(kind)}: {numbers}, <output></output></span>"
                 f"{colour_scale(low, high, 'gate' if gate else 'signed')}</figcaption>"
                 f'<div class="pane"><img src="{picture}" '
                 f'alt="{escape(name)}, {_kind(kind)}, {values.shape[1]} units over {len(values)} steps: {numbers}.">'
@@ -99,7 +100,7 @@ def gates(study: Study) -> Section:
         return "".join(parts) + step_ruler(study.starts[-1], study.starts)
 
     intro = (
-        "Time runs to the right, and each row is a unit. Similar units are adjacent, in the same order in all panels. "
+        "Each row is a unit, and each column a step. Similar units are adjacent, in the same order in all panels. "
         "Click a row to select its unit."
     )
     return Section("gates", "Gates by time", intro, for_each_direction(study, plots, "stack"))

@@ -33,9 +33,9 @@ class Tape(Recorded):
     def half_life(self) -> dict[str, Tensor]:
         """The half-life of each unit's state in steps: ln(1/2) over the mean of ln f, (H,).
 
-        f is the derivative of a unit's new state with respect to its old one along the state's own path, with the
-        recurrent products held constant: the forget gate of an LSTM, or z of a GRU. For cells without such a path,
-        such as a plain RNN, f is the diagonal of the whole ds_t/ds_{t-1}.
+        f is the derivative of a unit's new state with respect to its old one along the direct path, which excludes
+        the recurrent weights. For an LSTM, f is the forget gate, and for a GRU it is z. For a cell without a direct
+        path, such as a plain RNN, f is the diagonal of the Jacobian ds_t/ds_{t-1}.
         """
         return measures.half_life(self)
 

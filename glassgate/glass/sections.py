@@ -56,7 +56,7 @@ def _scores(studies: Sequence[Study]) -> Section:
     )
     table = f"<table><thead><tr><th></th>{head}</tr></thead><tbody>{lines}</tbody></table>"
     body = f'<div class="scroll" tabindex="0">{table}</div>' if rows else ""
-    return Section("scores", "Side by side", "Two runs on the same steps; one cursor moves through both.", body)
+    return Section("scores", "Side by side", "Two runs on the same steps. They share one cursor.", body)
 
 
 def _findings(study: Study) -> Section:
@@ -65,13 +65,11 @@ def _findings(study: Study) -> Section:
     columns = "four" if len(all_findings) > 6 or len(all_findings) == 4 else "three"
     body = f'<ol class="findings {columns}">{rows}</ol>'
     if not rows:
-        body = (
-            f"<p>Nothing stands out: {len(RULES)} rules were checked, and no effect is larger than in a model without "
-            "structure.</p>"
-        )
+        checked = f"{len(RULES)} rules were checked, and no effect is larger than in its null model."
+        body = f"<p>Nothing stands out. {checked}</p>"
     intro = (
-        "Effects that are larger than in a null model, for example in the same network with fresh weights. Each "
-        "finding links to its plot."
+        "Each finding is an effect that is larger than in a null model, for example in the same network without "
+        "training. Click a finding to see its plot. An answer is a prediction of the network."
     )
     return Section("findings", "Findings", intro, body)
 
@@ -88,9 +86,10 @@ def _finding(finding: Finding) -> str:
 def _saturation(study: Study) -> Section:
     body = for_each_direction(study, lambda each: "".join(map(figure_element, figures.saturation(each))), "row")
     intro = (
-        "Each dot is a unit; its position shows how often its gate is closed (to the right) and open (upward). The "
-        "selected unit is orange. Units at the upper left pass everything, units at the lower right pass nothing, and "
-        "units at the lower left are in between. After Karpathy, Johnson and Fei-Fei 2015."
+        "Each dot is one unit. A gate is closed below 0.1 and open above 0.9. The horizontal axis shows how often the "
+        "gate of the unit is closed, and the vertical axis how often it is open. The selected unit is orange. Gates at "
+        "the upper left pass everything, and gates at the lower right pass nothing. As in Karpathy, Johnson and "
+        "Fei-Fei 2015."
     )
     return Section("saturation", "Saturation", intro, body)
 
@@ -103,13 +102,15 @@ def _memory(study: Study) -> Section:
         )
 
     intro = (
-        "The half-life of each unit is the number of steps after which half of its state remains. It is measured along "
-        "the state's own path from step to step: in an LSTM, through the forget gate."
+        "The half-life of a unit is the number of steps after which half of its state remains. It is measured along "
+        "the direct path from a state to its next value, without the recurrent weights. In an LSTM, this path leads "
+        "through the forget gate."
     )
     if any(not direct for each in study.directions for _, direct in each.left.values()):
         intro = (
-            "The half-life of each unit is the number of steps after which half of its state remains. Where no path "
-            "leads from a state directly to its next value, the diagonal of the Jacobian is used."
+            "The half-life of a unit is the number of steps after which half of its state remains. If the only path "
+            "from a state to its next value leads through the recurrent weights, the half-life is computed from the "
+            "diagonal of the Jacobian of a step."
         )
     return Section("memory", "Memory", intro, for_each_direction(study, plots, "row"))
 
@@ -120,17 +121,21 @@ def _flow(study: Study) -> Section:
 
     lines = [("flow", "trained: median and 10 to 90 % over answers")]
     if any(flow.initial is not None for each in study.directions for flow in each.flow.values()):
-        lines.append(("before", "at initialisation"))
-    has_own_path = any(flow.own_path is not None for each in study.directions for flow in each.flow.values())
+        lines.append(("before", "before training"))
+    has_own_path = any(flow.direct_path is not None for each in study.directions for flow in each.flow.values())
     if has_own_path:
-        lines.append(("own-path", "only the state's own path"))
+        lines.append(("direct-path", "along the direct path only"))
     key = '<p class="key">' + " ".join(f'<span><i class="{kind}"></i>{words}</span>' for kind, words in lines) + "</p>"
     body = for_each_direction(study, plots, "row")
-    intro = f"How much {escape(study.evidence)} depends on the state k steps earlier: the norm of the gradient."
+    intro = (
+        f"The norm of the gradient of {escape(study.evidence)} with respect to the state k steps earlier. It shows how "
+        "strongly earlier states influence the answers."
+    )
     if has_own_path:
         intro += (
-            " The dashed line is the gradient through the state's own path only. Where it is above the solid line, the "
-            "paths through gates and recurrent weights reduce the gradient. Where it is below, they increase it."
+            " The dashed line is the gradient along the direct path only, from each state to its next value without "
+            "the recurrent weights. Where it is above the solid line, the paths through gates and recurrent weights "
+            "reduce the gradient. Where it is below, they increase it."
         )
     return Section("flow", "Gradient flow", intro, body and key + body)
 
@@ -147,17 +152,17 @@ def _causes(study: Study) -> Section:
     )
     left = len(study.causes) - len(shown)
     more = f'<p class="source">and {left} more with smaller effects</p>' if left > 0 else ""
-    points = f'<th class="num">{escape(study.points)}</th>' if study.points else ""
+    points = f'<th class="num">lost {escape(study.points)}</th>' if study.points else ""
     parts = (
         '<div class="scroll" tabindex="0"><table><thead><tr><th>held at its mean</th>'
-        f'<th class="num">{escape(study.unit)}</th>{points}<th></th></tr></thead><tbody>{rows}</tbody></table>'
+        f'<th class="num">loss, {escape(study.unit)}</th>{points}<th></th></tr></thead><tbody>{rows}</tbody></table>'
         f"{more}</div>"
     )
     windows = "".join(map(figure_element, figures.windows(study)))
     intro = (
-        "The increase of the loss when a gate, a state, a group of units, a direction or a layer is held at its mean, "
-        "and when all states are held for some steps. It shows the parts on which the answers depend; other parts may "
-        "only correlate with the answers."
+        "The table shows the increase of the loss when a gate, a state, a group of units, a direction or a layer is "
+        "held at its mean. The plot shows the increase when all states are held at their means in a window of steps. "
+        "An increase means that the answers depend on the part."
     )
     return Section("causes", "Causes", intro, f'<div class="row causes">{parts}{windows}</div>' if rows else "")
 
@@ -174,7 +179,7 @@ def _held(name: str) -> str:
 
 
 def _search(study: Study) -> Section:
-    """A form and an empty list, which the script fills."""
+    """The form of the search, and an empty list for the script to fill."""
     places, many = study.places, len(study.passages)
     names = (
         "" if many == 1 else f'<label>sequence <input type="number" data-id="sequence" min="1" max="{many}"></label>'
@@ -186,15 +191,17 @@ def _search(study: Study) -> Section:
         '<noscript><p class="source">The search needs JavaScript.</p></noscript>'
     )
     intro = (
-        "Mark steps: select text, drag over a picture, or hold Shift with the left and right arrow keys. The list "
-        "shows other places at which the outputs of the same units are most similar to those at the marked steps. If "
-        "no units are named, these are the units that are active at all marked steps: more than one standard "
-        "deviation from their mean. The distance is the root mean square difference, in standard deviations of each "
-        "unit. After Strobelt et al. 2018."
+        "Select text, drag over a picture, or hold Shift and press the left or right arrow key to mark steps. The list "
+        "shows the other steps at which the outputs of the same units are most similar to those at the marked steps. "
+        "By default, the search compares the units that are active at all marked steps. A unit is active if it is more "
+        "than one standard deviation from its mean. The distance is the root mean square difference, in standard "
+        "deviations of each unit. As in Strobelt et al. 2018."
     )
     if places is None:
-        intro += " The search covers the steps on this page. With an index of the run's data, made by <code>glassgate "
-        intro += "search</code>, it covers steps of the data."
+        intro += (
+            " The search covers the steps on this page. If <code>glassgate search</code> has indexed the run's data, "
+            "it covers steps of these data."
+        )
     else:
         intro += (
             f" The search covers {places.steps:,} of the {places.steps_read:,} steps that were read from the "
@@ -208,7 +215,7 @@ def _training(study: Study) -> Section:
     scores = study.metrics.get("dev") or study.metrics.get("test") or {}
     scores_text = ", ".join(f"{name.replace('_', ' ')} {value:.4g}" for name, value in scores.items())
     where = "dev data" if study.metrics.get("dev") else "test data"
-    intro = f"The run scored {escape(scores_text)} on its {where}." if scores_text else "The course of the training."
+    intro = f"The scores of the run on its {where}: {escape(scores_text)}." if scores_text else "The training log."
     if not body and study.training:
         last = {name: value for name, value in study.training[-1].items() if name != "step"}
         rows = "".join(
@@ -222,7 +229,7 @@ def _cost(study: Study) -> Section:
     rows = "".join(f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in study.cost)
     body = f'<div class="scroll" tabindex="0"><table class="cost"><tbody>{rows}</tbody></table></div>'
     return Section(
-        "cost", "Cost", "The computation for these steps, and the speed of the training.", body if rows else ""
+        "cost", "Cost", "The computation for the steps on this page, and the speed of training.", body if rows else ""
     )
 
 

@@ -104,7 +104,7 @@ class Flow:
         lags: the K lags
         each: the norms of every answer, (A, K); NaN beyond the end of the sequence
         before: the norms with the weights before training, (A, K); None without these weights
-        own_path: the median of the norms along the state's own path only, (K,); None without such a path
+        direct_path: the median of the norms along the direct path only, (K,); None without a direct path
         one_step: whether every answer reads its states at one step only; otherwise gradients enter at many steps,
             and lags count from the last of them
     """
@@ -112,7 +112,7 @@ class Flow:
     lags: list[int]
     each: np.ndarray
     before: np.ndarray | None = None
-    own_path: np.ndarray | None = None
+    direct_path: np.ndarray | None = None
     one_step: bool = True
 
     @cached_property

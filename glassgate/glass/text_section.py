@@ -14,8 +14,6 @@ from glassgate.glass.wording import percent
 _SHADES = 10
 # The maximum number of rows of wrong answers.
 _MAX_MISTAKES = 30
-# The accuracy of a page is about the average if it differs from the run's accuracy by at most this many answers.
-_TOLERANCE = 1.0
 # The answer that ends a translation.
 END = "the end"
 
@@ -28,7 +26,7 @@ def text(study: Study) -> Section:
     if ranked:
         best = ranked[0]
         direction = next(each for each in study.directions if each.label == best.direction)
-        unit, name, reason = best.unit, best.state, f": it follows “{escape(best.label)}” most closely of all units"
+        unit, name, reason = best.unit, best.state, f", the unit that follows “{escape(best.label)}” most closely"
     values = direction.values[name][:, unit]
     scale = float(np.quantile(np.abs(values), 0.98)) or 1.0
     blocks, letters = [], _are_characters(study)
@@ -38,7 +36,7 @@ def text(study: Study) -> Section:
     wrong = any(each.wrong for passage in study.passages for each in passage.answers)
     sets = any(each.agreement is not None for passage in study.passages for each in passage.answers)
     marked = "Sets with an F1 score below one half" if sets else "Wrong answers"
-    intro = "The input of each step, shaded by one unit."
+    intro = "The input of each step, shaded by a value of one unit."
     intro += f' {marked} are <i class="u w">underlined</i>.' if wrong else ""
     words = f'<b data-id="shading">{escape(name)} of unit {unit} of {escape(direction.label)}</b>'
     words += f'<span data-id="why">{reason}</span>'
@@ -51,9 +49,10 @@ def text(study: Study) -> Section:
         for each in ranked[:12]
     )
     table = (
-        '<details class="ranking" open><summary>Units that follow a label most closely</summary>'
+        '<details class="ranking" open><summary>The unit that follows each label most closely</summary>'
         '<div class="scroll" tabindex="0"><table><thead><tr><th>label</th><th>direction</th><th class="num">unit</th>'
-        f'<th class="num">correlation of {escape(name)}</th></tr></thead><tbody>{rows}</tbody></table></div></details>'
+        f'<th class="num">correlation with {escape(name)}</th></tr></thead><tbody>{rows}</tbody></table></div>'
+        "</details>"
         if rows
         else ""
     )
@@ -85,9 +84,8 @@ def _average(study: Study) -> str:
         score = (study.metrics.get(data) or {}).get("accuracy")
         if score is not None and correct:
             here = float(np.mean(correct))
-            which = ", about the average" if abs(here - score) * len(correct) <= _TOLERANCE else ""
             return (
-                f"On this page {_percent(here)} of the answers are right{which}; on all {data} data {_percent(score)}."
+                f"{_percent(here)} of the answers on this page are correct. On all {data} data it is {_percent(score)}."
             )
     return ""
 
@@ -119,8 +117,8 @@ def _mistakes(study: Study) -> str:
     more = f'<p class="source">and {len(rows) - _MAX_MISTAKES} more</p>' if len(rows) > _MAX_MISTAKES else ""
     return (
         f'<details class="ranking"><summary>Wrong answers ({len(rows)})</summary><div class="scroll" tabindex="0">'
-        f"<table><thead><tr><th>step</th><th>answer</th><th>right</th></tr></thead><tbody>{body}</tbody></table>"
-        f"</div>{more}</details>"
+        "<table><thead><tr><th>step</th><th>answer</th><th>correct "
+        f"answer</th></tr></thead><tbody>{body}</tbody></table></div>{more}</details>"
         if rows
         else ""
     )
@@ -169,7 +167,7 @@ def _answers(passage: Passage, place: int, whole: list[PassageAnswer], letters: 
     if any(each.wrong for each in whole):
         right = [each.target[0] for each in whole if each.target]
         row = between.join(f'<span class="u{_ending(name)}">{escape(name)}</span>' for name in right)
-        html += f'<p class="answer">right</p><div class="{kind}" dir="auto">{row}</div>'
+        html += f'<p class="answer">correct</p><div class="{kind}" dir="auto">{row}</div>'
     return html
 
 
@@ -192,8 +190,8 @@ def sentence_about(answer: PassageAnswer) -> str:
     first, *others = answer.best
     words = f"predicts {_choice(first)}"
     if answer.target is not None:
-        words += ", which is right" if answer.right and first[1] is not None else f"; target {_choice(answer.target)}"
-    return words + (f"; next {_choice(others[0])}" if others else "")
+        words += ", which is correct" if answer.right and first[1] is not None else f"; target {_choice(answer.target)}"
+    return words + (f"; second choice {_choice(others[0])}" if others else "")
 
 
 def _choice(choice: tuple[str, float | None]) -> str:

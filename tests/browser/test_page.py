@@ -369,10 +369,10 @@ def test_fingers_move_the_cursor_of_a_phone(launch: Callable[..., Any], pages: d
     tab.goto(pages["tagging"].as_uri())
     tab.locator('[data-s="2"]').tap()
     stands_at(tab, "step 3 of 5 reads now")
-    tab.locator("#forth").tap()
+    tab.locator("#next-step").tap()
     stands_at(tab, "step 4 of 5 reads stop")
     unit = tab.locator("#unit").input_value()
-    tab.locator("#after" if unit == "0" else "#before").tap()
+    tab.locator("#next-unit" if unit == "0" else "#previous-unit").tap()
     assert tab.locator("#unit").input_value() != unit
     plot = tab.locator(".part.chosen .heat.time .pane").first
     plot.scroll_into_view_if_needed()

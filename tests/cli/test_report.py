@@ -176,7 +176,7 @@ def test_a_translation_without_reference_has_no_right_answers(runs: Path, tmp_pa
     assert main(["report", str(runs / "translation"), "one two two", "-o", str(page)]) == 0
     text, data = content(page)
     assert all(target is None for _, _, target in data["answers"][0])
-    assert "answers are right" not in text
+    assert "answers are correct" not in text
     assert "points of accuracy" not in text
     assert [each for each in data["causes"] if each[0] == "encoder.layer0.forward"]
     assert [each for each in data["causes"] if each[0] == "decoder.layer0.forward"]

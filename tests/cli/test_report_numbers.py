@@ -156,7 +156,7 @@ def test_answers_connectivity_and_gradient_flow(made: Made) -> None:
                     assert row[place] == pytest.approx(float(np.median(norms)), abs=1e-5)
                 if name == "c":
                     path = [f[[t + step * j for j in range(k)]].prod(0) * trained[t][label, name][t] for t in starts]
-                    assert flow["own_path"][place] == pytest.approx(
+                    assert flow["direct_path"][place] == pytest.approx(
                         float(np.median([p.norm() for p in path])), abs=1e-5
                     )
     near = []

@@ -132,7 +132,7 @@ def test_gradients_that_vanish_or_explode() -> None:
     assert said(flow(fast, fast)) == ""  # it does so without training
     assert (
         said(flow(fast, slow))
-        == "The gradient of layer0.forward is under 1 % after 7 steps (44 steps before training)."
+        == "The gradient of layer0.forward falls below 1 % within 7 steps. Before training, it does so within 44 steps."
     )
     assert "grows to 7.58e+03 times its norm at lag 0" in said(flow(grows, slow))
     assert said(flow(grows, grows)) == ""
@@ -179,11 +179,11 @@ def answered(labels: list[str], best: list[str], targets: bool = True) -> Study:
 
 def test_answers_are_compared_with_the_most_common_one() -> None:
     labels = ["high" if k % 3 else "low" for k in range(L)]
-    assert "59 of 60 answers are right (98 %)." in said(answered(labels, ["high", *labels[1:]]))
-    assert "40 of 60 answers are right (67 %): no better than always “high” (67 %)." in said(
+    assert "59 of 60 answers are correct (98 %)." in said(answered(labels, ["high", *labels[1:]]))
+    assert "40 of 60 answers are correct (67 %), no better than guessing “high” every time (67 %)." in said(
         answered(labels, ["high"] * L)
     )
-    assert "right" not in said(answered(labels, labels, targets=False))
+    assert "correct" not in said(answered(labels, labels, targets=False))
 
 
 def test_sets_are_scored_as_sets() -> None:
@@ -194,7 +194,7 @@ def test_sets_are_scored_as_sets() -> None:
         for step, chord in enumerate(chords)
     ]
     assert not any(each.wrong for each in made.passages[0].answers)
-    assert "The predicted sets share 68 % of their members with the right ones (F1)." in said(made)
+    assert "The F1 score of the predicted sets is 68 %." in said(made)
 
 
 def test_a_unit_that_follows_a_label() -> None:

@@ -23,11 +23,11 @@ def answers(study: Study) -> Iterator[Effect]:
         return
     scores, guesses = _scores(graded), _guesses(graded)
     sets = any(each.agreement is not None for each in graded)
-    of_set = f"The predicted sets share {percent(float(scores.mean()))} of their members with the right ones (F1)"
+    of_sets = f"The F1 score of the predicted sets is {percent(float(scores.mean()))}"
     right = sum(bool(each.right) for each in graded)
     words = {
-        "right": of_set if sets else f"{right} of {len(graded)} answers are right ({percent(right / len(graded))})",
-        "guess": "the right sets of other steps" if sets else f"always “{_most_common(graded)}”",
+        "right": of_sets if sets else f"{right} of {len(graded)} answers are correct ({percent(right / len(graded))})",
+        "guess": "the correct sets of other steps" if sets else f"“{_most_common(graded)}” every time",
         "guess_score": percent(float(guesses.mean())),
     }
     yield Effect(

@@ -86,12 +86,12 @@ const marking = (data, reading, now, letters, elements, panes) => {
     if (!named) return explain(`Units: expected numbers from 0 to ${part.units - 1}, separated by commas, got ${unitsField.value}.`);
     const active = named.length ? [] : activeUnits({ ...source, units: known }, valueHere, first, stop, data.starts[k], data.starts[k + 1]);
     const units = [named, active, [now.unit]].find((each) => each.length);
-    if (!known.includes(units[0])) return explain(`The page has no values of unit ${units[0]}. Select or name another one.`);
-    const why = named.length ? "" : active.length ? ", active at all marked steps" : ", the selected one, since none is active at all marked steps";
+    if (!known.includes(units[0])) return explain(`The page has no values of unit ${units[0]}. Select or type another unit.`);
+    const why = named.length ? "" : active.length ? ", active at all marked steps" : ", the selected unit, because no unit is active at all marked steps";
     const pattern = units.map((unit) => Array.from({ length: stop - first }, (_, each) => valueHere(unit, first + each)));
     const found = nearestPlaces(source, pattern, units, MOST_PLACES, data.places ? null : [first, stop]);
     const name = `${part.states[0]} of ${part.label}`;
-    output.textContent = found.length ? `${name}, ${units.length === 1 ? "unit" : "units"} ${units.join(", ")}${why}:` : "No other place is as long.";
+    output.textContent = found.length ? `${name}, ${units.length === 1 ? "unit" : "units"} ${units.join(", ")}${why}:` : "No other sequence of steps is long enough.";
     list.replaceChildren(...found.map((each) => placeRow(source, each, stop - first, units[0], data.series)));
     const counts = new Map();
     for (const { sequence, start } of found) {
@@ -99,9 +99,9 @@ const marking = (data, reading, now, letters, elements, panes) => {
       counts.set(words, (counts.get(words) ?? 0) + 1);
     }
     const often = [...counts].filter(([, count]) => count > 1).sort((a, b) => b[1] - a[1]).slice(0, 5);
-    const frequent = often.length && !data.series ? `Most frequent: ${often.map(([words, count]) => `${quote(words)} ${count}`).join(", ")}. ` : "";
-    const share = found.length ? `${percent(found.at(-1).closer)} of all windows are as close as the last place.` : "";
-    note.textContent = `${frequent}${share}`;
+    const frequent = often.length && !data.series ? `Most frequent steps: ${often.map(([words, count]) => `${quote(words)} ${count}`).join(", ")}. ` : "";
+    const closeness = found.length ? `${percent(found.at(-1).closer)} of all windows are at least as close as the last one in this list.` : "";
+    note.textContent = `${frequent}${closeness}`;
   };
 
   // Marks steps of one passage, the one of the first step, and searches.

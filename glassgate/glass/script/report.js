@@ -68,7 +68,7 @@ const report = (data, run, others) => {
     for (const unit of units) unit.classList.toggle("on", Number(unit.dataset.a) === now.answer && Number(unit.dataset.p) === passageOf(now.step));
     paint();
     const k = passageOf(now.step);
-    const where = data.steps.length > 1 ? `passage ${k + 1}, step ${now.step - data.starts[k] + 1}` : `step ${now.step + 1} of ${total}`;
+    const where = data.steps.length > 1 ? `sequence ${k + 1}, step ${now.step - data.starts[k] + 1}` : `step ${now.step + 1} of ${total}`;
     const answered = described(answerAt(now.step));
     $("now").textContent = `${where} reads ${quote(steps[now.step])}${answered && `, ${answered}`}`;
     $("wires").replaceChildren(
@@ -97,7 +97,7 @@ const report = (data, run, others) => {
       down.style.left = x;
       across.style.display = row < 0 ? "none" : "block";
       across.style.top = `${(100 * (row + 0.5)) / units}%`;
-      output.textContent = `here ${short(value(part, name, now.step, now.unit))}`;
+      output.textContent = `at the cursor ${short(value(part, name, now.step, now.unit))}`;
     }
     const row = contributions();
     for (const { figure, down, across, output, passage } of matrices) {
@@ -290,10 +290,10 @@ const report = (data, run, others) => {
   $("part").addEventListener("change", () => choose(Number($("part").value)));
   $("unit").addEventListener("input", () => $("unit").value !== "" && choose(now.part, Number($("unit").value)));
   $("shade").addEventListener("change", () => choose(now.part, now.unit, $("shade").value));
-  $("before").addEventListener("click", () => moveUnit(-1));
-  $("after").addEventListener("click", () => moveUnit(1));
-  $("back").addEventListener("click", () => go(now.step - 1));
-  $("forth").addEventListener("click", () => go(now.step + 1));
+  $("previous-unit").addEventListener("click", () => moveUnit(-1));
+  $("next-unit").addEventListener("click", () => moveUnit(1));
+  $("previous-step").addEventListener("click", () => go(now.step - 1));
+  $("next-step").addEventListener("click", () => go(now.step + 1));
   $("unit").addEventListener("keydown", (event) => {
     if (event.key !== "ArrowUp" && event.key !== "ArrowDown") return;
     event.preventDefault();

@@ -44,7 +44,7 @@ const shading = (data, reading, now, letters, named) => {
     const sorted = numbers.map(Math.abs).sort((a, b) => a - b);
     const peak = gate ? 1 : sorted[Math.floor(0.98 * (sorted.length - 1))] || 1;
     const follows = data.follows.filter(([, label, unit]) => label === part.label && unit === now.unit).map(([mark]) => `“${mark}”`);
-    const why = follows.length ? `: it follows ${follows.join(" and ")} most closely of all units` : "";
+    const why = follows.length ? `, the unit that follows ${follows.join(" and ")} most closely` : "";
     const [low, high] = gate ? ["0", "1"] : [`−${peak.toPrecision(2)}`, peak.toPrecision(2)];
     const of = (step) => shadeOf(numbers[step] / peak, gate ? "gate" : "");
     return { of, low, high, kind: gate ? "gate" : "signed", words: `${name} of unit ${now.unit} of ${part.label}`, why };

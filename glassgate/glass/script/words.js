@@ -13,9 +13,9 @@ const described = (answer) => {
   if (!answer) return "";
   const [first, second] = answer.best;
   let words = `predicts ${letter(first[0])}${chance(first[1])}`;
-  if (answer.target && first[1] === null) words += `, came ${answer.target[0]}`;
+  if (answer.target && first[1] === null) words += `, target ${answer.target[0]}`;
   else if (answer.target) words += first[0] === answer.target[0] ? " ✓" : ` ✗ target ${letter(answer.target[0])}${chance(answer.target[1])}`;
-  return second ? `${words}, next ${letter(second[0])}${chance(second[1])}` : words;
+  return second ? `${words}, second choice ${letter(second[0])}${chance(second[1])}` : words;
 };
 
 // The score of an answer in words, and the parts that add up to it.
