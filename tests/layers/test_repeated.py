@@ -427,12 +427,12 @@ def test_a_copy_has_no_prepared_calls_and_threads_share_them():
         same(each, expected)
 
 
-@pytest.mark.parametrize("size", [10, 5_000, workspace.MAX_KEPT + 1])
+@pytest.mark.parametrize("size", [10, 5_000, workspace.MAX_KEPT_BYTES + 1])
 def test_a_call_allocates_only_the_memory_that_it_needs(size):
     address, memory = workspace.borrow(size)
     assert memory is not None
     assert memory.data_ptr() <= address <= address + size <= memory.data_ptr() + memory.numel()
-    assert size <= workspace.MAX_KEPT or memory.numel() < 2 * size
+    assert size <= workspace.MAX_KEPT_BYTES or memory.numel() < 2 * size
 
 
 RAGGED = {

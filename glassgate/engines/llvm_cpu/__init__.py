@@ -1,1 +1,1 @@
-"""Fused kernels for the CPU: a traced cell is printed in a subset of Python, which is compiled by LLVM."""
+"""Fused kernels for the CPU. A traced cell is printed in a subset of Python, and LLVM compiles the text."""

@@ -1,4 +1,4 @@
-"""The arguments of kernels. Each is a 64-bit integer with a name in the printed kernel."""
+"""The arguments of kernels. Each is a 64-bit integer with a label, its name in the printed kernel."""
 
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -9,113 +9,124 @@ from glassgate.engines.llvm_cpu.loops.buffers import Buffer, Kind
 
 
 class Property(Enum):
-    """The property of a buffer whose value an argument has."""
+    """The property of a buffer that an argument contains."""
 
     ADDRESS = auto()
-    """Its address."""
+    """The address of the buffer."""
     PITCH = auto()
-    """The distance between its rows in bytes."""
+    """The distance between the rows of the buffer in bytes."""
     STARTS = auto()
     """The address of a table with the index of the first row of each step."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Argument:
-    """One integer that a call passes to kernels. There is one object per argument.
+    """One integer that a call passes to kernels. The functions below return the same object for the same argument.
 
     Attributes:
-        label: the name of the argument in printed text, unless another argument has the same label.
-        table: whether it is the address of a table of integers.
-        role, buffer: the buffer that the argument belongs to, and the property that it has; None for other arguments.
+        label: the name of the argument in the printed kernel. If two arguments of a kernel have the same label, the
+            name of one of them is extended.
+        is_table: whether the argument is the address of a table of integers.
+        property, buffer: the property of a buffer that the argument contains; None for other arguments.
     """
 
     label: str
-    table: bool = False
-    role: Property | None = None
+    is_table: bool = False
+    property: Property | None = None
     buffer: Buffer | None = None
 
 
 @cache
 def number(label: str) -> Argument:
-    """An argument that does not belong to a buffer."""
+    """Return an argument that is neither a table nor a property of a buffer."""
     return Argument(label)
 
 
 @cache
 def table(label: str) -> Argument:
-    """The address of a table of integers."""
-    return Argument(label, table=True)
+    """Return the argument for the address of a table of integers."""
+    return Argument(label, is_table=True)
 
 
 @cache
 def address(buffer: Buffer) -> Argument:
-    """The address of a buffer."""
-    return Argument(f"{buffer.label}_rows", role=Property.ADDRESS, buffer=buffer)
+    """Return the argument for the address of a buffer."""
+    return Argument(f"{buffer.label}_rows", property=Property.ADDRESS, buffer=buffer)
 
 
 @cache
 def pitch(buffer: Buffer) -> Argument:
-    """The distance between the rows of a buffer in bytes."""
-    return Argument(f"{buffer.label}_pitch", role=Property.PITCH, buffer=buffer)
+    """Return the argument for the distance between the rows of a buffer in bytes."""
+    return Argument(f"{buffer.label}_pitch", property=Property.PITCH, buffer=buffer)
 
 
 @cache
 def starts(buffer: Buffer) -> Argument:
-    """The table with the index of a buffer's first row at each step."""
-    return Argument(f"{buffer.label}_starts", table=True, role=Property.STARTS, buffer=buffer)
+    """Return the argument for the table with the index of a buffer's first row at each step."""
+    return Argument(f"{buffer.label}_starts", is_table=True, property=Property.STARTS, buffer=buffer)
 
 
 @cache
 def before(state: str) -> Argument:
-    """The table with the addresses of the rows of a state before the step."""
-    return Argument(f"{state}_before", table=True)
+    """Return the argument for the table with the addresses of the rows of a state before the current step."""
+    return Argument(f"{state}_before", is_table=True)
 
 
 @cache
 def row_addresses(buffer: Buffer) -> Argument:
-    """The table with the addresses of all rows of a buffer."""
-    return Argument(f"{buffer.label}_each", table=True)
+    """Return the argument for the table with the addresses of all rows of a buffer."""
+    return Argument(f"{buffer.label}_each", is_table=True)
 
 
 @cache
 def of_product(label: str, k: int) -> Argument:
-    """An argument of the k-th matrix product of a kernel.
+    """Return an argument of the k-th matrix product of a kernel.
 
     Args:
-        label: "weights", "block_pitch" and "gates" of the packed matrix, "sums" of a tile, the table "left" of the
-            operand's row addresses, the operand "rounded" to bfloat16, or "weights_ih" of an input product.
-        k: the number of the product.
+        label: one of these:
+
+            - "weights", the address of the matrix; "weights_ih" for a product with the input
+            - "block_pitch", "gates" and "row_pitch": the layout of the matrix, see `PackedMatrix`
+            - "left": the table of the row addresses of the left operand
+            - "rounded": the address of the left operand, rounded to bfloat16
+            - "sums": the address of the sums of a tile
+        k: the index of the product.
     """
-    return Argument(f"{label}_{k}", table=label == "left")
+    return Argument(f"{label}_{k}", is_table=label == "left")
 
 
 @cache
 def of_row_sum(label: str, k: int) -> Argument:
-    """An argument of the k-th row sum of a kernel: "sum", a vector of partial sums per row, or "total", the totals."""
+    """Return an argument of the k-th sum over the units of a row.
+
+    Args:
+        label: "sum" for the address of the partial sums, a vector per row; "total" for the address of the totals.
+        k: the index of the sum.
+    """
     return Argument(f"{label}_{k}")
 
 
 @cache
 def width(axis: Axis) -> Argument:
-    """The width of a value, in numbers."""
+    """Return the argument for the number of elements along an axis."""
     return Argument(axis.name)
 
 
 @cache
 def axis_pitch(axis: Axis) -> Argument:
-    """The distance between the rows of a value in bytes."""
+    """Return the argument for the distance in bytes between rows whose only column is this axis."""
     return Argument(f"{axis}_pitch")
 
 
 @cache
 def units(axis: Axis) -> tuple[Argument, Argument]:
-    """The range of units of an axis that a thread computes."""
+    """Return the arguments for the first unit of an axis that a thread computes, and for the end of its range."""
     return Argument(f"{axis}_first"), Argument(f"{axis}_last")
 
 
 @cache
 def head(axis: Axis) -> tuple[Argument, Argument]:
-    """The number of units of a head, and the number of vectors that they fill."""
+    """Return the arguments for the number of units of a head, and for the number of vectors that they fill."""
     return Argument(f"{axis}_of_head"), Argument(f"{axis}_blocks_of_head")
 
 
@@ -124,16 +135,18 @@ STEPS, ORIGIN, TURN = number("steps"), number("origin"), number("turn")
 SIZES, STARTS = table("sizes"), table("starts")
 """The tables with the number of rows of each step, and with the index of its first row."""
 RESETS, SAVE = number("resets"), number("save")
+"""The address of the mask of resets, 0 without one; and whether values for the backward pass are stored."""
 BARRIER, PARTIES = number("barrier"), number("parties")
+"""The address of the barrier, and the number of threads that wait at it; see `atomics.wait`."""
 FIRST, LAST = number("first"), number("last")
-"""The range of sequences: the last two arguments of every cell's kernel."""
+"""The first sequence that a thread computes, and the end of its range. These are the last arguments of every kernel."""
 ROWS, SEQUENCES = number("rows"), number("sequences")
-"""The number of rows of all steps, and of the largest step."""
+"""The number of rows of all steps, and the number of sequences."""
 INPUT_BLOCK_PITCH = number("block_pitch_ih")
-"""The distance between the blocks of the packed weights of the input, in numbers."""
+"""The distance in elements between the blocks of the packed input weights."""
 ROUNDED_OUTPUT = number("output_rounded")
 """The address of the bfloat16 output; 0 without one."""
 ROUNDED_INPUT = number("data_rounded")
-"""The input, rounded to bfloat16."""
+"""The address of the input, rounded to bfloat16."""
 ROUNDED = Kind.D_PRE, Kind.D_PROJECTED
-"""Buffers that several products read. If products round to bfloat16, these buffers contain rounded numbers."""
+"""The buffers that are stored in bfloat16 if products are computed in bfloat16, because several products read them."""

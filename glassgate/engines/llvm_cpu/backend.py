@@ -1,4 +1,4 @@
-"""The CPU backend. It imports llvmlite only when a kernel is needed, so that `import glassgate` stays fast."""
+"""The CPU backend. It imports llvmlite only when a kernel is needed, which keeps `import glassgate` fast."""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 
 class CPU:
-    """`Backend` for the CPU: fused loops, compiled by LLVM."""
+    """`backend.Backend` for the CPU. LLVM compiles each loop over time to one fused kernel."""
 
     costs = COSTS
 
     def why_not(self, steps: Steps, directions: Sequence[Direction]) -> Reason | None:
-        """Why the CPU cannot run a call; None if it can."""
+        """See `Backend.why_not`."""
         if steps.data.device.type != "cpu":
             return Reason(f"kernels run on the CPU, and the input is on {steps.data.device}")
         if steps.data.dtype not in COMPUTED_IN:
@@ -31,15 +31,15 @@ class CPU:
         return None
 
     def compile(self, plans: tuple[Plan, ...]) -> "Layer":
-        """The kernels of a layer. They are compiled at their first use."""
+        """See `Backend.compile`. Kernels are compiled at their first use."""
         return _layer(plans)
 
     def saved_type(self, buffer: str, dtype: torch.dtype) -> torch.dtype:
-        """The dtype in which kernels compute; all buffers have it."""
+        """Return the dtype of the computation, which is the dtype of all buffers."""
         return COMPUTED_IN[dtype]
 
     def explain(self, steps: Steps, directions: Sequence[Direction]) -> str | None:
-        """The instructions for products in bfloat16, if the call requests them."""
+        """Describe how products in bfloat16 are computed; None if the call does not request them."""
         from glassgate.engines.llvm_cpu.amx import explained
         from glassgate.engines.llvm_cpu.layer import terms_requested
 

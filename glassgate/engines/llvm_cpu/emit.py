@@ -70,7 +70,7 @@ class _Emitter:
             self.argument(argument)
         preamble = [(0, f'"""{title}"""'), (0, ""), (0, f"def {name}(_address):"), (1, "_job = _words(_address)")]
         for k, (argument, name_in_kernel) in enumerate(self.arguments.items()):
-            preamble.append((1, f"{name_in_kernel} = {f'_words(_job[{k}])' if argument.table else f'_job[{k}]'}"))
+            preamble.append((1, f"{name_in_kernel} = {f'_words(_job[{k}])' if argument.is_table else f'_job[{k}]'}"))
         if barriers:
             preamble.append((1, "_waits = 1"))
         text = "\n".join("    " * depth + line for depth, line in [*preamble, *self.lines]) + "\n"

@@ -1,4 +1,4 @@
-"""Makes machine code a builtin function of Python with one argument. Calls are faster than through ctypes."""
+"""Makes machine code callable as a built-in function of Python, whose calls are faster than those of ctypes."""
 
 import ctypes
 import platform
@@ -18,10 +18,10 @@ _METH_O = 0x0008
 
 
 ENTER = '''
-def enter(number, function, arguments, count, *places):
-    """Write `number` to the `count` addresses in `places`, then run a function on its arguments."""
+def enter(number, function, arguments, count, *addresses):
+    """Write `number` to each of the `count` addresses, then run a function on its arguments."""
     for k in range(count):
-        words(places[k])[0] = number
+        words(addresses[k])[0] = number
     perform(function, arguments)
 '''
 
@@ -31,24 +31,24 @@ class Entry:
 
     Args:
         launch: machine code and its arguments.
-        places: the indices of the arguments that are set to this number.
+        slots: the indices of the arguments that are set to this number.
 
     Attributes:
-        call: a function of one integer. It sets the arguments at `places` to the integer, and runs the launch without
+        call: a function of one integer. It sets the arguments at `slots` to the integer, and runs the launch without
             the GIL. It may be called only while this object exists.
     """
 
-    def __init__(self, launch: Launch, places: Sequence[int]) -> None:
+    def __init__(self, launch: Launch, slots: Sequence[int]) -> None:
         start = launch.arguments.buffer_info()[0]
-        job = array("q", [0, launch.function.address, start, len(places), *[start + 8 * place for place in places]])
-        self._alive, self._launch = launch, Launch(native(ENTER), job)
+        arguments = array("q", [0, launch.function.address, start, len(slots), *[start + 8 * slot for slot in slots]])
+        self._owner, self._launch = launch, Launch(native(ENTER), arguments)
         self.call: Callable[[int], None] = self._call_by_ctypes
         if platform.python_implementation() == "CPython":
-            self._code_and_job = array("q", [self._launch.function.address, job.buffer_info()[0]])
+            self._code_and_arguments = array("q", [self._launch.function.address, arguments.buffer_info()[0]])
             new_builtin = ctypes.pythonapi.PyCFunction_NewEx
             new_builtin.restype = ctypes.py_object
             new_builtin.argtypes = [ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p]
-            self.call = new_builtin(_method(), self._code_and_job.buffer_info()[0], None)
+            self.call = new_builtin(_method(), self._code_and_arguments.buffer_info()[0], None)
 
     def _call_by_ctypes(self, number: int) -> None:
         self._launch.arguments[0] = number
@@ -61,42 +61,43 @@ class _Method(ctypes.Structure):
     _fields_ = [("name", ctypes.c_char_p), ("code", ctypes.c_void_p), ("flags", ctypes.c_int), ("doc", ctypes.c_char_p)]
 
 
-_alive: list[object] = []
-"""The owner of the machine code and its `PyMethodDef`, to which builtin functions point. They are never freed."""
+_owners: list[object] = []
+"""The owner of the machine code, and the `PyMethodDef`. They are never freed, because built-in functions point to them.
+"""
 
 
 @cache
 def _method() -> int:
-    """The address of the `PyMethodDef` of all entries. The `self` of an entry is the address of two words.
+    """Return the address of the `PyMethodDef` of all entries.
 
-    They are the address of the machine code and the address of its arguments.
+    The `self` of an entry is the address of two words: the address of machine code, and the address of its arguments.
     """
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(str(_module())), loader_machine())
     engine.finalize_object()
     code = engine.get_function_address("entry")
-    method = _Method(b"run", code, _METH_O, b"Runs a step on the memory at an address.")
-    _alive.extend((engine, method))
+    method = _Method(b"run", code, _METH_O, b"Run machine code on the memory at an address.")
+    _owners.extend((engine, method))
     return ctypes.addressof(method)
 
 
 def _module() -> ir.Module:
-    """The LLVM code of `PyObject *entry(PyObject *self, PyObject *number)`."""
+    """Return the LLVM code of `PyObject *entry(PyObject *self, PyObject *number)`."""
     module = ir.Module("glassgate.entry")
     entry = ir.Function(module, ir.FunctionType(_POINTER, [_POINTER, _POINTER]), "entry")
     builder = ir.IRBuilder(entry.append_basic_block())
 
     def call_python(name: str, result: ir.Type, *arguments: ir.Value) -> ir.Value:
         address = ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value
-        kind = ir.FunctionType(result, [argument.type for argument in arguments])
-        return builder.call(builder.inttoptr(_INT64(address), kind.as_pointer()), arguments)
+        function_type = ir.FunctionType(result, [argument.type for argument in arguments])
+        return builder.call(builder.inttoptr(_INT64(address), function_type.as_pointer()), arguments)
 
-    job = builder.bitcast(call_python("PyLong_AsVoidPtr", _POINTER, entry.args[0]), _INT64.as_pointer())
+    words = builder.bitcast(call_python("PyLong_AsVoidPtr", _POINTER, entry.args[0]), _INT64.as_pointer())
     number = call_python("PyLong_AsLongLong", _INT64, entry.args[1])
-    code, arguments = (builder.load(builder.gep(job, [_INT64(k)])) for k in range(2))
+    code, arguments = (builder.load(builder.gep(words, [_INT64(k)])) for k in range(2))
     builder.store(number, builder.inttoptr(arguments, _INT64.as_pointer()))
-    kind = ir.FunctionType(ir.VoidType(), [_INT64])
+    code_type = ir.FunctionType(ir.VoidType(), [_INT64])
     thread_state = call_python("PyEval_SaveThread", _POINTER)
-    builder.call(builder.inttoptr(code, kind.as_pointer()), [arguments])
+    builder.call(builder.inttoptr(code, code_type.as_pointer()), [arguments])
     call_python("PyEval_RestoreThread", ir.VoidType(), thread_state)
     none = builder.inttoptr(_INT64(id(None)), _POINTER)
     call_python("Py_IncRef", ir.VoidType(), none)

@@ -11,7 +11,7 @@ from glassgate.engines.symbolic.trace import Trace
 
 
 class CompiledKernel(NamedTuple):
-    """A lowered program, its printed kernel and its machine code."""
+    """The forward or backward loop of a cell, as a program, as a printed kernel and as machine code."""
 
     program: Program
     kernel: Kernel
@@ -24,7 +24,7 @@ _compiled: dict[Any, CompiledKernel] = {}
 def kernel_of(
     cell: Cell, trace: Trace, bits: int, is_backward: bool, processor: Processor, inputs: int = 0
 ) -> CompiledKernel:
-    """The compiled forward or backward kernel of a cell; for `inputs` see `emit`."""
+    """Return the compiled forward or backward kernel of a cell; for `inputs` see `emit`."""
     key = trace, bits, is_backward, cell.heads, processor, inputs
     if key not in _compiled:
         program = lower(cell, trace, is_backward)
@@ -35,7 +35,7 @@ def kernel_of(
 
 
 def printed(cell: Cell, trace: Trace, is_backward: bool) -> Kernel:
-    """The kernel of a cell as text."""
+    """Return the kernel of a cell as text."""
     return _emit(cell, lower(cell, trace, is_backward), host().full_precision, 0)
 
 

@@ -1,4 +1,4 @@
-"""The forward and backward pass of a layer's directions on the CPU, on flat rows of any supported dtype."""
+"""The forward and backward pass of a layer on the CPU, for rows (`Steps`) of any supported dtype."""
 
 from collections.abc import Sequence
 from itertools import islice
@@ -34,20 +34,21 @@ class Layer(NamedTuple):
         dtype: torch.dtype,
         recordings: Sequence[Recording] | None = None,
     ) -> list[Tensor]:
-        """See `Compiled.forward`. States that only the backward pass reads keep the dtype of the computation."""
+        """See `Compiled.forward`. States that only the backward pass reads have the dtype of the computation."""
         S = steps.data.shape[0]
-        layout, data, computed = self._computable(steps, operands)
+        layout, data, kernel_operands = self._computable(steps, operands)
         sizes = self._sizes(operands, data, dtype)
         few_rows = have_few_rows(layout.rows, sizes)
-        run = cached_forward_pass(self.plans, sizes, dtype, all_states or save, save, few_rows, host())
-        flat, recorded = run.results(layout, (data, *computed), steps.resets, run.memory(S), S)
+        forward = cached_forward_pass(self.plans, sizes, dtype, all_states or save, save, few_rows, host())
+        flat, recorded = forward.allocate_and_run(layout, (data, *kernel_operands), steps.resets, S)
         tensors = iter(flat)
         results: list[Tensor] = []
         kept: list[Tensor] = []
-        for states, final, saved in run.counts:
-            results += [v.to(dtype) if k == 0 or all_states else v for k, v in enumerate(islice(tensors, states))]
-            results += [v.to(dtype) for v in islice(tensors, final)]
-            kept += islice(tensors, saved)
+        for state_count, final_count, kept_count in forward.counts:
+            states = islice(tensors, state_count)
+            results += [v.to(dtype) if k == 0 or all_states else v for k, v in enumerate(states)]
+            results += [v.to(dtype) for v in islice(tensors, final_count)]
+            kept += islice(tensors, kept_count)
         for recording, values in zip(recordings or (), recorded, strict=bool(recordings)):
             recording.values = values
         return [*results, *kept]
@@ -62,57 +63,66 @@ class Layer(NamedTuple):
         needed: Sequence[bool] | None = None,
         recordings: Sequence[Recording] | None = None,
     ) -> list[Tensor | None]:
-        """`Compiled.backward`."""
+        """See `Compiled.backward`."""
         S, D = steps.data.shape
-        layout, data, computed = self._computable(steps, operands)
+        layout, data, kernel_operands = self._computable(steps, operands)
         sizes = self._sizes(operands, data, flat[0].dtype)
         parameters = needed_weights(self.plans, [True] * len(operands) if needed is None else needed)
-        d_flat = [d_results.get(place) for place in range(state_result_count(self.plans))]
+        d_flat = [d_results.get(index) for index in range(state_result_count(self.plans))]
         d_states, d_final = zip(*results_by_direction(self.plans, d_flat), strict=True)
         few_rows = have_few_rows(layout.rows, sizes, backward=True)
-        run = cached_backward_pass(self.plans, sizes, parameters, needs_d_data, few_rows, host())
+        backward = cached_backward_pass(self.plans, sizes, parameters, needs_d_data, few_rows, host())
         d_data = empty_rows(S, D, layout.rows, data.dtype) if needs_d_data else None
         saved = computable(flat, data.dtype)
-        gradients, shown = run.gradients(layout, (data, *computed), saved, steps.resets, d_states, d_final, d_data, S)
-        for recording, grad in zip(recordings or (), shown, strict=bool(recordings)):
+        d_operands, recorded = backward.gradients(
+            layout, (data, *kernel_operands), saved, steps.resets, d_states, d_final, d_data, S
+        )
+        for recording, grad in zip(recordings or (), recorded, strict=bool(recordings)):
             recording.add(grad)
-        if computed is operands and steps.data.dtype == data.dtype:
-            return [d_data, *gradients]
-        return [
-            v if v is None else v.to(of.dtype)
-            for v, of in zip((d_data, *gradients), (steps.data, *operands), strict=True)
-        ]
+        gradients, tensors = [d_data, *d_operands], (steps.data, *operands)
+        if kernel_operands is operands and steps.data.dtype == data.dtype:
+            return gradients
+        return [d if d is None else d.to(v.dtype) for d, v in zip(gradients, tensors, strict=True)]
 
     def prepare(
         self, operands: Sequence[Tensor], steps: Steps, dtype: torch.dtype, signature: Signature
     ) -> PreparedPasses:
-        """`Compiled.prepare`."""
+        """See `Compiled.prepare`."""
         data = steps.data
-        inside = data.new_empty(0, data.shape[1], dtype=COMPUTED_IN[data.dtype])
-        sizes = self._sizes(operands, inside, dtype)
+        kernel_data = data.new_empty(0, data.shape[1], dtype=COMPUTED_IN[data.dtype])
+        sizes = self._sizes(operands, kernel_data, dtype)
         return PreparedPasses(self.plans, sizes, data.shape[0] // sizes[0].N, dtype, signature)
 
     def _sizes(self, operands: Sequence[Tensor], data: Tensor, dtype: torch.dtype) -> tuple[KernelSizes, ...]:
-        """The sizes of each direction, with products of bfloat16 if they are requested and faster for this batch."""
+        """Return the sizes of each direction.
+
+        Matrix products are computed in bfloat16 if this is requested and faster for this number of sequences.
+        """
         terms = 0 if self.plans[0].trace.records_factors else terms_requested(dtype, operands)
-        if terms and not is_faster(terms, self._sequences(operands)):
+        if terms and not is_faster(terms, self._sequence_count(operands)):
             terms = 0
         return tuple([KernelSizes(*plan.sizes(own, data), terms) for plan, own in by_direction(self.plans, operands)])
 
-    def _sequences(self, operands: Sequence[Tensor]) -> int:
-        """The number of sequences in a batch."""
+    def _sequence_count(self, operands: Sequence[Tensor]) -> int:
         return operands[len(self.plans[0].weights)].shape[0]
 
     def _computable(self, steps: Steps, operands: Sequence[Tensor]) -> tuple[BatchLayout, Tensor, Sequence[Tensor]]:
-        """The batch layout, and all tensors in the dtype and memory layout that the kernels read."""
+        """Return the batch layout, and the input and the operands in the dtype and memory format of the kernels."""
         dtype = COMPUTED_IN[steps.data.dtype]
-        layout = batch_layout(steps.batch_sizes, steps.data.shape[0], self._sequences(operands))
-        assert steps.resets is None or steps.resets.numel() >= layout.rows, "resets have a value for every row"
+        layout = batch_layout(steps.batch_sizes, steps.data.shape[0], self._sequence_count(operands))
+        assert steps.resets is None or steps.resets.numel() >= layout.rows, "the mask of resets has too few rows"
         (data,) = computable((first_rows(steps.data, layout.rows),), dtype)
         return layout, data, computable(operands, dtype)
 
 
 def terms_requested(dtype: torch.dtype, operands: Sequence[Tensor]) -> int:
-    """The requested `KernelSizes.terms`: 1 for bfloat16 results, and torch's precision setting for float32."""
-    of_results = {torch.bfloat16: 1, torch.float32: terms_allowed()}
-    return of_results.get(dtype, 0) if operands[0].dtype is torch.float32 else 0
+    """Return the requested `KernelSizes.terms`: 1 for bfloat16 results, torch's precision setting for float32 results.
+
+    Only float32 parameters allow bfloat16 products. For other parameters the result is 0.
+
+    Args:
+        dtype: the dtype of the layer's results.
+        operands: the operands of the layer.
+    """
+    terms = {torch.bfloat16: 1, torch.float32: terms_allowed()}
+    return terms.get(dtype, 0) if operands[0].dtype is torch.float32 else 0

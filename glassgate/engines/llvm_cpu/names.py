@@ -1,4 +1,4 @@
-"""The names in the source text of a kernel. Values keep the names that they have in the cell's step."""
+"""The names in the source text of a kernel. Values keep the names of the variables in the cell's step."""
 
 import builtins
 import keyword
@@ -8,7 +8,7 @@ from glassgate.engines.symbolic.graph import Node
 from glassgate.engines.symbolic.operations import OPERATIONS
 
 FUNCTION_NAMES = {"abs": "absolute", "round": "round_even", "pow": "power"}
-"""The names of the functions of some operations. The function of any other operation has the operation's name."""
+"""The operations whose functions have other names in kernels. Other functions have the name of their operation."""
 _RESERVED = {*keyword.kwlist, *keyword.softkwlist, *dir(builtins), *OPERATIONS, *FUNCTION_NAMES.values()}
 
 
@@ -21,7 +21,7 @@ class Names:
         self._taken: set[str] = set()
 
     def value(self, node: Node) -> str:
-        """The name of a value: the name of its variable in the step or, without one, a name such as `v8`."""
+        """Return the name of a value: the name of its variable in the step or, without one, a name such as `v8`."""
         if node not in self._values:
             name = (node.name or "").lstrip("_")
             if not name.isidentifier():
@@ -32,11 +32,12 @@ class Names:
         return self._values[node]
 
     def internal(self, key: Hashable, label: str) -> str:
-        """The name of an argument, an address or another object that is not a value.
+        """Return the name of an argument, an address or another object that is not a value.
 
         Args:
             key: identifies the object.
-            label: the name without the underscore. If another object has the same label, underscores are appended.
+            label: the name without the underscore at the beginning. If another object has the same label, underscores
+                are appended.
         """
         if key not in self._internal:
             self._internal[key] = self._unique(f"_{label}")
@@ -58,4 +59,4 @@ _FUNCTIONS = (
     "write_row_addresses write_state_addresses"
 )
 ENGINE_NAMES = frozenset(f"_{name}" for name in (*_VARIABLES.split(), *_FUNCTIONS.split()))
-"""The names that every kernel has: those of its own variables, and those of functions of `namespace.py`."""
+"""The names of a kernel's own variables and of the functions of `namespace.py`. No value and no argument gets them."""

@@ -1,4 +1,4 @@
-"""The functions and constants that the source text of a kernel may use, by name."""
+"""The functions and constants that the source text of a kernel uses, by name."""
 
 import re
 from functools import cache
@@ -18,7 +18,7 @@ from glassgate.engines.llvm_cpu.simd.vector import memory_functions
 
 
 def method_of(processor: Processor, bits: int) -> MultiplicationMethod:
-    """The multiplication method of a processor for numbers of `bits` bits."""
+    """Return the multiplication method of a processor for numbers of `bits` bits."""
     if processor.tiles:
         return AMX(processor)
     if processor.bfloat16:
@@ -30,7 +30,7 @@ def method_of(processor: Processor, bits: int) -> MultiplicationMethod:
 
 @cache
 def _microkernel(processor: Processor, bits: int, sums: int, long: bool, is_transposed: bool) -> Any:
-    """The microkernel for packed and unpacked weights. It is cached, because all kernels use the same function.
+    """Return the microkernel for packed and unpacked weights. It is cached, because all kernels use the same function.
 
     Args:
         processor: the processor that runs the kernel.
@@ -46,10 +46,11 @@ def _microkernel(processor: Processor, bits: int, sums: int, long: bool, is_tran
 
 
 def namespace_for(text: str, bits: int, processor: Processor) -> dict[str, Any]:
-    """The functions and constants that a text uses, by name.
+    """Return the functions and constants that a text uses, by name.
 
-    Mathematical functions have their names in torch. All other functions have two names, one of which begins with an
-    underscore. The kernels of cells use that one, because it cannot collide with the names of values.
+    Mathematical functions have the names of their operations, or those in `names.FUNCTION_NAMES`. Everything else has
+    two names, with and without an underscore at the beginning. The kernels of cells use the name with the underscore,
+    because it cannot collide with the names of values.
 
     Args:
         text: the source of a kernel.

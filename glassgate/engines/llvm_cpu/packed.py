@@ -147,7 +147,7 @@ class PackedLayer(NamedTuple):
             tensors += [*direction.weights, *computable([*initial[k], *(restart[k] if restart else ())], dtype)]
         whole = _forward(plans, [direction.sizes(N) for direction in directions], dtype, all_states)
         packed = [direction.packed(plan, N)[0] for plan, direction in zip(plans, directions, strict=True)]
-        flat, recorded = whole.results(layout, tensors, steps[0].resets, whole.memory(S), S, packed)
+        flat, recorded = whole.allocate_and_run(layout, tensors, steps[0].resets, S, packed)
         produced = iter(flat)
         results = []
         for states, final, _ in whole.counts:

@@ -1,6 +1,6 @@
-"""The forward and backward passes of a layer for fixed sizes. They allocate and return results and gradients.
+"""The forward and backward passes of a layer for fixed sizes. They allocate the results and the gradients.
 
-They run executables (`executable.py`). `layer.py` calls them for whole layers.
+They run executables (`executable.py`). `layer.py` runs them for single calls, and `prepared.py` for repeated calls.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,49 +26,57 @@ from glassgate.engines.memory import Matrices, MatrixBlock, empty, matrix_block
 from glassgate.engines.plan import Plan
 
 Shape = tuple[int, ...]
-Memory = tuple[Shape, torch.dtype]
+TensorSpec = tuple[Shape, torch.dtype]
 """The shape and the dtype of a tensor to allocate."""
 LOWEST_ADDRESS = 2**32
-"""Most valid addresses are higher. For a lower one, the call checks whether each tensor has memory."""
+"""Most valid addresses are higher. If an address is lower, the call checks whether each tensor has memory."""
 
 
 class LayerPass:
-    """A pass over all directions of a layer. Subclasses define its tensors and its results.
+    """A pass of all directions of a layer. Subclasses define its tensors and its results.
 
     Args:
-        kernels: one per direction.
-        shared: for each direction, the arguments for tensors that all directions share. They are the first tensors of
-            a call.
+        kernel_plans: one per direction.
+        shared: for each direction, the arguments for the tensors that all directions share. They are the first tensors
+            of a call.
         groups: for each group of other tensors, the arguments of each direction. A call passes the tensors group by
             group.
-        numbers: for each direction, the arguments for the numbers of a call.
+        pointers: for each direction, the arguments for the addresses and pitches that a call passes without a tensor.
     """
 
     def __init__(
         self,
-        kernels: Sequence[KernelPlan],
+        kernel_plans: Sequence[KernelPlan],
         shared: Sequence[Sequence[Argument]],
         *groups: Sequence[Sequence[Argument]],
-        numbers: Sequence[Sequence[Argument]] = (),
+        pointers: Sequence[Sequence[Argument]] = (),
     ) -> None:
-        self.kernel_plans, self._executables = kernels, dict[Partition, Executable]()
-        self._least: dict[int, list[int]] = {}
-        self._extents = [*map(kernels[0].min_elements, shared[0])]
-        self._extents += [
-            k.min_elements(a) for group in groups for k, own in zip(kernels, group, strict=True) for a in own
+        self.kernel_plans, self._executables = kernel_plans, dict[Partition, Executable]()
+        self._min_elements_by_rows: dict[int, list[int]] = {}
+        self._min_elements = [*map(kernel_plans[0].min_elements, shared[0])]
+        for group in groups:
+            for plan, arguments in zip(kernel_plans, group, strict=True):
+                self._min_elements += map(plan.min_elements, arguments)
+        self._address_indices: list[AddressIndices] = [
+            dict(zip((RESETS, *arguments), count(), strict=False)) for arguments in shared
         ]
-        self._addresses: list[AddressIndices] = [dict(zip((RESETS, *own), count(), strict=False)) for own in shared]
         indices = count(1 + len(shared[0]))
-        for group in (*groups, numbers):
+        for group in (*groups, pointers):
             for d, arguments in enumerate(group):
-                self._addresses[d] = {**self._addresses[d], **dict(zip(arguments, indices, strict=False))}
+                self._address_indices[d] = {**self._address_indices[d], **dict(zip(arguments, indices, strict=False))}
 
-    def executable(self, layout: BatchLayout, parts: Partition | None = None) -> Executable:
-        """The executable for a division among threads. The default is `choose_partition` for this layout."""
-        parts = parts or choose_partition(self.kernel_plans, layout)
-        executable = self._executables.get(parts)
+    def executable(self, layout: BatchLayout, partition: Partition | None = None) -> Executable:
+        """Return the executable for a division among threads.
+
+        Args:
+            layout: the rows of each step.
+            partition: the division. The default is the result of `choose_partition` for this layout.
+        """
+        partition = partition or choose_partition(self.kernel_plans, layout)
+        executable = self._executables.get(partition)
         if executable is None:
-            executable = self._executables[parts] = Executable(self.kernel_plans, parts, self._addresses)
+            executable = Executable(self.kernel_plans, partition, self._address_indices)
+            self._executables[partition] = executable
         return executable
 
     def run(
@@ -76,7 +84,7 @@ class LayerPass:
         layout: BatchLayout,
         resets: Tensor | None,
         tensors: Sequence[Tensor],
-        numbers: Sequence[int] = (),
+        pointers: Sequence[int] = (),
         packed: Sequence[Tensor] | None = None,
         executable: Executable | None = None,
         copies: Copies | None = None,
@@ -85,34 +93,34 @@ class LayerPass:
 
         Args:
             layout: the rows of each step.
-            resets: (rows,) bool.
+            resets: (rows,) bool, the mask of resets; None without resets.
             tensors: the tensors of `shared`, then those of `groups`.
-            numbers: the values of the arguments `numbers`: addresses, and distances between rows in bytes.
-            packed: the weights of each direction, if they are packed.
-            executable: an executable of this pass. The default is that of `executable(layout)`.
+            pointers: the values of the arguments `pointers`: addresses, and distances between rows in bytes.
+            packed: the packed weights of each direction; None if they are packed now.
+            executable: an executable of this pass. The default is `self.executable(layout)`.
             copies: the copies before and after the pass, if there are any.
         """
-        least = self._least.get(layout.rows) or self._count(layout.rows)
-        assert all(map(ge, map(Tensor.numel, tensors), least)), "a tensor has fewer elements than kernels access"
-        every = tensors if copies is None else (*tensors, *copies.tensors)
-        addresses = [*map(Tensor.data_ptr, every)]
+        min_elements = self._min_elements_by_rows.get(layout.rows) or self._count_elements(layout.rows)
+        assert all(map(ge, map(Tensor.numel, tensors), min_elements)), "a tensor has fewer elements than kernels access"
+        all_tensors = tensors if copies is None else (*tensors, *copies.tensors)
+        addresses = [*map(Tensor.data_ptr, all_tensors)]
         if min(addresses) < LOWEST_ADDRESS:
-            check_storage(every)
-        addresses[len(tensors) : len(tensors)] = numbers
+            check_storage(all_tensors)
+        addresses[len(tensors) : len(tensors)] = pointers
         addresses.insert(0, 0 if resets is None else resets.data_ptr())
         (executable or self.executable(layout)).run(layout, addresses, packed, copies and copies.plan)
 
-    def _count(self, rows: int) -> list[int]:
-        """The number of elements that kernels access in each tensor of a call with this number of rows."""
-        least = [fixed + by_row * rows for fixed, by_row in self._extents]
-        if len(self._least) >= MAX_LAYOUTS:
-            self._least.clear()
-        self._least[rows] = least
-        return least
+    def _count_elements(self, rows: int) -> list[int]:
+        """Count the elements that kernels access in each tensor of a call with this number of rows."""
+        counts = [constant + per_row * rows for constant, per_row in self._min_elements]
+        if len(self._min_elements_by_rows) >= MAX_LAYOUTS:
+            self._min_elements_by_rows.clear()
+        self._min_elements_by_rows[rows] = counts
+        return counts
 
 
 def check_storage(tensors: Sequence[Tensor]) -> None:
-    """Raise an error if the memory of a tensor was freed, which kernels cannot detect."""
+    """Raise an error if the memory of a tensor was freed. Kernels cannot detect this."""
     for tensor in tensors:
         if tensor.numel() and tensor.untyped_storage().nbytes() < tensor.nbytes:
             raise RuntimeError(
@@ -125,11 +133,13 @@ class ForwardPass(LayerPass):
     """A forward pass.
 
     Args:
-        plans, sizes: the plan and the sizes of each direction.
-        result: the dtype of the output and the final states.
-        all_states: whether all states are stored at every step. Otherwise only the output is.
+        plans: the plan of each direction.
+        sizes: the sizes of each direction.
+        dtype: the dtype of the layer's results. The output is bfloat16 if this is bfloat16 and matrix products are
+            computed in bfloat16. All other results have the dtype of the computation, float32 or float64.
+        all_states: whether all states are stored at every step, or only the output.
         save: whether a backward pass follows.
-        few_rows: for each direction, whether weights are read unpacked.
+        few_rows: for each direction, whether weights are read without packing.
         processor: the processor to generate kernels for.
 
     Attributes:
@@ -141,83 +151,87 @@ class ForwardPass(LayerPass):
         self,
         plans: Sequence[Plan],
         sizes: Sequence[KernelSizes],
-        result: torch.dtype,
+        dtype: torch.dtype,
         all_states: bool,
         save: bool,
         few_rows: Sequence[bool],
         processor: Processor,
     ) -> None:
         self.plans, self.sizes = plans, sizes
-        inside = torch.float64 if sizes[0].bits == 64 else torch.float32
-        rounded = sizes[0].terms > 0 and result is torch.bfloat16
-        kernels = [
-            cached_forward(plan, own, save, all_states, rounded, few, processor)
+        compute_dtype = torch.float64 if sizes[0].bits == 64 else torch.float32
+        rounds_output = sizes[0].terms > 0 and dtype is torch.bfloat16
+        kernel_plans = [
+            cached_forward(plan, own, save, all_states, rounds_output, few, processor)
             for plan, own, few in zip(plans, sizes, few_rows, strict=True)
         ]
-        shared = [kernel.inputs[:1] for kernel in kernels]
-        operands, written, recorded = zip(*[(k.inputs[1:], k.results, k.recorded) for k in kernels], strict=True)
-        super().__init__(kernels, shared, operands, written, numbers=recorded)
+        super().__init__(
+            kernel_plans,
+            [plan.inputs[:1] for plan in kernel_plans],
+            [plan.inputs[1:] for plan in kernel_plans],
+            [plan.results for plan in kernel_plans],
+            pointers=[plan.recorded for plan in kernel_plans],
+        )
         self.counts: list[tuple[int, int, int]] = []
         self._results: list[tuple[bool, int, torch.dtype]] = []
+        """For each result, whether it has a row per step and sequence (or per sequence), its width and its dtype."""
         for plan, own in zip(plans, sizes, strict=True):
             widths = list(plan.state_widths(own.of_call).values())
             states = widths if all_states else widths[:1]
             kept = list(plan.kept_widths(own.of_call).values()) if save else []
             self.counts.append((len(states), len(widths), len(kept)))
-            self._results += [(True, n, result if rounded and k == 0 else inside) for k, n in enumerate(states)]
-            self._results += [(False, n, inside) for n in widths] + [(True, n, inside) for n in kept]
-        self._inside = inside
-        self._recorded = [
+            output_dtype = dtype if rounds_output else compute_dtype
+            self._results += [(True, n, compute_dtype if k else output_dtype) for k, n in enumerate(states)]
+            self._results += [(False, n, compute_dtype) for n in widths] + [(True, n, compute_dtype) for n in kept]
+        self._compute_dtype = compute_dtype
+        self._recorded_widths = [
             tuple([(gate, own.H) for gate in plan.trace.recorded]) for plan, own in zip(plans, sizes, strict=True)
         ]
 
-    def memory(self, S: int) -> list[Memory]:
-        """The shape and dtype of the results of all directions, for a call with S rows including padding."""
+    def result_specs(self, S: int) -> list[TensorSpec]:
+        """Return the shape and the dtype of each result of all directions, for a call with S rows including padding."""
         N = self.sizes[0].N
-        return [((S if by_row else N, width), dtype) for by_row, width, dtype in self._results]
+        return [((S if has_all_rows else N, width), dtype) for has_all_rows, width, dtype in self._results]
 
-    def recorded(self, S: int) -> list[MatrixBlock]:
-        """The memory of the recorded values of each direction, for a call with S rows including padding."""
-        return [matrix_block(S, widths, self._inside) for widths in self._recorded]
+    def recorded_blocks(self, S: int) -> list[MatrixBlock]:
+        """Return the memory block of each direction's recorded values, for a call with S rows including padding."""
+        return [matrix_block(S, widths, self._compute_dtype) for widths in self._recorded_widths]
 
-    def results(
+    def allocate_and_run(
         self,
         layout: BatchLayout,
         tensors: Sequence[Tensor],
         resets: Tensor | None,
-        memory: Sequence[Memory],
         S: int,
         packed: Sequence[Tensor] | None = None,
     ) -> tuple[list[Tensor], list[Matrices]]:
-        """Run the pass. Returns its results and the recorded values of each direction.
+        """Allocate the results and run the pass. Return its results and the recorded values of each direction.
 
         Args:
             layout: the rows of each step.
-            tensors: the input and all tensors of the directions, contiguous.
-            resets: (rows,) bool.
-            memory: the shape and dtype of each result.
-            S: the number of rows of results. The rows after those of the layout become zero.
-            packed: the weights of each direction, if they are packed.
+            tensors: the input and all operands of the directions, contiguous.
+            resets, packed: as in `run`.
+            S: the number of rows of the results. The rows after those of the layout become zero.
         """
-        written = [empty(shape, dtype) for shape, dtype in memory]
-        recorded = [block.allocate() for block in self.recorded(S)]
+        results = [empty(shape, dtype) for shape, dtype in self.result_specs(S)]
+        recorded = [block.allocate() for block in self.recorded_blocks(S)]
         if layout.rows < S:
             for values in recorded:
                 values.zero_from(layout.rows)
-            for tensor, (by_row, _, _) in zip(written, self._results, strict=True):
-                if by_row:
+            for tensor, (has_all_rows, _, _) in zip(results, self._results, strict=True):
+                if has_all_rows:
                     tensor[layout.rows :].zero_()
         addresses = [start for values in recorded for start in values.addresses()]
-        self.run(layout, resets, (*tensors, *written), addresses, packed)
-        return written, recorded
+        self.run(layout, resets, (*tensors, *results), addresses, packed)
+        return results, recorded
 
 
 class BackwardPass(LayerPass):
-    """A backward pass. It computes the gradients of all tensors that the forward pass read, except noise.
+    """A backward pass. It computes the gradients of the input, of parameters and of states.
 
     Args:
-        plans, sizes: the plan and the sizes of each direction.
-        parameters: the parameters of each direction whose gradients are computed.
+        plans: the plan of each direction.
+        sizes: the sizes of each direction.
+        parameters: for each direction, the names of the parameters whose gradients are computed.
         needs_d_data: whether the gradient of the input is computed.
         few_rows: as in `ForwardPass`.
         processor: the processor to generate kernels for.
@@ -233,23 +247,23 @@ class BackwardPass(LayerPass):
         processor: Processor,
     ) -> None:
         self.plans, self.sizes, self.needs_d_data = plans, sizes, needs_d_data
-        kernels = [
+        kernel_plans = [
             cached_backward(plan, own, RequestedGradients(names, needs_d_data, added=d > 0), few, processor)
             for d, (plan, own, names, few) in enumerate(zip(plans, sizes, parameters, few_rows, strict=True))
         ]
         super().__init__(
-            kernels,
-            [[kernel.inputs[0], *([kernel.d_data] if needs_d_data else [])] for kernel in kernels],
-            [kernel.inputs[1:] for kernel in kernels],
-            [kernel.states for kernel in kernels],
-            [kernel.kept for kernel in kernels],
-            [kernel.results for kernel in kernels],
-            numbers=[
-                [*[argument for d in kernel.d_states for argument in (address(d), pitch(d))], *kernel.recorded]
-                for kernel in kernels
+            kernel_plans,
+            [[plan.inputs[0], *([plan.d_data] if needs_d_data else [])] for plan in kernel_plans],
+            [plan.inputs[1:] for plan in kernel_plans],
+            [plan.states for plan in kernel_plans],
+            [plan.kept for plan in kernel_plans],
+            [plan.results for plan in kernel_plans],
+            pointers=[
+                [*[argument for d in plan.d_states for argument in (address(d), pitch(d))], *plan.recorded]
+                for plan in kernel_plans
             ],
         )
-        self._gradients = [*map(OperandGradients, kernels)]
+        self._operand_gradients = [*map(OperandGradients, kernel_plans)]
 
     def gradients(
         self,
@@ -264,36 +278,40 @@ class BackwardPass(LayerPass):
         executable: Executable | None = None,
         copies: Copies | None = None,
     ) -> tuple[list[Tensor | None], list[Mapping[str, Tensor]]]:
-        """Compute the gradients of all tensors of the directions (None for tensors without one) and of recordings.
+        """Compute the gradients.
 
         Args:
-            layout, tensors, resets: those of the forward pass; the input is the first tensor.
-            saved: the states of all directions at every step, then the values that all of them kept.
+            layout, tensors, resets: those of the forward pass. The input is the first tensor.
+            saved: the states of all directions at every step, then the values that the forward pass kept.
             d_states: for each direction, the gradients of its states at every step; None for zero. A gradient is
                 contiguous, or it has shape (S, W) and equally spaced rows.
             d_final: for each direction, the gradients of its final states; None for zero.
-            d_data: the memory for the gradient of the input, if it is computed.
-            S: the number of rows of a recording. The rows after those of the layout become zero.
-            executable, copies: as in `run`. With copies, `d_final` is complete, and the pass overwrites it.
+            d_data: memory for the gradient of the input; None if this gradient is not computed.
+            S: the number of rows of recorded gradients. The rows after those of the layout become zero.
+            executable, copies: as in `run`. With copies, `d_final` has no None, and the pass overwrites its tensors.
+
+        Returns:
+            the gradient of each operand of all directions, None for operands without one; and for each direction the
+            recorded gradients by name.
         """
-        written: list[Tensor] = []
-        numbers: list[int] = []
-        buffers, shown, at = [], list[Mapping[str, Tensor]](), 1
-        for d, gradients in enumerate(self._gradients):
-            own = tensors[at : at + gradients.operand_count]
-            memory = gradients.memory(own, d_final[d], layout, resets is not None, copies is not None)
-            recorded = gradients.recorded(S, layout, tensors[0])
-            written += memory.written
-            numbers += gradients.rows(d_states[d], layout.rows)
-            if recorded is not None:
-                numbers += recorded.addresses()
-            buffers.append(memory)
-            shown.append({} if recorded is None else recorded)
-            at += gradients.operand_count
+        results: list[Tensor] = []
+        pointers: list[int] = []
+        memories, recorded, start = [], list[Mapping[str, Tensor]](), 1
+        for d, gradients in enumerate(self._operand_gradients):
+            operands = tensors[start : start + gradients.operand_count]
+            memory = gradients.memory(operands, d_final[d], layout, resets is not None, copies is not None)
+            gate_gradients = gradients.recorded(S, layout, tensors[0])
+            results += memory.written
+            pointers += gradients.rows(d_states[d], layout.rows)
+            if gate_gradients is not None:
+                pointers += gate_gradients.addresses()
+            memories.append(memory)
+            recorded.append({} if gate_gradients is None else gate_gradients)
+            start += gradients.operand_count
         shared = tensors[:1] if d_data is None else (tensors[0], d_data)
-        self.run(layout, resets, (*shared, *tensors[1:], *saved, *written), numbers, None, executable, copies)
-        every = zip(self._gradients, buffers, strict=True)
-        return [d for gradients, memory in every for d in gradients.by_tensor(memory)], shown
+        self.run(layout, resets, (*shared, *tensors[1:], *saved, *results), pointers, None, executable, copies)
+        pairs = zip(self._operand_gradients, memories, strict=True)
+        return [d for gradients, memory in pairs for d in gradients.by_tensor(memory)], recorded
 
 
 cached_forward_pass, cached_backward_pass = lru_cache(1024)(ForwardPass), lru_cache(1024)(BackwardPass)

@@ -1,4 +1,7 @@
-"""The part of a pass that is the same in all calls of the same sizes: arguments, memory, and tasks around the loop."""
+"""The plan of a pass: its arguments, its memory, and its tasks before, in and after the loop over time.
+
+`Forward` and `Backward` add the tasks before and after the loop. `executable.py` turns plans into launches.
+"""
 
 from collections.abc import Sequence
 from itertools import chain
@@ -25,12 +28,14 @@ from glassgate.engines.plan import Plan
 
 
 class KernelPlan:
-    """The pass of one direction at given sizes. It does not change after construction.
+    """The plan of a pass of one direction at given sizes. It does not change after construction.
 
-    Each thread runs the loop in one launch, for some of the sequences or for some of the units of all sequences.
+    Each thread runs the loop in one launch, for some of the sequences or for some of the units of all sequences. Sizes
+    of memory are in bytes, by the argument with the address of the memory.
 
     Args:
-        plan, sizes: the equations of the direction, and its sizes.
+        plan: the equations of the direction.
+        sizes: the sizes of the direction.
         backward: whether this is a backward pass.
         all_states: whether the results contain all states at every step, or only the output.
         save: whether a forward pass stores the values that the backward pass reads.
@@ -38,31 +43,32 @@ class KernelPlan:
         few_rows: whether the call has so few rows that weights are read without packing.
 
     Attributes:
-        bindings: the default values of arguments.
-        weights: the size of each packed matrix and sum of biases, in bytes.
-        fixed: the size of each buffer of a call whose size does not depend on its number of rows, in bytes.
-        by_row: the size of each other buffer of a call, in bytes per row.
-        scratch: the size of each buffer that every launch has for itself, in bytes.
-        shared: the buffers of `scratch` that launches share if they divide the units.
-        packing: the tasks that fill `weights`.
-        before: the tasks before the loop, in rounds. A round reads results of earlier rounds. The first round does not
-            read `weights`.
-        loop: the kernel.
-        after: the tasks after the loop, in rounds.
-        inputs: the arguments for the input tensors of every call: data, then the operands in the order of `plan`.
-        written: the arguments for the results, which the caller allocates.
+        bindings: the default values of arguments of the loop.
+        weight_sizes: the size of each packed matrix and of each sum of biases.
+        row_sizes: the size per row of each buffer of a call whose size depends on the call's number of rows.
+        buffer_sizes: the size of each other buffer of a call.
+        scratch_sizes: the size of each buffer of a launch. Every launch has its own buffers.
+        shared_scratch: the buffers of `scratch_sizes` that launches share if they divide the units.
+        packing: the tasks that fill the memory of `weight_sizes`.
+        rounds_before: the tasks before the loop, in rounds. A round reads results of earlier rounds. The first round
+            does not read packed weights.
+        loop: the task that runs the kernel.
+        rounds_after: the tasks after the loop, in rounds.
+        inputs: the arguments for the input of the layer and for the operands, in the order of `plan`.
+        results: the arguments for the results, which the caller allocates.
         states, initial, recorded: the arguments for states, initial states and recorded gates.
+        kept: the arguments for the values that the forward pass keeps for the backward pass.
         step_starts: the arguments for tables with the index of the first row of each step, in buffers of all steps.
-        double_buffer_starts: the same for states that are stored in a double buffer, with only two steps at a time.
-        whole_states: the slice of the states that are stored at every step.
-        backwards: whether the loop runs from the last step to the first.
-        quantised: the integer matrices, which the caller packs.
+        double_buffer_starts: the same for states that are stored in a double buffer, which has the rows of two steps.
+        stored_states: the slice of the states that are stored at every step.
+        is_reversed: whether the loop runs from the last step to the first.
+        quantised_matrices: the integer matrices, which the caller packs.
         packed_bytes: the size of the matrices that the loop reads.
-        work: the approximate number of multiplications per row and step.
-        splits_units: whether threads can divide the units of a row.
-        input_gates: the index of the gate of each column of input halves.
-        waits: whether threads that divide units wait for each other at every step.
-        zeros: zeros in place of missing biases and gradients.
+        work_per_row: the approximate number of multiplications per row.
+        can_divide_units: whether threads can divide the units of a row.
+        input_gates: for each column of input halves, the index of its gate.
+        has_barriers: whether threads that divide the units wait for each other at every step.
+        zeros: zeros that are read in place of missing biases and gradients.
     """
 
     def __init__(
@@ -96,16 +102,16 @@ class KernelPlan:
         self.recorded = [address(Buffer(Kind.GATE, gate)) for gate in trace.recorded]
         self.inputs = self._inputs()
         self.results: list[Argument] = []
-        every = self._state_starts = [starts(self.buffers.of_state(Kind.STATE, name)) for name in cell.state]
+        self._state_starts = [starts(self.buffers.of_state(Kind.STATE, name)) for name in cell.state]
         self.stored_states = slice(int(rounds_output), None if all_states else 1)
-        self.step_starts = [args.STARTS, *every[self.stored_states]]
-        self.double_buffer_starts = [v for v in every if v not in self.step_starts]
+        self.step_starts = [args.STARTS, *self._state_starts[self.stored_states]]
+        self.double_buffer_starts = [v for v in self._state_starts if v not in self.step_starts]
         self.scratch_sizes, self.shared_scratch = self._scratch()
         self._constants = self._constant_values(save)
         self.quantised_matrices: list[Quantised] = []
         self.input_gates = gate_indices(cell.gates, trace.ih)
-        of_loop = [(args.of_product("weights", m.number), *self._matrix_of(m)) for m in self.program.products]
-        packed = [self._pack(*arguments, sizes.terms) for arguments in of_loop]
+        matrices = [(args.of_product("weights", m.number), *self._matrix_of(m)) for m in self.program.products]
+        packed = [self._pack(*matrix, sizes.terms) for matrix in matrices]
         for k, p in enumerate(packed):
             layout = {"block_pitch": p.pitch, "gates": p.gates, "row_pitch": p.row_pitch}
             self._constants |= {args.of_product(label, k): value for label, value in layout.items()}
@@ -126,11 +132,20 @@ class KernelPlan:
         return [*chain(*self.rounds_before), self.loop]
 
     def buffered_rows(self, rows: int, threads: int) -> int:
-        """The number of rows of the buffers of `by_row`, in a call with this number of rows and of threads."""
+        """Return the number of rows of the buffers of `row_sizes`.
+
+        Args:
+            rows: the number of rows of a call.
+            threads: the number of threads of the call.
+        """
         return rows
 
     def min_elements(self, argument: Argument) -> tuple[int, int]:
-        """The number of elements that kernels access in a tensor: a constant, and a number per row of the call."""
+        """Return the number of elements that kernels access in a tensor: a constant, and a number per row of the call.
+
+        Args:
+            argument: the argument for the address of the tensor.
+        """
         buffer, sizes, names = argument.buffer, self.sizes, self.plan.weights
         if argument is args.ROUNDED_OUTPUT:
             return 0, sizes.P
@@ -142,15 +157,15 @@ class KernelPlan:
         return (0, width) if buffer.kind.rows is Rows.STEP else (width * sizes.N, 0)
 
     def check_arguments(self, *others: Argument) -> None:
-        """Raise an error if the loop reads the address of a buffer that no call passes.
+        """Assert that every address that the loop reads is passed by calls or has a default value.
 
         Args:
-            others: arguments that calls pass in addition to the attributes of this class.
+            others: arguments that calls pass in addition to the inputs, the results and the recorded gates.
         """
-        known = {*self.inputs, *self.results, *self.recorded, *others}
-        known |= {*self.weight_sizes, *self.buffer_sizes, *self.row_sizes, *self.scratch_sizes}
+        passed = {*self.inputs, *self.results, *self.recorded, *others}
+        passed |= {*self.weight_sizes, *self.buffer_sizes, *self.row_sizes, *self.scratch_sizes}
         for operand in self.loop.operands:
-            if isinstance(operand, Argument) and operand.role is Property.ADDRESS and operand not in known:
+            if isinstance(operand, Argument) and operand.property is Property.ADDRESS and operand not in passed:
                 assert self.bindings[operand], operand.label
 
     def _state_arguments(self, kind: Kind) -> tuple[Argument, ...]:
@@ -165,54 +180,57 @@ class KernelPlan:
         return [address(self.buffers[Kind.DATA]), *weights, *states, *noise]
 
     def _constant_values(self, save: bool) -> Bindings:
-        """The values that are the same for every call of these sizes."""
-        sizes, known = self.sizes, {args.SAVE: int(save), args.TURN: -1 if self.is_reversed else 1}
+        """Return the arguments that are the same in every call of these sizes."""
+        sizes, constants = self.sizes, {args.SAVE: int(save), args.TURN: -1 if self.is_reversed else 1}
         for axis in (UNITS, PROJECTED):
-            n = sizes.extent(axis)
-            known |= {args.width(axis): n, args.axis_pitch(axis): n * sizes.bytes}
-            size, blocks = args.head(axis)
-            known |= {size: n // self.cell.heads, blocks: -(-(n // self.cell.heads) // host().lanes(sizes.bits))}
+            width = sizes.extent(axis)
+            constants |= {args.width(axis): width, args.axis_pitch(axis): width * sizes.bytes}
+            (units, blocks), units_of_head = args.head(axis), width // self.cell.heads
+            constants |= {units: units_of_head, blocks: -(-units_of_head // host().lanes(sizes.bits))}
         for argument in self.kernel.arguments:
-            if argument.role is Property.PITCH and argument.buffer is not None:
-                known[argument] = self._pitch(argument.buffer)
-        return known
+            if argument.property is Property.PITCH and argument.buffer is not None:
+                constants[argument] = self._pitch(argument.buffer)
+        return constants
 
     def _pitch(self, buffer: Buffer) -> int:
-        """The distance between rows of a buffer, in bytes."""
+        """Return the distance between the rows of a buffer in bytes."""
         size = buffer.width(self.sizes) * self.element_size(buffer)
-        # GEMMs read columns of this buffer. With an additional vector per row, the numbers of a column are in different
-        # sets of the cache, so that they do not evict each other.
+        # GEMMs read columns of this buffer. With an additional vector per row, the elements of a column are in
+        # different sets of the cache, so they do not evict each other.
         return size + host().width if buffer.kind is Kind.D_PRE else size
 
     def element_size(self, buffer: Buffer) -> int:
-        """The size of an element of a buffer, in bytes."""
+        """Return the size of an element of a buffer in bytes."""
         terms = self.sizes.terms
         return 2 * terms if terms and buffer.kind in args.ROUNDED else self.sizes.bytes
 
     def _scratch(self) -> tuple[dict[Argument, int], list[Argument]]:
-        """The buffers of one launch and their sizes in bytes: sums of a tile, addresses of rows, temporaries."""
+        """Return the sizes of the buffers of one launch, and the buffers that launches share if they divide the units.
+
+        The buffers contain the sums of a tile, the addresses of rows, and temporary values.
+        """
         vector, program, sizes = host().width, self.program, self.sizes
-        needed = {args.before(state): 8 * sizes.N for state in program.states}
+        candidates = {args.before(state): 8 * sizes.N for state in program.states}
         for m in program.products:
-            needed[args.of_product("sums", m.number)] = size_of_sums(len(m.product.results), self.processor)
-            needed[args.of_product("left", m.number)] = 8 * sizes.N
+            candidates[args.of_product("sums", m.number)] = size_of_sums(len(m.product.results), self.processor)
+            candidates[args.of_product("left", m.number)] = 8 * sizes.N
             depth = m.left.columns * sizes.extent(m.left.axis)
-            needed[args.of_product("rounded", m.number)] = sizes.N * self.processor.rounded_pitch(depth)
+            candidates[args.of_product("rounded", m.number)] = sizes.N * self.processor.rounded_pitch(depth)
         for temporary in program.temporaries.values():
             width = temporary.buffer.width(sizes) * sizes.bytes
             size = -(-width // vector) * vector if temporary.of_one_pass else sizes.N * width
-            needed[address(temporary.buffer)] = size
+            candidates[address(temporary.buffer)] = size
         for k in range(program.row_sums):
-            needed[args.of_row_sum("sum", k)] = sizes.N * vector
-            needed[args.of_row_sum("total", k)] = sizes.N * sizes.bytes
+            candidates[args.of_row_sum("sum", k)] = sizes.N * vector
+            candidates[args.of_row_sum("total", k)] = sizes.N * sizes.bytes
         shared = [address(temporary.buffer) for temporary in program.temporaries.values() if not temporary.of_one_pass]
         return {
-            argument: aligned(size) for argument, size in needed.items() if argument in self.kernel.arguments
+            argument: aligned(size) for argument, size in candidates.items() if argument in self.kernel.arguments
         }, shared
 
     def _loop(self) -> tuple[ParallelTask, Bindings]:
-        """The kernel, and the default values of its arguments."""
-        sizes, known, bindings = self.sizes, self._constants, dict[Argument, int]()
+        """Return the task that runs the kernel, and the default values of its arguments."""
+        sizes, constants, bindings = self.sizes, self._constants, dict[Argument, int]()
         for axis in (UNITS, PROJECTED):
             bindings |= dict(zip(args.units(axis), (0, sizes.extent(axis)), strict=True))
         bindings |= {args.SEQUENCES: sizes.N, args.PARTIES: 1, args.BARRIER: 0, args.RESETS: 0}
@@ -220,47 +238,63 @@ class KernelPlan:
             bindings[address(bias_buffer(half, self.trace))] = self.zeros.data_ptr()
         for name in self.cell.state:
             d_state_pitch = pitch(self.buffers.of_state(Kind.D_STATE, name))
-            bindings[d_state_pitch] = known.pop(d_state_pitch, 0)
+            bindings[d_state_pitch] = constants.pop(d_state_pitch, 0)
         replaced: dict[Argument, Operand] = {**self._weight_operands}
         if not self.plan.restarts:
             replaced |= dict(zip(self._state_arguments(Kind.RESTART), self._state_arguments(Kind.INITIAL), strict=True))
-        operands = [known.get(a, replaced.get(a, a)) for a in self.kernel.arguments[:-2]]
+        operands = [constants.get(a, replaced.get(a, a)) for a in self.kernel.arguments[:-2]]
         bindings |= {a: 0 for a in operands if isinstance(a, Argument) and a not in bindings}
         return ParallelTask(self._function, operands, args.SEQUENCES), bindings
 
     def row_vectors(self, buffer: Buffer, column: int = 0, columns: int | None = None) -> RowVectors:
-        """The rows of a buffer, or some columns of them."""
+        """Return the rows of a buffer, or some of their columns.
+
+        Args:
+            buffer: the buffer.
+            column: the first column.
+            columns: the number of columns. The default is all columns from the first one on.
+        """
         columns = buffer.columns - column if columns is None else columns
-        a_column = buffer.width(self.sizes) // max(buffer.columns, 1)
-        shift = column * a_column * self.element_size(buffer)
-        return RowVectors((address(buffer), shift), self._pitch(buffer), columns * a_column)
+        column_width = buffer.width(self.sizes) // max(buffer.columns, 1)
+        offset = column * column_width * self.element_size(buffer)
+        return RowVectors((address(buffer), offset), self._pitch(buffer), columns * column_width)
 
     def input_weights(self, gates: Sequence[int], part: int = 0, transposed: bool = False) -> PackedMatrix:
-        """The packed rows of `weight_ih` of some gates.
+        """Pack the rows of `weight_ih` of some gates.
 
         Args:
             gates: the indices of the gates, in order.
             part: the index of the packed matrix, if the gates are divided among several.
             transposed: whether the transpose is packed, for the gradient of the input.
         """
-        n, sizes = len(self.cell.gates), self.sizes
-        matrix = Matrix(address(weight_buffer(self.cell, "weight_ih")), n, n * sizes.H, sizes.D, sizes.bits)
+        gate_count, sizes = len(self.cell.gates), self.sizes
+        start = address(weight_buffer(self.cell, "weight_ih"))
+        matrix = Matrix(start, gate_count, gate_count * sizes.H, sizes.D, sizes.bits)
         return self._pack(args.of_product("weights_ih", part), matrix, gates, 1, transposed, sizes.terms_of_input)
 
     def _matrix_of(self, multiplication: Multiply) -> tuple[Matrix, Sequence[int], int, bool]:
-        """The matrix of a product in the loop, the indices of its gates, the heads, and whether it is transposed."""
+        """Return the matrix of a product in the loop, its gates, its number of heads, and whether it is transposed."""
         cell, (_, _, H, P, bits, *_), product = self.cell, self.sizes, multiplication.product
         transposed = product.op.endswith("_t")
         if product.op in ("hr", "hr_t"):
             return Matrix(address(weight_buffer(cell, "weight_hr")), 1, P, H, bits), (0,), 1, transposed
-        n = len(cell.gates)
-        matrix = Matrix(address(weight_buffer(cell, "weight_hh")), n, n * H, P // cell.heads, bits)
+        gate_count = len(cell.gates)
+        matrix = Matrix(address(weight_buffer(cell, "weight_hh")), gate_count, gate_count * H, P // cell.heads, bits)
         return matrix, gate_indices(cell.gates, product.gates), cell.heads, transposed
 
     def _pack(
         self, to: Argument, matrix: Matrix, chosen: Sequence[int], heads: int, transposed: bool, terms: int
     ) -> PackedMatrix:
-        """Pack the rows of some gates: quantised, rounded or exact. With `few_rows`, exact ones are not packed."""
+        """Pack the rows of some gates. With `few_rows`, matrices of full precision are read without packing.
+
+        Args:
+            to: the address of the packed matrix.
+            matrix: the matrix to pack.
+            chosen: the indices of the gates, in order.
+            heads: the number of heads.
+            transposed: whether the transpose is packed.
+            terms: the arithmetic of the product, see `KernelSizes.terms`.
+        """
         if self.few_rows and heads == 1 and not terms and (not transposed or _are_adjacent(chosen)):
             return unpacked(matrix, chosen, transposed)
         if terms == INTEGERS:
@@ -275,24 +309,32 @@ class KernelPlan:
 
 
 UNITS_PER_ROW, UNITS_PER_ROW_BACKWARD = 8, 32
-"""Unpacked weights cost as much additional time per row as packing the weights of this number of units."""
+"""The number of units whose weights can be packed in the additional time that unpacked weights take per row.
+
+The first number is that of forward passes, the second that of backward passes.
+"""
 
 
 def have_few_rows(rows: int, sizes: Sequence[KernelSizes], backward: bool = False) -> tuple[bool, ...]:
-    """Whether the pass of each direction reads its weights without packing them.
+    """Return, for each direction, whether its pass reads the weights without packing them.
 
-    Packing takes longer with more units, and saves time at every row. It is skipped if the call has few rows, in all
-    steps together, for its number of units.
+    Packing takes longer with more units, and saves time at every row. It is skipped if the call has few rows for its
+    number of units.
+
+    Args:
+        rows: the number of rows of all steps.
+        sizes: the sizes of each direction.
+        backward: whether the pass is a backward pass.
     """
     units_per_row = UNITS_PER_ROW_BACKWARD if backward else UNITS_PER_ROW
     return tuple([units_per_row * rows <= own.H for own in sizes])
 
 
 def _are_adjacent(chosen: Sequence[int]) -> bool:
-    """Whether there is a gate, and each gate follows the one before it in memory."""
+    """Return whether there are gates and each gate follows the previous one in memory."""
     return bool(chosen) and [*chosen] == [*range(chosen[0], chosen[0] + len(chosen))]
 
 
 def gate_indices(gates: tuple[str, ...], chosen: Sequence[str]) -> tuple[int, ...]:
-    """The indices of some gates among all gates."""
+    """Return the indices of some gates among all gates."""
     return tuple(gates.index(gate) for gate in chosen)

@@ -21,12 +21,13 @@ from glassgate.engines.plan import Plan, needed_weights
 
 
 class PreparedPasses:
-    """The forward pass for inputs of one shape and, in training, the backward passes.
+    """`backend.PreparedPasses` for the CPU: the forward pass for inputs of one shape, and in training backward passes.
 
     Args:
-        plans, sizes: one per direction.
+        plans: the plan of each direction.
+        sizes: the sizes of each direction.
         steps: the number of steps of a sequence.
-        result: the type of the visible states and the final states.
+        dtype: the dtype of the visible states and the final states.
         signature: the signature of the calls.
     """
 
@@ -35,70 +36,75 @@ class PreparedPasses:
         plans: tuple[Plan, ...],
         sizes: tuple[KernelSizes, ...],
         steps: int,
-        result: torch.dtype,
+        dtype: torch.dtype,
         signature: Signature,
     ) -> None:
-        leading_shape, final, save, shared_initial, all_states, record = signature
+        leading_shape, state_shapes, save, shared_initial, all_states, record = signature
         self.plans, self._sizes, rows = plans, sizes, steps * sizes[0].N
         self._layout = batch_layout(None, rows, sizes[0].N)
         few_rows = have_few_rows(rows, sizes)
-        self._forward = cached_forward_pass(plans, sizes, result, save or all_states, save, few_rows, host())
+        self._forward = cached_forward_pass(plans, sizes, dtype, save or all_states, save, few_rows, host())
         self._executable = self._forward.executable(self._layout)
         self._compute_dtype = torch.float64 if sizes[0].bits == 64 else torch.float32
-        self._result_dtype, self._bits, self._rows = result, sizes[0].bits, rows
-        self._backwards: dict[tuple[bool, ...], tuple[BackwardPass, Executable]] = {}
+        self._result_dtype, self._rows = dtype, rows
+        self._backward_passes: dict[tuple[bool, ...], tuple[BackwardPass, Executable]] = {}
         self._sequence_tensors = [0]
-        """The indices of the tensors with a row per sequence: the input and the initial states."""
-        for plan, at in zip(plans, accumulate((plan.operand_count for plan in plans), initial=1), strict=False):
-            self._sequence_tensors += range(at + len(plan.weights), at + len(plan.weights) + len(plan.cell.state))
-        self._place_results(leading_shape, final, all_states)
-        self._recorded = self._forward.recorded(rows) if record else []
+        """The indices of the input and the initial states among the tensors of a call: each sequence has its own part.
+        """
+        for plan, start in zip(plans, accumulate((plan.operand_count for plan in plans), initial=1), strict=False):
+            first_state = start + len(plan.weights)
+            self._sequence_tensors += range(first_state, first_state + len(plan.cell.state))
+        self._index_results(leading_shape, state_shapes, all_states)
+        self._recorded_blocks = self._forward.recorded_blocks(rows) if record else []
         self.shapes = {0: (*leading_shape, sizes[0].D)} | dict(
-            zip(self._sequence_tensors[1:], chain.from_iterable([final] * len(plans)), strict=True)
+            zip(self._sequence_tensors[1:], chain.from_iterable([state_shapes] * len(plans)), strict=True)
         )
-        self._order_dependent = [0] if shared_initial else self._sequence_tensors
-        """The indices of the tensors whose rows must be sorted like the sequences."""
+        self._sorted_tensors = [0] if shared_initial else self._sequence_tensors
+        """The indices of the tensors that are sorted together with the sequences."""
         self._input_allocators = {k: allocator(shape, self._compute_dtype) for k, shape in self.shapes.items()}
-        self._alone = self._executable.partition.threads == 1
+        self._runs_on_one_thread = self._executable.partition.threads == 1
         self._copies = [self._forward_copies(packed) for packed in (False, True)]
 
-    def _place_results(self, leading_shape: Shape, final: Sequence[Shape], all_states: bool) -> None:
-        """Set the indices of visible and saved results, and functions that allocate each result."""
-        flat = self._forward.memory(self._rows)
-        memory, at = [*flat], 0
-        states = list[list[int]]()
+    def _index_results(self, leading_shape: Shape, state_shapes: Sequence[Shape], all_states: bool) -> None:
+        """Set the indices of visible and saved results, and the functions that allocate each result."""
+        kernel_specs = self._forward.result_specs(self._rows)
+        user_specs, start = [*kernel_specs], 0
+        visible_by_direction = list[list[int]]()
         finals, saved, kept = list[int](), list[int](), list[int]()
-        for states_of, finals_of, kept_of in self._forward.counts:
-            own = iter(range(at, at + states_of + finals_of + kept_of))
-            written = [*islice(own, states_of)]
-            states.append(written if all_states else written[:1])
-            finals += islice(own, finals_of)
-            saved += written
-            kept += own
-            at += states_of + finals_of + kept_of
-        visible = [k for own in states for k in own]
+        for state_count, final_count, kept_count in self._forward.counts:
+            end = start + state_count + final_count + kept_count
+            indices = iter(range(start, end))
+            states = [*islice(indices, state_count)]
+            visible_by_direction.append(states if all_states else states[:1])
+            finals += islice(indices, final_count)
+            saved += states
+            kept += indices
+            start = end
+        visible = [*chain.from_iterable(visible_by_direction)]
         for k in visible:
-            (_, width), dtype = memory[k]
-            memory[k] = (*leading_shape, width), dtype
-        for k, shape in zip(finals, chain.from_iterable([final] * len(states)), strict=True):
-            memory[k] = shape, memory[k][1]
-        self.visible_states = tuple([len(own) for own in states])
+            (_, width), dtype = user_specs[k]
+            user_specs[k] = (*leading_shape, width), dtype
+        for k, shape in zip(finals, chain.from_iterable([state_shapes] * len(self.plans)), strict=True):
+            user_specs[k] = shape, user_specs[k][1]
+        self.visible_states = tuple([len(states) for states in visible_by_direction])
         self.visible_count, self._visible, self._saved = len(visible), visible + finals, saved + kept
-        self._flat_allocators, self._allocators = ([allocator(*each) for each in every] for every in (flat, memory))
+        self._kernel_allocators, self._user_allocators = (
+            [allocator(*spec) for spec in specs] for specs in (kernel_specs, user_specs)
+        )
 
     def ragged(self, lengths: Sequence[int] | PackedLengths) -> Ragged:
-        """The layout of a call whose sequences have these lengths; see `backend.PreparedPasses`."""
+        """See `backend.PreparedPasses`."""
         if isinstance(lengths, PackedLengths):
             return packed(lengths)
         layout = ragged(lengths, self._layout.steps)
-        if not self._alone:  # threads divide the rows by the order of the sequences
+        if not self._runs_on_one_thread:  # the division among threads depends on the order of the sequences
             sort(layout)
         return layout
 
     def _forward_copies(self, packed: bool) -> tuple[CopyPlan, Sequence[int], Sequence[int]]:
-        """The copies around a forward pass, and the indices of the tensors before it and of the results after it."""
-        gathered, scattered = self._order_dependent[packed:], self._visible[self.visible_count * packed :]
-        widths = [shape[-1] for shape, _ in self._forward.memory(self._rows)]
+        """Return the copies before and after a forward pass, and the indices of the copied tensors and results."""
+        gathered, scattered = self._sorted_tensors[packed:], self._visible[self.visible_count * packed :]
+        widths = [shape[-1] for shape, _ in self._forward.result_specs(self._rows)]
         plan = CopyPlan(
             tuple([self.shapes[k][-1] for k in gathered]),
             int(not packed),
@@ -115,45 +121,45 @@ class PreparedPasses:
         lengths: Ragged | None = None,
         recordings: Sequence[Recording] | None = None,
     ) -> tuple[Sequence[Tensor], Sequence[Tensor], Sequence[Tensor]]:
-        """See `backend.PreparedPasses`. With `lengths`, tensors must have the dtype in which kernels compute."""
+        """See `backend.PreparedPasses`. With `lengths`, tensors must have the dtype of the computation."""
         if lengths is not None:
             return self._forward_ragged(tensors, resets, lengths)
         kernel_tensors = (
             tensors if tensors[0].dtype is self._compute_dtype else computable(tensors, self._compute_dtype)
         )
-        written = [*map(call, self._allocators)]
+        results = [*map(call, self._user_allocators)]
         recorded, addresses = list[Matrices](), list[int]()
-        for block in self._recorded:
+        for block in self._recorded_blocks:
             recorded.append(block.allocate())
             addresses += recorded[-1].addresses()
-        self._forward.run(self._layout, resets, (*kernel_tensors, *written), addresses, executable=self._executable)
+        self._forward.run(self._layout, resets, (*kernel_tensors, *results), addresses, executable=self._executable)
         if self._result_dtype is not self._compute_dtype:
             for k in self._visible:
-                written[k] = written[k].to(self._result_dtype)
+                results[k] = results[k].to(self._result_dtype)
         for recording, values in zip(recordings or (), recorded, strict=bool(recordings)):
             recording.values = values
-        return tuple(map(written.__getitem__, self._visible)), tuple(map(written.__getitem__, self._saved)), tensors
+        return tuple(map(results.__getitem__, self._visible)), tuple(map(results.__getitem__, self._saved)), tensors
 
     def _forward_ragged(
         self, tensors: Sequence[Tensor], resets: Tensor | None, lengths: Ragged
     ) -> tuple[Sequence[Tensor], Sequence[Tensor], Sequence[Tensor]]:
-        """`forward` for sequences of different lengths or packed rows."""
-        inside, is_packed = [*tensors], lengths.packed
+        """Run `forward` for sequences of different lengths or packed rows."""
+        kernel_tensors, is_packed = [*tensors], lengths.packed
         plan, gathered, scattered = self._copies[is_packed]
         for k in gathered:
-            inside[k] = self._input_allocators[k]()
+            kernel_tensors[k] = self._input_allocators[k]()
         if is_packed:
-            written = [empty(shape, dtype) for shape, dtype in self._forward.memory(lengths.layout.rows)]
+            kernel_results = [empty(shape, dtype) for shape, dtype in self._forward.result_specs(lengths.layout.rows)]
         else:
-            written = [*map(call, self._flat_allocators)]
-        results = [self._allocators[k]() for k in scattered]
-        padded_inputs, input_rows = map(tensors.__getitem__, gathered), map(inside.__getitem__, gathered)
-        result_rows = map(written.__getitem__, scattered)
-        copies = Copies(plan, [*padded_inputs, *input_rows, *results, *result_rows])
-        executable = self._executable if self._alone and not is_packed else None
-        self._forward.run(lengths.layout, resets, (*inside, *written), (), None, executable, copies)
-        visible = [written[k] for k in self._visible[: self.visible_count * is_packed]]
-        return visible + results, [written[k] for k in self._saved], inside
+            kernel_results = [*map(call, self._kernel_allocators)]
+        user_results = [self._user_allocators[k]() for k in scattered]
+        user_inputs, kernel_inputs = map(tensors.__getitem__, gathered), map(kernel_tensors.__getitem__, gathered)
+        copied_results = map(kernel_results.__getitem__, scattered)
+        copies = Copies(plan, [*user_inputs, *kernel_inputs, *user_results, *copied_results])
+        executable = self._executable if self._runs_on_one_thread and not is_packed else None
+        self._forward.run(lengths.layout, resets, (*kernel_tensors, *kernel_results), (), None, executable, copies)
+        packed_rows = [kernel_results[k] for k in self._visible[: self.visible_count * is_packed]]
+        return packed_rows + user_results, [kernel_results[k] for k in self._saved], kernel_tensors
 
     def backward(
         self,
@@ -166,24 +172,24 @@ class PreparedPasses:
         recordings: Sequence[Recording] | None = None,
     ) -> list[Tensor | None]:
         """See `backend.PreparedPasses`."""
-        run, executable = self._backward_of(tuple(needed))
+        backward, executable = self._backward_pass(tuple(needed))
         kernel_tensors = (
             tensors if tensors[0].dtype is self._compute_dtype else computable(tensors, self._compute_dtype)
         )
         d = [v if v is None or v.dtype is self._compute_dtype else v.to(self._compute_dtype) for v in d_visible]
         d_data = empty_like(kernel_tensors[0]) if needed[0] else None
-        layout, copies, padded = self._layout, None, dict[int, Tensor]()
-        alone = lengths is None or (executable.partition.threads == 1 and not lengths.packed)
+        layout, copies, user_gradients = self._layout, None, dict[int, Tensor]()
+        reuses_executable = lengths is None or (executable.partition.threads == 1 and not lengths.packed)
         if lengths is not None:
             layout = lengths.layout
-            copies, padded = self._gradient_copies(d, d_data, tensors, needed, lengths.packed)
-        every, final = iter(d[: self.visible_count]), iter(d[self.visible_count :])
+            copies, user_gradients = self._gradient_copies(d, d_data, tensors, needed, lengths.packed)
+        d_at_steps, d_at_end = iter(d[: self.visible_count]), iter(d[self.visible_count :])
         d_states, d_final = [], []
         for plan, count in zip(self.plans, self.visible_states, strict=True):
-            rows = [v if v is None else _as_matrix(v) for v in islice(every, count)]
+            rows = [v if v is None else _as_matrix(v) for v in islice(d_at_steps, count)]
             d_states.append(rows + [None] * (len(plan.cell.state) - count))
-            d_final.append([*islice(final, len(plan.cell.state))])
-        d_operands, gate_gradients = run.gradients(
+            d_final.append([*islice(d_at_end, len(plan.cell.state))])
+        d_operands, gate_gradients = backward.gradients(
             layout,
             kernel_tensors,
             saved if self._result_dtype is self._compute_dtype else computable(saved, self._compute_dtype),
@@ -192,26 +198,26 @@ class PreparedPasses:
             d_final,
             d_data,
             self._rows,
-            executable if alone else None,
+            executable if reuses_executable else None,
             copies,
         )
         for recording, grad in zip(recordings or (), gate_gradients, strict=bool(recordings)):
             recording.add(grad)
         gradients = [d_data, *d_operands]
-        for k, v in padded.items():
+        for k, v in user_gradients.items():
             gradients[k] = v
         if kernel_tensors is tensors:
             return gradients
         return [d if d is None else d.to(v.dtype) for d, v in zip(gradients, tensors, strict=True)]
 
-    def _backward_of(self, needed: tuple[bool, ...]) -> tuple[BackwardPass, Executable]:
-        """The backward pass that computes the needed gradients, and its executable for sequences of equal length."""
-        if needed not in self._backwards:
+    def _backward_pass(self, needed: tuple[bool, ...]) -> tuple[BackwardPass, Executable]:
+        """Return the pass that computes the needed gradients, and its executable for sequences of equal length."""
+        if needed not in self._backward_passes:
             parameters = needed_weights(self.plans, needed[1:])
             few_rows = have_few_rows(self._rows, self._sizes, backward=True)
-            run = cached_backward_pass(self.plans, self._sizes, parameters, needed[0], few_rows, host())
-            self._backwards[needed] = run, run.executable(self._layout)
-        return self._backwards[needed]
+            backward = cached_backward_pass(self.plans, self._sizes, parameters, needed[0], few_rows, host())
+            self._backward_passes[needed] = backward, backward.executable(self._layout)
+        return self._backward_passes[needed]
 
     def _gradient_copies(
         self,
@@ -221,14 +227,21 @@ class PreparedPasses:
         needed: Sequence[bool],
         packed: bool,
     ) -> tuple[Copies, dict[int, Tensor]]:
-        """The copies around a backward pass, and the gradients of `tensors` in the user's layout.
+        """Return the copies before and after a backward pass, and memory for gradients in the user's layout.
 
-        The gradients `d` of visible and final states are replaced by memory in the rows of kernels.
+        The copies after the pass fill this memory. Its keys are the indices of `tensors`.
+
+        Args:
+            d: the gradients of visible and final states. They are replaced by memory that the copies before the pass
+                fill with the rows of kernels.
+            d_data: the memory to which the pass writes the gradient of the input.
+            tensors, needed: as in `backward`.
+            packed: whether input and output are packed rows, which are not copied.
         """
-        given = {
+        gathered = {
             k: v.contiguous() for k, v in enumerate(d) if v is not None and (k >= self.visible_count or not packed)
         }
-        for k, v in given.items():
+        for k, v in gathered.items():
             d[k] = empty_like(v)
         initial = self._sequence_tensors[1:]
         d[self.visible_count :] = [
@@ -237,24 +250,24 @@ class PreparedPasses:
         ]
         # The pass replaces the gradients of the final states by those of the initial states.
         rows = dict(zip((0, *initial), (d_data, *d[self.visible_count :]), strict=True))
-        padded = {k: self._input_allocators[k]() for k in self._sequence_tensors[int(packed) :] if needed[k]}
+        scattered = {k: self._input_allocators[k]() for k in self._sequence_tensors[int(packed) :] if needed[k]}
         plan = CopyPlan(
-            tuple([v.shape[-1] for v in given.values()]),
-            sum([k < self.visible_count for k in given]),
-            tuple([v.shape[-1] for v in padded.values()]),
-            int(0 in padded),
+            tuple([v.shape[-1] for v in gathered.values()]),
+            sum([k < self.visible_count for k in gathered]),
+            tuple([v.shape[-1] for v in scattered.values()]),
+            int(0 in scattered),
         )
-        moved: list[Tensor | None] = [
-            *given.values(),
-            *[d[k] for k in given],
-            *padded.values(),
-            *[rows[k] for k in padded],
+        copied: list[Tensor | None] = [
+            *gathered.values(),
+            *[d[k] for k in gathered],
+            *scattered.values(),
+            *[rows[k] for k in scattered],
         ]
-        return Copies(plan, [v for v in moved if v is not None]), padded
+        return Copies(plan, [v for v in copied if v is not None]), scattered
 
 
 def _as_matrix(d: Tensor) -> Tensor:
-    """A gradient as a matrix of equally spaced, contiguous rows."""
+    """Return a gradient as a matrix of equally spaced, contiguous rows."""
     if d.is_contiguous():
         return d
     return d.flatten(0, -2) if d.stride(-1) == 1 else d.contiguous()

@@ -8,7 +8,7 @@ from glassgate.engines.llvm_cpu.simd.instructions import INT8, INT32, INT64, cal
 
 
 def shape_of_tiles(rows, max_rows, max_area):
-    """The number of rows and the number of blocks of a tile. All tiles have about the same number of rows.
+    """Return the number of rows and the number of blocks of a tile. All tiles have about the same number of rows.
 
     `max_rows` and `max_area` are those of `simd.blocking.Blocking`, here and in the next two functions.
     """
@@ -23,12 +23,12 @@ def shape_of_tiles(rows, max_rows, max_area):
 
 
 def microkernel_rows(rows, max_rows):
-    """The number of rows in the next call of the microkernel, for products of many rows."""
+    """Return the number of rows in the next call of the microkernel, for products of many rows."""
     return max_rows if rows >= max_rows else min(rows, 2)
 
 
 def microkernel_blocks(blocks, max_rows, max_area):
-    """The number of blocks in the next call of the microkernel, for products of many rows."""
+    """Return the number of blocks in the next call of the microkernel, for products of many rows."""
     tile_blocks = 4
     while tile_blocks > 1 and (max_rows * tile_blocks > max_area or tile_blocks > blocks):
         tile_blocks //= 2
@@ -42,7 +42,7 @@ def write_row_addresses(pointers, first, last, base, pitch):
 
 
 def is_reset(resets, row):
-    """Whether the state is reset before this row. `resets` is the address of a mask of all rows, or 0."""
+    """Return whether the states are reset before this row. `resets` is the address of a mask of all rows, or 0."""
     return resets != 0 and flags(resets)[row] != 0
 
 
@@ -51,8 +51,8 @@ def write_state_addresses(
 ):
     """Write the addresses of a state before a step to a table, for the sequences `first` to `last` - 1.
 
-    After a reset, the address is that of the restart state; at the first step of a sequence, that of the initial state;
-    otherwise, that of the state after the previous step.
+    After a reset, the address is that of the restart state. At the first step of a sequence, it is that of the initial
+    state. Otherwise, it is that of the state after the previous step.
 
     Args:
         pointers: the table, with an entry per sequence.

@@ -1,6 +1,6 @@
 """A trial of the AMX instructions: small products on tile registers, compared with those of torch.
 
-`amx.py` runs this module in a separate process. If a product is wrong, the process ends with a message. If an
+`amx.py` runs this module in a separate process. If a product is wrong, the process ends with an error message. If an
 instruction is illegal, the operating system ends the process.
 """
 
@@ -18,19 +18,19 @@ from glassgate.engines.llvm_cpu.rows import rows_of
 from glassgate.engines.llvm_cpu.tasks import ParallelTask
 
 ROWS, COLUMNS, UNITS, GATES = 37, 70, 21, 3
-"""Not multiples of the sizes of tile registers, so that all shapes and remainders of products are tested."""
-ERROR = 1e-5
-"""The tolerance for sums in float32 compared with float64, relative to the largest value."""
+"""None is a multiple of the size of a tile register, so the trial covers all shapes and remainders of products."""
+TOLERANCE = 1e-5
+"""The largest permitted error of sums in float32 compared with float64, relative to the largest value."""
 
 
-def faults() -> list[str]:
-    """The names and errors of wrong products."""
+def find_wrong_products() -> list[str]:
+    """Return the name and the error of each wrong product."""
     generator = torch.Generator().manual_seed(0)
 
-    def numbers(*shape: int) -> Tensor:
+    def random(*shape: int) -> Tensor:
         return torch.randn(shape, generator=generator)
 
-    x, weight, d = numbers(ROWS, COLUMNS), numbers(GATES * UNITS, COLUMNS), numbers(ROWS, GATES * UNITS)
+    x, weight, d = random(ROWS, COLUMNS), random(GATES * UNITS, COLUMNS), random(ROWS, GATES * UNITS)
     matrix = Matrix(number("weight"), GATES, GATES * UNITS, COLUMNS, 32)
     ahead = pack(number("ahead"), matrix, range(GATES), 1, of_columns=False, terms=1)
     back = pack(number("back"), matrix, range(GATES), 1, of_columns=True, terms=1)
@@ -64,7 +64,7 @@ def faults() -> list[str]:
     x, weight, d = (v.bfloat16().double() for v in (x, weight, d))
     expected = {"input": x @ weight.t(), "gradient": d @ weight, "weights": d.t() @ x}
     errors = {name: float((results[name] - true).abs().max() / true.abs().max()) for name, true in expected.items()}
-    return [f"product of {name}: error {error:.1g}" for name, error in errors.items() if not error < ERROR]
+    return [f"product of {name}: error {error:.1g}" for name, error in errors.items() if not error < TOLERANCE]
 
 
 def _rows(name: str, matrix: Tensor) -> RowVectors:
@@ -80,5 +80,5 @@ def _run(tasks: Sequence[ParallelTask], **memory: Tensor) -> None:
 if __name__ == "__main__":
     request_permission()
     with pretend(with_amx(host())):
-        if errors := faults():
-            raise SystemExit("; ".join(errors))
+        if wrong := find_wrong_products():
+            raise SystemExit("; ".join(wrong))

@@ -1,4 +1,4 @@
-"""The workspace of calls. Each thread keeps one, because allocation is slow compared with short calls."""
+"""The workspace of calls, which contains intermediate results. Each thread keeps one, to avoid slow allocations."""
 
 import threading
 
@@ -8,33 +8,34 @@ from torch import Tensor
 from glassgate.engines.memory import empty
 
 ALIGN = 64
-MAX_KEPT = 2**26
+"""The size of a cache line in bytes."""
+MAX_KEPT_BYTES = 2**26
 """The size in bytes of the largest workspace that a thread keeps."""
 
 
 def aligned(size: int) -> int:
-    """Round up to a multiple of `ALIGN`, the size of a cache line in bytes."""
+    """Round up to a multiple of `ALIGN`."""
     return size + -size % ALIGN
 
 
 def borrow(size: int) -> tuple[int, Tensor | None]:
-    """Return the address of `size` bytes that are valid until the thread's next call, and the tensor that owns them."""
-    if size > MAX_KEPT:
+    """Return the address of `size` bytes, and the tensor that owns them. The next call on this thread reuses them."""
+    if size > MAX_KEPT_BYTES:
         temporary = empty([size + ALIGN], torch.uint8)
         return aligned(temporary.data_ptr()), temporary
-    kept = _kept
-    if size > kept.size:
-        kept.memory = None
-        kept.memory = empty([size + ALIGN], torch.uint8)
-        kept.start, kept.size = aligned(kept.memory.data_ptr()), size
-    return kept.start, kept.memory
+    workspace = _workspace
+    if size > workspace.size:
+        workspace.memory = None  # free the old memory before the allocation
+        workspace.memory = empty([size + ALIGN], torch.uint8)
+        workspace.start, workspace.size = aligned(workspace.memory.data_ptr()), size
+    return workspace.start, workspace.memory
 
 
-class _Kept(threading.local):
+class _Workspace(threading.local):
     """The workspace that each thread keeps."""
 
     start, size = 0, 0
     memory: Tensor | None = None
 
 
-_kept = _Kept()
+_workspace = _Workspace()
