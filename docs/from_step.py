@@ -28,11 +28,11 @@ from glassgate.engines.llvm_cpu.processor import host
 from glassgate.engines.llvm_cpu.sizes import KernelSizes
 from glassgate.engines.lowering.backward import backward_pass
 from glassgate.engines.lowering.forward import Form, forward_pass
-from glassgate.engines.lowering.printer import printed as listed
-from glassgate.engines.meaning import current_equations
+from glassgate.engines.lowering.printer import format_pass
 from glassgate.engines.plan import plan_of
 from glassgate.engines.symbolic.step import equations_of
 from glassgate.engines.symbolic.trace import build_trace
+from glassgate.engines.traced_cells import current_equations
 
 PAGE = Path(__file__).with_name("from-step-to-machine-code.md")
 L, N, D, H = 5, 3, 4, 8
@@ -60,7 +60,7 @@ def blocks() -> dict[str, str]:
         "kept": "\n".join(f"{key}: {node.name}" for key, node in traced.saved.items()),
         "sums": "\n".join(map(_sum, after_loop(current_equations(cell), traced, True).weights)),
         "pass": "\n".join(
-            listed(lowered(current_equations(cell), traced, Form(save=True)))
+            format_pass(lowered(current_equations(cell), traced, Form(save=True)))
             for lowered in (forward_pass, backward_pass)
         ),
         "kernel": printed(cell, traced, False).text,

@@ -10,7 +10,7 @@ from torch.nn.functional import linear
 from glassgate.cell import Cell, Weights
 from glassgate.engines.choose import choose, engine
 from glassgate.engines.reference import advance
-from glassgate.layers.calls import arrange_call, engine_calls
+from glassgate.layers.calls import arrange_call, directions_by_layer
 from glassgate.layers.stack import Recurrent
 
 STEPS, ROWS, INPUTS, UNITS = 5, 3, 4, 6
@@ -247,7 +247,7 @@ def _engines(cell: Cell) -> list[Finding]:
     resets = torch.rand(STEPS, ROWS) < 0.3
     lengths = torch.tensor([STEPS, 1, STEPS - 1])
     steps, _, initial, _ = arrange_call(layer, x, lengths=lengths, resets=resets)
-    choice = choose(steps, engine_calls(layer, initial)[0])
+    choice = choose(steps, directions_by_layer(layer, initial)[0])
     reason = choice.reasons.get("cpu", "the CPU engine does not run on this device")
     if reason is not None:
         reason = reason.removesuffix("; it runs on the reference engine")

@@ -17,10 +17,10 @@ from glassgate.dynamics.contextual import ContextualCell
 from glassgate.dynamics.propagation import Outside, conservative
 from glassgate.engines.choose import engine
 from glassgate.engines.contract import Direction
-from glassgate.engines.meaning import current_equations
 from glassgate.engines.symbolic.equations import Equations
 from glassgate.engines.symbolic.graph import Node, NotTraceable
 from glassgate.engines.symbolic.graph_cell import GraphCell
+from glassgate.engines.traced_cells import current_equations
 from glassgate.glass.contexts import eval_mode, uncompiled
 from glassgate.glass.measures import ranges
 from glassgate.layers.parts import Part
@@ -319,7 +319,7 @@ def _score(output: Any, target: Target) -> Tensor:
 
 
 Rule = Callable[[Equations, set[Node], Direction], Cell]
-"""Takes the equations of a cell, its gates and a call of the layer. Returns the cell that replaces it in this call."""
+"""Takes the equations of a cell, its gates and a direction of a call. Returns the cell that replaces it there."""
 
 
 class _CellReplacement:
@@ -330,19 +330,19 @@ class _CellReplacement:
         self._rule, self._equations = rule, current_equations(cell, "weight_hr" in layer.glassgate.parts[0].names)
         self._gates = _gates(cell, self._equations)
 
-    def applied(self, part: Part, call: Direction, layout: Layout) -> Direction:
-        """The call with the replaced cell."""
-        return call._replace(cell=self._rule(self._equations, self._gates, call))
+    def applied(self, part: Part, direction: Direction, layout: Layout) -> Direction:
+        """The direction with the replaced cell."""
+        return direction._replace(cell=self._rule(self._equations, self._gates, direction))
 
 
-def _lrp(equations: Equations, gates: set[Node], call: Direction) -> Cell:
+def _lrp(equations: Equations, gates: set[Node], direction: Direction) -> Cell:
     """The cell whose gradient, times the input, is the relevance of the input."""
     return GraphCell(conservative(equations, gates))
 
 
-def _contextual(equations: Equations, gates: set[Node], call: Direction) -> Cell:
+def _contextual(equations: Equations, gates: set[Node], direction: Direction) -> Cell:
     """The cell that divides its states between a phrase and its context."""
-    return ContextualCell(equations, gates, call.weights.get("bias_ih"))
+    return ContextualCell(equations, gates, direction.weights.get("bias_ih"))
 
 
 @contextmanager

@@ -12,10 +12,10 @@ from torch import Tensor
 
 from glassgate.dynamics.linearize import Linearization, StateDerivative
 from glassgate.engines.contract import Direction
-from glassgate.engines.meaning import current_equations
 from glassgate.engines.reference import advance, linear
 from glassgate.engines.symbolic.graph import NotTraceable
-from glassgate.layers.calls import arrange_call, engine_calls
+from glassgate.engines.traced_cells import current_equations
+from glassgate.layers.calls import arrange_call, directions_by_layer
 from glassgate.layers.stack import Recurrent
 from glassgate.shapes import ShapeError
 
@@ -84,28 +84,28 @@ class Network:
                 "since its reverse direction starts at the end; use a layer with bidirectional=False, or analyse each "
                 "direction of gg.dynamics.separate(layer, inputs)"
             )
-        self._directions = self._calls()
+        self._directions = self._initial_directions()
         self.slots = tuple(self._slots())
         self.size = self.slots[-1].columns.stop
         self._linearizations = self._linearizations_of_layers(needs_graph)
 
-    def _calls(self) -> list[Direction]:
+    def _initial_directions(self) -> list[Direction]:
         """The cell in eval mode, the weights and the initial states of each layer."""
         step_input = self.layer.weight_ih_l0.new_zeros(1, self.layer.input_size)
         _, _, initial, _ = arrange_call(self.layer, step_input.unsqueeze(0))
-        return [call for calls in engine_calls(self.layer, initial) for call in calls]
+        return [direction for directions in directions_by_layer(self.layer, initial) for direction in directions]
 
     def _slots(self) -> Iterator[Slot]:
         at = 0
-        for layer, call in enumerate(self._directions):
-            for name, state in zip(call.cell.state, call.initial, strict=True):
+        for layer, direction in enumerate(self._directions):
+            for name, state in zip(direction.cell.state, direction.initial, strict=True):
                 yield Slot(f"layer{layer}.{name}", layer, slice(at, at + state.shape[1]))
                 at += state.shape[1]
 
     def _linearizations_of_layers(self, needs_graph: bool) -> list[Linearization] | None:
         """The linearization of the step of each layer; None if a cell has no graph."""
         try:
-            graphs = [current_equations(call.cell, "weight_hr" in call.weights) for call in self._directions]
+            graphs = [current_equations(d.cell, "weight_hr" in d.weights) for d in self._directions]
         except NotTraceable as error:
             if needs_graph:
                 raise
@@ -115,12 +115,12 @@ class Network:
                 stacklevel=4,
             )
             return None
-        return [Linearization(graph, call.weights) for graph, call in zip(graphs, self._directions, strict=True)]
+        return [Linearization(graph, d.weights) for graph, d in zip(graphs, self._directions, strict=True)]
 
     @property
     def initial(self) -> Tensor:
         """(S,): the flat initial state, which is the same for all sequences."""
-        return torch.cat([state[0] for call in self._directions for state in call.initial])
+        return torch.cat([state[0] for direction in self._directions for state in direction.initial])
 
     @property
     def labels(self) -> tuple[str, ...]:

@@ -4,16 +4,17 @@ from typing import NamedTuple
 
 
 class Axis(NamedTuple):
-    """A dimension of values, by name.
+    """A named dimension of values.
 
     Attributes:
-        name: "T" steps, "N" sequences, "G" gates, "H" units, "P" projected units, "D" input width, and others.
-        of: the factors of its extent: numbers and other axes. Empty for a base axis, whose extent the caller passes.
+        name: "T" steps, "N" sequences, "G" gates, "H" units, "P" projected units, "D" input features, and others.
+        factors: numbers and other axes, whose product is the extent of the axis. Empty for a base axis, whose extent
+            the caller passes.
         labels: a name for each index, e.g. the names of gates.
     """
 
     name: str
-    of: tuple[int | str, ...] = ()
+    factors: tuple[int | str, ...] = ()
     labels: tuple[str, ...] = ()
 
     def __str__(self) -> str:
@@ -21,7 +22,7 @@ class Axis(NamedTuple):
 
 
 FEATURES = Axis("D")
-"""The input."""
+"""The features of the input."""
 UNITS = Axis("H")
 """One value per unit of the cell."""
 PROJECTED = Axis("P")

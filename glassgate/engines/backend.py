@@ -24,12 +24,15 @@ class PackedLengths(NamedTuple):
     order: Sequence[int]
 
 
-class Ragged(Protocol):
-    """The layout of sequences of different lengths."""
+class RaggedLayout(Protocol):
+    """The positions of the rows of sequences of different lengths.
+
+    Kernels read the rows step by step, and in each step by rank. Sequences are ranked by length, longest first.
+    """
 
     @property
     def order(self) -> Tensor:
-        """(N,) the index of the sequence at each rank; rank 0 is the longest sequence."""
+        """(N,) the index of the sequence at each rank."""
 
     @property
     def places(self) -> Tensor | None:
@@ -41,16 +44,16 @@ class Ragged(Protocol):
 
 
 class PreparedPasses(Protocol):
-    """The passes of a layer for one call signature. Tensors have the shapes and dtypes of the user's call.
+    """The forward and the backward pass of a layer, prepared for calls with one signature.
 
-    The visible states are those that a call returns at every step: only the output, or all states. The order is by
-    direction, with the output of each direction first.
+    Tensors have the shapes and dtypes of the user's call. The visible states are those that a call returns at every
+    step: only the output, or all states. They are ordered by direction. The first state of a direction is its output.
 
     Attributes:
         plans: one per direction.
-        visible_count: the number of visible states in all directions.
+        visible_count: the number of visible states of all directions.
         visible_states: the number of visible states of each direction.
-        shapes: the shapes of the input and of the states, which have a row per sequence, by their index in `tensors`.
+        shapes: the shapes of the input and of the initial states, by index in the argument `tensors` of `forward`.
     """
 
     plans: tuple[Plan, ...]
@@ -58,7 +61,7 @@ class PreparedPasses(Protocol):
     visible_states: tuple[int, ...]
     shapes: dict[int, tuple[int, ...]]
 
-    def ragged(self, lengths: Sequence[int] | PackedLengths) -> Ragged:
+    def ragged(self, lengths: Sequence[int] | PackedLengths) -> RaggedLayout:
         """The layout of a call whose sequences have these lengths.
 
         With `PackedLengths`, the input and the visible states are packed rows (S, W), and S may differ between calls.
@@ -80,8 +83,9 @@ class PreparedPasses(Protocol):
             recordings: one per direction, if the plans record gates. All sequences then have the same length.
 
         Returns:
-            three lists: the visible states of all directions followed by their final states, the argument `saved` of
-            `backward`, and its argument `tensors`.
+            1. the visible states of all directions, then their final states
+            2. the argument `saved` of `backward`
+            3. the argument `tensors` of `backward`
         """
 
     def backward(
@@ -94,10 +98,12 @@ class PreparedPasses(Protocol):
         lengths: Any = None,
         recordings: Sequence[Recording] | None = None,
     ) -> list[Tensor | None]:
-        """The gradients of all `tensors`; None for a gradient that does not exist or is not needed.
+        """Run the backward pass. Return the gradients of all `tensors`; None for a gradient that is not needed.
+
+        Noise has no gradient, so its gradient is None too.
 
         Args:
-            tensors, saved: as returned by `forward`.
+            tensors, saved: the results of `forward`.
             resets, lengths, recordings: as in `forward`.
             d_visible: the gradients of the visible states and of the final states; None for zero.
             needed: for each of `tensors`, whether its gradient is needed.
@@ -105,11 +111,11 @@ class PreparedPasses(Protocol):
 
 
 class Signature(NamedTuple):
-    """The properties that repeated calls of a layer have in common, in addition to the dtypes of their tensors.
+    """The properties that calls must have in common to run the same prepared passes. Their dtypes are equal too.
 
     Attributes:
         leading_shape: the shape of the user's input and output without the last axis.
-        states: the shape of each state of a direction, as the user passes it.
+        state_shapes: the shape of each state of a direction, as the user passes it.
         save: whether a backward pass follows.
         shared_initial: whether all sequences have the same initial states.
         all_states: whether every state is visible, not only the output.
@@ -117,15 +123,18 @@ class Signature(NamedTuple):
     """
 
     leading_shape: tuple[int, ...]
-    states: Sequence[tuple[int, ...]]
+    state_shapes: Sequence[tuple[int, ...]]
     save: bool
     shared_initial: bool = False
     all_states: bool = False
     record: bool = False
 
 
-class Compiled(Protocol):
-    """The directions of a layer, compiled by a backend. The order of operands and results is that of `Plan`."""
+class CompiledLayer(Protocol):
+    """The directions of a layer, compiled by a backend.
+
+    An operand is a tensor of a call other than the input. `Plan` defines the order of operands and results.
+    """
 
     @property
     def plans(self) -> tuple[Plan, ...]:
@@ -140,14 +149,14 @@ class Compiled(Protocol):
         dtype: torch.dtype,
         recordings: Sequence[Recording] | None = None,
     ) -> list[Tensor]:
-        """The results of each direction: states after each step, then final states.
+        """Run the forward pass. Return for each direction its states at every step, then its final states.
 
         Args:
             steps: the input of the layer.
             operands: the parameters, states and noise of all directions.
             all_states: whether to return every state at every step, not only the output.
-            save: whether a backward pass follows. Every state is then returned, and the results of all directions are
-                followed by the buffers of `Plan.kept_widths`.
+            save: whether a backward pass follows. Every state is then returned. The buffers of `Plan.kept_widths`
+                follow the results of all directions.
             dtype: the dtype of the results.
             recordings: one per direction, to be filled with the values of the gates.
         """
@@ -162,7 +171,9 @@ class Compiled(Protocol):
         needed: Sequence[bool] | None = None,
         recordings: Sequence[Recording] | None = None,
     ) -> list[Tensor | None]:
-        """The gradients of the input and of each operand; None for a gradient that does not exist.
+        """Run the backward pass. Return the gradients of the input and of each operand; None for missing gradients.
+
+        A gradient is missing if it is not needed, or if the operand is noise.
 
         Args:
             steps, operands, recordings: as in `forward`.
@@ -180,7 +191,7 @@ class Compiled(Protocol):
         dtype: torch.dtype,
         signature: Signature,
     ) -> PreparedPasses | None:
-        """Passes for repeated calls with this signature; None if the backend does not prepare calls.
+        """Prepare calls with this signature. Return None if the backend does not prepare calls.
 
         Args:
             operands, steps: those of one call; only their shapes and dtypes are used.
@@ -190,10 +201,10 @@ class Compiled(Protocol):
 
 
 LARGEST_INT8 = 127
-"""The largest integer of a quantised matrix. -128 is not used, so the range is symmetric."""
+"""The largest integer of a quantised matrix. The range is symmetric: -128 does not occur."""
 
 
-class Frozen(Protocol):
+class FrozenDirections(Protocol):
     """A layer of one or two directions with fixed weights."""
 
     def run(
@@ -204,10 +215,10 @@ class Frozen(Protocol):
         all_states: bool = False,
         recordings: Sequence[Recording] | None = None,
     ) -> list[Result]:
-        """Run sequences of any lengths. Each argument has one entry per direction. Directions may read other data."""
+        """Run sequences of any lengths. Each argument has one item per direction. Directions may read other data."""
 
     def passes(self, steps: int, N: int) -> "Sequence[PackedPass] | None":
-        """Each direction's precompiled pass for sequences of equal length, or None if `run` must be used."""
+        """The compiled pass of each direction for N sequences of this many steps; None if only `run` can run them."""
 
     def stepper(self, layers: Sequence[Any], initial: Sequence[tuple[Tensor, ...]], residual: bool) -> "Stepper":
         """A stack of such layers, each with one direction, that runs one step at a time.
@@ -219,7 +230,7 @@ class Frozen(Protocol):
         """
 
 
-class Native(NamedTuple):
+class NativeSteps(NamedTuple):
     """A fixed number of steps of a stack of layers as one native call.
 
     Attributes:
@@ -236,8 +247,8 @@ class Native(NamedTuple):
 class Stepper(Protocol):
     """A stack of layers that advances step by step."""
 
-    def native(self, steps: int) -> "Native | None":
-        """Native code for this number of steps on the same states; None if the engine does not support it."""
+    def native(self, steps: int) -> "NativeSteps | None":
+        """One native call that runs this many steps from the current states; None if the engine has none."""
 
     @property
     def states(self) -> Sequence[Sequence[Tensor]]:
@@ -248,7 +259,7 @@ class Stepper(Protocol):
 
 
 class PackedPass(Protocol):
-    """The pass of one direction with fixed weights, for sequences of equal length."""
+    """The compiled forward pass of one direction with fixed weights, for sequences of equal length."""
 
     def run(self, data: int, others: Sequence[int]) -> None:
         """Run the pass.
@@ -263,7 +274,9 @@ class PackedPass(Protocol):
 class Freezer(Protocol):
     """A backend that can pack fixed weights once, for sessions and streams."""
 
-    def freeze(self, directions: Sequence[Direction], precision: str, scales: Sequence[Weights]) -> Frozen | Reason:
+    def freeze(
+        self, directions: Sequence[Direction], precision: str, scales: Sequence[Weights]
+    ) -> FrozenDirections | Reason:
         """A layer with fixed weights, or why the backend does not support this precision.
 
         Args:
@@ -282,13 +295,13 @@ class Backend(Protocol):
     costs: Costs
 
     def why_not(self, steps: Steps, directions: Sequence[Direction]) -> Reason | None:
-        """Why the backend cannot run a call; None if it can. The equations of the cells are checked elsewhere."""
+        """Why the backend cannot run a call; None if it can. `Kernels.why_not` checks the equations of the cells."""
 
-    def compile(self, plans: tuple[Plan, ...]) -> Compiled:
+    def compile(self, plans: tuple[Plan, ...]) -> CompiledLayer:
         """The directions of one layer, ready to run."""
 
     def saved_type(self, buffer: str, dtype: torch.dtype) -> torch.dtype:
         """The dtype of a buffer of `Plan.kept_widths` in a call with results of type `dtype`."""
 
     def explain(self, steps: Steps, directions: Sequence[Direction]) -> str | None:
-        """An additional line for `gg.explain`, such as the instructions for matrix products; None for no line."""
+        """A detail for `gg.explain`, such as the instructions that compute matrix products; None if there is none."""

@@ -4,10 +4,10 @@ import json
 from typing import Any
 
 from glassgate.cell import Cell
-from glassgate.engines.meaning import current_equations
 from glassgate.engines.symbolic.equations import Equations, parse
 from glassgate.engines.symbolic.graph import NotTraceable
 from glassgate.engines.symbolic.graph_cell import GraphCell
+from glassgate.engines.traced_cells import current_equations
 
 _FORMAT = 1
 
@@ -16,13 +16,13 @@ def cell_to_json(cell: Cell) -> str:
     """Return a cell as JSON text: its name, its gates and states, its parameters and the equations of one step.
 
     Args:
-        cell: the cell; the arguments of its constructor become constants of the equations
+        cell: the cell. The arguments of its constructor become constants of the equations.
 
     Returns:
-        text for `cell_from_json`; equal cells give equal text
+        Text for `cell_from_json`. Cells with equal names and equations give equal text.
 
     Raises:
-        TypeError: not a cell, or the step uses an operation that equations cannot express
+        TypeError: `cell` is not a cell, or its step uses an operation that equations cannot express.
 
     Example:
         >>> import glassgate as gg
@@ -39,20 +39,20 @@ def cell_to_json(cell: Cell) -> str:
         content["projected"] = json.loads(current_equations(cell.projected(), projected=True).text)
     except (NotTraceable, ValueError):  # the cell does not run in a layer with proj_size
         content["projected"] = None
-    return _written(content)
+    return _to_text(content)
 
 
 def cell_from_json(text: str) -> "JsonCell":
     """Return the cell of a JSON text. Nothing in the text is executed.
 
     Args:
-        text: the result of `cell_to_json`
+        text: the result of `cell_to_json`.
 
     Returns:
-        a cell that computes the same in every layer, with the same parameters and initial values
+        A cell that computes the same in every layer, with the same parameters and initial values.
 
     Raises:
-        ValueError: the text contains no cell
+        ValueError: the text does not contain a cell.
 
     Example:
         >>> import torch, glassgate as gg
@@ -68,21 +68,21 @@ def cell_from_json(text: str) -> "JsonCell":
             raise ValueError(f"expected format {_FORMAT}, got {number!r}; upgrade glassgate")
         if not (isinstance(name, str) and name.isidentifier()):
             raise ValueError(f"expected the name of a class, got {name!r}")
-        equations = _equations(content["equations"], projected=False)
-        projected = content["projected"] and _equations(content["projected"], projected=True)
+        equations = _parse_equations(content["equations"], projected=False)
+        projected = content["projected"] and _parse_equations(content["projected"], projected=True)
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise ValueError(f"cell_from_json: expected the text that cell_to_json returns, got {error!r}") from None
-    kind: type[JsonCell] = type(name, (JsonCell,), {})  # messages and diagrams show the class's name
-    return kind(_written(content), equations, projected)
+    cell_class: type[JsonCell] = type(name, (JsonCell,), {})  # messages and diagrams show the class's name
+    return cell_class(_to_text(content), equations, projected)
 
 
 class JsonCell(GraphCell):
     """A cell that was read from JSON.
 
     Args:
-        text: the JSON text
-        equations: the equations of its step
-        projected: those of its step in a layer with proj_size; None if the cell has none
+        text: the JSON text.
+        equations: the equations of its step.
+        projected: the equations of its step in a layer with proj_size; None if it does not run in such a layer.
     """
 
     def __init__(self, text: str, equations: Equations, projected: Equations | None):
@@ -93,7 +93,7 @@ class JsonCell(GraphCell):
         """The cell that runs in a layer with proj_size.
 
         Raises:
-            ValueError: it has none
+            ValueError: the cell does not run in such a layer.
         """
         if self._projected is None:
             raise ValueError(f"cell {type(self).__name__}: its step reads h unit by unit, so h cannot be projected")
@@ -106,11 +106,11 @@ class JsonCell(GraphCell):
         return f"{type(self).__name__}(from JSON)"
 
 
-def _written(content: Any) -> str:
+def _to_text(content: Any) -> str:
     return json.dumps(content, separators=(",", ":"))
 
 
-def _equations(content: Any, projected: bool) -> Equations:
+def _parse_equations(content: Any, projected: bool) -> Equations:
     equations = parse(json.dumps(content))
     if equations.projected != projected:
         raise ValueError("the plain equations and those with a projection are interchanged")

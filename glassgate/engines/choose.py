@@ -1,4 +1,4 @@
-"""Selects the engine for a call, with reasons against other engines. Layers run all calls through this module."""
+"""Selects the engine for each call of a layer, and explains why other engines do not run the call."""
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -8,13 +8,13 @@ from typing import NamedTuple, NoReturn, Protocol
 import torch
 from torch import Tensor
 
-from glassgate.engines import processors, reference, stock
+from glassgate.engines import processors, reference, torch_kernels
 from glassgate.engines.backend import Signature
 from glassgate.engines.contract import Direction, Reason, Recording, Result, Steps, is_transformed, result_type
 from glassgate.engines.kernels import Kernels, Prepared
-from glassgate.engines.meaning import current_equations, untraceable
 from glassgate.engines.registry import BACKENDS
 from glassgate.engines.symbolic.graph_cell import GraphCell
+from glassgate.engines.traced_cells import current_equations, why_not_traceable
 from glassgate.shapes import check_choice
 from glassgate.user_warning import warn_user
 
@@ -38,7 +38,7 @@ class Engine(Protocol):
 def engines() -> dict[str, Engine]:
     """Engines by name, in the order in which "auto" tries them."""
     backends: dict[str, Engine] = {name: Kernels(name) for name in BACKENDS}
-    return backends | {"torch": stock, "reference": reference}
+    return backends | {"torch": torch_kernels, "reference": reference}
 
 
 def preferred_engines(steps: Steps, directions: list[Direction]) -> list[str]:
@@ -52,13 +52,13 @@ def preferred_engines(steps: Steps, directions: list[Direction]) -> list[str]:
         train = torch.is_grad_enabled() and any(v.requires_grad for v in (data, *direction.weights.values()))
         dtype, packed = result_type(data.dtype, "cuda"), steps.batch_sizes is not None
         sizes, projected = (N, data.shape[1], H), "weight_hr" in direction.weights
-        if stock.is_persistent(direction.cell, dtype, sizes, len(directions), packed, projected, train):
+        if torch_kernels.is_persistent(direction.cell, dtype, sizes, len(directions), packed, projected, train):
             names.sort(key=lambda name: name != "torch")
     return names
 
 
 class _Requested(threading.local):
-    """The engine that the user named in the current thread."""
+    """The engine that the user requested in the current thread."""
 
     def __init__(self) -> None:
         # Set in every thread from the start, because torch.compile guards on whether the attribute exists.
@@ -93,30 +93,30 @@ def engine(name: str) -> Iterator[None]:
         _requested.name = previous
 
 
-def requested() -> str:
-    """The engine that the user named, or "auto"."""
+def requested_engine() -> str:
+    """The engine that the user requested with `engine`, or "auto"."""
     return _requested.name
 
 
 def global_setting() -> tuple[object, ...]:
-    """The named engine, autocast, precision and threads. Prepared calls are valid while all of them are unchanged."""
+    """The requested engine, autocast, precision and threads. Prepared calls are valid while these are unchanged."""
     cast = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None
     precision = torch._C._get_fp32_precision_getter("mkldnn", "rnn"), torch.get_float32_matmul_precision()
     return _requested.name, cast, *precision, *processors.thread_setting()
 
 
 class EngineError(RuntimeError):
-    """The engine that the user named cannot run a call, or no engine supports the way in which a layer is used."""
+    """The requested engine cannot run a call, or no engine supports the way in which a layer is used."""
 
 
 class Choice(NamedTuple):
-    """The engine that runs a call, with reasons against the other engines."""
+    """The engine that runs a call, and why the other engines do not."""
 
     engine: str
     reasons: dict[str, str | None]
-    """For each engine the reason why it does not run the call; None if it could."""
+    """For each engine, why it cannot run the call; None if it can."""
     detail: str | None = None
-    """A detail of the implementation on this engine, for example the instructions that multiply bfloat16 numbers."""
+    """How this engine runs the call, for example with which instructions it multiplies bfloat16 numbers."""
 
     def __str__(self) -> str:
         lines = [f"{self.engine} runs this call"]
@@ -134,7 +134,7 @@ def run(
     all_states: bool = False,
     recordings: Sequence[Recording] | None = None,
 ) -> list[Result]:
-    """Run one layer on the engine that the user named, or on the first engine that supports the call.
+    """Run one layer on the requested engine. For "auto", it is the first of `preferred_engines` that can run the call.
 
     Args:
         steps: the input of all steps.
@@ -161,8 +161,8 @@ def run(
     raise AssertionError("the reference engine runs every call")
 
 
-def not_scriptable(layer: torch.nn.Module) -> NoReturn:
-    """Reject `torch.jit.script`, which calls this function as `__prepare_scriptable__` of a module.
+def refuse_scripting(layer: torch.nn.Module) -> NoReturn:
+    """Raise an error, as the `__prepare_scriptable__` of a module. `torch.jit.script` calls this method.
 
     Raises:
         EngineError: always.
@@ -176,10 +176,10 @@ def not_scriptable(layer: torch.nn.Module) -> NoReturn:
 def _with_equations(direction: Direction) -> Direction:
     """The direction with its cell replaced by the traced equations, if the cell can be traced.
 
-    The equations determine which values are recorded, so the reference engine then records the same values as kernels.
+    The equations determine the values that a recording stores. The reference engine then stores the same as kernels.
     """
     projected = "weight_hr" in direction.weights
-    if untraceable(direction.cell, projected):
+    if why_not_traceable(direction.cell, projected):
         return direction
     return direction._replace(cell=GraphCell(current_equations(direction.cell, projected), recorded=True))
 
@@ -198,7 +198,7 @@ def prepare(
     signature: Signature,
     draws: Sequence[Callable[[], dict[str, Tensor]]],
 ) -> Prepared | None:
-    """Prepare the calls with this signature; None if no backend can run and prepare them.
+    """Prepare the calls with this signature. Return None if no backend can run and prepare them.
 
     Args:
         steps, directions: the arguments of one of these calls, as in `run`. All sequences have the same length.
@@ -208,13 +208,13 @@ def prepare(
     for name in preferred_engines(steps, directions) if _requested.name == "auto" else (_requested.name,):
         if name in BACKENDS and Kernels(name).why_not(steps, directions) is None:
             return Kernels(name).prepare(steps, directions, signature, draws)
-        if name == "torch" and stock.why_not(steps, directions) is None:
+        if name == "torch" and torch_kernels.why_not(steps, directions) is None:
             return None
     return None
 
 
 def choose(steps: Steps, directions: list[Direction], all_states: bool = False) -> Choice:
-    """The engine that `run` selects for a call, and for each engine the reason why it does not run it."""
+    """Return the engine that `run` selects for a call, and for each engine why it cannot run it."""
     by_name = {name: _why_not(name, steps, directions, all_states, False) for name in engines()}
     reasons = {name: None if reason is None else reason.text for name, reason in by_name.items()}
     name = _requested.name
@@ -224,7 +224,7 @@ def choose(steps: Steps, directions: list[Direction], all_states: bool = False) 
 
 
 def _warn_once(reason: Reason) -> None:
-    """Warn once about a cell that kernels cannot express, because every call of such a cell is slow."""
+    """Warn, once per reason, that kernels cannot express a cell. Every call of such a cell is slow."""
     if reason.of_cell and not torch.compiler.is_compiling() and reason.text not in _warned:
         _warned.add(reason.text)
         warn_user(reason.text)

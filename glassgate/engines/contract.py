@@ -1,4 +1,4 @@
-"""The arguments and results of every engine. A call computes the one or two directions of one layer."""
+"""The arguments and results of every engine. One call of an engine runs the one or two directions of one layer."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
@@ -21,11 +21,12 @@ class Steps(NamedTuple):
     data: Tensor
     """(S, H_in)"""
     batch_sizes: Tensor | None
-    """(L,) int64 on the CPU, never increasing; it may end in zeros. None: each of the S / N steps has N rows."""
+    """(L,) int64 on the CPU, never increasing. It may end in zeros. If it is None, each of S / N steps has N rows."""
     resets: Tensor | None
-    """(S,) bool: for each row, whether the states of its sequence are reset before this step is read.
+    """(S,) bool: for each row, whether the states of its sequence are reset immediately before the step reads it.
 
-    With a reset at step t, the reverse direction reads step t + 1, resets its states, and then reads step t.
+    This holds for both directions. With a reset at step t, the reverse direction runs step t + 1, resets its states,
+    and then runs step t.
     """
 
 
@@ -50,7 +51,7 @@ class Reason(NamedTuple):
 
     text: str
     of_cell: bool = False
-    """Whether the cell's equations are the reason, so that the engine cannot run any call of this cell."""
+    """Whether the cell's equations are the reason. The engine then cannot run any call of this cell."""
 
     def __str__(self) -> str:
         return self.text
@@ -62,10 +63,10 @@ class Recording:
     Attributes:
         values: (S, H) by gate.
         grad: (S, H_out or H_cell) by gate or state. It accumulates over backward passes, like a parameter's `grad`.
-        skips_input: whether the backward pass skips the gradient of the input.
-        on_gradients: a function that each backward pass calls, possibly several times, with the gradients of the output
-            and of the final states, (S, W) and (N, W), possibly with more axes. None stands for zero, or for a gradient
-            that another call of the function passes.
+        skips_input: whether the backward pass omits the gradient of the input.
+        on_gradients: a function that each backward pass calls with the gradients of the output, (S, W), and of the
+            final states, (N, W). They may have additional axes. A pass may call it several times, with some of the
+            gradients in each call. A gradient of None is zero, or belongs to another of these calls.
     """
 
     skips_input = False
@@ -93,12 +94,12 @@ class Result(NamedTuple):
 def results_of(
     directions: Sequence[Direction], flat: Iterable[Tensor], has_all: bool, all_states: bool
 ) -> list[Result]:
-    """The results of each direction, from the flat results of a call.
+    """Group the flat results of a call by direction.
 
     Args:
         directions: the directions of the call.
         flat: for each direction its states at every step, then its final states.
-        has_all: whether `flat` has every state at every step, or only the output.
+        has_all: whether `flat` contains every state at every step, or only the output.
         all_states: whether to return every state at every step, or only the output.
     """
     results, remaining = [], iter(flat)
@@ -114,7 +115,7 @@ PLAIN = frozenset({Tensor, torch.nn.Parameter})
 
 
 def is_plain(tensor: Tensor) -> bool:
-    """Whether this is a `torch.Tensor` on the CPU whose operations are neither traced nor transformed."""
+    """Whether this is a `torch.Tensor` on the CPU, and its operations are neither traced nor transformed."""
     intercepted = torch.compiler.is_compiling() or is_transformed() or torch._C._len_torch_dispatch_stack() > 0
     return type(tensor) is Tensor and tensor.device.type == "cpu" and not intercepted
 
@@ -122,8 +123,7 @@ def is_plain(tensor: Tensor) -> bool:
 def is_eager() -> bool:
     """Whether tensor operations run eagerly: no compilation, tracing, transform or dispatch mode is active.
 
-    Hooks that change the tensors saved for the backward pass must be absent too. `torch.utils.checkpoint` sets such
-    hooks.
+    Hooks on tensors that are saved for the backward pass must be absent too. `torch.utils.checkpoint` sets such hooks.
     """
     return not (
         torch.compiler.is_compiling()
@@ -148,20 +148,24 @@ def result_type(dtype: torch.dtype, device: str = "cpu") -> torch.dtype:
 
 
 _TERMS = {"medium": 1, "bf16": 1, "high": 3, "tf32": 3}
+"""The result of `allowed_bfloat16_terms` for torch's precision settings. For other settings it is 0."""
 
 
-def terms_allowed() -> int:
+def allowed_bfloat16_terms() -> int:
     """The number of bfloat16 products that may replace one float32 product, according to torch's precision settings.
 
-    1: operands are rounded to bfloat16. 3: each operand is split into a sum of two bfloat16 numbers. 0: float32 is
-    required. torch's setting for recurrent layers takes precedence over its setting for matrix products.
+    - 0: float32 products are required.
+    - 1: operands may be rounded to bfloat16.
+    - 3: each operand may be split into a sum of two bfloat16 numbers.
+
+    torch's setting for recurrent layers takes precedence over its setting for matrix products.
     """
     for_rnn = torch._C._get_fp32_precision_getter("mkldnn", "rnn")
     return _TERMS.get(for_rnn if for_rnn != "none" else torch.get_float32_matmul_precision(), 0)
 
 
 def is_transformed() -> bool:
-    """Whether the call runs inside a transform of torch.func or in forward-mode differentiation."""
+    """Whether the caller runs inside a transform of torch.func or in forward-mode differentiation."""
     if torch.compiler.is_compiling():
         return False
     return torch._C._functorch.peek_interpreter_stack() is not None or torch.autograd.forward_ad._current_level >= 0

@@ -1,4 +1,4 @@
-"""Layers with fixed weights, which kernels pack once. If no kernel can run a layer, the reference engine runs it."""
+"""Layers with fixed weights, which kernels pack once. The reference engine runs layers that kernels cannot run."""
 
 from collections.abc import Callable, Sequence
 
@@ -7,7 +7,7 @@ from torch import Tensor
 
 from glassgate.cell import Weights
 from glassgate.engines import choose, reference
-from glassgate.engines.backend import LARGEST_INT8, Freezer, Frozen, Native, PackedPass, Stepper
+from glassgate.engines.backend import LARGEST_INT8, Freezer, FrozenDirections, NativeSteps, PackedPass, Stepper
 from glassgate.engines.choose import EngineError
 from glassgate.engines.contract import Direction, Reason, Recording, Result, Steps
 from glassgate.engines.kernels import Kernels
@@ -15,35 +15,35 @@ from glassgate.engines.registry import BACKENDS
 from glassgate.shapes import check_choice
 
 PRECISIONS = ("float32", "float64", "bfloat16", "int8")
-"""The types in which weights are stored and multiplied."""
+"""The dtypes in which weights are stored and multiplied."""
 MATRICES = ("weight_ih", "weight_hh", "weight_hr")
 """The parameters that int8 quantises."""
 LOOP_MATRICES = {"weight_hh", "weight_hr"}
-"""Those that the loop over time multiplies."""
-FEW_COLUMNS = 16
-"""Input matrices with fewer columns stay in float32: int8 would cost accuracy and save almost no time."""
+"""The matrices that the loop over time multiplies. They are quantised only together, because the loop multiplies in one
+precision."""
+MIN_COLUMNS = 16
+"""Input matrices with fewer columns stay in float32, because int8 would cost accuracy and save almost no time."""
 
 
-def quantised(weights: Weights, stays_float: Callable[[str], bool]) -> tuple[Weights, Weights]:
-    """The parameters of a direction with quantised matrices (int8), and the scales (rows,) of these matrices by name.
+def quantise_matrices(weights: Weights, stays_float: Callable[[str], bool]) -> tuple[Weights, Weights]:
+    """Quantise the matrices of a direction. Return all parameters, and the scales (rows,) of int8 matrices by name.
 
     Args:
         weights: the parameters in float32.
-        stays_float: returns whether a matrix stays in float32, by its name. `weight_hh` and `weight_hr` are quantised
-            only together, because the loop over time multiplies both in the same precision.
+        stays_float: returns whether the matrix with a name stays in float32.
     """
-    chosen = {name for name in MATRICES if name in weights and not stays_float(name)}
-    if weights["weight_ih"].shape[1] < FEW_COLUMNS:
-        chosen.discard("weight_ih")
-    if not chosen.issuperset(LOOP_MATRICES & weights.keys()):
-        chosen -= LOOP_MATRICES
-    matrices = {name: quantise(weights[name]) for name in MATRICES if name in chosen}
+    selected = {name for name in MATRICES if name in weights and not stays_float(name)}
+    if weights["weight_ih"].shape[1] < MIN_COLUMNS:
+        selected.discard("weight_ih")
+    if not selected.issuperset(LOOP_MATRICES & weights.keys()):
+        selected -= LOOP_MATRICES
+    matrices = {name: quantise(weights[name]) for name in MATRICES if name in selected}
     integers = {name: v for name, (v, _) in matrices.items()}
     return weights | integers, {name: scale for name, (_, scale) in matrices.items()}
 
 
 def quantise(matrix: Tensor) -> tuple[Tensor, Tensor]:
-    """The nearest integers from -127 to 127, and the scale of each row, (rows,): matrix = integers * scale.
+    """Round a matrix to integers * scale. Return the integers from -127 to 127, and the scale of each row, (rows,).
 
     A row of zeros has the scale 0. A row with NaN or infinity has the scale NaN.
     """
@@ -53,21 +53,22 @@ def quantise(matrix: Tensor) -> tuple[Tensor, Tensor]:
     return (matrix.nan_to_num() * factor[:, None]).round().clamp(-LARGEST_INT8, LARGEST_INT8).to(torch.int8), scale
 
 
-def freeze(directions: Sequence[Direction], precision: str, scales: Sequence[Weights] = ()) -> Frozen:
-    """A layer with fixed weights on the engine that the user named, or on the first that supports it.
+def freeze(directions: Sequence[Direction], precision: str, scales: Sequence[Weights] = ()) -> FrozenDirections:
+    """Return a layer with fixed weights on the requested engine. For "auto", it is the first engine that supports it.
 
     Args:
-        directions: cells, and contiguous weights in float32 or float64 that nothing else changes. Of `initial` only
-            the widths are used.
+        directions: the directions of the layer. Their weights are contiguous, in float32 or float64, and no other code
+            changes them. Of `initial`, only the widths are used.
         precision: one of `PRECISIONS`.
         scales: for int8, the scales of each direction's quantised matrices.
 
     Raises:
-        EngineError: the processor or the cell does not support this precision, or the named engine cannot run it.
+        EngineError: the processor or the cell does not support this precision, or the requested engine cannot run the
+            layer.
     """
     check_choice("freeze", "precision", precision, PRECISIONS)
     x = directions[0].initial[0].new_zeros(1, directions[0].weights["weight_ih"].shape[1])
-    requested, reasons = choose.requested(), dict[str, str]()
+    requested, reasons = choose.requested_engine(), dict[str, str]()
     for name, backend in BACKENDS.items():
         if not isinstance(backend, Freezer):
             continue
@@ -94,26 +95,27 @@ class _ReferenceStepper:
     """`Stepper` on the reference engine."""
 
     def __init__(self, directions: Sequence[Direction], initial: Sequence[tuple[Tensor, ...]], residual: bool) -> None:
-        calls = [d._replace(initial=states) for d, states in zip(directions, initial, strict=True)]
-        self._steps, self._residual = [reference.Stepper(call) for call in calls], residual
+        pairs = zip(directions, initial, strict=True)
+        self._steppers = [reference.Stepper(direction._replace(initial=states)) for direction, states in pairs]
+        self._residual = residual
 
-    def native(self, steps: int) -> Native | None:
+    def native(self, steps: int) -> NativeSteps | None:
         return None
 
     @property
     def states(self) -> Sequence[Sequence[Tensor]]:
-        return [step.states for step in self._steps]
+        return [stepper.states for stepper in self._steppers]
 
     @torch.no_grad()
     def __call__(self, x: Tensor) -> Tensor:
-        for k, step in enumerate(self._steps):
-            out = step(x)
+        for k, stepper in enumerate(self._steppers):
+            out = stepper(x)
             x = out + x if self._residual and k > 0 and out.shape == x.shape else out
         return x
 
 
 class _ReferenceLayer:
-    """`Frozen` on the reference engine."""
+    """`FrozenDirections` on the reference engine."""
 
     def __init__(self, directions: Sequence[Direction]) -> None:
         self.directions = directions
@@ -130,8 +132,8 @@ class _ReferenceLayer:
         restarts = restart or [()] * len(initial)
         results = []
         for k, direction in enumerate(self.directions):
-            call = direction._replace(initial=initial[k], restart=restarts[k])
-            results += reference.run(steps[k], [call], all_states, recordings and recordings[k : k + 1])
+            direction = direction._replace(initial=initial[k], restart=restarts[k])
+            results += reference.run(steps[k], [direction], all_states, recordings and recordings[k : k + 1])
         return results
 
     def passes(self, steps: int, N: int) -> Sequence[PackedPass] | None:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from glassgate.engines.backend import Backend, Compiled, PackedLengths, PreparedPasses, Signature
+from glassgate.engines.backend import Backend, CompiledLayer, PackedLengths, PreparedPasses, Signature
 from glassgate.engines.contract import (
     PLAIN,
     Direction,
@@ -22,12 +22,12 @@ from glassgate.engines.contract import (
     result_type,
     results_of,
 )
-from glassgate.engines.meaning import meaning_of, untraceable
-from glassgate.engines.plan import operands_of, plan_of, text_for
+from glassgate.engines.plan import format_plans, operands_of, plan_of
 from glassgate.engines.registry import BACKENDS
 from glassgate.engines.torch_op import transforms
 from glassgate.engines.torch_op.autograd import LayerFunction, PreparedCall, PreparedFunction
 from glassgate.engines.torch_op.operators import text_of
+from glassgate.engines.traced_cells import traced_cell, why_not_traceable
 
 
 class Kernels(NamedTuple):
@@ -41,11 +41,11 @@ class Kernels(NamedTuple):
 
     @property
     def backend(self) -> Backend:
-        """The backend."""
+        """The backend with this name."""
         return BACKENDS[self.name]
 
     def why_not(self, steps: Steps, directions: list[Direction], all_states: bool = False) -> Reason | None:
-        """Why the backend cannot run this call, or None."""
+        """Why the backend cannot run this call; None if it can."""
         if (reason := self.backend.why_not(steps, directions)) is not None:
             return reason
         if is_transformed() and (reason := transforms.why_not(steps, directions)) is not None:
@@ -59,13 +59,13 @@ class Kernels(NamedTuple):
         for direction in directions:
             if direction.cell is not cell:  # both directions usually have the same cell
                 cell = direction.cell
-                reason = untraceable(cell, "weight_hr" in direction.weights)
+                reason = why_not_traceable(cell, "weight_hr" in direction.weights)
                 if reason is not None:
                     return Reason(reason, of_cell=True)
         return None
 
-    def compile(self, directions: Sequence[Direction], record: bool = False) -> Compiled:
-        """Compile the directions. With `record`, gates and their gradients are results too."""
+    def compile(self, directions: Sequence[Direction], record: bool = False) -> CompiledLayer:
+        """Compile the directions of a layer. With `record`, gates and their gradients are results too."""
         return self.backend.compile(tuple([plan_of(d, self.backend.costs, record) for d in directions]))
 
     def run(
@@ -90,7 +90,7 @@ class Kernels(NamedTuple):
                 "gates; call torch.compile before the block"
             )
         if compiling:
-            text = text_of(self.name, [text_for(directions, record)])
+            text = text_of(self.name, [format_plans(directions, record)])
             flat = torch.ops.glassgate.layer(data, batch_sizes, resets, operands, text, all_states, save, dtype)
         else:
             compiled = self.compile(directions, record)
@@ -107,7 +107,7 @@ class Kernels(NamedTuple):
         signature: Signature,
         draws: Sequence[Callable[[], dict[str, Tensor]]],
     ) -> "Prepared | None":
-        """Prepare calls with this signature, see `choose.prepare`; None if the backend does not prepare calls."""
+        """Prepare calls, as in `choose.prepare`. Return None if the backend does not prepare calls."""
         dtype = result_type(steps.data.dtype, steps.data.device.type)
         compiled = self.compile(directions, signature.record)
         passes = compiled.prepare(operands_of(directions), steps, dtype, signature)
@@ -137,22 +137,22 @@ class Prepared:
         self._noise = [(direction.noise, draw) for direction, draw in zip(directions, draws, strict=True)]
         self._draws = any([noise for noise, _ in self._noise])
         cells = directions if any([d.cell is not directions[0].cell for d in directions]) else directions[:1]
-        self._cells = [(d.cell, "weight_hr" in d.weights, meaning_of(d.cell)) for d in cells]
+        self._cells = [(d.cell, "weight_hr" in d.weights, traced_cell(d.cell)) for d in cells]
 
     def is_valid(self) -> bool:
         """Whether the cells still have the equations for which the calls were prepared."""
-        for cell, _, meaning in self._cells:
-            if type(cell) is not meaning.type or not meaning.watch.is_unchanged():
+        for cell, _, traced in self._cells:
+            if type(cell) is not traced.type or not traced.watch.is_unchanged():
                 return self._has_same_equations()
         return True
 
     def _has_same_equations(self) -> bool:
-        """Whether cells whose attributes have changed still have the equations of the plans.
+        """Whether the cells still have the equations of the plans, although their attributes have changed.
 
         False until a call that is not prepared has traced the cells again.
         """
-        self._cells = [(cell, projected, meaning_of(cell)) for cell, projected, _ in self._cells]
-        retraced = [meaning.traced.get(projected) for _, projected, meaning in self._cells]
+        self._cells = [(cell, projected, traced_cell(cell)) for cell, projected, _ in self._cells]
+        retraced = [traced.cached.get(projected) for _, projected, traced in self._cells]
         # If all directions have the same cell, `_cells` contains only the first.
         return all([equations is plan.equations for equations, plan in zip(retraced, self.passes.plans, strict=False)])
 

@@ -1,4 +1,4 @@
-"""Allocation of a call's memory, and conversion of tensors to the form that kernels read."""
+"""Allocation of the memory of a call, and conversion of tensors to the dtype and layout that kernels read."""
 
 import ctypes
 import mmap
@@ -14,29 +14,30 @@ from glassgate.engines.blocks import AVAILABLE, Blocks
 
 LARGE, REUSED = 2**22, 2**25
 """Tensors of at least `LARGE` bytes use huge pages. The memory of tensors of at least `REUSED` bytes is kept for later
-calls, as the C library does with smaller memory.
+calls. The C library does this only for smaller memory.
 """
-MOST_FREE = 2**30
+MAX_FREE = 2**30
 """The largest total size of memory that is kept for later calls, in bytes."""
 
-COMPUTED_IN = {
+COMPUTE_DTYPE = {
     torch.float32: torch.float32,
     torch.float64: torch.float64,
     torch.bfloat16: torch.float32,
     torch.float16: torch.float32,
 }
-"""The dtype in which kernels compute, by the dtype of their tensors."""
+"""The dtype in which kernels compute, by the dtype of the input."""
 
 _CPU = torch.device("cpu")
-_blocks = Blocks(MOST_FREE)
+_blocks = Blocks(MAX_FREE)
 _advise = getattr(ctypes.CDLL(None), "madvise", None) if hasattr(mmap, "MADV_HUGEPAGE") else None
 
 
 def empty(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
     """An uninitialised tensor on the CPU.
 
-    On Linux, a large tensor uses huge pages, and a very large one the memory of an earlier tensor. The first write to a
-    page causes a page fault, and with small or new pages the faults can take longer than the kernels.
+    The first write to a new page of memory causes a page fault. With small pages, the faults of a large tensor can take
+    longer than the kernels. On Linux, tensors of at least `LARGE` bytes therefore use huge pages, and those of at least
+    `REUSED` bytes use the memory of earlier tensors.
     """
     size = prod(shape) * dtype.itemsize
     if size >= REUSED and AVAILABLE:
@@ -50,19 +51,19 @@ def empty(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
 
 
 def empty_like(tensor: Tensor) -> Tensor:
-    """`empty` with the shape and dtype of a contiguous tensor, but faster if it is small."""
+    """`empty(tensor.shape, tensor.dtype)`, for a contiguous tensor. It is faster for small tensors."""
     return torch.empty_like(tensor) if tensor.nbytes < LARGE else empty(tensor.shape, tensor.dtype)
 
 
 def allocator(shape: Sequence[int], dtype: torch.dtype) -> Callable[[], Tensor]:
-    """A function that returns `empty(shape, dtype)`. For small tensors it uses torch's fastest allocation function."""
+    """A function that returns `empty(shape, dtype)`. For small tensors, it is torch's fastest allocation function."""
     if prod(shape) * dtype.itemsize < LARGE:
         return partial(torch.empty_like, torch.empty((), dtype=dtype, device=_CPU).expand(tuple(shape)))
     return partial(empty, shape, dtype)
 
 
 class MatrixBlock:
-    """A block of memory for matrices (S, W), one after the other. One allocation takes less time than several.
+    """The layout of several matrices (S, W) in one block of memory. One allocation takes less time than several.
 
     Args:
         S: the number of rows.
@@ -77,12 +78,12 @@ class MatrixBlock:
         self._allocator = allocator((count,), dtype)
 
     def allocate(self) -> "Matrices":
-        """Uninitialised matrices."""
+        """Allocate uninitialised matrices."""
         return Matrices(self, self._allocator())
 
 
 class Matrices(Mapping[str, Tensor]):
-    """Matrices (S, W) by name. They are views of one block of memory, which is split when a matrix is read."""
+    """Matrices (S, W) by name. They are views of one block of memory, created when a matrix is first read."""
 
     def __init__(self, block: MatrixBlock, memory: Tensor) -> None:
         self._block, self._memory = block, memory
@@ -94,7 +95,7 @@ class Matrices(Mapping[str, Tensor]):
         return [start + offset for offset in self._block.offsets]
 
     def zero_from(self, row: int) -> None:
-        """Set the rows from this one on to zero."""
+        """Set this row and all rows after it to zero, in each matrix."""
         for matrix in self.values():
             matrix[row:].zero_()
 
@@ -130,21 +131,21 @@ def first_rows(tensor: Tensor, rows: int) -> Tensor:
     return tensor if rows == tensor.shape[0] else tensor[:rows]
 
 
-def computable(tensors: Sequence[Tensor], dtype: torch.dtype) -> Sequence[Tensor]:
-    """The tensors, contiguous and with the dtype in which the kernels compute."""
+def to_contiguous(tensors: Sequence[Tensor], dtype: torch.dtype) -> Sequence[Tensor]:
+    """Return the tensors as contiguous tensors of this dtype, or `tensors` itself if all of them already are."""
     if all([v.dtype == dtype and v.is_contiguous() for v in tensors]):
         return tensors
     return [v.to(dtype).contiguous() for v in tensors]
 
 
-def readable(tensor: Tensor, dtype: torch.dtype) -> Tensor:
-    """Rows (S, W) as kernels read them: with this dtype, each row contiguous, any stride between rows."""
+def to_contiguous_rows(tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return a matrix (S, W) with this dtype and contiguous rows. There may be any stride between rows."""
     tensor = tensor if tensor.dtype == dtype else tensor.to(dtype)
     return tensor if tensor.stride(1) == 1 or tensor.shape[1] == 1 else tensor.contiguous()
 
 
 def empty_rows(S: int, width: int, rows: int, dtype: torch.dtype) -> Tensor:
-    """A tensor (S, width) whose first `rows` rows are uninitialised. The rows after them are padding and zero."""
+    """A tensor (S, width). Its first `rows` rows are uninitialised. The rows after them are padding and zero."""
     memory = empty((S, width), dtype)
     if rows < S:
         memory[rows:].zero_()

@@ -1,4 +1,4 @@
-"""The static part of a call (everything but tensors), built from a `Direction` or parsed from an operator's string."""
+"""Plans: the static part of a call (everything but tensors), built from a `Direction` or parsed from a string."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -10,24 +10,27 @@ from torch import Tensor
 
 from glassgate.cell import Cell
 from glassgate.engines.contract import Direction
-from glassgate.engines.guards import guarded
-from glassgate.engines.meaning import cached_equations, constant, current_equations, interned
+from glassgate.engines.guards import add_guards
 from glassgate.engines.symbolic.costs import Costs
 from glassgate.engines.symbolic.equations import Equations, NotEquations, parse
 from glassgate.engines.symbolic.graph_cell import GraphCell
 from glassgate.engines.symbolic.trace import Trace, build_trace
+from glassgate.engines.traced_cells import assume_constant, cached_equations, current_equations, interned
 
 T = TypeVar("T")
 
 
 def operands_of(directions: list[Direction]) -> list[Tensor]:
-    """All tensors of a call except its input data, by direction, in the order that `Plan.operand_count` gives."""
+    """The operands of a call: all tensors except the input, direction by direction, in the order of `Plan`."""
     return [v for d in directions for v in (*d.weights.values(), *d.initial, *d.restart, *d.noise.values())]
 
 
 @dataclass(frozen=True, eq=False)
 class Plan:
     """The static part of a call of one direction. Equal contents give the same object, so a plan can be a cache key.
+
+    The operands of a direction are its parameters, its initial states, its states after a reset (only if they differ
+    from the initial states) and its noise, in this order.
 
     Attributes:
         equations: the equations of one step.
@@ -63,16 +66,16 @@ class Plan:
 
     @cached_property
     def operand_count(self) -> int:
-        """The number of operands of the direction: its parameters, states and noise, in this order."""
+        """The number of operands of the direction."""
         return len(self.weights) + self.state_count + len(self.noise)
 
     @cached_property
     def differentiable(self) -> list[bool]:
-        """For each operand, whether it can have a gradient: all operands except noise."""
+        """For each operand, whether it can have a gradient. Only noise has none."""
         return [True] * (self.operand_count - len(self.noise)) + [False] * len(self.noise)
 
     def direction(self, operands: Sequence[Tensor]) -> Direction:
-        """Return the direction with these operands."""
+        """The direction with these operands."""
         weight_count, count = len(self.weights), len(self.cell.state)
         noise_start = weight_count + self.state_count
         weights = dict(zip(self.weights, operands[:weight_count], strict=True))
@@ -81,7 +84,7 @@ class Plan:
         return Direction(self.cell, weights, tuple(states[:count]), self.reverse, noise, tuple(states[count:]))
 
     def sizes(self, operands: Sequence[Tensor], data: Tensor) -> "Sizes":
-        """The sizes of a call with these operands, computed in the dtype of `data`."""
+        """The sizes of a call with these operands and this input."""
         H = operands[self.weights.index("weight_ih")].shape[0] // len(self.cell.gates)
         N, P = operands[len(self.weights)].shape
         return Sizes(N, data.shape[1], H, P, data.element_size() * 8)
@@ -91,10 +94,12 @@ class Plan:
         return dict.fromkeys(self.cell.state, sizes.H) | {self.cell.state[0]: sizes.P}
 
     def kept_widths(self, sizes: "Sizes") -> dict[str, int]:
-        """The widths of the buffers that the backward pass reads, except the states, by name.
+        """The widths of the buffers that the forward pass keeps for the backward pass in addition to the states.
 
-        "ih" and "hh" are the halves of pre-activations or values computed from them, "row" contains row sums, "hr" the
-        projected output, and "kept" other values.
+        - "ih", "hh": the halves of pre-activations, or values computed from them.
+        - "row": row sums.
+        - "hr": the projected output.
+        - "kept": other values.
         """
         trace, H = self.trace, sizes.H
         columns = {"ih": len(trace.ih) * H, "hh": len(trace.hh_only) * H, "row": trace.row_columns}
@@ -106,8 +111,12 @@ class Plan:
 class Sizes(NamedTuple):
     """The sizes of a call of one direction.
 
-    N is the batch size, D the width of the input, H the hidden size, and P the width of the output. `bits` is the
-    number of bits of the dtype.
+    Attributes:
+        N: the batch size.
+        D: the width of the input.
+        H: the hidden size.
+        P: the width of the output.
+        bits: the number of bits of the dtype.
     """
 
     N: int
@@ -156,37 +165,37 @@ def _plan(equations: Equations, costs: Costs, static: _Static, record_factors: b
     return plan
 
 
-def text_for(directions: Sequence[Direction], record: bool = False) -> str:
-    """The plans of all directions as one string."""
+def format_plans(directions: Sequence[Direction], record: bool = False) -> str:
+    """Return the plans of all directions as one string."""
     return "\n".join(
-        [_direction_text(d.cell, "weight_hr" in d.weights, guarded(d.cell), _static(d, record)) for d in directions]
+        [_direction_text(d.cell, "weight_hr" in d.weights, add_guards(d.cell), _static(d, record)) for d in directions]
     )
 
 
-@constant
+@assume_constant
 def _direction_text(cell: Cell, projected: bool, _guards: object, static: _Static) -> str:
-    """The string of one direction. The argument `_guards` makes `torch.compile` check whether the cell has changed."""
+    """The plan of one direction as a string. The argument `_guards` only makes torch.compile trace `add_guards`."""
     return _format(current_equations(cell, projected), static)
 
 
 def _format(equations: Equations, static: _Static) -> str:
-    """The string of a plan. It contains the equations, but neither class names nor the backend."""
+    """A plan as a string. It contains the equations, but not the name of the cell's class or of the backend."""
     reverse, restarts, weights, noise, record = static
     order = _ORDERS[reverse, restarts]
     return "\t".join((order, ",".join(weights), ",".join(noise), "recorded" if record else "", equations.text))
 
 
 _ORDERS = {(False, False): ">", (True, False): "<", (False, True): ">>", (True, True): "<<"}
-"""The notation of `reverse` and `restarts` in the string of a plan."""
+"""How the string of a plan contains `reverse` and `restarts`."""
 _PARSED_ORDERS = {text: flags for flags, text in _ORDERS.items()}
 
 
 @lru_cache(1024)
-def plans_in(text: str, costs: Costs) -> tuple[Plan, ...]:
+def parse_plans(text: str, costs: Costs) -> tuple[Plan, ...]:
     """Parse the plans in a string, for a backend with these costs.
 
     Raises:
-        NotEquations: the string was not written by `text_for`.
+        NotEquations: the string does not contain plans, as `format_plans` writes them.
     """
     return tuple(_parse_plan(line, costs) for line in text.split("\n"))
 
@@ -204,21 +213,21 @@ def _parse_plan(line: str, costs: Costs) -> Plan:
 
 
 def state_result_count(plans: Sequence[Plan]) -> int:
-    """The number of states in the results of a training call: each state at all steps, and each final state.
+    """The number of states in the results of a training call: every state at all steps, and every final state.
 
-    After these, a training call returns the tensors that it saves for the backward pass.
+    The results of a training call are these states, then the tensors that it saves for the backward pass.
     """
     return sum(2 * len(plan.equations.state) for plan in plans)
 
 
-def without_final(plans: Sequence[Plan], flat: Sequence[Tensor]) -> list[Tensor]:
+def without_final_states(plans: Sequence[Plan], flat: Sequence[Tensor]) -> list[Tensor]:
     """The results of a training call that the backward pass reads: all except the final states."""
     states_of_steps = [v for states, _ in results_by_direction(plans, flat) for v in states]
     return [*states_of_steps, *flat[state_result_count(plans) :]]
 
 
 def results_by_direction(plans: Sequence[Plan], results: Sequence[T]) -> Iterator[tuple[Sequence[T], Sequence[T]]]:
-    """Yield each direction's states at all steps and its final states, from the results of a training call."""
+    """Yield the states at all steps and the final states of each direction, from the results of a training call."""
     start = 0
     for plan in plans:
         count = len(plan.equations.state)
@@ -227,12 +236,12 @@ def results_by_direction(plans: Sequence[Plan], results: Sequence[T]) -> Iterato
 
 
 def needed_weights(plans: Sequence[Plan], needed: Sequence[bool]) -> tuple[tuple[str, ...], ...]:
-    """For each direction the names of the parameters whose gradient is needed. `needed` has one flag per operand."""
+    """The names of the parameters whose gradient is needed, by direction. `needed` has one item per operand."""
     return tuple([tuple(compress(plan.weights, own)) for plan, own in by_direction(plans, needed)])
 
 
 def by_direction(plans: Sequence[Plan], operands: Sequence[T]) -> Iterator[tuple[Plan, Sequence[T]]]:
-    """Yield each plan and its operands, or other values with one item per operand."""
+    """Yield each plan with its operands. Instead of operands, any sequence with one item per operand can be passed."""
     start = 0
     for plan in plans:
         yield plan, operands[start : start + plan.operand_count]
@@ -240,5 +249,5 @@ def by_direction(plans: Sequence[Plan], operands: Sequence[T]) -> Iterator[tuple
 
 
 def directions_of(plans: Sequence[Plan], operands: Sequence[Tensor]) -> list[Direction]:
-    """Return the directions of a call, from the operands of all directions."""
+    """The directions of a call, from the operands of all directions."""
     return [plan.direction(own) for plan, own in by_direction(plans, operands)]

@@ -27,7 +27,7 @@ def run(
     all_states: bool = False,
     recordings: Sequence[Recording | None] | None = None,
 ) -> list[Result]:
-    """Run the directions of one layer, one after the other."""
+    """Run the directions of one layer, one after the other. Under autocast, compute in the autocast dtype."""
     device = steps.data.device.type
     if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
         steps, directions = _cast(steps, directions, torch.get_autocast_dtype(device))
@@ -88,21 +88,21 @@ def _run(steps: Steps, direction: Direction, recording: Recording | None) -> Res
     states = tuple(torch.cat(blocks) for blocks in zip(*new_states, zeros, strict=True))
     result = Result(states, tuple(v.clone() for v in state))
     if recording is not None:
-        _report_gradients(recording, result)
+        _register_gradient_hooks(recording, result)
     return result
 
 
-def _report_gradients(recording: Recording, result: Result) -> None:
-    """Pass the gradients of the output and of the final states to a recording, each in a call of its own."""
+def _register_gradient_hooks(recording: Recording, result: Result) -> None:
+    """Register hooks that pass the gradients of the output and of the final states to a recording, one per call."""
     outputs = result.states[0], *result.final
 
-    def receive(k: int, d: Tensor | None) -> None:
+    def pass_gradient(k: int, d: Tensor | None) -> None:
         if recording.on_gradients is not None:
             recording.on_gradients([d if index == k else None for index in range(len(outputs))])
 
     for k, value in enumerate(outputs):
         if value.requires_grad:
-            value.register_hook(partial(receive, k))
+            value.register_hook(partial(pass_gradient, k))
 
 
 class Stepper:
@@ -198,7 +198,7 @@ def advance(
     def product(u: Tensor) -> Named:
         units = ih.shape[-1] // len(cell.gates)
         u = u.detach() if detach_recurrent else u
-        return by_gate(recur(u, weights["weight_hh"], weights.get("bias_hh"), cell.heads, units))
+        return by_gate(recurrent_product(u, weights["weight_hh"], weights.get("bias_hh"), cell.heads, units))
 
     def projection(h: Tensor) -> Tensor:
         return linear(h, weights["weight_hr"])
@@ -216,14 +216,14 @@ def advance(
     return cell.new_state(a, Named(cell.state, state), p, projection if "weight_hr" in weights else None)
 
 
-def recur(u: Tensor, weight: Tensor, bias: Tensor | None, heads: int, units: int | None = None) -> Tensor:
-    """Return `W_hh u + b_hh`. With several heads, block k of each gate's units reads only block k of `u`.
+def recurrent_product(u: Tensor, weight: Tensor, bias: Tensor | None, heads: int, units: int | None = None) -> Tensor:
+    """Return `W_hh u + b_hh`. With several heads, the units of head k of each gate read only block k of `u`.
 
     Args:
         u: the vector, (..., H_out).
         weight: `weight_hh`, (gates * H_cell, H_out / heads).
         bias: `bias_hh`, or None.
-        heads: the number of blocks.
+        heads: the number of heads, which is also the number of blocks of `u`.
         units: H_cell; None if it equals H_out, so that there is no projection.
     """
     if heads == 1:

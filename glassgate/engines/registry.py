@@ -5,4 +5,4 @@ from glassgate.engines.llvm_cpu.backend import CPU
 from glassgate.engines.triton_gpu.backend import GPU
 
 BACKENDS: dict[str, Backend] = {"cpu": CPU(), "triton": GPU()}
-"""In the order in which "auto" tries them. `gg.engine(name)` selects one."""
+"""In the order in which the engine "auto" tries them. `gg.engine(name)` requests one."""

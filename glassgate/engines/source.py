@@ -2,21 +2,21 @@
 
 from glassgate.cell import Cell
 from glassgate.engines.llvm_cpu.costs import COSTS
-from glassgate.engines.meaning import current_equations
 from glassgate.engines.symbolic.trace import build_trace
+from glassgate.engines.traced_cells import current_equations
 from glassgate.shapes import check_choice
 
 
 def source(cell: Cell, engine: str = "cpu", *, projected: bool = False) -> str:
-    """The generated kernels of a cell, forward and backward, as they are compiled.
+    """The source code of the kernels that are generated for a cell, forward and backward.
 
     Args:
         cell: the cell.
-        engine: the engine; "cpu" prints Python, "triton" prints Triton for training without lengths and resets.
+        engine: "cpu" or "triton". The Triton kernels are those for training without lengths and resets.
         projected: whether the output goes through `weight_hr`.
 
     Returns:
-        Python source of the functions.
+        The text of Python functions. Kernels of both engines are written in Python.
 
     Raises:
         TypeError: the cell uses an operation that the kernels do not support.

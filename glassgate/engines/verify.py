@@ -1,4 +1,4 @@
-"""Checks that a cell's equations compute the same as its step: values and gradients on the same random numbers."""
+"""Checks that the equations of a cell compute the same values and gradients as its step, on random numbers."""
 
 from collections.abc import Callable
 from typing import Any
@@ -17,13 +17,13 @@ _TOLERANCE = 1e-6
 """The tolerance relative to the largest value. It allows for operations that torch rounds to float32."""
 
 
-def difference(cell: Cell, equations: Equations) -> str | None:
-    """The name of the first value or gradient in which the equations differ from the cell's step; None if all agree."""
-    name: str | None = in_new_thread(_difference, cell, equations)
+def first_difference(cell: Cell, equations: Equations) -> str | None:
+    """The name of the first value or gradient for which the equations and the step differ; None if all agree."""
+    name: str | None = in_new_thread(_first_difference, cell, equations)
     return name
 
 
-def _difference(cell: Cell, equations: Equations) -> str | None:
+def _first_difference(cell: Cell, equations: Equations) -> str | None:
     generator = torch.Generator().manual_seed(0)
     for draw in (_normal, _positive):
         inputs = _inputs(cell, equations.projected, lambda *shape, draw=draw: draw(generator, shape))

@@ -12,10 +12,10 @@ from pathlib import Path
 from torch import Tensor
 
 from glassgate.cell import Cell
-from glassgate.engines.meaning import current_equations
 from glassgate.engines.symbolic.equations import Equations
 from glassgate.engines.symbolic.graph import NotTraceable
 from glassgate.engines.symbolic.step import equations_of
+from glassgate.engines.traced_cells import current_equations
 from glassgate.export.errors import ExportError
 from glassgate.layers.calls import checked_weights, default_states
 from glassgate.layers.stack import Recurrent

@@ -10,8 +10,8 @@ import onnx_ir as ir
 
 from glassgate import cells
 from glassgate.cell import Cell
-from glassgate.engines.meaning import current_equations
 from glassgate.engines.symbolic.equations import Equations
+from glassgate.engines.traced_cells import current_equations
 from glassgate.export.onnx_ops import Operators
 
 

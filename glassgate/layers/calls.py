@@ -67,13 +67,15 @@ def arrange_call(
     return steps, layout, initial, states.from_hx(name, parts, restart, steps.data, layout, "restart")
 
 
-def engine_calls(layer: BaseLayer, initial: States, restart_states: States | None = None) -> list[list[Direction]]:
-    """The arguments of the engine for each layer and direction, without noise."""
+def directions_by_layer(
+    layer: BaseLayer, initial: States, restart_states: States | None = None
+) -> list[list[Direction]]:
+    """The directions of each layer, as engines read them, without noise."""
     D, cell, parts = layer.num_directions, current_cell(layer), layer.glassgate.parts
-    calls = [
+    directions = [
         Direction(cell, weights, state, part.direction == 1)
         for part, weights, state in zip(parts, checked_weights(layer), initial, strict=True)
     ]
     if restart_states is not None:
-        calls = [call._replace(restart=state) for call, state in zip(calls, restart_states, strict=True)]
-    return [calls[k : k + D] for k in range(0, len(calls), D)]
+        directions = [d._replace(restart=state) for d, state in zip(directions, restart_states, strict=True)]
+    return [directions[k : k + D] for k in range(0, len(directions), D)]

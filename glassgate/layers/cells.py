@@ -12,7 +12,7 @@ from glassgate import cells
 from glassgate import init as schemes
 from glassgate.cell import Cell, Weights, check_cell, check_heads
 from glassgate.display import Drawable
-from glassgate.engines import choose, stock
+from glassgate.engines import choose, torch_kernels
 from glassgate.engines.contract import PLAIN, is_eager
 from glassgate.engines.reference import advance
 from glassgate.layers.symbolic_call import symbolic_call
@@ -75,7 +75,7 @@ class RecurrentCell(Drawable, nn.Module):
         names = self.cell.shapes(self.input_size, self.hidden_size, 0, self.bias)
         yield self.cell, {name: getattr(self, name) for name in names}
 
-    __prepare_scriptable__ = choose.not_scriptable
+    __prepare_scriptable__ = choose.refuse_scripting
 
     def reset_parameters(self) -> None:
         """Initialises all parameters again."""
@@ -132,7 +132,7 @@ class RecurrentCell(Drawable, nn.Module):
 
     def _by_torch(self, input: Any, hx: Any) -> Any:
         """The states after the step, computed by a function of torch; None if the call must take the general path."""
-        function = stock.step(self.cell)
+        function = torch_kernels.step_function(self.cell)
         if function is None or type(input) is not Tensor or input.dim() != 2 or not is_eager():
             return None
         if torch.is_autocast_enabled("cpu"):
@@ -149,7 +149,7 @@ class RecurrentCell(Drawable, nn.Module):
             return None
         if [*map(_shape, weights)] != [(rows, D), (rows, H), (rows,), (rows,)][: len(weights)]:
             return None
-        if choose.requested() not in ("auto", "torch") or len(current) != states:
+        if choose.requested_engine() not in ("auto", "torch") or len(current) != states:
             return None
         try:
             return function(input, hx, *weights)

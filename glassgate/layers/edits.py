@@ -144,19 +144,19 @@ class Edits:
                     both.setdefault(label, {}).setdefault(name, []).extend(edits)
         return Edits(both)
 
-    def applied(self, part: Part, call: Direction, layout: Layout) -> Direction:
-        """The call of one direction with its edits."""
+    def applied(self, part: Part, direction: Direction, layout: Layout) -> Direction:
+        """The direction with its edits."""
         by_name = self.changes.get(part.label, {})
         if not by_name:
-            return call
-        like, plain = call.initial[0], layout.places is None and layout.packed is None
+            return direction
+        like, plain = direction.initial[0], layout.places is None and layout.packed is None
         key = (layout.length, layout.rows, like.dtype, like.device) if plain else None
         known, noise = self._noise.get(part.label, (None, {}))
         if key is None or key != known:
             noise = self._factors(part, layout, like)
             self._noise[part.label] = key, noise
-        cell = self._cell(part, call.cell, "weight_hr" in call.weights)
-        return call._replace(cell=cell, noise={**call.noise, **noise})
+        cell = self._cell(part, direction.cell, "weight_hr" in direction.weights)
+        return direction._replace(cell=cell, noise={**direction.noise, **noise})
 
     def _factors(self, part: Part, layout: Layout, like: Tensor) -> dict[str, Tensor]:
         """The factors and replacements in the layout of noise: in flat rows, or one row per sequence."""

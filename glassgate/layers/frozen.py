@@ -9,12 +9,12 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from glassgate.cell import Cell, Weights
-from glassgate.engines.backend import Frozen, PackedPass, Stepper
+from glassgate.engines.backend import FrozenDirections, PackedPass, Stepper
 from glassgate.engines.contract import Direction, Recording, Result, Steps, is_eager
-from glassgate.engines.frozen import MATRICES, freeze, quantised
-from glassgate.engines.meaning import current_equations, untraceable
-from glassgate.engines.memory import COMPUTED_IN, allocator
+from glassgate.engines.frozen import MATRICES, freeze, quantise_matrices
+from glassgate.engines.memory import COMPUTE_DTYPE, allocator
 from glassgate.engines.symbolic.graph_cell import GraphCell
+from glassgate.engines.traced_cells import current_equations, why_not_traceable
 from glassgate.layers import states
 from glassgate.layers.base import BaseLayer
 from glassgate.layers.calls import checked_weights, default_states
@@ -64,7 +64,7 @@ class FrozenLayer(nn.Module):
             for part, of_part, initial in zip(spec.parts, weights, self.default_states(1), strict=True)
         ]
         D = spec.num_directions
-        self.packed: list[Frozen] = [
+        self.packed: list[FrozenDirections] = [
             freeze(directions[k : k + D], precision, self.scales[k : k + D]) for k in range(0, len(directions), D)
         ]
         self._prepared: dict[Any, _PreparedCall | None] = {}
@@ -355,7 +355,7 @@ def freeze_layer(
     originals = checked_weights(layer)
     layer_dtype = originals[0]["weight_ih"].dtype
     if precision is None:
-        dtype = COMPUTED_IN.get(layer_dtype, layer_dtype)
+        dtype = COMPUTE_DTYPE.get(layer_dtype, layer_dtype)
     else:
         dtype = torch.float64 if precision == "float64" else torch.float32
     spec = Spec.of(layer, layer_dtype)
@@ -367,12 +367,12 @@ def freeze_layer(
     scales: list[Weights] = []
     if precision == "int8":
         quantised_parts = [
-            quantised(of_part, lambda name, part=part: keep(part.names[name]))  # type: ignore[misc]
+            quantise_matrices(of_part, lambda name, part=part: keep(part.names[name]))  # type: ignore[misc]
             for of_part, part in zip(weights, internals.parts, strict=True)
         ]
         weights, scales = [integers for integers, _ in quantised_parts], [of_part for _, of_part in quantised_parts]
     cell, projected = internals.eval_cell, bool(layer.proj_size)
-    cell = deepcopy(cell) if untraceable(cell, projected) else GraphCell(current_equations(cell, projected))
+    cell = deepcopy(cell) if why_not_traceable(cell, projected) else GraphCell(current_equations(cell, projected))
     return FrozenLayer(spec, cell, weights, learned, precision or str(dtype).removeprefix("torch."), scales)
 
 

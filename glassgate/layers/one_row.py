@@ -43,7 +43,7 @@ def torch_function(layer: BaseLayer, input: Any, hx: Any) -> Run | None:
         return None
     if input.shape != (1, 1, layer.input_size):
         return None
-    if not _is_plain_layer(layer) or choose.requested() != "auto" or torch.is_autocast_enabled("cpu"):
+    if not _is_plain_layer(layer) or choose.requested_engine() != "auto" or torch.is_autocast_enabled("cpu"):
         return None
     if input.dtype is not torch.float32 or getattr(layer.weight_ih_l0, "dtype", None) is not torch.float32:
         return None

@@ -160,19 +160,21 @@ def draw(cell: Cell, steps: Steps, initial: tuple[Tensor, ...], hidden_size: int
     return factors
 
 
-def with_noise(call: Direction, steps: Steps, hidden_size: int, weight_dropout: float) -> Direction:
-    """The call with the random factors of its cell and with dropout of its recurrent weights.
+def with_noise(direction: Direction, steps: Steps, hidden_size: int, weight_dropout: float) -> Direction:
+    """The direction with the random factors of its cell and with dropout of its recurrent weights.
 
     Args:
-        call: the call without noise.
+        direction: the direction without noise.
         steps: the input of the call.
         hidden_size: the number of units.
         weight_dropout: the rate of dropout of `weight_hh`.
     """
     if weight_dropout:
-        weight = _dropped(call.weights["weight_hh"], weight_dropout)
-        call = call._replace(weights={**call.weights, "weight_hh": weight})
-    return call._replace(noise=draw(call.cell, steps, call.initial, hidden_size)) if call.cell.noise else call
+        weight = _dropped(direction.weights["weight_hh"], weight_dropout)
+        direction = direction._replace(weights={**direction.weights, "weight_hh": weight})
+    if not direction.cell.noise:
+        return direction
+    return direction._replace(noise=draw(direction.cell, steps, direction.initial, hidden_size))
 
 
 def between_layers(steps: Steps, data: Tensor, sequences: int, rate: float, variational: bool) -> Tensor:

@@ -18,10 +18,10 @@ from glassgate.cell import Cell
 from glassgate.engines import choose
 from glassgate.engines.backend import PackedLengths, Signature
 from glassgate.engines.contract import PLAIN, Direction, Recording, Steps, is_eager, result_type
-from glassgate.engines.memory import computable
+from glassgate.engines.memory import to_contiguous
 from glassgate.layers import one_row
 from glassgate.layers.base import BaseLayer
-from glassgate.layers.calls import arrange_call, current_cell, engine_calls
+from glassgate.layers.calls import arrange_call, current_cell, directions_by_layer
 from glassgate.layers.observed import Observed, graph_leaf
 from glassgate.layers.prepared_stack import PreparedStack
 from glassgate.layers.regularisers import draw
@@ -192,7 +192,7 @@ class _Call(NamedTuple):
         lengths: Sequence[int] | PackedLengths | None,
     ) -> tuple[Tensor, Any]:
         if self.dtype is not None:
-            input, *rest = computable((input, *states, *restart_states), self.dtype)
+            input, *rest = to_contiguous((input, *states, *restart_states), self.dtype)
             states, restart_states = tuple(rest[: len(states)]), tuple(rest[len(states) :])
         if self.transposed:
             input, mask = input.transpose(0, 1), tuple([v.transpose(0, 1) for v in mask])
@@ -322,7 +322,7 @@ def _prepared(layer: BaseLayer, arguments: _Arguments) -> _Call | _ObservedCall 
     parts, edits = layer.glassgate.parts, layer.glassgate.edits
     packed, stacked = type(input) is PackedSequence, len(parts) > 1
     if casts:
-        input, *rest = computable((input, *states, *restart_states), dtype)
+        input, *rest = to_contiguous((input, *states, *restart_states), dtype)
         cast = tuple(rest[: len(states)]), tuple(rest[len(states) :])
         hx, restart = [None if not v else v if len(v) > 1 else v[0] for v in cast]
     steps, layout, initial, fallback = arrange_call(layer, input, hx, None, mask[0] if mask else None, restart)
@@ -335,7 +335,7 @@ def _prepared(layer: BaseLayer, arguments: _Arguments) -> _Call | _ObservedCall 
     shapes = state_shapes if stacked else [(1, *shape) for shape in state_shapes]
     signature = Signature(tuple(leading), shapes, needs_grad, hx is None, shown, recorded)
     layers, data, remaining_parts = [], steps.data, iter(parts)
-    for directions in engine_calls(layer, initial, fallback):
+    for directions in directions_by_layer(layer, initial, fallback):
         own_steps, ready, draws = steps._replace(data=data), [], []
         for direction in directions:
             part = next(remaining_parts)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from glassgate.engines.choose import engine, requested
+from glassgate.engines.choose import engine, requested_engine
 from glassgate.engines.choose import run as run_layer
 from glassgate.engines.contract import Direction, Result, Steps
 
@@ -29,20 +29,27 @@ def _run(steps: Steps, direction: Direction, all_states: bool) -> Result:
         per_step = direction.cell.noise
         noise = {name: v[rows] if per_step[name].per_step else v for name, v in direction.noise.items()}
         restart = () if steps.resets is None else direction.restart or direction.initial
-        call = direction._replace(noise=noise, restart=restart)
+        segment = direction._replace(noise=noise, restart=restart)
         flat = checkpoint(
-            _segment, requested(), part, call, all_states, state, use_reentrant=False, preserve_rng_state=False
+            _run_segment,
+            requested_engine(),
+            part,
+            segment,
+            all_states,
+            state,
+            use_reentrant=False,
+            preserve_rng_state=False,
         )
         results[k], state = flat[:count], flat[count:]
     return Result(tuple(torch.cat(parts) for parts in zip(*results, strict=True)), state)
 
 
-def _segment(
-    name: str, steps: Steps, call: Direction, all_states: bool, state: tuple[Tensor, ...]
+def _run_segment(
+    name: str, steps: Steps, direction: Direction, all_states: bool, state: tuple[Tensor, ...]
 ) -> tuple[Tensor, ...]:
     """Run one segment on the engine that was requested at its first run, also when it is recomputed."""
     with engine(name):
-        (result,) = run_layer(steps, [call._replace(initial=state)], all_states)
+        (result,) = run_layer(steps, [direction._replace(initial=state)], all_states)
     return *(result.states if all_states else result.states[:1]), *result.final
 
 

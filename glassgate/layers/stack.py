@@ -17,7 +17,7 @@ from glassgate.engines import choose
 from glassgate.engines.contract import Direction, Recording, Result, Steps
 from glassgate.layers import one_row, opacus_rule, segments, states
 from glassgate.layers.base import BaseLayer, Internals
-from glassgate.layers.calls import arrange_call, engine_calls
+from glassgate.layers.calls import arrange_call, directions_by_layer
 from glassgate.layers.frozen import freeze_layer
 from glassgate.layers.merge import merge
 from glassgate.layers.observed import Observed, graph_leaf
@@ -152,7 +152,7 @@ class Recurrent(Drawable, BaseLayer):
             for name in _initial_state_shapes(self):
                 getattr(self, name).zero_()
 
-    __prepare_scriptable__ = choose.not_scriptable
+    __prepare_scriptable__ = choose.refuse_scripting
 
     def flatten_parameters(self) -> None:
         """Does nothing: parameters need no contiguous block of memory. It exists for code written for `torch.nn`."""
@@ -294,19 +294,20 @@ def _run_stack(
     results: list[Result] = []
     D, rows, data = layer.num_directions, layout.rows, [steps.data]
     dropout, weight_dropout = (layer.dropout, layer.weight_dropout) if layer.training else (0.0, 0.0)
-    for depth, calls in enumerate(engine_calls(layer, initial, restart_states)):
+    for depth, directions in enumerate(directions_by_layer(layer, initial, restart_states)):
         at = slice(depth * D, depth * D + D)
         inputs = [between_layers(steps, v, rows, dropout, layer.variational_dropout) for v in data] if depth else data
         sizes = layer.glassgate.hidden_sizes[depth]
-        calls = [with_noise(call, steps, size, weight_dropout) for call, size in zip(calls, sizes, strict=True)]
+        directions = [with_noise(d, steps, size, weight_dropout) for d, size in zip(directions, sizes, strict=True)]
         if layer.glassgate.edits is not None:
-            parts = zip(layer.glassgate.parts[at], calls, strict=True)
-            calls = [layer.glassgate.edits.applied(part, call, layout) for part, call in parts]
+            parts = zip(layer.glassgate.parts[at], directions, strict=True)
+            directions = [layer.glassgate.edits.applied(part, direction, layout) for part, direction in parts]
         if len(inputs) == 1:
-            results += _run_layer(layer, steps._replace(data=inputs[0]), calls, all_states, recordings[at])
+            results += _run_layer(layer, steps._replace(data=inputs[0]), directions, all_states, recordings[at])
         else:
-            for d, (v, call) in enumerate(zip(inputs, calls, strict=True)):
-                results += _run_layer(layer, steps._replace(data=v), [call], all_states, recordings[at][d : d + 1])
+            for k, (v, direction) in enumerate(zip(inputs, directions, strict=True)):
+                own = recordings[at][k : k + 1]
+                results += _run_layer(layer, steps._replace(data=v), [direction], all_states, own)
         data = merge(
             layer.merge, [result.states[0] for result in results[at]], data if layer.residual and depth else ()
         )
@@ -314,8 +315,8 @@ def _run_stack(
 
 
 def _run_layer(
-    layer: Recurrent, steps: Steps, calls: list[Direction], all_states: bool, recordings: Sequence[Recording]
+    layer: Recurrent, steps: Steps, directions: list[Direction], all_states: bool, recordings: Sequence[Recording]
 ) -> list[Result]:
     if layer.recompute and not recordings and torch.is_grad_enabled():
-        return segments.run(steps, calls, all_states)
-    return choose.run(steps, calls, all_states, recordings or None)
+        return segments.run(steps, directions, all_states)
+    return choose.run(steps, directions, all_states, recordings or None)

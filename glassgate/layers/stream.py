@@ -6,7 +6,7 @@ from typing import NoReturn
 import torch
 from torch import Tensor
 
-from glassgate.engines.backend import Native, Stepper
+from glassgate.engines.backend import NativeSteps, Stepper
 from glassgate.engines.memory import on_device
 from glassgate.layers.spec import Spec
 from glassgate.layers.states import States
@@ -58,7 +58,7 @@ class Stream:
         self._one_step = self._step.native(1) if self._dtype is self._computed_in else None
         if self._one_step is not None:
             self._call, self._output = self._one_step.call, self._one_step.output[0]
-        self._blocks: dict[torch.Size, Native] = {}
+        self._blocks: dict[torch.Size, NativeSteps] = {}
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(

@@ -11,7 +11,7 @@ from glassgate.engines.lowering.backward import backward_pass
 from glassgate.engines.lowering.evaluate import evaluate
 from glassgate.engines.lowering.forward import Form, forward_pass
 from glassgate.engines.lowering.ir import Port, Role
-from glassgate.engines.memory import COMPUTED_IN
+from glassgate.engines.memory import COMPUTE_DTYPE
 from glassgate.engines.plan import Plan, Sizes, by_direction, state_result_count
 from glassgate.engines.symbolic.costs import Costs
 
@@ -22,7 +22,7 @@ class Evaluated:
     costs = Costs({}, other=1, read=1, carry=1, keep=1)
 
     def why_not(self, steps: Steps, directions: Sequence[Direction]) -> Reason | None:
-        if steps.data.dtype not in COMPUTED_IN:
+        if steps.data.dtype not in COMPUTE_DTYPE:
             return Reason(f"the evaluator computes in floating point, and the input is {steps.data.dtype}")
         return None
 
@@ -30,14 +30,14 @@ class Evaluated:
         return Layer(plans)
 
     def saved_type(self, buffer: str, dtype: torch.dtype) -> torch.dtype:
-        return COMPUTED_IN[dtype]
+        return COMPUTE_DTYPE[dtype]
 
     def explain(self, steps: Steps, directions: Sequence[Direction]) -> str | None:
         return "every operation is a call of torch"
 
 
 class Layer(NamedTuple):
-    """`Compiled`: the directions one after the other."""
+    """`CompiledLayer`: the directions one after the other."""
 
     plans: tuple[Plan, ...]
 
@@ -107,7 +107,7 @@ class Call:
 
     def __init__(self, plan: Plan, steps: Steps, own: Sequence[Tensor]) -> None:
         self.plan, self.steps, self.own = plan, steps, own
-        self.dtype, S = COMPUTED_IN[steps.data.dtype], len(steps.data)
+        self.dtype, S = COMPUTE_DTYPE[steps.data.dtype], len(steps.data)
         self.sizes: Sizes = plan.sizes(own, steps.data)
         N = self.sizes.N
         sizes = torch.full((S // max(N, 1),), N) if steps.batch_sizes is None else steps.batch_sizes

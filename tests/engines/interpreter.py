@@ -7,7 +7,7 @@ from torch import Tensor
 
 from glassgate.cell import Cell
 from glassgate.engines.axes import PROJECTED, UNITS
-from glassgate.engines.reference import recur
+from glassgate.engines.reference import recurrent_product
 from glassgate.engines.symbolic import evaluate as symbolic
 from glassgate.engines.symbolic.graph import Graph, Node, topological_order
 
@@ -25,7 +25,7 @@ def evaluate(
     units = {UNITS: weights["weight_ih"].shape[0] // len(cell.gates), PROJECTED: len(weights.get("weight_hr", ()))}
 
     def rows(gate: str, u: Tensor) -> Tensor:
-        product = recur(u, weights["weight_hh"], weights.get("bias_hh"), cell.heads)
+        product = recurrent_product(u, weights["weight_hh"], weights.get("bias_hh"), cell.heads)
         return product.chunk(len(cell.gates), -1)[cell.gates.index(gate)]
 
     def transposed(gates: tuple[str, ...], *d: Tensor) -> Tensor:
@@ -33,7 +33,7 @@ def evaluate(
         d_product = torch.cat([by_gate.get(gate, torch.zeros_like(d[0])) for gate in cell.gates], -1)
         u = d[0].new_zeros(len(d[0]), units[PROJECTED] or units[UNITS], requires_grad=True)
         with torch.enable_grad():
-            product = recur(u, weights["weight_hh"].detach(), None, cell.heads)
+            product = recurrent_product(u, weights["weight_hh"].detach(), None, cell.heads)
         return torch.autograd.grad(product, u, d_product)[0]
 
     def compute(node: Node, args: tuple) -> Tensor:

@@ -7,7 +7,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import glassgate as gg
-from glassgate.engines import stock
+from glassgate.engines import torch_kernels
 from glassgate.engines.choose import engines, preferred_engines
 from glassgate.engines.contract import Direction, Steps
 
@@ -120,7 +120,7 @@ HALF, BF16, SINGLE = torch.float16, torch.bfloat16, torch.float32
 )
 def test_cudnn_has_persistent_kernels_for_some_calls(cell, dtype, sizes, options, expected):
     options = {"directions": 1, "packed": False, "projected": False, "train": True} | options
-    assert stock.is_persistent(cell, dtype, sizes, **options) is expected
+    assert torch_kernels.is_persistent(cell, dtype, sizes, **options) is expected
 
 
 def test_auto_on_a_gpu_starts_with_cudnn_where_it_is_persistent():

@@ -11,7 +11,7 @@ from torch.func import functional_call
 import glassgate as gg
 from glassgate.cell import Cell, Parameter
 from glassgate.engines.contract import Direction, Steps
-from glassgate.engines.reference import recur, run
+from glassgate.engines.reference import recurrent_product, run
 from tests.compare import noise
 
 
@@ -89,7 +89,7 @@ def test_heads_are_blocks_on_the_diagonal():
     u, weight, bias = noise(1, 5, 6), noise(2, 12, 2), noise(3, 12)
     gates = [torch.block_diag(*rows.split(2)) for rows in weight.split(6)]
     wanted = nn.functional.linear(u, torch.cat(gates), bias)
-    torch.testing.assert_close(recur(u, weight, bias, heads=3), wanted, rtol=0, atol=1e-12)
+    torch.testing.assert_close(recurrent_product(u, weight, bias, heads=3), wanted, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("make", [gg.LSTM, gg.GRU, lambda *sizes: gg.Recurrent(Everything(), *sizes)])

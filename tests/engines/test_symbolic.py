@@ -15,7 +15,7 @@ from glassgate import cells
 from glassgate.cell import Cell, Noise, Parameter
 from glassgate.engines.axes import PER_ROW
 from glassgate.engines.llvm_cpu.costs import COSTS
-from glassgate.engines.reference import advance, recur
+from glassgate.engines.reference import advance, recurrent_product
 from glassgate.engines.symbolic.graph import Node, NotTraceable
 from glassgate.engines.symbolic.operations import OPERATIONS
 from glassgate.engines.symbolic.step import equations_of
@@ -85,7 +85,7 @@ class Step:
         for k, product in enumerate([*traced.hh_only, *traced.shared]):
             gate, u = product.args
             left = lefts.get(u, leaves[f"{self.cell.state[0]} before"]).detach()
-            hh = recur(left, leaves["weight_hh"], leaves["bias_hh"], self.cell.heads)
+            hh = recurrent_product(left, leaves["weight_hh"], leaves["bias_hh"], self.cell.heads)
             total = total + (self._rows(hh, gate) * columns["d_pre", k]).sum()
         for k, gate in enumerate(traced.ih):
             total = total + (self._rows(leaves["ih"], gate) * columns["d_pre", len(traced.hh_only) + k]).sum()

@@ -21,7 +21,7 @@ from glassgate.engines.kernels import Kernels
 from glassgate.engines.llvm_cpu import partition, passes
 from glassgate.engines.llvm_cpu.executable import Executable
 from glassgate.engines.llvm_cpu.pool import threads
-from glassgate.engines.plan import Plan, directions_of, text_for, without_final
+from glassgate.engines.plan import Plan, directions_of, format_plans, without_final_states
 from glassgate.engines.registry import BACKENDS
 from glassgate.engines.torch_op import operators
 from glassgate.layers.repeated import PreparedCalls
@@ -52,7 +52,7 @@ def arguments(resets: bool, ragged: bool):
         given += [p.detach().clone().requires_grad_() for p in list(layer.parameters())[4 * k : 4 * k + 4]]
         given.append(noise(k, 3, 4).requires_grad_())
     weights, h = dict.fromkeys(layer.cell.shapes(3, 4)), given[-1]
-    form = text_for([Direction(layer.cell, weights, (h,), reverse) for reverse in (False, True)])
+    form = format_plans([Direction(layer.cell, weights, (h,), reverse) for reverse in (False, True)])
     return noise(9, rows, 3).requires_grad_(), sizes, noise(8, rows) > 0 if resets else None, given, form
 
 
@@ -63,7 +63,7 @@ def test_opcheck(resets, ragged):
     flat = torch.ops.glassgate.layer(data, sizes, hits, given, form, True, True, data.dtype)
     reached = [0, 2, 3]
     d = [noise(k, *flat[k].shape) for k in reached]
-    flat = [v.detach() for v in without_final(operators.plans_from(form), flat)]
+    flat = [v.detach() for v in without_final_states(operators.plans_from(form), flat)]
     if ragged:
         # The second derivative is the reference's, whose loop over sequences of unequal length is not compiled.
         data, given = data.detach(), [v.detach() for v in given]

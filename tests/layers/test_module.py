@@ -302,8 +302,9 @@ def test_help_shows_the_whole_signature_and_the_shapes(kind):
 
 INTERNAL = (
     "parts", "edits", "watchers", "class_name", "training_cell", "eval_cell", "hidden_sizes", "current_cell", "plain",
-    "arrange_call", "engine_calls", "default_states", "weights_of", "checked_weights", "is_observed", "prepared_calls",
-    "changed_options", "default_cell", "_run", "_computed", "_run_layer", "_repeated", "_invalidating",
+    "arrange_call", "directions_by_layer", "default_states", "weights_of", "checked_weights", "is_observed",
+    "prepared_calls", "changed_options", "default_cell", "_run", "_computed", "_run_layer", "_repeated",
+    "_invalidating",
 )  # fmt: skip
 """Names that fit the internal data and functions of a layer."""
 

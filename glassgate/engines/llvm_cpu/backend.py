@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import torch
 
 from glassgate.cell import Weights
-from glassgate.engines.backend import Frozen
+from glassgate.engines.backend import FrozenDirections
 from glassgate.engines.contract import Direction, Reason, Steps, result_type
 from glassgate.engines.llvm_cpu.costs import COSTS
-from glassgate.engines.memory import COMPUTED_IN
+from glassgate.engines.memory import COMPUTE_DTYPE
 from glassgate.engines.plan import Plan, operands_of
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ class CPU:
         """See `Backend.why_not`."""
         if steps.data.device.type != "cpu":
             return Reason(f"kernels run on the CPU, and the input is on {steps.data.device}")
-        if steps.data.dtype not in COMPUTED_IN:
+        if steps.data.dtype not in COMPUTE_DTYPE:
             return Reason(f"kernels compute in floating point, and the input is {steps.data.dtype}")
         return None
 
@@ -36,7 +36,7 @@ class CPU:
 
     def saved_type(self, buffer: str, dtype: torch.dtype) -> torch.dtype:
         """Return the dtype of the computation, which is the dtype of all buffers."""
-        return COMPUTED_IN[dtype]
+        return COMPUTE_DTYPE[dtype]
 
     def explain(self, steps: Steps, directions: Sequence[Direction]) -> str | None:
         """Describe how products in bfloat16 are computed; None if the call does not request them."""
@@ -46,7 +46,9 @@ class CPU:
         terms = terms_requested(result_type(steps.data.dtype), operands_of(list(directions)))
         return f"products in bfloat16: {explained(terms, len(directions[0].initial[0]))}" if terms else None
 
-    def freeze(self, directions: Sequence[Direction], precision: str, scales: Sequence[Weights]) -> "Frozen | Reason":
+    def freeze(
+        self, directions: Sequence[Direction], precision: str, scales: Sequence[Weights]
+    ) -> "FrozenDirections | Reason":
         """See `Freezer.freeze`."""
         from glassgate.engines.llvm_cpu.amx import is_faster
         from glassgate.engines.llvm_cpu.packed import PackedLayer

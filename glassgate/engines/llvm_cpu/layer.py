@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from glassgate.engines.backend import Signature
-from glassgate.engines.contract import Recording, Steps, terms_allowed
+from glassgate.engines.contract import Recording, Steps, allowed_bfloat16_terms
 from glassgate.engines.llvm_cpu.amx import is_faster
 from glassgate.engines.llvm_cpu.loops.batch import BatchLayout, batch_layout
 from glassgate.engines.llvm_cpu.passes import cached_backward_pass, cached_forward_pass
@@ -16,12 +16,12 @@ from glassgate.engines.llvm_cpu.plan import have_few_rows
 from glassgate.engines.llvm_cpu.prepared import PreparedPasses
 from glassgate.engines.llvm_cpu.processor import host
 from glassgate.engines.llvm_cpu.sizes import KernelSizes
-from glassgate.engines.memory import COMPUTED_IN, computable, empty_rows, first_rows
+from glassgate.engines.memory import COMPUTE_DTYPE, empty_rows, first_rows, to_contiguous
 from glassgate.engines.plan import Plan, by_direction, needed_weights, results_by_direction, state_result_count
 
 
 class Layer(NamedTuple):
-    """`Compiled` for the CPU. Kernels are compiled at their first use."""
+    """`CompiledLayer` for the CPU. Kernels are compiled at their first use."""
 
     plans: tuple[Plan, ...]
 
@@ -34,7 +34,7 @@ class Layer(NamedTuple):
         dtype: torch.dtype,
         recordings: Sequence[Recording] | None = None,
     ) -> list[Tensor]:
-        """See `Compiled.forward`. States that only the backward pass reads have the dtype of the computation."""
+        """See `CompiledLayer.forward`. States that only the backward pass reads have the dtype of the computation."""
         S = steps.data.shape[0]
         layout, data, kernel_operands = self._computable(steps, operands)
         sizes = self._sizes(operands, data, dtype)
@@ -63,7 +63,7 @@ class Layer(NamedTuple):
         needed: Sequence[bool] | None = None,
         recordings: Sequence[Recording] | None = None,
     ) -> list[Tensor | None]:
-        """See `Compiled.backward`."""
+        """See `CompiledLayer.backward`."""
         S, D = steps.data.shape
         layout, data, kernel_operands = self._computable(steps, operands)
         sizes = self._sizes(operands, data, flat[0].dtype)
@@ -73,7 +73,7 @@ class Layer(NamedTuple):
         few_rows = have_few_rows(layout.rows, sizes, backward=True)
         backward = cached_backward_pass(self.plans, sizes, parameters, needs_d_data, few_rows, host())
         d_data = empty_rows(S, D, layout.rows, data.dtype) if needs_d_data else None
-        saved = computable(flat, data.dtype)
+        saved = to_contiguous(flat, data.dtype)
         d_operands, recorded = backward.gradients(
             layout, (data, *kernel_operands), saved, steps.resets, d_states, d_final, d_data, S
         )
@@ -87,9 +87,9 @@ class Layer(NamedTuple):
     def prepare(
         self, operands: Sequence[Tensor], steps: Steps, dtype: torch.dtype, signature: Signature
     ) -> PreparedPasses:
-        """See `Compiled.prepare`."""
+        """See `CompiledLayer.prepare`."""
         data = steps.data
-        kernel_data = data.new_empty(0, data.shape[1], dtype=COMPUTED_IN[data.dtype])
+        kernel_data = data.new_empty(0, data.shape[1], dtype=COMPUTE_DTYPE[data.dtype])
         sizes = self._sizes(operands, kernel_data, dtype)
         return PreparedPasses(self.plans, sizes, data.shape[0] // sizes[0].N, dtype, signature)
 
@@ -108,11 +108,11 @@ class Layer(NamedTuple):
 
     def _computable(self, steps: Steps, operands: Sequence[Tensor]) -> tuple[BatchLayout, Tensor, Sequence[Tensor]]:
         """Return the batch layout, and the input and the operands in the dtype and memory format of the kernels."""
-        dtype = COMPUTED_IN[steps.data.dtype]
+        dtype = COMPUTE_DTYPE[steps.data.dtype]
         layout = batch_layout(steps.batch_sizes, steps.data.shape[0], self._sequence_count(operands))
         assert steps.resets is None or steps.resets.numel() >= layout.rows, "the mask of resets has too few rows"
-        (data,) = computable((first_rows(steps.data, layout.rows),), dtype)
-        return layout, data, computable(operands, dtype)
+        (data,) = to_contiguous((first_rows(steps.data, layout.rows),), dtype)
+        return layout, data, to_contiguous(operands, dtype)
 
 
 def terms_requested(dtype: torch.dtype, operands: Sequence[Tensor]) -> int:
@@ -124,5 +124,5 @@ def terms_requested(dtype: torch.dtype, operands: Sequence[Tensor]) -> int:
         dtype: the dtype of the layer's results.
         operands: the operands of the layer.
     """
-    terms = {torch.bfloat16: 1, torch.float32: terms_allowed()}
+    terms = {torch.bfloat16: 1, torch.float32: allowed_bfloat16_terms()}
     return terms.get(dtype, 0) if operands[0].dtype is torch.float32 else 0

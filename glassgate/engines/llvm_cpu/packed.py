@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from glassgate.cell import Weights
-from glassgate.engines.backend import Native
+from glassgate.engines.backend import NativeSteps
 from glassgate.engines.contract import Direction, Recording, Result, Steps
 from glassgate.engines.llvm_cpu import rows
 from glassgate.engines.llvm_cpu.costs import COSTS
@@ -22,7 +22,7 @@ from glassgate.engines.llvm_cpu.processor import host
 from glassgate.engines.llvm_cpu.sizes import INTEGERS, KernelSizes
 from glassgate.engines.llvm_cpu.tasks import Launch, join_launches
 from glassgate.engines.llvm_cpu.workspace import aligned
-from glassgate.engines.memory import computable, empty, first_rows
+from glassgate.engines.memory import empty, first_rows, to_contiguous
 from glassgate.engines.plan import Plan, plan_of
 
 ALONE = Partition(1, (1,))
@@ -105,7 +105,7 @@ class PackedDirection:
 
 
 class PackedLayer(NamedTuple):
-    """A layer of one or two directions. It implements `Frozen` for the CPU."""
+    """A layer of one or two directions. It implements `FrozenDirections` for the CPU."""
 
     directions: Sequence[PackedDirection]
 
@@ -129,7 +129,7 @@ class PackedLayer(NamedTuple):
         all_states: bool = False,
         recordings: Sequence[Recording] | None = None,
     ) -> list[Result]:
-        """See `Frozen.run`."""
+        """See `FrozenDirections.run`."""
         directions = self.directions
         if len(directions) == 2 and steps[0].data is not steps[1].data:
             return [
@@ -142,9 +142,9 @@ class PackedLayer(NamedTuple):
         (S, _), N, dtype = steps[0].data.shape, len(initial[0][0]), steps[0].data.dtype
         layout = batch_layout(steps[0].batch_sizes, S, N)
         plans = [direction.plan(restart is not None, recordings is not None) for direction in directions]
-        tensors = [*computable([first_rows(steps[0].data, layout.rows)], dtype)]
+        tensors = [*to_contiguous([first_rows(steps[0].data, layout.rows)], dtype)]
         for k, direction in enumerate(directions):
-            tensors += [*direction.weights, *computable([*initial[k], *(restart[k] if restart else ())], dtype)]
+            tensors += [*direction.weights, *to_contiguous([*initial[k], *(restart[k] if restart else ())], dtype)]
         whole = _forward(plans, [direction.sizes(N) for direction in directions], dtype, all_states)
         packed = [direction.packed(plan, N)[0] for plan, direction in zip(plans, directions, strict=True)]
         flat, recorded = whole.allocate_and_run(layout, tensors, steps[0].resets, S, packed)
@@ -157,13 +157,13 @@ class PackedLayer(NamedTuple):
         return results
 
     def passes(self, steps: int, N: int) -> "list[PackedPass | RepeatedPass]":
-        """See `Frozen.passes`."""
+        """See `FrozenDirections.passes`."""
         return [packed_pass(direction, steps, N) for direction in self.directions]
 
     def stepper(
         self, layers: "Sequence[PackedLayer]", initial: Sequence[tuple[Tensor, ...]], residual: bool
     ) -> "NativeStepper":
-        """See `Frozen.stepper`."""
+        """See `FrozenDirections.stepper`."""
         return NativeStepper([layer.directions[0] for layer in layers], initial, residual)
 
 
@@ -202,7 +202,7 @@ class NativeStepper:
 
     Args:
         directions: one per layer.
-        initial, residual: as in `Frozen.stepper`.
+        initial, residual: as in `FrozenDirections.stepper`.
     """
 
     def __init__(
@@ -211,7 +211,7 @@ class NativeStepper:
         self.states, self._directions, self._residual = initial, directions, residual
         self._one = self.native(1)
 
-    def native(self, steps: int) -> Native:
+    def native(self, steps: int) -> NativeSteps:
         """See `Stepper.native`."""
         N, dtype = len(self.states[0][0]), self._directions[0].dtype
         layout, alive, launches = batch_layout(None, steps * N, N), list[Any](), list[Launch]()
@@ -230,7 +230,7 @@ class NativeStepper:
         whole = join_launches(launches)
         before = len(whole.arguments) - sum(len(launch.arguments) for launch in launches) if len(launches) > 1 else 0
         entry = Entry(whole, [before + place for place in first])
-        return Native(entry.call, x.view(steps, N, -1), (entry, layout, *alive))
+        return NativeSteps(entry.call, x.view(steps, N, -1), (entry, layout, *alive))
 
     def __call__(self, x: Tensor) -> Tensor:
         """See `Stepper`."""

@@ -16,7 +16,7 @@ from glassgate.engines.llvm_cpu.plan import have_few_rows
 from glassgate.engines.llvm_cpu.processor import host
 from glassgate.engines.llvm_cpu.ragged import Copies, CopyPlan, Ragged, packed, ragged, sort
 from glassgate.engines.llvm_cpu.sizes import KernelSizes
-from glassgate.engines.memory import Matrices, allocator, computable, empty, empty_like
+from glassgate.engines.memory import Matrices, allocator, empty, empty_like, to_contiguous
 from glassgate.engines.plan import Plan, needed_weights
 
 
@@ -125,7 +125,7 @@ class PreparedPasses:
         if lengths is not None:
             return self._forward_ragged(tensors, resets, lengths)
         kernel_tensors = (
-            tensors if tensors[0].dtype is self._compute_dtype else computable(tensors, self._compute_dtype)
+            tensors if tensors[0].dtype is self._compute_dtype else to_contiguous(tensors, self._compute_dtype)
         )
         results = [*map(call, self._user_allocators)]
         recorded, addresses = list[Matrices](), list[int]()
@@ -174,7 +174,7 @@ class PreparedPasses:
         """See `backend.PreparedPasses`."""
         backward, executable = self._backward_pass(tuple(needed))
         kernel_tensors = (
-            tensors if tensors[0].dtype is self._compute_dtype else computable(tensors, self._compute_dtype)
+            tensors if tensors[0].dtype is self._compute_dtype else to_contiguous(tensors, self._compute_dtype)
         )
         d = [v if v is None or v.dtype is self._compute_dtype else v.to(self._compute_dtype) for v in d_visible]
         d_data = empty_like(kernel_tensors[0]) if needed[0] else None
@@ -192,7 +192,7 @@ class PreparedPasses:
         d_operands, gate_gradients = backward.gradients(
             layout,
             kernel_tensors,
-            saved if self._result_dtype is self._compute_dtype else computable(saved, self._compute_dtype),
+            saved if self._result_dtype is self._compute_dtype else to_contiguous(saved, self._compute_dtype),
             resets,
             d_states,
             d_final,

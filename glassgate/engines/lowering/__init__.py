@@ -1,1 +1,4 @@
-"""A whole pass of one direction as a typed program, without vectors, caches or addresses, for any backend."""
+"""Lowering: converts the equations of a cell to a pass, the typed program of one direction through time.
+
+A pass does not depend on a backend: it contains no vectors, caches or addresses.
+"""

@@ -1,4 +1,4 @@
-"""The backward pass of one direction: the steps in reverse order, and the weight gradients as contractions."""
+"""Lowers the backward pass of one direction: the loop over the steps in reverse order, then the weight gradients."""
 
 from functools import reduce
 
@@ -10,7 +10,7 @@ from glassgate.engines.symbolic.trace import Trace
 
 
 def backward_pass(cell: Equations, trace: Trace, form: Form) -> Pass:
-    """The pass that computes the gradients of all inputs of one direction.
+    """Lower the backward pass of one direction, which computes the gradients of all inputs of the forward pass.
 
     Its inputs are those of the forward pass, the gradients of the states, and the values that the forward pass keeps.
 
@@ -19,209 +19,215 @@ def backward_pass(cell: Equations, trace: Trace, form: Form) -> Pass:
         trace: the forward and backward graphs of the equations.
         form: the properties of the call that change the pass.
     """
-    return _Backward(cell, trace, form).program()
+    return _Backward(cell, trace, form).lower()
 
 
 class _Backward(PassLowering):
     def __init__(self, cell: Equations, trace: Trace, form: Form) -> None:
         super().__init__(cell, trace, form, backward=True)
-        self.every_row = ("T", "M") if form.groups else ("T", "N")
+        self.row_axes = ("T", "M") if form.groups else ("T", "N")
         """The axes over which gradients of weights are summed."""
         self.outputs: dict[Port, Value] = {}
         self.sequences: dict[Port, Value] = {}
-        """The sequences other than `d_pre` that the loop writes for the contractions after it."""
+        """The sequences that the loop writes for the contractions after it, except `d_pre`."""
 
-    def program(self) -> Pass:
-        b = self.b
-        self.declare()
+    def lower(self) -> Pass:
+        build = self.build
+        self.declare_inputs()
         self._declare_states()
-        carries = {s: b.carry(f"d_{s}_next", self.d_final[s]) for s in self.cell.state}
+        carries = {s: build.carry(f"d_{s}_next", self.d_final[s]) for s in self.cell.state}
         self.d_next = dict(carries)
         d_restart = {}
         if self.form.resets:
-            d_restart = {s: b.carry(f"d_{s}_restart", self._zeros("N", axis)) for s, axis in self.state_axis.items()}
+            d_restart = {
+                s: build.carry(f"d_{s}_restart", self._zeros("N", axis)) for s, axis in self.axis_of_state.items()
+            }
         count = self.trace.gradients["d_parameter"]
-        sums = [b.carry(f"d_parameter_{k}", self._zeros("N", "H")) for k in range(count)]
+        sums = [build.carry(f"d_parameter_{k}", self._zeros("N", "H")) for k in range(count)]
         for node in self.graph.nodes:
             args = tuple(self.values[arg] if isinstance(arg, Node) else arg for arg in node.args)
             self.values[node] = self._value(node, args)
-        following: dict[Value, Value] = {}
+        next_values: dict[Value, Value] = {}
         for k, state in enumerate(self.cell.state):
             d = self.result("d_state", k)
             if self.form.resets:
-                resets = b.read(self.resets)
-                kept = b.elementwise("where", resets, d, 0.0)
-                following[d_restart[state]] = b.elementwise("add", d_restart[state], kept)
-                d = b.elementwise("where", resets, 0.0, d)
-            following[carries[state]] = d
+                resets = build.read(self.resets)
+                kept = build.elementwise("where", resets, d, 0.0)
+                next_values[d_restart[state]] = build.elementwise("add", d_restart[state], kept)
+                d = build.elementwise("where", resets, 0.0, d)
+            next_values[carries[state]] = d
         for k, total in enumerate(sums):
-            following[total] = b.elementwise("add", total, self.result("d_parameter", k))
-        self._write()
-        finals = b.end_loop(following)
+            next_values[total] = build.elementwise("add", total, self.result("d_parameter", k))
+        self._write_sequences()
+        finals = build.end_loop(next_values)
         for state in self.cell.state:
             d = finals[carries[state]]
             if d_restart and not self.form.restarts:
-                d = b.elementwise("add", d, finals[d_restart[state]])
+                d = build.elementwise("add", d, finals[d_restart[state]])
             elif d_restart:
                 self.outputs[Port(Role.D_RESTART, state)] = finals[d_restart[state]]
             self.outputs[Port(Role.D_INITIAL, state)] = d
         self._input_weight_gradients()
         self._recurrent_weight_gradients()
-        self._parameter_gradients([b.sum(self._grouped(finals[total]), self.every_row) for total in sums])
-        return b.finish(self.outputs)
+        self._parameter_gradients([build.sum(self._split_groups(finals[total]), self.row_axes) for total in sums])
+        return build.finish(self.outputs)
 
     def _zeros(self, *axes: str) -> Value:
-        return self.b.broadcast(self.b.constant(0.0), axes)
+        return self.build.broadcast(self.build.constant(0.0), axes)
 
-    def _grouped(self, x: Value) -> Value:
-        """A value with its sequences split by group, if there are groups."""
-        return self.b.reshape(x, {*x.type.axes} - {"N"} | {"B", "M"}) if self.form.groups else x
+    def _split_groups(self, x: Value) -> Value:
+        """Split the axis of sequences of a value into groups and their members, if the form has groups."""
+        return self.build.reshape(x, {*x.type.axes} - {"N"} | {"B", "M"}) if self.form.groups else x
 
     def _declare_states(self) -> None:
-        """Declare states, kept values and gradients as inputs. Compute the states before each step that are read."""
-        b, trace = self.b, self.trace
+        """Declare states, kept values and gradients as inputs. Shift those states that are read before each step."""
+        build, trace = self.build, self.trace
         read = {node.args[0] for node in self.graph.nodes if node.op == "state"}
-        read |= {u.args[0] for u, _ in self.groups() if self._left_column(u) is None}
+        read |= {u.args[0] for u, _ in self.left_operands() if self._column_of_operand(u) is None}
         saved = {self.cell.state[key[1]] for key in trace.saved if key[0] == "state"}
-        axes = {s: ("T", "N", axis) for s, axis in self.state_axis.items()}
-        self.states = {s: b.input(Port(Role.STATES, s), axes[s], name=f"{s}_all") for s in axes if s in read | saved}
+        axes = {s: ("T", "N", axis) for s, axis in self.axis_of_state.items()}
+        self.states = {
+            s: build.input(Port(Role.STATES, s), axes[s], name=f"{s}_all") for s in axes if s in read | saved
+        }
         self.kept_values = {}
-        for key, port in self.kept().items():
+        for key, port in self.kept_ports().items():
             node = trace.saved[key]
-            self.kept_values[key] = b.input(port, ("T", "N", *axes_of(node)), name=node.name or port.name)
-        self.d_states = {s: b.input(Port(Role.D_STATES, s), axes[s], name=f"d_{s}_all") for s in axes}
-        self.d_final = {s: b.input(Port(Role.D_FINAL, s), axes[s][1:], name=f"d_{s}_n") for s in axes}
-        self.before = {}
+            self.kept_values[key] = build.input(port, ("T", "N", *axes_of(node)), name=node.name or port.name)
+        self.d_states = {s: build.input(Port(Role.D_STATES, s), axes[s], name=f"d_{s}_all") for s in axes}
+        self.d_final = {s: build.input(Port(Role.D_FINAL, s), axes[s][1:], name=f"d_{s}_n") for s in axes}
+        self.states_before = {}
         for state in [s for s in axes if s in read]:
             name = f"{state}_prev_all" if not self.form.resets else ""
-            shifted = b.shift(self.states[state], self.initial[state], self.form.reverse, name)
+            shifted = build.shift(self.states[state], self.initial[state], self.form.reverse, name)
             resets = self.resets if self.form.resets else None
-            self.before[state] = self.unless_reset(resets, self.restart[state], shifted, f"{state}_prev_all")
+            self.states_before[state] = self.apply_resets(resets, self.restart[state], shifted, f"{state}_prev_all")
 
-    def _left_column(self, u: Node) -> int | None:
-        """The column of a row vector in "left"; None for a state before the step."""
+    def _column_of_operand(self, u: Node) -> int | None:
+        """The column of a left operand in the buffer "left"; None for a state before the step."""
         return next((k for k, left in enumerate(self.trace.left) if left is u), None)
 
     def _value(self, node: Node, args: tuple[Value | float, ...]) -> Value:
-        b, name = self.b, node.name or ""
+        build, name = self.build, node.name or ""
         match node.op, node.args:
             case "state", (state,):
-                return b.read(self.before[state])
+                return build.read(self.states_before[state])
             case "saved", ("state", k):
-                return b.read(self.states[self.cell.state[k]])
+                return build.read(self.states[self.cell.state[k]])
             case "saved", key:
-                return b.read(self.kept_values[key])
+                return build.read(self.kept_values[key])
             case "grad", (state,):
-                return b.elementwise("add", b.read(self.d_states[state]), self.d_next[state], name=name)
+                return build.elementwise("add", build.read(self.d_states[state]), self.d_next[state], name=name)
             case "hh_t", (gates, *d):
-                return self._transposed(dict(zip(gates, d, strict=True)), name)
+                return self._left_operand_gradient(dict(zip(gates, d, strict=True)), name)
             case "hr_t", (d_hr,):
-                return b.contract(self.per_row(d_hr), self.weights["weight_hr"], axes_of(d_hr), name)
-        return self.common_value(node, args)
+                return build.contract(self.in_every_row(d_hr), self.weights["weight_hr"], axes_of(d_hr), name)
+        return self.value_in_both_passes(node, args)
 
-    def _transposed(self, d: dict[str, Node], name: str) -> Value:
+    def _left_operand_gradient(self, d: dict[str, Node], name: str) -> Value:
         """The gradient of the left operand of a recurrent matrix product, from the gradients of its gates."""
-        b, gates = self.b, tuple(gate for gate in self.cell.gates if gate in d)
-        stacked = b.stack([self.per_row(d[gate]) for gate in gates], self.axis_of_gates[gates])
+        build, gates = self.build, tuple(gate for gate in self.cell.gates if gate in d)
+        stacked = build.stack([self.in_every_row(d[gate]) for gate in gates], self.axis_of_gates[gates])
         units = "U" if self.cell.heads > 1 else "H"
         over = (self.axis_of_gates[gates], units)
-        product = b.contract(self.by_head(stacked, "H"), self.rows("weight_hh", gates), over)
-        return self.join_heads(product, self.out, name)
+        product = build.contract(self.split_heads(stacked, "H"), self.weight_rows("weight_hh", gates), over)
+        return self.join_heads(product, self.output_axis, name)
 
-    def _write(self) -> None:
-        """Write the sequences that are read after the loop, and recorded gradients."""
-        b = self.b
+    def _write_sequences(self) -> None:
+        """Write the sequences that lines after the loop read, and the recorded gradients."""
+        build = self.build
         if self.gate_of_column:
             d = [self.result("d_pre", k) for k in range(len(self.gate_of_column))]
-            d_pre = b.stack(d, self.axis_of_gates[tuple(self.gate_of_column)], "d_pre")
-            self.d_pre = b.write(d_pre, port=Port(Role.D_PRE))
+            d_pre = build.stack(d, self.axis_of_gates[tuple(self.gate_of_column)], "d_pre")
+            self.d_pre = build.write(d_pre, port=Port(Role.D_PRE))
             if self.trace.records_factors:
                 self.outputs[Port(Role.D_GATE, "d_pre")] = self.d_pre
         for name, k in self.graph.outputs:
             if name in ("left", "raw", "d_hr"):
                 port = Port(Role(name), str(k))
-                self.sequences[port] = b.write(self.result(name, k), f"{name}{k}", port)
+                self.sequences[port] = build.write(self.result(name, k), f"{name}{k}", port)
             elif name in ("d_gate", "d_new"):
                 role = Role.D_GATE if name == "d_gate" else Role.D_NEW
-                self.outputs[Port(role, str(k))] = b.write(self.result(name, k), f"{name}_{k}")
+                self.outputs[Port(role, str(k))] = build.write(self.result(name, k), f"{name}_{k}")
 
     def _columns(self, gates: tuple[str, ...], columns: list[int], name: str) -> Value:
-        """The gradients of the matrix products of some gates at every step."""
-        return self.b.take(
+        """Some columns of `d_pre`: the gradients of the matrix products of these gates at every step."""
+        return self.build.take(
             self.d_pre, self.axis_of_gates[tuple(self.gate_of_column)], columns, self.axis_of_gates[gates], name
         )
 
     def _input_weight_gradients(self) -> None:
-        b, gates, first = self.b, self.ih_gates, len(self.trace.hh_only)
+        build, gates, first = self.build, self.ih_gates, len(self.trace.hh_only)
         parts, biases = [], []
         if gates:
             d = self._columns(gates, [first + self.trace.ih.index(gate) for gate in gates], "d_ih")
-            parts.append((gates, self._over_rows(d, self.data, "d_weight_ih")))
-            biases.append((gates, b.sum(self._grouped(d), self.every_row)))
+            parts.append((gates, self._weight_gradient(d, self.data, "d_weight_ih")))
+            biases.append((gates, build.sum(self._split_groups(d), self.row_axes)))
             over = (self.axis_of_gates[gates], "H")
-            d_x = b.contract(d, self.rows("weight_ih", gates), over, "d_x")
+            d_x = build.contract(d, self.weight_rows("weight_ih", gates), over, "d_x")
         else:
             d_x = self._zeros("T", "N", "D")
         self.outputs[Port(Role.D_DATA)] = d_x
-        self._place("weight_ih", parts)
+        self._output_gradient("weight_ih", parts)
         if self.form.bias:
-            self._place("bias_ih", biases)
+            self._output_gradient("bias_ih", biases)
 
     def _recurrent_weight_gradients(self) -> None:
-        b, parts, biases = self.b, [], []
-        for u, gates in self.groups():
+        build, parts, biases = self.build, [], []
+        for u, gates in self.left_operands():
             d = self._columns(gates, [k for k in (self.column_of(u, gate) for gate in gates) if k is not None], "d_hh")
-            k = self._left_column(u)
-            left = self.before[u.args[0]] if k is None else self.sequences[Port(Role.LEFT, str(k))]
-            left = self.by_head(left, self.out, left=True)
-            parts.append((gates, self._over_rows(self.by_head(d, "H"), left, "d_weight_hh")))
-            biases.append((gates, b.sum(self._grouped(d), self.every_row)))
+            k = self._column_of_operand(u)
+            left = self.states_before[u.args[0]] if k is None else self.sequences[Port(Role.LEFT, str(k))]
+            left = self.split_heads(left, self.output_axis, is_left=True)
+            parts.append((gates, self._weight_gradient(self.split_heads(d, "H"), left, "d_weight_hh")))
+            biases.append((gates, build.sum(self._split_groups(d), self.row_axes)))
         if self.cell.recurrent:
-            self._place("weight_hh", parts)
+            self._output_gradient("weight_hh", parts)
             if self.form.bias:
-                self._place("bias_hh", biases)
+                self._output_gradient("bias_hh", biases)
         if self.cell.projected:
             d, raw = (self.sequences[Port(role, "0")] for role in (Role.D_PROJECTED, Role.UNPROJECTED))
-            self.outputs[Port(Role.D_WEIGHT, "weight_hr")] = self._over_rows(d, raw, "d_weight_hr")
+            self.outputs[Port(Role.D_WEIGHT, "weight_hr")] = self._weight_gradient(d, raw, "d_weight_hr")
 
-    def _over_rows(self, d: Value, right: Value, name: str) -> Value:
-        """A weight gradient: the sum over rows of the outer products of gradients and other row vectors."""
-        return self.b.contract(self._grouped(d), self._grouped(right), self.every_row, name)
+    def _weight_gradient(self, d: Value, right: Value, name: str) -> Value:
+        """The gradient of a weight: the sum over all rows of the outer products of `d` and `right`."""
+        return self.build.contract(self._split_groups(d), self._split_groups(right), self.row_axes, name)
 
     def _parameter_gradients(self, sums: list[Value]) -> None:
         for name, spec in self.cell.parameters.items():
             by_gate = [
                 (gate, sums[column])
-                for (of, gate), column in zip(self.trace.parameters, self.trace.parameter_columns, strict=True)
-                if of == name
+                for (parameter, gate), column in zip(self.trace.parameters, self.trace.parameter_columns, strict=True)
+                if parameter == name
             ]
             if spec.per_gate:
-                self._place_blocks(name, {gate or "": [value] for gate, value in by_gate})
+                self._output_from_blocks(name, {gate or "": [value] for gate, value in by_gate})
             else:
-                self.outputs[Port(Role.D_WEIGHT, name)] = by_gate[0][1] if by_gate else self._zeros(*self._own("H"))
+                self.outputs[Port(Role.D_WEIGHT, name)] = (
+                    by_gate[0][1] if by_gate else self._zeros(*self._gradient_axes("H"))
+                )
 
-    def _own(self, *axes: str) -> tuple[str, ...]:
-        """The axes of the gradient of a weight with these axes."""
+    def _gradient_axes(self, *axes: str) -> tuple[str, ...]:
+        """The axes of the gradient of a weight with these axes: those of the weight, and B if the form has groups."""
         return (*axes, "B") if self.form.groups else axes
 
-    def _place(self, weight: str, parts: list[tuple[tuple[str, ...], Value]]) -> None:
-        """Output the gradient of a weight. Each part has the gradient of the rows of some gates."""
+    def _output_gradient(self, weight: str, parts: list[tuple[tuple[str, ...], Value]]) -> None:
+        """Output the gradient of a weight. Each part is the gradient of the rows of some gates."""
         if len(parts) == 1 and parts[0][0] == self.cell.gates:
             self.outputs[Port(Role.D_WEIGHT, weight)] = parts[0][1]
             return
         blocks: dict[str, list[Value]] = {gate: [] for gate in self.cell.gates}
         for gates, value in parts:
             for k, gate in enumerate(gates):
-                blocks[gate].append(self.b.block(value, self.axis_of_gates[gates], k))
-        self._place_blocks(weight, blocks)
+                blocks[gate].append(self.build.block(value, self.axis_of_gates[gates], k))
+        self._output_from_blocks(weight, blocks)
 
-    def _place_blocks(self, weight: str, blocks: dict[str, list[Value]]) -> None:
-        """Output the gradient of a weight. `blocks` has the terms of each gate's rows. Without terms they are zero."""
-        b, axes = self.b, self._own(*{*self.weights[weight].type.axes} - {"G"})
+    def _output_from_blocks(self, weight: str, blocks: dict[str, list[Value]]) -> None:
+        """Output the gradient of a weight, from the terms of the rows of each gate. Rows without terms are zero."""
+        build, axes = self.build, self._gradient_axes(*{*self.weights[weight].type.axes} - {"G"})
         rows = [
-            reduce(lambda x, y: b.elementwise("add", x, y), terms)
+            reduce(lambda x, y: build.elementwise("add", x, y), terms)
             if (terms := blocks.get(gate))
             else self._zeros(*axes)
             for gate in self.cell.gates
         ]
-        self.outputs[Port(Role.D_WEIGHT, weight)] = b.stack(rows, "G", f"d_{weight}")
+        self.outputs[Port(Role.D_WEIGHT, weight)] = build.stack(rows, "G", f"d_{weight}")

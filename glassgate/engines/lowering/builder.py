@@ -1,4 +1,4 @@
-"""Builds a pass line by line: infers types, makes names unique, and moves loop invariants out of the loop."""
+"""Builds a pass line by line: infers types, makes names unique, merges equal lines, hoists loop invariants."""
 
 from collections.abc import Iterable, Mapping
 
@@ -30,7 +30,7 @@ from glassgate.engines.lowering.ir import (
     Write,
     operands,
 )
-from glassgate.engines.lowering.printer import of_operation
+from glassgate.engines.lowering.printer import format_operation
 from glassgate.engines.lowering.verify import verify
 
 STEPS = "T"
@@ -61,18 +61,19 @@ class Builder:
         self.inputs: dict[Port, Value] = {}
         self.lengths: Value | None = None
         self._names: set[str] = set()
-        self._known: dict[str, Value] = {}
+        self._by_text: dict[str, Value] = {}
         self._before: list[Line] = []
         self._body: list[Line] = []
         self._after: list[Line] = []
-        self._inside: set[Value] = set()
+        self._loop_values: set[Value] = set()
+        """The values that change from step to step."""
         self._reads: dict[Value, Read] = {}
         self._carries: list[tuple[Value, Value]] = []
         self._writes: list[Write] = []
         self._loop: Loop | None = None
 
-    def value(self, name: str, axes: Iterable[str], dtype: str = "float") -> Value:
-        """A value with a unique name."""
+    def new_value(self, name: str, axes: Iterable[str], dtype: str = "float") -> Value:
+        """Create a value. Its name is made unique by a number."""
         unique, number = name, 1
         while unique in self._names:
             number += 1
@@ -89,73 +90,84 @@ class Builder:
         axes = tuple(axes)
         if axes != self.axes.sorted({*axes}):
             raise ValueError(f"{port}: axes must be declared and in the order {list(self.axes)}, got {list(axes)}")
-        self.inputs[port] = self.value(name or port.name or port.role.value, axes, dtype)
+        self.inputs[port] = self.new_value(name or port.name or port.role.value, axes, dtype)
         if port.role is Role.LENGTHS:
             self.lengths = self.inputs[port]
         return self.inputs[port]
 
     def carry(self, name: str, initial: Value) -> Value:
-        """A value that is passed from step to step. The body reads it. `end_loop` sets its value for the next step."""
-        before = self.value(name, initial.type.axes, initial.type.dtype)
+        """Add a carry, a value that is passed from step to step. Return its value before the current step.
+
+        `end_loop` sets its value for the next step.
+
+        Args:
+            name: the name of the value before the current step.
+            initial: the value before the first step.
+        """
+        before = self.new_value(name, initial.type.axes, initial.type.dtype)
         self._carries.append((initial, before))
-        self._inside.add(before)
+        self._loop_values.add(before)
         return before
 
     def read(self, sequence: Value) -> Value:
-        """The element of a sequence at the current step."""
+        """Read the element of a sequence at the current step."""
         if sequence not in self._reads:
             axes = [axis for axis in sequence.type.axes if axis != STEPS]
-            at = self.value(f"{sequence.name.removesuffix('_all')}_t", axes, sequence.type.dtype)
+            at = self.new_value(f"{sequence.name.removesuffix('_all')}_t", axes, sequence.type.dtype)
             self._reads[sequence] = Read(sequence, at)
-            self._inside.add(at)
+            self._loop_values.add(at)
         return self._reads[sequence].at
 
     def write(self, value: Value, name: str = "", port: Port | None = None) -> Value:
-        """The sequence of a value at all steps."""
-        sequence = self.value(f"{name or value.name}_all", (*value.type.axes, STEPS), value.type.dtype)
+        """Write a value at every step. Return the sequence of its values, which lines after the loop can read."""
+        sequence = self.new_value(f"{name or value.name}_all", (*value.type.axes, STEPS), value.type.dtype)
         self._writes.append(Write(value, sequence, port))
         return sequence
 
-    def end_loop(self, following: Mapping[Value, Value]) -> dict[Value, Value]:
+    def end_loop(self, next_values: Mapping[Value, Value]) -> dict[Value, Value]:
         """End the body of the loop.
 
         Args:
-            following: the next value of each carry.
+            next_values: for each carry, its value for the next step.
 
         Returns:
             For each carry, its value after the last step.
         """
         finals = {
-            before: self.value(f"{following[before].name}_n", before.type.axes, before.type.dtype)
+            before: self.new_value(f"{next_values[before].name}_n", before.type.axes, before.type.dtype)
             for _, before in self._carries
         }
-        carries = tuple(Carry(initial, b, following[b], finals[b]) for initial, b in self._carries)
-        self._known = {text: value for text, value in self._known.items() if value not in self._inside}
+        carries = tuple(Carry(initial, b, next_values[b], finals[b]) for initial, b in self._carries)
+        self._by_text = {text: value for text, value in self._by_text.items() if value not in self._loop_values}
         reads, body = tuple(self._reads.values()), tuple(self._body)
         self._loop = Loop(STEPS, self.reverse, self.lengths, reads, carries, body, tuple(self._writes))
         return finals
 
     def finish(self, outputs: Mapping[Port, Value]) -> Pass:
-        """The pass, verified."""
+        """Verify the pass and return it."""
         assert self._loop is not None, "end_loop comes before finish"
         before, after = tuple(self._before), tuple(self._after)
         return verify(Pass(self.title, self.axes, self.inputs, before, self._loop, after, dict(outputs)))
 
     def emit(self, operation: Operation, name: str = "") -> Value:
-        """Add a line, or return the value of an equal line. A line that reads no value of the loop is put before it."""
-        text = of_operation(operation)
-        if text in self._known:
-            return self._known[text]
-        of_type = result_type(operation, self.axes)
-        result = self.value(name or f"v{len(self._names)}", of_type.axes, of_type.dtype)
+        """Add a line and return its result. If an equal line exists, return the result of that line.
+
+        Before `end_loop`, a line that reads a value of the loop is added to its body, and any other line before the
+        loop. After `end_loop`, lines are added after the loop.
+        """
+        text = format_operation(operation)
+        if text in self._by_text:
+            return self._by_text[text]
+        type_of_result = result_type(operation, self.axes)
+        result = self.new_value(name or f"v{len(self._names)}", type_of_result.axes, type_of_result.dtype)
         lines = self._after
         if self._loop is None:
-            inside = any(value in self._inside for value in operands(operation))
-            lines = self._body if inside else self._before
-            if inside:
-                self._inside.add(result)
+            is_in_loop = any(value in self._loop_values for value in operands(operation))
+            lines = self._body if is_in_loop else self._before
+            if is_in_loop:
+                self._loop_values.add(result)
         lines.append(Line(result, operation))
-        self._known[text] = result
+        self._by_text[text] = result
         return result
 
     def elementwise(self, op: str, *args: Value | float, name: str = "") -> Value:
@@ -167,7 +179,7 @@ class Builder:
         return self.emit(Contract(a, b, tuple(over)), name)
 
     def sum(self, x: Value, over: Iterable[str], name: str = "") -> Value:
-        """`Sum` over those axes that x has; returns x if it has none of them."""
+        """`Sum` over those of the axes that x has; returns x if it has none of them."""
         over = tuple(axis for axis in over if axis in x.type.axes)
         return self.emit(Sum(x, over), name) if over else x
 
@@ -184,7 +196,7 @@ class Builder:
         return self.emit(Block(x, axis, index), name)
 
     def take(self, x: Value, axis: str, indices: Iterable[int], to: str, name: str = "") -> Value:
-        """`Take`; returns x if the indices are the whole axis in order."""
+        """`Take`; returns x if the indices are those of the whole axis in order."""
         indices = tuple(indices)
         if axis == to and indices == tuple(range(self.axes.number(axis) or 0)):
             return x
@@ -205,5 +217,5 @@ class Builder:
         return x if axes == x.type.axes else self.emit(Broadcast(x, axes), name)
 
     def shift(self, x: Value, first: Value, reverse: bool, name: str = "") -> Value:
-        """`Shift` along the steps."""
+        """`Shift` by one step."""
         return self.emit(Shift(x, first, STEPS, reverse, self.lengths), name)

@@ -1,7 +1,8 @@
-"""The intermediate representation: one direction of a layer through time, in SSA form with named axes.
+"""The intermediate representation (IR): a pass in static single assignment form, with named axes.
 
-A pass defines only the computation. The backend chooses the memory, the order of rows and the method of multiplication.
-`verify.py` checks a pass, `printer.py` prints it, `evaluate.py` runs it in plain torch.
+A pass is the forward or backward computation of one direction of a layer: lines before a loop over the steps, the loop,
+and lines after it. The backend chooses the memory, the order of rows and the method of multiplication. `verify.py`
+checks a pass, `printer.py` prints it, and `evaluate.py` runs it in plain torch.
 """
 
 from collections.abc import Iterator, Mapping
@@ -14,21 +15,21 @@ from glassgate.engines.axes import Axis
 
 
 class Axes(dict[str, Axis]):
-    """The axes of a pass by name. Every value has its axes in this order."""
+    """The axes of a pass by name. Their order is the order of the axes of every value."""
 
     def sorted(self, names: frozenset[str] | set[str]) -> tuple[str, ...]:
-        """These axes in the order of the pass."""
+        """Sort these axes into the order of the pass."""
         return tuple(name for name in self if name in names)
 
     def factors(self, name: str) -> tuple[int | str, ...]:
-        """The factors of the extent of an axis: numbers and base axes, in row-major order."""
+        """The factors of the extent of an axis, down to numbers and base axes, in row-major order."""
         axis = self[name]
-        if not axis.of:
+        if not axis.factors:
             return (name,)
-        return tuple(f for part in axis.of for f in ((part,) if isinstance(part, int) else self.factors(part)))
+        return tuple(f for part in axis.factors for f in ((part,) if isinstance(part, int) else self.factors(part)))
 
     def number(self, name: str) -> int | None:
-        """The extent of an axis, or None if it depends on a base axis."""
+        """The extent of an axis; None if it depends on a base axis."""
         factors = self.factors(name)
         return prod(f for f in factors if isinstance(f, int)) if all(isinstance(f, int) for f in factors) else None
 
@@ -49,7 +50,7 @@ class Type(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Value:
-    """The result of one line, or an input. Values are compared by identity. Names are only for readers."""
+    """A value of a pass. Values are compared by identity. Their names are only for readers."""
 
     type: Type
     name: str
@@ -98,7 +99,7 @@ class Block(NamedTuple):
 
 
 class Take(NamedTuple):
-    """The values at some indices of an axis. The axis `to` replaces it."""
+    """The values at some indices of an axis. The axis `to` replaces this axis."""
 
     x: Value
     axis: str
@@ -114,7 +115,7 @@ class Stack(NamedTuple):
 
 
 class Reshape(NamedTuple):
-    """The same elements with other axes, e.g. units as heads and units of a head."""
+    """The same elements with other axes, e.g. the units of all heads as heads and units of one head."""
 
     x: Value
     axes: tuple[str, ...]
@@ -128,9 +129,9 @@ class Broadcast(NamedTuple):
 
 
 class Shift(NamedTuple):
-    """A sequence delayed by one step of a loop. Each step has the element of `x` at the previous step.
+    """A sequence delayed by one step of a loop. The element at a step is that of `x` at the previous step.
 
-    The first step of each row has the element `first`.
+    The element at the first step of each row is `first`.
 
     Attributes:
         x: the sequence, with the loop's axis.
@@ -174,18 +175,19 @@ class Carry(NamedTuple):
 
 
 class Read(NamedTuple):
-    """Defines `at`, a value inside the loop: the element of `sequence` at the current step."""
+    """Defines the value `at` inside the loop: the element of `sequence` at the current step."""
 
     sequence: Value
     at: Value
 
 
 class Write(NamedTuple):
-    """Defines `sequence`, a value after the loop: the values of `value` at all steps.
+    """Defines the value `sequence` after the loop: the values of `value` at all steps.
 
     Attributes:
-        value, sequence: the two values.
-        port: the meaning of a sequence that operations after the loop read; None for other sequences.
+        value: a value inside the loop.
+        sequence: the value after the loop.
+        port: the meaning of a sequence that lines after the loop read; None for other sequences.
     """
 
     value: Value
@@ -196,8 +198,8 @@ class Write(NamedTuple):
 class Loop(NamedTuple):
     """The loop over the steps.
 
-    With `lengths`, row n takes part only in steps t < lengths[n], in either direction of the loop. In other steps its
-    carries keep their values, and its elements of written sequences are 0 (false).
+    With `lengths`, row n takes part only in steps t < lengths[n], in either direction of the loop. In its other steps,
+    carries keep their values, and the elements of written sequences are 0 (False).
 
     Attributes:
         axis: the axis of the steps.
@@ -256,7 +258,7 @@ class Role(Enum):
 
 
 class Port(NamedTuple):
-    """An input, output or sequence: its role, and the name of its weight, state, gate or value."""
+    """Identifies an input, an output or a sequence by its role and the name of its weight, state, gate or value."""
 
     role: Role
     name: str = ""
@@ -267,10 +269,10 @@ class Port(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Pass:
-    """One direction of a layer, forward or backward.
+    """The forward or backward computation of one direction of a layer.
 
     Attributes:
-        title: a title for readers.
+        title: a name for readers.
         axes: the axes by name.
         inputs: the input values by port.
         before: lines before the loop.
@@ -289,7 +291,7 @@ class Pass:
 
 
 def operands(operation: Operation) -> Iterator[Value]:
-    """The values that an operation reads."""
+    """Yield the values that an operation reads."""
     for part in operation:
         for value in part if isinstance(part, tuple) else (part,):
             if isinstance(value, Value):

@@ -1,4 +1,4 @@
-"""Expresses values of a pass as sums of terms, gate by gate, so that backends can reorder gates and join products."""
+"""Expresses values of a pass as sums of terms, gate by gate. Backends then reorder gates and join their products."""
 
 from itertools import chain
 from typing import NamedTuple
@@ -20,11 +20,11 @@ from glassgate.engines.lowering.ir import (
 
 
 class GateBlock(NamedTuple):
-    """A value, or its block of one gate.
+    """A value, or the block of one gate of a value.
 
     Attributes:
-        value: an input, an element or a sequence of the loop, or the result of an operation that is not a sum.
-        gate: the index along the value's axis of gates; None if it has no such axis.
+        value: an input, a value that the loop reads or writes, or the result of an operation that is not a sum.
+        gate: the index along the gate axis of the value; None if the value has no gate axis.
     """
 
     value: Value
@@ -32,12 +32,12 @@ class GateBlock(NamedTuple):
 
 
 class Term(NamedTuple):
-    """A gate block, or the product of two, summed over some axes.
+    """A gate block, or the product of two gate blocks, summed over some axes.
 
     Attributes:
-        left: the block. In a product, it is the one with an axis of gates, such as a weight or gradients of gates.
+        left: the block. In a product, it is the block with a gate axis, such as a weight or gradients of gates.
         right: the other block of a product; None without a product.
-        over: the axes of the sum, without the axis of gates, because each gate has a term of its own.
+        over: the axes of the sum. They never include the gate axis, because each gate is a separate term.
     """
 
     left: GateBlock
@@ -46,11 +46,11 @@ class Term(NamedTuple):
 
 
 Sums = tuple[tuple[Term, ...], ...]
-"""For each gate of a value, the terms that add up to it. A value without an axis of gates has one item."""
+"""For each gate of a value, the terms whose sum it is. A value without a gate axis has one item."""
 
 
 class Terms:
-    """The terms of the values of a pass.
+    """A function from a value of a pass to its terms.
 
     Args:
         program: the pass.
@@ -72,14 +72,14 @@ class Terms:
         self.axes = program.axes
         lines = chain(program.before, program.loop.body, program.after)
         self._operations: dict[Value, Operation] = {line.result: line.operation for line in lines}
-        self._known: dict[Value, Sums] = {}
+        self._cache: dict[Value, Sums] = {}
 
     def __call__(self, value: Value) -> Sums:
-        if value not in self._known:
-            self._known[value] = self._sums(value)
-        return self._known[value]
+        if value not in self._cache:
+            self._cache[value] = self._compute_terms(value)
+        return self._cache[value]
 
-    def _sums(self, value: Value) -> Sums:
+    def _compute_terms(self, value: Value) -> Sums:
         match self._operations.get(value):
             case Block(x, axis, gate) if self.axes[axis].labels:
                 return (self(x)[gate],)
@@ -90,35 +90,35 @@ class Terms:
             case Reshape(x):
                 return self(x)
             case Broadcast(x) if self._operations.get(x) == Constant(0.0):
-                return ((),) * len(self._own(value))
-            case Elementwise("add", (Value() as a, Value() as b)) if self._gates(a) == self._gates(b):
+                return ((),) * len(self._gate_blocks(value))
+            case Elementwise("add", (Value() as a, Value() as b)) if self._gate_axis(a) == self._gate_axis(b):
                 return tuple(x + y for x, y in zip(self(a), self(b), strict=True))
-            case Sum(x, over) if self._gates(x) not in over:
-                return tuple((Term(part, None, over),) for part in self._parts(x))
+            case Sum(x, over) if self._gate_axis(x) not in over:
+                return tuple((Term(part, None, over),) for part in self._equal_blocks(x))
             case Contract(a, b, over):
-                return self._products(a, b, over)
-        return tuple((Term(part),) for part in self._own(value))
+                return self._product_terms(a, b, over)
+        return tuple((Term(part),) for part in self._gate_blocks(value))
 
-    def _products(self, a: Value, b: Value, over: tuple[str, ...]) -> Sums:
-        """A sum over an axis of gates has a term for each gate."""
-        if self._gates(a) is None and self._gates(b):
+    def _product_terms(self, a: Value, b: Value, over: tuple[str, ...]) -> Sums:
+        """The terms of a product. If the product sums over the gate axis, it has one term per gate."""
+        if self._gate_axis(a) is None and self._gate_axis(b):
             a, b = b, a
-        left, right, gates = self._parts(a), self._parts(b), self._gates(a)
+        left, right, gates = self._equal_blocks(a), self._equal_blocks(b), self._gate_axis(a)
         if gates in over:
             rest = tuple(axis for axis in over if axis != gates)
             return (tuple(Term(x, y, rest) for x, y in zip(left, right, strict=True)),)
         return tuple((Term(x, right[0], over),) for x in left)
 
-    def _parts(self, value: Value) -> tuple[GateBlock, ...]:
-        """For each gate of a value, the block that is equal to it."""
+    def _equal_blocks(self, value: Value) -> tuple[GateBlock, ...]:
+        """For each gate of a value, the gate block that is equal to it."""
         sums = self(value)
         equal = all(len(terms) == 1 and terms[0] == Term(terms[0].left) for terms in sums)
-        return tuple(terms[0].left for terms in sums) if equal else self._own(value)
+        return tuple(terms[0].left for terms in sums) if equal else self._gate_blocks(value)
 
-    def _own(self, value: Value) -> tuple[GateBlock, ...]:
-        gates = self._gates(value)
+    def _gate_blocks(self, value: Value) -> tuple[GateBlock, ...]:
+        gates = self._gate_axis(value)
         return tuple(GateBlock(value, k) for k in range(self.axes.number(gates) or 0)) if gates else (GateBlock(value),)
 
-    def _gates(self, value: Value) -> str | None:
-        """The axis of gates of a value."""
+    def _gate_axis(self, value: Value) -> str | None:
+        """The gate axis of a value; None if it has none."""
         return next((axis for axis in value.type.axes if self.axes[axis].labels), None)

@@ -225,7 +225,7 @@ def _parse_argument(arg: Any, earlier: list[Node]) -> Any:
     if isinstance(arg, str):
         return float.fromhex(arg[1:]) if arg.startswith("=") else arg
     if not 0 <= _expect(int, arg) < len(earlier):
-        raise ValueError("a value that is read earlier it is defined")
+        raise ValueError("a value that is read before it is defined")
     return earlier[arg]
 
 

@@ -1,1 +1,1 @@
-"""The kernels of a layer as torch operators: schemas, gradients, and fake kernels for the shapes of results."""
+"""The kernels of a layer as torch operators: schemas, gradients, fake kernels, rules for transforms of torch.func."""

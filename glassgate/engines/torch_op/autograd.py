@@ -1,4 +1,4 @@
-"""The kernels of a layer in autograd: functions for eager calls, and the gradients of the operators."""
+"""Autograd for the kernels of a layer: functions for eager calls, and the gradients of the operators."""
 
 from collections.abc import Iterator, Sequence
 from itertools import islice
@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from glassgate.engines import reference
-from glassgate.engines.backend import Compiled, PreparedPasses, Ragged
+from glassgate.engines.backend import CompiledLayer, PreparedPasses, RaggedLayout
 from glassgate.engines.contract import Recording, Steps
 from glassgate.engines.plan import (
     Plan,
@@ -17,11 +17,11 @@ from glassgate.engines.plan import (
     plan_of,
     results_by_direction,
     state_result_count,
-    without_final,
+    without_final_states,
 )
 from glassgate.engines.registry import BACKENDS
 from glassgate.engines.symbolic.tangent import is_tangent
-from glassgate.engines.torch_op.operators import plans_from, readable_gradients, text_of
+from glassgate.engines.torch_op.operators import plans_from, text_of, to_kernel_gradients
 from glassgate.engines.torch_op.tangents import tangent_call, values_and_tangents
 
 Gradients = tuple[Sequence[Tensor | None], Sequence[Tensor | None]]
@@ -29,12 +29,12 @@ Gradients = tuple[Sequence[Tensor | None], Sequence[Tensor | None]]
 
 
 class LayerFunction(torch.autograd.Function):
-    """An eager call of a layer. It does the same as the operator `layer`, without the cost of torch's dispatcher."""
+    """An eager call of a layer. It computes the same as the operator `layer`, without the cost of the dispatcher."""
 
     @staticmethod
     def forward(
         ctx: Any,
-        compiled: Compiled,
+        compiled: CompiledLayer,
         backend: str,
         steps: Steps,
         recordings: Sequence[Recording] | None,
@@ -52,23 +52,23 @@ class LayerFunction(torch.autograd.Function):
     def backward(ctx: Any, *d_results: Tensor | None) -> tuple[Tensor | None, ...]:
         _check_gradients(d_results)
         if ctx.recordings:
-            _report(ctx.recordings, results_by_direction(ctx.compiled.plans, d_results))
+            _pass_gradients_to_recordings(ctx.recordings, results_by_direction(ctx.compiled.plans, d_results))
         if torch.is_grad_enabled():
             text = text_of(ctx.backend, [plan.text for plan in ctx.compiled.plans])
-            d_data, d_operands = _by_operator(*_saved(ctx), text, d_results, ctx.needs_input_grad[6])
+            d_data, d_operands = _gradients_by_operator(*_saved_tensors(ctx), text, d_results, ctx.needs_input_grad[6])
         else:
-            steps, operands, flat = _saved(ctx)
-            needs_d_data, *needed = _needed(ctx.needs_input_grad[6:], ctx.recordings)
-            d = readable_gradients(steps, d_results)
+            steps, operands, flat = _saved_tensors(ctx)
+            needs_d_data, *needed = _needed_gradients(ctx.needs_input_grad[6:], ctx.recordings)
+            d = to_kernel_gradients(steps, d_results)
             d_data, *d_operands = ctx.compiled.backward(steps, operands, flat, d, needs_d_data, needed, ctx.recordings)
         return None, None, None, None, None, None, d_data, *d_operands
 
 
 class PreparedCall(NamedTuple):
-    """The arguments of a prepared call that have no gradient.
+    """The non-tensor arguments of a prepared call.
 
     Attributes:
-        passes: the passes of the layer for this signature.
+        passes: the prepared passes of the layer.
         backend: the name of the backend.
         lengths: the layout of the sequences, if lengths differ or rows are packed.
         recordings: one per direction, if gates are recorded.
@@ -76,7 +76,7 @@ class PreparedCall(NamedTuple):
 
     passes: PreparedPasses
     backend: str
-    lengths: Ragged | None
+    lengths: RaggedLayout | None
     recordings: Sequence[Recording] | None
 
 
@@ -106,14 +106,14 @@ class PreparedFunction(torch.autograd.Function):
         kernel_tensors, saved = (tensors, saved[n:]) if lengths is None else (saved[n : 2 * n], saved[2 * n :])
         needed = ctx.needs_input_grad[2:]
         if recordings:
-            _report(recordings, _visible_by_direction(passes, d_visible))
+            _pass_gradients_to_recordings(recordings, _gradients_by_direction(passes, d_visible))
         if torch.is_grad_enabled():
-            return None, None, *_prepared_by_operator(ctx.call, tensors, resets, saved, d_visible, needed[0])
-        needed = _needed(needed, recordings)
+            return None, None, *_prepared_gradients_by_operator(ctx.call, tensors, resets, saved, d_visible, needed[0])
+        needed = _needed_gradients(needed, recordings)
         return None, None, *passes.backward(kernel_tensors, saved, resets, d_visible, needed, lengths, recordings)
 
 
-def _prepared_by_operator(
+def _prepared_gradients_by_operator(
     call: PreparedCall,
     tensors: Sequence[Tensor],
     resets: Tensor | None,
@@ -121,65 +121,66 @@ def _prepared_by_operator(
     d_visible: Sequence[Tensor | None],
     needs_d_data: bool,
 ) -> list[Tensor | None]:
-    """The gradients of a prepared call, computed by the differentiable operator, in the shapes of the user's call."""
+    """The gradients of a prepared call, in the shapes of the user's call, computed by the differentiable operator."""
     passes, backend, lengths, _ = call
     rows: dict[int, Tensor | None] = {}
-    """For the input and each initial state of ragged sequences, the row of the user's tensor for each kernel row."""
+    """For the input and each initial state of ragged sequences: for each row that kernels read, its index in the user's
+    tensor."""
     order = None
     if lengths is not None:
         order, places = lengths.order, lengths.places
         rows = {k: order if k else places for k in passes.shapes}
-    data, *operands = [_selected(v, rows.get(k)) for k, v in enumerate(tensors)]
+    data, *operands = [_select_rows(v, rows.get(k)) for k, v in enumerate(tensors)]
     steps = Steps(data, None if lengths is None else lengths.batch_sizes, None if resets is None else resets.flatten())
     d_flat = [
-        None if d is None else _selected(d, rows.get(0) if k < passes.visible_count else order)
+        None if d is None else _select_rows(d, rows.get(0) if k < passes.visible_count else order)
         for k, d in enumerate(d_visible)
     ]
     d_results = list[Tensor | None]()
-    for plan, (d_states, d_final) in zip(passes.plans, _visible_by_direction(passes, d_flat), strict=True):
+    for plan, (d_states, d_final) in zip(passes.plans, _gradients_by_direction(passes, d_flat), strict=True):
         d_results += [*d_states, *[None] * (len(plan.equations.state) - len(d_states)), *d_final]
     text = text_of(backend, [plan.text for plan in passes.plans])
     saved = [_as_rows(v)[: len(data)] for v in saved]
-    d_data, d_operands = _by_operator(steps, operands, saved, text, d_results, needs_d_data)
+    d_data, d_operands = _gradients_by_operator(steps, operands, saved, text, d_results, needs_d_data)
     return [
-        None if d is None else _unselected(d, v, rows.get(k))
+        None if d is None else _undo_select_rows(d, v, rows.get(k))
         for k, (d, v) in enumerate(zip((d_data, *d_operands), tensors, strict=True))
     ]
 
 
-def _visible_by_direction(passes: PreparedPasses, d_visible: Sequence[Tensor | None]) -> Iterator[Gradients]:
-    """The gradients of each direction's visible states and final states in a prepared call."""
+def _gradients_by_direction(passes: PreparedPasses, d_visible: Sequence[Tensor | None]) -> Iterator[Gradients]:
+    """Yield the gradients of the visible states and of the final states of each direction in a prepared call."""
     d_states, d_final = iter(d_visible[: passes.visible_count]), iter(d_visible[passes.visible_count :])
     for plan, count in zip(passes.plans, passes.visible_states, strict=True):
         yield [*islice(d_states, count)], [*islice(d_final, len(plan.equations.state))]
 
 
-def _report(recordings: Sequence[Recording], gradients: Iterator[Gradients]) -> None:
+def _pass_gradients_to_recordings(recordings: Sequence[Recording], gradients: Iterator[Gradients]) -> None:
     """Pass the gradients of the output and of the final states of each direction to its recording."""
     for recording, (d_states, d_final) in zip(recordings, gradients, strict=True):
         if recording.on_gradients is not None:
             recording.on_gradients((d_states[0], *d_final))
 
 
-def _needed(needed: tuple[bool, ...], recordings: Sequence[Recording] | None) -> tuple[bool, ...]:
-    """Whether each gradient is needed, that of the input first. A recording may skip the gradient of the input."""
+def _needed_gradients(needed: tuple[bool, ...], recordings: Sequence[Recording] | None) -> tuple[bool, ...]:
+    """`needed`, with False for the input, its first item, if the recording skips the gradient of the input."""
     return (False, *needed[1:]) if recordings and recordings[0].skips_input else needed
 
 
-def _selected(tensor: Tensor, rows: Tensor | None) -> Tensor:
-    """The rows of a tensor with these indices; all rows for None."""
+def _select_rows(tensor: Tensor, rows: Tensor | None) -> Tensor:
+    """Return the rows of a tensor with these indices; all rows for None."""
     return _as_rows(tensor) if rows is None else _as_rows(tensor)[rows]
 
 
-def _unselected(d: Tensor, like: Tensor, rows: Tensor | None) -> Tensor:
-    """The gradient of the tensor `like`, from the gradient `d` of `_selected(like, rows)`."""
+def _undo_select_rows(d: Tensor, like: Tensor, rows: Tensor | None) -> Tensor:
+    """Return the gradient of the tensor `like`, from the gradient `d` of `_select_rows(like, rows)`."""
     if rows is not None:
         d = d.new_zeros(_as_rows(like).shape).index_copy(0, rows, d)
     return d.view_as(like)
 
 
 def _as_rows(tensor: Tensor) -> Tensor:
-    """A tensor as a matrix of rows."""
+    """Flatten all axes of a tensor except the last."""
     return tensor.flatten(0, -2) if tensor.dim() > 2 else tensor
 
 
@@ -192,24 +193,24 @@ def _check_gradients(d_results: Sequence[Tensor | None]) -> None:
 
 
 def _is_batched(d: Tensor) -> bool:
-    """Whether it represents a batch of gradients."""
+    """Whether a gradient stands for a batch of gradients."""
     return torch._C._functorch.is_functorch_wrapped_tensor(d) or torch._C._functorch.is_legacy_batchedtensor(d)
 
 
 def _save(ctx: Any, plans: Sequence[Plan], inputs: tuple[Any, ...], output: Sequence[Tensor]) -> None:
     data, batch_sizes, resets, operands = inputs
     ctx.operand_count, ctx.result_count = len(operands), state_result_count(plans)
-    ctx.save_for_backward(data, batch_sizes, resets, *operands, *without_final(plans, output))
+    ctx.save_for_backward(data, batch_sizes, resets, *operands, *without_final_states(plans, output))
     ctx.set_materialize_grads(False)
 
 
-def _saved(ctx: Any) -> tuple[Steps, Sequence[Tensor], Sequence[Tensor]]:
-    """The steps, the operands of all directions, and the values that the forward pass saved."""
+def _saved_tensors(ctx: Any) -> tuple[Steps, Sequence[Tensor], Sequence[Tensor]]:
+    """The steps, the operands of all directions, and the results that the forward pass saved."""
     data, batch_sizes, resets, *rest = ctx.saved_tensors
     return Steps(data, batch_sizes, resets), rest[: ctx.operand_count], rest[ctx.operand_count :]
 
 
-def _by_operator(
+def _gradients_by_operator(
     steps: Steps,
     operands: Sequence[Tensor],
     flat: Sequence[Tensor],
@@ -217,16 +218,16 @@ def _by_operator(
     d_results: Sequence[Tensor | None],
     needs_d_data: bool,
 ) -> tuple[Tensor | None, list[Tensor | None]]:
-    """The gradients, computed by the operator `layer_backward`, which is itself differentiable."""
+    """The gradients of the input and of the operands, computed by the differentiable operator `layer_backward`."""
     reached = [k for k, d in enumerate(d_results) if d is not None]
     d_reached = [d for d in d_results if d is not None]
-    # Second derivatives are computed from the other arguments. Without `detach`, autograd would run the backward pass
-    # of the layer once more for these values.
+    # The gradient of `layer_backward` does not use the saved results. Without `detach`, autograd would run the backward
+    # pass of the layer once more for them.
     flat = [v.detach() for v in flat]
     d_data, *d_operands = torch.ops.glassgate.layer_backward(
         *steps, operands, flat, d_reached, reached, plans, needs_d_data
     )
-    differentiable = [each for plan in plans_from(plans) for each in plan.differentiable]
+    differentiable = [has_gradient for plan in plans_from(plans) for has_gradient in plan.differentiable]
     # An operator cannot return None. A missing gradient is an empty tensor.
     d_existing = [
         d if exists and d.shape == v.shape else None
@@ -244,7 +245,7 @@ def save_layer(ctx: Any, inputs: tuple[Any, ...], output: Sequence[Tensor]) -> N
 def layer_gradient(ctx: Any, d_flat: Sequence[Tensor | None]) -> tuple[Any, ...]:
     """The gradient of the operator `layer`."""
     d_results = d_flat[: ctx.result_count]
-    d_data, d_operands = _by_operator(*_saved(ctx), ctx.text, d_results, ctx.needs_input_grad[0])
+    d_data, d_operands = _gradients_by_operator(*_saved_tensors(ctx), ctx.text, d_results, ctx.needs_input_grad[0])
     return d_data, None, None, d_operands, None, None, None, None
 
 
@@ -259,8 +260,9 @@ def save_layer_backward(ctx: Any, inputs: tuple[Any, ...], output: Sequence[Tens
 def layer_backward_gradient(ctx: Any, dd: Sequence[Tensor | None]) -> tuple[Any, ...]:
     """The gradient of the operator `layer_backward`.
 
-    The inner product of `dd` and the gradients equals the inner product of `d_results` and the tangents of the results
-    along `dd`. The gradients of `d_results` are therefore these tangents. The others are gradients of the tangents.
+    Let s be the inner product of `dd` and the outputs of `layer_backward`. It is equal to the inner product of
+    `d_results` and the tangents of the layer's results in the direction `dd`. The gradient of s with respect to
+    `d_results` is therefore these tangents. All other gradients are gradients of the tangents.
     """
     batch_sizes, resets, *leaves = ctx.saved_tensors
     create_graph = torch.is_grad_enabled()
@@ -268,7 +270,7 @@ def layer_backward_gradient(ctx: Any, dd: Sequence[Tensor | None]) -> tuple[Any,
         leaves = [v.view_as(v) if v.requires_grad else v for v in leaves]
         inputs, d_values = leaves[: ctx.operand_count + 1], leaves[ctx.operand_count + 1 :]
         data, *operands = [v.to(inputs[1].dtype) for v in inputs]
-        dd = [None if v is None or v.shape != of.shape else v for v, of in zip(dd, inputs, strict=True)]
+        dd = [None if v is None or v.shape != x.shape else v for v, x in zip(dd, inputs, strict=True)]
         d = [None if v is None else v.to(data.dtype) for v in dd]
         plans, steps = plans_from(ctx.text), Steps(data, batch_sizes, resets)
         if any(plan.equations.projected for plan in plans):
@@ -276,13 +278,13 @@ def layer_backward_gradient(ctx: Any, dd: Sequence[Tensor | None]) -> tuple[Any,
                 v for r in reference.run(steps, directions_of(plans, operands), True) for v in (*r.states, *r.final)
             ]
             reached = [results[k].to(d.dtype) for k, d in zip(ctx.reached, d_values, strict=True)]
-            first = _gradient(reached, inputs, d_values, True)
+            first = _gradients(reached, inputs, d_values, True)
             pairs = [(v, d_v) for v, d_v in zip(first, dd, strict=True) if v is not None and d_v is not None]
-            second = _gradient([v for v, _ in pairs], leaves, [d_v for _, d_v in pairs], create_graph)
+            second = _gradients([v for v, _ in pairs], leaves, [d_v for _, d_v in pairs], create_graph)
         else:
             tangents = _tangents(ctx.text, steps, operands, d)
             reached = [tangents[k].to(d.dtype) for k, d in zip(ctx.reached, d_values, strict=True)]
-            second = [*_gradient(reached, inputs, d_values, create_graph)]
+            second = [*_gradients(reached, inputs, d_values, create_graph)]
             second += reached if create_graph else map(Tensor.detach, reached)
     d_data, *d_rest = second
     d_operands, d_d_results = d_rest[: ctx.operand_count], d_rest[ctx.operand_count :]
@@ -303,10 +305,10 @@ def _tangents(text: str, steps: Steps, operands: Sequence[Tensor], d: Sequence[T
     return values_and_tangents(results, plans)[1]
 
 
-def _gradient(
+def _gradients(
     values: Sequence[Tensor], leaves: Sequence[Tensor], d: Sequence[Tensor | None], create_graph: bool
 ) -> list[Tensor | None]:
-    """The gradients of the leaves; None for leaves that require none. With `create_graph` they are differentiable."""
+    """The gradients of leaves; None for leaves that require none. With `create_graph`, they are differentiable."""
     roots = [(value, d_value) for value, d_value in zip(values, d, strict=True) if value.requires_grad]
     needed = [leaf for leaf in leaves if leaf.requires_grad]
     if not (roots and needed):

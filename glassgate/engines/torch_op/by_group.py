@@ -1,4 +1,7 @@
-"""Per-sample gradients: the gradients of parameters for each group of sequences, from factors of the backward pass."""
+"""Per-sample gradients: the gradients of parameters for each group of sequences.
+
+The backward pass of the kernels records the factors of these gradients. The weight gradient GEMMs run here, in torch.
+"""
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -29,24 +32,24 @@ def weight_gradients(
     Args:
         plan: the plan of the direction.
         steps, direction: the call. All sequences have the same length.
-        states: (S, W), the states after each step by name.
+        states: the states after each step, (S, W), by name.
         factors: the factors that the backward pass has recorded, by name; see `Trace.records_factors`.
         groups: the number of groups. The sequences of a group are adjacent.
         names: the names of the parameters.
     """
-    program, N = _program(plan, steps.resets is not None), len(direction.initial[0])
+    program, N = _backward_pass(plan, steps.resets is not None), len(direction.initial[0])
     sizes = {"T": len(steps.data) // N, "B": groups, "M": N // groups, "D": steps.data.shape[1]}
     lines = _Lines(program, sizes | {"H": states[plan.equations.state[0]].shape[1]}, steps.data)
-    known = {Port(Role.DATA): steps.data} | {Port(Role.STATES, name): v for name, v in states.items()}
-    known |= {Port(Role.INITIAL, name): v for name, v in zip(states, direction.initial, strict=True)}
-    known |= {Port(Role.RESTART, name): v for name, v in zip(states, direction.restart, strict=False)}
+    tensors = {Port(Role.DATA): steps.data} | {Port(Role.STATES, name): v for name, v in states.items()}
+    tensors |= {Port(Role.INITIAL, name): v for name, v in zip(states, direction.initial, strict=True)}
+    tensors |= {Port(Role.RESTART, name): v for name, v in zip(states, direction.restart, strict=False)}
     if steps.resets is not None:
-        known[Port(Role.RESETS)] = steps.resets
-    for port in known.keys() & program.inputs.keys():
-        lines.set(program.inputs[port], known[port])
+        tensors[Port(Role.RESETS)] = steps.resets
+    for port in tensors.keys() & program.inputs.keys():
+        lines.set(program.inputs[port], tensors[port])
     for write in program.loop.writes:
         if write.port is not None and write.port.role is Role.D_PRE:
-            lines.set(write.sequence, factors["d_pre"][:, : prod(lines.shape(write.sequence.type)[2:])])
+            lines.set(write.sequence, factors["d_pre"][:, : prod(lines.shape_of(write.sequence.type)[2:])])
         elif write.port is not None:
             lines.set(write.sequence, factors[f"left{write.port.name}"])
     sums = program.loop.carries[len(program.loop.carries) - plan.trace.gradients["d_parameter"] :]
@@ -57,13 +60,13 @@ def weight_gradients(
 
 
 @lru_cache(256)
-def _program(plan: Plan, resets: bool) -> Pass:
+def _backward_pass(plan: Plan, resets: bool) -> Pass:
     form = Form(plan.reverse, "bias_ih" in plan.weights, False, resets, resets and plan.restarts, groups=True)
     return backward_pass(plan.equations, plan.trace, form)
 
 
 class _Lines(Evaluator):
-    """Computes values of a pass from its inputs and the results of its loop: only the lines that they need."""
+    """Computes values of a pass from its inputs and the results of its loop. Only the necessary lines run."""
 
     def __init__(self, program: Pass, sizes: Mapping[str, int], like: Tensor) -> None:
         super().__init__(program, sizes)
@@ -72,13 +75,13 @@ class _Lines(Evaluator):
 
     def set(self, value: Value, rows: Tensor) -> None:
         """Set the value of an input or of a result of the loop."""
-        self.values[value] = rows.reshape(self.shape(value.type))
+        self.values[value] = rows.reshape(self.shape_of(value.type))
 
     def value(self, value: Value) -> Tensor:
-        """The tensor of a value."""
+        """The tensor of a value, computed if necessary."""
         if value not in self.values:
             operation = self._operations[value]
             for operand in operands(operation):
                 self.value(operand)
-            self.values[value] = self.result(operation, value.type)
+            self.values[value] = self.compute(operation, value.type)
         return self.values[value]

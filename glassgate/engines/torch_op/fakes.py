@@ -1,11 +1,11 @@
-"""The fake kernels of the operators. They compute only the shapes of results, for torch.compile and torch.export."""
+"""The fake kernels of the operators. They return empty results, whose shapes torch.compile and torch.export read."""
 
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from glassgate.engines.memory import COMPUTED_IN
+from glassgate.engines.memory import COMPUTE_DTYPE
 from glassgate.engines.plan import by_direction
 from glassgate.engines.torch_op.operators import parse, plans_from
 
@@ -21,13 +21,13 @@ def forward(
     dtype: torch.dtype,
 ) -> list[Tensor]:
     S, results, saved = data.shape[0], [], []
-    inside, (backend, parsed) = COMPUTED_IN[data.dtype], parse(plans)
+    compute_dtype, (backend, parsed) = COMPUTE_DTYPE[data.dtype], parse(plans)
     for plan, own in by_direction(parsed, operands):
         sizes = plan.sizes(own, data)
         widths = list(plan.state_widths(sizes).values())
         results.append(data.new_empty(S, widths[0], dtype=dtype))
         if all_states or save:
-            results += [data.new_empty(S, n, dtype=dtype if all_states else inside) for n in widths[1:]]
+            results += [data.new_empty(S, n, dtype=dtype if all_states else compute_dtype) for n in widths[1:]]
         results += [data.new_empty(sizes.N, n, dtype=dtype) for n in widths]
         if save:
             kept = plan.kept_widths(sizes).items()

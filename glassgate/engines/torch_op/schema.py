@@ -1,8 +1,8 @@
-"""The names and schemas of the operators, registered when torch is loaded. `operators.py` implements them.
+"""Registers the names and schemas of the operators when torch is imported. `operators.py` implements them.
 
 torch imports this module through an entry point of the group `torch.backends`. A program of `torch.export` or
-AOTInductor therefore loads in a process that does not import glassgate. Saved programs contain the names of the
-arguments, so they must not change.
+AOTInductor therefore loads in a process that does not import glassgate. The names of the arguments must not change,
+because saved programs contain them.
 """
 
 from collections.abc import Callable
@@ -19,8 +19,8 @@ _SCHEMAS = (
 )
 
 
-def _later(module: str, name: str) -> Callable[..., Any]:
-    """A function of a module in this package, which is loaded when the function is first called."""
+def _imported_at_first_call(module: str, name: str) -> Callable[..., Any]:
+    """A function of a module in this package. The module is imported when the function is first called."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
         return getattr(import_module(f"{__package__}.{module}"), name)(*args, **kwargs)
@@ -36,15 +36,15 @@ for _name, _compute, _gradient, _save in (
     ("layer_backward", "backward", "layer_backward_gradient", "save_layer_backward"),
 ):
     for _device in ("CPU", "CUDA"):
-        _library.impl(_name, _later("operators", _compute), _device)
+        _library.impl(_name, _imported_at_first_call("operators", _compute), _device)
     torch.library.register_autograd(
         f"glassgate::{_name}",
-        _later("autograd", _gradient),
-        setup_context=_later("autograd", _save),
+        _imported_at_first_call("autograd", _gradient),
+        setup_context=_imported_at_first_call("autograd", _save),
         lib=_library,
     )
-torch.library.register_fake("glassgate::layer", _later("fakes", "forward"), lib=_library)
-torch.library.register_fake("glassgate::layer_backward", _later("fakes", "backward"), lib=_library)
+torch.library.register_fake("glassgate::layer", _imported_at_first_call("fakes", "forward"), lib=_library)
+torch.library.register_fake("glassgate::layer_backward", _imported_at_first_call("fakes", "backward"), lib=_library)
 
 
 def registered() -> None:

@@ -1,4 +1,7 @@
-"""Forward-mode derivatives: a call of the tangent cell, which also computes directional derivatives of the states."""
+"""Forward-mode derivatives of a call, computed by a call of the tangent cell.
+
+The step of the tangent cell also computes tangents, which are directional derivatives of the states.
+"""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -9,22 +12,22 @@ from torch import Tensor
 
 from glassgate.cell import Cell, Weights
 from glassgate.engines.contract import Direction, Steps
-from glassgate.engines.meaning import current_equations, interned
 from glassgate.engines.plan import Plan
 from glassgate.engines.symbolic.equations import Equations
 from glassgate.engines.symbolic.graph_cell import GraphCell
 from glassgate.engines.symbolic.tangent import tangent_of
+from glassgate.engines.traced_cells import current_equations, interned
 
 
 def tangent_call(
     steps: Steps, directions: Sequence[Direction], d_data: Tensor | None, d_operands: Sequence[Tensor | None]
 ) -> tuple[Steps, list[Direction]]:
-    """The call that computes a call's results and their directional derivatives (tangents).
+    """Return the arguments of a call of the tangent cells, which computes the results of a call and their tangents.
 
-    Its states are the states of the original call, followed by their tangents.
+    The states of a tangent cell are those of the original cell, followed by their tangents.
 
     Args:
-        steps, directions: the call, without projections.
+        steps, directions: the arguments of the original call, without projections.
         d_data: the tangent of the input; None for zero.
         d_operands: the tangents of the tensors of `operands_of(directions)`; None for zero. Those of noise are ignored.
     """
@@ -38,7 +41,7 @@ def tangent_call(
         remaining = remaining[len(direction.restart) + len(direction.noise) :]
         weights_have_tangents = any(d is not None for d in d_weights.values())
         cell, suffix = _tangent_cell(current_equations(direction.cell), weights_have_tangents)
-        d_known = (
+        d_or_none = (
             {name: _or_zeros(d, direction.weights[name]) for name, d in d_weights.items()}
             if weights_have_tangents
             else None
@@ -46,7 +49,9 @@ def tangent_call(
         tangent_directions.append(
             direction._replace(
                 cell=cell,
-                weights=_tangent_weights(cell, direction.cell, direction.weights, d_known, suffix, d_data is not None),
+                weights=_tangent_weights(
+                    cell, direction.cell, direction.weights, d_or_none, suffix, d_data is not None
+                ),
                 initial=_with_tangents(direction.initial, d_initial),
                 restart=_with_tangents(direction.restart, d_restart),
             )
@@ -55,7 +60,7 @@ def tangent_call(
 
 
 def values_and_tangents(results: Sequence[Tensor], plans: Sequence[Plan]) -> tuple[list[Tensor], list[Tensor]]:
-    """The results of a call and their tangents, from the results of the tangent call.
+    """Separate the results of a tangent call into the results of the original call and their tangents.
 
     Args:
         results: for each direction of the tangent call, the states at every step, then the final states.

@@ -1,10 +1,11 @@
-"""The kernels of a layer under the transforms of torch.func: vmap, grad and jvp, nested in any order.
+"""The kernels of a layer inside transforms of torch.func: vmap, grad and jvp, nested in any order.
 
-- vmap: the sequences of all examples become one batch. If parameters differ between examples, each example is a call.
-- grad under vmap: the kernels record the factors of the weight gradients, and each example sums its own products.
-- jvp, and gradients of gradients: a call of the tangent cell.
+- vmap: one call runs the sequences of all examples. If examples have different parameters, each example is a call.
+- grad inside vmap: one call computes the factors of all weight gradients. The products of the factors are then summed
+  for each example (`by_group.py`).
+- jvp, and gradients of gradients: a call of the tangent cell (`tangents.py`).
 
-Tensors with a row per step are (L, N, W) here, so that a batch axis fits between L and N.
+In this module, tensors with a row per step have the shape (L, N, W), so that a batch axis fits between L and N.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -18,7 +19,7 @@ from torch._C._functorch import TransformType
 from torch._functorch.utils import unwrap_dead_wrappers
 
 from glassgate.engines import reference
-from glassgate.engines.backend import Compiled
+from glassgate.engines.backend import CompiledLayer
 from glassgate.engines.contract import Direction, Reason, Recording, Steps, result_type
 from glassgate.engines.plan import (
     Plan,
@@ -29,13 +30,13 @@ from glassgate.engines.plan import (
     plan_of,
     results_by_direction,
     state_result_count,
-    without_final,
+    without_final_states,
 )
 from glassgate.engines.registry import BACKENDS
 from glassgate.engines.symbolic.tangent import is_tangent
 from glassgate.engines.torch_op.by_group import weight_gradients
 from glassgate.engines.torch_op.function import FlatFunction
-from glassgate.engines.torch_op.operators import readable_gradients
+from glassgate.engines.torch_op.operators import to_kernel_gradients
 from glassgate.engines.torch_op.tangents import tangent_call, values_and_tangents
 from glassgate.engines.torch_op.vmap_batch import Batch
 
@@ -57,23 +58,25 @@ def why_not(steps: Steps, directions: Sequence[Direction]) -> Reason | None:
 
 
 def run(backend: str, steps: Steps, directions: Sequence[Direction]) -> Sequence[Tensor]:
-    """The states at every step and the final states of each direction, in the order of `Compiled.forward`.
+    """Run a call. Return the states at every step and the final states in the order of `CompiledLayer.forward`.
 
     Args:
         backend: the name of the backend.
-        steps, directions: the call.
+        steps, directions: the arguments of the call.
     """
     tensors = [steps.data, *operands_of(list(directions))]
-    stack = torch._C._functorch.get_interpreter_stack() or []
+    transforms = torch._C._functorch.get_interpreter_stack() or []
     save = torch.is_grad_enabled() and any(v.requires_grad for v in tensors)
-    call = _static_call(backend, directions, save or any(each.key() == TransformType.Grad for each in stack))
-    results = LayerTransform.apply(call, *call.by_step(steps, tensors[1:]))
-    return [_rows(v) for v in results[: call.result_count]]
+    call = _static_call(
+        backend, directions, save or any(transform.key() == TransformType.Grad for transform in transforms)
+    )
+    results = LayerTransform.apply(call, *call.unflatten(steps, tensors[1:]))
+    return [_flatten_steps(v) for v in results[: call.result_count]]
 
 
 @dataclass(frozen=True, eq=False)
 class StaticCall:
-    """The static part of a call.
+    """The static part of a call: everything but tensors.
 
     Attributes:
         backend: the name of the backend.
@@ -86,8 +89,8 @@ class StaticCall:
     save: bool
 
     @cached_property
-    def compiled(self) -> Compiled:
-        """The kernels."""
+    def compiled(self) -> CompiledLayer:
+        """The kernels of the layer."""
         return BACKENDS[self.backend].compile(self.plans)
 
     @property
@@ -97,7 +100,7 @@ class StaticCall:
 
     @property
     def result_count(self) -> int:
-        """The number of states at every step and final states of all directions."""
+        """The number of results that are states: those at every step, and the final states, of all directions."""
         return state_result_count(self.plans)
 
     @cached_property
@@ -108,7 +111,7 @@ class StaticCall:
 
     @cached_property
     def is_weight(self) -> list[bool]:
-        """For the input and each operand, whether it is a parameter, which has no row per sequence."""
+        """For the input and each operand, whether it is a parameter. All others have a row per sequence or per step."""
         return [False, *(k < len(plan.weights) for plan in self.plans for k in range(plan.operand_count))]
 
     @cached_property
@@ -116,48 +119,51 @@ class StaticCall:
         """For the input and each operand, whether it has a gradient."""
         return [True, *(has for plan in self.plans for has in plan.differentiable)]
 
-    def by_step(self, steps: Steps, operands: Sequence[Tensor]) -> list[Tensor | None]:
-        """The mask of resets, the input and the operands. Tensors with a row per step become (L, N, W)."""
+    def unflatten(self, steps: Steps, operands: Sequence[Tensor]) -> list[Tensor | None]:
+        """Return the mask of resets, the input and the operands. Tensors with a row per step become (L, N, W)."""
         N = operands[len(self.plans[0].weights)].shape[0]
 
-        def steps_of(v: Tensor) -> Tensor:
+        def split_steps(v: Tensor) -> Tensor:
             return v.unflatten(0, (-1, N))
 
         rearranged = []
         for plan, own in by_direction(self.plans, operands):
             first = plan.operand_count - len(plan.noise)
             noise = zip(plan.noise, own[first:], strict=True)
-            rearranged += [*own[:first], *(steps_of(v) if plan.cell.noise[name].per_step else v for name, v in noise)]
-        resets = None if steps.resets is None else steps_of(steps.resets[:, None])
-        return [resets, steps_of(steps.data), *rearranged]
+            rearranged += [
+                *own[:first],
+                *(split_steps(v) if plan.cell.noise[name].per_step else v for name, v in noise),
+            ]
+        resets = None if steps.resets is None else split_steps(steps.resets[:, None])
+        return [resets, split_steps(steps.data), *rearranged]
 
-    def flat(self, resets: Tensor | None, data: Tensor, operands: Sequence[Tensor]) -> tuple[Steps, list[Tensor]]:
-        """The inverse of `by_step`: the steps and the operands. Tensors with a row per step become (S, W)."""
+    def flatten(self, resets: Tensor | None, data: Tensor, operands: Sequence[Tensor]) -> tuple[Steps, list[Tensor]]:
+        """The inverse of `unflatten`: return the steps and the operands. Tensors with a row per step become (S, W)."""
         mask = None if resets is None else resets.flatten()
-        return Steps(_rows(data), None, mask), [_rows(v) for v in operands]
+        return Steps(_flatten_steps(data), None, mask), [_flatten_steps(v) for v in operands]
 
 
-def _rows(v: Tensor) -> Tensor:
-    """A tensor with a row per step as (S, W). Other tensors are unchanged."""
+def _flatten_steps(v: Tensor) -> Tensor:
+    """Flatten a tensor with a row per step, (L, N, W), to (S, W). Return other tensors unchanged."""
     return v.flatten(0, 1) if v.dim() == 3 else v
 
 
 def _static_call(backend: str, directions: Sequence[Direction], save: bool) -> StaticCall:
     costs = BACKENDS[backend].costs
-    return _interned_call(backend, tuple([plan_of(d, costs, record_factors=True) for d in directions]), save)
+    return _cached_call(backend, tuple([plan_of(d, costs, record_factors=True) for d in directions]), save)
 
 
 @lru_cache(1024)
-def _interned_call(backend: str, plans: tuple[Plan, ...], save: bool) -> StaticCall:
+def _cached_call(backend: str, plans: tuple[Plan, ...], save: bool) -> StaticCall:
     return StaticCall(backend, plans, save)
 
 
 class LayerTransform(FlatFunction):
-    """A call of a layer. It returns the states and final states of each direction, then the saved tensors."""
+    """A call of a layer. Its results are the states and final states of each direction, then the saved tensors."""
 
     @staticmethod
     def forward(call: StaticCall, resets: Tensor | None, data: Tensor, *operands: Tensor) -> tuple[Tensor, ...]:
-        steps, rows = call.flat(resets, data, operands)
+        steps, rows = call.flatten(resets, data, operands)
         results = call.compiled.forward(steps, rows, True, call.save, data.dtype)
         N = data.shape[1]
         return tuple([v if k in call.final else v.unflatten(0, (-1, N)) for k, v in enumerate(results)])
@@ -167,24 +173,24 @@ class LayerTransform(FlatFunction):
         ctx.call, *tensors = inputs
         ctx.count = len(output)
         ctx.mark_non_differentiable(*output[ctx.call.result_count :])
-        ctx.save_for_backward(*tensors, *without_final(ctx.call.plans, output))
+        ctx.save_for_backward(*tensors, *without_final_states(ctx.call.plans, output))
         ctx.save_for_forward(*tensors)
         ctx.set_materialize_grads(False)
 
     @staticmethod
     def backward(ctx: Any, *d_output: Tensor | None) -> tuple[Tensor | None, ...]:
         call, needs = ctx.call, ctx.needs_input_grad[2:]
-        needed = tuple([need and has for need, has in zip(needs, call.differentiable, strict=True)])
+        needed = tuple([need and exists for need, exists in zip(needs, call.differentiable, strict=True)])
         reached = tuple([k for k, d in enumerate(d_output[: call.result_count]) if d is not None])
         gradients: Iterator[Tensor | None] = iter(())
         if reached and any(needed):
-            request = Request(call, needed, reached)
+            request = GradientRequest(call, needed, reached)
             gradients = iter(LayerGradients.apply(request, *ctx.saved_tensors, *[d_output[k] for k in reached]))
         return None, None, *[next(gradients, None) if need else None for need in needed]
 
     @staticmethod
-    def jvp(ctx: Any, _form: None, _resets: None, *d: Tensor | None) -> tuple[Tensor | None, ...]:
-        _, tangents = _with_tangents(ctx.call, *unwrap_dead_wrappers(ctx.saved_tensors), d=d)
+    def jvp(ctx: Any, _call: None, _resets: None, *d: Tensor | None) -> tuple[Tensor | None, ...]:
+        _, tangents = _run_with_tangents(ctx.call, *unwrap_dead_wrappers(ctx.saved_tensors), d=d)
         return *tangents, *[None] * (ctx.count - len(tangents))
 
     @staticmethod
@@ -193,22 +199,22 @@ class LayerTransform(FlatFunction):
     ) -> tuple[tuple[Tensor, ...], Any]:
         batch = Batch(info.batch_size, in_dims[1:], tensors)
         is_weight = [False, *call.is_weight]
-        if batch.has_own(is_weight):
-            return batch.one_by_one(lambda *each: LayerTransform.apply(call, *each))
-        results = LayerTransform.apply(call, *batch.folded(is_weight))
-        return batch.unfolded(results)
+        if batch.has_own_weights(is_weight):
+            return batch.run_one_by_one(lambda *example: LayerTransform.apply(call, *example))
+        results = LayerTransform.apply(call, *batch.fold(is_weight))
+        return batch.unfold(results)
 
 
 @dataclass(frozen=True)
-class Request:
-    """The static part of the gradients of a call.
+class GradientRequest:
+    """The static part of a call of `LayerGradients`.
 
     Attributes:
         call: the static part of the call.
         needed: whether the gradient of the input and of each operand is needed.
         reached: the indices of the results that have a gradient.
-        groups: the number of groups of sequences, which is the length of an additional first axis of the gradients of
-            parameters. 0 if these gradients are summed over all sequences.
+        groups: the number of groups of sequences. The gradients of parameters are summed over each group, and have an
+            additional first axis of this length. If it is 0, they are summed over all sequences, without this axis.
     """
 
     call: StaticCall
@@ -217,26 +223,29 @@ class Request:
     groups: int = 0
 
     @cached_property
-    def of_weight(self) -> list[bool]:
-        """For each needed gradient, whether it is that of a parameter."""
+    def is_weight_gradient(self) -> list[bool]:
+        """For each needed gradient, whether it is the gradient of a parameter."""
         return [is_weight for is_weight, need in zip(self.call.is_weight, self.needed, strict=True) if need]
 
 
 class LayerGradients(FlatFunction):
-    """The needed gradients of a call, from its tensors, the tensors that it saved, and the gradients of its results."""
+    """The needed gradients of a call.
+
+    The tensor arguments are those of the call, the tensors that the call saved, and the gradients of its results.
+    """
 
     @staticmethod
-    def forward(request: Request, resets: Tensor | None, data: Tensor, *tensors: Tensor) -> tuple[Tensor, ...]:
+    def forward(request: GradientRequest, resets: Tensor | None, data: Tensor, *tensors: Tensor) -> tuple[Tensor, ...]:
         call, groups = request.call, request.groups
         tensors = tuple([v.contiguous() for v in tensors])
-        steps, rows = call.flat(resets, data.contiguous(), tensors)
+        steps, rows = call.flatten(resets, data.contiguous(), tensors)
         operands, saved, d_reached = _split(rows, call.operand_count, len(request.reached))
         recordings = [Recording() for _ in call.plans]
-        d_results = readable_gradients(steps, _scattered(request.reached, d_reached, call.result_count))
-        by_call = [need and not (groups and own) for need, own in zip(request.needed, call.is_weight, strict=True)]
-        d = call.compiled.backward(steps, operands, saved, d_results, by_call[0], by_call[1:], recordings)
+        d_results = to_kernel_gradients(steps, _scatter(request.reached, d_reached, call.result_count))
+        from_kernels = [need and not (groups and own) for need, own in zip(request.needed, call.is_weight, strict=True)]
+        d = call.compiled.backward(steps, operands, saved, d_results, from_kernels[0], from_kernels[1:], recordings)
         if groups:
-            d[1:] = _by_group(request, steps, operands, saved, recordings, d[1:])
+            d[1:] = _sum_by_group(request, steps, operands, saved, recordings, d[1:])
         if d[0] is not None:
             d[0] = d[0].view_as(data)
         return tuple([v for v, need in zip(d, request.needed, strict=True) if need and v is not None])
@@ -255,18 +264,18 @@ class LayerGradients(FlatFunction):
         call, n = request.call, request.call.operand_count + 1
         inputs, saved, d_reached = _split(tensors, n, len(request.reached))
         if request.groups:
-            values, pull, *_ = torch.func.vjp(_one_by_one(request, resets, saved), *inputs, *d_reached)
+            values, pull, *_ = torch.func.vjp(_gradients_by_group(request, resets, saved), *inputs, *d_reached)
             second = pull(tuple([torch.zeros_like(v) if d is None else d for v, d in zip(values, dd, strict=True)]))
         else:
-            d = _scattered([k for k, need in enumerate(request.needed) if need], dd, n)
+            d = _scatter([k for k, need in enumerate(request.needed) if need], dd, n)
 
             def tangents(*inputs: Tensor) -> tuple[Tensor, ...]:
-                of_results = _with_tangents(call, resets, *inputs, d=d)[1]
-                return tuple([of_results[k] for k in request.reached])
+                d_results = _run_with_tangents(call, resets, *inputs, d=d)[1]
+                return tuple([d_results[k] for k in request.reached])
 
             values, pull, *_ = torch.func.vjp(tangents, *inputs)
             second = *pull(tuple(d_reached)), *values
-        d_inputs = [v if has else None for v, has in zip(second, call.differentiable, strict=False)]
+        d_inputs = [v if exists else None for v, exists in zip(second, call.differentiable, strict=False)]
         return None, None, *d_inputs, *[None] * len(saved), *second[n:]
 
     @staticmethod
@@ -277,30 +286,30 @@ class LayerGradients(FlatFunction):
         d_inputs, _, dd_reached = _split(d, n, len(request.reached))
         dd_reached = [torch.zeros_like(v) if dd is None else dd for v, dd in zip(d_reached, dd_reached, strict=True)]
         if request.groups:
-            known = [torch.zeros_like(v) if t is None else t for v, t in zip(inputs, d_inputs, strict=True)]
-            primals, moves = (*inputs, *d_reached), (*known, *dd_reached)
-            return torch.func.jvp(_one_by_one(request, resets, saved), primals, moves)[1]
+            d_inputs = [torch.zeros_like(v) if d_v is None else d_v for v, d_v in zip(inputs, d_inputs, strict=True)]
+            primals, tangents = (*inputs, *d_reached), (*d_inputs, *dd_reached)
+            return torch.func.jvp(_gradients_by_group(request, resets, saved), primals, tangents)[1]
 
-        def both(*inputs: Tensor) -> tuple[Tensor, ...]:
-            values, tangents = _with_tangents(call, resets, *inputs, d=d_inputs)
-            return tuple([values_of[k] for values_of in (values, tangents) for k in request.reached])
+        def reached_values_and_tangents(*inputs: Tensor) -> tuple[Tensor, ...]:
+            values, tangents = _run_with_tangents(call, resets, *inputs, d=d_inputs)
+            return tuple([results[k] for results in (values, tangents) for k in request.reached])
 
-        # The product rule: the gradients depend on the gradients of the results and on the inputs.
-        _, pull, *_ = torch.func.vjp(both, *inputs)
+        # The product rule, because the gradients depend on the gradients of the results and on the inputs.
+        _, pull, *_ = torch.func.vjp(reached_values_and_tangents, *inputs)
         return tuple([v for v, need in zip(pull((*dd_reached, *d_reached)), request.needed, strict=True) if need])
 
     @staticmethod
     def vmap(
-        info: Any, in_dims: Sequence[Any], request: Request, *tensors: Tensor | None
+        info: Any, in_dims: Sequence[Any], request: GradientRequest, *tensors: Tensor | None
     ) -> tuple[tuple[Tensor, ...], Any]:
         batch = Batch(info.batch_size, in_dims[1:], tensors)
-        of_call = [False, *request.call.is_weight]
-        is_weight = of_call + [False] * (len(tensors) - len(of_call))
-        if batch.has_own(is_weight):
-            return batch.one_by_one(lambda *each: LayerGradients.apply(request, *each))
-        groups = info.batch_size * max(request.groups, 1) if any(request.of_weight) else 0
-        gradients = LayerGradients.apply(replace(request, groups=groups), *batch.folded(is_weight))
-        return batch.unfolded(gradients, request.of_weight, request.groups)
+        is_weight = [False, *request.call.is_weight]
+        is_weight += [False] * (len(tensors) - len(is_weight))
+        if batch.has_own_weights(is_weight):
+            return batch.run_one_by_one(lambda *example: LayerGradients.apply(request, *example))
+        groups = info.batch_size * max(request.groups, 1) if any(request.is_weight_gradient) else 0
+        gradients = LayerGradients.apply(replace(request, groups=groups), *batch.fold(is_weight))
+        return batch.unfold(gradients, request.is_weight_gradient, request.groups)
 
 
 def _split(tensors: Sequence[Any], first: int, last: int) -> tuple[list[Any], list[Any], list[Any]]:
@@ -309,65 +318,78 @@ def _split(tensors: Sequence[Any], first: int, last: int) -> tuple[list[Any], li
     return list(tensors[:first]), list(tensors[first:end]), list(tensors[end:])
 
 
-def _scattered(indices: Sequence[int], values: Sequence[Tensor | None], count: int) -> list[Tensor | None]:
-    """A list of `count` items: the values at these indices, None elsewhere."""
+def _scatter(indices: Sequence[int], values: Sequence[Tensor | None], count: int) -> list[Tensor | None]:
+    """Return a list of `count` items, with the values at these indices and None elsewhere."""
     by_index = dict(zip(indices, values, strict=True))
     return [by_index.get(k) for k in range(count)]
 
 
-def _by_group(
-    request: Request,
+def _sum_by_group(
+    request: GradientRequest,
     steps: Steps,
     operands: Sequence[Tensor],
     states: Sequence[Tensor],
     recordings: Sequence[Recording],
     d: Sequence[Tensor | None],
 ) -> list[Tensor | None]:
-    """The gradients of all operands. Those of parameters have a leading axis of groups."""
+    """Replace the gradients of parameters in `d`, the gradients of all operands, by gradients for each group.
+
+    Args:
+        request: the static part.
+        steps, operands: the arguments of the call.
+        states: the states at every step of all directions.
+        recordings: the recorded factors of the gradients, one recording per direction.
+        d: the gradient of each operand.
+    """
     gradients, at, remaining = list(d), 0, iter(states)
     plans = request.call.plans
     needed = needed_weights(plans, request.needed[1:])
     for (plan, own), recording, names in zip(by_direction(plans, operands), recordings, needed, strict=True):
         by_name = dict(zip(plan.equations.state, remaining, strict=False))
-        each = weight_gradients(plan, steps, plan.direction(own), by_name, recording.grad, request.groups, names)
+        d_weights = weight_gradients(plan, steps, plan.direction(own), by_name, recording.grad, request.groups, names)
         for k, name in enumerate(plan.weights):
-            gradients[at + k] = each.get(name)
+            gradients[at + k] = d_weights.get(name)
         at += plan.operand_count
     return gradients
 
 
-def _one_by_one(request: Request, resets: Tensor | None, saved: Sequence[Tensor]) -> Callable[..., tuple[Tensor, ...]]:
-    """A function that computes the gradients of `request` group by group, from inputs and gradients of results."""
-    call, each = request.call, replace(request, groups=0)
+def _gradients_by_group(
+    request: GradientRequest, resets: Tensor | None, saved: Sequence[Tensor]
+) -> Callable[..., tuple[Tensor, ...]]:
+    """A function from the inputs and the gradients of results to the requested gradients. It runs group by group.
+
+    Unlike `LayerGradients` with groups, this function is differentiable.
+    """
+    call, request_of_group = request.call, replace(request, groups=0)
     is_weight = [*call.is_weight, *[False] * (len(saved) + len(request.reached))]
 
     def gradients(*tensors: Tensor) -> tuple[Tensor, ...]:
         inputs, _, d_reached = _split(tensors, call.operand_count + 1, len(request.reached))
         every = [*inputs, *saved, *d_reached]
 
-        def of_group(v: Tensor, group: int) -> Tensor:
+        def select_group(v: Tensor, group: int) -> Tensor:
             return v.unflatten(v.dim() - 2, (request.groups, -1)).select(v.dim() - 2, group)
 
         by_group = []
         for group in range(request.groups):
-            own = [v if weight else of_group(v, group) for v, weight in zip(every, is_weight, strict=True)]
-            mask = None if resets is None else of_group(resets, group)
-            by_group.append(LayerGradients.apply(each, mask, *own))
-        by_gradient = zip(zip(*by_group, strict=True), request.of_weight, strict=True)
-        return tuple([torch.stack(v) if of_weight else torch.cat(v, v[0].dim() - 2) for v, of_weight in by_gradient])
+            own = [v if weight else select_group(v, group) for v, weight in zip(every, is_weight, strict=True)]
+            mask = None if resets is None else select_group(resets, group)
+            by_group.append(LayerGradients.apply(request_of_group, mask, *own))
+        by_gradient = zip(zip(*by_group, strict=True), request.is_weight_gradient, strict=True)
+        return tuple([torch.stack(v) if is_weight else torch.cat(v, v[0].dim() - 2) for v, is_weight in by_gradient])
 
     return gradients
 
 
-def _with_tangents(
+def _run_with_tangents(
     call: StaticCall, resets: Tensor | None, data: Tensor, *operands: Tensor, d: Sequence[Tensor | None]
 ) -> tuple[list[Tensor], list[Tensor]]:
-    """The results of a call, and their tangents for the tangents `d` of the input and the operands."""
-    steps, rows = call.flat(resets, data, operands)
-    d_data, *d_operands = [None if v is None else _rows(v) for v in d]
+    """Run a call. Return its results, and their tangents for the tangents `d` of the input and the operands."""
+    steps, rows = call.flatten(resets, data, operands)
+    d_data, *d_operands = [None if v is None else _flatten_steps(v) for v in d]
     steps, directions = tangent_call(steps, directions_of(call.plans, rows), d_data, d_operands)
     if any(is_tangent(plan.equations) for plan in call.plans):
-        # Kernels of third derivatives would take longer to compile than the loop takes to run.
+        # Kernels of third derivatives would take longer to compile than the reference engine takes to run.
         by_direction = reference.run(steps, directions, all_states=True)
         results = [
             v
@@ -375,6 +397,6 @@ def _with_tangents(
             for v in (*(v.unflatten(0, data.shape[:2]) for v in result.states), *result.final)
         ]
     else:
-        inside = _static_call(call.backend, directions, call.save)
-        results = [*LayerTransform.apply(inside, *inside.by_step(steps, operands_of(directions)))]
+        tangent = _static_call(call.backend, directions, call.save)
+        results = [*LayerTransform.apply(tangent, *tangent.unflatten(steps, operands_of(directions)))]
     return values_and_tangents(results, call.plans)

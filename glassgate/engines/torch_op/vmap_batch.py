@@ -1,4 +1,4 @@
-"""All examples of a `torch.func.vmap` as the sequences of one call."""
+"""Combines the examples of a `torch.func.vmap` into the sequences of one call."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -19,12 +19,12 @@ class Batch:
     def __init__(self, size: int, dims: Sequence[int | None], tensors: Sequence[Tensor | None]) -> None:
         self.size, self.dims, self.tensors = size, dims, tensors
 
-    def has_own(self, is_weight: Sequence[bool]) -> bool:
-        """Whether the parameters of the examples differ."""
+    def has_own_weights(self, is_weight: Sequence[bool]) -> bool:
+        """Whether the examples have different parameters."""
         return any(own and dim is not None for own, dim in zip(is_weight, self.dims, strict=True))
 
-    def folded(self, is_weight: Sequence[bool]) -> list[Tensor | None]:
-        """The tensors of one call for all examples. The sequences of an example are adjacent."""
+    def fold(self, is_weight: Sequence[bool]) -> list[Tensor | None]:
+        """Return the tensors of one call for all examples. The sequences of an example are adjacent."""
         tensors = []
         for v, dim, own in zip(self.tensors, self.dims, is_weight, strict=True):
             if v is None or own:
@@ -33,14 +33,14 @@ class Batch:
             if dim is None:
                 v = v.unsqueeze(0).expand(self.size, *v.shape)
                 dim = 0
-            at = v.dim() - 3
-            tensors.append(v.movedim(dim, at).flatten(at, at + 1))
+            axis = v.dim() - 3
+            tensors.append(v.movedim(dim, axis).flatten(axis, axis + 1))
         return tensors
 
-    def unfolded(
+    def unfold(
         self, results: Sequence[Tensor], is_weight: Sequence[bool] | None = None, groups: int = 0
     ) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
-        """The results of the folded call with an additional axis of examples, and the index of this axis.
+        """Split the results of one call by example. Return them with an axis of examples, and the index of this axis.
 
         Args:
             results: (L, N, W), (N, W), or gradients of parameters by group.
@@ -57,9 +57,9 @@ class Batch:
                 dims.append(v.dim() - 2)
         return tuple(tensors), tuple(dims)
 
-    def one_by_one(self, call: Callable[..., Sequence[Tensor]]) -> tuple[tuple[Tensor, ...], Any]:
-        """The stacked results of one call per example, and the index of the axis of examples in each."""
-        every = [
+    def run_one_by_one(self, call: Callable[..., Sequence[Tensor]]) -> tuple[tuple[Tensor, ...], Any]:
+        """Run one call per example. Return the stacked results, and the index of the axis of examples in each."""
+        results = [
             call(
                 *[
                     v if dim is None or v is None else v.select(dim, k)
@@ -68,5 +68,5 @@ class Batch:
             )
             for k in range(self.size)
         ]
-        stacked = tuple([torch.stack(of_each) for of_each in zip(*every, strict=True)])
+        stacked = tuple([torch.stack(examples) for examples in zip(*results, strict=True)])
         return stacked, (0,) * len(stacked)

@@ -15,7 +15,7 @@ from glassgate.engines.triton_gpu.costs import COSTS
 from glassgate.engines.triton_gpu.precision import saved_type
 
 if TYPE_CHECKING:
-    from glassgate.engines.triton_gpu.frozen import FrozenLayer
+    from glassgate.engines.triton_gpu.frozen import GPUFrozenDirections
     from glassgate.engines.triton_gpu.layer import Layer
 
 INSTALLED = find_spec("triton") is not None
@@ -64,13 +64,13 @@ class GPU:
 
     def freeze(
         self, directions: Sequence[Direction], precision: str, scales: Sequence[Weights]
-    ) -> "FrozenLayer | Reason":
+    ) -> "GPUFrozenDirections | Reason":
         """A layer with fixed weights in float32."""
         if precision != "float32":
             return Reason(f"precision={precision!r} is for the CPU; on a GPU use precision='float32'")
-        from glassgate.engines.triton_gpu.frozen import FrozenLayer
+        from glassgate.engines.triton_gpu.frozen import GPUFrozenDirections
 
-        return FrozenLayer(directions)
+        return GPUFrozenDirections(directions)
 
 
 def lacking(device: torch.device, rocm: bool, installed: bool, capability: tuple[int, int] | None = None) -> str | None:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from glassgate.engines.backend import Native, PackedPass
+from glassgate.engines.backend import NativeSteps, PackedPass
 from glassgate.engines.contract import Direction, Recording, Result, Steps, results_of
 from glassgate.engines.plan import operands_of, plan_of
 from glassgate.engines.triton_gpu.costs import COSTS
@@ -13,8 +13,8 @@ from glassgate.engines.triton_gpu.graphs import captured
 from glassgate.engines.triton_gpu.layer import Layer
 
 
-class FrozenLayer:
-    """`Frozen` for a GPU.
+class GPUFrozenDirections:
+    """`FrozenDirections` for a GPU.
 
     Args:
         directions: the cell and the contiguous weights of each direction, in float32.
@@ -32,7 +32,7 @@ class FrozenLayer:
         all_states: bool = False,
         recordings: Sequence[Recording] | None = None,
     ) -> list[Result]:
-        """See `Frozen.run`. Directions with the same input run together."""
+        """See `FrozenDirections.run`. Directions with the same input run together."""
         calls = [
             direction._replace(initial=own, restart=restart[k] if restart else ())
             for k, (direction, own) in enumerate(zip(self.directions, initial, strict=True))
@@ -46,13 +46,13 @@ class FrozenLayer:
         ]
 
     def passes(self, steps: int, N: int) -> Sequence[PackedPass] | None:
-        """See `Frozen.passes`. Kernels of a GPU are not called by address."""
+        """See `FrozenDirections.passes`. Kernels of a GPU are not called by address."""
         return None
 
     def stepper(
-        self, layers: "Sequence[FrozenLayer]", initial: Sequence[tuple[Tensor, ...]], residual: bool
+        self, layers: "Sequence[GPUFrozenDirections]", initial: Sequence[tuple[Tensor, ...]], residual: bool
     ) -> "Stepper":
-        """See `Frozen.stepper`."""
+        """See `FrozenDirections.stepper`."""
         return Stepper(layers, initial, residual)
 
 
@@ -63,7 +63,9 @@ class Stepper:
         layers, states, residual: as in `frozen.stepper`.
     """
 
-    def __init__(self, layers: Sequence[FrozenLayer], states: Sequence[tuple[Tensor, ...]], residual: bool) -> None:
+    def __init__(
+        self, layers: Sequence[GPUFrozenDirections], states: Sequence[tuple[Tensor, ...]], residual: bool
+    ) -> None:
         self.layers, self.states, self.residual = layers, states, residual
         first = states[0][0]
         with torch.inference_mode(False):  # later steps, in any mode, write to it
@@ -76,7 +78,7 @@ class Stepper:
                 state.copy_(value)
         self._replay = captured(self._step, first.device)
 
-    def native(self, steps: int) -> Native | None:
+    def native(self, steps: int) -> NativeSteps | None:
         """See `Stepper.native`."""
         return None
 

@@ -26,7 +26,7 @@ from glassgate.engines.triton_gpu.select import Chip, selected
 
 
 class Layer(NamedTuple):
-    """The protocol `Compiled` for a GPU; see `backend.py`."""
+    """The protocol `CompiledLayer` for a GPU; see `backend.py`."""
 
     plans: tuple[Plan, ...]
 
@@ -39,7 +39,7 @@ class Layer(NamedTuple):
         dtype: torch.dtype,
         recordings: Sequence[Recording] | None = None,
     ) -> list[Tensor]:
-        """`Compiled.forward`."""
+        """`CompiledLayer.forward`."""
         calls = [Call(plan, steps, own, Precision.of(dtype)) for plan, own in by_direction(self.plans, operands)]
         runs, outputs, saved = list[Run](), list[list[Tensor]](), list[Tensor]()
         for k, call in enumerate(calls):
@@ -72,7 +72,7 @@ class Layer(NamedTuple):
         needed: Sequence[bool] | None = None,
         recordings: Sequence[Recording] | None = None,
     ) -> list[Tensor | None]:
-        """`Compiled.backward`."""
+        """`CompiledLayer.backward`."""
         count = state_result_count(self.plans) // 2
         states, saved = iter(flat[:count]), iter(flat[count:])
         wanted = iter([True] * len(operands) if needed is None else needed)

@@ -63,15 +63,15 @@ class Run(Evaluator):
         for port, value in self.program.inputs.items():
             if port in inputs:
                 # `reshape` would give a single row another stride, and Triton would compile a kernel for it.
-                given, form = inputs[port], self.shape(value.type)
+                given, form = inputs[port], self.shape_of(value.type)
                 self.values[value] = given if given.shape == form else given.reshape(form)
         self.scalar = torch.zeros((), device=self.rows.device)
-        self.lines(self.program.before)
+        self.run_lines(self.program.before)
         for read in self.program.loop.reads:
             sequence = self.values[read.sequence]
             self.values[read.sequence] = sequence if sequence[:1].is_contiguous() else sequence.contiguous()
         for write in self.program.loop.writes:
-            into, form = self.into.get(write.sequence), self.shape(write.sequence.type)
+            into, form = self.into.get(write.sequence), self.shape_of(write.sequence.type)
             if into is None:
                 self.values[write.sequence] = self.scalar.new_empty(form, dtype=self.dtype)
             else:
@@ -82,25 +82,25 @@ class Run(Evaluator):
         for carry in self.program.loop.carries:
             buffer = self.buffers.get(Pointer("carry", carry.before, f"{carry.before.name}_carry"))
             final = self.values[carry.initial] if buffer is None else buffer[self.rows.T % 2]
-            self.values[carry.final] = final.float().view(self.shape(carry.final.type))
-        self.lines(_needed(self.program, self.wanted))
+            self.values[carry.final] = final.float().view(self.shape_of(carry.final.type))
+        self.run_lines(_needed(self.program, self.wanted))
         return {port: self.values[value] for port, value in self.program.outputs.items() if port in self.wanted}
 
-    def axes_of(self, of_type: Type) -> tuple[str, ...]:
+    def axes_of(self, value_type: Type) -> tuple[str, ...]:
         """The dimensions of the tensors of a type. T and N together are one dimension, "rows"."""
-        axes = of_type.axes
+        axes = value_type.axes
         return ("rows", *(axis for axis in axes if axis not in ("T", "N"))) if "T" in axes else axes
 
-    def shape(self, of_type: Type) -> tuple[int, ...]:
+    def shape_of(self, value_type: Type) -> tuple[int, ...]:
         """The extents of a type's dimensions."""
-        return tuple(self.rows.total if axis == "rows" else self.sizes[axis] for axis in self.axes_of(of_type))
+        return tuple(self.rows.total if axis == "rows" else self.sizes[axis] for axis in self.axes_of(value_type))
 
-    def dimension(self, x: Value, axis: str) -> int:
+    def dimension_of(self, x: Value, axis: str) -> int:
         """The dimension of an axis in the tensor of a value."""
         axes = self.axes_of(x.type)
         return 0 if "rows" in axes and axis in ("T", "N") else axes.index(axis)
 
-    def aligned(self, x: Value, to: Type) -> Tensor:
+    def align(self, x: Value, to: Type) -> Tensor:
         """The tensor of a value, with a dimension of size 1 for each axis of another type that it lacks."""
         tensor, axes, of_result = self.values[x], self.axes_of(x.type), self.axes_of(to)
         if "rows" in of_result and "N" in axes:
@@ -110,25 +110,25 @@ class Run(Evaluator):
                 tensor = tensor.unsqueeze(k)
         return tensor
 
-    def result(self, operation: Operation, of_type: Type) -> Tensor:
+    def compute(self, operation: Operation, value_type: Type) -> Tensor:
         """The value of one operation. Sums are float32; an elementwise result has the type of its sequence."""
         if isinstance(operation, Sum):
-            dimensions = {self.dimension(operation.x, axis) for axis in operation.over}
+            dimensions = {self.dimension_of(operation.x, axis) for axis in operation.over}
             return self.values[operation.x].sum([*dimensions], dtype=torch.float32)
-        value = super().result(operation, of_type)
-        if isinstance(operation, Elementwise) and "T" in of_type.axes:
+        value = super().compute(operation, value_type)
+        if isinstance(operation, Elementwise) and "T" in value_type.axes:
             floats = [v for v in operands(operation) if "T" in v.type.axes and v.type.dtype == "float"]
             return value.to(self.values[floats[0]].dtype) if floats else value
         return value
 
-    def contracted(self, a: Value, b: Value, of_type: Type) -> Tensor:
+    def contract(self, a: Value, b: Value, value_type: Type) -> Tensor:
         """A matrix product in the type of products. Gradients of weights are float32."""
         for value in (a, b):
             self.values[value] = self.values[value].to(self.dtype)
-        product = super().contracted(a, b, of_type)
-        return product if "T" in of_type.axes else product.float()
+        product = super().contract(a, b, value_type)
+        return product if "T" in value_type.axes else product.float()
 
-    def shifted(self, shift: Shift) -> Tensor:
+    def shift(self, shift: Shift) -> Tensor:
         """A sequence delayed by one step."""
         x = self.values[shift.x]
         return self.rows.shifted(x, self.values[shift.first].to(x.dtype), shift.reverse)
@@ -149,7 +149,7 @@ class Run(Evaluator):
             return self.values[value].contiguous()
         if pointer not in self.buffers:
             dtype = self.dtype if pointer.kind == "shared" else torch.float32
-            shape = self.shape(value.type)
+            shape = self.shape_of(value.type)
             self.buffers[pointer] = self.scalar.new_empty((2, *shape), dtype=dtype)
             if pointer.kind == "carry":
                 carry = self.phases.carries[value]

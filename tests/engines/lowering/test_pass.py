@@ -11,7 +11,7 @@ from glassgate.engines.axes import Axis
 from glassgate.engines.lowering.builder import Builder
 from glassgate.engines.lowering.forward import Form, forward_pass
 from glassgate.engines.lowering.ir import Elementwise, Line, Pass, Port, Role, Type, Value
-from glassgate.engines.lowering.printer import printed
+from glassgate.engines.lowering.printer import format_pass
 from glassgate.engines.lowering.verify import InvalidPass, verify
 from glassgate.engines.symbolic.step import equations_of
 from glassgate.engines.symbolic.trace import build_trace
@@ -117,7 +117,7 @@ def changed(program: Pass, number: int, line: Line) -> Pass:
 
 
 def test_a_listing_has_a_line_for_each_operation() -> None:
-    text = printed(lstm())
+    text = format_pass(lstm())
     assert "  ih [T, N, G, H] = add(Wx, bias)\n" in text
     assert "  carry c_prev [N, H]: starts as c_0, then c; ends as c_n\n" in text
     assert "  kept ih0: i_all [T, N, H]\n" in text

@@ -9,7 +9,7 @@ import glassgate as gg
 from glassgate.engines.contract import Direction
 from glassgate.engines.lowering.backward import backward_pass
 from glassgate.engines.lowering.forward import Form, forward_pass
-from glassgate.engines.plan import operands_of, text_for
+from glassgate.engines.plan import format_plans, operands_of
 from glassgate.engines.symbolic.step import equations_of
 from glassgate.engines.symbolic.trace import build_trace
 from glassgate.engines.torch_op import fakes, operators
@@ -253,7 +253,7 @@ def test_compiled_graphs_expect_the_saved_types():
     weights = {name.removesuffix("_l0"): v.detach() for name, v in layer.named_parameters()}
     directions = [Direction(layer.cell, weights, (torch.zeros(2, 4, dtype=torch.float16),), False)]
     call = torch.randn(6, 3).half(), None, None, operands_of(directions)
-    rest = text_of("triton", [text_for(directions, False)]), False, True, torch.float16
+    rest = text_of("triton", [format_plans(directions, False)]), False, True, torch.float16
     real, fake = operators.forward(*call, *rest), fakes.forward(*call, *rest)
     assert [(v.shape, v.dtype) for v in real] == [(v.shape, v.dtype) for v in fake]
     assert {v.dtype for v in real[2:]} == {torch.float16, torch.float32}  # float32: row sums

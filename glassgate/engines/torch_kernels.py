@@ -1,4 +1,4 @@
-"""The engine "torch": torch's own kernels (oneDNN, cuDNN, MIOpen) for LSTM, GRU and RNN."""
+"""The engine "torch": the kernels of torch itself (oneDNN, cuDNN, MIOpen) for LSTM, GRU and RNN."""
 
 from collections.abc import Callable
 from typing import Any
@@ -49,9 +49,9 @@ def is_persistent(
     projected: bool,
     train: bool,
 ) -> bool:
-    """Whether cuDNN has a persistent kernel for a call: one launch per sequence, with the weights on the chip.
+    """Whether cuDNN has a persistent kernel for a call. Otherwise cuDNN runs the call with its standard algorithm.
 
-    cuDNN runs all other calls with its standard algorithm.
+    A persistent kernel runs all steps in one launch, and keeps the weights on the chip.
 
     Args:
         cell: the cell.
@@ -65,8 +65,8 @@ def is_persistent(
     rows, width, units = sizes
     if packed or projected or type(cell) not in (LSTM, GRU, RNN):
         return False
-    small = 128 if train else 192
-    if type(cell) is not RNN and units <= small:
+    max_small_units = 128 if train else 192
+    if type(cell) is not RNN and units <= max_small_units:
         return True
     fits = directions == 1 and units <= 1024 and units % 128 == 0 and width % 128 == 0 and rows <= 128 and rows % 8 == 0
     return dtype == torch.float16 and type(cell) is not GRU and fits
@@ -100,8 +100,8 @@ def run(steps: Steps, directions: list[Direction], all_states: bool = False) -> 
     return [Result((outputs[k],), tuple(f[k] for f in final)) for k in range(len(directions))]
 
 
-def step(cell: Cell) -> Callable[..., Any] | None:
-    """torch's function for one step of a cell, from input, states and parameters to new states; None if it has none."""
+def step_function(cell: Cell) -> Callable[..., Any] | None:
+    """torch's function from input, states and parameters of a cell to its new states; None if torch has none."""
     return _STEPS.get((type(cell), getattr(cell, "nonlinearity", None)))
 
 

@@ -1,0 +1,156 @@
+"""The cached equations of each cell. They are traced again when a value that the step reads has changed."""
+
+import weakref
+from collections.abc import Callable
+from functools import partial
+from types import CodeType
+from typing import Any
+
+from glassgate.cell import Cell
+from glassgate.engines.symbolic.equations import Equations
+from glassgate.engines.symbolic.graph import NotTraceable
+from glassgate.engines.symbolic.graph_cell import GraphCell
+from glassgate.engines.symbolic.step import equations_of
+from glassgate.engines.symbolic.watch import Watch
+from glassgate.engines.verify import first_difference
+from glassgate.shapes import ShapeError
+
+_interned: dict[str, Equations] = {}
+_verified: set[tuple[str, tuple[CodeType, ...]]] = set()
+"""The equations that `verify.py` has compared with a step, each with the code of the step."""
+
+
+def interned(equations: Equations) -> Equations:
+    """Return the one object for all equations with this text, so that caches can use it as a key."""
+    return _interned.setdefault(equations.text, equations)
+
+
+class TracedCell:
+    """The equations that were traced from a cell. They are valid while the values that its step reads are unchanged.
+
+    Args:
+        cell: the cell, stored as a weak reference.
+
+    Attributes:
+        watch: detects changes of the values that the step reads.
+        cached: the results of `equations`, by its argument `projected`.
+    """
+
+    def __init__(self, cell: Cell) -> None:
+        self.cell, self.type = weakref.ref(cell, partial(_forget, id(cell))), type(cell)
+        self.watch = Watch(cell)
+        self.cached: dict[bool, Equations | str] = {}
+
+    def is_valid_for(self, cell: Cell) -> bool:
+        """Whether this was traced from the cell, and the cell has not changed since."""
+        return self.cell() is cell and type(cell) is self.type and self.watch.is_unchanged()
+
+    def equations(self, projected: bool) -> Equations | str:
+        """The equations of one step, or the reason why no kernel can express them.
+
+        Args:
+            projected: whether the output goes through `weight_hr`.
+        """
+        result = self.cached.get(projected)
+        if result is None:
+            cell = self.cell()
+            assert cell is not None
+            try:
+                result = interned(self._verified_equations(cell, projected))
+            except NotTraceable as error:
+                result = str(error)
+            self.cached[projected] = result
+        return result
+
+    def _verified_equations(self, cell: Cell, projected: bool) -> Equations:
+        if isinstance(cell, GraphCell):
+            if cell.equations.projected != projected:
+                raise _refusal(cell, f"is that of a layer {'without' if projected else 'with'} proj_size")
+            return cell.equations
+        equations = self._trace(cell, projected)
+        key = equations.text, tuple(self.watch.codes)
+        if key not in _verified:
+            if self._trace(cell, projected).text != equations.text:
+                raise _refusal(cell, "is not the same when it is run twice")
+            try:
+                wrong = first_difference(cell, equations)
+            except ShapeError:  # a message about the shapes of this check would not help the user
+                raise _refusal(cell, "returns a value of another shape than its equations") from None
+            if wrong:
+                raise _refusal(cell, f"gives another value for {wrong} than the graph that was traced from it")
+            _verified.add(key)
+        return equations
+
+    def _trace(self, cell: Cell, projected: bool) -> Equations:
+        for _ in range(2):
+            if self.watch.refused:
+                raise _refusal(cell, f"reads {self.watch.refused}")
+            equations = equations_of(cell, projected)
+            changed = self.watch.first_change()
+            if changed is None:
+                return equations
+            # The first run of a step may cache a value. Such a step writes nothing when it runs again.
+            self.watch = Watch(cell)
+        raise _refusal(cell, f"writes to {changed}, which a kernel would not")
+
+
+_cache: dict[int, TracedCell] = {}
+"""By the `id` of the cell."""
+
+
+def _forget(key: int, _: Any) -> None:
+    _cache.pop(key, None)
+
+
+def traced_cell(cell: Cell) -> TracedCell:
+    """The traced equations of a cell, from the cache if they are still valid."""
+    traced = _cache.get(id(cell))
+    if traced is None or not traced.is_valid_for(cell):
+        traced = _cache[id(cell)] = TracedCell(cell)
+    return traced
+
+
+def current_equations(cell: Cell, projected: bool = False) -> Equations:
+    """The equations of one step.
+
+    Args:
+        cell: the cell.
+        projected: whether the output goes through `weight_hr`.
+
+    Raises:
+        NotTraceable: no kernel can express the step; the message has the reason.
+    """
+    equations = traced_cell(cell).equations(projected)
+    if isinstance(equations, str):
+        raise NotTraceable(equations)
+    return equations
+
+
+def cached_equations(cell: Cell, projected: bool) -> Equations:
+    """The equations from the cache, without a check whether the cell has changed.
+
+    Only for calls that have already checked it, by `traced_cell` or `current_equations`.
+    """
+    traced = _cache.get(id(cell))
+    equations = traced.cached.get(projected) if traced is not None and traced.cell() is cell else None
+    return equations if isinstance(equations, Equations) else current_equations(cell, projected)
+
+
+def assume_constant(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Mark a function whose result torch.compile treats as a constant.
+
+    `torch.compiler.assume_constant_result` does the same, but imports the whole compiler.
+    """
+    function._dynamo_marked_constant = True  # type: ignore[attr-defined]
+    return function
+
+
+@assume_constant
+def why_not_traceable(cell: Cell, projected: bool) -> str | None:
+    """Why no kernel can express the step of a cell, or None."""
+    equations = traced_cell(cell).equations(projected)
+    return equations if isinstance(equations, str) else None
+
+
+def _refusal(cell: Cell, fault: str) -> NotTraceable:
+    return NotTraceable(f"cell {cell._class_name}: step {fault}; it runs on the reference engine")
