@@ -20,9 +20,9 @@ from glassgate.engines.llvm_cpu.backward import Backward, RequestedGradients
 from glassgate.engines.llvm_cpu.costs import COSTS
 from glassgate.engines.llvm_cpu.forward import Forward
 from glassgate.engines.llvm_cpu.kernel import printed
-from glassgate.engines.llvm_cpu.loops.around import WeightGradient, after_loop
 from glassgate.engines.llvm_cpu.loops.batch import batch_layout
-from glassgate.engines.llvm_cpu.loops.program import Before
+from glassgate.engines.llvm_cpu.loops.outside_loop import WeightGradient, after_loop
+from glassgate.engines.llvm_cpu.loops.program import StateBefore
 from glassgate.engines.llvm_cpu.plan import KernelPlan
 from glassgate.engines.llvm_cpu.processor import host
 from glassgate.engines.llvm_cpu.sizes import KernelSizes
@@ -58,7 +58,7 @@ def blocks() -> dict[str, str]:
         "gradient": "\n".join(map(str, traced.backward.nodes)),
         "results": "\n".join(f"{key}: {node.name or node}" for key, node in traced.backward.outputs.items()),
         "kept": "\n".join(f"{key}: {node.name}" for key, node in traced.saved.items()),
-        "sums": "\n".join(map(_sum, after_loop(current_equations(cell), traced, True).weights)),
+        "sums": "\n".join(map(_sum, after_loop(current_equations(cell), traced, True).weight_gradients)),
         "pass": "\n".join(
             format_pass(lowered(current_equations(cell), traced, Form(save=True)))
             for lowered in (forward_pass, backward_pass)
@@ -85,8 +85,8 @@ def _direction(cell: gg.Cell) -> Direction:
 
 def _sum(gradient: WeightGradient) -> str:
     d, right, names = gradient.d, gradient.right, ", ".join([gradient.weight, *gradient.biases])
-    rows = f"{right.state} before each step" if isinstance(right, Before) else right and right.kind.label
-    more = f" and the {gradient.gates - 1} after it" if gradient.gates > 1 else ""
+    rows = f"{right.state} before each step" if isinstance(right, StateBefore) else right and right.kind.label
+    more = f" and the {gradient.gate_count - 1} after it" if gradient.gate_count > 1 else ""
     return f"{names}, gate {gradient.gate}{more}: {d.kind.label}[{d.number}]{more}, times {rows}"
 
 

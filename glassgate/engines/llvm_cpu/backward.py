@@ -4,12 +4,12 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from glassgate.engines.llvm_cpu import arguments as args
-from glassgate.engines.llvm_cpu import rows
+from glassgate.engines.llvm_cpu import small_tasks
 from glassgate.engines.llvm_cpu.arguments import address
 from glassgate.engines.llvm_cpu.gemm.products import RowVectors, multiply, outer
-from glassgate.engines.llvm_cpu.loops.around import Column, WeightGradient, after_loop
 from glassgate.engines.llvm_cpu.loops.buffers import Kind
-from glassgate.engines.llvm_cpu.loops.program import Before, weight_buffer
+from glassgate.engines.llvm_cpu.loops.outside_loop import KindColumn, WeightGradient, after_loop
+from glassgate.engines.llvm_cpu.loops.program import StateBefore, weight_buffer
 from glassgate.engines.llvm_cpu.plan import KernelPlan
 from glassgate.engines.llvm_cpu.processor import Processor
 from glassgate.engines.llvm_cpu.sizes import KernelSizes
@@ -51,14 +51,14 @@ class Backward(KernelPlan):
     ) -> None:
         super().__init__(plan, sizes, backward=True, all_states=True, save=True, few_rows=few_rows)
         after = after_loop(plan.equations, plan.trace, "bias_ih" in plan.weights)
-        self.fully_written = after.complete
+        self.fully_written = after.fully_written
         self.d_weights = {name: address(weight_buffer(self.cell, name, Kind.D_WEIGHT)) for name in requested.weights}
         self.d_states = [self.buffers.of_state(Kind.D_STATE, name) for name in self.cell.state]
-        stored = [self.buffers.place(key).buffer for key in self.trace.backward.outputs]
+        stored = [self.buffers.column(key).buffer for key in self.trace.backward.outputs]
         recorded = {buffer.owner: buffer for buffer in stored if buffer.kind in (Kind.D_GATE, Kind.D_NEW)}
         self.recorded_widths = {name: buffer.width(sizes) for name, buffer in recorded.items()}
         self.recorded = [address(buffer) for buffer in recorded.values()]
-        d_initial = [*self._state_arguments(Kind.D_NEXT), *self._state_arguments(Kind.D_INITIAL)]
+        d_initial = [*self._state_arguments(Kind.D_NEXT), *self._state_arguments(Kind.D_RESTART)]
         self.results = [*self.d_weights.values(), *d_initial, address(self.buffers[Kind.D_PARAMETER])]
         self.d_data = address(self.buffers[Kind.D_DATA])
         self.saved = [*self.states, *self.kept]
@@ -70,10 +70,10 @@ class Backward(KernelPlan):
             d_pre = address(self.buffers[Kind.D_PRE])
             self.recorded_widths["d_pre"] = self.row_sizes.pop(d_pre) // sizes.bytes
             self.recorded.append(d_pre)
-        for gradient in after.weights:
+        for gradient in after.weight_gradients:
             self._add_gemms(gradient)
         if requested.data:
-            columns, gates = [column for column, _ in after.input], [gate for _, gate in after.input]
+            columns, gates = [column for column, _ in after.input_gates], [gate for _, gate in after.input_gates]
             weights, data = self.input_weights(gates, transposed=True), self.row_vectors(self.buffers[Kind.D_DATA])
             d = self.row_vectors(self.buffers[Kind.D_PRE], min(columns, default=0), len(columns))
             self.rounds_after[-1].append(multiply(d, weights, 1, data, args.ROWS, sizes.bits, requested.added))
@@ -94,11 +94,11 @@ class Backward(KernelPlan):
             right, width = None, 0
         table, shift = self._right_operand(right) if right else (0, 0)
         buffer = self.buffers[gradient.d.kind]
-        d = self.row_vectors(buffer, gradient.d.number, gradient.gates)
+        d = self.row_vectors(buffer, gradient.d.number, gradient.gate_count)
         head_bytes = units * self.element_size(buffer)
         for head in range(heads):
             first_row = gradient.gate * units * heads + head * units
-            own = RowVectors(_with_offset(d.start, head * head_bytes), d.pitch, gradient.gates * units)
+            own = RowVectors(_with_offset(d.start, head * head_bytes), d.pitch, gradient.gate_count * units)
             start: Operand = (self.d_weights[weight], first_row * width * sizes.bytes) if right else 0
             totals: list[Operand] = [(self.d_weights[bias], first_row * sizes.bytes) for bias in biases]
             rights = table, shift + head * width * sizes.bytes
@@ -106,27 +106,29 @@ class Backward(KernelPlan):
             task = outer(own, args.ROWS, rights, out, totals, sizes.bits, gradient.added, sizes.terms)
             self.rounds_after[0].append(task)
 
-    def _right_operand(self, right: Column | Before) -> tuple[Operand, int]:
+    def _right_operand(self, right: KindColumn | StateBefore) -> tuple[Operand, int]:
         """The right operand of a weight gradient GEMM: a table of row addresses, and the operand's offset in each row.
 
         Args:
             right: the row vectors that the weight multiplied: columns of a buffer, or a state before each step.
         """
-        if isinstance(right, Before):
+        if isinstance(right, StateBefore):
             state = self.buffers.of_state(Kind.STATE, right.state)
             table = args.table(f"{right.state}_before_each")
             if table not in self.row_sizes:
                 self.row_sizes[table] = 8
                 initial = address(self.buffers.of_state(Kind.INITIAL, right.state))
                 restart = address(self.buffers.of_state(Kind.RESTART, right.state)) if self.plan.restarts else initial
-                fill = rows.rows_before(table, self.row_vectors(state), initial, restart, self.plan.reverse)
+                fill = small_tasks.fill_state_addresses(
+                    table, self.row_vectors(state), initial, restart, self.plan.reverse
+                )
                 self.rounds_before[0].append(fill)
             return table, 0
         buffer = self.buffers[right.kind]
         table = args.row_addresses(buffer)
         if table not in self.row_sizes:
             self.row_sizes[table] = 8
-            self.rounds_before[0].append(rows.rows_of(table, self.row_vectors(buffer), args.ROWS))
+            self.rounds_before[0].append(small_tasks.fill_row_addresses(table, self.row_vectors(buffer), args.ROWS))
         return table, right.number * buffer.width(self.sizes) // buffer.columns * self.sizes.bytes
 
 

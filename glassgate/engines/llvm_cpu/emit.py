@@ -1,68 +1,80 @@
-"""Prints a lowered program as the readable text of a kernel. `namespace.py` defines the functions that kernels call."""
+"""Prints a program as the readable text of a kernel. `namespace.py` defines the functions that kernels call."""
 
 from typing import NamedTuple
 
 from glassgate.engines.axes import UNITS, Axis
 from glassgate.engines.llvm_cpu import arguments as args
 from glassgate.engines.llvm_cpu.arguments import Argument
-from glassgate.engines.llvm_cpu.equations import PhasePrinter, broken, input_columns, partial_sums, sums_at
-from glassgate.engines.llvm_cpu.loops.buffers import Buffer, Kind, Place, Rows
-from glassgate.engines.llvm_cpu.loops.program import Before, Multiply, Phase, Program, SumIntoRow
+from glassgate.engines.llvm_cpu.loops.buffers import Buffer, Column, Kind, RowPer
+from glassgate.engines.llvm_cpu.loops.program import Multiply, Phase, Program, StateBefore, SumIntoRow
 from glassgate.engines.llvm_cpu.names import Names
+from glassgate.engines.llvm_cpu.phase_printer import (
+    PhasePrinter,
+    count_input_columns,
+    partial_sum_address,
+    product_sums_name,
+    split_long_sum,
+)
 
 
-class Kernel(NamedTuple):
-    """A printed kernel.
+class PrintedKernel(NamedTuple):
+    """The text of a kernel.
 
     Attributes:
         text: the Python source of a function, whose parameter is the address of `arguments`.
-        arguments: the 64-bit integers at that address, in order; the last two are FIRST and LAST.
+        arguments: the 64-bit integers at that address, in order. The last two are FIRST and LAST.
     """
 
     text: str
     arguments: tuple[Argument, ...]
 
 
-def emit(program: Program, title: str, rounds: bool = False, rounds_output: bool = False, inputs: int = 0) -> Kernel:
-    """The text of the forward or the backward kernel.
+def emit(
+    program: Program, title: str, rounds: bool = False, rounds_output: bool = False, input_size: int = 0
+) -> PrintedKernel:
+    """Print a program as the forward or the backward kernel of a cell.
 
     Args:
-        program: the lowered program.
+        program: the program.
         title: the docstring of the kernel.
-        rounds: whether the left operands of matrix products are rounded to bfloat16.
-        rounds_output: whether the output can be rounded too.
-        inputs: the number of columns of the input, if the kernel computes the input product; such a kernel keeps no
-            values for a backward pass. 0 if the input product was computed before.
+        rounds: whether the left operands of matrix products are rounded, to bfloat16 or to integers.
+        rounds_output: whether the kernel can also write the output in bfloat16.
+        input_size: the width of the input, if the kernel computes the input product. Such a kernel keeps no values for
+            a backward pass. 0 if the input product is computed before the loop.
     """
-    return _Emitter(program, rounds, rounds_output, inputs).kernel(title)
+    return _Emitter(program, rounds, rounds_output, input_size).kernel(title)
 
 
 class _Emitter:
-    def __init__(self, program: Program, rounds: bool, rounds_output: bool, inputs: int) -> None:
-        self.program, self.rounds, self.rounds_output, self.inputs = program, rounds, rounds_output, inputs
+    """Prints one kernel. The arguments are those of `emit`."""
+
+    def __init__(self, program: Program, rounds: bool, rounds_output: bool, input_size: int) -> None:
+        self.program, self.rounds, self.rounds_output = program, rounds, rounds_output
+        self.input_size = input_size
         self.names = Names()
         self.lines: list[tuple[int, str]] = []
+        """The depth and the text of each line."""
         self.arguments: dict[Argument, str] = {}
-        self.fetched: set[Buffer] = set()
-        """Buffers whose rows an earlier phase of the step has read."""
+        self.read_buffers: set[Buffer] = set()
+        """The buffers whose rows an earlier phase of the step has read."""
         self.depth = 1
 
-    def kernel(self, title: str) -> Kernel:
+    def kernel(self, title: str) -> PrintedKernel:
         """Print the loop over time, then the first lines of the function, which unpack the arguments."""
         name = "backward" if self.program.backward else "forward"
         for argument in (args.STEPS, args.ORIGIN, args.TURN, args.SIZES, args.STARTS):
             self.argument(argument)
         self.line("for _step in range(_steps):")
         self.depth += 1
-        self._step()
-        barriers = False
-        for phases in self.program.passes:
+        self._start_step()
+        has_barriers = False
+        for phases in self.program.groups:
             if phases[0].products:
-                self._phase_of_products(phases[0])
+                self._phase_with_products(phases[0])
             else:
-                self._row_by_row(phases)
+                self._phases_by_row(phases)
             if phases[-1].barrier:
-                barriers = True
+                has_barriers = True
                 self.line(f"_waits = _wait({self.argument(args.BARRIER)}, {self.argument(args.PARTIES)}, _waits)")
         if self.rounds_output and not self.program.backward:
             self._round_output()
@@ -71,69 +83,70 @@ class _Emitter:
         preamble = [(0, f'"""{title}"""'), (0, ""), (0, f"def {name}(_address):"), (1, "_job = _words(_address)")]
         for k, (argument, name_in_kernel) in enumerate(self.arguments.items()):
             preamble.append((1, f"{name_in_kernel} = {f'_words(_job[{k}])' if argument.is_table else f'_job[{k}]'}"))
-        if barriers:
+        if has_barriers:
             preamble.append((1, "_waits = 1"))
         text = "\n".join("    " * depth + line for depth, line in [*preamble, *self.lines]) + "\n"
-        return Kernel(text, tuple(self.arguments))
+        return PrintedKernel(text, tuple(self.arguments))
 
     def line(self, text: str, deeper: int = 0) -> None:
-        """Append a line to the kernel."""
+        """Append a line to the kernel, indented `deeper` levels more than the current depth."""
         self.lines.append((self.depth + deeper if text else 0, text))
 
     def argument(self, argument: Argument) -> str:
-        """Add an argument to those of the kernel, unless it is there already, and return its name."""
+        """Return the name of an argument. Add it to those of the kernel if it is not one of them."""
         if argument not in self.arguments:
             temporary = self.program.temporaries.get(argument.buffer) if argument.buffer else None
             label = f"{self.names.value(temporary.node)}_rows" if temporary else argument.label
             self.arguments[argument] = self.names.internal(argument, label)
         return self.arguments[argument]
 
-    def _equations(self, phase: Phase) -> PhasePrinter:
-        return PhasePrinter(self.program, phase, self.names, self.argument, self.rounds, self.inputs)
+    def _print_phase(self, phase: Phase) -> PhasePrinter:
+        return PhasePrinter(self.program, phase, self.names, self.argument, self.rounds, self.input_size)
 
-    def _step(self) -> None:
-        """Print the part that is the same for all rows of a step."""
+    def _start_step(self) -> None:
+        """Print the first lines of a step: its rows, and the addresses of the states before it."""
         self.line("_t = _origin + _step * _turn")
         self.line("_first_row, _end = _starts[_t], min(_last, _sizes[_t])")
         if self.program.states:
             self.line(f"_previous = _t {'+' if self.program.backward else '-'} _turn")
         for state in self.program.states:
-            rows = self.program.buffers.of_state(Kind.STATE, state)
-            to, at = self.argument(args.before(state)), map(self.argument, (args.address(rows), args.pitch(rows)))
+            buffer = self.program.buffers.of_state(Kind.STATE, state)
+            table = self.argument(args.before(state))
+            states = map(self.argument, (args.address(buffer), args.pitch(buffer)))
             first = [args.address(self.program.buffers.of_state(kind, state)) for kind in (Kind.INITIAL, Kind.RESTART)]
             self.line("_write_state_addresses(")
-            self.line(f"{to}, _first, _end, _first_row, {self.argument(args.RESETS)}, {', '.join(at)},", 1)
-            starts, addresses = self.argument(args.starts(rows)), ", ".join(map(self.argument, first))
+            self.line(f"{table}, _first, _end, _first_row, {self.argument(args.RESETS)}, {', '.join(states)},", 1)
+            starts, addresses = self.argument(args.starts(buffer)), ", ".join(map(self.argument, first))
             self.line(f"{starts}[_previous], _sizes[_previous], {addresses},", 1)
             self.line(")")
 
     def _round_output(self) -> None:
         """Print the conversion of the step's output to bfloat16."""
         state = next(iter(self.program.buffers.states))
-        rows, to = self.program.buffers.of_state(Kind.STATE, state), self.argument(args.ROUNDED_OUTPUT)
-        base, pitch = self.argument(args.address(rows)), self.argument(args.pitch(rows))
-        width, (first, last) = self.argument(args.width(rows.axis)), map(self.argument, args.units(rows.axis))
+        buffer, to = self.program.buffers.of_state(Kind.STATE, state), self.argument(args.ROUNDED_OUTPUT)
+        base, pitch = self.argument(args.address(buffer)), self.argument(args.pitch(buffer))
+        width, (first, last) = self.argument(args.width(buffer.axis)), map(self.argument, args.units(buffer.axis))
         self.line(f"if {to} != 0:")
-        self.line(f"_from = {base} + ({self.argument(args.starts(rows))}[_t] + _first) * {pitch}", 1)
+        self.line(f"_from = {base} + ({self.argument(args.starts(buffer))}[_t] + _first) * {pitch}", 1)
         self.line(f"_to = {to} + (_first_row + _first) * {width} * 2", 1)
         self.line(f"_round_units(_from, {pitch}, {width}, _end - _first, {first}, {last}, _to)", 1)
 
-    def _row_by_row(self, phases: tuple[Phase, ...]) -> None:
-        """Print a loop over rows that runs all phases on a row, so that the values of the row stay in the cache."""
-        printed: set[str] = set()
+    def _phases_by_row(self, phases: tuple[Phase, ...]) -> None:
+        """Print a loop over rows. It runs all phases on a row before the next row, so its values stay in the cache."""
+        printed_lines: set[str] = set()
         self.line("for _n in range(_first, _end):")
         self.depth += 1
         for phase in phases:
-            body = self._equations(phase)
-            self._lines([line for line in body.row if line not in printed])
-            printed |= set(body.row)
-            row_names = {}
-            for buffer, columns in body.columns.items():
-                if buffer not in self.fetched:
+            body = self._print_phase(phase)
+            self._lines([line for line in body.row_lines if line not in printed_lines])
+            printed_lines |= set(body.row_lines)
+            prefetched = {}
+            for buffer, columns in body.column_counts.items():
+                if buffer not in self.read_buffers:
                     address, pitch = self.argument(args.address(buffer)), self.argument(args.pitch(buffer))
                     name = self.names.internal(("ahead", buffer), f"{buffer.label}_ahead")
                     self.line(f"{name} = {address} + (_starts[_t + _turn] + _n) * {pitch}")
-                    row_names[name] = pitch, columns
+                    prefetched[name] = pitch, columns
             sums = {term: self.names.internal(("sum", term.number), f"sum_{term.number}") for term in phase.sums}
             self._lines([f"{name} = _fill(0.0)" for name in sums.values()])
             first, last = map(self.argument, args.units(phase.axis))
@@ -141,41 +154,43 @@ class _Emitter:
             self.line(f"for _unit in range({first}, {last}, _LANES):")
             self.line(f"_live = {width} - _unit", 1)
             self.depth += 1
-            for name, (pitch, columns) in row_names.items():
+            for name, (pitch, columns) in prefetched.items():
                 H = self.argument(args.width(UNITS))
                 self.line(f"_prefetch({name} + _unit * _BYTES, {pitch}, 1, {columns}, {H} * _BYTES, _LANES * _BYTES)")
-            self.fetched |= set(body.columns)
-            self._lines(body.units)
+            self.read_buffers |= set(body.column_counts)
+            self._lines(body.unit_lines)
             self.depth -= 1
             self._store_totals(sums)
         self.depth -= 1
 
-    def _phase_of_products(self, phase: Phase) -> None:
-        places = {term: f"{partial_sums(term.number, self.argument)}, 0, _LANES" for term in phase.sums}
-        if places:
+    def _phase_with_products(self, phase: Phase) -> None:
+        """Print the loops over tiles of a phase with matrix products. Its row sums are accumulated in memory."""
+        vectors = {term: f"{partial_sum_address(term.number, self.argument)}, 0, _LANES" for term in phase.sums}
+        if vectors:
             self.line("for _n in range(_first, _end):")
-        for place in places.values():
-            self.line(f"_store({place}, _fill(0.0))", 1)
-        self._product_loops(phase, self._equations(phase))
-        if places:
+        for vector in vectors.values():
+            self.line(f"_store({vector}, _fill(0.0))", 1)
+        self._product_loops(phase, self._print_phase(phase))
+        if vectors:
             self.line("for _n in range(_first, _end):")
             self.depth += 1
-            self._store_totals({term: f"_load({place})" for term, place in places.items()})
+            self._store_totals({term: f"_load({vector})" for term, vector in vectors.items()})
             self.depth -= 1
 
     def _lines(self, lines: list[str]) -> None:
         for line in lines:
-            for part in broken(line):
+            for part in split_long_sum(line):
                 self.line(part)
 
     def _product_loops(self, phase: Phase, body: PhasePrinter) -> None:
+        """Print a loop over blocks and tiles of rows: the products of a tile, then the other lines of the phase."""
         heads = phase.products[0].heads
-        self.fetched |= set(body.columns)
+        self.read_buffers |= set(body.column_counts)
         for multiply in phase.products:
-            self._operand_addresses(multiply)
-        most = max(len(multiply.product.results) for multiply in phase.products)
-        most_area = "1" if heads > 1 else f"_MAX_AREA_{most}"
-        self.line(f"_tile_rows, _tile_blocks = _shape_of_tiles(_end - _first, _MAX_ROWS_{most}, {most_area})")
+            self._write_operand_table(multiply)
+        max_results = max(len(multiply.product.results) for multiply in phase.products)
+        max_area = "1" if heads > 1 else f"_MAX_AREA_{max_results}"
+        self.line(f"_tile_rows, _tile_blocks = _shape_of_tiles(_end - _first, _MAX_ROWS_{max_results}, {max_area})")
         if heads > 1:
             size, blocks = map(self.argument, args.head(phase.axis))
             self.line("_first_block, _done = 0, 0")
@@ -188,15 +203,15 @@ class _Emitter:
         self.depth += 1
         self.line("while _done + _tile_blocks > _blocks:")
         self.line("_tile_blocks //= 2", 1)
-        # Alternate the direction. The first weights of a step are the last ones of the previous step, in the cache.
+        # Alternate the direction. The first weights of a step are then the last of the previous step, in the cache.
         self.line("_block = _first_block + (_done if _step % 2 == 0 else _blocks - _done - _tile_blocks)")
         self.line("_tile_start = _first")
         self.line("while _tile_start < _end:")
         self.depth += 1
         self.line("_rows = min(_tile_rows, _end - _tile_start)")
-        columns = {buffer: 1 for buffer in body.columns if buffer.kind is Kind.NOISE}
-        if from_input := input_columns(phase):
-            columns |= {buffer: from_input for buffer in body.columns if buffer.kind is Kind.INPUT}
+        columns = {buffer: 1 for buffer in body.column_counts if buffer.kind is Kind.NOISE}
+        if input_columns := count_input_columns(phase):
+            columns |= {buffer: input_columns for buffer in body.column_counts if buffer.kind is Kind.INPUT}
         for buffer, count in columns.items():
             self._prefetch(buffer, count)
         for multiply in phase.products:
@@ -204,11 +219,11 @@ class _Emitter:
         self.line("for _tile_row in range(_rows):")
         self.depth += 1
         self.line("_n = _tile_start + _tile_row")
-        self._lines(body.row)
+        self._lines(body.row_lines)
         self.line("for _tile_block in range(_tile_blocks):")
         self.depth += 1
         if phase.sums:
-            # Alternate inside a tile, too, so that the order of the terms of a sum does not depend on the tile width.
+            # Alternate inside a tile too, so that the order of the terms of a sum does not depend on the tile width.
             self.line("_tile_block = _tile_block if _step % 2 == 0 else _tile_blocks - 1 - _tile_block")
         if heads > 1:
             self.line(f"_unit = _block // {blocks} * {size} + _block % {blocks} * _LANES")
@@ -219,10 +234,9 @@ class _Emitter:
         for multiply in phase.products:
             size = f"{len(multiply.product.results)} * _LANES * _BYTES"
             sums = self.argument(args.of_product("sums", multiply.number))
-            self.line(
-                f"{sums_at(multiply.number, self.names)} = {sums} + (_tile_row * _tile_blocks + _tile_block) * {size}"
-            )
-        self._lines(body.units)
+            name = product_sums_name(multiply.number, self.names)
+            self.line(f"{name} = {sums} + (_tile_row * _tile_blocks + _tile_block) * {size}")
+        self._lines(body.unit_lines)
         self.depth -= 2
         self.line("_tile_start += _rows")
         self.depth -= 1
@@ -237,49 +251,50 @@ class _Emitter:
         self.line(f"_prefetch(_ahead, {pitch}, _rows, {columns}, {H} * _BYTES, _tile_blocks * _LANES * _BYTES)")
 
     def _operand_table(self, multiply: Multiply) -> str:
-        """The name of the table with the addresses of the rows of a product's left operand."""
-        if isinstance(multiply.left.rows, Before) and not self.rounds:
+        """Return the name of the table with the addresses of the rows of a product's left operand."""
+        if isinstance(multiply.left.rows, StateBefore) and not self.rounds:
             return self.argument(args.before(multiply.left.rows.state))
         return self.argument(args.of_product("left", multiply.number))
 
-    def _operand_addresses(self, multiply: Multiply) -> None:
-        """Print the calculation of the addresses of the rows of a product's left operand."""
-        if isinstance(multiply.left.rows, Before):
+    def _write_operand_table(self, multiply: Multiply) -> None:
+        """Print the lines that write the addresses of the rows of a product's left operand to its table."""
+        if isinstance(multiply.left.rows, StateBefore):
             if self.rounds:
                 self._round_operand(multiply, self.argument(args.before(multiply.left.rows.state)))
             return
-        rows, buffer = self._operand_table(multiply), multiply.left.rows.buffer
+        table, buffer = self._operand_table(multiply), multiply.left.rows.buffer
         base = self.argument(args.address(buffer))
-        if buffer.kind.rows is Rows.STEP:
+        if buffer.kind.row_per is RowPer.STEP:
             starts = self.argument(args.starts(buffer)) if buffer.kind is Kind.STATE else "_starts"
             pitch = self.argument(args.pitch(buffer))
-            self.line(f"_write_row_addresses({rows}, _first, _end, {base} + {starts}[_t] * {pitch}, {pitch})")
+            self.line(f"_write_row_addresses({table}, _first, _end, {base} + {starts}[_t] * {pitch}, {pitch})")
         else:
             self.line(
-                f"_write_row_addresses({rows}, _first, _end, {base}, {self.argument(args.axis_pitch(buffer.axis))})"
+                f"_write_row_addresses({table}, _first, _end, {base}, {self.argument(args.axis_pitch(buffer.axis))})"
             )
         if self._is_rounded(multiply):
-            self._round_operand(multiply, rows)
+            self._round_operand(multiply, table)
 
     def _is_rounded(self, multiply: Multiply) -> bool:
-        """Whether a product's left operand is rounded first."""
+        """Return whether a product's left operand is rounded before the product. Some buffers are already rounded."""
         rows = multiply.left.rows
-        return self.rounds and (isinstance(rows, Before) or rows.buffer.kind not in args.ROUNDED)
+        return self.rounds and (isinstance(rows, StateBefore) or rows.buffer.kind not in args.ROUNDED)
 
-    def _round_operand(self, multiply: Multiply, rows: str) -> None:
-        """Print the conversion of a product's left operand to bfloat16, in separate memory."""
+    def _round_operand(self, multiply: Multiply, table: str) -> None:
+        """Print the rounding of a product's left operand to other memory. `table` has the addresses of its rows."""
         column, width = self._operand_columns(multiply)
         to = self.argument(args.of_product("rounded", multiply.number))
-        self.line(f"_round_rows({self._operand_table(multiply)}, {rows}, _first, _end, {column}, {width}, {to})")
+        self.line(f"_round_rows({self._operand_table(multiply)}, {table}, _first, _end, {column}, {width}, {to})")
 
     def _operand_columns(self, multiply: Multiply) -> tuple[str, str]:
-        """The offset of a product's left operand in its row, and its width."""
+        """Return the offset of a product's left operand in its row, and its width."""
         left, width = multiply.left, self.argument(args.width(multiply.left.axis))
-        column = left.rows.column if isinstance(left.rows, Place) else 0
+        column = left.rows.number if isinstance(left.rows, Column) else 0
         depth = f"{left.columns} * {width}" if left.columns > 1 else width
         return f"{column} * {width}" if column else "0", depth
 
     def _multiply_tile(self, multiply: Multiply, axis: Axis) -> None:
+        """Print the call of the microkernel for one tile of a product."""
         k, heads = multiply.number, multiply.heads
         first, depth = self._operand_columns(multiply)
         if self._is_rounded(multiply):
@@ -290,20 +305,24 @@ class _Emitter:
         transposed = multiply.product.op.endswith("_t")
         labels = "weights", "block_pitch", "row_pitch" if transposed else "gates", "sums"
         weights, pitch, layout, sums = (self.argument(args.of_product(label, k)) for label in labels)
-        n, rows = len(multiply.product.results), self._operand_table(multiply)
+        n, table = len(multiply.product.results), self._operand_table(multiply)
         self.line(f"_weights = {weights} + _block * {pitch} * _BYTES")
         self.line(f"_live = {self.argument(args.width(axis))} - _block * _LANES")
         self.line(f"_{'transposed_' * transposed}microkernel_{n}(")
-        operands = f"{rows}, _tile_start, {first}, _weights, {pitch}, {layout}, _live, {depth}, {sums}"
+        operands = f"{table}, _tile_start, {first}, _weights, {pitch}, {layout}, _live, {depth}, {sums}"
         self.line(f"{operands}, _rows, _tile_blocks", deeper=1)
         self.line(")")
 
     def _store_totals(self, partial: dict[SumIntoRow, str]) -> None:
-        """Print the stores of the totals of a row's sums over its units."""
+        """Print the stores of a row's sums over its units.
+
+        Args:
+            partial: for each sum, the expression of a vector whose lanes add up to it.
+        """
         for term, sum_ in partial.items():
             total = self.argument(args.of_row_sum("total", term.number))
             self.line(f"_put_total({total} + _n * _BYTES, {sum_})")
-        kept = [(term.kept, sum_) for term, sum_ in partial.items() if term.kept is not None and not self.inputs]
+        kept = [(term.kept, sum_) for term, sum_ in partial.items() if term.kept is not None and not self.input_size]
         if kept:
             self.line(f"if {self.argument(args.SAVE)}:")
         for (buffer, column), sum_ in kept:

@@ -269,7 +269,7 @@ class Executable:
             packed: the result of `pack`; None if the weights are packed now.
             copies: the copies before and after the pass, if there are any.
         """
-        of_layout = self._even_layouts.get(layout.steps) if layout.even else None
+        of_layout = self._even_layouts.get(layout.steps) if layout.has_equal_lengths else None
         of_layout = of_layout or self._layout_values(layout)
         start, _memory = borrow(of_layout.workspace_size)
         barriers = None
@@ -331,7 +331,7 @@ class Executable:
     def _layout_values(self, layout: BatchLayout) -> LayoutValues:
         """The call values of a batch layout, in the order of `_assign_indices`."""
         (threads_count, _), steps, rows = self.partition, layout.steps, layout.rows
-        if not layout.even and self._one_thread and steps * layout.N <= PADDED_MEMORY_ROWS:
+        if not layout.has_equal_lengths and self._one_thread and steps * layout.N <= PADDED_MEMORY_ROWS:
             # Only the number of rows and the addresses of the two tables differ from those of the padded batch.
             padded = self._even_layouts.get(steps) or self._layout_values(
                 batch_layout(None, steps * layout.N, layout.N)
@@ -356,7 +356,7 @@ class Executable:
             values.extend([region.allocate(size * buffered_rows) for size in plan.row_sizes.values()])
             ends.append(region.end)
         of_layout = LayoutValues(values, max(ends), owners)
-        if layout.even:
+        if layout.has_equal_lengths:
             if len(self._even_layouts) >= MAX_LAYOUTS:
                 self._even_layouts.clear()
             self._even_layouts[steps] = of_layout

@@ -4,14 +4,14 @@ from functools import lru_cache
 from itertools import chain
 
 from glassgate.engines.llvm_cpu import arguments as args
-from glassgate.engines.llvm_cpu import rows
+from glassgate.engines.llvm_cpu import small_tasks
 from glassgate.engines.llvm_cpu.arguments import Argument, address, starts
 from glassgate.engines.llvm_cpu.chunks import MAX_CHUNK_BYTES, Chunks
-from glassgate.engines.llvm_cpu.gemm.products import RowVectors, multiply, rounded
-from glassgate.engines.llvm_cpu.loops.around import bias_sums
+from glassgate.engines.llvm_cpu.gemm.products import RowVectors, multiply, round_rows
 from glassgate.engines.llvm_cpu.loops.buffers import Kind
+from glassgate.engines.llvm_cpu.loops.outside_loop import bias_sums
 from glassgate.engines.llvm_cpu.loops.program import bias_buffer, weight_buffer
-from glassgate.engines.llvm_cpu.loops.schedule import MOST_GATES
+from glassgate.engines.llvm_cpu.loops.schedule import MAX_GATES
 from glassgate.engines.llvm_cpu.plan import KernelPlan
 from glassgate.engines.llvm_cpu.processor import Processor
 from glassgate.engines.llvm_cpu.sizes import KernelSizes
@@ -42,14 +42,14 @@ class Forward(KernelPlan):
         if "bias_ih" in plan.weights:
             self._sum_biases()
         self._chunk = 0
-        if trace.ih and not sizes.few_inputs:
+        if trace.ih and not sizes.has_few_inputs:
             halves = self.buffers[Kind.INPUT]
             tasks, data = self._rounded_operand(self.row_vectors(self.buffers[Kind.DATA]), args.ROUNDED_INPUT)
             self.rounds_before[0] += tasks
             self.rounds_before.append([])
             packed = 0
-            for part, first in enumerate(range(0, len(trace.ih), MOST_GATES)):
-                gates = self.input_gates[first : first + MOST_GATES]
+            for part, first in enumerate(range(0, len(trace.ih), MAX_GATES)):
+                gates = self.input_gates[first : first + MAX_GATES]
                 weights, out = self.input_weights(gates, part), self.row_vectors(halves, first, 1)
                 self.rounds_before[-1].append(multiply(data, weights, len(gates), out, args.ROWS, bits))
                 packed += weights.size
@@ -68,7 +68,7 @@ class Forward(KernelPlan):
         of_state = self.buffers.of_state
         self.rounds_after = [
             [
-                rows.last(
+                small_tasks.copy_final_states(
                     address(of_state(Kind.FINAL, name)),
                     self.row_vectors(of_state(Kind.STATE, name)),
                     address(of_state(Kind.INITIAL, name)),
@@ -86,7 +86,7 @@ class Forward(KernelPlan):
         """The task that rounds the left operand of the input GEMM, if the sizes request it, and the operand to use."""
         if not self.sizes.terms_of_input:
             return [], rows
-        task, rounded_rows = rounded(rows, to, args.ROWS, self.sizes.terms_of_input)
+        task, rounded_rows = round_rows(rows, to, args.ROWS, self.sizes.terms_of_input)
         self.row_sizes[to] = rounded_rows.pitch
         return [task], rounded_rows
 
@@ -111,7 +111,7 @@ class Forward(KernelPlan):
     def _sum_biases(self) -> None:
         """Add the tasks that sum the biases of the loop."""
         H, bytes_, zeros = self.sizes.H, self.sizes.bytes, self.zeros.data_ptr()
-        for half, column, biases, gates in bias_sums(self.plan.equations, self.trace):
+        for half, column, biases, gate_count in bias_sums(self.plan.equations, self.trace):
             buffer = bias_buffer(half, self.trace)
             self.weight_sizes[address(buffer)] = buffer.width(self.sizes) * bytes_
             terms: list[Operand] = [
@@ -119,7 +119,7 @@ class Forward(KernelPlan):
             ]
             first, second = [*terms, zeros][:2]
             to = address(buffer), column * H * bytes_
-            self.packing.append(rows.add(to, first, second, gates * H, self.sizes.bits))
+            self.packing.append(small_tasks.add(to, first, second, gate_count * H, self.sizes.bits))
 
 
 cached_forward = lru_cache(1024)(Forward)

@@ -11,7 +11,7 @@ from torch import Tensor
 from glassgate.cell import Weights
 from glassgate.engines.backend import NativeSteps
 from glassgate.engines.contract import Direction, Recording, Result, Steps
-from glassgate.engines.llvm_cpu import rows
+from glassgate.engines.llvm_cpu import small_tasks
 from glassgate.engines.llvm_cpu.costs import COSTS
 from glassgate.engines.llvm_cpu.entry import Entry
 from glassgate.engines.llvm_cpu.executable import BoundPass, RepeatedPass
@@ -71,7 +71,7 @@ class PackedDirection:
         P, D = weights["weight_hr"].shape[0] if "weight_hr" in weights else H, matrix.shape[1]
         sizes = KernelSizes(N, D, H, P, bits, self._terms, self._input_terms)
         few_inputs = 0 < D <= MOST_INPUTS and self._direction.cell.heads == 1 and not sizes.terms_of_input
-        return sizes._replace(few_inputs=few_inputs)
+        return sizes._replace(has_few_inputs=few_inputs)
 
     def packed(self, plan: Plan, N: int) -> list[Tensor]:
         """The packed weights for calls of this plan with N sequences."""
@@ -83,7 +83,7 @@ class PackedDirection:
                 executable = run.executable(batch_layout(None, N, N), ALONE)
                 (memory,) = executable.pack([0, 0, *map(Tensor.data_ptr, self.weights)])
                 for matrix in kernel.quantised_matrices:
-                    at = aligned(memory.data_ptr()) + executable.packed_offset(matrix.to)
+                    at = aligned(memory.data_ptr()) + executable.packed_offset(matrix.start)
                     matrix.write(at, self._direction.weights[matrix.name], self._scales[matrix.name])
                 self._packed[key] = [memory]
             return self._packed[key]
@@ -225,7 +225,7 @@ class NativeStepper:
             if self._residual and k > 0 and below.shape == x.shape:
                 x = empty(output.shape, dtype)
                 added = x.data_ptr(), output.data_ptr(), below.data_ptr(), x.numel(), 8 * x.element_size()
-                launches.append(rows.add(*added).whole({}))
+                launches.append(small_tasks.add(*added).whole({}))
             alive += [direction, bound, output, x]
         whole = join_launches(launches)
         before = len(whole.arguments) - sum(len(launch.arguments) for launch in launches) if len(launches) > 1 else 0

@@ -96,7 +96,7 @@ def _choose_unit_parts(plan: KernelPlan, layout: BatchLayout, parts: int) -> int
 def sequence_bounds(layout: BatchLayout, parts: int) -> list[int]:
     """The first sequence of each part, then the number of sequences. All parts have about the same number of rows."""
     N = layout.N
-    if layout.even or parts == 1 or N < 2:
+    if layout.has_equal_lengths or parts == 1 or N < 2:
         return [N * k // parts for k in range(parts + 1)]
     rows_before_sequence = layout.sizes[1:-1, None].clamp(max=torch.arange(N + 1, device="cpu")).sum(0)
     rows_before_part = torch.arange(parts, device="cpu") * layout.rows // parts

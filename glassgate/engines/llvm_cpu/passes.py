@@ -175,9 +175,9 @@ class ForwardPass(LayerPass):
         self._results: list[tuple[bool, int, torch.dtype]] = []
         """For each result, whether it has a row per step and sequence (or per sequence), its width and its dtype."""
         for plan, own in zip(plans, sizes, strict=True):
-            widths = list(plan.state_widths(own.of_call).values())
+            widths = list(plan.state_widths(own.base_sizes).values())
             states = widths if all_states else widths[:1]
-            kept = list(plan.kept_widths(own.of_call).values()) if save else []
+            kept = list(plan.kept_widths(own.base_sizes).values()) if save else []
             self.counts.append((len(states), len(widths), len(kept)))
             output_dtype = dtype if rounds_output else compute_dtype
             self._results += [(True, n, compute_dtype if k else output_dtype) for k, n in enumerate(states)]

@@ -13,11 +13,11 @@ from glassgate.engines.axes import PROJECTED, UNITS
 from glassgate.engines.llvm_cpu import arguments as args
 from glassgate.engines.llvm_cpu.amx import processor_for
 from glassgate.engines.llvm_cpu.arguments import Argument, Property, address, pitch, starts
-from glassgate.engines.llvm_cpu.gemm.integers import Quantised
-from glassgate.engines.llvm_cpu.gemm.pack import Matrix, PackedMatrix, pack, unpacked
+from glassgate.engines.llvm_cpu.gemm.integers import QuantisedMatrix
+from glassgate.engines.llvm_cpu.gemm.pack import Matrix, PackedMatrix, pack, unpacked_matrix
 from glassgate.engines.llvm_cpu.gemm.products import RowVectors
 from glassgate.engines.llvm_cpu.kernel import kernel_of
-from glassgate.engines.llvm_cpu.loops.buffers import Buffer, Kind, Rows
+from glassgate.engines.llvm_cpu.loops.buffers import Buffer, Kind, RowPer
 from glassgate.engines.llvm_cpu.loops.program import Multiply, bias_buffer, noise_buffer, weight_buffer
 from glassgate.engines.llvm_cpu.processor import host
 from glassgate.engines.llvm_cpu.simd.blocking import size_of_sums
@@ -84,7 +84,7 @@ class KernelPlan:
         self.plan, self.sizes, self.is_backward, self.few_rows = plan, sizes, backward, few_rows
         self.cell, self.trace = cell, trace = plan.cell, plan.trace
         self.processor = processor_for(sizes.terms).of_rows(sizes.N)
-        step_inputs = sizes.D if sizes.few_inputs and trace.ih else 0
+        step_inputs = sizes.D if sizes.has_few_inputs and trace.ih else 0
         compiled = kernel_of(cell, trace, sizes.bits, backward, self.processor, step_inputs)
         self.program, self.kernel, self._function = compiled
         self.buffers = self.program.buffers
@@ -98,7 +98,7 @@ class KernelPlan:
         self.rounds_after: list[list[ParallelTask]] = [[]]
         self.is_reversed = plan.reverse != backward
         self.states, self.initial = self._state_arguments(Kind.STATE), self._state_arguments(Kind.INITIAL)
-        self.kept = tuple(address(self.buffers.place((name, 0)).buffer) for name in plan.kept_widths(sizes.of_call))
+        self.kept = tuple(address(self.buffers.column((name, 0)).buffer) for name in plan.kept_widths(sizes.base_sizes))
         self.recorded = [address(Buffer(Kind.GATE, gate)) for gate in trace.recorded]
         self.inputs = self._inputs()
         self.results: list[Argument] = []
@@ -108,12 +108,12 @@ class KernelPlan:
         self.double_buffer_starts = [v for v in self._state_starts if v not in self.step_starts]
         self.scratch_sizes, self.shared_scratch = self._scratch()
         self._constants = self._constant_values(save)
-        self.quantised_matrices: list[Quantised] = []
+        self.quantised_matrices: list[QuantisedMatrix] = []
         self.input_gates = gate_indices(cell.gates, trace.ih)
         matrices = [(args.of_product("weights", m.number), *self._matrix_of(m)) for m in self.program.products]
         packed = [self._pack(*matrix, sizes.terms) for matrix in matrices]
         for k, p in enumerate(packed):
-            layout = {"block_pitch": p.pitch, "gates": p.gates, "row_pitch": p.row_pitch}
+            layout = {"block_pitch": p.pitch, "gates": p.gate_offsets, "row_pitch": p.row_pitch}
             self._constants |= {args.of_product(label, k): value for label, value in layout.items()}
         self._weight_operands = {args.of_product("weights", k): p.start for k, p in enumerate(packed)}
         if step_inputs:
@@ -154,7 +154,7 @@ class KernelPlan:
             shapes = self.cell.shapes(sizes.D, sizes.H, sizes.P if "weight_hr" in names else 0)
             return prod(shapes[buffer.owner]), 0
         width = buffer.width(sizes)
-        return (0, width) if buffer.kind.rows is Rows.STEP else (width * sizes.N, 0)
+        return (0, width) if buffer.kind.row_per is RowPer.STEP else (width * sizes.N, 0)
 
     def check_arguments(self, *others: Argument) -> None:
         """Assert that every address that the loop reads is passed by calls or has a default value.
@@ -218,12 +218,12 @@ class KernelPlan:
             candidates[args.of_product("rounded", m.number)] = sizes.N * self.processor.rounded_pitch(depth)
         for temporary in program.temporaries.values():
             width = temporary.buffer.width(sizes) * sizes.bytes
-            size = -(-width // vector) * vector if temporary.of_one_pass else sizes.N * width
+            size = -(-width // vector) * vector if temporary.shares_row else sizes.N * width
             candidates[address(temporary.buffer)] = size
         for k in range(program.row_sums):
             candidates[args.of_row_sum("sum", k)] = sizes.N * vector
             candidates[args.of_row_sum("total", k)] = sizes.N * sizes.bytes
-        shared = [address(temporary.buffer) for temporary in program.temporaries.values() if not temporary.of_one_pass]
+        shared = [address(temporary.buffer) for temporary in program.temporaries.values() if not temporary.shares_row]
         return {
             argument: aligned(size) for argument, size in candidates.items() if argument in self.kernel.arguments
         }, shared
@@ -296,9 +296,9 @@ class KernelPlan:
             terms: the arithmetic of the product, see `KernelSizes.terms`.
         """
         if self.few_rows and heads == 1 and not terms and (not transposed or _are_adjacent(chosen)):
-            return unpacked(matrix, chosen, transposed)
+            return unpacked_matrix(matrix, chosen, transposed)
         if terms == INTEGERS:
-            integers = Quantised.of(to, matrix, chosen, heads)
+            integers = QuantisedMatrix.of(to, matrix, chosen, heads)
             self.quantised_matrices.append(integers)
             self.weight_sizes[to] = integers.packed.size
             return integers.packed

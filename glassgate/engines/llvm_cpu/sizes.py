@@ -14,11 +14,11 @@ class KernelSizes(NamedTuple):
 
     Attributes:
         N, D, H, P, bits: as in `Sizes`.
-        terms: the arithmetic of matrix products: 0 for the dtype of the data, `INTEGERS` for 8-bit integers, and n > 0
-            for a sum of n products in bfloat16; see `Processor.terms`.
+        terms: the arithmetic of matrix products. 0 is the dtype of the data, `INTEGERS` is 8-bit integers, and n > 0 is
+            a sum of n products in bfloat16; see `Processor.terms`.
         input_terms: the arithmetic of the input GEMM, if it differs.
-        few_inputs: whether the input has few columns, so that each step computes its own input product. Only without
-            gradients.
+        has_few_inputs: whether the input has so few columns that each step computes its own input product. Such a pass
+            keeps no values for a backward pass.
     """
 
     N: int
@@ -28,10 +28,10 @@ class KernelSizes(NamedTuple):
     bits: int
     terms: int = 0
     input_terms: int | None = None
-    few_inputs: bool = False
+    has_few_inputs: bool = False
 
     @property
-    def of_call(self) -> Sizes:
+    def base_sizes(self) -> Sizes:
         """The sizes without the arithmetic."""
         return Sizes(*self[:5])
 
@@ -41,7 +41,7 @@ class KernelSizes(NamedTuple):
         return self.terms if self.input_terms is None else self.input_terms
 
     def extent(self, axis: Axis) -> int:
-        """The number of values along an axis of a row."""
+        """Return the number of values along an axis of a row."""
         return {FEATURES: self.D, UNITS: self.H, PROJECTED: self.P, PER_ROW: 1}[axis]
 
     @property

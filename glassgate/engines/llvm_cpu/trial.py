@@ -12,9 +12,9 @@ from torch import Tensor
 from glassgate.engines.llvm_cpu.amx import request_permission, with_amx
 from glassgate.engines.llvm_cpu.arguments import Argument, number
 from glassgate.engines.llvm_cpu.gemm.pack import Matrix, pack
-from glassgate.engines.llvm_cpu.gemm.products import RowVectors, multiply, outer, rounded
+from glassgate.engines.llvm_cpu.gemm.products import RowVectors, multiply, outer, round_rows
 from glassgate.engines.llvm_cpu.processor import host, pretend
-from glassgate.engines.llvm_cpu.rows import rows_of
+from glassgate.engines.llvm_cpu.small_tasks import fill_row_addresses
 from glassgate.engines.llvm_cpu.tasks import ParallelTask
 
 ROWS, COLUMNS, UNITS, GATES = 37, 70, 21, 3
@@ -32,10 +32,10 @@ def find_wrong_products() -> list[str]:
 
     x, weight, d = random(ROWS, COLUMNS), random(GATES * UNITS, COLUMNS), random(ROWS, GATES * UNITS)
     matrix = Matrix(number("weight"), GATES, GATES * UNITS, COLUMNS, 32)
-    ahead = pack(number("ahead"), matrix, range(GATES), 1, of_columns=False, terms=1)
-    back = pack(number("back"), matrix, range(GATES), 1, of_columns=True, terms=1)
-    round_x, x_16 = rounded(_rows("x", x), number("x_16"), ROWS, terms=1)
-    round_d, d_16 = rounded(_rows("d", d), number("d_16"), ROWS, terms=1)
+    ahead = pack(number("ahead"), matrix, range(GATES), 1, transposed=False, terms=1)
+    back = pack(number("back"), matrix, range(GATES), 1, transposed=True, terms=1)
+    round_x, x_16 = round_rows(_rows("x", x), number("x_16"), ROWS, terms=1)
+    round_d, d_16 = round_rows(_rows("d", d), number("d_16"), ROWS, terms=1)
     results = {"input": x.new_empty(ROWS, GATES * UNITS), "gradient": torch.empty_like(x), "weights": weight.clone()}
     total = x.new_empty(GATES * UNITS)
     out = [_rows(name, result) for name, result in results.items()]
@@ -45,7 +45,7 @@ def find_wrong_products() -> list[str]:
             *back.tasks,
             round_x,
             round_d,
-            rows_of(number("table"), _rows("x", x), ROWS),
+            fill_row_addresses(number("table"), _rows("x", x), ROWS),
             multiply(x_16, ahead, GATES, out[0]._replace(width=UNITS), ROWS, 32),
             multiply(d_16, back, 1, out[1], ROWS, 32),
             outer(d_16, ROWS, (number("table"), 0), out[2], [number("total")], 32, terms=1),

@@ -6,11 +6,11 @@ import torch
 from glassgate.engines.llvm_cpu.arguments import SIZES as STEP_SIZES
 from glassgate.engines.llvm_cpu.arguments import STARTS, STEPS, number
 from glassgate.engines.llvm_cpu.gemm import products
-from glassgate.engines.llvm_cpu.gemm.pack import Matrix, pack, unpacked
+from glassgate.engines.llvm_cpu.gemm.pack import Matrix, pack, unpacked_matrix
 from glassgate.engines.llvm_cpu.gemm.products import RowVectors
 from glassgate.engines.llvm_cpu.loops.batch import batch_layout
 from glassgate.engines.llvm_cpu.processor import Processor, host, pretend
-from glassgate.engines.llvm_cpu.rows import last, rows_of
+from glassgate.engines.llvm_cpu.small_tasks import copy_final_states, fill_row_addresses
 from tests.compare import noise
 from tests.engines.llvm_cpu.test_bfloat16 import TILES
 
@@ -73,16 +73,16 @@ def check_products(processor, rows, columns, units, dtype, terms=0):
     bits = x.element_size() * 8
     matrix = Matrix(number("weight"), 3, 3 * units, columns, bits)
     with pretend(processor):
-        ahead = pack(number("ahead"), matrix, GATES, 1, of_columns=False, terms=terms)
-        back = pack(number("back"), matrix, GATES, 1, of_columns=True, terms=terms)
+        ahead = pack(number("ahead"), matrix, GATES, 1, transposed=False, terms=terms)
+        back = pack(number("back"), matrix, GATES, 1, transposed=True, terms=terms)
         places = {"ahead": memory(ahead), "back": memory(back), "table": table(len(x))}
         places |= {"x_16": torch.empty(len(x), 4 * columns + 64), "d_16": torch.empty(len(x), 12 * units + 64)}
         known = bound(x=x, weight=weight, d=d, out=out, d_x=d_x, outer=outer, total=total, also=also, **places)
-        done([*ahead.tasks, *back.tasks, rows_of(number("table"), stored("x", x), len(x))], 2, known)
+        done([*ahead.tasks, *back.tasks, fill_row_addresses(number("table"), stored("x", x), len(x))], 2, known)
         x_rows, d_rows = stored("x", x), stored("d", d)
         if terms:
-            round_x, x_rows = products.rounded(x_rows, number("x_16"), len(x), terms)
-            round_d, d_rows = products.rounded(d_rows, number("d_16"), len(x), terms)
+            round_x, x_rows = products.round_rows(x_rows, number("x_16"), len(x), terms)
+            round_d, d_rows = products.round_rows(d_rows, number("d_16"), len(x), terms)
             done([round_x, round_d], 2, known)
         a_gate, right = RowVectors(number("out"), out.stride(0) * bits // 8, units), (number("table"), 0)
         done([products.multiply(x_rows, ahead, 3, a_gate, len(x), bits)], 2, known)
@@ -121,7 +121,7 @@ def test_products_with_unpacked_weights(processor, rows, dtype):
         with pretend(processor):
             a_gate = RowVectors(number("out"), 3 * units * bits // 8, units)
             product = products.multiply(
-                stored("x", x), unpacked(matrix, GATES, of_columns=False), 3, a_gate, rows, bits
+                stored("x", x), unpacked_matrix(matrix, GATES, transposed=False), 3, a_gate, rows, bits
             )
             for parts, out in zip((1, min(rows, 3)), outs, strict=True):
                 done([product], parts, bound(x=x, weight=weight, out=out))
@@ -138,8 +138,8 @@ def test_transposed_products_with_unpacked_weights(processor, rows, dtype):
         d, weight = noise(0, rows, 2 * units).to(dtype), noise(1, 3 * units, columns).to(dtype)
         matrix, results = Matrix(number("weight"), 3, 3 * units, columns, 8 * d.element_size()), []
         with pretend(processor):
-            packed = pack(number("packed"), matrix, gates, 1, of_columns=True, terms=0)
-            for weights, parts in ((packed, 1), (unpacked(matrix, gates, of_columns=True), min(rows, 3))):
+            packed = pack(number("packed"), matrix, gates, 1, transposed=True, terms=0)
+            for weights, parts in ((packed, 1), (unpacked_matrix(matrix, gates, transposed=True), min(rows, 3))):
                 d_x, buffer = noise(2, rows, columns).to(dtype), memory(packed)
                 known = bound(d=d, weight=weight, d_x=d_x, packed=buffer)
                 done(weights.tasks, 1, known)
@@ -157,7 +157,7 @@ def test_bits_do_not_depend_on_the_division_of_tasks(parts):
     for k in (1, parts):
         outer, total, places = torch.empty(50, 37), torch.empty(50), table(300)
         known = bound(x=x, d=d, table=places, outer=outer, total=total)
-        done([rows_of(number("table"), stored("x", x), 300)], 1, known)
+        done([fill_row_addresses(number("table"), stored("x", x), 300)], 1, known)
         done(
             [products.outer(stored("d", d), 300, (number("table"), 0), stored("outer", outer), [number("total")], 32)],
             k,
@@ -180,7 +180,7 @@ def test_the_last_state_is_that_of_each_sequence(reverse):
     state, initial, out = noise(0, 7, 5).float(), noise(1, 4, 5).float(), torch.empty(4, 5)
     known = bound(state=state, initial=initial, out=out)
     known |= {STEP_SIZES: time.sizes[1:].data_ptr(), STARTS: time.starts[1:].data_ptr(), STEPS: 3}
-    task = last(number("out"), stored("state", state), number("initial"), STARTS, 4, reverse, 32)
+    task = copy_final_states(number("out"), stored("state", state), number("initial"), STARTS, 4, reverse, 32)
     done([task], 2, known)
     places = [0, 1, 2] if reverse else [5, 6, 2]
     assert torch.equal(out, torch.stack([*state[places], initial[3]]))

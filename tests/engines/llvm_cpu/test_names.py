@@ -10,7 +10,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 import glassgate as gg
-from glassgate.engines.llvm_cpu import equations
+from glassgate.engines.llvm_cpu import phase_printer
 from glassgate.engines.llvm_cpu.costs import COSTS
 from glassgate.engines.llvm_cpu.kernel import printed
 from glassgate.engines.llvm_cpu.simd.mathematics import FUNCTIONS
@@ -41,7 +41,7 @@ def cell(called):
 
 def kernels(cell):
     traced = build_trace(equations_of(cell), COSTS)
-    with patch.object(equations, "LONGEST", 10**6):  # a value of a long expression has a name of its own
+    with patch.object(phase_printer, "MAX_LENGTH", 10**6):  # a value of a long expression has a name of its own
         return [printed(cell, traced, is_backward).text for is_backward in (False, True)]
 
 

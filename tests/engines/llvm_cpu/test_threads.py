@@ -13,7 +13,7 @@ import torch
 from glassgate.engines import processors
 from glassgate.engines.llvm_cpu.native import native
 from glassgate.engines.llvm_cpu.pool import openmp, own, threads
-from glassgate.engines.llvm_cpu.rows import ROWS
+from glassgate.engines.llvm_cpu.small_tasks import FILL_ROW_ADDRESSES
 from glassgate.engines.llvm_cpu.tasks import Launch, join_launches
 
 of_torch = pytest.mark.skipif(openmp._openmp is None, reason="torch has no GNU OpenMP here, or one whose threads sleep")
@@ -22,7 +22,7 @@ of_torch = pytest.mark.skipif(openmp._openmp is None, reason="torch has no GNU O
 def job(table, first, last, base=0):
     """One that writes base + row * 8 to rows of a table."""
     arguments = array("q", (table.data_ptr(), base, 8, first, last))
-    return Launch(native(ROWS), arguments)
+    return Launch(native(FILL_ROW_ADDRESSES), arguments)
 
 
 def rows(n, base=0):

@@ -1,4 +1,4 @@
-"""The packing of matrices of 8-bit integers, with one scale per row, for the microkernel."""
+"""Packing of matrices of 8-bit integers, with one scale per row, for the microkernel in `simd/int8.py`."""
 
 import ctypes
 from collections.abc import Sequence
@@ -14,59 +14,67 @@ from glassgate.engines.llvm_cpu.processor import INT8_OFFSET, OFFSET_METHODS
 from glassgate.engines.llvm_cpu.sizes import INTEGERS
 
 
-class Quantised(NamedTuple):
-    """A matrix that is packed as integers.
+class QuantisedMatrix(NamedTuple):
+    """The layout of a matrix that is packed as 8-bit integers.
 
     Attributes:
-        to: the argument for the address of the packed matrix.
+        start: the argument for the address of the packed matrix.
         packed: the packed matrix.
         name: the name of the parameter.
-        gates: the number of gates of the parameter.
-        chosen: the indices of the packed gates, in order.
+        gate_count: the number of gates of the parameter.
+        gates: the indices of the packed gates, in order.
         heads: the number of heads.
     """
 
-    to: Argument
+    start: Argument
     packed: PackedMatrix
     name: str
-    gates: int
-    chosen: tuple[int, ...]
+    gate_count: int
+    gates: tuple[int, ...]
     heads: int
 
     @staticmethod
-    def of(to: Argument, matrix: Matrix, chosen: Sequence[int], heads: int) -> "Quantised":
-        """The layout of a packed matrix at the address `to`."""
+    def of(start: Argument, matrix: Matrix, gates: Sequence[int], heads: int) -> "QuantisedMatrix":
+        """Return the layout of some gates of a matrix, packed from the address `start` on."""
         assert matrix.start.buffer is not None
         lanes = processor_for(INTEGERS).lanes(32)
-        units = matrix.rows // matrix.gates // heads
+        units = matrix.rows // matrix.gate_count // heads
         words = -(-matrix.columns // 4)
-        blocks, pitch = -(-units // lanes), ((words + 2) * len(chosen) + 1) * lanes
-        packed = PackedMatrix(to, heads * blocks * pitch * 4, pitch, (), INTEGERS)
-        return Quantised(to, packed, str(matrix.start.buffer.owner), matrix.gates, tuple(chosen), heads)
+        blocks, pitch = -(-units // lanes), ((words + 2) * len(gates) + 1) * lanes
+        packed = PackedMatrix(start, heads * blocks * pitch * 4, pitch, (), INTEGERS)
+        name = str(matrix.start.buffer.owner)
+        return QuantisedMatrix(start, packed, name, matrix.gate_count, tuple(gates), heads)
 
     def write(self, address: int, values: Tensor, scale: Tensor) -> None:
-        """Write the packed form of a matrix of integers (rows, columns) and its scales (rows,) to an address."""
+        """Write the packed matrix to an address.
+
+        Args:
+            address: the address of the packed matrix.
+            values: (rows, columns), the matrix as 8-bit integers.
+            scale: (rows,), the scale of each row.
+        """
         processor = processor_for(INTEGERS)
-        lanes, sums = processor.lanes(32), len(self.chosen)
-        pick = np.array(self.chosen)
-        numbers = values.numpy().reshape(self.gates, self.heads, -1, values.shape[1])[pick]
-        units, columns = numbers.shape[2:]
+        lanes, sums = processor.lanes(32), len(self.gates)
+        gates = np.array(self.gates)
+        integers = values.numpy().reshape(self.gate_count, self.heads, -1, values.shape[1])[gates]
+        units, columns = integers.shape[2:]
         blocks, words = -(-units // lanes), -(-columns // 4)
-        full = np.zeros((sums, self.heads, blocks * lanes, words * 4), np.int8)
-        full[:, :, :units, :columns] = numbers
+        padded = np.zeros((sums, self.heads, blocks * lanes, words * 4), np.int8)
+        padded[:, :, :units, :columns] = integers
         scales = np.zeros((sums, self.heads, blocks * lanes), np.float32)
-        scales[:, :, :units] = scale.numpy().reshape(self.gates, self.heads, units)[pick]
-        starts = np.zeros_like(scales, np.int32)
+        scales[:, :, :units] = scale.numpy().reshape(self.gate_count, self.heads, units)[gates]
+        initial_sums = np.zeros_like(scales, np.int32)
         if processor.integers in OFFSET_METHODS:
-            starts = -INT8_OFFSET * full.sum(-1, dtype=np.int32)
-        every = self.heads * blocks
-        by_word = full.reshape(sums, every, lanes, words, 4).transpose(1, 3, 0, 2, 4)
-        packed = np.zeros((every, self.packed.pitch), np.int32)
+            # Each integer of a row is stored plus `INT8_OFFSET`. These initial values cancel its products.
+            initial_sums = -INT8_OFFSET * padded.sum(-1, dtype=np.int32)
+        all_blocks = self.heads * blocks
+        by_word = padded.reshape(sums, all_blocks, lanes, words, 4).transpose(1, 3, 0, 2, 4)
         parts = [np.ascontiguousarray(by_word).view(np.int32)]
         parts += [
-            np.ascontiguousarray(v.reshape(sums, every, lanes).transpose(1, 0, 2)).view(np.int32)
-            for v in (starts, scales)
+            np.ascontiguousarray(v.reshape(sums, all_blocks, lanes).transpose(1, 0, 2)).view(np.int32)
+            for v in (initial_sums, scales)
         ]
-        run = np.concatenate([part.reshape(every, -1) for part in parts], 1)
-        packed[:, : run.shape[1]] = run
+        content = np.concatenate([part.reshape(all_blocks, -1) for part in parts], 1)
+        packed = np.zeros((all_blocks, self.packed.pitch), np.int32)
+        packed[:, : content.shape[1]] = content
         ctypes.memmove(address, packed.ctypes.data, packed.nbytes)

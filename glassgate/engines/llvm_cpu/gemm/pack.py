@@ -1,4 +1,7 @@
-"""The packing of matrices for the microkernel, in contiguous blocks as wide as a vector."""
+"""Packing of matrices for the microkernel.
+
+A packed matrix is divided into blocks. A block has one lane of a vector for each of its units or columns.
+"""
 
 from collections.abc import Sequence
 from functools import cache
@@ -16,7 +19,7 @@ from glassgate.engines.llvm_cpu.tasks import Operand, ParallelTask
 
 PACK = '''
 def pack(B, ldb, gate_pitch, gates, order: words, units, columns, packed, block_pitch, first, last):
-    """Pack some gates of a matrix with one row per unit as blocks of units: (block, column, gate, lane)."""
+    """Pack some gates of a matrix with one row per unit. The order is (block, column, gate, lane); a lane is a unit."""
     for block in range(first, last):
         for gate in range(gates):
             rows = B + order[gate] * gate_pitch + block * LANES * ldb
@@ -28,7 +31,7 @@ def pack(B, ldb, gate_pitch, gates, order: words, units, columns, packed, block_
 
 PACK_COLUMNS = '''
 def pack_columns(B, ldb, gate_pitch, gates, order: words, units, columns, packed, block_pitch, first, last):
-    """Pack some gates of a matrix with one row per unit as blocks of columns: (block, gate and unit, lane)."""
+    """Pack some gates of a matrix with one row per unit. The order is (block, gate, unit, lane); a lane is a column."""
     for block in range(first, last):
         at = block * LANES
         for gate in range(gates):
@@ -40,36 +43,37 @@ def pack_columns(B, ldb, gate_pitch, gates, order: words, units, columns, packed
 
 PACK_COLUMN_PAIRS = '''
 def pack_column_pairs(B, ldb, gate_pitch, gates, order: words, units, columns, packed, block_pitch, first, last):
-    """As `pack_columns`, with two consecutive numbers of a column rounded and combined to one word."""
+    """As `pack_columns`, but round the numbers to bfloat16 and combine each two of a column in one word."""
     for block in range(first, last):
         at, out = block * LANES, packed + block * block_pitch * BYTES
         depth = gates * units * TERMS
         for k in range(0, padded_depth(depth), 2):
             low, high = fill(0.0), fill(0.0)
-            for number in range(k, min(k + 2, depth)):
-                gate, unit = number // TERMS // units, number // TERMS % units
+            for index in range(k, min(k + 2, depth)):
+                gate, unit = index // TERMS // units, index // TERMS % units
                 weights = load(B + order[gate] * gate_pitch + unit * ldb, at, columns - at)
-                low, high = high, weight_term(weights, number % TERMS)
+                low, high = high, weight_term(weights, index % TERMS)
             if k + 1 == depth:
                 low, high = high, low
             store(out, k // 2 * LANES, LANES, pair(low, high))
 '''
 
-FEW_NUMBERS = 2**16
-"""If a matrix has fewer numbers, one thread packs it."""
+MIN_PARALLEL_NUMBERS = 2**16
+"""One thread packs a matrix with fewer numbers, because that takes less time than waking a second thread."""
 
 
 class PackedMatrix(NamedTuple):
-    """A matrix in the layout that products read.
+    """A matrix in the layout that a microkernel reads: packed, or unpacked as the parameter is stored.
 
     Attributes:
         start: the address of the matrix.
         size: the size of the matrix in bytes.
         pitch: the distance between blocks in words. A word is one number, or two numbers rounded to bfloat16.
         tasks: the tasks that pack the matrix.
-        terms: the number of bfloat16 terms per number; 0 without rounding.
-        gates: the address of a table with the offset of each gate in bytes, if units are read unpacked. Otherwise 0.
-        row_pitch: the distance between rows in bytes, if columns are read unpacked. Otherwise 0.
+        terms: the arithmetic of products, see `KernelSizes.terms`.
+        gate_offsets: the address of a table with the offset of each gate in bytes, for unpacked blocks of units. 0
+            otherwise.
+        row_pitch: the distance between rows in bytes, for unpacked blocks of columns. 0 otherwise.
     """
 
     start: Operand
@@ -77,41 +81,49 @@ class PackedMatrix(NamedTuple):
     pitch: int
     tasks: Sequence[ParallelTask]
     terms: int
-    gates: int = 0
+    gate_offsets: int = 0
     row_pitch: int = 0
 
 
 class Matrix(NamedTuple):
-    """A contiguous matrix whose rows are the units of the first gate, then those of the next gate, and so on."""
+    """A contiguous matrix. Its rows are the units of the first gate, then those of the next gate, and so on.
+
+    Attributes:
+        start: the argument for its address.
+        gate_count: the number of gates.
+        rows, columns: its shape.
+        bits: the size of a number.
+    """
 
     start: Argument
-    gates: int
+    gate_count: int
     rows: int
     columns: int
     bits: int
 
 
 def pack(
-    to: Argument, matrix: Matrix, chosen: Sequence[int], heads: int, of_columns: bool, terms: int = 0
+    start: Argument, matrix: Matrix, gates: Sequence[int], heads: int, transposed: bool, terms: int = 0
 ) -> PackedMatrix:
-    """The layout of the packed blocks of a matrix, head by head, and the tasks that pack them.
+    """Return the layout of some gates of a matrix as packed blocks, head by head, and the tasks that pack them.
 
     Args:
-        to: the address of the packed blocks.
+        start: the argument for the address of the packed blocks.
         matrix: the matrix to pack.
-        chosen: the gates, in order.
+        gates: the indices of the gates, in order.
         heads: the number of heads.
-        of_columns: whether blocks consist of columns, for the transposed product; otherwise of units.
+        transposed: whether blocks consist of columns, for products with the transposed matrix. Otherwise they consist
+            of units.
         terms: the arithmetic of products, see `KernelSizes.terms`.
     """
     lanes, size, columns = host().lanes(matrix.bits), matrix.bits // 8, matrix.columns
-    of_gate, units = matrix.rows // matrix.gates, matrix.rows // matrix.gates // heads
-    width, depth, sums = (columns, len(chosen) * units, 1) if of_columns else (units, columns, len(chosen))
-    per_word, whole = (2, pack_multiple(processor_for(terms))) if terms else (1, 1)
-    words = -(-depth // whole) * whole // per_word * max(terms, 1)
+    rows_of_gate, units = matrix.rows // matrix.gate_count, matrix.rows // matrix.gate_count // heads
+    width, depth, sums = (columns, len(gates) * units, 1) if transposed else (units, columns, len(gates))
+    numbers_per_word, multiple = (2, pack_multiple(processor_for(terms))) if terms else (1, 1)
+    words = -(-depth // multiple) * multiple // numbers_per_word * max(terms, 1)
     blocks, pitch = -(-width // lanes), words * sums * lanes + lanes
-    row, order = columns * size, _table(tuple(chosen)).data_ptr()
-    if of_columns:
+    row_size, gate_table = columns * size, _table(tuple(gates)).data_ptr()
+    if transposed:
         function = native(PACK_COLUMN_PAIRS if terms else PACK_COLUMNS, matrix.bits, terms)
     else:
         function = native(PACK, matrix.bits, terms)
@@ -119,41 +131,42 @@ def pack(
         ParallelTask(
             function,
             (
-                (matrix.start, head * units * row),
-                row,
-                of_gate * row,
-                len(chosen),
-                order,
+                (matrix.start, head * units * row_size),
+                row_size,
+                rows_of_gate * row_size,
+                len(gates),
+                gate_table,
                 units,
                 columns,
-                (to, head * blocks * pitch * size),
+                (start, head * blocks * pitch * size),
                 pitch,
             ),
             blocks,
-            is_light=len(chosen) * units * columns < FEW_NUMBERS,
+            is_light=len(gates) * units * columns < MIN_PARALLEL_NUMBERS,
         )
         for head in range(heads)
     ]
-    return PackedMatrix(to, heads * blocks * pitch * size, pitch, tasks, terms)
+    return PackedMatrix(start, heads * blocks * pitch * size, pitch, tasks, terms)
 
 
-def unpacked(matrix: Matrix, chosen: Sequence[int], of_columns: bool) -> PackedMatrix:
-    """The matrix in the layout of the parameter, for products without packing.
+def unpacked_matrix(matrix: Matrix, gates: Sequence[int], transposed: bool) -> PackedMatrix:
+    """Return the layout of some gates of a parameter, for products that read it without packing.
 
     Args:
-        matrix: the matrix.
-        chosen: the gates, in order. For `of_columns`, they are adjacent.
-        of_columns: as in `pack`.
+        matrix: the parameter.
+        gates: the indices of the gates, in order. If `transposed`, they must be adjacent.
+        transposed: as in `pack`.
     """
-    lanes, row = host().lanes(matrix.bits), matrix.columns * matrix.bits // 8
-    gate = matrix.rows // matrix.gates * row
-    size = len(chosen) * gate
-    if of_columns:
-        return PackedMatrix((matrix.start, chosen[0] * gate), size, lanes, (), 0, row_pitch=row)
-    return PackedMatrix(matrix.start, size, lanes * matrix.columns, (), 0, _table(tuple(chosen), gate).data_ptr())
+    lanes, row_size = host().lanes(matrix.bits), matrix.columns * matrix.bits // 8
+    gate_size = matrix.rows // matrix.gate_count * row_size
+    size = len(gates) * gate_size
+    if transposed:
+        return PackedMatrix((matrix.start, gates[0] * gate_size), size, lanes, (), 0, row_pitch=row_size)
+    offsets = _table(tuple(gates), gate_size).data_ptr()
+    return PackedMatrix(matrix.start, size, lanes * matrix.columns, (), 0, gate_offsets=offsets)
 
 
 @cache
-def _table(numbers: tuple[int, ...], factor: int = 1) -> Tensor:
-    """The numbers times a factor, in memory that kernels read."""
-    return torch.tensor([factor * number for number in numbers], device="cpu")
+def _table(indices: tuple[int, ...], factor: int = 1) -> Tensor:
+    """Return the indices times a factor as a tensor, which the cache keeps alive for kernels to read."""
+    return torch.tensor([factor * index for index in indices], device="cpu")

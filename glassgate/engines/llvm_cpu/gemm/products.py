@@ -1,6 +1,7 @@
-"""GEMMs over whole sequences, before and after the loop. Threads divide them.
+"""GEMMs over the rows of all steps, before and after the loop.
 
-One thread sums each element of a result in a fixed order, so results do not depend on the number of threads.
+Threads divide the elements of a result. One thread sums all terms of an element in a fixed order, so the result does
+not depend on the number of threads.
 """
 
 from collections.abc import Sequence
@@ -14,10 +15,10 @@ from glassgate.engines.llvm_cpu.tasks import Operand, ParallelTask
 
 MULTIPLY = '''
 def multiply_{SUMS}(A, lda, K, B, block_pitch, layout, N, C, ldc, added, first, last):
-    """C[row] = A[row] @ B, or with `added` C[row] += A[row] @ B, for the rows from `first` to `last`.
+    """C[row] = A[row] @ B, or with `added` C[row] += A[row] @ B, for the rows `first` to `last` - 1.
 
-    B has N units of {SUMS} columns each. lda and ldc are in bytes, block_pitch is in numbers. `layout` is that of the
-    microkernel: 0 if B is packed.
+    B has N units of {SUMS} columns each. lda and ldc are in bytes, block_pitch is in words. `layout` is 0 if B is
+    packed. Otherwise it is the argument `gates` or `row_pitch` of the microkernel.
     """
     sums, pointers = memory_{TILE}(), words(memory_{POINTERS}())
     blocks = (N + LANES - 1) // LANES
@@ -47,11 +48,12 @@ def multiply_{SUMS}(A, lda, K, B, block_pitch, layout, N, C, ldc, added, first, 
 '''
 
 OUTER = '''
-def outer(A, lda, K, B: words, shift, N, C, ldc, total, also, added, first, last):
-    """C[unit] = sum over K rows of A[row, unit] * B[row] for the units from `first` to `last`.
+def outer(A, lda, K, B: words, shift, N, C, ldc, total_1, total_2, added, first, last):
+    """C[unit] = sum over K rows of A[row, unit] * B[row], for the units `first` to `last` - 1.
 
-    With `added` the sum is added to C. B is a table of the addresses of rows of N numbers. Each row begins `shift`
-    bytes after its address. lda and ldc are in bytes. If `total` and `also` are not 0, the sum of A is stored there.
+    With `added`, the sum is added to C. B is a table of the addresses of rows of N numbers. Each row begins `shift`
+    bytes after its address. lda and ldc are in bytes. If `total_1` or `total_2` is not 0, the sum of A over the rows is
+    stored there.
     """
     capacity = {ROWS} // PER_WORD * TERMS
     lefts, packed, sums, pointers = memory_{LEFTS}(), memory_{PACKED}(), memory_{TILE}(), words(memory_{POINTERS}())
@@ -70,7 +72,7 @@ def outer(A, lda, K, B: words, shift, N, C, ldc, total, also, added, first, last
                         word = left_word(A_row + row * lda, A_row + then * lda, near + unit, live, both, term)
                         store(lefts, unit * capacity + (row // PER_WORD * TERMS + term) * LANES, LANES, word)
                         even, odd = odd, add_word(even, word, term)
-                for to in (total, also):
+                for to in (total_1, total_2):
                     if to != 0:
                         value = even + odd
                         if before:
@@ -116,7 +118,7 @@ def outer(A, lda, K, B: words, shift, N, C, ldc, total, also, added, first, last
                 column += wide * LANES
 '''
 
-SUMMED_AT_ONCE, UNITS_AT_ONCE = 256, 192
+ROWS_AT_ONCE, UNITS_AT_ONCE = 256, 192
 """The numbers of rows and of units whose gradients `outer` packs at a time."""
 
 
@@ -131,15 +133,22 @@ class RowVectors(NamedTuple):
 def multiply(
     left: RowVectors, matrix: PackedMatrix, sums: int, out: RowVectors, rows: Operand, bits: int, added: bool = False
 ) -> ParallelTask:
-    """The task that multiplies rows by a packed matrix, with `sums` per unit. It stores or adds the result to `out`.
+    """Return the task that multiplies rows by a packed or unpacked matrix.
 
-    For a matrix in bfloat16 the rows must be in bfloat16, too; see `rounded`.
+    Args:
+        left: the rows. For a matrix in bfloat16 or in integers they must be rounded, see `round_rows`.
+        matrix: the matrix.
+        sums: the number of sums per unit: the number of gates, or 1 for a transposed matrix.
+        out: the results for the first gate. Those for the other gates follow in the same rows.
+        rows: the number of rows.
+        bits: the size of a number.
+        added: whether the results are added to the contents of `out`.
     """
-    weights = matrix.start, matrix.pitch, matrix.gates or matrix.row_pitch, out.width
+    weights = matrix.start, matrix.pitch, matrix.gate_offsets or matrix.row_pitch, out.width
     operands = (left.start, left.pitch, left.width, *weights, out.start, out.pitch, int(added))
     processor = processor_for(matrix.terms)
-    at_once = rows_at_once(processor)
-    values = {"SUMS": sums, "TILE": size_of_sums(sums, processor), "ROWS": at_once, "POINTERS": 8 * at_once}
+    row_count = rows_at_once(processor)
+    values = {"SUMS": sums, "TILE": size_of_sums(sums, processor), "ROWS": row_count, "POINTERS": 8 * row_count}
     text = MULTIPLY.replace("long_microkernel", "long_transposed_microkernel") if matrix.row_pitch else MULTIPLY
     function = native(text, bits, matrix.terms, **values)
     return ParallelTask(function, operands, rows)
@@ -148,49 +157,57 @@ def multiply(
 def outer(
     d: RowVectors,
     rows: Operand,
-    rights: tuple[Operand, int],
+    right: tuple[Operand, int],
     out: RowVectors,
     totals: Sequence[Operand],
     bits: int,
     added: bool = False,
     terms: int = 0,
 ) -> ParallelTask:
-    """The task of a weight gradient GEMM: the sum over rows of the outer products of `d` and other row vectors.
+    """Return the task of a weight gradient GEMM: the sum over rows of the outer products of two row vectors.
 
     Args:
-        d: the gradients, one row vector per row. Each of its numbers belongs to a row of `out`.
+        d: the left vectors: gradients. Each of their numbers belongs to a row of `out`.
         rows: the number of rows.
-        rights: the table of the addresses of the other row vectors, and an offset that is added to them, in bytes.
-        out: the result; its width is 0 if it is not needed.
-        totals: at most two addresses to which the sum of `d` over the rows is stored.
-        added: whether the result is added to `out`.
-        terms: see `KernelSizes.terms`. For products in bfloat16, `d` is already rounded.
+        right: the table of the addresses of the right vectors, and an offset in bytes that is added to the addresses.
+        out: the result. Its width is 0 if it is not needed.
+        totals: at most two addresses. The sum of `d` over the rows is stored at each of them.
+        bits: the size of a number.
+        added: whether the result is added to the contents of `out`.
+        terms: the arithmetic, see `KernelSizes.terms`. For products in bfloat16, `d` must be rounded.
     """
-    total, also = (*totals, 0, 0)[:2]
-    operands = (d.start, d.pitch, rows, *rights, out.width, out.start, out.pitch, total, also, int(added))
+    total_1, total_2 = (*totals, 0, 0)[:2]
+    operands = (d.start, d.pitch, rows, *right, out.width, out.start, out.pitch, total_1, total_2, int(added))
     processor = processor_for(terms)
-    row = SUMMED_AT_ONCE * (2 * terms or bits // 8)
+    column_size = ROWS_AT_ONCE * (2 * terms or bits // 8)
     values = {
-        "ROWS": SUMMED_AT_ONCE,
+        "ROWS": ROWS_AT_ONCE,
         "UNITS": UNITS_AT_ONCE,
-        "LEFTS": row * UNITS_AT_ONCE,
-        "PACKED": row * MAX_LONG_BLOCKS * processor.lanes(bits),
+        "LEFTS": column_size * UNITS_AT_ONCE,
+        "PACKED": column_size * MAX_LONG_BLOCKS * processor.lanes(bits),
         "TILE": size_of_sums(1, processor),
         "POINTERS": 8 * blocking(1, processor).max_rows,
     }
     return ParallelTask(native(OUTER, bits, terms, **values), operands, d.width)
 
 
-ROUND = '''
-def rounded(A, lda, K, out, out_pitch, first, last):
-    """Round rows of K numbers to bfloat16. Each row is padded with zeros to whole vectors."""
+ROUND_ROWS = '''
+def round_all_rows(A, lda, K, out, out_pitch, first, last):
+    """Round rows of K numbers for products. Each rounded row is padded to whole vectors."""
     for row in range(first, last):
         round_row(A + row * lda, K, out + row * out_pitch)
 '''
 
 
-def rounded(rows: RowVectors, to: Operand, count: Operand, terms: int) -> tuple[ParallelTask, RowVectors]:
-    """The task that rounds rows for products with `KernelSizes.terms`, and the rounded rows."""
+def round_rows(rows: RowVectors, out: Operand, count: Operand, terms: int) -> tuple[ParallelTask, RowVectors]:
+    """Return the task that rounds rows for products with these `KernelSizes.terms`, and the rounded rows.
+
+    Args:
+        rows: the rows.
+        out: the address of the rounded rows.
+        count: the number of rows.
+        terms: the arithmetic of the products, not 0.
+    """
     pitch = processor_for(terms).rounded_pitch(rows.width)
-    task = ParallelTask(native(ROUND, 32, terms), (rows.start, rows.pitch, rows.width, to, pitch), count)
-    return task, RowVectors(to, pitch, rows.width)
+    task = ParallelTask(native(ROUND_ROWS, 32, terms), (rows.start, rows.pitch, rows.width, out, pitch), count)
+    return task, RowVectors(out, pitch, rows.width)

@@ -8,55 +8,65 @@ from torch import Tensor
 
 
 class BatchLayout(NamedTuple):
-    """The rows of each step."""
+    """The rows of each step of a batch. Row r of each step belongs to sequence r.
+
+    Attributes:
+        memory: int64, contiguous. It begins with the tables `sizes` and `starts`.
+        rows: the number of rows of all steps.
+        steps: the number of steps.
+        N: the number of sequences.
+        has_equal_lengths: whether each step has N rows.
+    """
 
     memory: Tensor
-    """int64, contiguous. It begins with `sizes` and `starts`."""
     rows: int
     steps: int
     N: int
-    even: bool
-    """Whether each step has all N rows."""
+    has_equal_lengths: bool
 
     @property
     def sizes(self) -> Tensor:
-        """(L + 2,): the rows of each step, with a zero before and after."""
+        """(L + 2,): the number of rows of each step, with a zero before the first and after the last step."""
         return self.memory[: self.steps + 2]
 
     @property
     def starts(self) -> Tensor:
-        """(L + 2,): the index of the first row of each step."""
+        """(L + 2,): the index of the first row of each step, with an entry before the first and after the last step."""
         return self.memory[self.steps + 2 : 2 * self.steps + 4]
 
     @property
     def addresses(self) -> tuple[int, int]:
         """The addresses of the entries of the first step in `sizes` and `starts`."""
-        at = self.memory.data_ptr() + 8
-        return at, at + 8 * (self.steps + 2)
+        first_size = self.memory.data_ptr() + 8
+        return first_size, first_size + 8 * (self.steps + 2)
 
 
 def batch_layout(batch_sizes: Tensor | None, S: int, N: int) -> BatchLayout:
-    """The layout of `Steps` with S rows, of N sequences."""
+    """Return the layout of `Steps` with S rows of N sequences."""
     if batch_sizes is None:
-        return _even(S // max(N, 1), N)
+        return _equal_lengths_layout(S // max(N, 1), N)
     if len(batch_sizes) and int(batch_sizes[-1]) == N:
-        return _even(len(batch_sizes), N)
+        return _equal_lengths_layout(len(batch_sizes), N)
     return _layout(batch_sizes, N, False)
 
 
 @lru_cache(256)
-def _even(steps: int, N: int) -> BatchLayout:
+def _equal_lengths_layout(steps: int, N: int) -> BatchLayout:
     return _layout(torch.full((steps,), N, device="cpu"), N, True)
 
 
-def _layout(batch_sizes: Tensor, N: int, even: bool) -> BatchLayout:
+def _layout(batch_sizes: Tensor, N: int, has_equal_lengths: bool) -> BatchLayout:
     zero = batch_sizes.new_zeros(1)
     sizes = torch.cat([zero, batch_sizes, zero])
     ends = sizes.cumsum(0)
-    return BatchLayout(torch.cat([sizes, ends - sizes]), int(ends[-1]), len(batch_sizes), N, even)
+    return BatchLayout(torch.cat([sizes, ends - sizes]), int(ends[-1]), len(batch_sizes), N, has_equal_lengths)
 
 
 @lru_cache(256)
 def double_buffer_starts(steps: int, N: int, reverse: bool) -> Tensor:
-    """The index of the first row of each step in a double buffer, (L + 2,). The step that runs last has index 0."""
+    """Return the index of the first row of each step in a double buffer, (L + 2,).
+
+    A double buffer has memory for the N rows of two steps. Steps use the two halves alternately. The last step of the
+    loop uses the first half.
+    """
     return (torch.arange(steps + 2, device="cpu") + (1 if reverse else steps)) % 2 * N

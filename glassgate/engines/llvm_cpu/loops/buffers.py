@@ -1,4 +1,4 @@
-"""The buffers of a pass over one direction. Kernel plans assign memory to them."""
+"""The buffers that the passes of one direction read and write. Kernel plans assign memory to them."""
 
 from collections.abc import Mapping
 from enum import Enum, unique
@@ -10,74 +10,83 @@ from glassgate.engines.symbolic.graph import Key
 from glassgate.engines.symbolic.trace import Trace
 
 
-class Rows(Enum):
-    """Whether a buffer has a row for each step of a sequence, for each sequence, or for the whole call."""
+class RowPer(Enum):
+    """Whether a buffer has one row per step of each sequence, per sequence, or per call."""
 
     STEP = "step of a sequence"
     SEQUENCE = "sequence"
-    WHOLE = "call"
+    CALL = "call"
 
 
 @unique
 class Kind(Enum):
-    """The contents of a buffer, with a format string for its label, and the kind of its rows."""
+    """The contents of a buffer.
 
-    DATA = "data", Rows.STEP
-    D_DATA = "d_data", Rows.STEP
-    WEIGHT = "{}", Rows.WHOLE
+    Each member has a format string for the label of a buffer, whose field is the owner, and the meaning of a row.
+    """
+
+    DATA = "data", RowPer.STEP
+    D_DATA = "d_data", RowPer.STEP
+    WEIGHT = "{}", RowPer.CALL
     """A parameter."""
-    D_WEIGHT = "d_{}", Rows.WHOLE
-    BIAS = "bias_{}", Rows.WHOLE
-    """The bias of the input half "ih" or of the recurrent half "hh" of all gates."""
-    NOISE = "{}_noise", Rows.STEP
-    NOISE_OF_SEQUENCE = "{}_noise", Rows.SEQUENCE
+    D_WEIGHT = "d_{}", RowPer.CALL
+    BIAS = "bias_{}", RowPer.CALL
+    """The summed biases of all gates for the input half "ih" or the recurrent half "hh"."""
+    NOISE = "{}_noise", RowPer.STEP
+    NOISE_OF_SEQUENCE = "{}_noise", RowPer.SEQUENCE
 
-    STATE = "{}", Rows.STEP
+    STATE = "{}", RowPer.STEP
     """A state after each step."""
-    INITIAL = "{}_0", Rows.SEQUENCE
-    RESTART = "{}_restart", Rows.SEQUENCE
+    INITIAL = "{}_0", RowPer.SEQUENCE
+    RESTART = "{}_restart", RowPer.SEQUENCE
     """The states after a reset."""
-    FINAL = "{}_n", Rows.SEQUENCE
-    D_STATE = "d_{}", Rows.STEP
+    FINAL = "{}_n", RowPer.SEQUENCE
+    D_STATE = "d_{}", RowPer.STEP
     """The gradient of the output or of a state at a step, passed by the caller."""
-    D_NEXT = "d_{}_next", Rows.SEQUENCE
-    """The gradient of a state that a step passes to the previous one."""
-    D_INITIAL = "d_{}_0", Rows.SEQUENCE
+    D_NEXT = "d_{}_next", RowPer.SEQUENCE
+    """The gradient of a state that a step passes to the previous one; after the loop, that of the initial state."""
+    D_RESTART = "d_{}_0", RowPer.SEQUENCE
+    """The gradient of the states after a reset."""
 
-    INPUT = "ih", Rows.STEP
-    """The input halves of the gates. In training they are overwritten with values for the backward pass."""
-    RECURRENT = "hh", Rows.STEP
-    """Recurrent products that the equations read without the input half, or values computed from them. Kept in
-    training."""
-    ROW_SUM = "row_sum", Rows.STEP
-    PROJECTED = "hr", Rows.STEP
-    KEPT = "kept", Rows.STEP
+    INPUT = "ih", RowPer.STEP
+    """The input halves of the gates. Training overwrites them with values for the backward pass."""
+    RECURRENT = "hh", RowPer.STEP
+    """Recurrent products that the equations read without the input half, or values computed from them. Training keeps
+    them for the backward pass."""
+    ROW_SUM = "row_sum", RowPer.STEP
+    """Sums over the units of a row."""
+    PROJECTED = "hr", RowPer.STEP
+    """The result of the projection."""
+    KEPT = "kept", RowPer.STEP
     """Other values that the backward pass reads instead of recomputing them."""
-    D_PRE = "d_pre", Rows.STEP
-    LEFT = "left", Rows.STEP
+    D_PRE = "d_pre", RowPer.STEP
+    """The gradients of all pre-activations, or of their halves."""
+    LEFT = "left", RowPer.STEP
     """Row vectors, other than the state, that `weight_hh` multiplies."""
-    UNPROJECTED = "raw", Rows.STEP
-    D_PROJECTED = "d_hr", Rows.STEP
-    D_PARAMETER = "d_parameter", Rows.SEQUENCE
+    UNPROJECTED = "raw", RowPer.STEP
+    """The row vectors that `weight_hr` multiplies."""
+    D_PROJECTED = "d_hr", RowPer.STEP
+    D_PARAMETER = "d_parameter", RowPer.SEQUENCE
+    """The gradients of the parameters that the cell defines."""
 
-    GATE = "gate_{}", Rows.STEP
-    D_GATE = "d_gate_{}", Rows.STEP
-    D_NEW = "d_new_{}", Rows.STEP
+    GATE = "gate_{}", RowPer.STEP
+    D_GATE = "d_gate_{}", RowPer.STEP
+    D_NEW = "d_new_{}", RowPer.STEP
     """The total gradient of a new state."""
 
-    TEMPORARY = "{}", Rows.SEQUENCE
+    TEMPORARY = "{}", RowPer.SEQUENCE
     """A value that a later stage of the same step reads."""
 
-    def __init__(self, label: str, rows: Rows) -> None:
-        self.label, self.rows = label, rows
+    def __init__(self, label: str, row_per: RowPer) -> None:
+        self.label, self.row_per = label, row_per
 
 
 class Buffer(NamedTuple):
-    """Memory for rows of numbers. Each row has `columns` adjacent values, each as wide as its axis.
+    """Memory for rows of numbers. A row has `columns` adjacent values. The width of a value is the extent of `axis`.
 
     Attributes:
         kind: the contents.
-        owner: the name of the state, gate, parameter or value; empty if there is only one buffer of this kind.
+        owner: the name of the state, gate, parameter or value. Empty if there is only one buffer of this kind.
         axis: the axis of a value.
         columns: the number of values in a row.
     """
@@ -93,15 +102,15 @@ class Buffer(NamedTuple):
         return self.kind.label.format(self.owner)
 
     def width(self, sizes: KernelSizes) -> int:
-        """The number of elements of a row."""
+        """Return the number of elements of a row."""
         return self.columns * sizes.extent(self.axis)
 
 
-class Place(NamedTuple):
-    """One column of a buffer."""
+class Column(NamedTuple):
+    """One of the adjacent values in the rows of a buffer, by its number."""
 
     buffer: Buffer
-    column: int = 0
+    number: int = 0
 
 
 _KIND_BY_STATE = {"state": Kind.STATE, "d_state": Kind.D_NEXT}
@@ -121,7 +130,7 @@ _KIND_WITHOUT_OWNER = {
 
 
 class Buffers:
-    """The buffers that one cell's passes read and write.
+    """The buffers that the passes of one cell read and write. Indexing returns the only buffer of a kind.
 
     Args:
         trace: the graphs of the cell.
@@ -161,14 +170,14 @@ class Buffers:
         return self._without_owner[kind]
 
     def of_state(self, kind: Kind, name: str) -> Buffer:
-        """The buffer of this kind for a state."""
+        """Return the buffer of this kind for a state."""
         return Buffer(kind, name, self.states[name])
 
-    def place(self, key: Key) -> Place:
-        """The buffer and the column of a result or a kept value of the trace."""
-        name, column = key
+    def column(self, key: Key) -> Column:
+        """Return the column in which a result or a kept value of the trace is stored, see `Trace`."""
+        name, number = key
         if name in _KIND_BY_STATE:
-            return Place(self.of_state(_KIND_BY_STATE[name], self._state_names[column]))
+            return Column(self.of_state(_KIND_BY_STATE[name], self._state_names[number]))
         if name in _KIND_BY_OWNER:
-            return Place(Buffer(_KIND_BY_OWNER[name], column, self.states[column] if name == "d_new" else UNITS))
-        return Place(self._without_owner[_KIND_WITHOUT_OWNER[name]], column)
+            return Column(Buffer(_KIND_BY_OWNER[name], number, self.states[number] if name == "d_new" else UNITS))
+        return Column(self._without_owner[_KIND_WITHOUT_OWNER[name]], number)
