@@ -1,4 +1,4 @@
-"""Extreme costs of hypothetical backends."""
+"""The costs of the CPU, and extreme costs of hypothetical backends."""
 
 from glassgate.engines.llvm_cpu.costs import COSTS as OF_CPU
 from glassgate.engines.symbolic.costs import Costs

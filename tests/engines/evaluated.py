@@ -1,4 +1,4 @@
-"""The evaluator as a backend: lowered passes in plain torch, the example of docs/writing-a-backend.md."""
+"""The evaluator of lowered passes as a backend, which runs in plain torch; the example of writing-a-backend.md."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -17,7 +17,7 @@ from glassgate.engines.symbolic.costs import Costs
 
 
 class Evaluated:
-    """`Backend`: every operation is a call of torch."""
+    """A `Backend` that calls torch for every operation."""
 
     costs = Costs({}, other=1, read=1, carry=1, keep=1)
 
@@ -51,19 +51,19 @@ class Layer(NamedTuple):
         recordings: Sequence[Recording] | None = None,
     ) -> list[Tensor]:
         results: list[Tensor] = []
-        behind: list[Tensor] = []
+        kept: list[Tensor] = []
         for k, (plan, own) in enumerate(by_direction(self.plans, operands)):
             call = Call(plan, steps, own)
             outputs = evaluate(forward_pass(plan.equations, plan.trace, call.form(save)), call.inputs(), call.extents)
             names = plan.equations.state if all_states or save else plan.equations.state[:1]
-            every = [call.rows(outputs[Port(Role.STATES, name)]) for name in names]
-            # States that only the backward pass reads stay in the type of the computation.
-            results += [v.to(dtype) if n == 0 or all_states else v for n, v in enumerate(every)]
+            states = [call.rows(outputs[Port(Role.STATES, name)]) for name in names]
+            # States that only the backward pass reads keep the dtype of the computation.
+            results += [v.to(dtype) if n == 0 or all_states else v for n, v in enumerate(states)]
             results += [outputs[Port(Role.FINAL, name)].to(dtype, copy=True) for name in plan.equations.state]
-            behind += call.packed(outputs) if save else []
+            kept += call.packed(outputs) if save else []
             if recordings:
                 recordings[k].values = {g: call.rows(outputs[Port(Role.GATE, g)]) for g in plan.trace.recorded}
-        return [*results, *behind]
+        return [*results, *kept]
 
     def backward(
         self,
@@ -76,34 +76,34 @@ class Layer(NamedTuple):
         recordings: Sequence[Recording] | None = None,
     ) -> list[Tensor | None]:
         count = state_result_count(self.plans) // 2
-        states, behind = iter(flat[:count]), iter(flat[count:])
-        d_data, d_operands, at = torch.zeros_like(steps.data), list[Tensor | None](), 0
+        states, kept = iter(flat[:count]), iter(flat[count:])
+        d_data, d_operands, first = torch.zeros_like(steps.data), list[Tensor | None](), 0
         for k, (plan, own) in enumerate(by_direction(self.plans, operands)):
             call, names = Call(plan, steps, own), plan.equations.state
             inputs = call.inputs() | {Port(Role.STATES, name): call.padded(next(states)) for name in names}
-            inputs |= call.unpacked([next(behind) for _ in plan.kept_widths(call.sizes)])
+            inputs |= call.unpacked([next(kept) for _ in plan.kept_widths(call.sizes)])
             for n, name in enumerate(names):
-                d_every, d_final = d_results.get(at + n), d_results.get(at + len(names) + n)
+                d_states, d_final = d_results.get(first + n), d_results.get(first + len(names) + n)
                 state = own[len(plan.weights) + n]
-                if d_every is None:
-                    d_every = state.new_zeros(len(steps.data), state.shape[1])
-                inputs[Port(Role.D_STATES, name)] = call.padded(d_every)
+                if d_states is None:
+                    d_states = state.new_zeros(len(steps.data), state.shape[1])
+                inputs[Port(Role.D_STATES, name)] = call.padded(d_states)
                 inputs[Port(Role.D_FINAL, name)] = call.cast(torch.zeros_like(state) if d_final is None else d_final)
-            at += 2 * len(names)
+            first += 2 * len(names)
             outputs = evaluate(backward_pass(plan.equations, plan.trace, call.form(False)), inputs, call.extents)
             d_data += call.rows(outputs[Port(Role.D_DATA)])
             d_operands += call.gradients(outputs)
             if recordings:
-                shown = [port for port in outputs if port.role in (Role.D_GATE, Role.D_NEW)]
-                recordings[k].add({port.name: call.rows(outputs[port]) for port in shown})
+                recorded = [port for port in outputs if port.role in (Role.D_GATE, Role.D_NEW)]
+                recordings[k].add({port.name: call.rows(outputs[port]) for port in recorded})
         return [d_data if needs_d_data else None, *d_operands]
 
     def prepare(self, *signature: object) -> None:
-        """The evaluator has no faster way for repeated calls."""
+        """Prepare no passes, because repeated calls would not be faster."""
 
 
 class Call:
-    """One direction's tensors as inputs of passes: rows of steps become (T, N, width) and back."""
+    """A call of one direction. It converts tensors between rows (S, width) and the form of passes (T, N, width)."""
 
     def __init__(self, plan: Plan, steps: Steps, own: Sequence[Tensor]) -> None:
         self.plan, self.steps, self.own = plan, steps, own
@@ -160,7 +160,7 @@ class Call:
         return torch.cat([rows, rows.new_zeros(len(self.steps.data) - len(rows), v.shape[-1])]).to(self.dtype)
 
     def packed(self, outputs: Mapping[Port, Tensor]) -> list[Tensor]:
-        """The kept values in the buffers of `Plan.kept_widths`, side by side."""
+        """Copy the kept values to the buffers of `Plan.kept_widths`."""
         buffers = []
         for name, width in self.plan.kept_widths(self.sizes).items():
             buffers.append(self.steps.data.new_zeros(len(self.steps.data), width, dtype=self.dtype))
@@ -170,6 +170,7 @@ class Call:
         return buffers
 
     def unpacked(self, buffers: Sequence[Tensor]) -> dict[Port, Tensor]:
+        """Split the buffers of `Plan.kept_widths` into the kept values."""
         values = {}
         for name, buffer in zip(self.plan.kept_widths(self.sizes), buffers, strict=True):
             width = {"row": 1, "hr": self.sizes.P}.get(name, self.sizes.H)

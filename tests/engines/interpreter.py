@@ -1,4 +1,4 @@
-"""Runs a traced graph in plain torch: the expected values of a kernel for the rows of one step."""
+"""Evaluates a traced graph in plain torch, for the rows of one step."""
 
 from collections.abc import Callable, Mapping
 
@@ -15,12 +15,12 @@ from glassgate.engines.symbolic.graph import Graph, Node, topological_order
 def evaluate(
     graph: Graph, cell: Cell, weights: Mapping[str, Tensor], leaf: Callable[[Node], Tensor]
 ) -> dict[Node, Tensor]:
-    """The value of every node, `(N, units)` or `(N, 1)`.
+    """Return the value of every node, (N, units) or (N, 1).
 
     Args:
         graph: a forward or backward graph of the cell.
         weights: the layer's parameters by name; `bias_hh` belongs to the products `hh` and `sum`.
-        leaf: gives the values of `ih`, `state`, `parameter`, `noise`, `saved` and `grad`.
+        leaf: returns the value of a leaf: a node `ih`, `state`, `parameter`, `noise`, `saved` or `grad`.
     """
     units = {UNITS: weights["weight_ih"].shape[0] // len(cell.gates), PROJECTED: len(weights.get("weight_hr", ()))}
 

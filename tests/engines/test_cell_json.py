@@ -1,4 +1,4 @@
-"""Cells as JSON: the same numbers, parameters and initial values; damaged texts are refused."""
+"""Cells as JSON: cells from JSON compute the same as the original, and damaged texts raise errors."""
 
 import copy
 import json
@@ -18,16 +18,16 @@ from tests.engines.test_symbolic import Everything
 def test_a_cell_from_json_computes_the_same(name: str, proj_size: int) -> None:
     cell = getattr(cells, name)()
     text = gg.cell_to_json(cell)
-    again = gg.cell_from_json(text)
-    assert gg.cell_to_json(again) == text
+    from_json = gg.cell_from_json(text)
+    assert gg.cell_to_json(from_json) == text
     results = []
-    for each in (cell, again):
+    for each in (cell, from_json):
         torch.manual_seed(0)
         try:
             layer = gg.Recurrent(each, 3, 4, proj_size=proj_size, dtype=torch.float64)
             with gg.engine("reference"):
                 output, _ = layer(noise(1, 5, 2, 3))
-        except ValueError:  # its step reads h unit by unit, which a projection does not allow
+        except ValueError:  # the step reads h unit by unit, so the cell does not support a projection
             results.append(None)
         else:
             results.append(measure({"output": output}, dict(layer.named_parameters())))
@@ -37,7 +37,7 @@ def test_a_cell_from_json_computes_the_same(name: str, proj_size: int) -> None:
         check(results[1], results[0])
 
 
-def test_copies_and_names() -> None:
+def test_copies_and_the_name_of_a_cell_from_json() -> None:
     cell = gg.cell_from_json(gg.cell_to_json(cells.SLSTM(heads=2)))
     for each in (pickle.loads(pickle.dumps(cell)), copy.deepcopy(cell)):
         assert gg.cell_to_json(each) == gg.cell_to_json(cell)
@@ -45,7 +45,7 @@ def test_copies_and_names() -> None:
     assert str(gg.draw(gg.cell_from_json(gg.cell_to_json(cells.MGU())))) == str(gg.draw(cells.MGU()))
 
 
-def test_a_step_that_reads_its_own_output_has_no_projection() -> None:
+def test_a_step_that_reads_its_output_unit_by_unit_has_no_projection() -> None:
     class Mixed(gg.Cell):
         gates = ("n",)
 
@@ -57,7 +57,7 @@ def test_a_step_that_reads_its_own_output_has_no_projection() -> None:
         gg.Recurrent(cell, 3, 4, proj_size=2)
 
 
-def test_the_mean_of_one_number_per_row() -> None:
+def test_the_mean_of_a_mean_is_written_and_read() -> None:
     class Centred(gg.Cell):
         gates = ("n",)
 
@@ -86,12 +86,12 @@ def _changed(**changes: object) -> str:
         ),
     ],
 )
-def test_damaged_texts(text: str, message: str) -> None:
+def test_errors_for_damaged_texts(text: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         gg.cell_from_json(text)
 
 
-def test_cells_that_cannot_be_written() -> None:
+def test_errors_for_cells_that_cannot_be_written() -> None:
     with pytest.raises(TypeError, match=r"cell_to_json: cell must be an instance of glassgate.Cell, got 'LSTM'"):
         gg.cell_to_json("LSTM")  # type: ignore[arg-type]
 
@@ -105,7 +105,7 @@ def test_cells_that_cannot_be_written() -> None:
         gg.cell_to_json(Sorting())
 
 
-def test_noise_and_many_operations_survive() -> None:
+def test_noise_and_parameters_are_written_and_read() -> None:
     cell = Everything()
-    again = gg.cell_from_json(gg.cell_to_json(cell))
-    assert (again.noise, again.parameters) == (cell.noise, cell.parameters)
+    from_json = gg.cell_from_json(gg.cell_to_json(cell))
+    assert (from_json.noise, from_json.parameters) == (cell.noise, cell.parameters)

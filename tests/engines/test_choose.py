@@ -1,4 +1,4 @@
-"""Choice of an engine: a named one runs or gives its reason, `auto` takes the first that can; `explain` reports it."""
+"""Choice of an engine: a named engine runs a call or raises an error, "auto" selects one, `explain` reports it."""
 
 import threading
 
@@ -16,7 +16,7 @@ RESETS = torch.zeros(5, 2, dtype=torch.bool)
 
 
 @pytest.mark.parametrize("name", engines())
-def test_the_named_engine_runs(name):
+def test_the_named_engine_is_selected(name):
     with gg.engine(name):
         choice = gg.explain(gg.LSTM(3, 4), X)
         assert choice.engine == name
@@ -34,12 +34,12 @@ def test_auto_selects_the_first_capable_engine():
     assert "  torch: torch's kernels do not support resets" in str(choice)
 
 
-def test_the_reference_can_always_run():
+def test_the_reference_is_always_capable():
     with gg.engine("torch"):
         assert "  reference: could run this call, but another engine is preferred" in str(gg.explain(gg.LSTM(3, 4), X))
 
 
-def test_explain_takes_the_arguments_of_a_call():
+def test_explain_accepts_the_arguments_of_a_call():
     choice = gg.explain(gg.LSTM(3, 4), X, return_states=True)
     assert choice.engine == "cpu"
     assert "return" in choice.reasons["torch"]
@@ -47,7 +47,7 @@ def test_explain_takes_the_arguments_of_a_call():
         gg.explain(torch.nn.LSTM(3, 4), X)
 
 
-def test_named_engine_never_falls_back():
+def test_a_named_engine_raises_an_error_instead_of_falling_back():
     layer = gg.LSTM(3, 4)
     with (
         gg.engine("torch"),
@@ -58,32 +58,32 @@ def test_named_engine_never_falls_back():
 
 
 def test_the_innermost_context_applies():
-    def chosen():
+    def selected():
         return gg.explain(gg.LSTM(3, 4), X).engine
 
-    auto = chosen()
+    default = selected()
     with gg.engine("torch"):
         with gg.engine("reference"):
-            assert chosen() == "reference"
-        assert chosen() == "torch"
+            assert selected() == "reference"
+        assert selected() == "torch"
         with pytest.raises(KeyError), gg.engine("reference"):
             raise KeyError
-        assert chosen() == "torch"
+        assert selected() == "torch"
         with gg.engine("auto"):
-            assert chosen() == auto
-    assert chosen() == auto
+            assert selected() == default
+    assert selected() == default
 
 
-def test_each_thread_has_its_own_engine():
-    seen = []
+def test_the_context_applies_to_its_thread_only():
+    selected = []
     with gg.engine("reference"):
-        thread = threading.Thread(target=lambda: seen.append(gg.explain(gg.LSTM(3, 4), X).engine))
+        thread = threading.Thread(target=lambda: selected.append(gg.explain(gg.LSTM(3, 4), X).engine))
         thread.start()
         thread.join()
-    assert seen == [gg.explain(gg.LSTM(3, 4), X).engine]
+    assert selected == [gg.explain(gg.LSTM(3, 4), X).engine]
 
 
-def test_unknown_engine():
+def test_error_for_an_unknown_engine():
     with (
         pytest.raises(ValueError, match=r"engine: name must be one of 'auto', .*'reference'.*, got 'gpu'"),
         gg.engine("gpu"),
@@ -91,7 +91,7 @@ def test_unknown_engine():
         pass
 
 
-def test_explain_checks_the_call():
+def test_explain_checks_shapes():
     with pytest.raises(gg.ShapeError, match="LSTM: input must have H_in = input_size = 3 features, got 2"):
         gg.explain(gg.LSTM(3, 4), X[..., :2])
 
@@ -118,12 +118,12 @@ HALF, BF16, SINGLE = torch.float16, torch.bfloat16, torch.float32
         (gg.cells.MGU(), SINGLE, (5, 7, 64), {}, False),
     ],
 )
-def test_cudnn_has_persistent_kernels_for_some_calls(cell, dtype, sizes, options, expected):
+def test_calls_for_which_cudnn_has_persistent_kernels(cell, dtype, sizes, options, expected):
     options = {"directions": 1, "packed": False, "projected": False, "train": True} | options
     assert torch_kernels.is_persistent(cell, dtype, sizes, **options) is expected
 
 
-def test_auto_on_a_gpu_starts_with_cudnn_where_it_is_persistent():
+def test_auto_on_a_gpu_prefers_persistent_kernels_of_cudnn():
     with FakeTensorMode(allow_non_fake_inputs=True):
         data = torch.empty(8, 16, device="cuda")
     assert order_of(gg.LSTM(16, 64), data)[0] == "torch"

@@ -1,4 +1,4 @@
-"""Every engine equals the reference: each cell and shape of the list, each dtype, values and all gradients."""
+"""Results and gradients of every engine are equal to those of the reference, for each cell, shape and dtype."""
 
 from itertools import product
 
@@ -21,7 +21,7 @@ CELLS = {
     "LSTM": gg.cells.LSTM(),
 }
 HALF = (torch.bfloat16, torch.float16)
-# How torch's own kernels round in 16 bits is torch's; test_stock.py holds that they are the ones that run.
+# The rounding of torch's kernels in 16 bits is not tested here. Other tests compare the engine "torch" with torch.nn.
 RUNS = [
     (engine, dtype, cell)
     for engine, dtype, cell in product(engines(), (torch.float64, torch.float32, *HALF), CELLS)
@@ -30,23 +30,25 @@ RUNS = [
 
 
 class Case:
-    """One layer of one or two directions at one of the shapes, called below the modules, as engines see it."""
+    """A call of an engine for a layer with the directions `ways`: ">" is forward, "<" is reverse."""
 
     def __init__(self, cell: Cell, shape: Shape, ways: str, resets: bool = False) -> None:
         self.cell, self.shape, self.ways, self.resets = cell, shape, ways, resets
 
     def call(self, dtype: torch.dtype) -> Results:
-        """The numbers are drawn in float64 and rounded to bfloat16, so that every dtype starts from the same ones."""
+        """Run the call. The tensors are rounded to bfloat16, so that they are equal in every dtype."""
         cell, s = self.cell, self.shape
         widths = dict.fromkeys(cell.state, s.H_cell) | {cell.state[0]: s.H_out or s.H_cell}
         shapes = {"input": (s.L, s.N, s.H_in)}
         for way in self.ways:
-            shapes |= {f"{way} {name}": form for name, form in cell.shapes(s.H_in, s.H_cell, s.H_out).items()}
+            shapes |= {
+                f"{way} {name}": tensor_shape for name, tensor_shape in cell.shapes(s.H_in, s.H_cell, s.H_out).items()
+            }
             shapes |= {f"{way} {state}_0": (s.N, width) for state, width in widths.items()}
         leaves = {}
-        for k, (name, form) in enumerate(shapes.items()):
+        for k, (name, tensor_shape) in enumerate(shapes.items()):
             scale = s.H_cell**-0.5 if "weight" in name or "bias" in name else 1.0
-            leaves[name] = (noise(k, *form) * scale).bfloat16().to(dtype).requires_grad_()
+            leaves[name] = (noise(k, *tensor_shape) * scale).bfloat16().to(dtype).requires_grad_()
         resets = noise(99, s.L, s.N) > 0.5 if self.resets else None
         steps, _ = arrange("test", leaves["input"], s.H_in, False, s.lengths, resets)
         directions = [
@@ -65,10 +67,10 @@ class Case:
         return measure(outputs, leaves)
 
 
-def runs(engine: str, cell: str, shape: Shape, ways: str, resets: bool) -> bool:
-    """Whether an engine takes such a call: kernels all that the equations allow, torch's what `torch.nn` has."""
+def is_supported(engine: str, cell: str, shape: Shape, ways: str, resets: bool) -> bool:
+    """Whether an engine supports a call."""
     if engine != "torch":
-        return not (shape.H_out and cell == "GRU")  # whose step reads its output unit by unit
+        return not (shape.H_out and cell == "GRU")  # a GRU reads its output unit by unit, so it has no projection
     if resets or (shape.H_out and cell != "LSTM") or shape.lengths == (0, 0):
         return False
     return ways != "<" or shape.lengths is None
@@ -76,14 +78,14 @@ def runs(engine: str, cell: str, shape: Shape, ways: str, resets: bool) -> bool:
 
 @pytest.mark.parametrize(("engine", "dtype", "cell"), RUNS, ids=lambda v: str(v).removeprefix("torch."))
 def test_engine_equals_the_reference(engine, dtype, cell):
-    equals_the_reference(engine, dtype, cell)
+    check_engine(engine, dtype, cell)
 
 
-def equals_the_reference(engine, dtype, cell, slack=1.0):
-    """Checks an engine with each shape, with and without resets, in both directions; `slack` as in `compare.check`."""
+def check_engine(engine, dtype, cell, slack=1.0):
+    """Check an engine with each shape, with and without resets, in both directions; `slack` as in `compare.check`."""
     for name, ways, resets in product(SHAPES, (">", "<", "><"), (False, True)):
         case = Case(CELLS[cell], SHAPES[name], ways, resets)
-        if not runs(engine, cell, SHAPES[name], ways, resets):
+        if not is_supported(engine, cell, SHAPES[name], ways, resets):
             with gg.engine(engine), pytest.raises(gg.EngineError):
                 case.call(dtype)
             continue

@@ -1,4 +1,4 @@
-"""A second backend needs one entry in the registry: the engines' tests pass on the evaluator, registered here only."""
+"""A backend needs only an entry in the registry. These tests register the evaluator of lowered passes as a backend."""
 
 import pytest
 import torch
@@ -16,11 +16,11 @@ def _registered(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("cell", test_engines.CELLS)
-def test_it_equals_the_reference(cell: str) -> None:
+def test_the_evaluator_equals_the_reference(cell: str) -> None:
     test_engines.test_engine_equals_the_reference("evaluated", torch.float64, cell)
 
 
-def test_it_computes_bfloat16_in_float32() -> None:
+def test_the_evaluator_computes_bfloat16_in_float32() -> None:
     test_engines.test_engine_equals_the_reference("evaluated", torch.bfloat16, "RNN")
 
 
@@ -30,7 +30,7 @@ def results(layer: gg.Recurrent, run: object, x: torch.Tensor) -> dict[str, torc
     return measure({"output": output, "final": final}, {"input": x, **dict(layer.named_parameters())})
 
 
-def test_layers_recordings_and_compiled_graphs_run_on_it() -> None:
+def test_layers_recordings_and_compiled_graphs_run_on_the_evaluator() -> None:
     layer = gg.Recurrent(gg.cells.GRU(), 3, 4, zoneout=0.3, bidirectional=True, dtype=torch.float64)
     x = noise(1, 4, 3, 3).requires_grad_()
     with gg.engine("reference"):

@@ -1,4 +1,4 @@
-"""A cell's step as content: to text and back, run as a cell again, with values replaced; other texts are refused."""
+"""Equations of a cell: written to text and parsed, run as a `GraphCell`, and changed with `replaced`."""
 
 import json
 
@@ -26,22 +26,22 @@ CELLS = {
     "clipped": (Clipped(), True),
     "keeps": (Keeps(), True),
     "noise": (Noisy(cells.LSTM(), {"h": 0.3}, 0.2, "state"), False),
-    "numbers": (Of(lambda x, y: torch.where(x > 0, 0.125, -0.0) * y + torch.maximum(x, torch.tensor(0.3))), False),
+    "constants": (Of(lambda x, y: torch.where(x > 0, 0.125, -0.0) * y + torch.maximum(x, torch.tensor(0.3))), False),
 }
 
 
 @pytest.mark.parametrize("name", CELLS)
-def test_equations_stay_the_same_as_text_and_run_as_a_cell(name):
+def test_parsed_equations_are_equal_and_run_as_a_cell(name):
     cell, projects = CELLS[name]
     for projected in {False, projects}:
         equations = equations_of(cell, projected)
-        again = GraphCell(parse(equations.text))
-        assert again.equations.text == equations_of(again, projected).text == equations.text
-        if name in ("everything", "noise"):  # whose noise no layer draws here
+        parsed = GraphCell(parse(equations.text))
+        assert parsed.equations.text == equations_of(parsed, projected).text == equations.text
+        if name in ("everything", "noise"):  # these cells have noise, which the layers of this test do not draw
             continue
         torch.manual_seed(0)
         layer = gg.Recurrent(cell, 3, 4, proj_size=2 * projected, dtype=torch.float64)
-        other = gg.Recurrent(again, 3, 4, proj_size=2 * projected, dtype=torch.float64)
+        other = gg.Recurrent(parsed, 3, 4, proj_size=2 * projected, dtype=torch.float64)
         other.load_state_dict(layer.state_dict())
         x = noise(1, 5, 2, 3)
 
@@ -54,7 +54,7 @@ def test_equations_stay_the_same_as_text_and_run_as_a_cell(name):
         check(run(other), run(layer))
 
 
-def test_a_replaced_value_changes_all_its_readers():
+def test_a_replaced_value_is_read_by_all_its_readers():
     class Halved(gg.Cell):
         gates, state = ("i", "f", "g", "o"), ("h", "c")
 
@@ -81,7 +81,7 @@ def test_a_replaced_value_changes_all_its_readers():
         equations.replaced({"none": lambda v: v})
 
 
-def altered(change):
+def changed_text(change):
     content = json.loads(equations_of(cells.LSTM()).text)
     change(content)
     return json.dumps(content)
@@ -93,18 +93,18 @@ def altered(change):
         "",
         "glassgate.cells:LSTM {}",
         "[" * 100_000,
-        altered(lambda c: c.update(format=2)),
-        altered(lambda c: c.update(heads=True)),
-        altered(lambda c: c.update(state=["h", "c", "m"])),
-        altered(lambda c: c["nodes"].insert(0, ["__import__", "H", None, "os"])),
-        altered(lambda c: c["nodes"].insert(0, ["state", "H", "import os", "h"])),
-        altered(lambda c: c["nodes"].append(["add", "H", None, 0, 10_000])),
-        altered(lambda c: c["nodes"].append(["add", "H", None, 0])),
-        altered(lambda c: c["nodes"].append(["where", "H", None, 0, 1, 2])),
-        altered(lambda c: c["nodes"].append(["hr", "P", None, 0])),
-        altered(lambda c: c["nodes"].append(["ih", "H", None, "none"])),
+        changed_text(lambda c: c.update(format=2)),
+        changed_text(lambda c: c.update(heads=True)),
+        changed_text(lambda c: c.update(state=["h", "c", "m"])),
+        changed_text(lambda c: c["nodes"].insert(0, ["__import__", "H", None, "os"])),
+        changed_text(lambda c: c["nodes"].insert(0, ["state", "H", "import os", "h"])),
+        changed_text(lambda c: c["nodes"].append(["add", "H", None, 0, 10_000])),
+        changed_text(lambda c: c["nodes"].append(["add", "H", None, 0])),
+        changed_text(lambda c: c["nodes"].append(["where", "H", None, 0, 1, 2])),
+        changed_text(lambda c: c["nodes"].append(["hr", "P", None, 0])),
+        changed_text(lambda c: c["nodes"].append(["ih", "H", None, "none"])),
     ],
 )
-def test_a_text_without_equations_is_refused(text):
+def test_a_text_without_valid_equations_raises_an_error(text):
     with pytest.raises(NotEquations, match="this program's equations cannot be read"):
         parse(text)

@@ -1,4 +1,4 @@
-"""Memory of calls."""
+"""Allocation of memory: huge pages, reused blocks, matrices in one block."""
 
 import re
 from pathlib import Path
@@ -14,7 +14,7 @@ HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 
 
 def flags(address):
-    """What Linux has noted of the memory at an address."""
+    """The flags of Linux for the memory at an address; "hg" means that huge pages are requested."""
     for block in re.split(r"\n(?=[0-9a-f]+-[0-9a-f]+ )", MAPS.read_text()):
         start, end = (int(v, 16) for v in block.split(maxsplit=1)[0].split("-"))
         if start <= address < end:
@@ -31,7 +31,7 @@ def test_large_memory_uses_huge_pages():
         assert memory.fill_(3)[[0, -1]].tolist() == [3, 3]
 
 
-def test_matrices_in_one_block_have_their_own_memory():
+def test_matrices_in_one_block_do_not_overlap():
     matrices = MatrixBlock(3, (("f", 2), ("h", 1), ("c", 2)), torch.float64).allocate()
     assert matrices.addresses() == [v.data_ptr() for v in matrices.values()]
     for k, matrix in enumerate(matrices.values()):
@@ -47,7 +47,7 @@ def test_matrices_in_one_block_have_their_own_memory():
 
 
 @pytest.mark.skipif(not AVAILABLE, reason="no huge pages here")
-def test_very_large_memory_is_used_again_after_its_last_tensor():
+def test_very_large_memory_is_reused_after_its_last_tensor_is_freed():
     first = empty((REUSED // 4, 1), torch.float32)
     assert (first.shape, first.dtype) == ((REUSED // 4, 1), torch.float32)
     assert first.is_contiguous()
@@ -65,7 +65,7 @@ def test_very_large_memory_is_used_again_after_its_last_tensor():
 
 
 @pytest.mark.skipif(not AVAILABLE, reason="no huge pages here")
-def test_free_blocks_are_limited_and_are_at_most_twice_as_large_as_needed():
+def test_free_memory_is_limited_and_reused_blocks_are_at_most_twice_as_large_as_needed():
     blocks = Blocks(max_free=4 * HUGE_PAGE)
 
     def take(pages):

@@ -1,4 +1,4 @@
-"""The reference: differentiable twice over whatever layers ask of it, and no step is skipped or taken twice."""
+"""The reference engine: first and second derivatives, the order of steps, heads, autocast and empty batches."""
 
 from copy import deepcopy
 
@@ -16,7 +16,7 @@ from tests.compare import noise
 
 
 class Everything(Cell):
-    """Gates by halves and whole, a second product, a mean over units, own parameters of both kinds, two states."""
+    """A cell that reads halves and sums of gates, a second product, a mean over units and two kinds of parameters."""
 
     gates = ("a", "b", "n")
     state = ("h", "c")
@@ -34,12 +34,12 @@ CALLS = {
     "GRU": (lambda: gg.GRU(2, 3, bidirectional=True, dtype=torch.float64), {"lengths": [1, 3]}),
     "GRUv1": (lambda: gg.Recurrent(gg.cells.GRUv1(), 2, 3, dtype=torch.float64), {}),
     "RNN": (lambda: gg.RNN(2, 3, dtype=torch.float64), {"resets": torch.tensor([[0, 1], [0, 1], [1, 0]])}),
-    "own": (lambda: gg.Recurrent(Everything(), 2, 3, dtype=torch.float64), {"lengths": [3, 0]}),
+    "custom cell": (lambda: gg.Recurrent(Everything(), 2, 3, dtype=torch.float64), {"lengths": [3, 0]}),
 }
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_gradients_and_their_gradients(name):
+def test_first_and_second_derivatives(name):
     make, options = CALLS[name]
     layer = make()
     names = [n for n, _ in layer.named_parameters()]
@@ -58,8 +58,8 @@ def test_gradients_and_their_gradients(name):
     assert gradgradcheck(call, leaves)
 
 
-class Folds(Cell):
-    """Doubles its state and adds the input, so that every order of steps gives another number; counts its steps."""
+class StepOrder(Cell):
+    """A cell whose state depends on the order of the steps. A second state counts the steps."""
 
     gates = ("x",)
     state = ("h", "steps")
@@ -75,17 +75,17 @@ class Folds(Cell):
         (True, [129, 78, 64, 34, 31, 14, 0], [4, 2, 3, 1, 2, 1, 0], [129, 78, 9]),
     ],
 )
-def test_every_step_once_in_order(reverse, h, counts, final):
+def test_each_step_runs_once_and_in_order(reverse, h, counts, final):
     weights = {"weight_ih": torch.ones(1, 1), "weight_hh": torch.zeros(1, 1)}
     data = torch.tensor([1.0, 10.0, 2.0, 20.0, 3.0, 4.0, 99.0])[:, None]
     initial = (torch.tensor([[5.0], [7.0], [9.0]]), torch.zeros(3, 1))
     steps = Steps(data, torch.tensor([2, 2, 1, 1, 0]), None)
-    (result,) = run(steps, [Direction(Folds(), weights, initial, reverse)])
+    (result,) = run(steps, [Direction(StepOrder(), weights, initial, reverse)])
     assert [v.flatten().tolist() for v in result.states] == [h, counts]
     assert [v.flatten().tolist() for v in result.final] == [final, [4, 2, 0]]
 
 
-def test_heads_are_blocks_on_the_diagonal():
+def test_heads_are_diagonal_blocks_of_the_recurrent_weights():
     u, weight, bias = noise(1, 5, 6), noise(2, 12, 2), noise(3, 12)
     gates = [torch.block_diag(*rows.split(2)) for rows in weight.split(6)]
     wanted = nn.functional.linear(u, torch.cat(gates), bias)
@@ -93,8 +93,8 @@ def test_heads_are_blocks_on_the_diagonal():
 
 
 @pytest.mark.parametrize("make", [gg.LSTM, gg.GRU, lambda *sizes: gg.Recurrent(Everything(), *sizes)])
-def test_autocast_computes_everything_in_its_dtype(make):
-    """As with torch's layers, the output equals that of a layer in that dtype, bit by bit."""
+def test_autocast_computes_in_its_dtype(make):
+    """The results are bitwise equal to those of a layer in bfloat16, as with torch's layers."""
     layer, x = make(3, 4), torch.randn(5, 2, 3)
     half = deepcopy(layer).bfloat16()
     with gg.engine("reference"):
@@ -111,7 +111,7 @@ def test_autocast_computes_everything_in_its_dtype(make):
 
 
 @pytest.mark.parametrize("lengths", [None, []])
-def test_an_empty_batch_has_a_graph(lengths):
+def test_an_empty_batch_has_gradients(lengths):
     layer, x = gg.GRU(3, 4), torch.zeros(5, 0, 3, requires_grad=True)
     with gg.engine("reference"):
         output, h_n = layer(x, lengths=lengths)

@@ -1,4 +1,4 @@
-"""`gg.source` returns the kernels, which contain the cell's equations with the author's names."""
+"""`gg.source` returns the kernels of a cell. They contain the equations with the names of the step's variables."""
 
 import ast
 
@@ -9,7 +9,7 @@ import glassgate as gg
 
 
 @pytest.mark.parametrize("cell", [gg.cells.LSTM(), gg.cells.GRU(), gg.cells.GRUv1(), gg.cells.RNN("relu")], ids=repr)
-def test_both_kernels_in_short_lines(cell):
+def test_the_source_has_both_kernels_and_lines_of_at_most_140_characters(cell):
     text = gg.source(cell)
     assert [node.name for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)] == ["forward", "backward"]
     assert max(map(len, text.splitlines())) <= 140
@@ -23,7 +23,7 @@ def test_the_source_contains_the_equations():
     assert "h = (1.0 - z) * n + z * h_prev" in text
 
 
-def test_errors():
+def test_errors_of_source():
     class Sorted(gg.Cell):
         gates = ("n",)
 

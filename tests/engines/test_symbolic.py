@@ -1,4 +1,4 @@
-"""A traced graph gives the values of the step, and its backward graph those of autograd."""
+"""Traced graphs: the forward graph computes the same as the step, and the backward graph the same as autograd."""
 
 import cProfile
 import gc
@@ -26,7 +26,7 @@ from tests.engines.interpreter import evaluate
 
 
 class Step:
-    """One step of a cell on random rows: by the reference with autograd, and by the two graphs."""
+    """One step of a cell and its gradients on random rows, computed by the reference and by the two graphs."""
 
     def __init__(self, cell: Cell, projected: bool = False, N: int = 5, H: int = 6, P: int = 4) -> None:
         self.cell, self.projected = cell, projected
@@ -73,13 +73,13 @@ class Step:
                 return self._rows(self.leaves["ih"], gate).detach()
             case "parameter", (name, gate):
                 return self._rows(self.leaves[name], gate).detach()
-        raise AssertionError(f"no leaf is called {node.op}")
+        raise AssertionError(f"unknown leaf {node.op}")
 
     def _rows(self, v: Tensor, gate: str | None) -> Tensor:
         return v if gate is None else v.chunk(len(self.cell.gates), -1)[self.cell.gates.index(gate)]
 
     def _assembled(self, traced: Trace, columns: dict) -> list[Tensor]:
-        """The gradients of all leaves: a sum whose gradients they are puts the columns together."""
+        """Return the gradients of all leaves. Autograd computes them from a sum that has the columns as gradients."""
         leaves, total = self.leaves, torch.zeros((), dtype=torch.float64, requires_grad=True)
         lefts = dict(zip(traced.left, (columns["left", k] for k in range(len(traced.left))), strict=True))
         for k, product in enumerate([*traced.hh_only, *traced.shared]):
@@ -99,7 +99,7 @@ class Step:
 
 
 class Everything(Cell):
-    """Halves and whole pre-activations, a second product, reductions, own parameters, a unit all gates share."""
+    """A cell with halves and sums of gates, two products, reductions, parameters, noise, heads and an unused gate."""
 
     gates = ("a", "b", "n", "unused")
     state = ("h", "c", "m")
@@ -118,7 +118,7 @@ class Everything(Cell):
 
 
 class Clipped(Cell):
-    """A projection that is changed after the product, and a state that gives no gradient."""
+    """A cell with operations after the projection, and with a state that has no gradient."""
 
     gates = ("x", "y")
     state = ("h", "last")
@@ -131,7 +131,7 @@ class Clipped(Cell):
 
 
 class Keeps(Cell):
-    """A value made of one gate alone, a gate that is read twice, a state that takes longer than reading it."""
+    """A value of only one gate, a gate that is read twice, a state that costs more to compute than to read."""
 
     gates = ("i", "n", "g")
     state = ("h", "c")
@@ -153,8 +153,8 @@ CELLS = {
     "clipped": (Clipped(), True),
     "keeps": (Keeps(), True),
     "zoneout": (Noisy(cells.LSTM(), {"h": 0.3, "c": 0.2}, 0.2, "state"), True),
-    "calm": (Noisy(cells.LSTM(), {"h": 0.3, "c": 0.2}, 0.0, "state", training=False), True),
-    "update": (Noisy(cells.GRU(), {}, 0.2, "update"), False),
+    "zoneout in eval mode": (Noisy(cells.LSTM(), {"h": 0.3, "c": 0.2}, 0.0, "state", training=False), True),
+    "noise of updates": (Noisy(cells.GRU(), {}, 0.2, "update"), False),
 }
 
 
@@ -166,19 +166,21 @@ def test_graphs_equal_step_and_autograd(name):
         check(step.by_graphs(), step.by_reference())
 
 
-def kept(cell: Cell) -> dict:
-    """What the forward pass keeps, by column and the author's name."""
+def saved_names(cell: Cell) -> dict:
+    """The names of the values that the forward pass saves, by column."""
     saved = build_trace(equations_of(cell), COSTS).saved
     return {key: node.name for key, node in saved.items() if node.axis != PER_ROW}
 
 
 def test_the_saved_values():
     gates = dict(enumerate("ifgo"))
-    assert kept(cells.LSTM()) == kept(cells.PeepholeLSTM()) == {("ih", k): gate for k, gate in gates.items()}
-    assert kept(cells.RNN()) == {("ih", 0): "h"}
-    assert kept(cells.RNN("relu")) == {("ih", 0): "h_pre"}
-    assert kept(cells.MinLSTM()) == {("ih", 0): "f_ih", ("ih", 1): "i_ih", ("ih", 2): "n_ih"}
-    assert kept(Keeps()) == {("hh", 0): "g", ("ih", 0): "i", ("ih", 1): "n_pre", ("state", 0): "h"}
+    assert (
+        saved_names(cells.LSTM()) == saved_names(cells.PeepholeLSTM()) == {("ih", k): gate for k, gate in gates.items()}
+    )
+    assert saved_names(cells.RNN()) == {("ih", 0): "h"}
+    assert saved_names(cells.RNN("relu")) == {("ih", 0): "h_pre"}
+    assert saved_names(cells.MinLSTM()) == {("ih", 0): "f_ih", ("ih", 1): "i_ih", ("ih", 2): "n_ih"}
+    assert saved_names(Keeps()) == {("hh", 0): "g", ("ih", 0): "i", ("ih", 1): "n_pre", ("state", 0): "h"}
 
 
 def test_kernels_run_with_and_without_saved_values():
@@ -192,7 +194,7 @@ def test_kernels_run_with_and_without_saved_values():
 
 
 class Of(Cell):
-    """h = function(x, y), no recurrence."""
+    """A cell without recurrence that computes h = function(x, y)."""
 
     gates = ("x", "y")
     recurrent = False
@@ -241,8 +243,8 @@ EXPRESSIONS = {
         torch.logical_not(torch.logical_or(x > 1, torch.logical_and(y > 1, x < 0))), x, y
     ),
 }
-# torch's own derivative of it multiplies by 1 / 6 in float32.
-ROUNDED = {"F.hardsigmoid": 1e-7}
+TOLERANCES = {"F.hardsigmoid": 1e-7}
+"""Tolerances other than 1e-13. torch's derivative of hardsigmoid multiplies by 1 / 6 in float32."""
 
 
 @pytest.mark.parametrize("name", EXPRESSIONS)
@@ -252,19 +254,19 @@ def test_operations_equal_torch(name):
     y = torch.cat([special.repeat_interleave(11), noise(2, 200)]).view(-1, 3)
     step = Step(Of(EXPRESSIONS[name]), N=x.shape[0], H=3)
     step.leaves["ih"] = torch.cat([x, y], 1).requires_grad_()
-    for key, wanted in step.by_reference().items():
-        got = step.by_graphs()[key]
-        tolerance = ROUNDED.get(name, 1e-13)
-        torch.testing.assert_close(got, wanted, rtol=tolerance, atol=tolerance, equal_nan=True)
+    results = step.by_graphs()
+    for key, expected in step.by_reference().items():
+        tolerance = TOLERANCES.get(name, 1e-13)
+        torch.testing.assert_close(results[key], expected, rtol=tolerance, atol=tolerance, equal_nan=True)
 
 
 def test_every_operation_is_tested():
-    tried = {node.op for function in EXPRESSIONS.values() for node in equations_of(Of(function)).nodes}
-    assert set(OPERATIONS) <= tried
+    tested = {node.op for function in EXPRESSIONS.values() for node in equations_of(Of(function)).nodes}
+    assert set(OPERATIONS) <= tested
 
 
 @pytest.mark.parametrize(
-    ("step", "named"),
+    ("step", "operation"),
     [
         (lambda self, a, s: torch.sort(a.x)[0], r"torch\.sort"),
         (lambda self, a, s: a.x.cumsum(-1), r"torch\.Tensor\.cumsum"),
@@ -288,23 +290,23 @@ def test_every_operation_is_tested():
         ),
     ],
 )
-def test_refusals_name_the_unsupported_operation(step, named):
-    refused = type("Foo", (Cell,), {"gates": ("x",), "step": step})()
+def test_errors_name_the_unsupported_operation(step, operation):
+    cell = type("Foo", (Cell,), {"gates": ("x",), "step": step})()
     with pytest.raises(
         NotTraceable,
-        match=rf"cell Foo: step uses {named}.*, which the kernels do not support; it runs on the reference engine",
+        match=rf"cell Foo: step uses {operation}.*, which the kernels do not support; it runs on the reference engine",
     ):
-        build_trace(equations_of(refused), COSTS)
+        build_trace(equations_of(cell), COSTS)
 
 
-def test_sizes_must_fit():
+def test_error_for_a_step_that_does_not_support_a_projection():
     with pytest.raises(
         NotTraceable, match=r"cell GRU: step uses torch\.mul of a value of the hidden size and one of the projected"
     ):
         build_trace(equations_of(cells.GRU(), projected=True), COSTS)
 
 
-def test_values_have_the_names_of_the_author():
+def test_values_have_the_names_of_the_steps_variables():
     names = {node.name for node in build_trace(equations_of(cells.LSTM()), COSTS).forward.nodes} - {None}
     assert names == {"i", "f", "g", "o", "c", "h", "i_pre", "f_pre", "g_pre", "o_pre", "h_prev", "c_prev"}
     traced = build_trace(equations_of(cells.LSTM()), COSTS)
@@ -313,7 +315,7 @@ def test_values_have_the_names_of_the_author():
     assert [node.name for node in build_trace(equations_of(cells.GRU()), COSTS).hh_only] == ["n_hh"]
 
 
-def test_backward_reads_the_values_that_forward_saves():
+def test_the_backward_graph_reads_exactly_the_saved_values():
     traced = build_trace(equations_of(Everything()), COSTS)
     read = {node.args for node in traced.backward.nodes if node.op == "saved"}
     assert read == set(traced.saved)
@@ -321,22 +323,22 @@ def test_backward_reads_the_values_that_forward_saves():
     assert ("hr", 0) not in build_trace(equations_of(cells.LSTM(), projected=True), COSTS).saved
 
 
-def test_a_garbage_collection_is_not_part_of_the_step():
-    def note(phase, info):
+def test_callbacks_of_the_garbage_collection_are_not_traced():
+    def call_impure_function(phase, info):
         time.perf_counter()
 
-    before = gc.get_threshold()
-    gc.callbacks.append(note)
+    threshold = gc.get_threshold()
+    gc.callbacks.append(call_impure_function)
     gc.set_threshold(1)
     try:
         assert equations_of(cells.LSTM()).nodes
         assert gc.isenabled()
     finally:
-        gc.set_threshold(*before)
-        gc.callbacks.remove(note)
+        gc.set_threshold(*threshold)
+        gc.callbacks.remove(call_impure_function)
 
 
-def test_a_profiler_continues():
+def test_a_profiler_is_active_again_after_tracing():
     profiler = cProfile.Profile()
     with profiler:
         build_trace(equations_of(cells.LSTM()), COSTS)
@@ -345,7 +347,7 @@ def test_a_profiler_continues():
 
 
 class Unread(Cell):
-    """A state that the step returns and never reads, read late in the backward pass; a product with the other state."""
+    """States that the step never reads, and a recurrent product of a state other than the output."""
 
     gates = ("x",)
     state = ("h", "c", "d")
@@ -355,6 +357,6 @@ class Unread(Cell):
         return torch.tanh(a.hh(y).x + a.hh(s.d).x), y * y.mean(-1, keepdim=True), torch.tanh(a.ih.x + s.d)
 
 
-def test_states_that_are_not_read_and_products_with_others():
+def test_unread_states_and_products_of_other_states():
     report = gg.check(Unread())
     assert report, str(report)

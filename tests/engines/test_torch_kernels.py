@@ -1,4 +1,4 @@
-"""The torch engine is torch's own kernel, bit for bit, and names what that kernel lacks."""
+"""The engine "torch": results bitwise equal to those of torch.nn, and errors for calls that torch's kernels lack."""
 
 import pytest
 import torch
@@ -14,20 +14,20 @@ DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda d: str(d)[6:])
 @pytest.mark.parametrize("kind", STOCK)
-def test_same_bits_as_torch(kind, dtype, packed):
-    stock = STOCK[kind](5, 8, 2, bidirectional=True, dtype=dtype)
-    ours = gg.convert(STOCK[kind](5, 8, 2, bidirectional=True, dtype=dtype))
-    ours.load_state_dict(stock.state_dict())
+def test_results_are_bitwise_equal_to_torch(kind, dtype, packed):
+    torch_layer = STOCK[kind](5, 8, 2, bidirectional=True, dtype=dtype)
+    layer = gg.convert(STOCK[kind](5, 8, 2, bidirectional=True, dtype=dtype))
+    layer.load_state_dict(torch_layer.state_dict())
     input = torch.randn(6, 3, 5, dtype=dtype)
     if packed:
         input = pack_padded_sequence(input, torch.tensor([2, 6, 4]), enforce_sorted=False)
     with gg.engine("torch"), torch.no_grad():
-        got, wanted = ours(input), stock(input)
-    torch.testing.assert_close(got, wanted, rtol=0, atol=0)
+        results, expected = layer(input), torch_layer(input)
+    torch.testing.assert_close(results, expected, rtol=0, atol=0)
 
 
 class Subclass(gg.cells.LSTM):
-    """A subclass may override the step."""
+    """A cell that torch's kernels cannot run, because a subclass may override the step."""
 
 
 UNSUPPORTED = {
@@ -43,27 +43,27 @@ UNSUPPORTED = {
 
 
 @pytest.mark.parametrize("reason", UNSUPPORTED)
-def test_error_names_the_reason(reason):
+def test_errors_state_the_reason(reason):
     x = torch.randn(5, 2, 3)
     with pytest.raises(gg.EngineError, match=f"engine 'torch' cannot run this call: .*{reason}"), gg.engine("torch"):
         UNSUPPORTED[reason](x)
     UNSUPPORTED[reason](x)
 
 
-def test_empty_batch_has_a_gradient():
+def test_sequences_without_steps_have_zero_gradients():
     layer = gg.LSTM(3, 4)
     output, _ = layer(torch.randn(5, 2, 3), lengths=[0, 0])
     output.sum().backward()
     assert all(not p.grad.any() for p in layer.parameters())
 
 
-def test_eval_mode_trains():
+def test_gradients_in_eval_mode():
     layer = gg.LSTM(3, 4).eval()
-    stock = nn.LSTM(3, 4)
-    stock.load_state_dict(layer.state_dict())
+    torch_layer = nn.LSTM(3, 4)
+    torch_layer.load_state_dict(layer.state_dict())
     x = torch.randn(5, 2, 3)
     with gg.engine("torch"):
         layer(x)[0].sum().backward()
-    stock(x)[0].sum().backward()
-    for ours, theirs in zip(layer.parameters(), stock.parameters(), strict=True):
-        torch.testing.assert_close(ours.grad, theirs.grad)
+    torch_layer(x)[0].sum().backward()
+    for parameter, expected in zip(layer.parameters(), torch_layer.parameters(), strict=True):
+        torch.testing.assert_close(parameter.grad, expected.grad)

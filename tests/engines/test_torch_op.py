@@ -1,4 +1,4 @@
-"""The operator is what torch expects of one: checked by opcheck, compiled, exported, cast, differentiated twice."""
+"""The operators of layers: opcheck, torch.compile, torch.export, autocast, derivatives of any order, threads."""
 
 import os
 import subprocess
@@ -47,27 +47,29 @@ def arguments(resets: bool, ragged: bool):
     layer = layer_of()
     sizes = torch.tensor([3, 2, 2]) if ragged else None
     rows = 8 if ragged else 9
-    given = []
+    operands = []
     for k in range(2):
-        given += [p.detach().clone().requires_grad_() for p in list(layer.parameters())[4 * k : 4 * k + 4]]
-        given.append(noise(k, 3, 4).requires_grad_())
-    weights, h = dict.fromkeys(layer.cell.shapes(3, 4)), given[-1]
-    form = format_plans([Direction(layer.cell, weights, (h,), reverse) for reverse in (False, True)])
-    return noise(9, rows, 3).requires_grad_(), sizes, noise(8, rows) > 0 if resets else None, given, form
+        operands += [p.detach().clone().requires_grad_() for p in list(layer.parameters())[4 * k : 4 * k + 4]]
+        operands.append(noise(k, 3, 4).requires_grad_())
+    weights, h = dict.fromkeys(layer.cell.shapes(3, 4)), operands[-1]
+    text = format_plans([Direction(layer.cell, weights, (h,), reverse) for reverse in (False, True)])
+    return noise(9, rows, 3).requires_grad_(), sizes, noise(8, rows) > 0 if resets else None, operands, text
 
 
 @pytest.mark.parametrize(("resets", "ragged"), [(True, False), (False, True)])
 def test_opcheck(resets, ragged):
-    data, sizes, hits, given, form = arguments(resets, ragged)
-    torch.library.opcheck(torch.ops.glassgate.layer.default, (data, sizes, hits, given, form, True, True, data.dtype))
-    flat = torch.ops.glassgate.layer(data, sizes, hits, given, form, True, True, data.dtype)
-    reached = [0, 2, 3]
-    d = [noise(k, *flat[k].shape) for k in reached]
-    flat = [v.detach() for v in without_final_states(operators.plans_from(form), flat)]
+    data, sizes, resets_mask, operands, text = arguments(resets, ragged)
+    torch.library.opcheck(
+        torch.ops.glassgate.layer.default, (data, sizes, resets_mask, operands, text, True, True, data.dtype)
+    )
+    flat = torch.ops.glassgate.layer(data, sizes, resets_mask, operands, text, True, True, data.dtype)
+    with_gradient = [0, 2, 3]
+    d = [noise(k, *flat[k].shape) for k in with_gradient]
+    flat = [v.detach() for v in without_final_states(operators.plans_from(text), flat)]
     if ragged:
-        # The second derivative is the reference's, whose loop over sequences of unequal length is not compiled.
-        data, given = data.detach(), [v.detach() for v in given]
-    inputs = (data, sizes, hits, given, flat, d, reached, form, True)
+        # The reference engine computes the second derivative. Its loop over ragged sequences cannot be compiled.
+        data, operands = data.detach(), [v.detach() for v in operands]
+    inputs = (data, sizes, resets_mask, operands, flat, d, with_gradient, text, True)
     torch.library.opcheck(torch.ops.glassgate.layer_backward.default, inputs)
 
 
@@ -104,24 +106,24 @@ class Scaled(gg.Cell):
         return torch.tanh(a.x) * number + 0.1 * s.h
 
 
-def whole(module):
+def compile_to_one_graph(module):
     torch._dynamo.reset()
     return torch.compile(module, fullgraph=True, backend="eager")
 
 
-def test_a_compiled_graph_is_made_again_when_its_cell_changes(monkeypatch):
+def test_a_graph_is_compiled_again_when_its_cell_changes(monkeypatch):
     class ByReference(NamedTuple):
-        """In place of kernels, as compiling one for each of these cells would take a minute."""
+        """The reference in place of kernels, because compiling a kernel for each of these cells would take a minute."""
 
         plans: tuple[Plan, ...]
 
-        def forward(self, steps, given, *_):
-            (result,) = reference.run(steps, directions_of(self.plans, given))
+        def forward(self, steps, operands, *_):
+            (result,) = reference.run(steps, directions_of(self.plans, operands))
             return [result.states[0], *result.final]
 
     monkeypatch.setattr(BACKENDS["cpu"], "compile", ByReference)
     layer, x = gg.Recurrent(Scaled(), 3, 4, dtype=torch.float64).requires_grad_(False), noise(1, 5, 2, 3)
-    compiled, cell, seen = whole(layer), layer.cell, []
+    compiled, cell, outputs = compile_to_one_graph(layer), layer.cell, []
     changes = [
         lambda: None,
         lambda: setattr(cell, "rate", 3.0),
@@ -135,10 +137,10 @@ def test_a_compiled_graph_is_made_again_when_its_cell_changes(monkeypatch):
     for change in changes:
         change()
         with gg.engine("reference"):
-            wanted = layer(x)[0]
-        check({"output": compiled(x)[0]}, {"output": wanted})
-        assert all(not torch.equal(wanted, before) for before in seen)
-        seen.append(wanted)
+            expected = layer(x)[0]
+        check({"output": compiled(x)[0]}, {"output": expected})
+        assert all(not torch.equal(expected, output) for output in outputs)
+        outputs.append(expected)
 
 
 def test_engines_are_selected_inside_and_outside_of_compiled_code():
@@ -149,16 +151,14 @@ def test_engines_are_selected_inside_and_outside_of_compiled_code():
             return layer(x)[0]
 
     wanted = layer(x)[0]
-    torch.testing.assert_close(whole(inside)(x), wanted)
-    compiled = whole(layer)
-    for name in ("cpu", "reference", "torch", "auto"):
-        if name == "torch":  # torch.compile has no LSTM of torch's in a whole graph
-            continue
+    torch.testing.assert_close(compile_to_one_graph(inside)(x), wanted)
+    compiled = compile_to_one_graph(layer)
+    for name in ("cpu", "reference", "auto"):  # with fullgraph=True, torch.compile does not support torch's LSTM
         with gg.engine(name):
             torch.testing.assert_close(compiled(x)[0], wanted)
 
 
-def test_a_cell_without_a_kernel_raises_the_remedy():
+def test_errors_of_unsupported_transformations_suggest_alternatives():
     layer, x = gg.LSTM(3, 4), torch.randn(5, 2, 3)
     y = layer(x)[0].sum((1, 2))
     with pytest.raises(RuntimeError, match=r"is_grads_batched.*`with glassgate.engine\(\"reference\"\)`"):
@@ -189,7 +189,10 @@ def test_exports_with_any_length_and_batch(strict):
 
 @pytest.mark.parametrize("modules", ["torch, glassgate", "glassgate, torch", "torch"])
 def test_a_saved_program_contains_its_equations(tmp_path, modules):
-    """torch alone finds the operator by the entry point, which is installed here as pip would install it."""
+    """Without an import of glassgate, torch finds the operator by the entry point. The test installs it as pip does.
+
+    The class of the custom cell does not exist in the process that loads the program.
+    """
 
     class Local(gg.Cell):
         gates = ("x", "y")
@@ -227,7 +230,7 @@ def test_a_saved_program_contains_its_equations(tmp_path, modules):
     subprocess.run(command, check=True, env=environment)
 
 
-def test_differentiates_twice_and_thrice():
+def test_second_and_third_derivatives():
     layer = gg.GRU(2, 3, dtype=torch.float64)
     names = [name for name, _ in layer.named_parameters()]
     leaves = [noise(1, 3, 2, 2), noise(2, 1, 2, 3), *layer.parameters()]
@@ -246,7 +249,7 @@ def test_differentiates_twice_and_thrice():
 
 
 @pytest.mark.parametrize("options", [{}, {"proj_size": 2}], ids=["plain", "projected"])
-def test_second_derivatives_of_parameters_that_need_them(options):
+def test_second_derivatives_if_only_some_parameters_need_gradients(options):
     layer, x = gg.LSTM(2, 3, bidirectional=True, dtype=torch.float64, **options), noise(1, 3, 2, 2)
     for name, weight in layer.named_parameters():
         weight.requires_grad_(name.endswith("_reverse"))
@@ -270,10 +273,10 @@ def test_a_second_derivative_runs_each_pass_once(monkeypatch):
     with gg.engine("cpu"):
         first = torch.autograd.grad(layer(x)[0].sum(), weights, create_graph=True)
         torch.autograd.grad(sum(v.square().sum() for v in first), weights)
-    assert len(runs) == 4  # forward and backward, of the layer and of its tangent
+    assert len(runs) == 4  # forward and backward passes of the layer and of its tangent
 
 
-def test_calls_without_a_kernel_raise_errors():
+def test_a_cell_without_a_kernel_raises_an_error_or_a_warning():
     class Sorts(gg.Cell):
         gates = ("x",)
 
@@ -312,75 +315,75 @@ def test_autocast_errors_are_those_of_the_reference(kind):
 def test_unneeded_gradients_are_not_computed(monkeypatch):
     layer, x, tasks, compute = layer_of(), noise(1, 5, 3, 3), [], passes.LayerPass.run
     leaves = {"input": x, **dict(layer.named_parameters())}
-    every = gradients(layer, call, x.requires_grad_())
+    expected_gradients = gradients(layer, call, x.requires_grad_())
 
-    def watched(own, *call, **options):
-        tasks.append(tuple(len(kernel.rounds_after[0]) for kernel in own.kernel_plans))
+    def run_counted(own, *call, **options):
+        tasks.append(tuple(len(plan.rounds_after[0]) for plan in own.kernel_plans))
         compute(own, *call, **options)
 
-    monkeypatch.setattr(passes.LayerPass, "run", watched)
+    monkeypatch.setattr(passes.LayerPass, "run", run_counted)
     products = {}
-    for wanted in leaves:
+    for needed in leaves:
         for name, leaf in leaves.items():
-            leaf.requires_grad_(name == wanted)
+            leaf.requires_grad_(name == needed)
         layer.glassgate.prepared_calls = PreparedCalls()
-        measured = measure(call(layer, x), {wanted: leaves[wanted]})
-        torch.testing.assert_close(measured[f"grad {wanted}"], every[f"grad {wanted}"], rtol=0, atol=0)
-        products[wanted] = tasks[-1]
-    # Of the halves of a GRU's recurrent weights, r and z on the one hand and n on the other, each is a product.
+        measured = measure(call(layer, x), {needed: leaves[needed]})
+        torch.testing.assert_close(measured[f"grad {needed}"], expected_gradients[f"grad {needed}"], rtol=0, atol=0)
+        products[needed] = tasks[-1]
+    # The gradient of a GRU's recurrent weights takes two GEMMs: one for the gates r and z, another for n.
     halves = {"weight_ih": 1, "bias_ih": 1, "weight_hh": 2, "bias_hh": 2}
     expected = {"input": (1, 1)} | {f"{name}_l0": (count, 0) for name, count in halves.items()}
     assert products == expected | {f"{name}_l0_reverse": (0, count) for name, count in halves.items()}
 
 
-def test_nothing_is_saved_without_gradients():
-    data, sizes, hits, given, form = arguments(True, False)
-    count = len(torch.ops.glassgate.layer(data, sizes, hits, given, form, False, True, data.dtype))
+def test_no_values_are_saved_without_gradients():
+    data, sizes, resets_mask, operands, text = arguments(True, False)
+    count = len(torch.ops.glassgate.layer(data, sizes, resets_mask, operands, text, False, True, data.dtype))
     with torch.no_grad():
-        assert len(torch.ops.glassgate.layer(data, sizes, hits, given, form, False, False, data.dtype)) == 4 < count
+        without = torch.ops.glassgate.layer(data, sizes, resets_mask, operands, text, False, False, data.dtype)
+        assert len(without) == 4 < count
 
 
-def same_bits(layer, x, **options) -> None:
-    """Whether a training step gives the same numbers by one thread and by two."""
+def check_bitwise_equal(layer, x, **options) -> None:
+    """Check that gradients on two threads are bitwise equal to those on one thread."""
+    launch_counts = []
 
-    launched = []
-
-    def counted(launches, run=threads.run):
-        launched.append(len(launches))
+    def run_counted(launches, run=threads.run):
+        launch_counts.append(len(launches))
         run(launches)
 
-    def run():
+    def compute_gradients():
         with gg.engine("cpu"):
             output, final = layer(x, **options)
-        last = final if isinstance(final, tuple) else (final,)
+        states = final if isinstance(final, tuple) else (final,)
         return torch.autograd.grad(
-            (output * x.sum()).sum() + sum((v * v).sum() for v in last), list(layer.parameters())
+            (output * x.sum()).sum() + sum((v * v).sum() for v in states), list(layer.parameters())
         )
 
-    one = run()
+    on_one_thread = compute_gradients()
     torch.set_num_threads(2)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(threads, "run", counted)
+        patch.setattr(threads, "run", run_counted)
         patch.setattr(partition, "MIN_WORK_PER_THREAD", 1_000_000)
-        two = run()
-    assert launched.count(2) >= 4  # before a loop, in it and after it, forward and back
-    for a, b, name in zip(one, two, dict(layer.named_parameters()), strict=True):
+        on_two_threads = compute_gradients()
+    assert launch_counts.count(2) >= 4  # rounds before, in and after the loops of the forward and backward pass
+    for a, b, name in zip(on_one_thread, on_two_threads, dict(layer.named_parameters()), strict=True):
         assert torch.equal(a, b), name
 
 
 @pytest.mark.parametrize("bidirectional", [True, False])
 @pytest.mark.parametrize("lengths", [None, [50, 3, 0, 31, 50, 20, 7, 44, 12]], ids=["padded", "ragged"])
-def test_one_thread_and_two_give_the_same_bits(lengths, bidirectional):
-    """Two threads take a direction each, or some of the rows each."""
-    same_bits(gg.LSTM(65, 130, bidirectional=bidirectional), torch.randn(50, 9, 65), lengths=lengths)
+def test_gradients_are_bitwise_equal_on_one_and_two_threads(lengths, bidirectional):
+    """Each thread computes a direction, or some of the sequences."""
+    check_bitwise_equal(gg.LSTM(65, 130, bidirectional=bidirectional), torch.randn(50, 9, 65), lengths=lengths)
 
 
 @pytest.mark.parametrize("cell", [gg.cells.MinLSTM(), gg.cells.IndRNN()], ids=repr)
-def test_threads_share_a_row_where_units_are_on_their_own(cell):
-    same_bits(gg.Recurrent(cell, 5, 100), torch.randn(1000, 1, 5))
+def test_gradients_are_bitwise_equal_if_threads_divide_independent_units(cell):
+    check_bitwise_equal(gg.Recurrent(cell, 5, 100), torch.randn(1000, 1, 5))
 
 
-def test_rows_in_any_memory():
+def test_inputs_and_states_that_are_not_contiguous():
     layer, x = layer_of(), noise(1, 5, 3, 6)[:, :, ::2].transpose(0, 1)[:, 1:].transpose(0, 1)
     h = noise(2, 2, 1, 4).expand(2, 3, 4)
     with gg.engine("cpu"):
@@ -388,7 +391,7 @@ def test_rows_in_any_memory():
         assert torch.equal(strided, layer(x.contiguous(), h.contiguous())[0])
 
 
-def test_all_states_have_gradients():
+def test_gradients_of_all_states():
     layer = gg.LSTM(3, 4, dtype=torch.float64)
     names = list(layer.cell.state)
     weights = {name.removesuffix("_l0"): p for name, p in layer.named_parameters()}

@@ -1,4 +1,4 @@
-"""The kernels under the transforms of torch.func: the same numbers as the reference engine, for several cells."""
+"""Kernels under the transforms of torch.func compute the same as the reference engine."""
 
 import pytest
 import torch
@@ -21,43 +21,53 @@ CELLS = {
 
 
 class Problem:
-    """A layer with parameters of its own, an input, and a loss of one sequence."""
+    """A layer, its weights as a dictionary, inputs, and a loss of one sequence.
+
+    Attributes:
+        w: the weights.
+        d_w: a tangent of the weights.
+        ensemble: two sets of weights, stacked.
+        x: (L, N, D), a batch.
+        sequence: (L, D), a single sequence. It is also used as the tangent of a sequence.
+        resets: (L, 1) the mask of resets of each sequence.
+        weight: the weights of the outputs in the loss.
+    """
 
     def __init__(self, cell: gg.Cell, **options) -> None:
         self.layer = gg.Recurrent(cell, 3, 4, dtype=torch.float64, **options)
         self.w = {name: noise(k, *v.shape) / 2 for k, (name, v) in enumerate(self.layer.named_parameters())}
-        self.moves = {name: noise(20 + k, *v.shape) for k, (name, v) in enumerate(self.w.items())}
-        self.members = {name: torch.stack([v, v / 2]) for name, v in self.w.items()}
-        self.x, self.more = noise(50, 5, 4, 3), noise(51, 5, 3)
+        self.d_w = {name: noise(20 + k, *v.shape) for k, (name, v) in enumerate(self.w.items())}
+        self.ensemble = {name: torch.stack([v, v / 2]) for name, v in self.w.items()}
+        self.x, self.sequence = noise(50, 5, 4, 3), noise(51, 5, 3)
         self.resets, self.weight = noise(52, 5, 1) > 0, noise(53, 5, 1, self.layer.output_size)
 
-    def output(self, w, row):
-        return functional_call(self.layer, w, (row.unsqueeze(1),), {"resets": self.resets})
+    def output(self, w, sequence):
+        return functional_call(self.layer, w, (sequence.unsqueeze(1),), {"resets": self.resets})
 
-    def loss(self, w, row):
-        output, final = self.output(w, row)
-        return (output * self.weight[: len(row)]).sum() + sum(v.square().sum() for v in tree_leaves(final))
+    def loss(self, w, sequence):
+        output, final = self.output(w, sequence)
+        return (output * self.weight[: len(sequence)]).sum() + sum(v.square().sum() for v in tree_leaves(final))
 
-    def per_sample(self, w):
+    def per_sample_gradients(self, w):
         return vmap(grad(self.loss), (None, 1))(w, self.x)
 
-    def squares(self, w):
-        return sum(v.square().sum() for v in tree_leaves(self.per_sample(w)))
+    def sum_of_squares(self, w):
+        return sum(v.square().sum() for v in tree_leaves(self.per_sample_gradients(w)))
 
 
 CALLS = {
-    "examples": lambda p: vmap(lambda row: p.output(p.w, row), 1)(p.x),
-    "per-sample gradients": lambda p: p.per_sample(p.w),
-    "ensemble": lambda p: vmap(grad(p.loss), (0, None))(p.members, p.more),
-    "jvp": lambda p: jvp(p.loss, (p.w, p.x[:, 0]), (p.moves, p.more)),
-    "jvp of the input": lambda p: jvp(lambda row: p.output(p.w, row), (p.x[:, 0],), (p.more,)),
-    "jacrev": lambda p: jacrev(lambda row: p.output(p.w, row)[0])(p.more),
-    "jacfwd": lambda p: jacfwd(lambda row: p.output(p.w, row)[0])(p.more),
-    "hessian": lambda p: hessian(lambda row: p.loss(p.w, row))(p.more[:2]),
-    "gradient of per-sample gradients": lambda p: grad(p.squares)(p.w),
-    "jvp of per-sample gradients": lambda p: jvp(p.per_sample, (p.w,), (p.moves,)),
+    "vmap over sequences": lambda p: vmap(lambda sequence: p.output(p.w, sequence), 1)(p.x),
+    "per-sample gradients": lambda p: p.per_sample_gradients(p.w),
+    "ensemble": lambda p: vmap(grad(p.loss), (0, None))(p.ensemble, p.sequence),
+    "jvp": lambda p: jvp(p.loss, (p.w, p.x[:, 0]), (p.d_w, p.sequence)),
+    "jvp of the input": lambda p: jvp(lambda sequence: p.output(p.w, sequence), (p.x[:, 0],), (p.sequence,)),
+    "jacrev": lambda p: jacrev(lambda sequence: p.output(p.w, sequence)[0])(p.sequence),
+    "jacfwd": lambda p: jacfwd(lambda sequence: p.output(p.w, sequence)[0])(p.sequence),
+    "hessian": lambda p: hessian(lambda sequence: p.loss(p.w, sequence))(p.sequence[:2]),
+    "gradient of per-sample gradients": lambda p: grad(p.sum_of_squares)(p.w),
+    "jvp of per-sample gradients": lambda p: jvp(p.per_sample_gradients, (p.w,), (p.d_w,)),
 }
-FEW = ("per-sample gradients", "jvp")
+TYPICAL_CALLS = ("per-sample gradients", "jvp")
 
 
 def compare(problem: Problem, name: str) -> None:
@@ -66,45 +76,45 @@ def compare(problem: Problem, name: str) -> None:
     with gg.engine("cpu"):
         by_kernels = tree_leaves(CALLS[name](problem))
     with gg.engine("reference"):
-        wanted = tree_leaves(CALLS[name](problem))
-    assert len(by_kernels) == len(wanted)
-    for v, truth in zip(by_kernels, wanted, strict=True):
+        expected = tree_leaves(CALLS[name](problem))
+    assert len(by_kernels) == len(expected)
+    for v, truth in zip(by_kernels, expected, strict=True):
         torch.testing.assert_close(v, truth, rtol=0, atol=10 * EXACT * max(1.0, truth.abs().max().item()))
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_every_transform_of_an_lstm(name: str) -> None:
+def test_all_transforms_of_an_lstm(name: str) -> None:
     compare(Problem(CELLS["LSTM"]), name)
 
 
-@pytest.mark.parametrize("name", FEW)
+@pytest.mark.parametrize("name", TYPICAL_CALLS)
 @pytest.mark.parametrize("cell", [name for name in CELLS if name != "LSTM"])
-def test_other_cells(cell: str, name: str) -> None:
+def test_typical_transforms_of_other_cells(cell: str, name: str) -> None:
     compare(Problem(CELLS[cell]), name)
 
 
-def test_two_directions_and_two_layers() -> None:
+def test_transforms_of_two_directions_and_two_layers() -> None:
     compare(Problem(CELLS["GRU"], bidirectional=True, num_layers=2), "per-sample gradients")
 
 
-def test_parameters_that_need_gradients() -> None:
+def test_autograd_of_per_sample_gradients() -> None:
     problem = Problem(CELLS["LSTM"])
     leaves = {name: v.requires_grad_() for name, v in problem.w.items()}
     with gg.engine("cpu"):
-        by_kernels = torch.autograd.grad(problem.squares(leaves), list(leaves.values()))
+        by_kernels = torch.autograd.grad(problem.sum_of_squares(leaves), list(leaves.values()))
     with gg.engine("reference"):
-        wanted = torch.autograd.grad(problem.squares(leaves), list(leaves.values()))
-    torch.testing.assert_close(by_kernels, wanted, rtol=1e-10, atol=1e-10)
+        expected = torch.autograd.grad(problem.sum_of_squares(leaves), list(leaves.values()))
+    torch.testing.assert_close(by_kernels, expected, rtol=1e-10, atol=1e-10)
 
 
 def test_forward_mode_without_torch_func() -> None:
     problem = Problem(CELLS["LSTM"])
-    x, move = problem.x, noise(70, 5, 4, 3)
+    x, tangent = problem.x, noise(70, 5, 4, 3)
     with gg.engine("cpu"), torch.autograd.forward_ad.dual_level():
-        output, _ = problem.layer(torch.autograd.forward_ad.make_dual(x, move))
+        output, _ = problem.layer(torch.autograd.forward_ad.make_dual(x, tangent))
         by_kernels = torch.autograd.forward_ad.unpack_dual(output).tangent
-    near = [problem.layer(x + step * move)[0] for step in (1e-6, -1e-6)]
-    torch.testing.assert_close(by_kernels, (near[0] - near[1]) / 2e-6, rtol=1e-6, atol=1e-7)
+    after, before = (problem.layer(x + step * tangent)[0] for step in (1e-6, -1e-6))
+    torch.testing.assert_close(by_kernels, (after - before) / 2e-6, rtol=1e-6, atol=1e-7)
 
 
 @pytest.mark.parametrize(
@@ -114,7 +124,7 @@ def test_forward_mode_without_torch_func() -> None:
         ({}, {"lengths": [5, 3, 0, 1]}, "sequences of the same length"),
     ],
 )
-def test_unsupported_transforms_are_named(options, call, reason) -> None:
+def test_errors_state_why_a_transform_is_not_supported(options, call, reason) -> None:
     layer, x = gg.LSTM(3, 4, **options), torch.zeros(5, 4, 3)
     with gg.engine("cpu"), pytest.raises(gg.EngineError, match=reason):
         jvp(lambda x: layer(x, **call)[0], (x,), (x,))

@@ -1,8 +1,13 @@
-"""Memory next to an inaccessible page: a kernel that reads or writes beyond its buffer ends the process.
+"""Runs layers in memory next to inaccessible pages, where an access outside of a buffer ends the process.
 
-`python -m tests.engines.llvm_cpu.guard few|all plain|bfloat16|emulated|tiles|three` runs layers on one thread and on
-two: in their own dtype, or with products in bfloat16 by this processor's instructions, by several others (emulated),
-on tile registers by the interpreter of AMX, or there as three products for one of float32.
+`python -m tests.engines.llvm_cpu.guard few|all PRODUCTS` runs a few layers or layers of all cells, on one thread and on
+two. PRODUCTS is the arithmetic of matrix products:
+
+- `plain`: in the layer's dtype
+- `bfloat16`: in bfloat16, by the instructions of this processor
+- `emulated`: in bfloat16, by instructions that every processor has
+- `tiles`: in bfloat16 on tile registers, by the interpreter of AMX
+- `three`: the same, with three bfloat16 products in place of one float32 product
 """
 
 import ctypes
@@ -41,103 +46,111 @@ _libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 _libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
 
 
-class Guarded:
-    """Blocks of memory; right behind each one, or with `behind=False` right in front of it, is an inaccessible page."""
+class GuardedMemory:
+    """Blocks of memory next to an inaccessible page.
 
-    def __init__(self, behind: bool) -> None:
-        self.behind, self.blocks = behind, list[tuple[int, int]]()
+    Args:
+        page_after: whether the page is directly after each block. Otherwise it is directly before each block.
+    """
 
-    def take(self, size: int) -> int:
-        """The address of as many bytes, filled with NaN."""
+    def __init__(self, page_after: bool) -> None:
+        self.page_after, self.blocks = page_after, list[tuple[int, int]]()
+
+    def allocate(self, size: int) -> int:
+        """Allocate `size` bytes, which are NaN as floating-point numbers, and return their address."""
         pages = -(-max(size, 1) // PAGE)
         start = _libc.mmap(None, (pages + 2) * PAGE, 0, 0x22, -1, 0)
         assert start is not None
         assert _libc.mprotect(start + PAGE, pages * PAGE, 3) == 0
         self.blocks.append((start, (pages + 2) * PAGE))
-        at = start + PAGE + (pages * PAGE - size if self.behind else 0)
-        ctypes.memset(at, 0xFF, size)
-        return at
+        address = start + PAGE + (pages * PAGE - size if self.page_after else 0)
+        ctypes.memset(address, 0xFF, size)
+        return address
 
-    def tensor(self, like: Tensor) -> Tensor:
-        """A copy in such memory."""
-        if not like.numel():
-            return torch.empty_like(like)
-        size = like.numel() * like.element_size()
-        memory = (ctypes.c_char * size).from_address(self.take(size))
-        return torch.frombuffer(memory, dtype=like.dtype).view(like.shape).copy_(like)
+    def copy(self, tensor: Tensor) -> Tensor:
+        """Copy a tensor to guarded memory."""
+        if not tensor.numel():
+            return torch.empty_like(tensor)
+        size = tensor.numel() * tensor.element_size()
+        memory = (ctypes.c_char * size).from_address(self.allocate(size))
+        return torch.frombuffer(memory, dtype=tensor.dtype).view(tensor.shape).copy_(tensor)
 
     def free(self) -> None:
-        """Give all blocks back."""
+        """Free all blocks."""
         for block in self.blocks:
             _libc.munmap(*block)
         self.blocks.clear()
 
 
 class Guard:
-    """Puts the workspace and every tensor of a pass into guarded memory, and results back where they belong."""
+    """Context in which passes run with their workspace and copies of their tensors in guarded memory.
 
-    def __init__(self, behind: bool) -> None:
-        self.memory = Guarded(behind)
-        self.passes = 0
-        """How many have run."""
+    After each pass, the copies are written back to the tensors.
+    """
+
+    def __init__(self, page_after: bool) -> None:
+        self.memory = GuardedMemory(page_after)
+        self.pass_count = 0
         self._patch = pytest.MonkeyPatch()
 
     def __enter__(self) -> "Guard":
         run, rows_of = passes.LayerPass.run, gradients.OperandGradients.rows
         d_rows: dict[tuple[int, int], Tensor] = {}
-        """The guarded gradients of states, which are arguments of a pass by their address."""
+        """The guarded copies of the gradients of states. A pass gets the addresses of these, not the tensors."""
         recorded: list[tuple[Tensor, Tensor]] = []
-        """Recorded matrices and their guarded memory, which are arguments of a pass by their address too."""
+        """Recorded matrices and their guarded copies. A pass gets the addresses of these, too."""
 
-        def guarded(
+        def run_guarded(
             own: passes.LayerPass,
             layout: BatchLayout,
             resets: Tensor | None,
             tensors: Sequence[Tensor],
-            numbers: Sequence[int] = (),
+            pointers: Sequence[int] = (),
             packed: Sequence[Tensor] | None = None,
             executable: executable.Executable | None = None,
             copies: ragged.Copies | None = None,
         ) -> None:
-            every = {(v.data_ptr(), v.nbytes): v for v in (*tensors, *(copies.tensors if copies else ())) if v.numel()}
-            inside = {key: d_rows[key] if key in d_rows else self.copy(v) for key, v in every.items()}
+            tensors_by_memory = {
+                (v.data_ptr(), v.nbytes): v for v in (*tensors, *(copies.tensors if copies else ())) if v.numel()
+            }
+            guarded = {key: d_rows[key] if key in d_rows else self.copy(v) for key, v in tensors_by_memory.items()}
 
-            def there(given: Sequence[Tensor]) -> list[Tensor]:
-                return [inside.get((v.data_ptr(), v.nbytes), v) for v in given]
+            def guarded_tensors(tensors: Sequence[Tensor]) -> list[Tensor]:
+                return [guarded.get((v.data_ptr(), v.nbytes), v) for v in tensors]
 
-            moved = copies and copies._replace(tensors=there(copies.tensors))
+            guarded_copies = copies and copies._replace(tensors=guarded_tensors(copies.tensors))
             guarded_resets = None if resets is None else self.copy(resets)
-            run(own, layout, guarded_resets, there(tensors), numbers, packed, executable, moved)
-            self.passes += 1
-            for key, tensor in every.items():  # without a new version, which autograd would notice
-                ctypes.memmove(tensor.data_ptr(), inside[key].data_ptr(), tensor.nbytes)
-            for matrix, own_copy in recorded:
-                ctypes.memmove(matrix.data_ptr(), own_copy.data_ptr(), matrix.nbytes)
+            run(own, layout, guarded_resets, guarded_tensors(tensors), pointers, packed, executable, guarded_copies)
+            self.pass_count += 1
+            for key, tensor in tensors_by_memory.items():  # `copy_` would increase the version that autograd checks
+                ctypes.memmove(tensor.data_ptr(), guarded[key].data_ptr(), tensor.nbytes)
+            for matrix, guarded_matrix in recorded:
+                ctypes.memmove(matrix.data_ptr(), guarded_matrix.data_ptr(), matrix.nbytes)
             recorded.clear()
             d_rows.clear()
             self.memory.free()
 
         def guarded_rows(own: gradients.OperandGradients, d_states: Sequence[Tensor | None], rows: int) -> list[int]:
-            given = [d if d is None else d.contiguous() for d in d_states]
-            d_rows.update({(d.data_ptr(), d.nbytes): self.copy(d) for d in given if d is not None})
-            return rows_of(own, [d if d is None else d_rows[d.data_ptr(), d.nbytes] for d in given], rows)
+            contiguous = [d if d is None else d.contiguous() for d in d_states]
+            d_rows.update({(d.data_ptr(), d.nbytes): self.copy(d) for d in contiguous if d is not None})
+            return rows_of(own, [d if d is None else d_rows[d.data_ptr(), d.nbytes] for d in contiguous], rows)
 
         def guarded_addresses(own: Matrices) -> list[int]:
-            every = [(v, self.copy(v)) for v in own.values()]
-            recorded.extend(every)
-            return [own_copy.data_ptr() for _, own_copy in every]
+            pairs = [(v, self.copy(v)) for v in own.values()]
+            recorded.extend(pairs)
+            return [guarded_matrix.data_ptr() for _, guarded_matrix in pairs]
 
-        self._patch.setattr(passes.LayerPass, "run", guarded)
+        self._patch.setattr(passes.LayerPass, "run", run_guarded)
         self._patch.setattr(Matrices, "addresses", guarded_addresses)
         self._patch.setattr(gradients.OperandGradients, "rows", guarded_rows)
-        self._patch.setattr(executable, "borrow", lambda size: (self.memory.take(size), None))
+        self._patch.setattr(executable, "borrow", lambda size: (self.memory.allocate(size), None))
         for module in (executable, packed):
-            self._patch.setattr(module, "empty", lambda form, dtype: self.memory.tensor(torch.empty(form, dtype=dtype)))
+            self._patch.setattr(module, "empty", lambda shape, dtype: self.memory.copy(torch.empty(shape, dtype=dtype)))
         return self
 
     def copy(self, tensor: Tensor) -> Tensor:
-        """A copy in guarded memory."""
-        return self.memory.tensor(tensor) if tensor.numel() else tensor
+        """Copy a tensor to guarded memory. An empty tensor is returned as it is."""
+        return self.memory.copy(tensor) if tensor.numel() else tensor
 
     def __exit__(self, *_: object) -> None:
         self._patch.undo()
@@ -147,12 +160,12 @@ def flat(values: object) -> list[Tensor]:
     return [values] if isinstance(values, Tensor) else [v for value in values for v in flat(value)]  # type: ignore[attr-defined]
 
 
-def results(layer: gg.Recurrent, N: int, train: bool, record: bool, **more: object) -> list[Tensor]:
-    """The results of one call, with its gradients if it trains, and the recorded values if it is recorded."""
+def results(layer: gg.Recurrent, N: int, train: bool, record: bool, **options: object) -> list[Tensor]:
+    """Return the results of one call, the gradients of a training call, and the recorded values of a recorded call."""
     x = noise(1, 7, N, layer.input_size).to(layer.weight_ih_l0.dtype).requires_grad_(train)
-    shown = gg.record(layer) if record else nullcontext()
-    with gg.engine("cpu"), torch.set_grad_enabled(train), shown as tape:
-        results = flat(layer(x, **more))
+    recorder = gg.record(layer) if record else nullcontext()
+    with gg.engine("cpu"), torch.set_grad_enabled(train), recorder as tape:
+        results = flat(layer(x, **options))
         if train:
             loss = sum(v.sin().sum() for v in results)
             leaves = [x, *layer.parameters()]
@@ -162,12 +175,12 @@ def results(layer: gg.Recurrent, N: int, train: bool, record: bool, **more: obje
     return [v.detach() for v in results]
 
 
-def stream(layer: gg.Recurrent, memory: Guarded) -> list[Tensor]:
-    """Step by step, every tensor that a kernel sees in that memory."""
+def stream_outputs(layer: gg.Recurrent, memory: GuardedMemory) -> list[Tensor]:
+    """Return the outputs of a stream whose inputs are in guarded memory."""
     with gg.engine("cpu"):
         stream = layer.stream(3)
         x = noise(1, 4, 3, layer.input_size).to(layer.weight_ih_l0.dtype)
-        return [stream.step(memory.tensor(x_t)).clone() for x_t in x]
+        return [stream.step(memory.copy(x_t)).clone() for x_t in x]
 
 
 CALLS = [
@@ -176,48 +189,48 @@ CALLS = [
     {"resets": noise(2, 7, 5) > 0},
     {"lengths": [2, 7], "resets": noise(2, 7, 2) > 0},
 ]
-"""Of five rows, of which threads take some each, and of two, whose units they share."""
+"""Two threads divide the sequences of calls with five sequences, and the units of calls with two."""
 
 
-def check(layer: gg.Recurrent, recorded: bool) -> None:
-    """The layer computes the same in guarded memory: trained, in inference, step by step, and recorded if asked for."""
-    for record in {False, recorded}:
-        for train, more in ((train, more) for train in (False, True) for more in CALLS):
-            N = len(more.get("lengths", CALLS[1]["lengths"]))  # type: ignore[arg-type]
-            expected = results(layer, N, train, record, **more)
-            for behind in (True, False):
+def check(layer: gg.Recurrent, can_record: bool) -> None:
+    """Check that training, inference, recordings and streams of a layer have the same results in guarded memory."""
+    for record in {False, can_record}:
+        for train, options in ((train, options) for train in (False, True) for options in CALLS):
+            N = len(options.get("lengths", CALLS[1]["lengths"]))  # type: ignore[arg-type]
+            expected = results(layer, N, train, record, **options)
+            for page_after in (True, False):
                 layer.glassgate.prepared_calls = PreparedCalls()
-                for _ in range(2):
-                    with Guard(behind) as guard:
-                        same(results(layer, N, train, record, **more), expected)
-                    assert guard.passes
+                for _ in range(2):  # the second call is prepared
+                    with Guard(page_after) as guard:
+                        assert_equal(results(layer, N, train, record, **options), expected)
+                    assert guard.pass_count
     if not layer.bidirectional:
-        expected = stream(layer, Guarded(True))
-        for behind in (True, False):
-            with Guard(behind) as guard:
-                same(stream(layer, guard.memory), expected)
+        expected = stream_outputs(layer, GuardedMemory(page_after=True))
+        for page_after in (True, False):
+            with Guard(page_after) as guard:
+                assert_equal(stream_outputs(layer, guard.memory), expected)
                 guard.memory.free()
 
 
-def same(results: list[Tensor], expected: list[Tensor]) -> None:
-    for ours, other in zip(results, expected, strict=True):
-        torch.testing.assert_close(ours, other, rtol=0, atol=0)
+def assert_equal(results: list[Tensor], expected: list[Tensor]) -> None:
+    for result, other in zip(results, expected, strict=True):
+        torch.testing.assert_close(result, other, rtol=0, atol=0)
 
 
-def layers(which: str, products: str) -> Iterator[gg.Recurrent]:
-    """A few, or each cell that ships, with a projection where it takes one."""
+def layers(selection: str, products: str) -> Iterator[gg.Recurrent]:
+    """Yield a few layers, or layers of every cell of the package, also with a projection if the cell supports it."""
     f32, f64, bf16 = torch.float32, torch.float64, torch.bfloat16
-    if which == "few" and products in ("tiles", "three"):
-        # Sums of 37 numbers: one row of a register, and a remainder.
+    if selection == "few" and products in ("tiles", "three"):
+        # A sum of 37 products fills one row of a tile register, and leaves a remainder.
         yield gg.LSTM(3, 37)
         return
-    if which == "few" and products != "plain":
+    if selection == "few" and products != "plain":
         yield gg.LSTM(3, 19, bidirectional=True)
         yield gg.Recurrent(Own(), 7, 33)
         return
-    # With nine rows, the weights of 80 units are read without packing.
+    # The call with nine rows reads the weights of 80 units without packing them.
     yield gg.LSTM(3, 80)
-    if which == "few":
+    if selection == "few":
         yield gg.LSTM(3, 19, bidirectional=True)
         yield gg.GRU(3, 33, num_layers=2, dtype=f64)
         yield gg.Recurrent(gg.cells.SLSTM(heads=2), 5, 38, proj_size=4, dtype=f64)
@@ -228,46 +241,45 @@ def layers(which: str, products: str) -> Iterator[gg.Recurrent]:
         dtypes = (f64, f32, *([bf16] if name in ("LSTM", "GRU") else []))
         for dtype in dtypes if products == "plain" else (f32,):
             for size, proj, both in ((1, 0, True), (16, 0, True), (37, 0, False), (21, 11, True)):
-                with suppress(ValueError):  # a cell that takes no projection
+                with suppress(ValueError):  # the cell does not support a projection
                     cell = getattr(gg.cells, name)()
                     yield gg.Recurrent(cell, 5, size, proj_size=proj, dtype=dtype, bidirectional=both)
 
 
-def shared_among_threads() -> list[int]:
-    """However small a call is, threads share it; returns a list that grows by how many launches run at once."""
+def divide_small_calls() -> list[int]:
+    """Make two threads divide even small calls. The returned list receives the number of launches of each round."""
     counts, run_launches = list[int](), threads.run
 
-    def counted(launches: Sequence[Launch]) -> None:
+    def run_counted(launches: Sequence[Launch]) -> None:
         counts.append(len(launches))
         run_launches(launches)
 
-    threads.run = counted
+    threads.run = run_counted
     processors.available = lambda: 2
     partition.MIN_WORK_PER_STEP = 1
     processors.contention.note = lambda waited: None  # type: ignore[method-assign]
     return counts
 
 
-def main(which: str, products: str) -> None:
+def main(selection: str, products: str) -> None:
     """Run the layers."""
     torch.manual_seed(0)
-    counts = shared_among_threads()
+    counts = divide_small_calls()
     if products != "plain":
         torch.set_float32_matmul_precision("high" if products == "three" else "medium")
         assert host() == PROCESSORS[products]
-    for layer in layers(which, products):
+    for layer in layers(selection, products):
         print(layer, layer.weight_ih_l0.dtype, flush=True)
-        recorded = layer.weight_ih_l0.dtype == torch.float64
-        for at_once in (1, 2):
-            torch.set_num_threads(at_once)
+        can_record = layer.weight_ih_l0.dtype == torch.float64
+        for thread_count in (1, 2):
+            torch.set_num_threads(thread_count)
             counts.clear()
-            few = 1 if at_once > 1 else 2**60
-            partition.MIN_WORK_PER_THREAD = few
-            check(layer, recorded)
-            assert max(counts, default=1) == at_once, counts
+            partition.MIN_WORK_PER_THREAD = 1 if thread_count > 1 else 2**60
+            check(layer, can_record)
+            assert max(counts, default=1) == thread_count, counts
             if products not in ("plain", "three"):
                 with torch.autocast("cpu", torch.bfloat16):
-                    check(layer, recorded)
+                    check(layer, can_record)
 
 
 if __name__ == "__main__":

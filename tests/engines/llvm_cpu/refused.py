@@ -1,4 +1,4 @@
-"""A program that multiplies tile registers without sizes, which every processor refuses: the system ends it."""
+"""A program that multiplies tile registers without setting their sizes. The operating system ends its process."""
 
 import ctypes
 

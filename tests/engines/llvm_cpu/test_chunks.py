@@ -1,4 +1,4 @@
-"""Where one thread multiplies the input a few steps ahead of the loop, numbers are those of all steps at once."""
+"""Chunks: the results do not depend on the number of steps for which the input GEMM is computed at a time."""
 
 import pytest
 import torch
@@ -18,7 +18,10 @@ def one_thread():
 
 
 def results(layer, autocast):
-    """Of a training call with lengths, an empty sequence among them, and resets; then of one without gradients."""
+    """Return the results and gradients of training calls and the outputs of calls without gradients.
+
+    Calls have a packed batch of three sequences, or a batch with resets.
+    """
     x = noise(1, 9, 4, 5).float().requires_grad_()
     packed = pack_padded_sequence(x[:, :3], torch.tensor([4, 9, 1]), enforce_sorted=False)
     resets = noise(2, 9, 4) > 1
@@ -30,7 +33,7 @@ def results(layer, autocast):
 
 
 @pytest.mark.parametrize("autocast", [False, True])
-def test_steps_in_chunks(one_thread, monkeypatch, autocast):
+def test_results_do_not_depend_on_the_size_of_chunks(one_thread, monkeypatch, autocast):
     layer, by_chunk = gg.LSTM(5, 6, bidirectional=True), []
     for rows in (10**6, 1, 5):
         forward.cached_forward.cache_clear()

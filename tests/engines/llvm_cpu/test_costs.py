@@ -1,4 +1,4 @@
-"""The backend's costs decide which values are kept and which are recomputed; the results are the same."""
+"""The costs of a backend determine which values are saved or recomputed. They do not change the results."""
 
 import torch
 
@@ -12,8 +12,8 @@ from tests.engines.costs import EVERY, FREE_MEMORY, FREE_OPERATIONS, OF_CPU
 from tests.engines.fuzz.interpreted import interpreted
 
 
-class Own(gg.Cell):
-    """Functions of functions, a mean over units, a product that another one goes into."""
+class CustomCell(gg.Cell):
+    """A cell with nested functions, a mean over units, and recurrent weights that multiply a gated state."""
 
     gates = ("r", "n")
     state = ("h", "c")
@@ -25,29 +25,29 @@ class Own(gg.Cell):
         return torch.sin(2 * c * r), c
 
 
-def kept(cell, costs):
-    """What training keeps, by column: the author's name for it, or the operation."""
+def saved_values(cell, costs):
+    """The values that training saves, by column: the name of the variable in the step, or the operation."""
     return {key: node.name or node.op for key, node in build_trace(equations_of(cell), costs).saved.items()}
 
 
 def test_costs_decide_which_values_are_saved():
     gates = {("ih", k): gate for k, gate in enumerate("ifgo")}
-    assert kept(gg.cells.LSTM(), OF_CPU) == gates
-    assert kept(gg.cells.LSTM(), FREE_OPERATIONS) == {key: f"{gate}_pre" for key, gate in gates.items()}
-    assert kept(gg.cells.LSTM(), FREE_MEMORY) == gates | {("kept", 0): "tanh"}
+    assert saved_values(gg.cells.LSTM(), OF_CPU) == gates
+    assert saved_values(gg.cells.LSTM(), FREE_OPERATIONS) == {key: f"{gate}_pre" for key, gate in gates.items()}
+    assert saved_values(gg.cells.LSTM(), FREE_MEMORY) == gates | {("kept", 0): "tanh"}
 
 
 def test_costs_decide_which_values_are_recomputed():
-    stored = [
-        len(lower(Own(), build_trace(equations_of(Own()), costs), backward=True).temporaries)
+    temporaries = [
+        len(lower(CustomCell(), build_trace(equations_of(CustomCell()), costs), backward=True).temporaries)
         for costs in (FREE_MEMORY, FREE_OPERATIONS)
     ]
-    assert stored[0] > stored[1]
+    assert temporaries[0] > temporaries[1]
 
 
 def test_results_are_the_same_for_all_costs(monkeypatch):
     x, resets = noise(9, 5, 2, 3).requires_grad_(), noise(8, 5, 2) > 0.5
-    for cell in (gg.cells.LSTM(), Own()):
+    for cell in (gg.cells.LSTM(), CustomCell()):
         layer = gg.Recurrent(cell, 3, 6, bidirectional=True, dtype=torch.float64)
         for k, weight in enumerate(layer.parameters()):
             weight.data = noise(k, *weight.shape)

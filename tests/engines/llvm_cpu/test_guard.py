@@ -1,4 +1,4 @@
-"""No kernel reads or writes outside the buffers that it is given."""
+"""Kernels neither read nor write outside of their buffers."""
 
 import subprocess
 import sys
@@ -11,25 +11,26 @@ from glassgate.engines.llvm_cpu.processor import host
 BFLOAT16 = "bfloat16" if host().bfloat16 else "emulated"
 
 
-def run(which, products):
-    command = [sys.executable, "-m", "tests.engines.llvm_cpu.guard", which, products]
-    done = subprocess.run(command, cwd=Path(__file__).parents[3], capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout.splitlines()[-1:] + done.stderr.splitlines()[-20:]
+def run_guard(layers, products):
+    command = [sys.executable, "-m", "tests.engines.llvm_cpu.guard", layers, products]
+    completed = subprocess.run(command, cwd=Path(__file__).parents[3], capture_output=True, text=True)
+    assert completed.returncode == 0, completed.stdout.splitlines()[-1:] + completed.stderr.splitlines()[-20:]
 
 
-def test_guarded_memory_ends_a_process_that_leaves_it():
-    code = "import ctypes; from tests.engines.llvm_cpu.guard import Guarded; at = Guarded(True).take(10); "
-    for offset, ends in ((9, False), (10, True)):
-        done = subprocess.run([sys.executable, "-c", code + f"ctypes.memset(at + {offset}, 1, 1)"], check=False)
-        assert (done.returncode != 0) == ends
+def test_a_write_outside_of_guarded_memory_ends_the_process():
+    code = "import ctypes; from tests.engines.llvm_cpu.guard import GuardedMemory; "
+    code += "start = GuardedMemory(page_after=True).allocate(10); "
+    for offset, is_outside in ((9, False), (10, True)):
+        completed = subprocess.run([sys.executable, "-c", code + f"ctypes.memset(start + {offset}, 1, 1)"], check=False)
+        assert (completed.returncode != 0) == is_outside
 
 
 @pytest.mark.parametrize("products", ["plain", BFLOAT16, "tiles"])
-def test_some_layers(products):
-    run("few", products)
+def test_a_few_layers_stay_within_their_buffers(products):
+    run_guard("few", products)
 
 
 @pytest.mark.matrix
 @pytest.mark.parametrize("products", ["plain", *dict.fromkeys((BFLOAT16, "emulated", "tiles", "three"))])
-def test_all_cells(products):
-    run("all", products)
+def test_all_cells_stay_within_their_buffers(products):
+    run_guard("all", products)

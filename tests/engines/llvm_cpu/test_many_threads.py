@@ -1,4 +1,4 @@
-"""The same bits on any number of threads, on many more than processors too, for every form of a layer."""
+"""Results are bitwise equal for any number of threads, even for many more threads than processors."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -16,7 +16,7 @@ COUNTS = (2, 3, 4, 7, 16, 64)
 L, D = 5, 3
 
 
-def whole(N):
+def equal_lengths(N):
     return lambda layer, x: layer(x[:, :N])
 
 
@@ -25,25 +25,28 @@ def packed(layer, x):
     return output.data, final
 
 
-def reset(layer, x):
+def with_resets(layer, x):
     return layer(x, resets=noise(2, L, x.shape[1]) > 0.8)
 
 
 FORMS = {
-    "rows": (lambda: gg.LSTM(D, 40), whole(9)),
-    "units, with a barrier at each step": (lambda: gg.LSTM(D, 200), whole(1)),
-    "units of three rows": (lambda: gg.GRU(D, 120, num_layers=2), whole(3)),
-    "no rows": (lambda: gg.GRU(D, 40), whole(0)),
+    "divided sequences": (lambda: gg.LSTM(D, 40), equal_lengths(9)),
+    "divided units of one sequence": (lambda: gg.LSTM(D, 200), equal_lengths(1)),
+    "divided units of three sequences": (lambda: gg.GRU(D, 120, num_layers=2), equal_lengths(3)),
+    "no sequences": (lambda: gg.GRU(D, 40), equal_lengths(0)),
     "packed": (lambda: gg.LSTM(D, 40, bidirectional=True), packed),
-    "resets": (lambda: gg.RNN(D, 40), reset),
-    "projected": (lambda: gg.LSTM(D, 130, proj_size=70, bidirectional=True), whole(2)),
-    "sums over units": (lambda: gg.Recurrent(gg.cells.LayerNormLSTM(), D, 90), whole(4)),
-    "nothing recurrent": (lambda: gg.Recurrent(gg.cells.MinGRU(), D, 90), whole(1)),
+    "resets": (lambda: gg.RNN(D, 40), with_resets),
+    "projection": (lambda: gg.LSTM(D, 130, proj_size=70, bidirectional=True), equal_lengths(2)),
+    "sums over units": (lambda: gg.Recurrent(gg.cells.LayerNormLSTM(), D, 90), equal_lengths(4)),
+    "no recurrent product": (lambda: gg.Recurrent(gg.cells.MinGRU(), D, 90), equal_lengths(1)),
 }
 
 
-def step(layer, call):
-    """All that a training step gives, and inference's output; twice, so that the second call is prepared."""
+def results_of(layer, call):
+    """Results and gradients of a training call, and the output of an inference call.
+
+    Each call is made twice, because the second call is prepared.
+    """
     x, results = noise(1, L, 9, D).float().requires_grad_(), []
     for _ in range(2):
         output, final = call(layer, x)
@@ -56,8 +59,8 @@ def step(layer, call):
 
 
 @pytest.fixture
-def shared(monkeypatch):
-    """Threads share the least work; how many launches there were at once."""
+def launch_counts(monkeypatch):
+    """Make threads divide even small calls. The list receives the number of launches of each round."""
     counts, run = [], threads.run
     monkeypatch.setattr(partition, "MIN_WORK_PER_THREAD", 1)
     monkeypatch.setattr(partition, "MIN_WORK_PER_STEP", 1)
@@ -67,35 +70,35 @@ def shared(monkeypatch):
     return counts
 
 
-@pytest.mark.parametrize("whose", ["torch's", "ours"])
+@pytest.mark.parametrize("pool", ["torch's", "own"])
 @pytest.mark.parametrize("form", FORMS)
-def test_the_bits_of_one_thread(monkeypatch, shared, form, whose):
-    if whose == "ours":
+def test_results_are_bitwise_equal_to_those_of_one_thread(monkeypatch, launch_counts, form, pool):
+    if pool == "own":
         monkeypatch.setattr(openmp, "_openmp", None)
     make, call = FORMS[form]
     layer = make()
     with gg.engine("cpu"):
-        expected = step(layer, call)
-        assert max(shared, default=1) == 1
+        expected = results_of(layer, call)
+        assert max(launch_counts, default=1) == 1
         for count in COUNTS:
             torch.set_num_threads(count)
-            for one, many in zip(expected, step(layer, call), strict=True):
+            for one, many in zip(expected, results_of(layer, call), strict=True):
                 assert torch.equal(one, many), (form, count)
-            assert (form == "no rows") == (max(shared, default=1) == 1)
-            assert max(shared, default=1) <= count
+            assert (form == "no sequences") == (max(launch_counts, default=1) == 1)
+            assert max(launch_counts, default=1) <= count
 
 
-def test_python_threads_that_call_at_once(shared):
+def test_results_are_bitwise_equal_if_several_python_threads_call_layers(launch_counts):
     layers = [make() for make, call in FORMS.values() if call is not packed]
     calls = [call for _, call in FORMS.values() if call is not packed]
     with gg.engine("cpu"):
-        expected = list(map(step, layers, calls))
+        expected = list(map(results_of, layers, calls))
 
-    def on_seven(layer, call):
+    def results_on_seven_threads(layer, call):
         with gg.engine("cpu"):
             torch.set_num_threads(7)
-            return step(layer, call)
+            return results_of(layer, call)
 
     with ThreadPoolExecutor(4) as pool:
-        for one, many in zip(expected, pool.map(on_seven, layers, calls), strict=True):
+        for one, many in zip(expected, pool.map(results_on_seven_threads, layers, calls), strict=True):
             assert all(map(torch.equal, one, many))

@@ -1,4 +1,4 @@
-"""Steps of unusual form, on the kernels as on the reference."""
+"""Cells with unusual steps: the kernels compute the same as the reference."""
 
 import pytest
 import torch
@@ -8,7 +8,7 @@ from tests.engines.llvm_cpu.test_names import check_same
 
 
 class Merged(gg.Cell):
-    """Sums of gates, whose gradients are one value; a gate that multiplies two vectors; states that change places."""
+    """A sum of gates, whose gradients are equal; a weight that multiplies two vectors; states that are exchanged."""
 
     gates = ("n", "z")
     state = ("h", "c", "e")
@@ -44,10 +44,10 @@ class NoProduct(gg.Cell):
 
 
 @pytest.mark.parametrize("cell", [Merged(), Unchanged(), NoInput(), NoProduct()], ids=lambda cell: type(cell).__name__)
-def test_step(cell):
+def test_unusual_step(cell):
     check_same(gg.Recurrent(cell, 5, 6, dtype=torch.float64))
 
 
 @pytest.mark.parametrize("cell", [gg.cells.LayerNormLSTM(), gg.cells.SLSTM(heads=2)], ids=repr)
-def test_projection(cell):
+def test_projection_and_lengths(cell):
     check_same(gg.Recurrent(cell, 5, 6, proj_size=4, dtype=torch.float64), lengths=[7, 0, 3])

@@ -1,4 +1,4 @@
-"""Kernels for processors with narrower registers than this one's compute the same."""
+"""Kernels for narrower vector registers than those of this processor compute the same results."""
 
 import pytest
 import torch
@@ -20,7 +20,7 @@ def results(layer, dtype):
 
 @pytest.mark.parametrize("processor", [p for p in (SSE, AVX2, AVX512) if p.width <= host().width], ids=str)
 @pytest.mark.parametrize(("layer", "dtype"), [("LSTM", torch.float32), ("GRU", torch.float64)])
-def test_width(processor, layer, dtype):
+def test_results_for_each_register_width(processor, layer, dtype):
     torch.manual_seed(0)
     layer = getattr(gg, layer)(4, 19)
     with gg.engine("reference"):
