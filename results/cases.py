@@ -191,7 +191,7 @@ def _ett(horizon: int, univariate: bool, seeds: int = 1, quantiles: bool = False
     elif (univariate, horizon) == (False, 24):
         reported = (Reported("mse", 0.395, FIRST_TRY, "LSTM, H=64, 6 epochs"),)
     elif not univariate:
-        setting = "look-back 96, H=512, up to 30 epochs, all test windows; from its project page, not its paper"
+        setting = "from its project page, not its paper: look-back 96, H=512, up to 30 epochs, all test windows"
         pairs = zip(("mse", "mae"), SEGRNN[horizon], strict=True)
         reported = tuple(Reported(score, value, "Lin et al. 2023, SegRNN", setting) for score, value in pairs)
     name = f"etth1-{'ot-' if univariate else ''}{horizon}{'-quantiles' if quantiles else ''}"
@@ -308,8 +308,8 @@ CASES = (
         1,
         (NATS, ACCURACY),
         (
-            Reported("nats", 4.63, FIRST_TRY, "two directions, H=128, 3 epochs; split not recorded"),
-            Reported("nats", 5.46, FIRST_TRY, "forward only, H=128, 3 epochs; split not recorded"),
+            Reported("nats", 4.63, FIRST_TRY, "two directions, H=128, 3 epochs, split not recorded"),
+            Reported("nats", 5.46, FIRST_TRY, "forward only, H=128, 3 epochs, split not recorded"),
         ),
         "The last twentieth of the poems is the test part. The vocabulary has about 6,000 characters. Three epochs are "
         "few, and other settings reach a better score in them. With a batch size of 8, no dropout, learning rate 0.005 "

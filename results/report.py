@@ -182,7 +182,7 @@ def _section(case: Case, pairs: Pairs, page: Path) -> str:
     parts.append(_crosswise(case, pairs))
     if case.reported:
         parts.append("Reported by others:\n")
-        lines = (f"- {e.value:g} {_name(case, e.score)}: {e.who}; {e.setting}" for e in case.reported)
+        lines = (f"- {e.value:g} {_name(case, e.score)}: {e.who} ({e.setting})" for e in case.reported)
         parts.append("\n".join(lines) + "\n")
     if sample := pairs[0][0]["sample"]:
         parts.append(f"Output of the model of seed 1:\n\n```text\n{sample}\n```\n")
