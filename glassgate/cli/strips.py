@@ -28,7 +28,7 @@ def strips(study: Study, console: Console) -> Group:
     width = max(20, min(_MAX_WIDTH, console.width - margin))
     separator = _separator([step for passage in study.passages for step in passage.steps])
     for start, passage in zip(study.starts, study.passages, strict=False):
-        wrong = {each.step: each.wrong for each in passage.answers}
+        wrong = {each.step: each.is_wrong for each in passage.answers}
         parts.append(Text(f"\n{passage.title}" if passage.title else ""))
         for line in _lines(passage.steps, width, separator):
             text = Text(" " * margin)
@@ -60,7 +60,7 @@ def _selected_series(study: Study) -> list[tuple[str, np.ndarray, str]]:
         if (each.direction, each.unit) not in shown_units and len(shown_units) < _MAX_UNITS:
             shown_units.add((each.direction, each.unit))
             series += _series_of_unit(
-                by_label[each.direction], each.unit, f"{each.label[:14]} {_abbreviate(each.direction)}"
+                by_label[each.direction], each.unit, f"{each.mark[:14]} {_abbreviate(each.direction)}"
             )
     return series or _series_of_unit(study.directions[0], 0, _abbreviate(study.directions[0].label))
 

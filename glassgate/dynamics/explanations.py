@@ -14,7 +14,7 @@ from torch.func import jvp, vmap
 
 from glassgate.cell import Cell
 from glassgate.dynamics.contextual import ContextualCell
-from glassgate.dynamics.propagation import Outside, conservative
+from glassgate.dynamics.propagation import OutsideRules, relevance_equations
 from glassgate.engines.choose import engine
 from glassgate.engines.contract import Direction
 from glassgate.engines.symbolic.equations import Equations
@@ -189,7 +189,7 @@ def propagated(model: nn.Module) -> Iterator[list[nn.Parameter]]:
     """
     layers, biases = _layers("relevance", model), _biases(model)
     frozen = [bias for bias in biases if not bias.requires_grad]
-    with eval_mode(model), torch.enable_grad(), _with_rule(layers, _lrp), Outside():
+    with eval_mode(model), torch.enable_grad(), _with_rule(layers, _lrp), OutsideRules():
         try:
             for bias in frozen:
                 bias.requires_grad_()
@@ -337,7 +337,7 @@ class _CellReplacement:
 
 def _lrp(equations: Equations, gates: set[Node], direction: Direction) -> Cell:
     """The cell whose gradient, times the input, is the relevance of the input."""
-    return GraphCell(conservative(equations, gates))
+    return GraphCell(relevance_equations(equations, gates))
 
 
 def _contextual(equations: Equations, gates: set[Node], direction: Direction) -> Cell:

@@ -39,8 +39,8 @@ def jacobian(layer: Recurrent, states: Any, input: Tensor, *, by_gate: bool = Fa
         ['direct', 'f', 'g', 'i', 'o']
     """
     network = Network("jacobian", layer)
-    flat = network.flat(states)
-    x = network.inputs(input, flat.shape[0])
+    flat = network.flatten(states)
+    x = network.expand_input(input, flat.shape[0])
     if not by_gate:
         return torch.cat([network.jacobian(flat[rows], x[rows]) for rows in network.chunks(flat.shape[0])])
     parts = network.jacobian_by_gate(flat, x)

@@ -1,7 +1,9 @@
-"""The derivative of one step with respect to its states, from the graph of the cell, for many rows at once."""
+"""The derivative of a step with respect to the states before it, from the graph of the cell, for many rows at once."""
 
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 
 import torch
 from torch import Tensor
@@ -16,18 +18,18 @@ from glassgate.engines.symbolic.graph import Node
 from glassgate.engines.symbolic.operations import OPERATIONS
 
 DIRECT = "direct"
-"""The label of derivatives along paths without a gate; of all derivatives if gates are not distinguished."""
+"""The label of derivatives along paths without a gate, and of all derivatives if gates are not distinguished."""
 
 
 @dataclass
 class StateDerivative:
-    """The derivative of one value (B, n) with respect to S numbers, such as the flat state (B, S).
+    """The derivative of a value (B, n) with respect to S numbers, such as the flat state (B, S).
 
-    Most values depend on a state unit by unit. That part of the derivative is diagonal; the rest is dense. A derivative
-    that is the same for all rows, such as a weight matrix, has B = 1.
+    Most values depend on a state unit by unit. That part of the derivative is diagonal, and the rest is dense. A
+    derivative that is the same for all rows, such as a weight matrix, has B = 1.
 
     Attributes:
-        diagonals: for each state on which the value depends unit by unit, the diagonal (B, n). The key is the first
+        diagonals: the diagonal (B, n) for each state on which the value depends unit by unit. The key is the first
             column of that state in the flat state.
         dense: (B, n, S), or None for zero.
     """
@@ -35,12 +37,12 @@ class StateDerivative:
     diagonals: dict[int, Tensor] = field(default_factory=dict)
     dense: Tensor | None = None
 
-    def scaled(self, factor: Tensor) -> "StateDerivative":
-        """The derivative of `factor` times the value; the factor is (B, n)."""
+    def scale(self, factor: Tensor) -> "StateDerivative":
+        """The derivative of `factor` (B, n) times the value."""
         dense = None if self.dense is None else factor.unsqueeze(-1) * self.dense
         return StateDerivative({at: factor * d for at, d in self.diagonals.items()}, dense)
 
-    def plus(self, other: "StateDerivative") -> "StateDerivative":
+    def add(self, other: "StateDerivative") -> "StateDerivative":
         """The sum of two derivatives."""
         diagonals = dict(self.diagonals)
         for at, d in other.diagonals.items():
@@ -49,22 +51,22 @@ class StateDerivative:
             return StateDerivative(diagonals, other.dense if self.dense is None else self.dense)
         return StateDerivative(diagonals, self.dense + other.dense)
 
-    def multiplied(self, weight: Tensor, size: int) -> "StateDerivative":
+    def matmul(self, weight: Tensor, size: int) -> "StateDerivative":
         """The derivative of `weight` (m, n) times the value."""
         parts = [pad(weight * d.unsqueeze(1), (at, size - at - d.shape[1])) for at, d in self.diagonals.items()]
         if self.dense is not None:
             parts.append(weight @ self.dense)
-        return StateDerivative({}, sum(parts[1:], parts[0])) if parts else StateDerivative()
+        return StateDerivative({}, reduce(operator.add, parts)) if parts else StateDerivative()
 
-    def summed(self, size: int) -> "StateDerivative":
-        """The derivative of the sum of the value's numbers, (B, 1, S)."""
+    def sum(self, size: int) -> "StateDerivative":
+        """The derivative of the sum of the value over n, (B, 1, S)."""
         rows = next(iter(self.diagonals.values()), self.dense)
         if rows is None:
             return StateDerivative()
-        return self.multiplied(rows.new_ones(1, rows.shape[1]), size)
+        return self.matmul(rows.new_ones(1, rows.shape[1]), size)
 
     def to_dense(self, rows: int, width: int, size: int, like: Tensor) -> Tensor:
-        """The derivative as one dense tensor (B, n, S), which callers must not modify."""
+        """The derivative as one dense tensor (B, n, S). Callers must not modify it."""
         if not self.diagonals and self.dense is not None:
             return self.dense.expand(rows, -1, -1)
         dense = like.new_zeros(rows, width, size) if self.dense is None else self.dense.expand(rows, -1, -1).clone()
@@ -74,7 +76,7 @@ class StateDerivative:
 
 
 class Linearization:
-    """The step of one layer, for forward-mode differentiation.
+    """The step of a layer, for forward-mode differentiation.
 
     Args:
         equations: the graph of the step.
@@ -87,9 +89,9 @@ class Linearization:
         self._recurrent = {}
         if "weight_hh" in weights:
             blocks = weights["weight_hh"].chunk(len(equations.gates))
-            self._recurrent = dict(zip(equations.gates, (self._full(block) for block in blocks), strict=True))
+            self._recurrent = dict(zip(equations.gates, (self._as_one_matrix(block) for block in blocks), strict=True))
 
-    def _full(self, weight: Tensor) -> Tensor:
+    def _as_one_matrix(self, weight: Tensor) -> Tensor:
         """The recurrent weights of a gate as one matrix, for any number of heads."""
         return torch.block_diag(*weight.chunk(self.equations.heads))
 
@@ -105,28 +107,29 @@ class Linearization:
         size: int,
         gates: bool = False,
     ) -> tuple[list[Tensor], dict[str, list[Tensor]]]:
-        """The new states, and their derivatives with respect to S numbers, such as the flat state.
+        """Compute the new states and their derivatives with respect to S numbers, such as the flat state.
 
         Args:
             input: (B, H_in).
             d_input: the derivative of the input, (B, H_in, S); None for zero.
-            states: (B, W) each.
+            states: the states before the step, (B, W) each.
             d_states: the derivative of each state.
             size: S.
             gates: whether to split derivatives by the last gate on each path.
 
         Returns:
-            (B, W) for each state, and (B, W, S) for each state by label: "total", or the gates' names and "direct".
+            (B, W) for each state, and by label the derivatives (B, W, S) of each state. The label is "total", or with
+            `gates` the name of a gate or "direct".
         """
         values = self._values(input, states)
         before = dict(zip(self.equations.state, d_states, strict=True))
         d: dict[Node, dict[str, StateDerivative]] = {}
         for node in self.equations.nodes:
-            d[node] = tangents = self._tangent(node, values, d, d_input, before, size)
-            if gates and node in self._gate and tangents:
+            d[node] = by_label = self._derivative(node, values, d, d_input, before, size)
+            if gates and node in self._gate and by_label:
                 total = StateDerivative()
-                for part in tangents.values():
-                    total = total.plus(part)
+                for part in by_label.values():
+                    total = total.add(part)
                 d[node] = {self._gate[node]: total}
         labels = (DIRECT, *self._gate.values()) if gates else ("total",)
         rows = input.shape[0]
@@ -172,7 +175,7 @@ class Linearization:
 
         return evaluate(self.equations.nodes, leaf, input.dtype)
 
-    def _tangent(
+    def _derivative(
         self,
         node: Node,
         values: Mapping[Node, Tensor],
@@ -189,12 +192,12 @@ class Linearization:
                 return {DIRECT: StateDerivative({}, self._block("weight_ih", node.args[0]) @ d_input)}
             case "hh":
                 weight = self._recurrent[node.args[0]]
-                return {label: part.multiplied(weight, size) for label, part in d[node.args[1]].items()}
+                return {label: part.matmul(weight, size) for label, part in d[node.args[1]].items()}
             case "hr":
                 weight = self.weights["weight_hr"]
-                return {label: part.multiplied(weight, size) for label, part in d[node.args[0]].items()}
+                return {label: part.matmul(weight, size) for label, part in d[node.args[0]].items()}
             case "row_sum":
-                return {label: part.summed(size) for label, part in d[node.args[0]].items()}
+                return {label: part.sum(size) for label, part in d[node.args[0]].items()}
         operation = OPERATIONS.get(node.op)
         if operation is None or operation.derivative is None:
             return {}
@@ -206,6 +209,6 @@ class Linearization:
         for arg, partial in zip(node.args, partials, strict=True):
             if isinstance(arg, Node) and isinstance(partial, Tensor):
                 for label, part in d[arg].items():
-                    scaled = part if partial is ones else part.scaled(partial.expand_as(y))
-                    by_label[label] = by_label[label].plus(scaled) if label in by_label else scaled
+                    scaled = part if partial is ones else part.scale(partial.expand_as(y))
+                    by_label[label] = by_label[label].add(scaled) if label in by_label else scaled
         return by_label

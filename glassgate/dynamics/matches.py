@@ -17,15 +17,20 @@ from glassgate.shapes import ShapeError, check_size
 
 FORMAT = 2
 """The version of the file format."""
-_KEY = "glassgate_index"
-_LEVELS = 255
+_METADATA_KEY = "glassgate_index"
+"""The key of the metadata in the safetensors file."""
+_MAX_CODE = 255
 """The largest code of a quantised value."""
 _WINDOWS_AT_ONCE = 2**18
 """The number of windows whose distances are computed together."""
 ACTIVE = 1.0
-"""A unit is active if it differs from its mean by more than this number of standard deviations."""
+"""An active unit differs from its mean by more than this number of standard deviations."""
 _MAX_ACTIVE_UNITS = 8
-"""The maximum number of active units that are returned."""
+"""The maximum number of units that `Index.active` returns."""
+
+
+_STATE_FIELDS, _COMMON_FIELDS = ("states", "low", "scale", "deviation"), ("starts", "text_bytes", "text_ends")
+"""The attributes of an index with a tensor per state, and those with one tensor."""
 
 
 class NotAnIndex(ValueError):
@@ -44,18 +49,18 @@ class Match(NamedTuple):
     distance: float
     """The root mean square difference from the pattern, in standard deviations of each unit."""
     closer: float
-    """The fraction of all windows of the data set whose distance is at most that of this one."""
+    """The fraction of all windows of the data set whose distance is at most that of this window."""
 
 
 @dataclass(frozen=True)
 class Index:
-    """Every state at every step of a data set, in 8 bits per number, and the text of each step.
+    """The states at all steps of a data set, in 8 bits per number, and the text of each step.
 
     Attributes:
-        states: uint8 (H, T) by state, for example "layer0.forward.h". T is the length of all sequences together.
+        states: uint8 (H, T) by state, for example "layer0.forward.h". T is the total length of all sequences.
         low, scale: (H,) by state; the value of a state is `low + scale * states`.
         deviation: (H,) by state: the standard deviation of each unit.
-        starts: (K + 1,) int64: the first step of each sequence, and T.
+        starts: (K + 1,) int64: the first step of each of the K sequences, and T.
         text_bytes: uint8, the concatenated texts of all steps in UTF-8.
         text_ends: (T,) int64: the end of the text of each step in `text_bytes`.
         about: a description of the data, for example its file and the version of the weights.
@@ -113,7 +118,7 @@ class Index:
         for name, parts in by_state.items():
             values = torch.cat(parts).T.contiguous()
             low[name], high = (v.float() for v in values.aminmax(dim=1))
-            scale[name] = (high - low[name]).clamp_min(1e-6) / _LEVELS
+            scale[name] = (high - low[name]).clamp_min(1e-6) / _MAX_CODE
             states[name] = torch.empty(values.shape, dtype=torch.uint8)
             deviation[name] = torch.empty_like(low[name])
             # One unit at a time, because all units in float32 would take four times the memory of the index.
@@ -164,14 +169,14 @@ class Index:
         """
         self._check(name)
         scaled = (values.float() - self.mean(name)) / self.deviation[name].clamp_min(1e-6)
-        inside = scaled[start:stop]
-        least = torch.maximum(inside.amin(0), -inside.amax(0))
-        sign = inside.mean(0).sign()
-        around = torch.cat([scaled[max(0, start - 1) : start], scaled[stop : stop + 1]]) * sign
-        outside = around.amax(0) if len(around) else torch.zeros_like(least)
-        # Scaled differences are far below 1,000, so units that are inactive around the range come first.
-        order = ((outside < ACTIVE).float() * 1e3 + least).argsort(descending=True)
-        return [unit for unit in order.tolist() if least[unit] > ACTIVE][:_MAX_ACTIVE_UNITS]
+        in_range = scaled[start:stop]
+        smallest = torch.maximum(in_range.amin(0), -in_range.amax(0))
+        sign = in_range.mean(0).sign()
+        neighbours = torch.cat([scaled[max(0, start - 1) : start], scaled[stop : stop + 1]]) * sign
+        outside = neighbours.amax(0) if len(neighbours) else torch.zeros_like(smallest)
+        # Scaled differences are far below 1,000, so units that are inactive next to the range come first.
+        order = ((outside < ACTIVE).float() * 1e3 + smallest).argsort(descending=True)
+        return [unit for unit in order.tolist() if smallest[unit] > ACTIVE][:_MAX_ACTIVE_UNITS]
 
     def mean(self, name: str) -> Tensor:
         """(H,): the mean of each unit of a state."""
@@ -190,12 +195,12 @@ class Index:
         from safetensors.torch import save_file
 
         path = Path(path)
-        tensors = {f"{kind}:{name}": v for kind in _BY_NAME for name, v in getattr(self, kind).items()}
-        tensors |= {name: getattr(self, name) for name in _WHOLE}
-        content = {"format": FORMAT, "about": dict(self.about or {}), "names": list(self.states)}
+        tensors = {f"{kind}:{name}": v for kind in _STATE_FIELDS for name, v in getattr(self, kind).items()}
+        tensors |= {name: getattr(self, name) for name in _COMMON_FIELDS}
+        metadata = {"format": FORMAT, "about": dict(self.about or {}), "names": list(self.states)}
         unfinished = path.with_name(path.name + ".part")
         try:
-            save_file(tensors, unfinished, {_KEY: json.dumps(content)})
+            save_file(tensors, unfinished, {_METADATA_KEY: json.dumps(metadata)})
             os.replace(unfinished, path)
         finally:
             unfinished.unlink(missing_ok=True)
@@ -212,24 +217,21 @@ class Index:
 
         try:
             with safe_open(str(path), "pt") as file:
-                content = json.loads((file.metadata() or {})[_KEY])
+                metadata = json.loads((file.metadata() or {})[_METADATA_KEY])
                 tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
         except (SafetensorError, KeyError, ValueError) as error:
             raise NotAnIndex(
                 f"{path}: expected an index of states, got a damaged file or a file of another kind ({error})"
             ) from None
-        if content["format"] != FORMAT:
-            raise NotAnIndex(f"{path}: written in format {content['format']}, this version reads {FORMAT}")
+        if metadata["format"] != FORMAT:
+            raise NotAnIndex(f"{path}: written in format {metadata['format']}, this version reads {FORMAT}")
 
         def by_name(kind: str) -> dict[str, Tensor]:
-            return {name: tensors[f"{kind}:{name}"] for name in content["names"]}
+            return {name: tensors[f"{kind}:{name}"] for name in metadata["names"]}
 
-        states, low, scale, deviation = (by_name(kind) for kind in _BY_NAME)
-        starts, text_bytes, text_ends = (tensors[name] for name in _WHOLE)
-        return cls(states, low, scale, deviation, starts, text_bytes, text_ends, content["about"])
-
-
-_BY_NAME, _WHOLE = ("states", "low", "scale", "deviation"), ("starts", "text_bytes", "text_ends")
+        states, low, scale, deviation = (by_name(kind) for kind in _STATE_FIELDS)
+        starts, text_bytes, text_ends = (tensors[name] for name in _COMMON_FIELDS)
+        return cls(states, low, scale, deviation, starts, text_bytes, text_ends, metadata["about"])
 
 
 def search(
@@ -244,7 +246,7 @@ def search(
     Args:
         index: the index of the data set.
         name: the name of the state, for example "layer0.forward.h".
-        pattern: (L, H), the state to search for, with all units.
+        pattern: (L, H), the states of all units to search for.
         units: the units to compare.
         matches: the maximum number of matches.
         apart: the minimum number of steps between the starts of two matches. With the default, L, matches do not
@@ -270,11 +272,11 @@ def search(
     distances = _distances(index, name, pattern.detach().float().cpu()[:, chosen], chosen)
     # Each match excludes at most the `apart` windows before it and after it.
     candidates = min(len(distances), matches * (2 * apart + 1))
-    order = distances.topk(candidates, largest=False)
+    closest = distances.topk(candidates, largest=False)
     found: list[Match] = []
     taken: list[int] = []
     valid = int(distances.isfinite().sum())
-    for distance, at in zip(order.values.tolist(), order.indices.tolist(), strict=True):
+    for distance, at in zip(closest.values.tolist(), closest.indices.tolist(), strict=True):
         if len(found) == matches or distance == float("inf"):
             break
         if all(abs(at - other) >= apart for other in taken):
@@ -293,12 +295,12 @@ def _distances(index: Index, name: str, pattern: Tensor, units: list[int]) -> Te
     deviation = index.deviation[name][units].clamp_min(1e-6)
     # Codes are centred at zero. Otherwise the sum of large squares and products below would cancel and lose accuracy.
     scale = index.scale[name][units] / deviation
-    target = ((pattern - index.low[name][units]) / deviation - _LEVELS / 2 * scale).T
+    target = ((pattern - index.low[name][units]) / deviation - _MAX_CODE / 2 * scale).T
     rows = index.states[name]
     for start in range(0, total - length + 1, _WINDOWS_AT_ONCE):
         stop = min(total, start + _WINDOWS_AT_ONCE + length - 1)
         codes = torch.stack([rows[unit, start:stop] for unit in units])
-        values = scale[:, None] * (codes - _LEVELS / 2)
+        values = scale[:, None] * (codes - _MAX_CODE / 2)
         squares = conv1d(values.square().sum(0)[None, None], torch.ones(1, 1, length))[0, 0]
         products = conv1d(values[None], target[None])[0, 0]
         mean = (squares - 2 * products + target.square().sum()).clamp_min(0) / target.numel()

@@ -1,4 +1,4 @@
-"""A layer in eval mode as a discrete dynamical system: a flat state vector and the map of one step, in float64."""
+"""A layer in eval mode as a discrete dynamical system in float64: a flat state vector and the map of one step."""
 
 import copy
 import operator
@@ -32,8 +32,8 @@ class Slot(NamedTuple):
     columns: slice
 
 
-def copied(operation: str, layer: Recurrent) -> Recurrent:
-    """A copy of a layer on the CPU, in float64 and in eval mode, without gradients.
+def copy_layer(operation: str, layer: Recurrent) -> Recurrent:
+    """Copy a layer to the CPU, in float64, in eval mode and without gradients.
 
     Raises:
         TypeError: `layer` is not a recurrent layer of this package.
@@ -46,8 +46,8 @@ def copied(operation: str, layer: Recurrent) -> Recurrent:
     return copy.deepcopy(layer).to(device="cpu", dtype=torch.float64).eval().requires_grad_(False)
 
 
-def converted_inputs(operation: str, layer: Recurrent, inputs: Tensor) -> Tensor:
-    """The inputs of a layer, (L, N, H_in), on the CPU and in float64.
+def convert_inputs(operation: str, layer: Recurrent, inputs: Tensor) -> Tensor:
+    """Convert the inputs of a layer, (L, N, H_in), to float64 on the CPU.
 
     Raises:
         ShapeError: the inputs have another shape.
@@ -62,13 +62,13 @@ def converted_inputs(operation: str, layer: Recurrent, inputs: Tensor) -> Tensor
 class Network:
     """A layer as the map (state, input) -> next state.
 
-    The flat state has S numbers per row: the states of its first layer in the order of `cell.state`, then those of the
-    second layer, and so on.
+    The flat state has S numbers per row: the states of the first layer in the order of `cell.state`, then those of the
+    second layer, and so on. A cell has a graph if its `step` can be traced. Without a graph, derivatives are slower.
 
     Args:
         operation: the name of the analysis, for error messages.
         layer: a `gg.Recurrent` or a subclass such as `gg.LSTM`, of one direction. Its weights are copied to float64.
-        needs_graph: whether the analysis is impossible for a cell without a graph.
+        needs_graph: whether to raise an error if a cell has no graph.
 
     Raises:
         TypeError: `layer` is not a recurrent layer of this package.
@@ -77,7 +77,7 @@ class Network:
     """
 
     def __init__(self, operation: str, layer: Recurrent, needs_graph: bool = False) -> None:
-        self.operation, self.layer = operation, copied(operation, layer)
+        self.operation, self.layer = operation, copy_layer(operation, layer)
         if layer.bidirectional:
             raise ValueError(
                 f"{operation}: a bidirectional layer is not a map from one state to the next and has no fixed points, "
@@ -87,7 +87,7 @@ class Network:
         self._directions = self._initial_directions()
         self.slots = tuple(self._slots())
         self.size = self.slots[-1].columns.stop
-        self._linearizations = self._linearizations_of_layers(needs_graph)
+        self._linearizations = self._linearize_layers(needs_graph)
 
     def _initial_directions(self) -> list[Direction]:
         """The cell in eval mode, the weights and the initial states of each layer."""
@@ -102,8 +102,8 @@ class Network:
                 yield Slot(f"layer{layer}.{name}", layer, slice(at, at + state.shape[1]))
                 at += state.shape[1]
 
-    def _linearizations_of_layers(self, needs_graph: bool) -> list[Linearization] | None:
-        """The linearization of the step of each layer; None if a cell has no graph."""
+    def _linearize_layers(self, needs_graph: bool) -> list[Linearization] | None:
+        """The linearization of the step of each layer. None if a cell has no graph."""
         try:
             graphs = [current_equations(d.cell, "weight_hr" in d.weights) for d in self._directions]
         except NotTraceable as error:
@@ -111,7 +111,7 @@ class Network:
                 raise
             warnings.warn(
                 f"{self.operation}: this cell has no graph, so derivatives are computed by autograd, one backward pass "
-                f"per number of the state, which is slow. {error}",
+                f"per state variable, which is slow. {error}",
                 stacklevel=4,
             )
             return None
@@ -124,15 +124,19 @@ class Network:
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The label of the slot of each column of the flat state."""
+        """The label of each column of the flat state, such as "layer0.c"."""
         return tuple(slot.label for slot in self.slots for _ in range(slot.columns.stop - slot.columns.start))
 
     def slots_of(self, layer: int) -> list[Slot]:
         """The slots of one layer."""
         return [slot for slot in self.slots if slot.layer == layer]
 
-    def flat(self, states: Any, name: str = "states") -> Tensor:
-        """Flat states (B, S), from flat states or from the form of `hx`: (num_layers, B, H), or a tuple of these.
+    def flatten(self, states: Any, name: str = "states") -> Tensor:
+        """Convert states to flat states (B, S).
+
+        Args:
+            states: flat (B, S) or in the form of `hx`: (num_layers, B, H), or a tuple of these.
+            name: the name of the argument, for error messages.
 
         Raises:
             ShapeError: the states have neither form.
@@ -156,8 +160,8 @@ class Network:
             )
         return torch.cat([by_label[label] for label in widths], 1)
 
-    def inputs(self, input: Tensor, rows: int) -> Tensor:
-        """One input per row, (B, H_in), from (H_in,) or (B, H_in).
+    def expand_input(self, input: Tensor, rows: int) -> Tensor:
+        """Expand an input (H_in,) or (B, H_in) to one input per row, (B, H_in).
 
         Raises:
             ShapeError: the input has another shape.
@@ -171,53 +175,54 @@ class Network:
         return input.expand(rows, width)
 
     def step(self, states: Tensor, input: Tensor) -> Tensor:
-        """One step: flat states (B, S) and inputs (B, H_in) to flat states (B, S)."""
+        """The flat states (B, S) after one step from flat states (B, S) with inputs (B, H_in)."""
         new: list[Tensor] = []
         below = input
         for layer, (cell, weights, *_) in enumerate(self._directions):
             before = tuple(states[:, slot.columns] for slot in self.slots_of(layer))
             after = advance(cell, weights, linear(below, weights["weight_ih"], weights.get("bias_ih")), before)
-            below = self._input_above(layer, after[0], below)
+            below = self._next_input(layer, after[0], below)
             new += after
         return torch.cat(new, 1)
 
-    def _input_above(self, layer: int, output: Tensor, below: Tensor) -> Tensor:
+    def _next_input(self, layer: int, output: Tensor, below: Tensor) -> Tensor:
         """The input of the next layer."""
-        return output + below if self._adds_input(layer, output.shape[1], below.shape[1]) else output
+        return output + below if self._is_residual(layer, output.shape[1], below.shape[1]) else output
 
-    def _adds_input(self, layer: int, width: int, width_below: int) -> bool:
+    def _is_residual(self, layer: int, width: int, width_below: int) -> bool:
         return self.layer.residual and layer > 0 and width == width_below
 
     def jacobian(self, states: Tensor, input: Tensor) -> Tensor:
         """(B, S, S): the derivative of the next state (rows) with respect to the current state (columns)."""
-        return self.linearized(states, input)[1]
+        return self.linearize(states, input)[1]
 
-    def linearized(self, states: Tensor, input: Tensor) -> tuple[Tensor, Tensor]:
+    def linearize(self, states: Tensor, input: Tensor) -> tuple[Tensor, Tensor]:
         """The next states, (B, S), and their Jacobian, (B, S, S)."""
         if self._linearizations is None:
-            return self._by_autograd(states, input)
-        new, parts = self._by_graph(self._linearizations, states, input)
+            return self._linearize_by_autograd(states, input)
+        new, parts = self._linearize_by_graph(self._linearizations, states, input)
         return new, parts["total"]
 
     def step_with_differences(self, states: Tensor, input: Tensor, differences: Tensor) -> tuple[Tensor, Tensor]:
         """The next states, (B, S), and the product of their Jacobian with small differences (B, S, K)."""
         assert self._linearizations is not None
-        new, parts = self._by_graph(self._linearizations, states, input, differences=differences)
+        new, parts = self._linearize_by_graph(self._linearizations, states, input, differences=differences)
         return new, parts["total"]
 
     def jacobian_by_gate(self, states: Tensor, input: Tensor) -> dict[str, Tensor]:
         """The Jacobian, under "total", and its parts.
 
-        The part of a gate contains the paths on which this gate is the last one; "direct" those through no gate.
+        The part of a gate contains the paths on which this gate is the last one. "direct" contains the paths without a
+        gate.
 
         Raises:
-            ValueError: the cell has no graph, so its gates are unknown.
+            ValueError: a cell has no graph, so its gates are unknown.
         """
         if self._linearizations is None:
             raise ValueError(f"{self.operation}: the parts of gates need a cell that has a graph; see gg.check(cell)")
-        return self._by_graph(self._linearizations, states, input, gates=True)[1]
+        return self._linearize_by_graph(self._linearizations, states, input, gates=True)[1]
 
-    def _by_graph(
+    def _linearize_by_graph(
         self,
         layers: Sequence[Linearization],
         states: Tensor,
@@ -225,7 +230,7 @@ class Network:
         gates: bool = False,
         differences: Tensor | None = None,
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """The next states and their Jacobian as "total"; with `gates` also its parts, see `jacobian_by_gate`.
+        """The next states, and their Jacobian under "total". With `gates`, also its parts, as in `jacobian_by_gate`.
 
         With `differences` (B, S, K), each Jacobian is multiplied by them.
         """
@@ -235,33 +240,33 @@ class Network:
         for layer, linearization in enumerate(layers):
             slots = self.slots_of(layer)
             own = [states[:, slot.columns] for slot in slots]
-            before = [self._tangent(slot, states, differences) for slot in slots]
+            before = [self._initial_derivative(slot, states, differences) for slot in slots]
             new, d_new = linearization.run(below, d_below, own, before, size, gates)
             parts = [dict(zip(d_new, of_slot, strict=True)) for of_slot in zip(*d_new.values(), strict=True)]
             totals = [{"total": reduce(operator.add, of_slot.values())} for of_slot in parts]
             d_output = totals[0]["total"]
-            if self._adds_input(layer, new[0].shape[1], below.shape[1]) and d_below is not None:
+            if self._is_residual(layer, new[0].shape[1], below.shape[1]) and d_below is not None:
                 d_output = d_output + d_below
-            below, d_below = self._input_above(layer, new[0], below), d_output
+            below, d_below = self._next_input(layer, new[0], below), d_output
             next_states += new
             by_slot += [total | part for total, part in zip(totals, parts, strict=True)]
         labels = dict.fromkeys(label for of_slot in by_slot for label in of_slot)
         return torch.cat(next_states, 1), {label: self._side_by_side(label, by_slot) for label in labels}
 
     @staticmethod
-    def _tangent(slot: Slot, states: Tensor, differences: Tensor | None) -> StateDerivative:
-        """The derivative of one state with respect to the flat state or, with `differences`, to a factor of each."""
+    def _initial_derivative(slot: Slot, states: Tensor, differences: Tensor | None) -> StateDerivative:
+        """The derivative of a state before the step: the identity or, with `differences`, the rows of its slot."""
         if differences is None:
             return StateDerivative({slot.columns.start: torch.ones_like(states[:1, slot.columns])})
         return StateDerivative({}, differences[:, slot.columns])
 
     @staticmethod
     def _side_by_side(part: str, by_slot: Sequence[dict[str, Tensor]]) -> Tensor:
-        """One part of the Jacobian, (B, S, S): the rows of all slots, zero for a slot that lacks this part."""
+        """One part of the Jacobian, (B, S, S): the rows of all slots. They are zero for a slot without this part."""
         blocks = [of_slot[part] if part in of_slot else torch.zeros_like(of_slot["total"]) for of_slot in by_slot]
         return torch.cat(blocks, 1) if len(blocks) > 1 else blocks[0].contiguous()
 
-    def _by_autograd(self, states: Tensor, input: Tensor) -> tuple[Tensor, Tensor]:
+    def _linearize_by_autograd(self, states: Tensor, input: Tensor) -> tuple[Tensor, Tensor]:
         states = states.detach().requires_grad_()
         new = self.step(states, input)
         rows = [
@@ -276,18 +281,21 @@ class Network:
         return (slice(at, at + size) for at in range(0, rows, size))
 
     def run(self, inputs: Tensor, hx: Any = None) -> Tensor:
-        """(L + 1, N, S): the flat states before the first step and after each one, on the layer's kernels.
+        """Run the layer on its kernels.
 
         Args:
             inputs: (L, N, H_in), also for a batch-first layer.
             hx: initial states, flat or in the form of `hx`.
 
+        Returns:
+            (L + 1, N, S): the flat states before the first step and after each step.
+
         Raises:
             ShapeError: the inputs have another shape.
         """
-        inputs = converted_inputs(self.operation, self.layer, inputs)
+        inputs = convert_inputs(self.operation, self.layer, inputs)
         rows = inputs.shape[1]
-        start = self.initial.expand(rows, -1) if hx is None else self.flat(hx, "hx").expand(rows, -1)
+        start = self.initial.expand(rows, -1) if hx is None else self.flatten(hx, "hx").expand(rows, -1)
         states = tuple(
             tuple(start[:, slot.columns].contiguous() for slot in self.slots if slot.label.endswith(f".{name}"))
             for name in self._directions[0].cell.state

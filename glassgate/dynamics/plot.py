@@ -1,4 +1,4 @@
-"""Draws fixed points in the plane of the first two principal components of trajectories, with matplotlib."""
+"""A matplotlib figure of fixed points, in the plane of the first two principal components of trajectories."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 STABLE, UNSTABLE, SLOW, PATH = "#0b6e4f", "#c8553d", "#9a8f97", "#b9c4cf"
+"""The colours of stable, unstable and slow points, and of trajectories."""
 
 
 class Plane(NamedTuple):
@@ -36,7 +37,7 @@ class Plane(NamedTuple):
 def plot(
     states: Tensor, jacobians: Tensor, stable: Tensor, slow: Tensor, trajectories: Tensor, path: str | Path
 ) -> None:
-    """Write the picture of fixed points (K, S) and slow points (M, S); see `FixedPoints.plot`."""
+    """Write the figure of fixed points (K, S) and slow points (M, S), as described in `FixedPoints.plot`."""
     from matplotlib.figure import Figure
 
     visited = trajectories.detach().double()

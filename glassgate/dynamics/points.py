@@ -13,13 +13,13 @@ from glassgate.dynamics.plot import plot
 from glassgate.layers.stack import Recurrent
 
 MIN_FRACTION = 2.0**-10
-"""The smallest fraction of a Newton step that is tried. If q still does not fall, a damped step minimises q."""
+"""The minimum fraction of a Newton step that is tried. If it does not reduce the speed q, a damped step follows."""
 CONTRACTION = 0.25
-"""Newton's method converges quadratically if each step is at most this fraction of the previous one (Deuflhard)."""
+"""Newton's method converges quadratically if each step is at most this fraction of the step before (Deuflhard)."""
 MAX_REPRESENTATIVES = 128
 """The maximum number of points that one step of the search compares with all others."""
 ELEMENTS_AT_ONCE = 2**19
-"""The maximum number of elements of the Jacobians that one step of the search has in memory: 4 MiB of float64."""
+"""The maximum number of elements of the Jacobians that a step of the search holds in memory: 4 MiB of float64."""
 
 
 @dataclass(frozen=True)
@@ -28,11 +28,11 @@ class FixedPoints:
 
     Attributes:
         states: (K, S), in float64, slowest first.
-        speeds: (K,): q = |F(s) - s|² / 2, where F is one step.
+        speeds: (K,): the speed q = |F(s) - s|² / 2 of each state, where F is one step.
         jacobians: (K, S, S), the Jacobian of one step at each point.
-        labels: the layer and state that each column of S belongs to, for example "layer0.c".
-        slow: the slow points, at which the search ended with q above the tolerance of fixed points. Most of them are
-            near a local minimum of q. Their own `slow` is None.
+        labels: the layer and state of each of the S columns, for example "layer0.c".
+        slow: the slow points, whose q is above the tolerance of fixed points. Most of them are near a local minimum of
+            q. Their own `slow` is None.
     """
 
     states: Tensor
@@ -65,10 +65,10 @@ class FixedPoints:
         return 1 / self.eigenvalues.abs().log().abs()
 
     def plot(self, trajectories: Tensor, path: str | Path) -> None:
-        """Draws the points and the visited states, in the plane of the first two principal components of these states.
+        """Draw the points and the visited states in the plane of the first two principal components of these states.
 
-        A line through each point shows the direction of an eigenvector: the one that shrinks slowest at a stable point,
-        the one that grows fastest at an unstable point.
+        A line through each point shows the direction of the eigenvector with the largest eigenvalue. Along it, a
+        deviation shrinks slowest at a stable point and grows fastest at an unstable point.
 
         Args:
             trajectories: (L, N, S) or (L, S): flat states, such as `trajectory(layer, inputs).states`.
@@ -106,8 +106,8 @@ def fixed_points(
     Args:
         layer: a layer of one direction. It is analysed in eval mode, in float64.
         input: the constant input, (H_in,).
-        starts: the first states of the search: flat (M, S), or in the form of the layer's `hx`. States that the network
-            visits are good starts, also with some noise: `trajectory(layer, inputs).states.flatten(0, 1)`.
+        starts: the initial states of the search, flat (M, S) or in the form of the layer's `hx`. States that the
+            network visits are good starts, with or without noise: `trajectory(layer, inputs).states.flatten(0, 1)`.
         tolerance: the largest q of a fixed point.
         slow: the largest q of a slow point.
         distance: the Euclidean distance between two states below which they are merged.
@@ -126,18 +126,19 @@ def fixed_points(
         (9, 4)
     """
     network = Network("fixed_points", layer)
-    starts = network.flat(starts, "starts")
-    x = network.inputs(input, 1)
+    starts = network.flatten(starts, "starts")
+    x = network.expand_input(input, 1)
     ends = _search(network, starts, x, tolerance, steps)
     speeds = _speeds(network, ends, x)
     fixed = _without_duplicates(ends[speeds <= tolerance], distance)
     others = _without_duplicates(ends[(speeds > tolerance) & (speeds <= slow)], distance)
     if len(fixed) and len(others):
         others = others[torch.cdist(others, fixed).amin(1) > distance]
-    return _points(network, fixed, x, _points(network, others, x))
+    return _analyse_points(network, fixed, x, _analyse_points(network, others, x))
 
 
-def _points(network: Network, states: Tensor, x: Tensor, slow: FixedPoints | None = None) -> FixedPoints:
+def _analyse_points(network: Network, states: Tensor, x: Tensor, slow: FixedPoints | None = None) -> FixedPoints:
+    """Sort points by speed, and compute their Jacobians."""
     speeds = _speeds(network, states, x)
     order = speeds.argsort()
     states = states[order]
@@ -149,15 +150,15 @@ def _points(network: Network, states: Tensor, x: Tensor, slow: FixedPoints | Non
 
 
 def _speeds(network: Network, states: Tensor, x: Tensor) -> Tensor:
-    """q of each state, (B,)."""
+    """The speed q of each state, (B,)."""
     with torch.no_grad():
         return (network.step(states, x.expand(len(states), -1)) - states).square().sum(1) / 2
 
 
 def _search(network: Network, states: Tensor, x: Tensor, tolerance: float, steps: int) -> Tensor:
-    """The ends of the searches from these starts, (K, S) with K <= M.
+    """The states at which the searches from `states` (M, S) end, (K, S) with K <= M.
 
-    A row leaves the search if its q is far below the tolerance or no longer falls. A row is dropped if it converges to
+    The search of a row ends if its q is far below the tolerance or no longer falls. A row is dropped if it converges to
     the same point as another row.
     """
     states = states.clone()
@@ -167,44 +168,46 @@ def _search(network: Network, states: Tensor, x: Tensor, tolerance: float, steps
     active = torch.arange(len(states))
     at_once = max(1, ELEMENTS_AT_ONCE // network.size**2)
     for _ in range(steps):
-        # One or two Newton steps beyond the tolerance are cheap, and leave only rounding errors.
+        # One or two Newton steps beyond the tolerance cost little and leave only rounding errors.
         active = active[(speeds[active] > tolerance * 1e-4) & (damping[active] < 1e12) & speeds[active].isfinite()]
         if not len(active):
             break
-        parts = [_step(network, states[rows], x, speeds[rows], damping[rows]) for rows in active.split(at_once)]
+        parts = [_search_step(network, states[rows], x, speeds[rows], damping[rows]) for rows in active.split(at_once)]
         moved, speeds[active], length, factors = map(torch.cat, zip(*parts, strict=True))
         states[active], damping[active] = moved, damping[active] * factors
         contraction = length / newton_lengths[active]
         newton_lengths[active] = length
-        # With quadratic convergence, the next step is shorter by about the square of the contraction. The contraction
-        # itself gives a safe bound of the distance to the fixed point.
+        # With quadratic convergence, the next step is about contraction² times this step. The contraction itself
+        # gives a safe upper bound of the distance to the fixed point.
         duplicates = _duplicates(moved, torch.where(contraction < CONTRACTION, contraction * length, torch.nan))
         dropped[active[duplicates]] = True
         active = active[~duplicates]
     return states[~dropped]
 
 
-def _step(network: Network, states: Tensor, x: Tensor, q: Tensor, damping: Tensor) -> tuple[Tensor, ...]:
-    """One step of the search: the new states, q there, the length of the Newton step, and the change of the damping.
+def _search_step(network: Network, states: Tensor, x: Tensor, q: Tensor, damping: Tensor) -> tuple[Tensor, ...]:
+    """One step of the search.
 
-    The length is NaN where a damped step was taken instead.
+    Returns:
+        The new states, their q, the length of the Newton step, which is NaN for a damped step, and the factor by which
+        the damping changes.
     """
-    new, derivative = network.linearized(states, x.expand(len(states), -1))
+    new, derivative = network.linearize(states, x.expand(len(states), -1))
     residual = new - states
     derivative.diagonal(dim1=1, dim2=2).sub_(1)
-    moved, q_moved, length = _newton(network, states, x, q, residual, derivative)
+    moved, q_moved, length = _newton_step(network, states, x, q, residual, derivative)
     factors = torch.ones_like(q)
     rows = (~(q_moved < q)).nonzero().squeeze(1)
     if len(rows):
         length[rows] = torch.nan
-        moved[rows], q_moved[rows], factors[rows] = _damped(
+        moved[rows], q_moved[rows], factors[rows] = _damped_step(
             network, states[rows], x, q[rows], residual[rows], derivative[rows], damping[rows]
         )
     return moved, q_moved, length, factors
 
 
 def _duplicates(states: Tensor, radii: Tensor) -> Tensor:
-    """(B,) bool: the rows that converge to the same point as another row. One row of each point is not marked.
+    """(B,) bool: the rows that converge to the same point as another row. One row per point is not marked.
 
     Two rows converge to the same point if the balls of their radii overlap.
 
@@ -221,7 +224,7 @@ def _duplicates(states: Tensor, radii: Tensor) -> Tensor:
     return torch.zeros(len(states), dtype=torch.bool).index_fill(0, order[(near & earlier).any(1)], True)
 
 
-def _damped(
+def _damped_step(
     network: Network, states: Tensor, x: Tensor, q: Tensor, residual: Tensor, derivative: Tensor, damping: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Take a damped step in each row in which q falls (Levenberg-Marquardt).
@@ -238,10 +241,14 @@ def _damped(
     return torch.where(better[:, None], tried, states), torch.where(better, q_tried, q), factors
 
 
-def _newton(
+def _newton_step(
     network: Network, states: Tensor, x: Tensor, q: Tensor, residual: Tensor, derivative: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The states after a Newton step of each row, shortened until q falls, their q, and the length of the full step."""
+    """Take a Newton step in each row, and shorten it until q falls.
+
+    Returns:
+        The states, their q, and the length of the full step.
+    """
     step, info = torch.linalg.solve_ex(derivative, -residual)
     step = torch.where((info == 0)[:, None] & step.isfinite().all(1, keepdim=True), step, 0.0)
     moved, q_moved = states + step, _speeds(network, states + step, x)

@@ -1,4 +1,4 @@
-"""Layer-wise relevance propagation: a cell, and functions around it, whose gradient times input is the relevance."""
+"""Layer-wise relevance propagation: changes to a model, after which gradient times input is the relevance."""
 
 from typing import Any
 
@@ -12,17 +12,17 @@ from glassgate.engines.symbolic.operations import MASKS, OPERATIONS
 from glassgate.engines.symbolic.rewrite import make_names_unique, rewrite_graph
 
 MIN_MAGNITUDE = 1e-6
-"""A smaller value is replaced by this one in the denominator of a relevance."""
+"""In the denominator of a relevance, values with a smaller magnitude are replaced by this number."""
 
 _GATES = ("sigmoid", "softmax")
 _SIGNALS = ("tanh",)
 
 
-class Outside(TorchFunctionMode):
+class OutsideRules(TorchFunctionMode):
     """The rules for the functions of a model outside of its recurrent layers.
 
-    A tanh passes relevance on as it is. The values of a sigmoid or a softmax, such as the weights of an attention, are
-    gates: they receive none. Linear layers, means, maxima and relu need no rule.
+    A tanh passes relevance on unchanged. The results of a sigmoid or a softmax, such as attention weights, are gates.
+    They receive no relevance. Linear layers, means, maxima and ReLU need no rule.
     """
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -37,14 +37,14 @@ class Outside(TorchFunctionMode):
         return x * (y / x.detach().where(x.detach().abs() >= MIN_MAGNITUDE, MIN_MAGNITUDE))
 
 
-def conservative(equations: Equations, gates: set[Node]) -> Equations:
+def relevance_equations(equations: Equations, gates: set[Node]) -> Equations:
     """Equations whose gradient, times the input, is the relevance of the input.
 
     Args:
         equations: the equations of one step.
-        gates: values between 0 and 1 that only scale others.
+        gates: the nodes with values between 0 and 1 that only scale other values.
     """
-    scales = _scales(equations, gates)
+    scales = _scaling_nodes(equations, gates)
 
     def rule(node: Node, args: tuple[Any, ...]) -> Node | None:
         if node in scales or not node.inputs or node.op in ("hh", "hr", "row_sum", "where", *MASKS):
@@ -57,14 +57,14 @@ def conservative(equations: Equations, gates: set[Node]) -> Equations:
             case "mul":
                 a, b = args
                 if not any(constant):
-                    return 0.5 * (a * _detached(b)) + 0.5 * (_detached(a) * b)
-                return _detached(a) * b if constant[0] else a * _detached(b)
+                    return 0.5 * (a * _detach(b)) + 0.5 * (_detach(a) * b)
+                return _detach(a) * b if constant[0] else a * _detach(b)
             case "div":
-                return args[0] / _detached(args[1])
+                return args[0] / _detach(args[1])
         (x,) = [arg for arg, fixed in zip(args, constant, strict=True) if not fixed]
-        y = make(node.op, *(_detached(arg) for arg in args))
-        near = torch.abs(_detached(x)) < MIN_MAGNITUDE
-        return x * (y / torch.where(near, MIN_MAGNITUDE, _detached(x)))
+        y = make(node.op, *(_detach(arg) for arg in args))
+        near = torch.abs(_detach(x)) < MIN_MAGNITUDE
+        return x * (y / torch.where(near, MIN_MAGNITUDE, _detach(x)))
 
     new = rewrite_graph(equations.states, rule)
     states = tuple(new[node] for node in equations.states)
@@ -75,21 +75,21 @@ def conservative(equations: Equations, gates: set[Node]) -> Equations:
     )  # fmt: skip
 
 
-def _detached(value: Any) -> Any:
+def _detach(value: Any) -> Any:
     """The same value as a constant."""
     is_number = not isinstance(value, Node) or value.op in ("size", "constant")
     return value if is_number else make("detach", value)
 
 
-def _scales(equations: Equations, gates: set[Node]) -> set[Node]:
-    """The values that only scale others: constants, gates, and functions of these.
+def _scaling_nodes(equations: Equations, gates: set[Node]) -> set[Node]:
+    """The nodes whose values only scale others: constants, gates, and functions of these.
 
-    A function f with f(0) != 0, such as a sigmoid or an exponential, also counts. Otherwise a signal of 0 would get
+    A function f with f(0) != 0, such as a sigmoid or an exponential, is one of them. Otherwise a signal of 0 would get
     relevance.
     """
     scaling: set[Node] = set()
 
-    def scales(node: Node) -> bool:
+    def is_scaling(node: Node) -> bool:
         if node in gates or node.op in ("size", "constant"):
             return True
         if node.op == "row_sum":
@@ -101,7 +101,7 @@ def _scales(equations: Equations, gates: set[Node]) -> set[Node]:
         return len(node.inputs) == 1 and node.op not in ("add", "sub", "mul", "div") and _is_nonzero_at_zero(node)
 
     for node in equations.nodes:
-        if scales(node):
+        if is_scaling(node):
             scaling.add(node)
     return scaling
 

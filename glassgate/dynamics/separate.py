@@ -1,11 +1,11 @@
-"""The layers and directions of a stack as separate layers, because most analyses take one direction."""
+"""Separates a stack into layers of one direction, because most analyses need these."""
 
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from glassgate.dynamics.network import converted_inputs, copied
+from glassgate.dynamics.network import convert_inputs, copy_layer
 from glassgate.layers.merge import merge
 from glassgate.layers.parts import Part
 from glassgate.layers.stack import Recurrent
@@ -19,21 +19,21 @@ class SeparateLayer(NamedTuple):
     layer: Recurrent
     """One layer of one direction with these weights, in float64 and in eval mode."""
     inputs: Tensor
-    """(L, N, H_in): its inputs, in the order in which it reads them: the last step first in the reverse direction."""
+    """(L, N, H_in): its inputs in the order in which it reads them. The reverse direction reads the last step first."""
 
 
 @torch.no_grad()
 def separate(layer: Recurrent, inputs: Tensor) -> list[SeparateLayer]:
     """Each layer and direction of a stack as a separate layer, with the inputs that it has inside the stack.
 
-    The exponents and Jacobians of a stack mix its layers; those of a separate layer describe it alone.
+    The exponents and Jacobians of a stack mix its layers, while those of a separate layer describe it alone.
 
     Args:
         layer: a layer of any depth, with one or two directions.
         inputs: (L, N, H_in), also for a batch-first layer.
 
     Returns:
-        One per layer and direction, in torch's order.
+        One separate layer per layer and direction, in the order of torch.nn.
 
     Raises:
         TypeError: `layer` is not a recurrent layer of this package.
@@ -49,22 +49,24 @@ def separate(layer: Recurrent, inputs: Tensor) -> list[SeparateLayer]:
         layer1.forward (20, 5, 8) True
         layer1.reverse (20, 5, 8) True
     """
-    stack = copied("separate", layer)
+    stack = copy_layer("separate", layer)
     stack.batch_first = False
-    data = [converted_inputs("separate", stack, inputs)]
+    data = [convert_inputs("separate", stack, inputs)]
     _, _, states = stack(*data, return_states=True)
     layers = []
     for depth in range(stack.num_layers):
         parts = [part for part in stack.glassgate.parts if part.layer == depth]
         for part in parts:
             below = data[part.direction % len(data)]
-            layers.append(SeparateLayer(part.label, _alone(stack, part), below.flip(0) if part.direction else below))
+            layers.append(
+                SeparateLayer(part.label, _extract_layer(stack, part), below.flip(0) if part.direction else below)
+            )
         outputs = [states[f"{part.label}.{stack.cell.state[0]}"] for part in parts]
         data = merge(stack.merge, outputs, data if stack.residual and depth else ())
     return layers
 
 
-def _alone(stack: Recurrent, part: Part) -> Recurrent:
+def _extract_layer(stack: Recurrent, part: Part) -> Recurrent:
     layer = Recurrent(
         stack.cell,
         part.shapes["weight_ih"][1],

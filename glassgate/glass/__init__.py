@@ -1,1 +1,1 @@
-"""Looking inside: recordings of gates and states, and diagrams and pages of them."""
+"""Inspection of networks: recordings and edits of gates and states, diagrams of cells, and report pages."""

@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class Ablation(Mapping[str, float]):
-    """The increase of the loss when a part is held at its mean, by the part's name; printed in decreasing order.
+    """The increase of the loss when a part is held at its mean, by the name of the part, in decreasing order.
 
     Attributes:
         loss: the loss of the unchanged network.
@@ -59,17 +59,17 @@ def ablate(
 ) -> Ablation:
     """Measure the increase of the loss when a part of a model's recurrent layers is held at its mean.
 
-    The model runs in eval mode, once over the data for each part. All runs use one kernel.
+    The model runs in eval mode, once over the data for each part. All runs use the same kernel.
 
     Args:
         model: a layer, or a model that contains some.
         data: batches of any kind.
-        metric: takes the model and a batch, and returns the loss of the batch; less is better.
-        groups: the number of groups of neighbouring units in a direction, or the units of each group.
+        metric: takes the model and a batch, and returns the loss of the batch.
+        groups: the number of groups of adjacent units in a direction, or the units of each group.
         steps: the steps at which a part is held; all by default.
 
     Returns:
-        the increase of the mean loss for each part: a gate ("layer0.forward.f"), a state other than the output, a
+        The increase of the mean loss for each part: a gate ("layer0.forward.f"), a state other than the output, a
         direction ("layer0.forward"), a group of its units ("layer0.forward[0:4]"), and a layer with two directions
         ("layer0").
 
@@ -85,29 +85,29 @@ def ablate(
     def loss(_: str) -> float:
         return sum(float(metric(model, batch)) for batch in batches) / max(len(batches), 1)
 
-    losses = runs_without(model, loss, partial(parts_held, groups=groups, steps=steps), steps is not None)
+    losses = run_with_parts_held(model, loss, partial(hold_parts, groups=groups, steps=steps), steps is not None)
     unchanged = losses.pop("")
     return Ablation(unchanged, {name: changed - unchanged for name, changed in losses.items()})
 
 
 Editable = Mapping[str, tuple[Recurrent, str, str, int]]
 """The values that can be edited, as returned by `editable`."""
-Held = dict[str, Edit]
+HeldPart = dict[str, Edit]
 """Edits that hold a part at its mean, by the names of gates and states."""
 
 
-def runs_without(
+def run_with_parts_held(
     model: nn.Module,
     run: Callable[[str], T],
-    held: Callable[[Editable, Mapping[str, Tensor]], Mapping[str, Held]],
+    held: Callable[[Editable, Mapping[str, Tensor]], Mapping[str, HeldPart]],
     per_step: bool = False,
 ) -> dict[str, T]:
-    """Run a model with each part held at its mean. Returns the results by part; "" is the unchanged model.
+    """Run a model with each part held at its mean. Returns the results by part; the key of the unchanged model is "".
 
     Args:
         model: a layer, or a model that contains some.
         run: called with the name of each part.
-        held: takes the editable values and their means, and returns the edits for each part.
+        held: takes the editable values and their means by name. Returns the edits for each part.
         per_step: whether parts are held at selected steps only.
     """
     places = editable(model)
@@ -124,8 +124,18 @@ def _add_rows(rows: list[int], call: LayerCall) -> None:
     rows.append(call.layout.rows)
 
 
-def typical(model: nn.Module, run: Callable[[], object]) -> tuple[Editable, dict[str, Tensor], dict[str, list[int]]]:
-    """The editable values, their means over a run, and the number of rows of each call by the name of the layer."""
+def measure_means(
+    model: nn.Module, run: Callable[[], object]
+) -> tuple[Editable, dict[str, Tensor], dict[str, list[int]]]:
+    """Measure the means of all gates and states over a run.
+
+    Args:
+        model: a layer, or a model that contains some.
+        run: runs the model.
+
+    Returns:
+        The editable values, their means by name, and the number of rows of each call by the name of the layer.
+    """
     places = editable(model)
     with torch.no_grad(), eval_mode(model), _means(places) as means:
         rows: dict[str, list[int]] = {}
@@ -143,8 +153,8 @@ def typical(model: nn.Module, run: Callable[[], object]) -> tuple[Editable, dict
 
 
 @contextmanager
-def held_in_rows(model: nn.Module, places: Editable, held: Sequence[Held], length: int | None) -> Iterator[None]:
-    """Holds a different part in each row of a batch, so that one pass measures many parts.
+def hold_in_rows(model: nn.Module, places: Editable, held: Sequence[HeldPart], length: int | None) -> Iterator[None]:
+    """Hold a different part in each row of a batch, so that one forward pass measures many parts.
 
     Args:
         model: the model whose layers are edited.
@@ -157,8 +167,8 @@ def held_in_rows(model: nn.Module, places: Editable, held: Sequence[Held], lengt
         yield
 
 
-def _in_rows(places: Editable, held: Sequence[Held], length: int) -> Held:
-    """One edit for each name, with different values in each row."""
+def _in_rows(places: Editable, held: Sequence[HeldPart], length: int) -> HeldPart:
+    """One edit for each gate and state, with different values in each row."""
     changes = {}
     for name, (*_, width) in places.items():
         # Infinity marks values that are not edited.
@@ -172,17 +182,17 @@ def _in_rows(places: Editable, held: Sequence[Held], length: int) -> Held:
     return changes
 
 
-def windows_held(places: Editable, means: Mapping[str, Tensor], window: tuple[int, int]) -> Held:
-    """The edits that hold all states at their means in a window of steps."""
+def hold_window(places: Editable, means: Mapping[str, Tensor], window: tuple[int, int]) -> HeldPart:
+    """The edits that hold all states at their means in a window of steps, from its first step to the step after it."""
     states = [name for name, (layer, _, value, _) in places.items() if value in layer.cell.state and name in means]
     return {name: hold(means[name], steps=slice(*window)) for name in states}
 
 
-def parts_held(
+def hold_parts(
     places: Editable, means: Mapping[str, Tensor], groups: int | Sequence[Sequence[int]], steps: Positions = None
-) -> dict[str, Held]:
-    """The edits that hold each gate, state, group of units, direction and layer, by name."""
-    parts: dict[str, Held] = {}
+) -> dict[str, HeldPart]:
+    """The edits that hold each gate, state, group of units, direction and layer, by the name of the part."""
+    parts: dict[str, HeldPart] = {}
     for name, (layer, _, value, width) in places.items():
         if name not in means:
             continue
@@ -216,8 +226,8 @@ def _span(units: Sequence[int]) -> str:
     return f"[{units[0]}:{units[-1] + 1}]" if adjacent else f"[{', '.join(map(str, units))}]"
 
 
-def _prepared(places: Editable, held: Held, per_step: bool) -> dict[Recurrent, Edits]:
-    """The edits, with neutral edits for all other names, so that one kernel runs every part."""
+def _prepared(places: Editable, held: HeldPart, per_step: bool) -> dict[Recurrent, Edits]:
+    """The edits, with edits of no units for all other names, so that one kernel runs every part."""
     changes: dict[Recurrent, dict[str, dict[str, list[Edit]]]] = {}
     neutral = [hold(0.0, units=[], steps=[] if per_step else None)]
     for name, (layer, label, value, _) in places.items():

@@ -1,4 +1,7 @@
-"""Bootstrap intervals of a measure over passages, or over blocks of steps if there are few passages."""
+"""Bootstrap intervals of a measure over passages, or over blocks of steps if there are few passages.
+
+Values are resampled in groups. In all functions, `groups` (S,) has the index of the group of each of S values.
+"""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -7,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 SAMPLES = 200
-# Fewer passages than this are divided into blocks of neighbouring steps, which are resampled in their place.
+# Fewer passages than this are divided into blocks of adjacent steps, and the blocks are resampled instead.
 _MIN_GROUPS = 20
 # The quantiles at the ends of an interval, which contains 90 % of the resampled values.
 _LEVELS = (0.05, 0.95)
@@ -20,25 +23,25 @@ class Interval(NamedTuple):
     high: float
 
 
-def groups(lengths: Sequence[int]) -> np.ndarray:
-    """The resampling group of each step or answer: its passage, or its block of a long passage.
+def resampling_groups(lengths: Sequence[int]) -> np.ndarray:
+    """The resampling group of each step: its passage or, with few passages, its block of adjacent steps.
 
     Example:
-        >>> groups([2, 1]).tolist(), len(set(groups([100]).tolist()))
+        >>> resampling_groups([2, 1]).tolist(), len(set(resampling_groups([100]).tolist()))
         ([0, 1, 2], 20)
     """
     total = max(1, sum(lengths))
-    numbers, first = [], 0
+    groups, first = [], 0
     for length in lengths:
         count = max(1, min(length, round(_MIN_GROUPS * length / total))) if len(lengths) < _MIN_GROUPS else 1
-        numbers.append(first + np.arange(length) * count // max(1, length))
+        groups.append(first + np.arange(length) * count // max(1, length))
         first += count
-    return np.concatenate(numbers) if numbers else np.zeros(0, int)
+    return np.concatenate(groups) if groups else np.zeros(0, int)
 
 
-def weights(number: np.ndarray) -> np.ndarray:
-    """The number of times that each sample draws each group, (SAMPLES, G). The seed is fixed."""
-    return _drawn(int(number.max()) + 1) if len(number) else np.zeros((SAMPLES, 0))
+def weights(groups: np.ndarray) -> np.ndarray:
+    """The number of times that each sample draws each of the G groups, (SAMPLES, G). The seed is fixed."""
+    return _drawn(int(groups.max()) + 1) if len(groups) else np.zeros((SAMPLES, 0))
 
 
 @lru_cache(32)
@@ -46,49 +49,49 @@ def _drawn(count: int) -> np.ndarray:
     return np.random.default_rng(0).multinomial(count, np.full(count, 1 / count), SAMPLES).astype(float)
 
 
-def sums(values: np.ndarray, number: np.ndarray) -> np.ndarray:
+def sums(values: np.ndarray, groups: np.ndarray) -> np.ndarray:
     """The sum of values (S, ...) over each group, (G, ...)."""
-    totals = np.zeros((int(number.max()) + 1, *values.shape[1:]))
-    np.add.at(totals, number, values)
+    totals = np.zeros((int(groups.max()) + 1, *values.shape[1:]))
+    np.add.at(totals, groups, values)
     return totals
 
 
-def means(values: np.ndarray, number: np.ndarray) -> np.ndarray:
+def means(values: np.ndarray, groups: np.ndarray) -> np.ndarray:
     """The mean of values (S, ...) in each sample, (SAMPLES, ...)."""
-    drawn = weights(number)
-    counts = (drawn @ sums(np.ones(len(values)), number)).reshape(-1, *[1] * (values.ndim - 1))
-    return np.asarray(np.tensordot(drawn, sums(values, number), 1) / counts)
+    drawn = weights(groups)
+    counts = (drawn @ sums(np.ones(len(values)), groups)).reshape(-1, *[1] * (values.ndim - 1))
+    return np.asarray(np.tensordot(drawn, sums(values, groups), 1) / counts)
 
 
-def deviations(values: np.ndarray, number: np.ndarray) -> np.ndarray:
+def deviations(values: np.ndarray, groups: np.ndarray) -> np.ndarray:
     """The standard deviation of values (S, H) in each sample, (SAMPLES, H)."""
     centred = values - values.mean(0)
-    return np.asarray(np.sqrt(np.maximum(means(centred * centred, number) - means(centred, number) ** 2, 0)))
+    return np.asarray(np.sqrt(np.maximum(means(centred * centred, groups) - means(centred, groups) ** 2, 0)))
 
 
-def correlations(x: np.ndarray, y: np.ndarray, number: np.ndarray) -> np.ndarray:
+def correlations(x: np.ndarray, y: np.ndarray, groups: np.ndarray) -> np.ndarray:
     """The correlations (SAMPLES, P) of the columns of x and y, (S, P) each, in each sample; 0 for constant columns."""
     x, y = x - x.mean(0), y - y.mean(0)
-    mean_x, mean_y = means(x, number), means(y, number)
-    across = means(x * y, number) - mean_x * mean_y
-    size = (means(x * x, number) - mean_x**2).clip(min=0) * (means(y * y, number) - mean_y**2).clip(min=0)
+    mean_x, mean_y = means(x, groups), means(y, groups)
+    across = means(x * y, groups) - mean_x * mean_y
+    size = (means(x * x, groups) - mean_x**2).clip(min=0) * (means(y * y, groups) - mean_y**2).clip(min=0)
     return np.divide(across, np.sqrt(size), out=np.zeros_like(across), where=size > 1e-24)
 
 
-def of_mean(values: np.ndarray, number: np.ndarray) -> Interval:
+def mean_interval(values: np.ndarray, groups: np.ndarray) -> Interval:
     """The interval of the mean of values (S,).
 
     Example:
-        >>> low, high = of_mean(np.arange(100.0), groups([100]))
+        >>> low, high = mean_interval(np.arange(100.0), resampling_groups([100]))
         >>> low < 49.5 < high
         True
     """
-    return interval(means(values, number)) if len(values) else Interval(0.0, 0.0)
+    return interval(means(values, groups)) if len(values) else Interval(0.0, 0.0)
 
 
-def of_correlation(x: np.ndarray, y: np.ndarray, number: np.ndarray) -> Interval:
+def correlation_interval(x: np.ndarray, y: np.ndarray, groups: np.ndarray) -> Interval:
     """The interval of the absolute correlation of x and y, (S,) each."""
-    estimates = correlations(x[:, None], y[:, None], number)[:, 0]
+    estimates = correlations(x[:, None], y[:, None], groups)[:, 0]
     return interval(estimates * np.sign(np.median(estimates) or 1.0))
 
 

@@ -1,4 +1,4 @@
-"""The report's section of the cell: the diagrams of cell and layer, and the source of the step."""
+"""The section The cell of a report: the diagrams of the cell and the layer, and the source code of a step."""
 
 import inspect
 import re
@@ -14,7 +14,7 @@ _WIDE_DIAGRAM = 720
 
 
 def diagrams(layer: Recurrent) -> list[tuple[str, str]]:
-    """The captions and diagrams of a layer's cell and of the layer, without style: the style of the page applies."""
+    """The captions and diagrams of the cell and of the layer, without style elements."""
     result = []
     step = f"One step of {type(layer.cell).__name__}, drawn from its source code. Point at a box to see its equation."
     for caption, part, projected in (
@@ -26,19 +26,19 @@ def diagrams(layer: Recurrent) -> list[tuple[str, str]]:
         except NotTraceable as error:
             result.append((f"{type(layer.cell).__name__} cannot be drawn: {error}", ""))
             continue
-        result.append((caption, plain(drawn)))
+        result.append((caption, without_style(drawn)))
     return result
 
 
-def plain(drawn: str) -> str:
-    """A diagram without its style: the style of the page applies."""
+def without_style(drawn: str) -> str:
+    """Remove the style from a diagram, so that the style of the page applies."""
     drawn = re.sub(r"<style>.*?</style>", "", drawn, flags=re.DOTALL)
     drawn = re.sub(r'(<svg[^>]*?) style="[^"]*"', r"\1", drawn)
     return re.sub(r'<text style="text-anchor: (\w+)"([^>]*?) class="', r'<text\2 class="at-\1 ', drawn)
 
 
-def cell(study: Study) -> Section:
-    """The section of the cell."""
+def cell_section(study: Study) -> Section:
+    """The section The cell."""
     cells = {type(each.cell): each for each in study.directions}
     parts = [
         f'<figure class="diagram{_wide(drawn)}">{drawn}<figcaption>{escape(caption)}</figcaption></figure>'

@@ -14,16 +14,16 @@ def uncompiled(operation: str) -> AbstractContextManager[None]:
     Raises:
         RuntimeError: the context begins inside a compiled function.
     """
-    if "torch._dynamo" not in sys.modules:  # so no function is compiled
+    if "torch._dynamo" not in sys.modules:  # no function has been compiled
         return nullcontext()
     done = {"record": "recorded", "edit": "edited", "relevance": "explained"}[operation]
-    inside = f"{operation}: nothing can be {done} inside of a compiled function; begin outside of it"
+    message = f"{operation}: nothing can be {done} inside of a compiled function; begin outside of it"
     if torch.compiler.is_compiling():
-        raise RuntimeError(inside)
+        raise RuntimeError(message)
     try:
         return torch.compiler.set_stance("force_eager")
     except RuntimeError:
-        raise RuntimeError(inside) from None
+        raise RuntimeError(message) from None
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Control networks for a recording: the same layers with fresh weights on the same input."""
+"""Untrained networks as controls for a recording: the same layers with random weights on the same input."""
 
 from copy import deepcopy
 
@@ -8,23 +8,23 @@ from glassgate.glass.recorded import Recorded, Watch
 from glassgate.layers.stack import Recurrent
 
 CONTROLS = 4
-"""The number of networks with fresh weights that a report compares with."""
+"""The number of untrained networks that a report compares with."""
 MANY_CONTROLS = 40
-"""The number for rules that take the best of many units and marks, if the effect exceeds the first few networks."""
+"""The number for rules that select the best of many units, if the effect exceeds that in the first few networks."""
 
 
-def with_fresh_weights(tape: Recorded, seed: int) -> Recorded:
-    """Record each layer of a recording again, with the recorded input and weights drawn from a seed."""
+def with_random_weights(tape: Recorded, seed: int) -> Recorded:
+    """Record each layer of a recording again, with the same input and random weights from a seed."""
     controls = Recorded()
     calls = {}
-    for label, call, number in tape.parts():
-        calls[label.removesuffix(call.layer.glassgate.parts[number].label).rstrip(".")] = call
+    for label, call, index in tape.directions():
+        calls[label.removesuffix(call.layer.glassgate.parts[index].label).rstrip(".")] = call
     for name, call in calls.items():
         layer = _copied(call.layer)
         steps = call.layout.by_step(call.steps.data.detach())
         resets = call.steps.resets
         masks = None if resets is None else call.layout.by_step(resets[:, None].float())[..., 0] > 0
-        lengths = tape.inside(_first(tape, name)).sum(0).cpu()
+        lengths = tape.unpadded(_first(tape, name)).sum(0).cpu()
         with torch.random.fork_rng(devices=[]), torch.no_grad():
             torch.manual_seed(seed)
             layer.reset_parameters()
@@ -37,7 +37,7 @@ def with_fresh_weights(tape: Recorded, seed: int) -> Recorded:
 
 
 def _copied(layer: Recurrent) -> Recurrent:
-    """A copy in eval mode that is not part of active recordings."""
+    """A copy of a layer in eval mode, which active recordings do not record."""
     watchers, layer.glassgate.watchers = layer.glassgate.watchers, []
     try:
         return deepcopy(layer).eval()
@@ -47,4 +47,4 @@ def _copied(layer: Recurrent) -> Recurrent:
 
 def _first(tape: Recorded, name: str) -> str:
     """The label of the first direction of a layer."""
-    return next(label for label, *_ in tape.parts() if label.startswith(name))
+    return next(label for label, *_ in tape.directions() if label.startswith(name))

@@ -1,4 +1,4 @@
-"""A one-line description of a model, and the cost of its recurrent layers: multiplications, padding, memory."""
+"""A sentence about a model, and the cost of its recurrent layers: multiplications, padding, memory."""
 
 from collections.abc import Sequence
 
@@ -9,8 +9,13 @@ from glassgate.glass.wording import count
 from glassgate.layers.stack import Recurrent
 
 
-def described(study: Study, task: str = "") -> str:
-    """A sentence about the model and its input."""
+def describe(study: Study, task: str = "") -> str:
+    """Describe the model and its input in a sentence.
+
+    Args:
+        study: the study of the model.
+        task: the name of the task; empty for a recording without a task.
+    """
     first = study.directions[0]
     layers = len({direction.label.split(".")[0] for direction in study.directions})
     both = " in two directions" if any(direction.reverse for direction in study.directions) else ""
@@ -18,13 +23,13 @@ def described(study: Study, task: str = "") -> str:
     projected = f", projected to {first.sizes[2]}" if first.sizes[2] != first.sizes[1] else ""
     total, passages = study.starts[-1], len(study.passages)
     read = f"{total:,} steps" + (f" of {count(passages, 'sequence', 'sequences')}" if passages > 1 else "")
-    words = f"{type(first.cell).__name__}, {count(layers, 'layer', 'layers')}{both}, "
-    words += f"{' and '.join(map(str, units))} units{projected}, reading {read}."
-    return f"{task[0].upper()}{task[1:].replace('-', ' ')} with {words}" if task else words
+    sentence = f"{type(first.cell).__name__}, {count(layers, 'layer', 'layers')}{both}, "
+    sentence += f"{' and '.join(map(str, units))} units{projected}, reading {read}."
+    return f"{task[0].upper()}{task[1:].replace('-', ' ')} with {sentence}" if task else sentence
 
 
 def cost(layer: Recurrent, network: nn.Module, lengths: Sequence[int]) -> list[tuple[str, str]]:
-    """The rows of a table of costs: name and amount."""
+    """The rows of the table of costs: name and amount."""
     steps, batch = sum(lengths), len(lengths) * max(lengths)
     matrices = [
         (name, shape)

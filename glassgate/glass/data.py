@@ -1,4 +1,4 @@
-"""The data embedded in a report for its script and for tests: the numbers of a study as JSON, with arrays in base64."""
+"""The data that a report embeds for its script: a study as JSON, with arrays in base64."""
 
 import base64
 from typing import Any
@@ -11,16 +11,21 @@ from glassgate.glass.heat_map import by_similarity
 from glassgate.glass.places import Places, packed
 from glassgate.glass.study import Direction, Relevances, Study
 
-# The maximum size in bytes of recorded values in a page. Values have 32 bits if they fit, else 16, else 8. If even
-# these do not fit, units are left out.
+# The maximum size in bytes of recorded values in a page. Values have 32 bits if that fits, else 16, else 8. If 8 bits
+# do not fit either, units are left out.
 _BUDGET = 1_900_000
-_SIGNIFICANT = 7
-# Levels of a relevance on each side of zero.
+_SIGNIFICANT_DIGITS = 7
+# The number of levels of a relevance on each side of zero.
 _LEVELS = 127
 
 
-def embedded(study: Study, runs: int = 1) -> tuple[dict[str, Any], str]:
-    """The data of a study for a page with `runs` runs, and a sentence about reduced values, or an empty text."""
+def page_data(study: Study, runs: int = 1) -> tuple[dict[str, Any], str]:
+    """The data of a study, and a note about values with fewer bits or left-out units, which may be empty.
+
+    Args:
+        study: the study.
+        runs: the number of runs on the page.
+    """
     values = sum(value.size for each in study.directions for value in each.values.values())
     wires = sum(value.size for each in study.directions for value in each.wires.values())
     sizes = {bits: (values * bits + wires * min(bits, 16)) // 8 for bits in (32, 16, 8)}
@@ -28,22 +33,24 @@ def embedded(study: Study, runs: int = 1) -> tuple[dict[str, Any], str]:
     fraction = min(1.0, _BUDGET / runs / max(sizes[bits], 1))
     note = ""
     if bits < 32:
-        note = f"Values under the cursor are kept in {bits} bits, to 1/{2**bits - 1} of each gate's range."
+        note = (
+            f"Values at the cursor are stored in {bits} bits, with a precision of 1/{2**bits - 1} of each gate's range."
+        )
     if fraction < 1:
-        note += f" They are kept for {fraction:.0%} of the units: those that the page names, and those that vary most. "
-        note += "Pictures and measures are of all units."
+        note += f" The page stores the values of {fraction:.0%} of the units, which it names or which vary most. "
+        note += "Pictures and measures use all units."
     all_findings = findings(study)
     data = {
         "starts": study.starts,
         "steps": [list(each.steps) for each in study.passages],
         "answers": [[[each.step, _choices(each.best), each.target] for each in p.answers] for p in study.passages],
-        "parts": [_part(each, bits, fraction, named(study, all_findings, each)) for each in study.directions],
+        "parts": [_part(each, bits, fraction, named_units(study, all_findings, each)) for each in study.directions],
         "connections": [
             {
                 "targets": each.targets,
                 "shape": list(each.matrix.shape),
-                "values": _array(each.matrix, 32),
-                "attention": None if each.attention is None else _array(each.attention, 32),
+                "values": _encode_array(each.matrix, 32),
+                "attention": None if each.attention is None else _encode_array(each.attention, 32),
             }
             for each in study.connections
         ],
@@ -56,18 +63,18 @@ def embedded(study: Study, runs: int = 1) -> tuple[dict[str, Any], str]:
         "findings": [list(each) for each in all_findings],
         "thresholds": study.thresholds,
     }
-    return _rounded(data), note.strip()
+    return _round(data), note.strip()
 
 
-def named(study: Study, all_findings: list[Finding], direction: Direction) -> list[int]:
-    """The units of a direction that the page names: in findings, in the ranking, and unit 0, which is shown first."""
+def named_units(study: Study, all_findings: list[Finding], direction: Direction) -> list[int]:
+    """The units of a direction that the findings or the ranking name, and unit 0, which the page may show first."""
     units = {each.unit[1] for each in all_findings if each.unit and each.unit[0] == direction.label}
     units |= {each.unit for each in best_followers(study) if each.direction == direction.label}
     return sorted(units | {0})
 
 
-def array(packed: dict[str, Any]) -> np.ndarray:
-    """Decode an array of a page into a flat array of numbers."""
+def decode_array(packed: dict[str, Any]) -> np.ndarray:
+    """Decode an array of a page into a flat array."""
     numbers = np.frombuffer(base64.b64decode(packed["b64"]), packed["type"])
     if packed["type"] == "<f4":
         return numbers
@@ -117,7 +124,7 @@ def _part(each: Direction, bits: int, fraction: float, named: list[int]) -> dict
     units = max(value.shape[1] for value in each.values.values())
     shown = list(range(units))
     if fraction < 1:
-        varies = np.max([_padded(value.std(0), units) for value in each.values.values()], 0)
+        varies = np.max([_pad(value.std(0), units) for value in each.values.values()], 0)
         varies[[unit for unit in named if unit < units]] = np.inf
         shown = sorted(np.argsort(-varies, kind="stable")[: max(len(named), int(units * fraction))].tolist())
     return {
@@ -130,21 +137,21 @@ def _part(each: Direction, bits: int, fraction: float, named: list[int]) -> dict
         "kinds": each.kinds,
         "states": list(each.states),
         "values": {
-            name: {"units": value.shape[1], **_array(value[:, _within(shown, value)], bits)}
+            name: {"units": value.shape[1], **_encode_array(value[:, _columns_of(shown, value)], bits)}
             for name, value in each.values.items()
         },
         "wires": {
-            name: {"units": v.shape[1], **_array(v[:, _within(shown, v)], min(bits, 16))}
+            name: {"units": v.shape[1], **_encode_array(v[:, _columns_of(shown, v)], min(bits, 16))}
             for name, v in each.wires.items()
         },
         "saturation": {name: [s.low.tolist(), s.high.tolist()] for name, s in each.saturation.items()},
-        "half_life": {name: _finite(value) for name, value in each.half_life.items()},
+        "half_life": {name: _infinite_as_none(value) for name, value in each.half_life.items()},
         "memory": {name: {k: v.tolist() for k, v in memory._asdict().items()} for name, memory in each.memory.items()},
         "flow": {
             name: {
                 "lags": flow.lags,
-                "trained": flow.trained.tolist(),
-                "initial": None if flow.initial is None else flow.initial.tolist(),
+                "trained": flow.quantiles.tolist(),
+                "initial": None if flow.initial_median is None else flow.initial_median.tolist(),
                 "direct_path": None if flow.direct_path is None else flow.direct_path.tolist(),
             }
             for name, flow in each.flow.items()
@@ -153,12 +160,12 @@ def _part(each: Direction, bits: int, fraction: float, named: list[int]) -> dict
     }
 
 
-def _within(shown: list[int], values: np.ndarray) -> list[int]:
+def _columns_of(shown: list[int], values: np.ndarray) -> list[int]:
     """The columns of the shown units, or the only column."""
     return [unit for unit in shown if unit < values.shape[1]] if values.shape[1] > 1 else [0]
 
 
-def _array(values: np.ndarray, bits: int) -> dict[str, Any]:
+def _encode_array(values: np.ndarray, bits: int) -> dict[str, Any]:
     if bits == 32:
         return {"type": "<f4", "b64": _base64(values.astype("<f4"))}
     low, high = float(values.min()), float(values.max())
@@ -176,21 +183,21 @@ def _base64(values: np.ndarray) -> str:
     return base64.b64encode(np.ascontiguousarray(values).tobytes()).decode()
 
 
-def _padded(values: np.ndarray, size: int) -> np.ndarray:
+def _pad(values: np.ndarray, size: int) -> np.ndarray:
     return np.pad(values, (0, size - len(values)))
 
 
-def _finite(values: np.ndarray) -> list[float | None]:
-    """Numbers, with None for infinity, which JSON cannot represent."""
+def _infinite_as_none(values: np.ndarray) -> list[float | None]:
+    """A list of numbers with None for infinity, which JSON cannot represent."""
     return [value if np.isfinite(value) else None for value in values.tolist()]
 
 
-def _rounded(data: Any) -> Any:
-    """The data with numbers rounded to seven significant digits."""
+def _round(data: Any) -> Any:
+    """Round all numbers to seven significant digits, except the spacings of arrays."""
     if isinstance(data, float):
-        return float(f"{data:.{_SIGNIFICANT}g}")
+        return float(f"{data:.{_SIGNIFICANT_DIGITS}g}")
     if isinstance(data, dict):
-        return {name: value if name == "spacing" else _rounded(value) for name, value in data.items()}
+        return {name: value if name == "spacing" else _round(value) for name, value in data.items()}
     if isinstance(data, list | tuple):
-        return [_rounded(value) for value in data]
+        return [_round(value) for value in data]
     return data

@@ -1,4 +1,4 @@
-"""`gg.draw` draws the diagram of a cell or a layer. The diagram of a cell can become an interactive page."""
+"""`gg.draw` draws the diagram of a cell or a layer. For a cell, it can also make an interactive page."""
 
 from glassgate.cell import Cell
 from glassgate.glass.diagrams.draw import diagram
@@ -13,17 +13,18 @@ def draw(drawable: Cell | Recurrent | RecurrentCell, *, projected: bool = False)
 
     Args:
         drawable: a cell, such as `gg.cells.LSTM()`, draws one step: states run from left to right, gates are boxes with
-            their activations, operations are circles, and functions of the author are boxes with their names. A layer
-            draws its depth, directions and sizes. A single-step module, such as `gg.LSTMCell`, draws its cell.
+            their activations, operations are circles, and functions that the cell's author wrote are boxes with their
+            names. The diagram of a layer shows its depth, directions and sizes. The diagram of a single-step module,
+            such as `gg.LSTMCell`, is that of its cell.
         projected: for a cell, whether the output is projected by `weight_hr`.
 
     Returns:
-        the diagram: a notebook shows it, `str` returns the SVG, `save(path)` writes it. For a cell, `live()` returns
-        an interactive page.
+        The diagram. A notebook shows it, `str` returns the SVG, and `save(path)` writes it. For a cell, `live()`
+        returns an interactive page.
 
     Raises:
-        TypeError: `drawable` is neither a cell nor a layer, or the step uses an operation that no graph can express;
-            the message names it.
+        TypeError: `drawable` is neither a cell nor a layer, or the step uses an operation that no diagram can show. The
+            message names the operation.
 
     Example:
         >>> import glassgate as gg

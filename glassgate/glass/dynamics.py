@@ -9,11 +9,11 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Points:
-    """The fixed points under the mean of the inputs, in the plane of the visited states' principal components.
+    """The fixed points under the mean input, in the plane of the first two principal components of visited states.
 
     Attributes:
-        places: (K, 2)
-        stable: (K,)
+        places: the coordinates of the points in the plane, (K, 2)
+        stable: whether each point is stable, (K,)
         time_constants: the slowest time constant of each point in steps, (K,)
         visited: the states after each step of the windows, (L, N, 2)
         explained: the fraction of the variance of the visited states along each axis, (2,)
@@ -43,7 +43,7 @@ class Dynamics:
     Attributes:
         survival: the fraction of a small random difference of the states that is left after each step, (L, N)
         size: S, the number of state variables
-        search: finds the fixed points; None if S is too large for the search
+        search: finds the fixed points; None if S is too large
     """
 
     survival: np.ndarray
@@ -57,13 +57,13 @@ class Dynamics:
 
     @cached_property
     def exponents(self) -> np.ndarray:
-        """The largest Lyapunov exponent in each window, (N,): the growth per step over its second half."""
+        """The largest Lyapunov exponent in each window, (N,): the mean log growth per step in its second half."""
         logs = np.log(np.maximum(self.survival, np.finfo(float).tiny))
         half = len(logs) // 2
         return np.asarray((logs[-1] - logs[half - 1]) / (len(logs) - half))
 
     @cached_property
     def course(self) -> np.ndarray:
-        """Median, 10 % and 90 % quantiles of the survival over windows, after 0, 1, ... steps, (3, L + 1)."""
+        """Median, 10th and 90th percentile of the survival over windows, after 0, 1, ... steps, (3, L + 1)."""
         whole = np.vstack([np.ones(self.survival.shape[1]), self.survival])
         return np.asarray(np.quantile(whole, (0.5, 0.1, 0.9), axis=1))

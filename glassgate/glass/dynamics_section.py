@@ -1,4 +1,4 @@
-"""The section Dynamics of a report: how long small differences survive, and the fixed points."""
+"""The section Dynamics of a report: how long small differences of the state survive, and the fixed points."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -10,7 +10,7 @@ from glassgate.glass.effects.dynamics import exponent_interval, time_constant
 from glassgate.glass.elements import Section, figure_element, for_each_direction
 from glassgate.glass.figures import Figure
 from glassgate.glass.findings import RULES, significant
-from glassgate.glass.gradients import VANISHED, reach
+from glassgate.glass.gradients import VANISHED, vanishing_lag
 from glassgate.glass.study import Direction, Study
 from glassgate.glass.svg import Axis, Plot
 from glassgate.glass.wording import count, percent, steps
@@ -20,8 +20,8 @@ _NONE = "\N{EN DASH}"
 _LOWEST = 1e-6
 
 
-def stability(study: Study) -> Section:
-    """The largest exponent, the survival of small differences and the fixed points of each direction."""
+def dynamics_section(study: Study) -> Section:
+    """The section Dynamics: the exponent, the survival of differences and the fixed points of each direction."""
     different = {each.key for rule in RULES if rule.section == "dynamics" for each, *_ in significant(study, rule)}
 
     def block(each: Direction) -> str:
@@ -62,12 +62,20 @@ def _table(trained: Dynamics, untrained: Sequence[Dynamics]) -> str:
     rows = [
         _row("largest Lyapunov exponent, nats per step", _with_interval(trained), list(map(_exponent, untrained))),
         _row("time constant, steps", _number(_constant(trained)), list(map(_constant, untrained))),
-        _row("steps until less than 1 % is left", _or(over, _horizon(trained)), list(map(_horizon, untrained)), over),
+        _row(
+            "steps until less than 1 % is left",
+            _number_or(over, _horizon(trained)),
+            list(map(_horizon, untrained)),
+            over,
+        ),
     ]
     if trained.points is not None:
         compared = untrained if trained.points.several else []
         fresh = [each.points for each in compared if each.points is not None]
-        rows += [_row(name, _or(_NONE, of(trained.points)), list(map(of, fresh))) for name, of in _OF_POINTS.items()]
+        rows += [
+            _row(name, _number_or(_NONE, measure(trained.points)), list(map(measure, fresh)))
+            for name, measure in _POINT_MEASURES.items()
+        ]
     head = '<th></th><th class="num">trained</th><th class="num">untrained</th>'
     return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
 
@@ -78,33 +86,33 @@ def _row(name: str, trained: str, untrained: Sequence[float | None], unknown: st
     return f'<tr><th>{name}</th><td class="num">{trained}</td><td class="num">{" to ".join(ends)}</td></tr>'
 
 
-def _exponent(each: Dynamics) -> float:
-    return float(each.exponents.mean())
+def _exponent(dynamics: Dynamics) -> float:
+    return float(dynamics.exponents.mean())
 
 
-def _constant(each: Dynamics) -> float:
-    return time_constant(_exponent(each))
+def _constant(dynamics: Dynamics) -> float:
+    return time_constant(_exponent(dynamics))
 
 
-def _with_interval(each: Dynamics) -> str:
-    if len(each.exponents) < 2:
-        return _number(_exponent(each))
-    return f"{_number(_exponent(each))} ({' to '.join(map(_number, exponent_interval(each)))})"
+def _with_interval(dynamics: Dynamics) -> str:
+    if len(dynamics.exponents) < 2:
+        return _number(_exponent(dynamics))
+    return f"{_number(_exponent(dynamics))} ({' to '.join(map(_number, exponent_interval(dynamics)))})"
 
 
-_OF_POINTS: dict[str, Callable[[Points], float | None]] = {
+_POINT_MEASURES: dict[str, Callable[[Points], float | None]] = {
     "fixed points": lambda points: len(points.stable),
     "stable fixed points": lambda points: int(points.stable.sum()),
     "longest time constant of a stable point, steps": lambda points: points.slowest,
 }
 
 
-def _horizon(each: Dynamics) -> int | None:
+def _horizon(dynamics: Dynamics) -> int | None:
     """The number of steps after which less than 1 % of a difference is left; None if more is left at the end."""
-    return reach(range(len(each.course[0])), each.course[0])
+    return vanishing_lag(range(len(dynamics.course[0])), dynamics.course[0])
 
 
-def _or(unknown: str, value: float | None) -> str:
+def _number_or(unknown: str, value: float | None) -> str:
     return unknown if value is None else _number(value)
 
 
@@ -158,7 +166,7 @@ def _range_of_steps(counts: list[int]) -> str:
 
 
 def _above(curve: np.ndarray, bottom: float) -> list[float]:
-    """A curve that ends where it leaves the plot."""
+    """A curve with NaN below the bottom of the plot, so that it ends there."""
     return np.where(curve < bottom, np.nan, curve).tolist()
 
 

@@ -69,13 +69,13 @@ def patch(
 
 @contextmanager
 def edit(module: nn.Module, edits: Mapping[str, Edit | Sequence[Edit]]) -> Iterator[None]:
-    """Edit gates and states of a module's recurrent layers inside the `with`.
+    """Edit gates and states of a module's recurrent layers inside a `with` block.
 
-    An edited gate changes everything that the step computes from it. A state is edited at the end of the step, for
-    later steps and layers. Edits are part of the cell's equations: they run on the kernels, and gradients pass through
-    them. A value that is held or replaced has no gradient. Regularisers, lengths, resets and recording work as usual,
-    and nested edits apply one after the other. A stream cannot be created inside the `with`, and existing streams
-    ignore edits. A module that `torch.compile` has compiled runs uncompiled inside the `with`.
+    An edited gate changes everything that the step computes from it. A state is edited at the end of a step, so the
+    edit affects later steps and layers. Edits become part of the cell's equations. The kernels therefore run them, and
+    gradients pass through them. A value that is held or replaced has no gradient. Regularisers, lengths, resets and
+    recordings work as usual. Nested edits apply one after the other. A stream cannot be created inside the block, and
+    existing streams ignore edits. A module that `torch.compile` has compiled runs uncompiled inside the block.
 
     Args:
         module: a layer, or a model that contains some.
@@ -83,8 +83,9 @@ def edit(module: nn.Module, edits: Mapping[str, Edit | Sequence[Edit]]) -> Itera
 
     Raises:
         KeyError: no gate or state has that name.
-        TypeError: the module has no layer of glassgate, or no kernel can express its cell.
-        ShapeError, IndexError: values, units or steps do not match the layer; some are only checked at a call.
+        TypeError: the module has no layer of glassgate, or its cell has no graph.
+        ShapeError, IndexError: values, units or steps do not match the layer. Some are only checked when the layer is
+            called.
 
     Example:
         >>> import torch, glassgate as gg
@@ -116,10 +117,10 @@ def by_layer(module: nn.Module, edits: Mapping[str, Edit | Sequence[Edit]]) -> d
 
 
 def editable(module: nn.Module) -> dict[str, tuple[Recurrent, str, str, int]]:
-    """All gates and states that can be edited; a name maps to the layer, the direction, the short name and the width.
+    """All gates and states that can be edited, by name: the layer, the direction, the short name and the width of each.
 
     Raises:
-        TypeError: the module has no layer of glassgate, or no graph can express a cell.
+        TypeError: the module has no layer of glassgate, or a cell has no graph.
     """
     places: dict[str, tuple[Recurrent, str, str, int]] = {}
     for prefix, layer in module.named_modules():

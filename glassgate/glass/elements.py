@@ -1,4 +1,4 @@
-"""HTML elements that the sections of a report consist of."""
+"""The HTML elements of the sections of a report."""
 
 from collections.abc import Callable, Iterator, Sequence
 from html import escape
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from glassgate.glass.figures import Figure
 from glassgate.glass.study import Direction, Study
-from glassgate.glass.svg import nice
+from glassgate.glass.svg import round_numbers
 
 
 class Section(NamedTuple):
@@ -16,7 +16,7 @@ class Section(NamedTuple):
     Attributes:
         name: the id of the section in links
         title: the heading
-        intro: the introductory sentences below the heading, as HTML
+        intro: the introduction below the heading, as HTML
         body: the content as HTML; empty if the study has no data for it
     """
 
@@ -47,7 +47,7 @@ def for_each_direction(study: Study, content_of: Callable[[Direction], str], css
 
 
 def figure_element(figure: Figure) -> str:
-    """Return a plot with its caption. The page's script fills the output element, if the plot has a measure."""
+    """Return a plot with its caption. If the plot has a measure, the script fills the output element."""
     measure, gate_or_state = figure.measure or ("", "")
     output = f' <output data-measure="{measure}" data-of="{escape(gate_or_state)}"></output>' if measure else ""
     return f"<figure>{figure.svg}<figcaption>{escape(figure.caption)}{output}</figcaption></figure>"
@@ -57,7 +57,7 @@ def colour_scale(low: str, high: str, kind: str, name: str = "") -> str:
     """Return a legend of colours.
 
     Args:
-        low, high: the labels of its ends
+        low, high: the labels of the ends of the scale
         kind: "gate" for the colours of values from 0 to 1, "signed" for those of negative and positive values
         name: the name by which the page's script changes the labels, if it does
     """
@@ -66,7 +66,7 @@ def colour_scale(low: str, high: str, kind: str, name: str = "") -> str:
 
 
 _NARROWEST = 0.25
-"""The smallest fraction of a ruler that the word "sequence" and a number fit into, on the screen of a phone."""
+"""The minimum fraction of a ruler for the word "sequence" and a number, on the screen of a phone."""
 
 
 def step_ruler(length: int, starts: Sequence[int] = ()) -> str:
@@ -82,7 +82,7 @@ def step_ruler(length: int, starts: Sequence[int] = ()) -> str:
         >>> "sequence 2" in step_ruler(20, [0, 10, 20]), "sequence 2" in step_ruler(20, [0, 2, 20])
         (True, False)
     """
-    ticks = [(step, f"{step:g}") for step in nice(0, length, 10) if step == int(step)]
+    ticks = [(step, f"{step:g}") for step in round_numbers(0, length, 10) if step == int(step)]
     if len(starts) > 2:
         wide = all(end - start >= _NARROWEST * length for start, end in pairwise(starts))
         ticks = [(start, f"sequence {k + 1}" if wide else str(k + 1)) for k, start in enumerate(starts[:-1])]

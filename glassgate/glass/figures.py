@@ -1,17 +1,17 @@
-"""The plots of a report as SVG, each with a sentence, from the numbers of a study."""
+"""The plots of a report as SVG, each with a caption, from a study."""
 
 import math
 from typing import NamedTuple
 
 import numpy as np
 
-from glassgate.glass.gradients import VANISHED, reach
+from glassgate.glass.gradients import VANISHED, vanishing_lag
 from glassgate.glass.study import Direction, Flow, ForecastValue, Passage, Study
 from glassgate.glass.svg import Axis, Plot
 from glassgate.glass.wording import count, percent, steps
 
-# The width of the plot of a series. The style sheet gives the strip beneath it the same margins.
-SERIES = 640
+# The width of the plot of a series. In page.css, the strip of steps below it has the same margins.
+SERIES_WIDTH = 640
 # The maximum number of channels of a series that are drawn.
 _MAX_CHANNELS = 12
 _FRACTIONS = [(0.0, "0"), (0.5, "50 %"), (1.0, "100 %")]
@@ -23,8 +23,8 @@ class Figure(NamedTuple):
     Attributes:
         svg: the picture
         caption: the sentence beneath it
-        measure: a measure and its gate or state, for example ("saturation", "f"). The page adds the value of the
-            selected unit to the caption
+        measure: the name of a measure and of its gate or state, for example ("saturation", "f"). The page adds the
+            value of the selected unit to the caption
     """
 
     svg: str
@@ -122,7 +122,7 @@ def flow(direction: Direction, state: str) -> Figure:
     """The gradient by lag: after training, before training, and along the direct path only."""
     each = direction.flow[state]
     sentence = flow_sentence(state, each)
-    curves = [each.trained[0], each.trained[1], each.trained[2], each.initial, each.direct_path]
+    curves = [each.quantiles[0], each.quantiles[1], each.quantiles[2], each.initial_median, each.direct_path]
     norms = np.concatenate([curve for curve in curves if curve is not None])
     positive = norms[np.isfinite(norms) & (norms > 0)]
     high = 10 ** math.ceil(math.log10(positive.max())) if len(positive) else 1.0
@@ -134,36 +134,36 @@ def flow(direction: Direction, state: str) -> Figure:
         280,
         sentence,
     )
-    start = float(each.trained[0][0])
+    start = float(each.quantiles[0][0])
     if low < VANISHED * start < high:
         plot.rule(0, VANISHED * start, each.lags[-1], VANISHED * start)
         plot.text(each.lags[-1], VANISHED * start, "1 % of lag 0", anchor="end", up=4)
-    plot.band(each.lags, each.trained[1].tolist(), each.trained[2].tolist(), "flow")
-    if each.initial is not None:
-        plot.line(each.lags, each.initial.tolist(), "before")
-    plot.line(each.lags, each.trained[0].tolist(), "flow")
+    plot.band(each.lags, each.quantiles[1].tolist(), each.quantiles[2].tolist(), "flow")
+    if each.initial_median is not None:
+        plot.line(each.lags, each.initial_median.tolist(), "before")
+    plot.line(each.lags, each.quantiles[0].tolist(), "flow")
     if each.direct_path is not None:
         plot.line(each.lags, [value if value >= low else math.nan for value in each.direct_path], "direct-path")
     return Figure(plot.svg(), sentence)
 
 
-def flow_sentence(state: str, each: Flow) -> str:
-    """The course of the gradient in words."""
+def flow_sentence(state: str, flow: Flow) -> str:
+    """Describe how the gradient falls with the lag."""
 
     def course(curve: np.ndarray) -> str:
-        lag = reach(each.lags, curve, VANISHED)
-        return f"falls below 1 % after {steps(lag)}." if lag else f"stays above 1 % for all {each.lags[-1]} steps."
+        lag = vanishing_lag(flow.lags, curve, VANISHED)
+        return f"falls below 1 % after {steps(lag)}." if lag else f"stays above 1 % for all {flow.lags[-1]} steps."
 
-    sentences = [f"Relative to its norm at lag 0, the gradient with respect to {state} {course(each.trained[0])}"]
-    if each.initial is not None:
-        sentences.append(f"Before training, it {course(each.initial)}")
-    if each.direct_path is not None:
-        sentences.append(f"Along the direct path only, it {course(each.direct_path)}")
+    sentences = [f"Relative to its norm at lag 0, the gradient with respect to {state} {course(flow.quantiles[0])}"]
+    if flow.initial_median is not None:
+        sentences.append(f"Before training, it {course(flow.initial_median)}")
+    if flow.direct_path is not None:
+        sentences.append(f"Along the direct path only, it {course(flow.direct_path)}")
     return " ".join(sentences)
 
 
 def windows(study: Study) -> list[Figure]:
-    """The increase of the loss when all states are held in a window of steps, for consecutive windows."""
+    """The increase of the loss when all states are held at their means in each window of steps."""
     if not study.windows:
         return []
     total = study.starts[-1]
@@ -211,7 +211,7 @@ def training(study: Study) -> list[Figure]:
         low, high = min(values), max(values)
         margin = 0.08 * ((high - low) or abs(high) or 1.0)
         if all(len(points) == 1 for _, points in curves):
-            continue  # a single value is in the first sentence of the section
+            continue  # the introduction of the section states a single value
         ends = [f"{_curve_name(name)} {points[-1][1]:.4g}" for name, points in curves]
         words = title.replace("_", " ")
         sentence = f"{words[0].upper()}{words[1:]} at the end: {', '.join(ends)}."
@@ -231,7 +231,7 @@ def _curve_name(name: str) -> str:
 
 
 def series(study: Study, number: int, start: int) -> Figure | None:
-    """The channels of a passage of a series and its forecast: one channel in its units, several standardised."""
+    """The channels of a passage of a series, and its forecast. Several channels are standardised."""
     passage = study.passages[number]
     if passage.series is None:
         return None
@@ -240,14 +240,14 @@ def series(study: Study, number: int, start: int) -> Figure | None:
     shown, one = values[:, :_MAX_CHANNELS], many == 1
     if not one:
         shown = (shown - shown.mean(0)) / np.maximum(shown.std(0), 1e-9)
-    numbers = np.concatenate([shown.ravel(), *([[each.value, _true(each)] for each in ahead] if one else [])])
+    numbers = np.concatenate([shown.ravel(), *([[each.value, _true_value(each)] for each in ahead] if one else [])])
     margin = 0.08 * (float(np.ptp(numbers)) or 1.0)
     end = max(length, *(each.place + 0.5 / rows_per_step for each in ahead)) if ahead else max(1, length)
     names = list(passage.names) or [f"channel {k + 1}" for k in range(many)]
     plot = Plot(
         Axis(0, end, "" if passage.times else "step", ticks=_dates(passage, end)),
         Axis(float(numbers.min()) - margin, float(numbers.max()) + margin, names[0] if one else "standard deviations"),
-        SERIES,
+        SERIES_WIDTH,
         200,
         _series_sentence(passage, names, ahead),
         time=(start, length),
@@ -280,12 +280,12 @@ def _series_sentence(passage: Passage, names: list[str], ahead: list[ForecastVal
     return sentence
 
 
-def _true(answer: ForecastValue) -> float:
+def _true_value(answer: ForecastValue) -> float:
     return answer.value if answer.target is None else answer.target
 
 
 def _dates(passage: Passage, end: float) -> list[tuple[float, str]]:
-    """Some time stamps along the axis, without seconds if they are zero."""
+    """About five time stamps along the axis, without the seconds if they are zero."""
     if not passage.times:
         return []
     last = min(len(passage.times) - 1, int(end * passage.rows_per_step) - 1)

@@ -1,7 +1,8 @@
 """The findings of a report: a table of rules, each with a sentence, a measure, a null model and a threshold.
 
-A rule gives a finding if the lower end of its effect's interval exceeds the threshold. The threshold is the effect
-under the null model plus a minimum size. The modules in `effects` compute the measures.
+A null model is a model without the structure in question, such as an untrained network. A rule gives a finding if the
+lower end of the interval of an effect exceeds the threshold. The threshold is the effect under the null model plus a
+minimum excess. The modules in `effects` compute the measures.
 """
 
 from collections.abc import Callable, Iterator
@@ -28,15 +29,15 @@ class Rule(NamedTuple):
     Attributes:
         name: the name of the rule
         section: the section of the report that shows it
-        sentence: a template; the effect's words replace the names in braces
+        sentence: a template. The words of an effect replace the names in braces
         meaning: a template of the consequence or the remedy
         measure: yields the effects of a study
-        null: the null model in words: a model without structure, with which the effect is compared
+        null: the null model in words
         min_excess: the minimum excess over the effect under the null model, in the unit of the measure
         minimum: the minimum effect for any null model
         unit: the unit of the measure in words
-        fault: whether the finding is a fault to repair
-        max_findings: the maximum number of findings of this rule; the strongest are kept
+        fault: whether the finding is a fault that should be repaired
+        max_findings: the maximum number of findings of this rule. The strongest are kept
     """
 
     name: str
@@ -272,7 +273,7 @@ class Finding(NamedTuple):
         sentence: the statement with its numbers
         meaning: the consequence, or the remedy
         evidence: size, lower end of the interval and threshold in words
-        fault: whether the finding is a fault to repair
+        fault: whether the finding is a fault that should be repaired
         unit: the label of the direction and the unit, if the finding is about a unit
     """
 
@@ -304,25 +305,25 @@ def significant(study: Study, rule: Rule) -> list[tuple[Effect, float, float]]:
 
 
 def threshold(study: Study, rule: Rule, effect: Effect) -> float:
-    """The value that an effect must exceed. It is computed once per study and rule and key."""
+    """The value that an effect must exceed. It is computed once per study, rule and key."""
     key = f"{rule.name}: {effect.key}"
     if key not in study.thresholds:
-        limit = max(_null(study, rule, effect) + rule.min_excess, rule.minimum)
+        limit = max(_null_effect(study, rule, effect) + rule.min_excess, rule.minimum)
         if rule.null == ORDER and effect.value > limit:
             marks.draw_controls(study, rule.name)
-            limit = max(_null(study, rule, effect) + rule.min_excess, rule.minimum)
+            limit = max(_null_effect(study, rule, effect) + rule.min_excess, rule.minimum)
         study.thresholds[key] = limit
     return study.thresholds[key]
 
 
-def _null(study: Study, rule: Rule, effect: Effect) -> float:
+def _null_effect(study: Study, rule: Rule, effect: Effect) -> float:
     """The largest effect under the null model."""
     drawn = _controls(study, rule) if rule.null in (FRESH, ORDER) else []
     return max([effect.null, *(each[effect.key] for each in drawn if effect.key in each)])
 
 
 def _controls(study: Study, rule: Rule) -> list[dict[str, float]]:
-    """The effects of a rule in each network with fresh weights, by key."""
+    """The effects of a rule in each untrained network, by key."""
     if rule.name not in study.nulls:
         study.nulls[rule.name] = [
             {each.key: each.value for each in rule.measure(Study("", "", study.passages, directions))}
@@ -331,8 +332,8 @@ def _controls(study: Study, rule: Rule) -> list[dict[str, float]]:
     return study.nulls[rule.name]
 
 
-def table() -> str:
-    """The rules as a table in Markdown, for the documentation."""
+def markdown_table() -> str:
+    """The rules as a Markdown table, for docs/report.md."""
     rows = ["| finding | sentence | measure | null model | threshold |", "|---|---|---|---|---|"]
     for rule in RULES:
         measure = (rule.measure.__doc__ or "").strip().rstrip(".")

@@ -1,4 +1,7 @@
-"""Units whose state is correlated with a mark: a label, a text property, a channel of a series or the step number."""
+"""Units that follow a mark: their state is correlated with it.
+
+A mark is a label, a property of the text, a channel of a series or the step number.
+"""
 
 from typing import NamedTuple
 
@@ -8,17 +11,25 @@ from glassgate.glass.study import Direction, Study
 
 # If the answers have more distinct values than this, they are not used as marks.
 _MAX_LABELS = 40
-# A mark with two values must have each of them at this many steps or more.
+# Marks with two values are used only if each value occurs at this many steps or more.
 _MIN_STEPS = 4
-# Labels which mean that a step has no label of interest.
+# Labels of steps that have no label of interest.
 BACKGROUND = ("other", "O", "_")
 STEP_NUMBER = "position in the sequence"
 
 
 class Follower(NamedTuple):
-    """A unit that follows a mark, with the absolute correlation of its state with the mark."""
+    """A unit that follows a mark.
 
-    label: str
+    Attributes:
+        mark: the name of the mark
+        direction: the label of the direction
+        unit: the unit
+        state: the name of the state
+        correlation: the absolute correlation of the state with the mark
+    """
+
+    mark: str
     direction: str
     unit: int
     state: str
@@ -28,16 +39,16 @@ class Follower(NamedTuple):
 def best_followers(study: Study) -> list[Follower]:
     """The unit that follows each mark most closely, by descending correlation.
 
-    The labels of the background come after the other marks, and the step number is last.
+    Labels of no interest, such as "other", come after the other marks, and the step number is last.
     """
     best: dict[str, Follower] = {}
     for direction in study.directions:
         for follower in followers_in(study, direction):
-            if follower.label not in best or follower.correlation > best[follower.label].correlation:
-                best[follower.label] = follower
+            if follower.mark not in best or follower.correlation > best[follower.mark].correlation:
+                best[follower.mark] = follower
     return sorted(
         best.values(),
-        key=lambda each: (each.label == STEP_NUMBER, each.label in BACKGROUND, -round(each.correlation, 9)),
+        key=lambda each: (each.mark == STEP_NUMBER, each.mark in BACKGROUND, -round(each.correlation, 9)),
     )
 
 
@@ -69,8 +80,8 @@ def marks_are_answers(study: Study) -> bool:
 def marks(study: Study, direction: Direction | None = None) -> dict[str, np.ndarray]:
     """Marks (S,) that units may follow, by name.
 
-    They are the labels of the steps, or else properties of the text, or else the channels of a series; and always the
-    step number.
+    They are the labels of the steps. Without labels, they are properties of the text or the channels of the series. The
+    step number is always a mark.
 
     Args:
         direction: the direction in which steps are numbered; forward if None
@@ -86,7 +97,7 @@ def marks(study: Study, direction: Direction | None = None) -> dict[str, np.ndar
     if 1 < len(kinds) <= _MAX_LABELS and not _predicts_text(study):
         by_name = {kind: np.array([label == kind for label in labels], float) for kind in sorted(kinds)}
     elif study.passages[0].series is None:
-        by_name = _of_text([step for passage in study.passages for step in passage.steps])
+        by_name = _text_marks([step for passage in study.passages for step in passage.steps])
     else:
         channels = np.concatenate([_by_step(p.series, p.rows_per_step) for p in study.passages if p.series is not None])
         names = study.passages[0].names or [f"channel {k + 1}" for k in range(channels.shape[1])]
@@ -108,7 +119,7 @@ def _predicts_text(study: Study) -> bool:
     return len(targets & set(first.steps)) > len(targets) / 2
 
 
-def _of_text(tokens: list[str]) -> dict[str, np.ndarray]:
+def _text_marks(tokens: list[str]) -> dict[str, np.ndarray]:
     quoted, depth, column = False, 0, 0
     rows = []
     for token in tokens:

@@ -11,13 +11,14 @@ from torch import nn
 
 from glassgate.glass.measures import lags
 from glassgate.glass.recorded import Recorded, Watch
-from glassgate.glass.study import Connections, Evidence, Flow, Study
+from glassgate.glass.study import AnswerValues, Connections, Flow, Study
 
 # The maximum number of steps in a batch of copies of a sequence.
 _MAX_STEPS_AT_ONCE = 60_000
-# The maximum number of answers of a passage that are differentiated with the trained and with the initial weights.
+# The maximum number of answers of a passage that are differentiated.
 MAX_ANSWERS = 240
-MAX_ANSWERS_BEFORE = 60
+# The maximum number with the weights before training.
+MAX_INITIAL_ANSWERS = 60
 # The largest lag of a curve.
 _MAX_LAG = 200
 # A gradient has vanished if its norm is below this fraction of its norm at lag 0.
@@ -28,21 +29,21 @@ class Curves(NamedTuple):
     """Gradient norms of one state by lag, one array for each answer.
 
     Attributes:
-        norms: the norms by lag. Lag 0 is the step that the answer reads; higher lags are earlier steps in the order of
+        norms: the norms by lag. Lag 0 is the step that the answer reads. Higher lags are earlier steps in the order of
             the direction
-        behind: the norms of later steps in the order of the direction; they are zero beyond lag 0 except in lower
-            layers of a bidirectional stack
+        later_norms: the norms at the same and at later steps in the order of the direction. Beyond the first, they are
+            zero except in lower layers of a bidirectional stack
         direct_paths: the norms of the gradient along the direct path only
         one_step: whether each answer reads only one step
     """
 
     norms: list[np.ndarray]
-    behind: list[np.ndarray]
+    later_norms: list[np.ndarray]
     direct_paths: list[np.ndarray]
     one_step: list[bool]
 
 
-class Collected(defaultdict[str, Curves]):
+class CurvesByState(defaultdict[str, Curves]):
     """The curves of each state, by its direction and name."""
 
     def __init__(self) -> None:
@@ -53,33 +54,35 @@ def differentiate(
     study: Study,
     network: nn.Module,
     initial: nn.Module | None,
-    evidence: Evidence,
+    answer_values: AnswerValues,
     layer: str,
     tick: Callable[[], None] = lambda: None,
 ) -> None:
-    """Compute connections and gradient flow. A batch has one row per answer, and one backward pass for all of them.
+    """Compute the connections and the gradient flow of a study.
+
+    A batch has one row per answer, so that one backward pass differentiates all of them.
 
     Args:
         study: receives the connections and the flow
         network: the trained network
         initial: the network with its weights before training, or None
-        evidence: runs a network on copies of a passage; see `Evidence`
+        answer_values: runs a network on copies of a passage and returns the values of the answers
         layer: the name of the layer that the study shows
         tick: called after each backward pass
     """
-    after, before = Collected(), Collected()
+    after, before = CurvesByState(), CurvesByState()
     for number, passage in enumerate(study.passages):
-        chosen = evenly(len(passage.answers), max_answers(len(passage.steps), len(study.passages)))
+        chosen = evenly_spaced(len(passage.answers), max_answers(len(passage.steps), len(study.passages)))
         matrix = []
         for start in range(0, len(chosen), max(1, _MAX_STEPS_AT_ONCE // len(passage.steps))):
             some = chosen[start : start + max(1, _MAX_STEPS_AT_ONCE // len(passage.steps))]
-            tape, contributed = _backward(network, evidence, number, some, layer)
+            tape, contributed = _backward(network, answer_values, number, some, layer)
             matrix.append(contributed)
             _collect(tape, study, [number] * len(some), after, layer)
             tick()
         if initial is not None:
-            some = [chosen[place] for place in evenly(len(chosen), MAX_ANSWERS_BEFORE)]
-            tape, _ = _backward(initial, evidence, number, some, layer)
+            some = [chosen[place] for place in evenly_spaced(len(chosen), MAX_INITIAL_ANSWERS)]
+            tape, _ = _backward(initial, answer_values, number, some, layer)
             _collect(tape, study, [number] * len(some), before, layer)
             tick()
         study.connections.append(Connections(chosen, np.concatenate(matrix)))
@@ -87,11 +90,11 @@ def differentiate(
 
 
 def flow_from_backward(study: Study, tape: Recorded) -> None:
-    """Compute gradient flow from the gradients of a `backward()` that has run."""
-    collected = Collected()
+    """Compute the gradient flow from the gradients that a `backward()` call has left in a recording."""
+    collected = CurvesByState()
     _collect(tape, study, range(len(study.passages)), collected)
-    _fill(study, collected, Collected())
-    study.evidence = "the loss"
+    _fill(study, collected, CurvesByState())
+    study.differentiated = "the loss"
 
 
 def max_answers(length: int, passages: int) -> int:
@@ -99,11 +102,11 @@ def max_answers(length: int, passages: int) -> int:
     return max(1, min(MAX_ANSWERS, 2 * _MAX_STEPS_AT_ONCE // length, max(8, 1600 // passages)))
 
 
-def evenly(count: int, most: int) -> list[int]:
-    """At most `most` indices below `count`, evenly spread and including the last one.
+def evenly_spaced(count: int, most: int) -> list[int]:
+    """At most `most` evenly spaced indices below `count`, including the last one.
 
     Example:
-        >>> evenly(5, 9), evenly(9, 3)
+        >>> evenly_spaced(5, 9), evenly_spaced(9, 3)
         ([0, 1, 2, 3, 4], [2, 5, 8])
     """
     if count <= most:
@@ -111,8 +114,8 @@ def evenly(count: int, most: int) -> list[int]:
     return sorted({round((k + 1) * count / most) - 1 for k in range(most)})
 
 
-def reach(lags: Sequence[int], curve: np.ndarray, fraction: float = VANISHED) -> int | None:
-    """The first lag at which a gradient is below this fraction of its norm at lag 0; None if there is no such lag."""
+def vanishing_lag(lags: Sequence[int], curve: np.ndarray, fraction: float = VANISHED) -> int | None:
+    """The first lag at which a gradient is below a fraction of its norm at lag 0. None if there is no such lag."""
     start = curve[0]
     if not start or not math.isfinite(start):
         return None
@@ -120,12 +123,16 @@ def reach(lags: Sequence[int], curve: np.ndarray, fraction: float = VANISHED) ->
 
 
 def _backward(
-    network: nn.Module, evidence: Evidence, number: int, chosen: list[int], layer: str
+    network: nn.Module, answer_values: AnswerValues, number: int, chosen: list[int], layer: str
 ) -> tuple[Recorded, np.ndarray]:
-    """Run a backward pass from answer `chosen[b]` in row b. Returns the recording, and gradient times input (B, L)."""
+    """Run a backward pass in which row b differentiates answer `chosen[b]`.
+
+    Returns:
+        The recording, and gradient times input for each step, (B, L).
+    """
     with torch.enable_grad(), Watch(network, Recorded(first=True)) as tape:
-        rows = evidence(network, number, len(chosen))
-    call = next(call for label, call, _ in tape.parts() if label.startswith(f"{layer}."))
+        rows = answer_values(network, number, len(chosen))
+    call = next(call for label, call, _ in tape.directions() if label.startswith(f"{layer}."))
     picked = rows[torch.arange(len(chosen)), torch.tensor(chosen, device=rows.device)]
     grad = call.input_gradient(picked.sum())
     assert grad is not None, "an answer is computed from the input"
@@ -133,16 +140,16 @@ def _backward(
     return tape, np.asarray(contributed.T.float().cpu())
 
 
-def _collect(tape: Recorded, study: Study, passages: Sequence[int], collected: Collected, layer: str = "") -> None:
-    """Add the norms of a backward pass to the curves of each state.
+def _collect(tape: Recorded, study: Study, passages: Sequence[int], collected: CurvesByState, layer: str = "") -> None:
+    """Add the gradient norms of a backward pass to the curves of each state.
 
     Args:
         passages: the passage of each row of the batch
         layer: the name of the layer that the study shows
     """
     grads = tape.grad
-    kept = {f"{each.label}.{name}": value for each in study.directions for name, value in each.left.items()}
-    for label, call, number in tape.parts():
+    kept = {f"{each.label}.{name}": value for each in study.directions for name, value in each.retained.items()}
+    for label, call, number in tape.directions():
         part, short = call.layer.glassgate.parts[number], label.removeprefix(f"{layer}.") if layer else label
         steps = min(len(study.passages[passage].steps) for passage in passages)
         if (layer and short == label) or call.layout.length < steps:
@@ -162,7 +169,7 @@ def _collect(tape: Recorded, study: Study, passages: Sequence[int], collected: C
                 of_row = norms[: len(study.passages[passage].steps), row]
                 sides = (of_row[at:], of_row[: at + 1][::-1])
                 curves.norms.append(sides[0] if part.direction else sides[1])
-                curves.behind.append(sides[1] if part.direction else sides[0])
+                curves.later_norms.append(sides[1] if part.direction else sides[0])
                 curves.one_step.append(one_step)
                 if of_step is not None and direct:
                     start = study.starts[passage]
@@ -195,7 +202,7 @@ def _origins(tape: Recorded, label: str) -> list[tuple[int | None, bool]]:
     return origins
 
 
-def _fill(study: Study, after: Collected, before: Collected) -> None:
+def _fill(study: Study, after: CurvesByState, before: CurvesByState) -> None:
     for direction in study.directions:
         for name in direction.states:
             key = f"{direction.label}.{name}"
@@ -206,7 +213,7 @@ def _fill(study: Study, after: Collected, before: Collected) -> None:
 def _flow(after: Curves, before: Curves | None) -> Flow:
     norms, first = after.norms, before.norms if before else []
     if max(map(len, norms)) == 1:
-        norms, first = after.behind, before.behind if before else []
+        norms, first = after.later_norms, before.later_norms if before else []
     longest = max(map(len, norms)) - 1
     if first:
         longest = min(longest, max(map(len, first)) - 1)

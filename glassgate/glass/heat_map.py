@@ -1,4 +1,4 @@
-"""Heat maps as PNG, and the order of their rows. Zero is transparent, which suits light and dark pages."""
+"""Heat maps as PNG, and the order of their rows. Zero is transparent, for light and dark pages."""
 
 import base64
 import struct
@@ -15,11 +15,11 @@ _LEVELS = 63
 
 
 def heat_map(values: np.ndarray, scale: Scale) -> str:
-    """Values (rows, columns) as a data URI.
+    """Draw values (rows, columns) as a PNG in a data URI.
 
     Args:
-        values: from 0 to 1, or from -1 to 1 with the scale "signed"; if there are more rows or columns than a page can
-            show, adjacent ones are averaged
+        values: from 0 to 1, or from -1 to 1 with the scale "signed". Adjacent rows or columns are averaged if there are
+            more than a page can show
         scale: the colour scale
     """
     values = _shrunk(_shrunk(np.nan_to_num(values), 0, _MAX_ROWS), 1, _MAX_COLUMNS)
@@ -47,7 +47,7 @@ def _shrunk(values: np.ndarray, axis: int, most: int) -> np.ndarray:
 def _png(numbers: np.ndarray, colours: list[tuple[int, int, int, float]]) -> bytes:
     height, width = numbers.shape
     palette = b"".join(bytes(colour[:3]) for colour in colours)
-    # The exponent below one keeps small values visible.
+    # An exponent below one makes small values more visible.
     alpha = bytes(round(255 * colour[3] ** 0.75) for colour in colours)
     rows = b"".join(b"\0" + row.tobytes() for row in numbers)
     header = struct.pack(">IIBBBBB", width, height, 8, 3, 0, 0, 0)
@@ -58,7 +58,7 @@ def _png(numbers: np.ndarray, colours: list[tuple[int, int, int, float]]) -> byt
 
 
 def by_similarity(values: np.ndarray) -> list[int]:
-    """An order of units (S, H) in which similar units are adjacent: by angle in their first two principal components.
+    """An order of the units of states (S, H): by angle in their first two principal components, so similar ones adjoin.
 
     Example:
         >>> wave = np.sin(np.arange(20.0))

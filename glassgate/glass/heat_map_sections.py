@@ -1,4 +1,4 @@
-"""The sections of heat maps: connectivity, and gates by time."""
+"""The sections Connectivity and Gates by time, which contain heat maps."""
 
 from html import escape
 
@@ -13,15 +13,17 @@ from glassgate.glass.wording import count, quoted, steps
 _MAX_PICTURES = 4
 
 
-def connectivity(study: Study) -> Section:
-    """The contribution of each step to each answer, and the attention."""
+def connectivity_section(study: Study) -> Section:
+    """The section Connectivity: the contribution of each step to each answer, and the attention."""
     blocks, has_attention = [], False
     for place, each in enumerate(study.connections[:_MAX_PICTURES] if len(study.passages) > 1 else study.connections):
         passage = study.passages[place]
         sentence = f"{count(len(passage.answers), 'answer', 'answers')}, {len(passage.steps)} steps. "
         peak = np.maximum(np.abs(each.matrix).max(1, keepdims=True), 1e-12)
         legend = colour_scale("against", "for", "signed")
-        blocks.append(_matrix(study, place, each.matrix / peak, "signed", legend, sentence + _reach_back(study, place)))
+        blocks.append(
+            _matrix(study, place, each.matrix / peak, "signed", legend, sentence + _distance_sentence(study, place))
+        )
         if each.attention is not None:
             has_attention = True
             most = passage.steps[int(each.attention.sum(0).argmax())]
@@ -53,8 +55,8 @@ def _matrix(study: Study, place: int, matrix: np.ndarray, scale: Scale, legend: 
     )
 
 
-def _reach_back(study: Study, place: int) -> str:
-    """The distance that contains nine tenths of the contributions, on average over targets."""
+def _distance_sentence(study: Study, place: int) -> str:
+    """A sentence about the distance to the steps with 90 % of the contributions, as the median over answers."""
     each, passage = study.connections[place], study.passages[place]
     distances = []
     for answer, row in zip(each.targets, np.abs(each.matrix), strict=True):
@@ -62,8 +64,8 @@ def _reach_back(study: Study, place: int) -> str:
         if step is None or not row.sum():
             continue
         near = np.argsort(np.abs(np.arange(len(row)) - step), kind="stable")
-        inside = np.searchsorted(np.cumsum(row[near]), 0.9 * row.sum())
-        distances.append(abs(int(near[min(inside, len(near) - 1)]) - step))
+        enough = np.searchsorted(np.cumsum(row[near]), 0.9 * row.sum())
+        distances.append(abs(int(near[min(enough, len(near) - 1)]) - step))
     if not distances:
         row = np.abs(each.matrix[-1])
         first = np.argsort(-row, kind="stable")[:3]
@@ -73,8 +75,8 @@ def _reach_back(study: Study, place: int) -> str:
     return f"On median, 90 % of the contributions to an answer come from within {within}."
 
 
-def gates(study: Study) -> Section:
-    """Heat maps of each gate and state: units by steps."""
+def gates_section(study: Study) -> Section:
+    """The section Gates by time: a heat map of each gate and state, units by steps."""
 
     def plots(each: Direction) -> str:
         order = by_similarity(each.values[each.states[0]])

@@ -17,8 +17,8 @@ from glassgate.glass.retention import retentions
 CLOSED, OPEN = 0.1, 0.9
 # The quantiles of a memory are computed from about this number of evenly spaced values per lag, or fewer.
 _MAX_VALUES = 200_000
-# Pre-activations of this size, with both signs, show the limits of every gate.
-_EXTREME = 1e4
+# Pre-activations of this magnitude and both signs drive every gate to its limits.
+_EXTREME_PREACTIVATION = 1e4
 
 
 class Saturation(NamedTuple):
@@ -32,10 +32,10 @@ class Saturation(NamedTuple):
 
 
 class Memory(NamedTuple):
-    """The fraction of a state that remains after some steps: quantiles over all starting steps and all units.
+    """The fraction of a state that remains after k steps, as quantiles over all starting steps and units.
 
     Attributes:
-        steps: (K,), the numbers of steps.
+        steps: (K,), the values of k.
         median, low, high: (K,) each, the quantiles 0.5, 0.1 and 0.9 of the fraction.
     """
 
@@ -68,7 +68,7 @@ def ranges(cell: Cell, hidden_size: int = 8) -> dict[str, str]:
             gates.setdefault(name, value)
 
     with torch.no_grad(), trace_locals(take):
-        advance(cell, weights, _EXTREME * signs, states)
+        advance(cell, weights, _EXTREME_PREACTIVATION * signs, states)
     return {name: _range(gates[name]) for name in cell.gates if name in gates}
 
 
@@ -81,8 +81,8 @@ def _range(values: Tensor) -> str:
 def saturation(tape: Recorded) -> dict[str, Saturation]:
     """See `Tape.saturation`."""
     result = {}
-    for label, call, _ in tape.parts():
-        inside = tape.inside(label)
+    for label, call, _ in tape.directions():
+        inside = tape.unpadded(label)
         for name, kind in ranges(call.layer.cell).items():
             if kind != "unbounded" and f"{label}.{name}" in tape:
                 values = tape[f"{label}.{name}"][inside]
@@ -96,9 +96,9 @@ def saturation(tape: Recorded) -> dict[str, Saturation]:
 def half_life(tape: Recorded) -> dict[str, Tensor]:
     """See `Tape.half_life`."""
     return {
-        f"{label}.{name}": half_life_of(each.by_step[tape.inside(label)])
-        for label, call, number in tape.parts()
-        for name, each in retentions(call, number).items()
+        f"{label}.{name}": half_life_of(each.by_step[tape.unpadded(label)])
+        for label, call, index in tape.directions()
+        for name, each in retentions(call, index).items()
     }
 
 
@@ -109,7 +109,7 @@ def half_life_of(retained: Tensor) -> Tensor:
 
 
 def lags(longest: int) -> list[int]:
-    """Lags to show: first with a spacing of 1, then with a growing spacing.
+    """Lags from 0 to `longest`: first with a spacing of 1, then with a growing spacing.
 
     Example:
         >>> lags(30)[-3:]
@@ -125,9 +125,9 @@ def lags(longest: int) -> list[int]:
 def memory(tape: Recorded, longest: int = 100) -> dict[str, Memory]:
     """See `Tape.memory`."""
     result = {}
-    for label, call, number in tape.parts():
-        inside, reverse = tape.inside(label), call.layer.glassgate.parts[number].direction == 1
-        for name, each in retentions(call, number).items():
+    for label, call, index in tape.directions():
+        inside, reverse = tape.unpadded(label), call.layer.glassgate.parts[index].direction == 1
+        for name, each in retentions(call, index).items():
             result[f"{label}.{name}"] = memory_of(each.by_step, inside, reverse, longest)
     return result
 
@@ -199,5 +199,5 @@ def _scalars(target: Tensor) -> list[Tensor]:
 
 def _norms(tape: Recorded) -> dict[str, Tensor]:
     """The norm over units of the gradient of each state at each step, (L, N)."""
-    states = {f"{label}.{name}" for label, call, _ in tape.parts() for name in call.layer.cell.state}
+    states = {f"{label}.{name}" for label, call, _ in tape.directions() for name in call.layer.cell.state}
     return {name: grad.norm(dim=-1) for name, grad in tape.grad.items() if name in states}

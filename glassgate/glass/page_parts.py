@@ -1,4 +1,4 @@
-"""The parts of every page: its style, its Content-Security-Policy, files of the package, and embedded JSON."""
+"""The common parts of all pages: style, Content-Security-Policy, files of the package, embedded JSON."""
 
 import base64
 import hashlib
@@ -9,16 +9,16 @@ from typing import Any
 
 from glassgate.glass.diagrams.svg import STYLE
 
-_DIAGRAM = "\n".join(line for line in STYLE.splitlines() if re.match(r"\.gg-diagram [^{]", line))
+_DIAGRAM_STYLE = "\n".join(line for line in STYLE.splitlines() if re.match(r"\.gg-diagram [^{]", line))
 
 
 def page_style(*more: str) -> str:
-    """The style of a page. The rules of diagrams come first, so that the page's colours override theirs."""
-    return "\n".join(filter(None, (_DIAGRAM, resource("page.css"), *more)))
+    """The style sheet of a page. The rules of diagrams come first, so that the colours of the page override theirs."""
+    return "\n".join(filter(None, (_DIAGRAM_STYLE, resource("page.css"), *more)))
 
 
 def page_policy(style: str, *scripts: str) -> str:
-    """The Content-Security-Policy of a page: no requests, and only this style and these scripts."""
+    """The Content-Security-Policy of a page. It forbids requests, other styles and other scripts."""
     hashes = " ".join(f"'{_hash(script)}'" for script in scripts)
     return (
         f"default-src 'none'; style-src '{_hash(style)}'; script-src {hashes}; img-src data:; "
@@ -27,12 +27,12 @@ def page_policy(style: str, *scripts: str) -> str:
 
 
 def resource(name: str, package: str = "glassgate.glass") -> str:
-    """A file of a package."""
+    """The text of a file of a package."""
     return files(package).joinpath(name).read_text(encoding="utf-8").strip()
 
 
 def as_json(content: Any) -> str:
-    """JSON that is safe inside HTML."""
+    """Convert to JSON that is safe inside HTML."""
     text = json.dumps(content, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return text.replace("<", "\\u003c")
 

@@ -1,4 +1,4 @@
-"""Steps of a data set in a report page, in which users search for places where units have similar states."""
+"""Sequences of a data set inside a report page, in which users search for steps with similar states."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -6,20 +6,20 @@ from dataclasses import dataclass
 import numpy as np
 
 BYTES = 200_000
-"""The approximate size of the states and texts in a page."""
+"""The approximate size in bytes of the states and texts in a page."""
 HIGHEST_LEVEL = 15
 """The highest level of a state in 4 bits."""
 
 
 @dataclass
 class Places:
-    """Some sequences of a data set.
+    """Some sequences of a data set, with their states and texts.
 
     Attributes:
         states: (H, T) by the label of a direction: its output at all T steps of all sequences
         texts: the texts of the steps of each sequence
         numbers: the index of each sequence in the data set
-        deviation, mean: (H,) by label, over all steps of the data set that were read
+        mean, deviation: (H,) by label: the mean and standard deviation over all steps that were read
         data: the name of the data: "dev", "test" or "train"
         steps_read: the number of steps of the data set that were read
     """
@@ -49,10 +49,10 @@ def steps_within(size: int, units: int, letters: float) -> int:
 
 
 def packed(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Pack states (H, T) in 4 bits each: a state is low + spacing * level.
+    """Pack states (H, T) in 4 bits each. A state is low + spacing * level.
 
     Returns:
-        bytes (H, ceil(T / 2)), each with the levels of two steps, and `low` and `spacing`, (H,) each.
+        Bytes (H, ceil(T / 2)), each with the levels of two steps, and `low` and `spacing`, (H,) each.
 
     Example:
         >>> levels, low, spacing = packed(np.array([[0.0, 1.0, 0.2], [-1.0, -1.0, 2.0]]))

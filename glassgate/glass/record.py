@@ -1,4 +1,4 @@
-"""`gg.record` records every gate and state at every step. A recording has measures, pictures and a report page."""
+"""`gg.record` records every gate and state at every step. A recording provides measures, pictures and a report."""
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 
 class Tape(Recorded):
-    """The recording: the gates and states of one call of each recorded layer, by name.
+    """A recording: the gates and states of one call of each recorded layer, by name.
 
     The name of a gate is that of its variable in `step`. All tensors are time-major, (L, N, H), and zero
     at padded positions.
     """
 
     def saturation(self) -> dict[str, Saturation]:
-        """For each gate, the fractions of all steps at which each unit is closed and open, (H,) each.
+        """The fractions of all steps at which each unit of each gate is closed and open, (H,) each.
 
         A unit is closed below 0.1 and open above 0.9, as in Karpathy, Johnson and Fei-Fei 2015, arXiv:1506.02078. For
         values between -1 and 1, such as tanh, the limits are -0.9 and 0.9. Unbounded values are omitted.
@@ -42,8 +42,8 @@ class Tape(Recorded):
     def memory(self, longest: int = 100) -> dict[str, Memory]:
         """The fraction of a state that remains after 0 to `longest` steps.
 
-        Every step is a starting point. The result has the median and the 10 % and 90 % quantiles over all starting
-        points and units.
+        Every step is a starting point. The result contains the median and the 10th and 90th percentile over all
+        starting points and units.
         """
         return measures.memory(self, longest)
 
@@ -54,7 +54,7 @@ class Tape(Recorded):
             target: one number or several, `(A,)`, computed from the recorded call's output.
 
         Returns:
-            `(L, N)`, or `(A, L, N)`: a row of source steps for each target.
+            `(L, N)` for one number, `(A, L, N)` for several.
         """
         return measures.connectivity(self, target)
 
@@ -65,7 +65,7 @@ class Tape(Recorded):
             target: one number or several, `(A,)`; None for the gradients of the last `backward()`.
 
         Returns:
-            `(L, N)`, or `(A, L, N)`, by names such as "layer0.forward.h".
+            `(L, N)` for one number or none, `(A, L, N)` for several, by names such as "layer0.forward.h".
         """
         return measures.gradient_flow(self, target)
 
@@ -76,9 +76,9 @@ class Tape(Recorded):
         return recording_views.plot(self, name, row)
 
     def report(self, path: str | Path, steps: Sequence[str] | Sequence[Sequence[str]] = ()) -> None:
-        """Write one HTML page of the recording: saturation, memory, gates by time, the cell.
+        """Write an HTML page about the recording: saturation, memory, gates by time, the cell.
 
-        After `backward()` the page also shows the gradient of each state. `glassgate report` writes such a page for a
+        After `backward()`, the page also shows the gradient of each state. `glassgate report` writes such a page for a
         trained run, with its text, its answers and its training.
 
         Args:
@@ -93,17 +93,17 @@ class Tape(Recorded):
         """A table for notebooks with the mean, range and picture of each value."""
         from glassgate.glass import recording_views
 
-        return recording_views.of_tape(self)
+        return recording_views.html_table(self)
 
 
 def record(module: nn.Module, *, first: bool = False) -> AbstractContextManager[Tape]:
-    """Record the gates and states of a module's recurrent layers inside the `with`.
+    """Record the gates and states of a module's recurrent layers inside a `with` block.
 
     The kernels write the values while they run, so the module does not fall back to slower loops. Modules that
-    `torch.compile` has compiled run uncompiled inside the `with`.
+    `torch.compile` has compiled run uncompiled inside the block.
 
-    The gates of a direction share one block of memory, and so do their gradients. A tensor of the recording that is
-    still in use when the recording is deleted keeps the whole block; `.clone()` it to keep only one gate.
+    The gates of a direction share one block of memory, and so do their gradients. A tensor that outlives its recording
+    keeps the whole block. To keep only one gate, `.clone()` its tensor.
 
     Args:
         module: a layer, with names such as "layer0.forward.f", or a model, with the name of the layer as a prefix:

@@ -15,7 +15,7 @@ from glassgate.layout import Layout
 
 R = TypeVar("R", bound="Recorded")
 Rows = Mapping[str, tuple[Layout, Tensor]]
-"""Values (S, H) by name, each with the layout that maps rows to steps."""
+"""Values (S, H) by name, each with the layout that maps its S rows to steps."""
 
 
 class Values(Mapping[str, Tensor]):
@@ -56,11 +56,14 @@ def _unpadded(layout: Layout, batch_sizes: Tensor | None) -> Tensor:
 
 
 class _StepsWithGradient:
-    """The steps at which a direction's output or final state receives a gradient, from the loss or the layer above.
+    """The steps at which the output or a final state of a direction receives a gradient.
+
+    The gradient comes from the loss or from the layer above.
 
     A backward pass only stores its gradients here, so that training steps stay fast. The stored gradients are examined
-    when the next ones arrive or the mask is read. The autograd graph refers to this object, which must not refer to the
-    call or its recording: a reference cycle would keep the memory of all recorded steps until Python collects garbage.
+    when the next ones arrive or when the mask is read. The autograd graph refers to this object. The object must not
+    refer to the call or its recording, because a reference cycle would keep the memory of all recorded steps until
+    Python collects garbage.
 
     Args:
         layout, batch_sizes: the attributes of the call with these names.
@@ -128,8 +131,8 @@ class Recorded(Values):
             for with_gradient, recording in zip(steps, call.recordings, strict=True):
                 recording.on_gradients = with_gradient.receive
 
-    def _directions(self) -> Iterator[tuple[str, LayerCall, int]]:
-        """The label of each direction, such as "layer0.forward", its call, and its index in the layer."""
+    def _all_directions(self) -> Iterator[tuple[str, LayerCall, int]]:
+        """As `directions`, but empty for a recording without calls."""
         for name, call in self._calls.items():
             for index, part in enumerate(call.layer.glassgate.parts):
                 yield _joined(name, part.label), call, index
@@ -138,7 +141,7 @@ class Recorded(Values):
         if not self._recorded_rows:
             self._recorded_rows = {
                 f"{label}.{name}": (call.layout, value)
-                for label, call, index in self._directions()
+                for label, call, index in self._all_directions()
                 for name, value in (
                     *call.recordings[index].values.items(),
                     *zip(call.layer.cell.state, call.results[index].states, strict=True),
@@ -152,25 +155,25 @@ class Recorded(Values):
         return Values(
             {
                 f"{label}.{name}": (call.layout, value)
-                for label, call, index in self._directions()
+                for label, call, index in self._all_directions()
                 for name, value in call.recordings[index].grad.items()
             }
         )
 
-    def inside(self, label: str) -> Tensor:
-        """A mask (L, N) of the steps that are not padding, for a label such as "layer0.forward"."""
+    def unpadded(self, label: str) -> Tensor:
+        """A mask (L, N) of the steps that are not padding, for a direction such as "layer0.forward"."""
         call, _ = self.call_of(label)
         return _unpadded(call.layout, call.batch_sizes).to(call.source.device)
 
-    def parts(self) -> Iterator[tuple[str, LayerCall, int]]:
-        """The label of each recorded direction, its call, and its index in the layer."""
+    def directions(self) -> Iterator[tuple[str, LayerCall, int]]:
+        """The label of each recorded direction, such as "layer0.forward", its call, and its index in the layer."""
         if not self._calls:
             raise ValueError("tape: nothing was recorded; call the module inside the `with`")
-        return self._directions()
+        return self._all_directions()
 
     def call_of(self, label: str) -> tuple[LayerCall, int]:
         """The call in which the direction with this label was recorded, and the index of the direction in the layer."""
-        return next((call, index) for each, call, index in self._directions() if each == label)
+        return next((call, index) for each, call, index in self._all_directions() if each == label)
 
     def steps_with_gradient(self, label: str) -> Tensor:
         """A mask (L, N) of the steps at which the output or a final state received a gradient.
@@ -185,10 +188,10 @@ class Recorded(Values):
 
     def first_call(self) -> LayerCall:
         """The call of the first layer that was recorded."""
-        return next(self.parts())[1]
+        return next(self.directions())[1]
 
     def take_over(self, other: "Recorded", prefix: str) -> None:
-        """Add the calls of another recording; their names get this prefix."""
+        """Add the calls of another recording. Their names get this prefix."""
         self._calls |= {_joined(prefix, each): call for each, call in other._calls.items()}
         self._steps_with_gradient |= {
             _joined(prefix, each): steps for each, steps in other._steps_with_gradient.items()
@@ -197,7 +200,7 @@ class Recorded(Values):
 
     def zero_gradients(self) -> None:
         """Set the recorded gradients to zero."""
-        for _, call, index in self._directions():
+        for _, call, index in self._all_directions():
             for grad in call.recordings[index].grad.values():
                 grad.zero_()
 
@@ -209,7 +212,7 @@ def _joined(*names: str) -> str:
 class Watch(AbstractContextManager[R]):
     """A context that records the recurrent layers of a module into a recording.
 
-    It is a class because a context made from a generator takes several times as long.
+    It is a class, because entering a context made from a generator takes several times as long.
 
     Args:
         module: a layer, or a model that contains some.

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from glassgate.glass.cell_section import diagrams
-from glassgate.glass.controls import CONTROLS, with_fresh_weights
-from glassgate.glass.cost import cost, described
+from glassgate.glass.controls import CONTROLS, with_random_weights
+from glassgate.glass.cost import cost, describe
 from glassgate.glass.diagrams.svg import Picture
 from glassgate.glass.gradients import flow_from_backward
 from glassgate.glass.heat_map import by_similarity, heat_map
@@ -16,11 +16,11 @@ from glassgate.glass.measures import ranges
 from glassgate.glass.page import page
 from glassgate.glass.recorded import Recorded
 from glassgate.glass.study import Passage, Study, directions
-from glassgate.glass.svg import nice, number
+from glassgate.glass.svg import number, round_numbers
 
 _WIDTH, _HEIGHT = 560, 160
 _LEFT, _TOP = 52, 24
-_NAMED = 16  # the maximum number of units with numbers next to a heat map
+_MAX_LABELS = 16  # the maximum number of units whose numbers are next to a heat map
 _GREY = "#808890"  # readable on white and on black
 
 
@@ -32,14 +32,14 @@ def plot(tape: Recorded, name: str, row: int = 0) -> Picture:
     lowest = 0.0 if kind == "gate" else -1.0
     steps, units = values.shape
     places = [round(_TOP + (k + 0.5) * _HEIGHT / units, 1) for k in range(units)]
-    if units <= _NAMED:
+    if units <= _MAX_LABELS:
         rows = [(place, str(unit)) for place, unit in zip(places, order, strict=True)]
         title = "unit"
     else:
         rows, title = [], f"{units} units, similar ones adjacent"
     columns = [
         (_LEFT + (step + 0.5) * _WIDTH / steps, f"{step:g}")
-        for step in nice(0, max(1, steps - 1))
+        for step in round_numbers(0, max(1, steps - 1))
         if step == int(step) and step < steps
     ]
     bar = _LEFT + _WIDTH + 24
@@ -82,8 +82,8 @@ def _text(x: float, y: float, text: str, anchor: str) -> str:
 def report(tape: Recorded, path: Path, steps: Sequence[str] | Sequence[Sequence[str]] = ()) -> None:
     """See `Tape.report`."""
     recorded = directions(tape)
-    label, call, _ = next(tape.parts())
-    lengths = tape.inside(label).sum(0).tolist()
+    label, call, _ = next(tape.directions())
+    lengths = tape.unpadded(label).sum(0).tolist()
     rows = [steps] if steps and isinstance(steps[0], str) else list(steps)
     names = [list(map(str, row)) for row in rows] or [[str(k + 1) for k in range(length)] for length in lengths]
     if list(map(len, names)) != lengths:
@@ -92,15 +92,15 @@ def report(tape: Recorded, path: Path, steps: Sequence[str] | Sequence[Sequence[
             f"got {list(map(len, names))}"
         )
     study = Study("A recording", "", [Passage(each) for each in names], recorded)
-    study.subtitle = described(study)
+    study.subtitle = describe(study)
     study.diagrams, study.cost = diagrams(call.layer), cost(call.layer, call.layer, lengths)
-    study.control = lambda seed: directions(with_fresh_weights(tape, seed), brief=True)
-    study.controls = [study.control(seed) for seed in range(CONTROLS)]
+    study.make_control = lambda seed: directions(with_random_weights(tape, seed), brief=True)
+    study.controls = [study.make_control(seed) for seed in range(CONTROLS)]
     flow_from_backward(study, tape)
     path.write_text(page(study), encoding="utf-8")
 
 
-def of_tape(tape: Recorded) -> str:
+def html_table(tape: Recorded) -> str:
     """See `Tape._repr_html_`."""
     rows = []
     for name in tape:
@@ -118,12 +118,12 @@ def of_tape(tape: Recorded) -> str:
 
 def _values(tape: Recorded, name: str, row: int) -> np.ndarray:
     values = tape[name]
-    return np.asarray(values[tape.inside(name.rsplit(".", 1)[0])[:, row], row].float().cpu())
+    return np.asarray(values[tape.unpadded(name.rsplit(".", 1)[0])[:, row], row].float().cpu())
 
 
 def _kind(tape: Recorded, name: str) -> str:
     label, short = name.rsplit(".", 1)
-    return ranges(next(call for known, call, _ in tape.parts() if known == label).layer.cell).get(short, "state")
+    return ranges(next(call for known, call, _ in tape.directions() if known == label).layer.cell).get(short, "state")
 
 
 def _heat(values: np.ndarray, kind: str) -> str:

@@ -1,4 +1,8 @@
-"""The fraction of a state that a step keeps: the diagonal of ds_t/ds_{t-1} at recorded values, by autograd."""
+"""The fraction of each state that a step keeps: the diagonal of ds_t/ds_{t-1} at recorded values, by autograd.
+
+The direct path is the path from a state to its next value without the recurrent weights, for example through the forget
+gate of an LSTM.
+"""
 
 from typing import NamedTuple
 
@@ -18,20 +22,20 @@ class Retention(NamedTuple):
 
     Attributes:
         by_step: the derivative of each unit's new state with respect to its old one, (L, N, H); zero where padded.
-        direct: whether `by_step` is the derivative along the direct path only, for example through a forget gate: the
-            recurrent products are constants. For a cell without a direct path, it is the complete derivative.
+        direct: whether `by_step` is the derivative along the direct path only. For a cell without a direct path, it is
+            the complete derivative.
     """
 
     by_step: Tensor
     direct: bool
 
 
-def retentions(call: LayerCall, number: int) -> dict[str, Retention]:
-    """The retention of each state with a direct path, in one direction. If no state has one, that of the output."""
-    layer, part = call.layer, call.layer.glassgate.parts[number]
+def retentions(call: LayerCall, index: int) -> dict[str, Retention]:
+    """The retention of each state with a direct path, in one direction. If no state has one, the one of the output."""
+    layer, part = call.layer, call.layer.glassgate.parts[index]
     weights = {name: w.detach() for name, w in weights_of(layer, part).items()}
-    ih = linear(inputs(call, number), weights["weight_ih"], weights.get("bias_ih"))
-    before = states_before(call, number)
+    ih = linear(inputs(call, index), weights["weight_ih"], weights.get("bias_ih"))
+    before = states_before(call, index)
     diagonals = {
         name: Retention(diagonal, True)
         for place, name in enumerate(layer.cell.state)
@@ -43,12 +47,21 @@ def retentions(call: LayerCall, number: int) -> dict[str, Retention]:
 
 
 def by_step(call: LayerCall, rows: Tensor) -> Tensor:
-    """Convert rows without padding to (L, N, H), zero where padded."""
+    """Convert rows without padding to (L, N, H). Padded positions are zero."""
     return call.layout.by_step(torch.cat([rows, rows.new_zeros(len(call.steps.data) - len(rows), *rows.shape[1:])]))
 
 
 def _diagonal(cell: Cell, weights: Weights, ih: Tensor, before: tuple[Tensor, ...], place: int, held: bool) -> Tensor:
-    """The diagonal d new_j / d old_j of one state, (S, H). `held`: whether recurrent products are constant."""
+    """The diagonal d new_j / d old_j of one state, (S, H).
+
+    Args:
+        cell: the cell.
+        weights: the weights of the direction.
+        ih: the input half of the pre-activations.
+        before: the states before each step.
+        place: the index of the state.
+        held: whether matrix products with the states are constants, so that only the direct path remains.
+    """
     with torch.enable_grad():
         old = [state.detach().requires_grad_(k == place) for k, state in enumerate(before)]
         new = advance(cell, weights, ih, tuple(old), detach_recurrent=held)[place]
@@ -64,7 +77,7 @@ def _diagonal(cell: Cell, weights: Weights, ih: Tensor, before: tuple[Tensor, ..
             signs = torch.ones(new.shape[1], dtype=new.dtype, device=new.device)
             signs[1::2] = -1
             if torch.allclose(vjp(signs.expand_as(new)) * signs, diagonal, atol=1e-6):
-                return diagonal  # no unit depends on another one, so one backward pass is enough
+                return diagonal  # no unit depends on another unit, so one backward pass was enough
         for unit in range(new.shape[1]):
             one_hot = torch.zeros_like(new)
             one_hot[:, unit] = 1
@@ -72,32 +85,32 @@ def _diagonal(cell: Cell, weights: Weights, ih: Tensor, before: tuple[Tensor, ..
         return diagonal
 
 
-def inputs(call: LayerCall, number: int) -> Tensor:
+def inputs(call: LayerCall, index: int) -> Tensor:
     """The input rows of one direction of one layer, (S, H_in), without padding and without dropout."""
     layer, parts = call.layer, call.layer.glassgate.parts
     data = [call.steps.data.detach()]
-    for depth in range(parts[number].layer):
+    for depth in range(parts[index].layer):
         outputs = [r.states[0].detach() for p, r in zip(parts, call.results, strict=True) if p.layer == depth]
         data = merge(layer.merge, outputs, data if layer.residual and depth else ())
     computed = None if call.steps.batch_sizes is None else int(call.steps.batch_sizes.sum())
-    return (data[parts[number].direction] if len(data) > 1 else data[0])[:computed]
+    return (data[parts[index].direction] if len(data) > 1 else data[0])[:computed]
 
 
-def states_before(call: LayerCall, number: int) -> tuple[Tensor, ...]:
+def states_before(call: LayerCall, index: int) -> tuple[Tensor, ...]:
     """The states before the step of each row, (S, H) each, without padding."""
-    part, steps, initial = call.layer.glassgate.parts[number], call.steps, call.initial[number]
+    part, steps, initial = call.layer.glassgate.parts[index], call.steps, call.initial[index]
     N = len(initial[0])
     sizes = torch.full((len(steps.data) // max(N, 1),), N) if steps.batch_sizes is None else steps.batch_sizes
     starts = sizes.cumsum(0) - sizes
     step = torch.repeat_interleave(torch.arange(len(sizes)), sizes)
     rank = torch.arange(len(step)) - starts[step]
     earlier = step + 1 if part.direction else step - 1
-    inside = (earlier >= 0) & (earlier < len(sizes))
-    inside &= rank < sizes[earlier.clamp(0, len(sizes) - 1)]
-    source = (starts[earlier.clamp(0, len(sizes) - 1)] + rank).where(inside, torch.zeros_like(rank))
+    has_earlier = (earlier >= 0) & (earlier < len(sizes))
+    has_earlier &= rank < sizes[earlier.clamp(0, len(sizes) - 1)]
+    source = (starts[earlier.clamp(0, len(sizes) - 1)] + rank).where(has_earlier, torch.zeros_like(rank))
     if steps.resets is not None:
-        inside &= ~steps.resets[: len(step)].cpu()
+        has_earlier &= ~steps.resets[: len(step)].cpu()
     result = []
-    for first, after in zip(initial, call.results[number].states, strict=True):
-        result.append(torch.where(inside[:, None], after.detach()[source], first.detach()[rank]))
+    for first, after in zip(initial, call.results[index].states, strict=True):
+        result.append(torch.where(has_earlier[:, None], after.detach()[source], first.detach()[rank]))
     return tuple(result)

@@ -1,32 +1,32 @@
-"""The sections of a report as HTML, from a study. They are readable without the script."""
+"""The sections of a report as HTML, from a study. They can be read without the script."""
 
 import re
 from collections.abc import Callable, Sequence
 from html import escape
 
 from glassgate.glass import figures
-from glassgate.glass.cell_section import cell
-from glassgate.glass.dynamics_section import stability
+from glassgate.glass.cell_section import cell_section
+from glassgate.glass.dynamics_section import dynamics_section
 from glassgate.glass.effects.answers import answers
 from glassgate.glass.elements import Section, figure_element, for_each_direction
 from glassgate.glass.findings import RULES, Finding, findings
-from glassgate.glass.heat_map_sections import connectivity, gates
+from glassgate.glass.heat_map_sections import connectivity_section, gates_section
 from glassgate.glass.study import Direction, Study
-from glassgate.glass.text_section import text
+from glassgate.glass.text_section import text_section
 
 _MAX_CAUSES = 16
 _NONE = "\N{EN DASH}"
 
 
 def sections(study: Study) -> list[Section]:
-    """All sections with content, in order."""
+    """All sections with content, in the order of the page."""
     return [section for make in _MAKERS if (section := make(study)).body]
 
 
 def side_by_side(studies: Sequence[Study]) -> list[Section]:
-    """The sections of two studies, each with one column per study, after a table of the scores."""
+    """A table of the scores of two studies, and their sections, with one column per study."""
     by_study = [{each.name: each for each in sections(study)} for study in studies]
-    result = [_scores(studies)]
+    result = [_scores_section(studies)]
     for name in dict.fromkeys(name for each in by_study for name in each):
         bodies = [each[name].body if name in each else "" for each in by_study]
         columns = "".join(
@@ -38,7 +38,7 @@ def side_by_side(studies: Sequence[Study]) -> list[Section]:
     return result
 
 
-def _scores(studies: Sequence[Study]) -> Section:
+def _scores_section(studies: Sequence[Study]) -> Section:
     """A table of the scores of the runs, and of the answers on this page."""
     rows: dict[str, list[str]] = {}
     for place, study in enumerate(studies):
@@ -59,7 +59,7 @@ def _scores(studies: Sequence[Study]) -> Section:
     return Section("scores", "Side by side", "Two runs on the same steps. They share one cursor.", body)
 
 
-def _findings(study: Study) -> Section:
+def _findings_section(study: Study) -> Section:
     all_findings = findings(study)
     rows = "".join(map(_finding, all_findings))
     columns = "four" if len(all_findings) > 6 or len(all_findings) == 4 else "three"
@@ -83,7 +83,7 @@ def _finding(finding: Finding) -> str:
     )
 
 
-def _saturation(study: Study) -> Section:
+def _saturation_section(study: Study) -> Section:
     body = for_each_direction(study, lambda each: "".join(map(figure_element, figures.saturation(each))), "row")
     intro = (
         "Each dot is one unit. A gate is closed below 0.1 and open above 0.9. The horizontal axis shows how often the "
@@ -94,7 +94,7 @@ def _saturation(study: Study) -> Section:
     return Section("saturation", "Saturation", intro, body)
 
 
-def _memory(study: Study) -> Section:
+def _memory_section(study: Study) -> Section:
     def plots(each: Direction) -> str:
         return "".join(
             figure_element(figures.half_lives(each, state)) + figure_element(figures.memory(each, state))
@@ -106,7 +106,7 @@ def _memory(study: Study) -> Section:
         "the direct path from a state to its next value, without the recurrent weights. In an LSTM, this path leads "
         "through the forget gate."
     )
-    if any(not direct for each in study.directions for _, direct in each.left.values()):
+    if any(not direct for each in study.directions for _, direct in each.retained.values()):
         intro = (
             "The half-life of a unit is the number of steps after which half of its state remains. If the only path "
             "from a state to its next value leads through the recurrent weights, the half-life is computed from the "
@@ -115,23 +115,23 @@ def _memory(study: Study) -> Section:
     return Section("memory", "Memory", intro, for_each_direction(study, plots, "row"))
 
 
-def _flow(study: Study) -> Section:
+def _flow_section(study: Study) -> Section:
     def plots(each: Direction) -> str:
         return "".join(figure_element(figures.flow(each, state)) for state in each.flow)
 
     lines = [("flow", "trained: median and 10 to 90 % over answers")]
-    if any(flow.initial is not None for each in study.directions for flow in each.flow.values()):
+    if any(flow.initial_median is not None for each in study.directions for flow in each.flow.values()):
         lines.append(("before", "before training"))
-    has_own_path = any(flow.direct_path is not None for each in study.directions for flow in each.flow.values())
-    if has_own_path:
+    has_direct_path = any(flow.direct_path is not None for each in study.directions for flow in each.flow.values())
+    if has_direct_path:
         lines.append(("direct-path", "along the direct path only"))
     key = '<p class="key">' + " ".join(f'<span><i class="{kind}"></i>{words}</span>' for kind, words in lines) + "</p>"
     body = for_each_direction(study, plots, "row")
     intro = (
-        f"The norm of the gradient of {escape(study.evidence)} with respect to the state k steps earlier. It shows how "
-        "strongly earlier states influence the answers."
+        f"The norm of the gradient of {escape(study.differentiated)} with respect to the state k steps earlier. It "
+        "shows how strongly earlier states influence the answers."
     )
-    if has_own_path:
+    if has_direct_path:
         intro += (
             " The dashed line is the gradient along the direct path only, from each state to its next value without "
             "the recurrent weights. Where it is above the solid line, the paths through gates and recurrent weights "
@@ -140,11 +140,11 @@ def _flow(study: Study) -> Section:
     return Section("flow", "Gradient flow", intro, body and key + body)
 
 
-def _causes(study: Study) -> Section:
+def _causes_section(study: Study) -> Section:
     most = max((abs(each.loss) for each in study.causes), default=1.0) or 1.0
     shown = study.causes[:_MAX_CAUSES]
     rows = "".join(
-        f'<tr><td>{escape(_held(each.name))}</td><td class="num">{each.loss:+.4f}</td>'
+        f'<tr><td>{escape(_part_in_words(each.name))}</td><td class="num">{each.loss:+.4f}</td>'
         + (f'<td class="num">{each.points:+.1f}</td>' if study.points else "")
         + '<td><svg class="bar" viewBox="0 0 100 8" aria-hidden="true">'
         f'<rect width="{max(0.0, 100 * each.loss / most):.0f}" height="8"/></svg></td></tr>'
@@ -167,18 +167,18 @@ def _causes(study: Study) -> Section:
     return Section("causes", "Causes", intro, f'<div class="row causes">{parts}{windows}</div>' if rows else "")
 
 
-def _held(name: str) -> str:
-    """The name of the part that is held.
+def _part_in_words(name: str) -> str:
+    """The name of a part that is held at its mean, in words.
 
     Example:
-        >>> _held("layer0.forward[8:16]"), _held("layer0.forward.f")
+        >>> _part_in_words("layer0.forward[8:16]"), _part_in_words("layer0.forward.f")
         ('layer0.forward, units 8 to 15', 'layer0.forward.f')
     """
     match = re.fullmatch(r"(.*)\[(\d+):(\d+)\]", name)
     return f"{match[1]}, units {match[2]} to {int(match[3]) - 1}" if match else name
 
 
-def _search(study: Study) -> Section:
+def _search_section(study: Study) -> Section:
     """The form of the search, and an empty list for the script to fill."""
     places, many = study.places, len(study.passages)
     names = (
@@ -210,7 +210,7 @@ def _search(study: Study) -> Section:
     return Section("search", "Search", intro, body)
 
 
-def _training(study: Study) -> Section:
+def _training_section(study: Study) -> Section:
     body = "".join(map(figure_element, figures.training(study)))
     scores = study.metrics.get("dev") or study.metrics.get("test") or {}
     scores_text = ", ".join(f"{name.replace('_', ' ')} {value:.4g}" for name, value in scores.items())
@@ -225,7 +225,7 @@ def _training(study: Study) -> Section:
     return Section("training", "Training", intro, f'<div class="row">{body}</div>' if body or scores_text else "")
 
 
-def _cost(study: Study) -> Section:
+def _cost_section(study: Study) -> Section:
     rows = "".join(f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in study.cost)
     body = f'<div class="scroll" tabindex="0"><table class="cost"><tbody>{rows}</tbody></table></div>'
     return Section(
@@ -234,17 +234,17 @@ def _cost(study: Study) -> Section:
 
 
 _MAKERS: Sequence[Callable[[Study], Section]] = (
-    _findings,
-    text,
-    _saturation,
-    _memory,
-    _flow,
-    stability,
-    connectivity,
-    _causes,
-    gates,
-    _search,
-    cell,
-    _training,
-    _cost,
+    _findings_section,
+    text_section,
+    _saturation_section,
+    _memory_section,
+    _flow_section,
+    dynamics_section,
+    connectivity_section,
+    _causes_section,
+    gates_section,
+    _search_section,
+    cell_section,
+    _training_section,
+    _cost_section,
 )

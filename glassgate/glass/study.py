@@ -1,4 +1,4 @@
-"""The numbers of a report: recorded values, measures and gradients of a model on some sequences."""
+"""The content of a report: recorded values, measures and gradients of a model on some sequences (passages)."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -25,8 +25,8 @@ class PassageAnswer(NamedTuple):
 
     Attributes:
         step: the step of the answer, from 0; None for an answer about the whole sequence
-        best: the most likely choices and their probabilities (None for a number); the first is the prediction
-        target: the right answer and its probability; None without a reference
+        best: the most likely choices and their probabilities, the prediction first. The probability of a number is None
+        target: the correct answer and its probability; None without a reference
         agreement: for sets, such as chords, the F1 score of the prediction against the target; None for single choices
     """
 
@@ -36,14 +36,14 @@ class PassageAnswer(NamedTuple):
     agreement: float | None = None
 
     @property
-    def right(self) -> bool | None:
+    def is_correct(self) -> bool | None:
         """Whether the prediction is the target; None without a reference, and for numbers."""
         return None if self.target is None or self.best[0][1] is None else self.best[0][0] == self.target[0]
 
     @property
-    def wrong(self) -> bool:
+    def is_wrong(self) -> bool:
         """Whether the page marks the answer as wrong. A set is wrong if its agreement is less than one half."""
-        return self.right is False and (self.agreement is None or self.agreement < 0.5)
+        return self.is_correct is False and (self.agreement is None or self.agreement < 0.5)
 
 
 class ForecastValue(NamedTuple):
@@ -91,39 +91,42 @@ class Passage:
         return values
 
 
-Evidence = Callable[[nn.Module, int, int], Tensor]
-"""Runs a model on copies of one passage. Takes the model, the index of the passage and the number of copies. Returns
-(copies, A): the value of each answer that is differentiated."""
+AnswerValues = Callable[[nn.Module, int, int], Tensor]
+"""A function that runs a model on copies of a passage and returns the values to differentiate.
+
+It takes the model, the index of the passage and the number of copies, and returns one value per answer, (copies, A)."""
 
 
 @dataclass
 class Flow:
-    """The norm of dL/ds at each lag. A lag is the number of steps from a state to the step that the answer reads.
+    """The norm of the gradient of the answers with respect to a state, by lag.
+
+    The lag is the number of steps from the state to the step that the answer reads.
 
     Attributes:
         lags: the K lags
-        each: the norms of every answer, (A, K); NaN beyond the end of the sequence
-        before: the norms with the weights before training, (A, K); None without these weights
+        norms: the norms of every answer, (A, K); NaN beyond the end of the sequence
+        initial_norms: the norms with the weights before training, (A, K); None without these weights
         direct_path: the median of the norms along the direct path only, (K,); None without a direct path
-        one_step: whether every answer reads its states at one step only; otherwise gradients enter at many steps,
-            and lags count from the last of them
+        one_step: whether every answer reads its states at one step only. Otherwise, lags count from the last step that
+            it reads
     """
 
     lags: list[int]
-    each: np.ndarray
-    before: np.ndarray | None = None
+    norms: np.ndarray
+    initial_norms: np.ndarray | None = None
     direct_path: np.ndarray | None = None
     one_step: bool = True
 
     @cached_property
-    def trained(self) -> np.ndarray:
-        """Median, 10 % and 90 % quantiles of the norms over answers, (3, K)."""
-        return np.nanquantile(self.each, (0.5, 0.1, 0.9), axis=0)
+    def quantiles(self) -> np.ndarray:
+        """Median, 10th and 90th percentile of the norms over answers, (3, K)."""
+        return np.nanquantile(self.norms, (0.5, 0.1, 0.9), axis=0)
 
     @cached_property
-    def initial(self) -> np.ndarray | None:
-        """Median of the norms before training, (K,)."""
-        return None if self.before is None else np.asarray(np.nanmedian(self.before, axis=0))
+    def initial_median(self) -> np.ndarray | None:
+        """Median of the norms before training, (K,); None without these norms."""
+        return None if self.initial_norms is None else np.asarray(np.nanmedian(self.initial_norms, axis=0))
 
 
 @dataclass
@@ -139,7 +142,7 @@ class Direction:
         sizes: the number of inputs, of units and of outputs
         values: (S, H) by gate and state, over the steps of all passages
         saturation, half_life, memory, flow: the measures of each gate or state, by name
-        left: the fraction of each state that is left after a step, (S, H), and whether it is along the state's own path
+        retained: the fraction of each state that a step keeps, (S, H), and whether it is along the direct path only
         wires: the values on the other wires of the cell's diagram, by the diagram's names: (S, H), or (S, 1) for one
             number per row. The input is represented by its norm
         dynamics: the fixed points and exponents; None if they were not computed
@@ -155,19 +158,19 @@ class Direction:
     saturation: dict[str, Saturation]
     half_life: dict[str, np.ndarray]
     memory: dict[str, Memory]
-    left: dict[str, tuple[np.ndarray, bool]]
+    retained: dict[str, tuple[np.ndarray, bool]]
     wires: dict[str, np.ndarray] = field(default_factory=dict)
     flow: dict[str, Flow] = field(default_factory=dict)
     dynamics: Dynamics | None = None
 
     @property
     def forget_gates(self) -> list[str]:
-        """The forget gates: gates equal to the fraction of a state that a step keeps."""
+        """The names of the gates that equal the fraction of a state that a step keeps."""
         names = []
-        for left, direct in self.left.values():
+        for retained, direct in self.retained.values():
             for name, kind in self.kinds.items():
                 same = direct and kind == "gate" and name in self.saturation
-                if same and np.allclose(self.values[name], left, atol=1e-4):
+                if same and np.allclose(self.values[name], retained, atol=1e-4):
                     names.append(name)
         return names
 
@@ -208,7 +211,7 @@ class Relevances(NamedTuple):
 
     @property
     def rest(self) -> np.ndarray:
-        """The rest of the scores without the relevance of steps and biases, (A,)."""
+        """The scores minus the relevance of steps and biases, (A,)."""
         return np.asarray(self.scores - self.matrix.sum(1) - self.biases)
 
 
@@ -220,7 +223,7 @@ class Cause(NamedTuple):
         loss: the increase, a mean over the answers in the unit of the study
         points: the percentage of answers that become wrong; None for numbers
         low, high: the interval of `loss` over passages
-        control: the increase with the targets in another order
+        control: the increase with shuffled targets
     """
 
     name: str
@@ -237,7 +240,7 @@ class WindowCause(NamedTuple):
     Attributes:
         start, stop: the first step of the window, and the first step after it
         low, high: the interval of `loss` over the answers of the passage
-        control: the increase with the targets in another order
+        control: the increase with shuffled targets
     """
 
     passage: int
@@ -255,18 +258,18 @@ class Study:
     """All numbers of a report.
 
     Attributes:
-        evidence: the differentiated value in words, such as "the loss"
-        training, monitor: the log of the training, and the name of the score that is plotted besides the loss
+        differentiated: the value that is differentiated, in words, such as "the loss"
+        training, monitor: the log of the training, and the name of the score that is plotted next to the loss
         metrics: the scores of the run, as in metrics.json
         cost: the names and values of the costs of the model, in words
-        controls: the directions of networks with fresh weights that read the same passages
-        control: takes a seed and returns the directions of another such network
-        loss: mean loss of the answers with the targets in another order, in `unit`; None without targets
+        controls: the directions of untrained networks that read the same passages
+        make_control: takes a seed and returns the directions of another such network
+        loss: the mean loss of the answers with shuffled targets, in `unit`; None without targets
         places: steps of the run's data, which readers of the page can search
-        unit, points: the units of `loss` and `points` in causes and windows
+        unit, points: the units of `loss` and `points` in causes and windows, in words
         thresholds: the value that each effect must exceed; computed once by `findings`
-        nulls: the effects of each rule in networks with fresh weights, by rule
-        diagrams: the name and the SVG of the diagram of each cell
+        nulls: the effects of each rule in untrained networks, by rule
+        diagrams: the caption and the SVG of the diagram of each cell and layer
         notes: sentences that the page shows, such as the reason why a section is left out
     """
 
@@ -277,7 +280,7 @@ class Study:
     places: Places | None = None
     connections: list[Connections] = field(default_factory=list)
     relevances: list[Relevances] = field(default_factory=list)
-    evidence: str = ""
+    differentiated: str = ""
     training: list[dict[str, float]] = field(default_factory=list)
     monitor: str = ""
     metrics: dict[str, Any] = field(default_factory=dict)
@@ -288,7 +291,7 @@ class Study:
     points: str = ""
     loss: float | None = None
     controls: list[list[Direction]] = field(default_factory=list)
-    control: Callable[[int], list[Direction]] | None = None
+    make_control: Callable[[int], list[Direction]] | None = None
     thresholds: dict[str, float] = field(default_factory=dict)
     nulls: dict[str, list[dict[str, float]]] = field(default_factory=dict)
     diagrams: list[tuple[str, str]] = field(default_factory=list)
@@ -301,28 +304,28 @@ class Study:
 
 
 def directions(tape: Recorded, layer: str = "", brief: bool = False) -> list[Direction]:
-    """The directions of a recorded layer. The values of all rows are concatenated.
+    """The directions of a recorded layer. The values of all rows of the batch are concatenated.
 
     Args:
         layer: the name of the layer in the recorded module; all layers if empty
         brief: whether to omit the memory and the wires, for a network that is only compared with another
     """
     saturated, result = measures.saturation(tape), []
-    for label, call, number in tape.parts():
+    for label, call, number in tape.directions():
         if layer and not label.startswith(f"{layer}."):
             continue
         part, cell = call.layer.glassgate.parts[number], call.layer.cell
-        inside = tape.inside(label)
+        unpadded = tape.unpadded(label)
         short = label.removeprefix(f"{layer}.") if layer else label
 
-        def rows(value: Tensor, inside: Tensor = inside) -> np.ndarray:
-            flat = [value[inside[:, n], n] for n in range(inside.shape[1])]
-            return np.asarray(torch.cat(flat).detach().float().cpu())
+        def concatenate(value: Tensor, unpadded: Tensor = unpadded) -> np.ndarray:
+            rows = [value[unpadded[:, n], n] for n in range(unpadded.shape[1])]
+            return np.asarray(torch.cat(rows).detach().float().cpu())
 
-        def of(by_name: dict[str, Any], label: str = label) -> dict[str, Any]:
+        def select(by_name: dict[str, Any], label: str = label) -> dict[str, Any]:
             return {name.removeprefix(f"{label}."): v for name, v in by_name.items() if name.startswith(f"{label}.")}
 
-        left, reverse = retentions(call, number), part.direction == 1
+        retained, reverse = retentions(call, number), part.direction == 1
         direction = Direction(
             label=short,
             reverse=reverse,
@@ -330,15 +333,17 @@ def directions(tape: Recorded, layer: str = "", brief: bool = False) -> list[Dir
             states=cell.state,
             kinds=ranges(cell),
             sizes=(part.shapes["weight_ih"][1], part.hidden_size, part.widths[cell.state[0]]),
-            values={name: rows(value) for name, value in of(dict(tape)).items()},
-            saturation=of(saturated),
-            half_life={name: np.asarray(measures.half_life_of(each.by_step[inside])) for name, each in left.items()},
+            values={name: concatenate(value) for name, value in select(dict(tape)).items()},
+            saturation=select(saturated),
+            half_life={
+                name: np.asarray(measures.half_life_of(each.by_step[unpadded])) for name, each in retained.items()
+            },
             memory={},
-            left={name: (rows(each.by_step), each.direct) for name, each in left.items()},
+            retained={name: (concatenate(each.by_step), each.direct) for name, each in retained.items()},
         )
         if not brief:
-            for name, each in left.items():
-                direction.memory[name] = measures.memory_of(each.by_step, inside, reverse, _LONGEST_LAG)
-            direction.wires = {name: rows(each) for name, each in wires(call, number).items()}
+            for name, each in retained.items():
+                direction.memory[name] = measures.memory_of(each.by_step, unpadded, reverse, _LONGEST_LAG)
+            direction.wires = {name: concatenate(each) for name, each in wires(call, number).items()}
         result.append(direction)
     return result

@@ -1,4 +1,4 @@
-"""Small plots as SVG: axes, lines, bands and dots, in the colours of the page's style sheet."""
+"""Small plots as SVG: axes, lines, bands and dots. The style sheet of the page defines their colours."""
 
 import math
 from collections.abc import Sequence
@@ -25,11 +25,11 @@ def number(value: float) -> str:
     return f"{value:,.10g}" if abs(value) >= 1000 else f"{value:.6g}"
 
 
-def nice(low: float, high: float, count: int = 5) -> list[float]:
-    """About `count` round numbers in a range.
+def round_numbers(low: float, high: float, count: int = 5) -> list[float]:
+    """About `count` evenly spaced round numbers in a range.
 
     Example:
-        >>> nice(0, 1), nice(0, 230)
+        >>> round_numbers(0, 1), round_numbers(0, 230)
         ([0.0, 0.2, 0.4, 0.6, 0.8, 1.0], [0.0, 50.0, 100.0, 150.0, 200.0])
     """
     rough = (high - low) / count
@@ -59,7 +59,7 @@ class Axis(NamedTuple):
     ticks: Sequence[tuple[float, str]] = ()
 
     def position(self, value: float) -> float:
-        """The position of a value along the axis, from 0 to 1; values outside are clipped."""
+        """The position of a value along the axis, from 0 to 1. Values outside of the axis are clipped."""
         low, high = self.low, self.high
         if self.log:
             value, low, high = math.log(max(value, low)), math.log(low), math.log(high)
@@ -70,7 +70,7 @@ class Axis(NamedTuple):
         if self.ticks:
             return self.ticks
         if not self.log:
-            return [(value, number(value)) for value in nice(self.low, self.high)]
+            return [(value, number(value)) for value in round_numbers(self.low, self.high)]
         first, last = math.ceil(math.log10(self.low) - 1e-9), math.floor(math.log10(self.high) + 1e-9)
         stride = max(1, math.ceil((last - first + 1) / 6))
         return [(10.0**k, number(10.0**k)) for k in range(first, last + 1, stride)]
@@ -82,8 +82,8 @@ class Plot:
     Args:
         x, y: the axes
         width, height: the size in pixels
-        label: the description, a sentence
-        time: the first step and the number of steps on the x axis, so that the page can draw its cursor
+        label: the description of the plot for screen readers, a sentence
+        time: the first step and the number of steps on the x axis, if the page should draw its cursor
     """
 
     def __init__(self, x: Axis, y: Axis, width: int, height: int, label: str, time: tuple[int, int] | None = None):
@@ -96,7 +96,7 @@ class Plot:
         return LEFT + right * self.x.position(x), TOP + down * (1 - self.y.position(y))
 
     def line(self, xs: Sequence[float], ys: Sequence[float], kind: str) -> None:
-        """A line through points, interrupted at NaN."""
+        """Add a line through points, interrupted at NaN."""
         words, pen = [], "M"
         for x, y in zip(xs, ys, strict=True):
             if not math.isfinite(y):
@@ -107,20 +107,27 @@ class Plot:
         self.parts.append(f'<path class="line {kind}" d="{"".join(words)}"/>')
 
     def band(self, xs: Sequence[float], low: Sequence[float], high: Sequence[float], kind: str) -> None:
-        """The space between two lines."""
+        """Fill the area between two lines."""
         upper = [_pair(self.at(x, y)) for x, y in zip(xs, high, strict=True)]
         lower = [_pair(self.at(x, y)) for x, y in zip(xs, low, strict=True)]
         self.parts.append(f'<path class="band {kind}" d="M{"L".join(upper + lower[::-1])}Z"/>')
 
     def dots(self, xs: Sequence[float], ys: Sequence[float], kind: str, radius: float = 3, units: bool = True) -> None:
-        """A dot for each point. `units`: whether to number them, so that the page can mark the selected unit."""
+        """Add a dot for each point.
+
+        Args:
+            xs, ys: the coordinates
+            kind: the CSS class
+            radius: the radius in pixels
+            units: whether the dots are units, of which the page marks the selected one
+        """
         for place, (x, y) in enumerate(zip(xs, ys, strict=True)):
             cx, cy = self.at(x, y)
             named = f' data-u="{place}"' if units else ""
             self.parts.append(f'<circle class="dot {kind}" cx="{cx:.1f}" cy="{cy:.1f}" r="{radius:g}"{named}/>')
 
     def bar(self, x1: float, x2: float, y: float, kind: str) -> None:
-        """A bar from zero to a value."""
+        """Add a bar from zero to a value."""
         (left, top), (right, bottom) = self.at(x1, max(y, 0)), self.at(x2, min(y, 0))
         wide = max(right - left - 0.5, 0.5)
         self.parts.append(
@@ -128,19 +135,19 @@ class Plot:
         )
 
     def rule(self, x1: float, y1: float, x2: float, y2: float, kind: str = "guide") -> None:
-        """A straight line between two points."""
+        """Add a straight line between two points."""
         (a, b), (c, d) = self.at(x1, y1), self.at(x2, y2)
         self.parts.append(f'<path class="{kind}" d="M{a:.1f} {b:.1f}L{c:.1f} {d:.1f}"/>')
 
     def text(self, x: float, y: float, words: str, kind: str = "note", anchor: str = "start", up: float = 0) -> None:
-        """Text at a point."""
+        """Add text at a point."""
         a, b = self.at(x, y)
         self.parts.append(
             f'<text class="{kind}" x="{a:.1f}" y="{b - up:.1f}" text-anchor="{anchor}">{escape(words)}</text>'
         )
 
     def legend(self, entries: Sequence[tuple[str, str]]) -> None:
-        """Lines and their names above the plot, from the right; names without space are omitted."""
+        """Add a legend above the plot, from the right. Entries that do not fit are left out."""
         right = float(self.width - RIGHT)
         for kind, words in reversed(entries):
             right -= 6.2 * len(words)

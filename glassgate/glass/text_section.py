@@ -1,4 +1,4 @@
-"""The report's section with the text or series: each step shaded by a unit, and the answers of the model."""
+"""The section of the text or the series: each step, shaded by a value of a unit, and the answers of the model."""
 
 from html import escape
 
@@ -14,11 +14,11 @@ from glassgate.glass.wording import percent
 _SHADES = 10
 # The maximum number of rows of wrong answers.
 _MAX_MISTAKES = 30
-# The answer that ends a translation.
+# The text of the answer that ends a translation.
 END = "the end"
 
 
-def text(study: Study) -> Section:
+def text_section(study: Study) -> Section:
     """The section of the text or the series."""
     ranked = best_followers(study)
     direction = study.directions[0]
@@ -26,14 +26,14 @@ def text(study: Study) -> Section:
     if ranked:
         best = ranked[0]
         direction = next(each for each in study.directions if each.label == best.direction)
-        unit, name, reason = best.unit, best.state, f", the unit that follows “{escape(best.label)}” most closely"
+        unit, name, reason = best.unit, best.state, f", the unit that follows “{escape(best.mark)}” most closely"
     values = direction.values[name][:, unit]
     scale = float(np.quantile(np.abs(values), 0.98)) or 1.0
     blocks, letters = [], _are_characters(study)
     for place, (start, passage) in enumerate(zip(study.starts, study.passages, strict=False)):
         shown = values[start : start + len(passage.steps)] / scale
         blocks.append(_passage(study, place, start, shown, letters))
-    wrong = any(each.wrong for passage in study.passages for each in passage.answers)
+    wrong = any(each.is_wrong for passage in study.passages for each in passage.answers)
     sets = any(each.agreement is not None for passage in study.passages for each in passage.answers)
     marked = "Sets with an F1 score below one half" if sets else "Wrong answers"
     intro = "The input of each step, shaded by a value of one unit."
@@ -43,7 +43,7 @@ def text(study: Study) -> Section:
     colours = colour_scale(number(float(f"{-scale:.2g}")), number(float(f"{scale:.2g}")), "signed", "scale")
     legend = f'<p class="legend"><span>{words}</span> {colours}</p>'
     rows = "".join(
-        f'<tr><td>{escape(each.label)}</td><td>{escape(each.direction)}</td><td class="num">'
+        f'<tr><td>{escape(each.mark)}</td><td>{escape(each.direction)}</td><td class="num">'
         f'<button data-part="{escape(each.direction)}" data-unit="{each.unit}" data-name="{escape(each.state)}">'
         f'{each.unit}</button></td><td class="num">{each.correlation:.2f}</td></tr>'
         for each in ranked[:12]
@@ -59,14 +59,14 @@ def text(study: Study) -> Section:
     first = study.passages[0]
     numbered = all(step.isdigit() for step in first.steps)
     title = "The series" if first.series is not None else "The steps" if numbered else "The text"
-    average = f'<p class="source">{escape(_average(study))}</p>' if _average(study) else ""
+    average = f'<p class="source">{escape(_accuracy_sentence(study))}</p>' if _accuracy_sentence(study) else ""
     side = f'<div class="aside">{table}{_mistakes(study)}</div>' if table or wrong else ""
     body = f'<div class="reading"><div class="passages">{average}{legend}{"".join(blocks)}</div>{side}</div>'
     return Section("text", title, intro, body)
 
 
 def _are_characters(study: Study) -> tuple[bool, bool]:
-    """Whether the steps are single characters, and whether the answers about whole passages are."""
+    """Whether the steps, and the answers about whole passages, are single characters: two values."""
     steps = [len(step) for passage in study.passages for step in passage.steps]
     whole = [
         len(each.best[0][0])
@@ -77,9 +77,9 @@ def _are_characters(study: Study) -> tuple[bool, bool]:
     return float(np.mean(steps)) < 1.5, bool(whole) and float(np.mean(whole)) < 1.5
 
 
-def _average(study: Study) -> str:
+def _accuracy_sentence(study: Study) -> str:
     """A sentence that compares the answers on this page with the score of the run."""
-    correct = [each.right for passage in study.passages for each in passage.answers if each.right is not None]
+    correct = [each.is_correct for passage in study.passages for each in passage.answers if each.is_correct is not None]
     for data in ("dev", "test"):
         score = (study.metrics.get(data) or {}).get("accuracy")
         if score is not None and correct:
@@ -96,12 +96,12 @@ def _percent(fraction: float) -> str:
 
 
 def _mistakes(study: Study) -> str:
-    """A table of wrong and right answers. Equal adjacent answers share a row."""
+    """A table of wrong answers and the correct ones. Equal adjacent answers share a row."""
     rows: list[tuple[str, str, str]] = []
     last: tuple[int, int, str, str] | None = None
     for which, passage in enumerate(study.passages):
         for place, each in enumerate(passage.answers):
-            if not each.wrong or each.target is None:
+            if not each.is_wrong or each.target is None:
                 continue
             here = (which, place, each.best[0][0], each.target[0])
             text = passage.steps[each.step] if each.step is not None and passage.series is None else ""
@@ -124,14 +124,14 @@ def _mistakes(study: Study) -> str:
     )
 
 
-def _passage(study: Study, place: int, start: int, values: np.ndarray, alike: tuple[bool, bool]) -> str:
-    passage, (letters, whole_letters) = study.passages[place], alike
+def _passage(study: Study, place: int, start: int, values: np.ndarray, are_letters: tuple[bool, bool]) -> str:
+    passage, (letters, whole_letters) = study.passages[place], are_letters
     by_step: dict[int, PassageAnswer] = {each.step: each for each in passage.answers if each.step is not None}
     whole = [each for each in passage.answers if each.step is None]
     parts = []
     for step, (words, value) in enumerate(zip(passage.steps, values, strict=True)):
         answer = by_step.get(step)
-        wrong = " w" if answer is not None and answer.wrong else ""
+        wrong = " w" if answer is not None and answer.is_wrong else ""
         title = f"{words.strip() or 'blank'}: {sentence_about(answer)}" if answer else words
         shown = "" if passage.series is not None else "↵\n" if words == "\n" else words
         under = "" if letters or answer is None or passage.series is not None else _under(answer)
@@ -151,7 +151,7 @@ def _passage(study: Study, place: int, start: int, values: np.ndarray, alike: tu
 
 
 def _answers(passage: Passage, place: int, whole: list[PassageAnswer], letters: bool) -> str:
-    """The answers about a whole passage: a sentence for one answer, or a text, with the right text if one is wrong."""
+    """The answers about a whole passage: a sentence for one answer, a text for several, with corrections if needed."""
     if passage.forecasts:
         return ""
     if len(whole) < 2:
@@ -164,7 +164,7 @@ def _answers(passage: Passage, place: int, whole: list[PassageAnswer], letters: 
         if each.step is None
     )
     html = f'<p class="answer">prediction</p><div class="{kind}" dir="auto">{row}</div>'
-    if any(each.wrong for each in whole):
+    if any(each.is_wrong for each in whole):
         right = [each.target[0] for each in whole if each.target]
         row = between.join(f'<span class="u{_ending(name)}">{escape(name)}</span>' for name in right)
         html += f'<p class="answer">correct</p><div class="{kind}" dir="auto">{row}</div>'
@@ -172,8 +172,8 @@ def _answers(passage: Passage, place: int, whole: list[PassageAnswer], letters: 
 
 
 def _under(answer: PassageAnswer) -> str:
-    """The answer beneath a word, with the right answer if it is wrong."""
-    right = f'<small class="right">{escape(answer.target[0])}</small>' if answer.wrong and answer.target else ""
+    """The answer beneath a word, with the correct answer if it is wrong."""
+    right = f'<small class="right">{escape(answer.target[0])}</small>' if answer.is_wrong and answer.target else ""
     return f"<small>{escape(answer.best[0][0])}</small>{right}"
 
 
@@ -182,7 +182,7 @@ def _ending(name: str) -> str:
 
 
 def _wrong(answer: PassageAnswer) -> str:
-    return " w" if answer.wrong else ""
+    return " w" if answer.is_wrong else ""
 
 
 def sentence_about(answer: PassageAnswer) -> str:
@@ -190,7 +190,9 @@ def sentence_about(answer: PassageAnswer) -> str:
     first, *others = answer.best
     words = f"predicts {_choice(first)}"
     if answer.target is not None:
-        words += ", which is correct" if answer.right and first[1] is not None else f"; target {_choice(answer.target)}"
+        words += (
+            ", which is correct" if answer.is_correct and first[1] is not None else f"; target {_choice(answer.target)}"
+        )
     return words + (f"; second choice {_choice(others[0])}" if others else "")
 
 

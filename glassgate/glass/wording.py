@@ -1,4 +1,4 @@
-"""Numbers, percentages and step texts in words."""
+"""Numbers, percentages and texts of steps in the wording of a report."""
 
 import math
 

@@ -99,7 +99,7 @@ def test_no_serious_fault_and_nothing_wider_than_the_page(
     for scheme in ("light", "dark"):
         tab = browse(runs[name][2], size, scheme)
         tab.get_by_role("button", name="Add a change").click()
-        tab.locator("summary", has_text="The same in Python").click()
+        tab.locator("summary", has_text="Python code").click()
         assert_accessible(tab, size)
 
 
@@ -161,7 +161,7 @@ def test_typing_colours_and_a_change_is_described(browse: Any, runs: dict[str, A
     said = tab.locator("#live-change").inner_text()
     assert "held at 1" in said
     assert "answers change" in said
-    tab.locator("summary", has_text="The same in Python").click()
+    tab.locator("summary", has_text="Python code").click()
     assert "gg.hold(1, units=[0])" in tab.locator("#live-python").inner_text()
     tab.get_by_role("button", name="Undo all").click()
     assert tab.locator("#live-change").inner_text() == ""

@@ -13,7 +13,7 @@ import torch
 
 from glassgate.cli import main
 from glassgate.cli.report import _announce_size
-from glassgate.glass.data import array
+from glassgate.glass.data import decode_array
 from glassgate.glass.live.page import Live
 from glassgate.tasks import TASKS, task_class
 from glassgate.tasks.data.labelled import Labelled
@@ -104,7 +104,7 @@ def test_attention_is_that_of_the_network(runs: Path, tmp_path: Path) -> None:
     assert main(["report", str(runs / "translation"), TEXTS["translation"], "-o", str(page)]) == 0
     _, data = content(page)
     task: Any = task_class("translation").load(runs / "translation")
-    weights_of_page = array(data["connections"][0]["attention"]).reshape(data["connections"][0]["shape"])
+    weights_of_page = decode_array(data["connections"][0]["attention"]).reshape(data["connections"][0]["shape"])
     example = view_of(task).example(TEXTS["translation"])
     np.testing.assert_allclose(weights_of_page, task.attend(example).weights, atol=1e-5)
     np.testing.assert_allclose(weights_of_page.sum(1), 1, atol=1e-5)

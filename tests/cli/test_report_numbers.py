@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from glassgate.cli import main
-from glassgate.glass.data import array
+from glassgate.glass.data import decode_array
 from glassgate.tasks import task_class
 from glassgate.tasks.report.task_view import view_of
 from tests.cli.test_report import SMALL, content
@@ -89,11 +89,11 @@ def test_gates_states_wires_and_what_follows_from_them(made: Made) -> None:
         for value in before.values():
             value[-1 if part["reverse"] else 0] = 0
         for name, value in values.items():
-            np.testing.assert_allclose(array(part["values"][name]).reshape(L, H), value, atol=1e-5)
+            np.testing.assert_allclose(decode_array(part["values"][name]).reshape(L, H), value, atol=1e-5)
             said = f"mean {value.mean():.3g}, standard deviation {value.std(correction=0):.3g}"
             assert f"{H} units over {L} steps: {said}." in made.text
         carried = [values["f"] * before["c"], values["i"] * values["g"], values["c"].tanh(), before["h"], before["c"]]
-        wires = {name: array(wire).reshape(L, -1) for name, wire in part["wires"].items()}
+        wires = {name: decode_array(wire).reshape(L, -1) for name, wire in part["wires"].items()}
         np.testing.assert_allclose(wires.pop("x"), x.detach().norm(dim=-1, keepdim=True), atol=1e-4)
         assert len(wires) == len(carried)
         for wire in wires.values():
@@ -132,7 +132,7 @@ def test_which_unit_follows_what(made: Made) -> None:
 def test_answers_connectivity_and_gradient_flow(made: Made) -> None:
     x, every, chances = read(made.task.network, made.task)
     symbols = made.task.vocabularies["labels"].symbols
-    matrix = array(made.data["connections"][0]["values"]).reshape(made.data["connections"][0]["shape"])
+    matrix = decode_array(made.data["connections"][0]["values"]).reshape(made.data["connections"][0]["shape"])
     trained, initial = {}, {}
     for t, (step, best, target) in enumerate(made.data["answers"][0]):
         assert (step, target) == (t, None)
@@ -230,6 +230,6 @@ def test_cost(made: Made) -> None:
     assert rows["multiplications per step"].startswith(f"{products:,}:")
     assert rows["multiplications on this page"] == f"{products * L / 1e6:,.2f} million for {L} steps, without padding"
     assert rows["padding"].startswith("0.0%")
-    kept = sum(array(value).size for part in made.data["parts"] for value in part["values"].values())
+    kept = sum(decode_array(value).size for part in made.data["parts"] for value in part["values"].values())
     assert rows["memory for gradients"].startswith(f"about {4 * kept / 1e6:.2f} MB")
     assert rows["state"] == f"{2 * 2 * H} numbers per sequence, {4 * 2 * 2 * H} bytes"

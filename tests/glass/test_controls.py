@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import glassgate as gg
-from glassgate.glass.controls import CONTROLS, with_fresh_weights
+from glassgate.glass.controls import CONTROLS, with_random_weights
 from glassgate.glass.findings import Finding, findings
 from glassgate.glass.gradients import flow_from_backward
 from glassgate.glass.study import Passage, Study, directions
@@ -155,7 +155,7 @@ def planted(plant: Any, seed: int) -> tuple[str, list[str]]:
     with gg.engine("reference"), gg.record(layer) as tape:
         output, _ = layer(x)
         head(output[-1 if explodes else L // 2]).sum().backward()
-        controls = [directions(with_fresh_weights(tape, k), brief=True) for k in range(CONTROLS)]
+        controls = [directions(with_random_weights(tape, k), brief=True) for k in range(CONTROLS)]
     made = Study("", "", [Passage([str(k) for k in range(L)])], directions(tape), controls=controls)
     flow_from_backward(made, tape)
     return sentence, [each.sentence for each in findings(made)]

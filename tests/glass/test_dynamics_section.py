@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 import glassgate as gg
-from glassgate.glass.controls import CONTROLS, with_fresh_weights
-from glassgate.glass.dynamics_section import stability
+from glassgate.glass.controls import CONTROLS, with_random_weights
+from glassgate.glass.dynamics_section import dynamics_section
 from glassgate.glass.findings import findings
 from glassgate.glass.recorded import Recorded
 from glassgate.glass.study import Direction, Passage, Study, directions
@@ -35,7 +35,7 @@ def study(layer: gg.Recurrent, plant: Callable[[gg.Recurrent], None] = lambda la
         network = torch.nn.ModuleDict({"encoder": layer})
         with gg.record(network) as tape:
             layer(noise(1, length, 2, 3).float())
-        fresh = [with_fresh_weights(tape, seed) for seed in range(CONTROLS)]
+        fresh = [with_random_weights(tape, seed) for seed in range(CONTROLS)]
     made = Study("", "", [Passage([str(k) for k in range(length)])] * 2, measured(tape))
     made.controls = [measured(each) for each in fresh]
     return made
@@ -63,7 +63,7 @@ def test_the_time_constant_of_a_linear_memory() -> None:
     np.testing.assert_allclose(forward.exponents, math.log(0.5), atol=1e-6)
     np.testing.assert_allclose(reverse.survival[:, 0], np.exp(-np.arange(1, 22) / 20), rtol=1e-5)
     assert said(made) == ["A small difference in the state of layer0.reverse shrinks by a factor of e in 20 steps."]
-    page = stability(made).body
+    page = dynamics_section(made).body
     assert "\N{MINUS SIGN}0.69 (\N{MINUS SIGN}0.69 to \N{MINUS SIGN}0.69)" in page
     assert "Less than 1 % of a small difference is left after 7 steps" in page
     assert re.findall(r"(No measure|At least one)", page) == ["No measure", "At least one"]
@@ -94,13 +94,13 @@ def test_a_network_with_fresh_weights_has_no_finding(cell: type[gg.Recurrent]) -
     torch.manual_seed(100)
     made = study(cell(3, H, bidirectional=True))
     assert said(made) == []
-    assert "At least one" not in stability(made).body
+    assert "At least one" not in dynamics_section(made).body
 
 
 def test_a_large_state_has_a_reason_instead_of_fixed_points() -> None:
     made = study(gg.LSTM(3, 65), length=16)
     assert made.directions[0].dynamics.points is None
-    assert "the search is slow for 130 state variables" in stability(made).body
+    assert "the search is slow for 130 state variables" in dynamics_section(made).body
 
 
 def test_reasons_for_missing_dynamics() -> None:
@@ -118,7 +118,7 @@ def reason(layer: gg.Recurrent, length: int) -> str:
     parts = directions(tape, "encoder", brief=True)
     why = add_dynamics(parts, tape)
     assert parts[0].dynamics is None
-    assert stability(Study("", "", [Passage([""] * length)] * 2, parts)).body == ""
+    assert dynamics_section(Study("", "", [Passage([""] * length)] * 2, parts)).body == ""
     return why
 
 

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 import glassgate as gg
-from glassgate.glass.controls import CONTROLS, MANY_CONTROLS, with_fresh_weights
-from glassgate.glass.effects.answers import agreement
-from glassgate.glass.findings import RULES, Finding, findings, table
+from glassgate.glass.controls import CONTROLS, MANY_CONTROLS, with_random_weights
+from glassgate.glass.effects.answers import f1_score
+from glassgate.glass.findings import RULES, Finding, findings, markdown_table
 from glassgate.glass.followers import best_followers
 from glassgate.glass.gradients import flow_from_backward
 from glassgate.glass.study import Cause, Direction, Flow, Passage, PassageAnswer, Study, WindowCause, directions
@@ -29,7 +29,7 @@ def study(change: Callable[[gg.LSTM], None] = lambda layer: None, seed: int = 3)
         change(layer)
         with gg.record(layer) as tape:
             layer(torch.randn(L, 1, 4))
-        controls = [directions(with_fresh_weights(tape, k), brief=True) for k in range(CONTROLS)]
+        controls = [directions(with_random_weights(tape, k), brief=True) for k in range(CONTROLS)]
     return Study("x", "", [Passage([str(k) for k in range(L)])], directions(tape), controls=controls)
 
 
@@ -105,7 +105,7 @@ def test_a_unit_that_follows_is_compared_with_many_networks(equal: int | None, i
         drawn.append(number)
         return made.directions if number == equal else weak
 
-    made.control = control
+    made.make_control = control
     assert ("Unit 3 of layer0.forward follows" in said(made)) == is_finding
     assert drawn == [*range(CONTROLS, MANY_CONTROLS)]
 
@@ -150,7 +150,7 @@ def test_lags_count_from_the_step_that_the_loss_reads() -> None:
     flow_from_backward(made, tape)
     grads = tape.grad["layer0.reverse.h"][:, 0].norm(dim=-1)
     (lower,) = [each for each in made.directions if each.label == "layer0.reverse"]
-    np.testing.assert_allclose(lower.flow["h"].each[0], grads.flip(0)[lower.flow["h"].lags], rtol=1e-5)
+    np.testing.assert_allclose(lower.flow["h"].norms[0], grads.flip(0)[lower.flow["h"].lags], rtol=1e-5)
     assert lower.flow["h"].one_step
     assert "grows" not in said(made)
     with gg.engine("reference"), gg.record(layer) as tape:
@@ -161,7 +161,7 @@ def test_lags_count_from_the_step_that_the_loss_reads() -> None:
     for each in made.directions:
         grads = tape.grad[f"{each.label}.c"][:, 0].norm(dim=-1)
         ahead = grads[20:] if each.reverse else grads[:21].flip(0)
-        np.testing.assert_allclose(each.flow["c"].each[0], ahead[each.flow["c"].lags], rtol=1e-5)
+        np.testing.assert_allclose(each.flow["c"].norms[0], ahead[each.flow["c"].lags], rtol=1e-5)
     with gg.engine("reference"), gg.record(layer) as tape:
         layer(torch.randn(40, 1, 3))[0].sum().backward()
     flow_from_backward(made, tape)
@@ -190,10 +190,10 @@ def test_sets_are_scored_as_sets() -> None:
     chords = [f"{60 + k % 7} {64 + k % 5}" for k in range(L)]
     made = study()
     made.passages[0].answers = [
-        PassageAnswer(step, [(chord.split()[0], 0.5)], (chord, 0.5), agreement({chord.split()[0]}, set(chord.split())))
+        PassageAnswer(step, [(chord.split()[0], 0.5)], (chord, 0.5), f1_score({chord.split()[0]}, set(chord.split())))
         for step, chord in enumerate(chords)
     ]
-    assert not any(each.wrong for each in made.passages[0].answers)
+    assert not any(each.is_wrong for each in made.passages[0].answers)
     assert "The F1 score of the predicted sets is 68 %." in said(made)
 
 
@@ -202,7 +202,7 @@ def test_a_unit_that_follows_a_label() -> None:
     made = answered(labels, labels)
     made.directions[0].values["c"][:, 3] = [label == "high" for label in labels]
     best = best_followers(made)[0]
-    assert (best.label, best.unit) in {("high", 3), ("low", 3)}
+    assert (best.mark, best.unit) in {("high", 3), ("low", 3)}
     assert best.correlation == pytest.approx(1.0)
     assert "Unit 3 of layer0.forward follows" in said(made)
     assert "follows" not in said(answered(labels, labels))
@@ -297,5 +297,5 @@ def test_every_finding_has_a_plot_and_a_meaning() -> None:
 
 
 def test_the_documentation_has_the_table_of_rules() -> None:
-    assert table() in Path("docs/report.md").read_text(encoding="utf-8")
+    assert markdown_table() in Path("docs/report.md").read_text(encoding="utf-8")
     assert all(isinstance(each, Direction) for each in study().directions)

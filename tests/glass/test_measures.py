@@ -72,8 +72,8 @@ def test_the_kept_fraction_equals_autograd_unit_by_unit(make):
     layer = make().double()
     x = torch.randn(L, 1, D, dtype=torch.float64)
     tape, output = recorded(layer, x)
-    (label, call, number), *_ = tape.parts()
-    retention = retentions(call, number)["h"]
+    (label, call, index), *_ = tape.directions()
+    retention = retentions(call, index)["h"]
     assert retention.direct == (not isinstance(layer, gg.RNN))
     for t in (1, 4):
         before = output[t - 1].detach()

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import glassgate as gg
-from glassgate.glass.data import embedded
+from glassgate.glass.data import page_data
 from glassgate.glass.page_parts import resource
 from glassgate.glass.places import Places, packed
 from glassgate.glass.study import Study
@@ -40,7 +40,7 @@ def result(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         {LABEL: whole.T.numpy()}, {LABEL: whole.mean(0).numpy()}, {LABEL: whole.std(0, correction=0).numpy()},
         [[str(t) for t in range(length)] for length in LENGTHS], [0, 1, 2, 3], "dev", 99,
     )  # fmt: skip
-    data = embedded(Study("", "", [], [], places=places))[0]
+    data = page_data(Study("", "", [], [], places=places))[0]
     program = tmp_path_factory.mktemp("search") / "program.js"
     parts = [resource(f"script/{name}.js") for name in ("words", "values", "search")]
     given = f"const data = {json.dumps(data)};\nconst marked = {json.dumps(marked.tolist())};"

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import glassgate as gg
-from glassgate.glass.data import array
+from glassgate.glass.data import decode_array
 from glassgate.glass.heat_map import by_similarity, heat_map
 from tests.glass.test_measures import Leaky
 
@@ -31,7 +31,7 @@ def test_a_page_of_a_custom_cell(tmp_path: Path) -> None:
     script = re.search(r'id="data">(.*?)</script>', text, re.DOTALL)
     assert script is not None
     data = json.loads(script[1])
-    values = array(data["parts"][2]["values"]["f"]).reshape(13, 5)
+    values = decode_array(data["parts"][2]["values"]["f"]).reshape(13, 5)
     expected = torch.cat([tape["layer1.forward.f"][:9, 0], tape["layer1.forward.f"][:4, 1]])
     np.testing.assert_allclose(values, expected, atol=1e-6)
     with pytest.raises(ValueError, match=r"steps must be a list for each of the 2 rows, of \[9, 4\] steps, got \[3\]"):

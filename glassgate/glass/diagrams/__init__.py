@@ -1,1 +1,4 @@
-"""Diagrams of cells and layers as SVG: the parts of a step, their places, the routes of wires, the drawing."""
+"""Diagrams of cells and layers as SVG.
+
+`flow` converts a step to items and wires, `placing` places items, `routing` routes wires, and `cell` draws both.
+"""

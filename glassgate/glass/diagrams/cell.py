@@ -1,4 +1,4 @@
-"""Draws the diagram of a cell: places the boxes of its items on a grid in pixels and routes the wires between them."""
+"""Draws the diagram of a cell: sizes the boxes of its items, converts grid positions to pixels, and routes wires."""
 
 from collections.abc import Sequence
 from html import escape

@@ -10,7 +10,7 @@ from glassgate.layers.stack import Recurrent
 
 
 def diagram(drawable: Cell | Recurrent | RecurrentCell, *, projected: bool = False) -> Diagram:
-    """The diagram; see `gg.draw`.
+    """Draw the diagram of a cell, a layer or a single-step module, as described in `gg.draw`.
 
     Raises:
         TypeError: `drawable` is neither a cell nor a layer, or the step uses an operation that no graph can express.

@@ -1,4 +1,4 @@
-"""The contents of a cell's diagram: the traced step as items and wires, with gates and functions as items."""
+"""The content of a cell's diagram: the traced step as items, such as gates and functions, and wires between them."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ SIGNS = {
     "logsigmoid": "log σ", "logical_and": "and", "logical_or": "or", "logical_not": "not", "abs": "|·|", "sqrt": "√",
     "rsqrt": "1/√",
 }  # fmt: skip
-"""Short labels of operations. Other operations have their names as labels."""
+"""Short labels of operations. The labels of other operations are their names."""
 ARITHMETIC = ("add", "sub", "mul", "div")
 PRODUCTS = ("ih", "hh", "pre")
 LEAVES = ("parameter", "noise", "constant", "size")
@@ -34,12 +34,13 @@ class Item:
 
     Attributes:
         kind: "state" (before the step), "gate" (a matrix product with an activation), "product" (a matrix product
-            without one), "operation", "function" (of the author), or "parameter" (outside of all others).
+            without an activation), "operation", "function" (of the author), or "parameter" (if no other item contains
+            it).
         lines: the lines of the label.
-        name: the author's name of the (first) result.
+        name: the author's name of the first result.
         equation: the equation, with the author's names.
-        inputs: the sources of the wires that enter the item, except the two buses.
-        reads: "x" and "h" if the item multiplies the input and the previous output by a matrix.
+        inputs: the sources of the wires that enter the item, except those of x and the previous output.
+        reads: contains "x" if the item multiplies the input by a matrix, and "h" if it multiplies the previous output.
         results: the number of its results.
         nodes: the traced value of each result.
     """
@@ -71,7 +72,7 @@ class Flow:
 
 @dataclass(eq=False)
 class _Term:
-    """A value as its author wrote it: an operation, a function of torch, or a function of the author."""
+    """A value as its author wrote it: the result of an operation, a function of torch, or a function of the author."""
 
     op: str
     args: tuple[Any, ...]
@@ -85,7 +86,7 @@ class _Term:
         return tuple(arg for arg in self.args if isinstance(arg, _Term))
 
     @property
-    def wired(self) -> tuple["_Term", ...]:
+    def wired_terms(self) -> tuple["_Term", ...]:
         """The arguments that are neither numbers nor parameters."""
         return tuple(term for term in self.terms if term.op not in LEAVES)
 
@@ -100,12 +101,12 @@ def flow(cell: Cell, projected: bool = False) -> Flow:
         states, _ = trace_step(cell, projected)
     except NotTraceable as error:
         raise NotTraceable(f"cell {type(cell).__name__}: step uses {error}, which no diagram can show") from None
-    reader = _Reader()
-    return _Folder(cell, [reader.term(node) for node in states]).flow()
+    reader = _TermBuilder()
+    return _ItemBuilder(cell, [reader.term(node) for node in states]).flow()
 
 
-class _Reader:
-    """Converts nodes to terms: a call of a function replaces its operations, and equal values are merged."""
+class _TermBuilder:
+    """Converts nodes to terms. A call of a function replaces its operations, and equal values become one term."""
 
     def __init__(self) -> None:
         self._of_node: dict[Node, _Term] = {}
@@ -132,12 +133,15 @@ class _Reader:
         return known
 
 
-class _Folder:
-    """Converts terms to items: an activation joins its gate, and arithmetic with parameters becomes one item."""
+class _ItemBuilder:
+    """Converts terms to items.
+
+    A matrix product and its activation become one gate. Successive arithmetic with parameters becomes one item.
+    """
 
     def __init__(self, cell: Cell, results: list[_Term]) -> None:
         self._cell, self._results = cell, results
-        self._uses = Counter([*results, *(arg for term in _all(results) for arg in term.terms)])
+        self._uses = Counter([*results, *(arg for term in _all_terms(results) for arg in term.terms)])
         self._values: dict[Any, Value] = {}
         self._items: list[Item] = []
         self._states: dict[str, Item] = {}
@@ -165,39 +169,44 @@ class _Folder:
         return Value(item, term.port)
 
     def _item(self, term: _Term) -> Item:
-        gate = self._gate(term)
+        gate = self._gate_item(term)
         if gate is not None:
             return gate
-        chain = self._chain(term)
-        lines = tuple(line for link in reversed(chain) for line in _lines(link))
+        chain = self._arithmetic_chain(term)
+        lines = tuple(line for link in reversed(chain) for line in _label_lines(link))
         kind = "parameter" if term.op in LEAVES else "operation"
         results = 1
         if term.call is not None and not term.call.of_torch:
             kind, results = "function", term.call.result_count
-        inputs = tuple(self._value(arg) for arg in chain[-1].wired)
+        inputs = tuple(self._value(arg) for arg in chain[-1].wired_terms)
         return Item(kind, lines, term.name, _equation(term), inputs, (), results)
 
-    def _gate(self, term: _Term) -> Item | None:
-        """A matrix product with its activation, if nothing else reads it, and with terms that read a state."""
+    def _gate_item(self, term: _Term) -> Item | None:
+        """The gate or product of a term; None if the term is neither.
+
+        A gate also contains the addition of a peephole, which is a state times a parameter.
+        """
         if term.op in PRODUCTS:
             half = {"ih": "Wₓ", "hh": "Wₕ", "pre": "W"}[term.op]
-            return self._product("product", (half,), term, term)
-        if term.op in ARITHMETIC or len(term.wired) != 1 or len(term.args) != 1:
+            return self._product_item("product", (half,), term, term)
+        if term.op in ARITHMETIC or len(term.wired_terms) != 1 or len(term.args) != 1:
             return None
-        (of,) = term.wired
-        if self._uses[of] > 1:
+        (argument,) = term.wired_terms
+        if self._uses[argument] > 1:
             return None
-        label = _lines(term)
-        if of.op in PRODUCTS:
-            return self._product("gate", label, term, of)
-        if of.op == "add" and of.call is None and len(of.terms) == 2:
-            for product, other in (of.terms, of.terms[::-1]):
-                peephole = other.op == "mul" and other.call is None and len(other.wired) == 1 and len(other.terms) == 2
+        label = _label_lines(term)
+        if argument.op in PRODUCTS:
+            return self._product_item("gate", label, term, argument)
+        if argument.op == "add" and argument.call is None and len(argument.terms) == 2:
+            for product, other in (argument.terms, argument.terms[::-1]):
+                peephole = (
+                    other.op == "mul" and other.call is None and len(other.wired_terms) == 1 and len(other.terms) == 2
+                )
                 if product.op in PRODUCTS and self._uses[product] == self._uses[other] == 1 and peephole:
-                    return self._product("gate", label, term, product, other.wired[0])
+                    return self._product_item("gate", label, term, product, other.wired_terms[0])
         return None
 
-    def _product(self, kind: str, label: tuple[str, ...], term: _Term, product: _Term, *more: _Term) -> Item:
+    def _product_item(self, kind: str, label: tuple[str, ...], term: _Term, product: _Term, *more: _Term) -> Item:
         reads = ["x"] if product.op in ("ih", "pre") else []
         inputs = [self._value(each) for each in more]
         if product.op in ("hh", "pre"):
@@ -209,15 +218,15 @@ class _Folder:
         name = (term.name if kind == "gate" else None) or product.args[0]
         text = _expression(product)
         if kind == "gate":
-            (before,) = term.wired
+            (before,) = term.wired_terms
             text = f"{term.op}({text if before is product else _expression(before)})"
         return Item(kind, label, name, f"{term.name} = {text}" if term.name else text, tuple(inputs), tuple(reads))
 
-    def _chain(self, term: _Term) -> list[_Term]:
-        """The term and the chain of arithmetic with numbers and parameters that only it reads, last operation first."""
+    def _arithmetic_chain(self, term: _Term) -> list[_Term]:
+        """The term and the arithmetic with numbers and parameters that only it reads, last operation first."""
         chain = [term]
         while _is_affine(chain[-1]):
-            (before,) = chain[-1].wired
+            (before,) = chain[-1].wired_terms
             if not _is_affine(before) or self._uses[before] > 1 or (before.name is not None):
                 break
             chain.append(before)
@@ -225,22 +234,24 @@ class _Folder:
 
 
 def _is_affine(term: _Term) -> bool:
-    return term.op in ARITHMETIC and term.call is None and len(term.wired) == 1 and len(term.args) == 2
+    return term.op in ARITHMETIC and term.call is None and len(term.wired_terms) == 1 and len(term.args) == 2
 
 
-def _lines(term: _Term) -> tuple[str, ...]:
-    """The label of a single operation."""
+def _label_lines(term: _Term) -> tuple[str, ...]:
+    """The lines of the label of an operation."""
     sign = SIGNS.get(term.op, term.op.strip("_").replace("_", " "))
     if term.op in LEAVES:
-        return (_text(term),)
-    if _is_affine(term) and len(term.wired) == 1:
+        return (_argument_text(term),)
+    if _is_affine(term) and len(term.wired_terms) == 1:
         first, last = term.args
-        if isinstance(first, _Term) and first is term.wired[0]:
-            return (f"{sign} {_text(last)}",)
-        return (f"{sign} {_text(first)}",) if term.op in ("add", "mul") else (f"{_text(first)} {sign}",)
+        if isinstance(first, _Term) and first is term.wired_terms[0]:
+            return (f"{sign} {_argument_text(last)}",)
+        return (
+            (f"{sign} {_argument_text(first)}",) if term.op in ("add", "mul") else (f"{_argument_text(first)} {sign}",)
+        )
     numbers = [arg for arg in term.args if not isinstance(arg, _Term)]
-    if len(term.wired) == 1 and numbers and (term.call is None or term.call.of_torch):
-        return (f"{sign} {', '.join(_text(n) for n in numbers)}",)
+    if len(term.wired_terms) == 1 and numbers and (term.call is None or term.call.of_torch):
+        return (f"{sign} {', '.join(_argument_text(n) for n in numbers)}",)
     return (sign,)
 
 
@@ -252,7 +263,7 @@ def _equation(term: _Term) -> str:
     return f"{term.name} = {text}" if term.name else text
 
 
-def _text(arg: Any, rank: int = 0) -> str:
+def _argument_text(arg: Any, rank: int = 0) -> str:
     """The name of an argument, or its expression if it has no name."""
     if not isinstance(arg, _Term):
         return f"{arg:.6g}" if isinstance(arg, float) else str(arg)
@@ -271,34 +282,34 @@ def _expression(term: _Term) -> str:
     if term.op in ("parameter", "noise"):
         return term.name or "_".join(str(arg) for arg in term.args if arg)
     if term.op == "constant":
-        return _text(term.args[0])
+        return _argument_text(term.args[0])
     if term.op in PRODUCTS:
         gate = term.args[0]
         half = f"W_ih[{gate}] x + b_ih[{gate}]" if term.op != "hh" else ""
         if term.op != "ih":
             u = term.args[1]
-            text = "h_prev" if u.op == "state" else _text(u, 3)
+            text = "h_prev" if u.op == "state" else _argument_text(u, 3)
             half += f"{' + ' if half else ''}W_hh[{gate}] {text} + b_hh[{gate}]"
         return half
     if term.call is None and term.op in _RANK:
         first, last = term.args
         rank = _RANK[term.op]
         sign = {"add": "+", "sub": "-", "mul": "*", "div": "/"}[term.op]
-        return f"{_text(first, rank)} {sign} {_text(last, rank + (term.op in ('sub', 'div')))}"
+        return f"{_argument_text(first, rank)} {sign} {_argument_text(last, rank + (term.op in ('sub', 'div')))}"
     if term.call is None and term.op in ("lt", "le", "eq", "ne"):
         sign = {"lt": "<", "le": "<=", "eq": "==", "ne": "!="}[term.op]
-        return f"{_text(term.args[0], 1)} {sign} {_text(term.args[1], 1)}"
+        return f"{_argument_text(term.args[0], 1)} {sign} {_argument_text(term.args[1], 1)}"
     if term.op == "neg":
-        return f"-{_text(term.args[0], 2)}"
+        return f"-{_argument_text(term.args[0], 2)}"
     if term.op == "hr":
-        return f"W_hr {_text(term.args[0], 3)}"
+        return f"W_hr {_argument_text(term.args[0], 3)}"
     name = {"row_sum": "sum"}.get(term.op, term.op)
     if term.call is not None and not term.call.of_torch and len(term.args) > 2:
         return f"{name}(…)"
-    return f"{name}({', '.join(_text(arg) for arg in term.args)})"
+    return f"{name}({', '.join(_argument_text(arg) for arg in term.args)})"
 
 
-def _all(results: list[_Term]) -> Iterator[_Term]:
+def _all_terms(results: list[_Term]) -> Iterator[_Term]:
     """Yield all terms that the results depend on, each once."""
     visited: set[_Term] = set()
     stack = list(results)

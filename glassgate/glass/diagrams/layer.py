@@ -1,4 +1,4 @@
-"""The diagram of a layer, drawn from bottom to top: a box per direction with its sizes, initial and final states."""
+"""Draws the diagram of a layer from bottom to top: a box per direction with its sizes, initial and final states."""
 
 from html import escape
 
@@ -8,15 +8,17 @@ from glassgate.layers.parts import Part
 from glassgate.layers.stack import Recurrent
 
 BOX, SIDE, STEP, FOOT = (176.0, 62.0), 92.0, 46.0, 40.0
-"""The size of a direction's box, the width for the states next to it, the height of a wire, and that of labels."""
+"""In pixels: the size of a direction's box, the width of the states next to it, the height of a wire, and of labels."""
 
 
 def draw_layer(layer: Recurrent) -> svg.Diagram:
-    """The diagram of a layer or a stack of layers."""
+    """Draw the diagram of a layer or a stack of layers."""
     return _Drawing(layer).diagram()
 
 
 class _Drawing:
+    """The drawing of a layer. It grows upward, so y coordinates are negative."""
+
     def __init__(self, layer: Recurrent) -> None:
         self._layer, self._y = layer, 0.0
         column = BOX[0] + 2 * SIDE
@@ -108,6 +110,7 @@ class _Drawing:
         return self._operation(end[0], at, "+")
 
     def _dropout(self, x: float, y: float, label: str) -> svg.Place:
+        """Draw a dropout above a point, with a wire to it; return the point at which its output leaves."""
         self._wire([(x, y), (x, y - STEP + 15)])
         return self._operation(x, y - STEP, label)
 

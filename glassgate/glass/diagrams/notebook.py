@@ -1,4 +1,4 @@
-"""The display of cells and layers in notebooks: their diagrams and the sizes of their parameters."""
+"""The display of cells and layers in notebooks: their diagrams, and a table of parameters."""
 
 from html import escape
 
@@ -44,7 +44,7 @@ _SUMMARY = "<summary>Parameters</summary>"
 
 
 def _step(cell: Cell, projected: bool = False) -> str:
-    """The diagram of a step, or the reason why there is none."""
+    """The diagram of a step, or the reason why it cannot be drawn."""
     try:
         return str(draw_cell(cell, projected))
     except NotTraceable as error:

@@ -1,4 +1,8 @@
-"""Places a diagram's items on a grid: states on horizontal rails at the top, gates side by side below."""
+"""Places the items of a diagram on a grid: states on horizontal rails at the top, gates side by side at the bottom.
+
+The spine of a state is the shortest path from the state through elementwise operations to its new value. Its items are
+on one row, the rail of the state. An item hangs from rails if it reads only values from rails above it.
+"""
 
 from collections import deque
 from dataclasses import dataclass
@@ -14,7 +18,7 @@ class Plan:
         columns: the number of columns.
         row: the row of each item.
         span: the first and the last column of each item.
-        rails: the row of each state that has a rail.
+        rails: the row of the rail of each state that has a spine.
         rail_of: the state on whose rail an item is.
     """
 
@@ -36,6 +40,8 @@ def place(flow: Flow) -> Plan:
 
 
 class _Placing:
+    """The state of the placement of one flow."""
+
     def __init__(self, flow: Flow) -> None:
         self._flow = flow
         self._rail_of: dict[Item, str] = {}
@@ -75,7 +81,7 @@ class _Placing:
         return ancestors
 
     def _rails(self) -> list[str]:
-        """The states with a rail, lowest first. A state is below those that are computed from it."""
+        """The states with a rail, lowest first. The rail of a state is below those of the states that depend on it."""
         feeds = {
             name: {self._rail_of[item] for item in self._ancestors(list(spine)) if item in self._rail_of} - {name}
             for name, spine in self._spines.items()
@@ -110,7 +116,7 @@ class _Placing:
         self._clear_rails()
 
     def _clear_rails(self) -> None:
-        """Give each rail a separate row, without other items."""
+        """Move rows up, so that each rail has a row without other items."""
         beside = {row for item, row in self._row.items() if item not in self._rail_of}
         rails = set(self._rail_row.values())
         self._row = {
@@ -129,7 +135,7 @@ class _Placing:
         return not self._on_rail(item) or self._rail_of.get(item) in self._rail_row
 
     def _hangs(self, item: Item) -> bool:
-        """Whether an item reads only from rails above it."""
+        """Whether an item hangs from rails: it reads only values from rails above it."""
         if self._on_rail(item) or item.kind in ("gate", "product") or not item.inputs:
             return False
         if item in self._row:
@@ -138,7 +144,7 @@ class _Placing:
         return all(self._hangs(i) or (self._on_rail(i) and not self._is_below(i)) for i in inputs)
 
     def _height(self, item: Item) -> int:
-        """Place an item one row above the highest input below it. Returns the row."""
+        """Place an item one row above its highest input that is below it. Returns the row."""
         if item in self._row or self._hangs(item):
             return self._row.get(item, 0)
         below = [v.item for v in item.inputs if self._is_below(v.item) and not self._hangs(v.item)]
@@ -147,7 +153,7 @@ class _Placing:
         return self._row[item]
 
     def _hang(self, items: list[Item], above: int) -> None:
-        """Place items that hang from rails in the row of their highest reader, or `above` rows higher."""
+        """Place items that hang from rails `above` rows above their highest reader."""
         for item in reversed(items):
             users = [user for user in self._consumers.get(item, ()) if user in self._row and not self._on_rail(user)]
             if item not in self._row and self._hangs(item) and users:
@@ -186,7 +192,7 @@ class _Placing:
         return self._on_rail(item) or item in self._hanging, waits, -self._row.get(item, 0)
 
     def _is_beside(self, item: Item) -> bool:
-        """Whether an item with one input must leave its column free for a wire straight up from the input to a rail."""
+        """Whether an item must not be above its only input, where a wire runs straight up from the input to a rail."""
         inputs = [value.item for value in item.inputs]
         return len(inputs) == 1 and any(
             user in self._rail_of and user in self._span and self._span[user][0] == self._span[inputs[0]][0]
@@ -207,7 +213,7 @@ class _Placing:
 
 
 def _spine(flow: Flow, name: str) -> list[Item] | None:
-    """The shortest path of a state through elementwise operations to its new value, or None."""
+    """The items on the shortest path from a state through elementwise operations to its new value, or None."""
     start, end = flow.states[name], flow.new[name].item
     if end is start:
         return []

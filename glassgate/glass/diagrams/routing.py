@@ -13,7 +13,14 @@ Point = tuple[int, int]
 
 
 class Port(NamedTuple):
-    """A place where wires meet an item: the nearest free point, the direction away from the item, and the cost."""
+    """A place where wires meet an item.
+
+    Attributes:
+        at: the nearest free grid point.
+        away: the direction away from the item.
+        edge: the coordinates at the edge of the item, in pixels.
+        cost: the cost of a wire that uses this port.
+    """
 
     at: Point
     away: Point
@@ -26,23 +33,28 @@ class NoRoute(Exception):
 
 
 class Router:
-    """Routes wires on a grid, one after the other. Wires of one net may share a path.
+    """Routes wires on a grid, one after the other.
+
+    A net is the set of wires with the same source. Wires of one net may share a path.
 
     Args:
         xs, ys: the coordinates of the lines in pixels, in order.
-        low: wires below this height cost more.
+        expensive_below: below this height, horizontal wires cost three times as much.
 
     Attributes:
         cost: the cost of all wires so far.
         crossings: the number of crossings so far.
     """
 
-    def __init__(self, xs: Sequence[float], ys: Sequence[float], low: float) -> None:
-        self._xs, self._ys, self._low, self.cost, self.crossings = xs, ys, low, 0.0, 0
+    def __init__(self, xs: Sequence[float], ys: Sequence[float], expensive_below: float) -> None:
+        self._xs, self._ys, self._expensive_below, self.cost, self.crossings = xs, ys, expensive_below, 0.0, 0
         self._blocked: set[Point] = set()
+        # The net of the horizontal and of the vertical wire through each point.
         self._across: dict[Point, int] = {}
         self._down: dict[Point, int] = {}
+        # The nets whose wires turn or end at each point.
         self._turns: dict[Point, set[int]] = {}
+        # The points of each net, in the order in which wires reached them.
         self._trees: dict[int, dict[Point, None]] = {}
 
     def block(self, left: float, top: float, right: float, bottom: float) -> None:
@@ -57,6 +69,7 @@ class Router:
         self._across.setdefault(at, net)
 
     def is_blocked(self, at: Point) -> bool:
+        """Whether a point is in a rectangle that wires must avoid."""
         return at in self._blocked
 
     def lay(self, net: int, path: Sequence[Point]) -> None:
@@ -79,7 +92,15 @@ class Router:
                 self._turns.setdefault(point, set()).add(net)
 
     def route(self, net: int, starts: Iterable[Port], ends: Iterable[Port]) -> tuple[list[Point], Port | None, Port]:
-        """Find the cheapest path of a net to one of the ends. Returns it, its start (if the net is new) and its end.
+        """Find the cheapest path of a net to one of the ends, and add it as a wire.
+
+        Args:
+            net: the number of the net.
+            starts: the ports at which a new net may start. An existing net branches off one of its wires.
+            ends: the ports at which the wire may end.
+
+        Returns:
+            The path, its start (None for a branch) and its end.
 
         Raises:
             NoRoute: there is no path.
@@ -92,25 +113,25 @@ class Router:
         came: dict[tuple[Point, Point], tuple[Point, Point] | Port | None] = {}
         count = 0
 
-        def left(point: Point) -> float:
+        def remaining_cost(point: Point) -> float:
             """A lower bound of the remaining cost."""
             x, y = self._xs[point[0]], self._ys[point[1]]
             return min((abs(x - u) + abs(y - v) for u, v in targets), default=0.0)
 
-        def reach(total: float, point: Point, heading: Point, origin: tuple[Point, Point] | Port | None) -> None:
+        def visit(total: float, point: Point, heading: Point, origin: tuple[Point, Point] | Port | None) -> None:
             nonlocal count
             if total < cost.get((point, heading), float("inf")):
                 cost[point, heading], came[point, heading] = total, origin
                 count += 1
-                heappush(heap, (total + left(point), count, total, point, heading))
+                heappush(heap, (total + remaining_cost(point), count, total, point, heading))
 
         for point in filter(lambda point: self._may_turn(point, net), tree):
             for heading in ((1, 0), (-1, 0), (0, 1), (0, -1)):
-                reach(8.0, point, heading, None)
+                visit(8.0, point, heading, None)
         if not tree:
             for port in starts:
                 if self._is_free(port.at, port.away, net, turning=False):
-                    reach(port.cost, port.at, port.away, port)
+                    visit(port.cost, port.at, port.away, port)
         best: tuple[float, tuple[Point, Point], Port] | None = None
         while heap:
             least, _, total, point, heading = heappop(heap)
@@ -127,7 +148,7 @@ class Router:
                     if best is None or whole < best[0]:
                         best = whole, (point, heading), port
             for after, turn, length in self._moves(net, point, heading):
-                reach(total + length, after, turn, (point, heading))
+                visit(total + length, after, turn, (point, heading))
         if best is None:
             raise NoRoute
         whole, state, end = best
@@ -159,7 +180,7 @@ class Router:
             if not self._is_free(point, turn, net, turning=False) or not self._is_free(after, turn, net, False):
                 continue
             length = abs(self._xs[after[0]] - self._xs[point[0]]) + abs(self._ys[after[1]] - self._ys[point[1]])
-            length *= 3 if turn[1] == 0 and self._ys[point[1]] > self._low else 1
+            length *= 3 if turn[1] == 0 and self._ys[point[1]] > self._expensive_below else 1
             other = (self._down if turn[1] == 0 else self._across).get(after, net)
             yield after, turn, length + BEND * bends + CROSSING * (other != net)
 
@@ -170,7 +191,7 @@ class Router:
         return self._across.get(point, net) == net and self._down.get(point, net) == net
 
     def _is_free(self, point: Point, heading: Point, net: int, turning: bool) -> bool:
-        """Whether a wire of the net may pass: not along another wire, and across it only where that is straight."""
+        """Whether a wire of the net may pass: across another wire if that one is straight, but not along it."""
         if point in self._blocked:
             return False
         if turning:

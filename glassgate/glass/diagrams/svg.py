@@ -1,4 +1,4 @@
-"""SVG text: shapes, rounded wires, labels, and the colours for light and dark."""
+"""SVG shapes, wires with round corners, labels, and the colours for light and dark pages."""
 
 from collections.abc import Sequence
 from html import escape
@@ -34,11 +34,11 @@ STYLE = """
 .gg-diagram .value { font: 10px ui-monospace, 'DejaVu Sans Mono', monospace; fill: var(--gg-muted); }
 .gg-diagram .value.beside, .gg-diagram .at-start { text-anchor: start; } .gg-diagram .at-end { text-anchor: end; }
 """.strip()
-"""A page may set the variables. `Diagram` documents the classes."""
+"""The style of a diagram. A page may set the variables. `Diagram` documents the classes."""
 
 
 class Picture:
-    """A picture as SVG: a notebook shows it, `str` returns its text."""
+    """A picture as SVG. A notebook shows it, and `str` returns its text."""
 
     def __init__(self, svg: str) -> None:
         self._svg = svg
@@ -53,7 +53,7 @@ class Picture:
         """Write the picture to a file.
 
         Raises:
-            ValueError: the path ends like that of another format.
+            ValueError: the suffix of the path is that of another format.
         """
         if Path(path).suffix.lower() in (".png", ".jpg", ".jpeg", ".gif", ".webp", ".pdf"):
             raise ValueError(f"save: the picture is SVG text, so the path must end in .svg, got {str(path)!r}")
@@ -73,10 +73,11 @@ class Diagram(Picture):
 
 
 Place = tuple[float, float]
+"""The coordinates of a point in pixels."""
 
 
 def number(value: float) -> str:
-    """A coordinate, to a tenth of a pixel."""
+    """Format a coordinate to a tenth of a pixel."""
     return f"{value:.1f}".removesuffix(".0")
 
 
@@ -106,7 +107,7 @@ def wire(points: Sequence[Place], radius: float = 9.0) -> str:
 
 
 def head(points: Sequence[Place], size: float = 7.0) -> str:
-    """The tip of an arrow at a wire's end."""
+    """An arrowhead at the end of a wire."""
     (x, y), before = points[-1], next(p for p in reversed(points) if p != points[-1])
     bx, by = _toward((x, y), before, size)
     dx, dy = (by - y) * 0.5, (x - bx) * 0.5
@@ -129,7 +130,7 @@ def value_beside(points: Sequence[Place]) -> str:
 
 
 def corners(points: Sequence[Place]) -> list[Place]:
-    """The corners of a path and its ends."""
+    """The ends and corners of a path, without other points."""
     kept: list[Place] = []
     for point in points:
         if kept and point == kept[-1]:

@@ -1,4 +1,4 @@
-"""The value on every wire of a cell's diagram, for recorded or other steps."""
+"""The values on the wires of a cell's diagram, for recorded steps or for any others."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -20,37 +20,37 @@ from glassgate.layers.base import weights_of
 from glassgate.layers.stack import LayerCall
 
 
-def wires(call: LayerCall, number: int) -> dict[str, Tensor]:
+def wires(call: LayerCall, index: int) -> dict[str, Tensor]:
     """The values on the wires of a diagram in a recorded call of one direction, except gates and new states.
 
     Returns:
-        the values by `data-name`, (L, N, H), or (L, N, 1) for one number per row; the norm of the input. Empty if the
-        cell cannot be drawn.
+        The values (L, N, H) by the `data-name` of the wire, or (L, N, 1) for one number per row. The value of the
+        input is its norm. Empty if the cell cannot be drawn.
     """
-    layer, part = call.layer, call.layer.glassgate.parts[number]
+    layer, part = call.layer, call.layer.glassgate.parts[index]
     weights = {name: w.detach() for name, w in weights_of(layer, part).items()}
-    x, before = inputs(call, number), states_before(call, number)
+    x, before = inputs(call, index), states_before(call, index)
     try:
         with torch.no_grad():
             values = wire_values(layer.cell, weights, x, before)
     except NotTraceable:
         return {}
     values["x"] = x.norm(dim=-1, keepdim=True)
-    known = {*layer.cell.gates, *layer.cell.state}
-    return {name: by_step(call, value) for name, value in values.items() if name not in known}
+    recorded = {*layer.cell.gates, *layer.cell.state}
+    return {name: by_step(call, value) for name, value in values.items() if name not in recorded}
 
 
 def wire_values(cell: Cell, weights: Weights, x: Tensor, before: Sequence[Tensor]) -> dict[str, Tensor]:
-    """The value on each wire of `gg.draw(cell)` except the input, by `data-name`.
+    """The value on each wire of `gg.draw(cell)` except the input, by the `data-name` of the wire.
 
     Args:
         cell: the cell.
         weights: the parameters of the cell by name, as returned by `layer.weights()`.
-        x: (N, H_in), the inputs of any number of steps.
+        x: (N, H_in), the inputs of any N steps.
         before: the states before each of these steps, one (N, H) per state.
 
     Returns:
-        one (N, H) per wire; (N, 1) for one number per row.
+        One (N, H) per wire, or (N, 1) for one number per row.
     """
     projected = "weight_hr" in weights
     step = flow(cell, projected)
@@ -64,7 +64,7 @@ def wire_values(cell: Cell, weights: Weights, x: Tensor, before: Sequence[Tensor
 
     def keep(name: str, value: object) -> None:
         if name in names and isinstance(value, Tensor):
-            named[name] = value.expand(len(x), value.shape[-1])  # a value computed only from parameters has no rows
+            named[name] = value.expand(len(x), value.shape[-1])  # values computed only from parameters have no rows
 
     ih = linear(x, weights["weight_ih"], weights.get("bias_ih"))
     with trace_locals(keep):

@@ -1,1 +1,1 @@
-"""The measures of the findings. Each function yields effects of a study, with their spread over passages."""
+"""The measures of the findings. Each function yields the effects that it finds in a study, with their intervals."""

@@ -1,4 +1,4 @@
-"""Effects of right answers, of the loss when a part is held at its mean, and of overfitting."""
+"""Effects of correct answers, of the loss when a part is held at its mean, and of overfitting."""
 
 from collections.abc import Iterator
 
@@ -17,52 +17,53 @@ _MIN_ANSWERS = 20
 
 
 def answers(study: Study) -> Iterator[Effect]:
-    """Fraction of right answers, or the mean F1 score of sets."""
-    graded, number = _known(study)
+    """Fraction of correct answers, or the mean F1 score of sets."""
+    graded, groups = _graded_answers(study)
     if not graded:
         return
     scores, guesses = _scores(graded), _guesses(graded)
     sets = any(each.agreement is not None for each in graded)
     of_sets = f"The F1 score of the predicted sets is {percent(float(scores.mean()))}"
-    right = sum(bool(each.right) for each in graded)
+    right = sum(bool(each.is_correct) for each in graded)
     words = {
         "right": of_sets if sets else f"{right} of {len(graded)} answers are correct ({percent(right / len(graded))})",
         "guess": "the correct sets of other steps" if sets else f"“{_most_common(graded)}” every time",
         "guess_score": percent(float(guesses.mean())),
     }
     yield Effect(
-        "answers", float(scores.mean()), lambda: bootstrap.of_mean(scores, number), words, float(guesses.mean())
+        "answers", float(scores.mean()), lambda: bootstrap.mean_interval(scores, groups), words, float(guesses.mean())
     )
 
 
 def no_better(study: Study) -> Iterator[Effect]:
-    """The accuracy of the null model minus that of the network."""
-    graded, number = _known(study)
+    """Accuracy of the null model minus that of the network."""
+    graded, groups = _graded_answers(study)
     if len(graded) >= _MIN_ANSWERS:
         lead = _guesses(graded) - _scores(graded)
         (of_answers,) = answers(study)
-        yield Effect("no_better", float(lead.mean()), lambda: bootstrap.of_mean(lead, number), of_answers.words)
+        yield Effect("no_better", float(lead.mean()), lambda: bootstrap.mean_interval(lead, groups), of_answers.words)
 
 
-def _known(study: Study) -> tuple[list[PassageAnswer], np.ndarray]:
+def _graded_answers(study: Study) -> tuple[list[PassageAnswer], np.ndarray]:
     """The answers with a reference, and the resampling group of each answer."""
-    by_passage = [[each for each in passage.answers if each.right is not None] for passage in study.passages]
-    return [each for known in by_passage for each in known], bootstrap.groups([len(known) for known in by_passage])
+    by_passage = [[each for each in passage.answers if each.is_correct is not None] for passage in study.passages]
+    groups = bootstrap.resampling_groups([len(known) for known in by_passage])
+    return [each for known in by_passage for each in known], groups
 
 
 def _scores(graded: list[PassageAnswer]) -> np.ndarray:
-    return np.array([float(each.right or 0) if each.agreement is None else each.agreement for each in graded])
+    return np.array([float(each.is_correct or 0) if each.agreement is None else each.agreement for each in graded])
 
 
 def _guesses(graded: list[PassageAnswer]) -> np.ndarray:
-    """The scores of the null model: always the most common answer, or for sets the right sets of other steps."""
+    """The scores of the null model: always the most common answer, or for sets the correct sets of other steps."""
     targets = [each.target[0] for each in graded if each.target]
     if all(each.agreement is None for each in graded):
         most_common = _most_common(graded)
         return np.array([float(each == most_common) for each in targets])
     half = len(targets) // 2
     moved = targets[half:] + targets[:half]
-    return np.array([agreement(set(a.split()), set(b.split())) for a, b in zip(targets, moved, strict=True)])
+    return np.array([f1_score(set(a.split()), set(b.split())) for a, b in zip(targets, moved, strict=True)])
 
 
 def _most_common(graded: list[PassageAnswer]) -> str:
@@ -70,14 +71,14 @@ def _most_common(graded: list[PassageAnswer]) -> str:
     return max(set(targets), key=lambda each: (targets.count(each), each))
 
 
-def agreement(predicted: set[str], right: set[str]) -> float:
-    """The F1 score of a set against the right one.
+def f1_score(predicted: set[str], correct: set[str]) -> float:
+    """The F1 score of a predicted set.
 
     Example:
-        >>> agreement({"60", "64"}, {"60", "67"}), agreement(set(), set())
+        >>> f1_score({"60", "64"}, {"60", "67"}), f1_score(set(), set())
         (0.5, 1.0)
     """
-    return 2 * len(predicted & right) / (len(predicted) + len(right)) if predicted or right else 1.0
+    return 2 * len(predicted & correct) / (len(predicted) + len(correct)) if predicted or correct else 1.0
 
 
 def direction(study: Study) -> Iterator[Effect]:
@@ -88,7 +89,12 @@ def direction(study: Study) -> Iterator[Effect]:
     layers = [each.name.rsplit(".", 1)[0] for each in directions]
     for each, layer in zip(directions, layers, strict=True):
         if layers.count(layer) == 2:
-            words = {"name": each.name, "cost": lost(study, each), "loss": f"{each.loss:.3g}", "unit": study.unit}
+            words = {
+                "name": each.name,
+                "cost": lost_in_words(study, each),
+                "loss": f"{each.loss:.3g}",
+                "unit": study.unit,
+            }
             yield _of_loss(study, each.name, each, words, each.control)
 
 
@@ -104,7 +110,7 @@ def window(study: Study) -> Iterator[Effect]:
     text = "".join(passage.steps[most.start : most.stop]).strip() if passage.series is None else ""
     words = {
         "window": _window_words(study, most),
-        "cost": lost(study, most),
+        "cost": lost_in_words(study, most),
         "loss": f"{most.loss:.3g}",
         "unit": study.unit,
         "text": f", {quoted(text[:30])}," if text else "",
@@ -113,7 +119,7 @@ def window(study: Study) -> Iterator[Effect]:
 
 
 def _of_loss(study: Study, key: str, each: Cause | WindowCause, words: dict[str, str], null: float) -> Effect:
-    """The effect of a part or a window, as a fraction of the loss with targets in another order."""
+    """The effect of a part or a window, as a fraction of the loss with shuffled targets."""
     scale = study.loss or 1.0
     interval = Interval(each.low / scale, each.high / scale)
     return Effect(key, each.loss / scale, lambda: interval, words, max(0.0, null / scale))
@@ -126,12 +132,12 @@ def _window_words(study: Study, each: WindowCause) -> str:
     return f"Steps {each.start + 1} to {each.stop}{where} matter"
 
 
-def lost(study: Study, each: Cause | WindowCause) -> str:
-    """The effect on the answers in words: in points of accuracy if answers can be wrong, otherwise in loss.
+def lost_in_words(study: Study, each: Cause | WindowCause) -> str:
+    """The effect on the answers in words: lost points of accuracy if it is at least one, otherwise the added loss.
 
     Example:
         >>> study = Study("", "", [], [], unit="nats per answer", points="points of accuracy")
-        >>> lost(study, Cause("layer0", 0.3352, 4.18)), lost(study, Cause("layer0", 0.3352, None))
+        >>> lost_in_words(study, Cause("layer0", 0.3352, 4.18)), lost_in_words(study, Cause("layer0", 0.3352, None))
         ('4.2 points of accuracy', '0.335 nats per answer')
     """
     points = each.points is not None and each.points >= 1

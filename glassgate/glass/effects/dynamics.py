@@ -1,4 +1,4 @@
-"""Effects of the dynamics: differences that last or grow, and several stable fixed points."""
+"""Effects of the dynamics: differences of the state that last or grow, and several stable fixed points."""
 
 import math
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from glassgate.glass.study import Direction, Study
 from glassgate.glass.wording import steps
 
 MAX_TIME_CONSTANT = 1000.0
-"""The largest time constant in steps that windows of some dozen steps can show."""
+"""The maximum time constant in steps, because windows of a few dozen steps cannot show a longer one."""
 # The minimum number of windows for an estimate of the spread.
 _MIN_WINDOWS = 4
 
@@ -35,11 +35,14 @@ def lasting_differences(study: Study) -> Iterator[Effect]:
         constant = time_constant(float(dynamics.exponents.mean()))
         lasts = f"over {steps(constant)}" if constant == MAX_TIME_CONSTANT else steps(constant)
         yield Effect(
-            each.label, math.log2(constant), partial(_of_constant, dynamics), {"direction": each.label, "steps": lasts}
+            each.label,
+            math.log2(constant),
+            partial(_constant_interval, dynamics),
+            {"direction": each.label, "steps": lasts},
         )
 
 
-def _of_constant(dynamics: Dynamics) -> Interval:
+def _constant_interval(dynamics: Dynamics) -> Interval:
     return Interval(*(math.log2(time_constant(end)) for end in exponent_interval(dynamics)))
 
 
@@ -63,7 +66,7 @@ def stable_points(study: Study) -> Iterator[Effect]:
 
 def exponent_interval(dynamics: Dynamics) -> Interval:
     """The interval of the mean exponent over windows."""
-    return bootstrap.of_mean(dynamics.exponents, np.arange(len(dynamics.exponents)))
+    return bootstrap.mean_interval(dynamics.exponents, np.arange(len(dynamics.exponents)))
 
 
 def _measured(study: Study) -> Iterator[tuple[Direction, Dynamics]]:

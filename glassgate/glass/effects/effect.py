@@ -14,10 +14,10 @@ class Effect(NamedTuple):
     """The size of an effect.
 
     Attributes:
-        key: the name of the effect, the same in every study of one network
+        key: the name of the effect, which is the same in every study of a network
         value: the size; larger is stronger
-        interval: computes the interval over passages; it is a function because this takes longer than the value
-        words: the words for the braces in the sentence and the meaning of the rule
+        interval: computes the interval of the size; it is a function, because this takes longer than the size
+        words: replace the names in braces in the sentence and the meaning of the rule
         null: the size under the rule's null model, if the study contains it
         unit: the label of the direction and the unit, if the effect is about a unit
     """
@@ -30,6 +30,6 @@ class Effect(NamedTuple):
     unit: tuple[str, int] | None = None
 
 
-def by_passage(study: Study) -> np.ndarray:
+def passage_groups(study: Study) -> np.ndarray:
     """The resampling group (S,) of each step of a study."""
-    return bootstrap.groups([len(each.steps) for each in study.passages])
+    return bootstrap.resampling_groups([len(each.steps) for each in study.passages])

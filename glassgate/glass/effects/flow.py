@@ -1,4 +1,4 @@
-"""Effects of gradients: directions that the answers do not read, vanishing and exploding gradients."""
+"""Effects of gradients: unread directions, vanishing gradients and exploding gradients."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -8,18 +8,19 @@ import numpy as np
 from glassgate.glass import bootstrap
 from glassgate.glass.bootstrap import Interval
 from glassgate.glass.effects.effect import Effect
-from glassgate.glass.gradients import reach
+from glassgate.glass.gradients import vanishing_lag
 from glassgate.glass.study import Direction, Flow, Study
 from glassgate.glass.wording import steps
 
-# A gradient vanishes only if its reach, in steps, is at most this.
-SHORT_REACH = 30
-# A gradient explodes if it is larger than at lag 0 at this lag or a longer one.
+# Only gradients that vanish within this number of steps are findings.
+MAX_VANISHING_LAG = 30
+# A gradient explodes if it is larger than at lag 0 at a lag of this many steps or more.
 _MIN_LAG = 5
-# The maximum number of answers that are resampled, and the number of samples.
-_CURVES = 100
+# The maximum number of answers that are resampled.
+_MAX_CURVES = 100
+# The number of bootstrap samples.
 _SAMPLES = 20
-# The log10 of the ratio of a gradient to a gradient of zero.
+# The log10 that is returned for the ratio of a gradient to a gradient of zero.
 _MAX_RATIO = 9.0
 
 
@@ -33,14 +34,18 @@ def unread(study: Study) -> Iterator[Effect]:
         this, that = each.flow.get(each.states[0]), other.flow.get(other.states[0])
         if this is None or that is None:
             continue
-        before = 0.0 if this.before is None or that.before is None else _ratio(that.before[:, 0], this.before[:, 0])
+        before = (
+            0.0
+            if this.initial_norms is None or that.initial_norms is None
+            else _ratio(that.initial_norms[:, 0], this.initial_norms[:, 0])
+        )
 
-        def interval(over: np.ndarray = that.each[:, 0], under: np.ndarray = this.each[:, 0]) -> Interval:
+        def interval(over: np.ndarray = that.norms[:, 0], under: np.ndarray = this.norms[:, 0]) -> Interval:
             pairs = [(_resampled(over, seed), _resampled(under, seed)) for seed in range(_SAMPLES)]
             return bootstrap.interval(np.array([_ratio(*pair) for pair in pairs]))
 
         words = {"direction": each.label, "other": other.label}
-        yield Effect(each.label, _ratio(that.each[:, 0], this.each[:, 0]), interval, words, max(0.0, before))
+        yield Effect(each.label, _ratio(that.norms[:, 0], this.norms[:, 0]), interval, words, max(0.0, before))
 
 
 def _ratio(over: np.ndarray, under: np.ndarray) -> float:
@@ -52,18 +57,21 @@ def _ratio(over: np.ndarray, under: np.ndarray) -> float:
 def vanishing(study: Study) -> Iterator[Effect]:
     """Ratio of the lags at which the gradient falls below 1 %: before training over after training."""
     for each, flow in _flows(study, last=True):
-        if flow.initial is None:
+        if flow.initial_median is None:
             continue
-        after, before = reach(flow.lags, flow.trained[0]), reach(flow.lags, flow.initial) or flow.lags[-1]
-        if after is None or not 0 < after <= SHORT_REACH:
+        after, before = (
+            vanishing_lag(flow.lags, flow.quantiles[0]),
+            vanishing_lag(flow.lags, flow.initial_median) or flow.lags[-1],
+        )
+        if after is None or not 0 < after <= MAX_VANISHING_LAG:
             continue
 
         def interval(flow: Flow = flow) -> Interval:
             def reached(curve: np.ndarray) -> float:
-                return math.log2(max(1, reach(flow.lags, curve) or flow.lags[-1]))
+                return math.log2(max(1, vanishing_lag(flow.lags, curve) or flow.lags[-1]))
 
-            first = np.array([reached(curve) for curve in _curves(flow.before)])
-            return bootstrap.interval(first - np.array([reached(curve) for curve in _curves(flow.each)]))
+            first = np.array([reached(curve) for curve in _curves(flow.initial_norms)])
+            return bootstrap.interval(first - np.array([reached(curve) for curve in _curves(flow.norms)]))
 
         words = {"direction": each.label, "reach": steps(after), "before": steps(before)}
         yield Effect(each.label, math.log2(before / after), interval, words)
@@ -81,16 +89,21 @@ def exploding(study: Study) -> Iterator[Effect]:
             return math.log10(peak / start) if peak > 0 and start > 0 else 0.0
 
         def interval(flow: Flow = flow, grown: Callable[[np.ndarray], float] = grown) -> Interval:
-            return bootstrap.interval(np.array([grown(curve) for curve in _curves(flow.each)]))
+            return bootstrap.interval(np.array([grown(curve) for curve in _curves(flow.norms)]))
 
-        value = grown(flow.trained[0])
+        value = grown(flow.quantiles[0])
         words = {"direction": each.label, "times": f"{10**value:.3g}", "lag": steps(flow.lags[-1])}
-        null = 0.0 if flow.initial is None else max(0.0, grown(flow.initial))
+        null = 0.0 if flow.initial_median is None else max(0.0, grown(flow.initial_median))
         yield Effect(each.label, value, interval, words, null)
 
 
 def _flows(study: Study, last: bool) -> Iterator[tuple[Direction, Flow]]:
-    """The gradients of each direction's last state, or of its output, if every answer reads only one step."""
+    """The gradients of each direction if every answer reads only one step.
+
+    Args:
+        study: the study.
+        last: whether to yield those of the last state instead of the output.
+    """
     for each in study.directions:
         flow = each.flow.get(each.states[-1 if last else 0])
         if flow is not None and flow.one_step:
@@ -98,9 +111,9 @@ def _flows(study: Study, last: bool) -> Iterator[tuple[Direction, Flow]]:
 
 
 def _curves(rows: np.ndarray | None) -> list[np.ndarray]:
-    """The median curves of resampled answers, from the curves (A, K) of all."""
+    """The median curves of resampled answers, from the curves (A, K) of all answers."""
     assert rows is not None
-    some = rows[:: 1 + len(rows) // _CURVES]
+    some = rows[:: 1 + len(rows) // _MAX_CURVES]
     median = np.nanmedian(rows, axis=0)
     samples = [_resampled(some, seed) for seed in range(_SAMPLES)]
     # Lags without a value in a sample have the median of all answers.
@@ -109,5 +122,5 @@ def _curves(rows: np.ndarray | None) -> list[np.ndarray]:
 
 
 def _resampled(rows: np.ndarray, seed: int) -> np.ndarray:
-    """A bootstrap sample: as many rows as there are, drawn with replacement."""
+    """A bootstrap sample of the rows."""
     return rows[np.random.default_rng(seed).integers(len(rows), size=len(rows))]

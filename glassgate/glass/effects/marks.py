@@ -1,4 +1,4 @@
-"""Effects of units whose state correlates with a mark: a label, a text property, a channel or the step number."""
+"""Effects of units that follow a mark: a label, a property of the text, a channel of a series or the step number."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -8,7 +8,7 @@ import numpy as np
 from glassgate.glass import bootstrap
 from glassgate.glass.bootstrap import Interval
 from glassgate.glass.controls import CONTROLS, MANY_CONTROLS
-from glassgate.glass.effects.effect import Effect, by_passage
+from glassgate.glass.effects.effect import Effect, passage_groups
 from glassgate.glass.followers import (
     BACKGROUND,
     STEP_NUMBER,
@@ -22,8 +22,9 @@ from glassgate.glass.study import Direction, Study
 
 # Correlations over fewer steps than this are not shown as findings.
 _MIN_STEPS = 20
-# The number of shifted copies of each mark, and the quantile of their correlations that is taken as chance.
+# The number of copies of each mark that are shifted in time.
 _SHIFTS = 40
+# The quantile of the correlations with shifted copies that estimates the correlation by chance.
 _CHANCE_QUANTILE = 0.95
 
 
@@ -36,19 +37,19 @@ def following(study: Study) -> Iterator[Effect]:
 
 
 def draw_controls(study: Study, rule: str) -> None:
-    """Add more networks with new random weights: the largest of many correlations varies between networks.
+    """Add untrained networks to the null model, because the largest of many correlations varies between networks.
 
     Args:
         study: the correlations of the new networks are added to its `nulls`
         rule: the name of the rule
     """
-    if study.control is None or len(study.nulls[rule]) > CONTROLS:
+    if study.make_control is None or len(study.nulls[rule]) > CONTROLS:
         return
     for number in range(CONTROLS, MANY_CONTROLS):
         best: dict[str, float] = {}
-        for direction in study.control(number):
+        for direction in study.make_control(number):
             for each in followers_in(study, direction):
-                best[each.label] = max(best.get(each.label, 0.0), _fisher_z(each.correlation))
+                best[each.mark] = max(best.get(each.mark, 0.0), _fisher_z(each.correlation))
         study.nulls[rule].append(best)
 
 
@@ -57,36 +58,41 @@ def counting(study: Study) -> Iterator[Effect]:
     yield from _strongest(study, lambda label: label == STEP_NUMBER)
 
 
-def _strongest(study: Study, wanted: Callable[[str], bool]) -> Iterator[Effect]:
-    """The effect of the unit with the highest correlation with each wanted mark."""
+def _strongest(study: Study, is_wanted: Callable[[str], bool]) -> Iterator[Effect]:
+    """The effect of the unit with the highest correlation with each mark that is wanted.
+
+    Args:
+        study: the study.
+        is_wanted: whether a mark with this name is wanted.
+    """
     best: dict[str, Effect] = {}
     for direction in study.directions if study.starts[-1] >= _MIN_STEPS else ():
-        followers = [each for each in followers_in(study, direction) if wanted(each.label)]
-        by_label = marks(study, direction)
+        followers = [each for each in followers_in(study, direction) if is_wanted(each.mark)]
+        by_name = marks(study, direction)
         if not followers:
             continue
-        chance = _chance_correlations(direction, {each.label: by_label[each.label] for each in followers})
+        chance = _chance_correlations(direction, {each.mark: by_name[each.mark] for each in followers})
         for each in followers:
-            effect = _effect(study, direction, each, by_label[each.label], chance[each.label])
-            if each.label not in best or effect.value > best[each.label].value:
-                best[each.label] = effect
+            effect = _effect(study, direction, each, by_name[each.mark], chance[each.mark])
+            if each.mark not in best or effect.value > best[each.mark].value:
+                best[each.mark] = effect
     yield from best.values()
 
 
 def _effect(study: Study, direction: Direction, follower: Follower, mark: np.ndarray, chance: float) -> Effect:
     def interval() -> Interval:
         values = direction.values[follower.state][:, follower.unit].astype(float)
-        low, high = bootstrap.of_correlation(values, mark, by_passage(study))
+        low, high = bootstrap.correlation_interval(values, mark, passage_groups(study))
         return Interval(_fisher_z(low), _fisher_z(high))
 
     words = {
         "unit": str(follower.unit),
         "direction": follower.direction,
-        "label": follower.label,
+        "label": follower.mark,
         "r": f"{follower.correlation:.2f}",
     }
     return Effect(
-        follower.label,
+        follower.mark,
         _fisher_z(follower.correlation),
         interval,
         words,
@@ -98,8 +104,8 @@ def _effect(study: Study, direction: Direction, follower: Follower, mark: np.nda
 def _chance_correlations(direction: Direction, marked: dict[str, np.ndarray]) -> dict[str, float]:
     """The 95 % quantile, for each mark (S,), of the highest correlation of a unit with shifted copies of the mark.
 
-    A shifted copy is the mark rotated in time by one of many distances, so that its runs stay whole. The step
-    number gets 0: a shifted copy still has the slope of the original, so it is not a chance level.
+    A shifted copy is the mark rotated in time by one of many distances, so that its runs stay whole. The value of the
+    step number is 0, because its shifted copies have the same slope.
     """
     columns = np.stack(list(marked.values()), 1)
     shifted = [np.roll(columns, int(k * len(columns)), 0) for k in np.linspace(0.1, 0.9, _SHIFTS)]

@@ -1,4 +1,4 @@
-"""Effects of units and gates over all steps: dead units, twins, stuck and open gates, units with a long half-life."""
+"""Effects of units and gates: dead units, twins, stuck gates, open forget gates and long half-lives."""
 
 import math
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ import numpy as np
 
 from glassgate.glass import bootstrap
 from glassgate.glass.bootstrap import Interval
-from glassgate.glass.effects.effect import Effect, by_passage
+from glassgate.glass.effects.effect import Effect, passage_groups
 from glassgate.glass.measures import CLOSED, OPEN
 from glassgate.glass.study import Direction, Study
 from glassgate.glass.wording import count, percent, steps
@@ -16,40 +16,40 @@ from glassgate.glass.wording import count, percent, steps
 DEAD_DEVIATION = 0.005
 # Two states with at least this correlation, in value and in change, are twins.
 TWIN_CORRELATION = 0.985
-# A gate that is closed, or open, at this fraction of the steps is stuck.
+# A gate is stuck if it is closed, or open, at this fraction of the steps or more.
 STUCK = 0.98
 # The minimum number of steps for a comparison of units.
 _MIN_STEPS = 20
 # The maximum half-life in steps.
 _MAX_HALF_LIFE = 2.0**20
-# Another gate is named if at least this fraction of its units is stuck.
-_MANY = 0.1
+# Other gates are mentioned if at least this fraction of their units is stuck.
+_MANY_STUCK = 0.1
 
 
 def dead(study: Study) -> Iterator[Effect]:
     """Fraction of units whose output is constant."""
     for each in study.directions:
         values = each.values[each.states[0]].astype(np.float64)
-        none = np.flatnonzero(values.std(0) < DEAD_DEVIATION)
+        constant = np.flatnonzero(values.std(0) < DEAD_DEVIATION)
         if len(values) < 2:
             continue
 
         def interval(values: np.ndarray = values) -> Interval:
-            deviations = bootstrap.deviations(values, by_passage(study))
+            deviations = bootstrap.deviations(values, passage_groups(study))
             return bootstrap.interval((deviations < DEAD_DEVIATION).mean(1))
 
-        units = "All units" if len(none) == values.shape[1] else count(len(none), "unit", "units")
-        verb = "does" if len(none) == 1 else "do"
+        units = "All units" if len(constant) == values.shape[1] else count(len(constant), "unit", "units")
+        verb = "does" if len(constant) == 1 else "do"
         words = {
             "units": f"{units} of {each.label} {verb}",
-            "which": ", ".join(map(str, none[:6])) + (" and others" if len(none) > 6 else ""),
+            "which": ", ".join(map(str, constant[:6])) + (" and others" if len(constant) > 6 else ""),
         }
-        unit = (each.label, int(none[0])) if len(none) else None
-        yield Effect(each.label, len(none) / values.shape[1], interval, words, 0.0, unit)
+        unit = (each.label, int(constant[0])) if len(constant) else None
+        yield Effect(each.label, len(constant) / values.shape[1], interval, words, 0.0, unit)
 
 
 def twins(study: Study) -> Iterator[Effect]:
-    """Fraction of units that are correlated with another unit, in value and in change."""
+    """Fraction of units that are correlated with another unit, both in value and in change from step to step."""
     for each in study.directions:
         values = each.values[each.states[0]].astype(np.float64)
         alive = np.flatnonzero(values.std(0) >= DEAD_DEVIATION)
@@ -62,7 +62,7 @@ def twins(study: Study) -> Iterator[Effect]:
 
         def interval(values: np.ndarray = values, first: np.ndarray = first, second: np.ndarray = second) -> Interval:
             units, place = np.unique(second, return_index=True)
-            return _twins_among(values, by_passage(study), first[place], units)
+            return _twins_among(values, passage_groups(study), first[place], units)
 
         pairs = [f"{a} and {b}" for a, b in zip(first[:3], second[:3], strict=True)]
         words = {
@@ -74,11 +74,17 @@ def twins(study: Study) -> Iterator[Effect]:
         yield Effect(each.label, len(set(second)) / values.shape[1], interval, words, 0.0, unit)
 
 
-def _twins_among(values: np.ndarray, number: np.ndarray, first: np.ndarray, second: np.ndarray) -> Interval:
-    """The interval of the fraction of units that are twins, from one pair for each of these units."""
+def _twins_among(values: np.ndarray, groups: np.ndarray, first: np.ndarray, second: np.ndarray) -> Interval:
+    """The interval of the fraction of units that are twins.
+
+    Args:
+        values: the states (S, H).
+        groups: the resampling group of each step, (S,).
+        first, second: the units of each pair. Each unit in `second` occurs once.
+    """
     change = np.diff(values, axis=0)
-    alike = bootstrap.correlations(values[:, first], values[:, second], number) >= TWIN_CORRELATION
-    alike &= bootstrap.correlations(change[:, first], change[:, second], number[1:]) >= TWIN_CORRELATION
+    alike = bootstrap.correlations(values[:, first], values[:, second], groups) >= TWIN_CORRELATION
+    alike &= bootstrap.correlations(change[:, first], change[:, second], groups[1:]) >= TWIN_CORRELATION
     return bootstrap.interval(alike.sum(1) / values.shape[1])
 
 
@@ -94,19 +100,19 @@ def stuck(study: Study) -> Iterator[Effect]:
             if not by_gate:
                 continue
             gate = max(by_gate, key=lambda name: by_gate[name][0])
-            others = [name for name, (value, _) in by_gate.items() if value >= _MANY and name != gate]
+            others = [name for name, (value, _) in by_gate.items() if value >= _MANY_STUCK and name != gate]
             words = {
                 "gate": gate,
                 "direction": each.label,
                 "percent": percent(by_gate[gate][0]),
                 "word": word,
-                "others": f" Many units of {' and '.join(others)} are, too." if others else "",
+                "others": f" So are many units of {' and '.join(others)}." if others else "",
             }
 
             def interval(each: Direction = each, gate: str = gate, word: str = word) -> Interval:
                 values = each.values[gate]
                 saturated = values < CLOSED if word == "closed" else values > OPEN
-                return bootstrap.interval((bootstrap.means(saturated, by_passage(study)) >= STUCK).mean(1))
+                return bootstrap.interval((bootstrap.means(saturated, passage_groups(study)) >= STUCK).mean(1))
 
             value, unit = by_gate[gate]
             yield Effect(f"{each.label}.{word}", float(value), interval, words, 0.0, (each.label, unit))
@@ -119,7 +125,7 @@ def open_gates(study: Study) -> Iterator[Effect]:
             by_step = (each.values[gate] > OPEN).mean(1)
 
             def interval(by_step: np.ndarray = by_step) -> Interval:
-                return bootstrap.of_mean(by_step, by_passage(study))
+                return bootstrap.mean_interval(by_step, passage_groups(study))
 
             value = float(by_step.mean())
             words = {"percent": percent(value), "gates": _gates(gate), "direction": each.label}
@@ -138,8 +144,8 @@ def lasting(study: Study) -> Iterator[Effect]:
             finite = np.where(values > 0, np.minimum(values, _MAX_HALF_LIFE), 1e-3)
             unit = int(np.argmax(finite))
 
-            def interval(left: np.ndarray = each.left[state][0], unit: int = unit) -> Interval:
-                return _half_life(left[:, unit], by_passage(study))
+            def interval(retained: np.ndarray = each.retained[state][0], unit: int = unit) -> Interval:
+                return _half_life(retained[:, unit], passage_groups(study))
 
             kept = int((values > longest).sum())
             words = {
@@ -153,8 +159,8 @@ def lasting(study: Study) -> Iterator[Effect]:
             yield Effect(f"{each.label}.{state}", math.log2(finite[unit]), interval, words, null, (each.label, unit))
 
 
-def _half_life(left: np.ndarray, number: np.ndarray) -> Interval:
-    """The interval of the log2 of a unit's half-life in steps, from the fraction (S,) that each step keeps."""
-    logs = np.log(np.maximum(np.abs(left.astype(np.float64)), 1e-300))
-    means = np.minimum(bootstrap.means(logs, number), math.log(0.5) / _MAX_HALF_LIFE)
+def _half_life(retained: np.ndarray, groups: np.ndarray) -> Interval:
+    """The interval of the log2 of a unit's half-life, from the fraction (S,) of its state that each step keeps."""
+    logs = np.log(np.maximum(np.abs(retained.astype(np.float64)), 1e-300))
+    means = np.minimum(bootstrap.means(logs, groups), math.log(0.5) / _MAX_HALF_LIFE)
     return bootstrap.interval(np.log2(math.log(0.5) / means))

@@ -1,4 +1,4 @@
-// A picture of one gate or state: a row for each unit, a column for each step.
+// The heat map of a gate or state: a row for each unit, a column for each step.
 const COLOURS = { light: { paper: [253, 253, 251], high: [212, 103, 15], low: [42, 120, 196], gate: [11, 127, 115] },
   dark: { paper: [27, 32, 38], high: [240, 138, 60], low: [98, 168, 238], gate: [54, 184, 168] } };
 

@@ -1,4 +1,4 @@
-// Numbers, elements and the parts of networks that all pages share.
+// Functions for numbers, elements and networks that all interactive pages share.
 const byId = (id) => document.getElementById(id);
 
 // An element with attributes, listeners (onclick ...) and children.
@@ -65,7 +65,7 @@ const rowsOf = (values, count) => {
   return Array.from({ length: count }, (_, t) => values.subarray(t * width, (t + 1) * width));
 };
 
-// A linear layer's scores with the output of a layer as its input, as probabilities of each step.
+// The probabilities at each step: the softmax of a linear layer applied to the output of a recurrent layer.
 const chancesOf = (head, output, count) => rowsOf(linear(head, output, count), count).map(softmax);
 
 // The outputs at the ends of the directions of the last level: after the last step, or after the first one in reverse.
@@ -85,7 +85,7 @@ const concatenated = (arrays) => {
   return all;
 };
 
-// The places of the largest numbers, the largest first.
+// The indices of the largest numbers, the largest first.
 const largest = (numbers, most) => {
   const found = [];
   for (let k = 0; k < numbers.length; k++) {

@@ -1,4 +1,4 @@
-// One cell, or several side by side, on a signal that the reader draws: states and gates over time, weights as sliders.
+// One or several cells on a signal that the user draws: states and gates over time, and a slider for each weight.
 const STEPS = 60;
 const SIGNALS = {
   pulse: (t) => (t >= 8 && t < 12 ? 1 : 0),
@@ -91,8 +91,8 @@ const makeSignal = (place, now, changed) => {
   return { show };
 };
 
-// The words of a weight: "f: W x", "f: U h", "f: bias", or its own name.
-const titleOf = (name, { products }) => {
+// The group and the label of a weight: ["f", "from x"], ["f", "from h"] or ["f", "bias"].
+const groupAndLabel = (name, { products }) => {
   for (const [sum_, parts] of Object.entries(products)) {
     const gate = sum_.replace(/_(pre|ih|hh)$/, "");
     if (name === `${sum_}_bias`) return [gate, "bias"];
@@ -106,7 +106,7 @@ const titleOf = (name, { products }) => {
 const makeWeights = (place, direction, changed) => {
   const groups = new Map();
   for (const [name, array] of Object.entries(direction.weights)) {
-    const [group, words] = titleOf(name, direction);
+    const [group, words] = groupAndLabel(name, direction);
     if (!groups.has(group)) groups.set(group, []);
     groups.get(group).push([words, array]);
   }

@@ -1,4 +1,4 @@
-"""`gg.draw(cell).live()`: one cell, or several side by side, on a signal that the user draws."""
+"""`gg.draw(cell).live()`: a page that runs one or several cells on a signal that the user draws."""
 
 from collections.abc import Sequence
 from html import escape
@@ -8,22 +8,22 @@ from typing import Any
 import torch
 
 from glassgate.cell import Cell
-from glassgate.glass.cell_section import plain
+from glassgate.glass.cell_section import without_style
 from glassgate.glass.diagrams.cell import draw_cell
 from glassgate.glass.diagrams.svg import Diagram
 from glassgate.glass.live.network import Network
-from glassgate.glass.live.page import enclosed, part, resource
+from glassgate.glass.live.page import resource, script_part, wrap_script
 from glassgate.glass.page_parts import as_json, page_policy, page_style
 from glassgate.init import gate_bias
 from glassgate.layers.stack import Recurrent
 
-_SCRIPTS = ("base", "activity", "inside", "cell")
+_SCRIPTS = ("base", "activity", "step", "cell")
 MAX_UNITS = 4
-"""The maximum number of units: the page has a slider for each of their weights."""
+"""The maximum number of units, because the page has a slider for each weight."""
 
 
 class LivePage:
-    """A page that runs in the browser: a notebook shows it, `str` gives its HTML, `save` writes it.
+    """A page that runs in the browser. A notebook shows it, `str` returns its HTML, and `save` writes it.
 
     Args:
         html: the page.
@@ -54,7 +54,7 @@ class CellDiagram(Diagram):
     """The diagram of a cell.
 
     Args:
-        drawn: the picture.
+        drawn: the diagram.
         cell: the cell.
     """
 
@@ -63,15 +63,15 @@ class CellDiagram(Diagram):
         self._cell = cell
 
     def live(self, units: int = 1, *, beside: Sequence[Cell] = (), seed: int = 0) -> LivePage:
-        """A page on which users draw a signal, move weights, and see the response of gates and states.
+        """Make a page on which users draw a signal, change weights, and see the response of gates and states.
 
         Args:
-            units: the number of units at first, 1 to 4; the page can change it.
+            units: the number of units at first, 1 to 4. Users can change it on the page.
             beside: other cells, shown next to this one on the same signal.
             seed: the seed of the initial weights.
 
         Returns:
-            the page: a notebook shows it, `save(path)` writes it. It needs no network.
+            The page. A notebook shows it, and `save(path)` writes it. It makes no network requests.
 
         Raises:
             ValueError: the number of units is not 1 to 4, or a cell uses an operation that JavaScript cannot express.
@@ -83,26 +83,26 @@ class CellDiagram(Diagram):
             True
         """
         if not isinstance(units, int) or not 1 <= units <= MAX_UNITS:
-            raise ValueError(f"live: units must be 1 to {MAX_UNITS}, whose weights fit as sliders, got {units!r}")
+            raise ValueError(f"live: units must be 1 to {MAX_UNITS}, because each weight has a slider, got {units!r}")
         return cell_page([self._cell, *beside], units, seed)
 
 
 def cell_page(cells: Sequence[Cell], units: int, seed: int) -> LivePage:
-    """The page of some cells."""
-    network, described = Network(), []
+    """Make the page of some cells."""
+    network, descriptions = Network(), []
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         for number, cell in enumerate(cells):
             sizes = [_sized(cell, size, network, number) for size in range(1, MAX_UNITS + 1)]
-            described.append({"name": type(cell).__name__, "alone": len(cells) == 1, "sizes": sizes})
-    content = {"cells": described, "weights": network.weights.packed(), "units": units}
-    script = enclosed(network, [part(name) for name in _SCRIPTS], "liveCells")
+            descriptions.append({"name": type(cell).__name__, "alone": len(cells) == 1, "sizes": sizes})
+    content = {"cells": descriptions, "weights": network.weights.packed(), "units": units}
+    script = wrap_script(network, [script_part(name) for name in _SCRIPTS], "liveCells")
     style = page_style(resource("live.css"), resource("cell.css"))
     names = [type(cell).__name__ for cell in cells]
     title = ", ".join(names[:-1]) + " and " + names[-1] if len(names) > 1 else names[0]
     sections = "".join(
         f'<section id="cell-{number}">{f"<h2>{escape(name)}</h2>" if len(cells) > 1 else ""}'
-        f"<figure>{plain(str(draw_cell(cell)))}</figure></section>"
+        f"<figure>{without_style(str(draw_cell(cell)))}</figure></section>"
         for number, (cell, name) in enumerate(zip(cells, names, strict=True))
     )
     return LivePage(
@@ -121,7 +121,7 @@ def cell_page(cells: Sequence[Cell], units: int, seed: int) -> LivePage:
 
 
 def _sized(cell: Cell, units: int, network: Network, number: int) -> dict[str, Any]:
-    """A layer with one input. Its weights are large enough that the states respond visibly to a signal."""
+    """Add a layer with one input. Its weights are large enough for a visible response of the states to a signal."""
     heads = cell.heads
     if units % heads:
         units = heads
@@ -141,7 +141,7 @@ def _sized(cell: Cell, units: int, network: Network, number: int) -> dict[str, A
 
 _LEDE = (
     "Draw a signal with the mouse, a finger or the arrow keys. The lines below show the response of {cells} at every "
-    "step: first the states, then the gates. Move a weight to see its effect."
+    "step: first the states, then the gates. Move the slider of a weight to see its effect."
 )
 _PAGE = """<!doctype html>
 <html lang="en">
@@ -158,7 +158,7 @@ _PAGE = """<!doctype html>
 <p class="kicker">Glassgate</p>
 <h1>{title}</h1>
 <p class="sub">{lede}</p>
-<button id="theme" class="theme" type="button" aria-label="light or dark">◐</button>
+<button id="theme" class="theme" type="button" aria-label="light or dark colours">◐</button>
 </header>
 <main>
 <noscript><p class="sub">The diagram shows one step. Drawing signals and moving weights needs JavaScript.</p></noscript>
@@ -168,15 +168,15 @@ _PAGE = """<!doctype html>
 <label>units <select id="cell-units">{counts}</select></label>
 <label>values of unit <select id="cell-unit"></select></label>
 <label class="live-wide">step <input type="range" id="cell-step" min="0" value="0" step="1"></label>
-<button type="button" id="cell-back" aria-label="step back">←</button><button type="button" id="cell-forth" \
-aria-label="step on">→</button>
+<button type="button" id="cell-back" aria-label="previous step">←</button><button type="button" id="cell-forth" \
+aria-label="next step">→</button>
 <output id="cell-now"></output>
 </div>
 </div>
 <div class="cells">{sections}</div>
 </main>
-<footer><p>Made by <code>gg.draw(cell).live()</code>: the cell's own equations, emitted as JavaScript. The page loads \
-nothing from anywhere.</p></footer>
+<footer><p>Generated by <code>gg.draw(cell).live()</code>. The page runs the equations of the cell as JavaScript and \
+makes no network requests.</p></footer>
 <script type="application/json" id="live-data">{data}</script>
 <script>{script}</script>
 </body>

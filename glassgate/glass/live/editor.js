@@ -1,4 +1,4 @@
-// A text that is coloured while it is typed: a transparent textarea over the same text in spans.
+// A text field that colours its text: a transparent textarea over the same text in spans.
 const makeEditor = (place, label, text, listeners) => {
   const paint = element("div", { className: "live-paint", ariaHidden: "true" });
   const area = element("textarea", { value: text, spellcheck: false, rows: 1, maxLength: 4000, autocomplete: "off", oninput: () => listeners.typed(area.value) });
@@ -46,7 +46,7 @@ const makeEditor = (place, label, text, listeners) => {
   };
 };
 
-// Up to twelve colours of labels, in the order of their numbers; the most frequent label that means "nothing" has none.
+// Up to twelve colours of labels, in the order of their numbers. A label such as "O" or "other" has no colour.
 const colourOf = (names) => {
   const plain = names.findIndex((name) => ["O", "other", "text", "none"].includes(name));
   const order = names.map((_, k) => k).filter((k) => k !== plain);

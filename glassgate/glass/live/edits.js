@@ -1,5 +1,5 @@
-// Changes of gates and states: rows of controls, their edits, and the description and Python code of the edits.
-const KINDS = { hold: "hold at", scale: "multiply by", replace: "take from the text" };
+// Edits of gates and states: a row of controls for each edit, its description, and its Python code.
+const KINDS = { hold: "hold at", scale: "multiply by", replace: "take from another text" };
 
 // "all", "3" or "0-7, 12" as units; null for all.
 const unitsOf = (words, count) => {
@@ -23,8 +23,8 @@ const spansOf = (units) => {
 const shortOf = ({ name }) => name.slice(name.lastIndexOf(".") + 1);
 const partOf = ({ name }) => name.slice(0, name.lastIndexOf("."));
 
-// An edit in the words of the report: "f of encoder.layer0.forward, unit 3, held at 0 at steps 5 to 12".
-const wordsOf = (edit) => {
+// The description of an edit: "f of encoder.layer0.forward, unit 3, held at 0 at steps 5 to 12".
+const describeEdit = (edit) => {
   const units = edit.units === null ? "" : `, ${edit.units.length === 1 ? "unit" : "units"} ${spansOf(edit.units)},`;
   const done = { hold: `held at ${edit.value}`, scale: `multiplied by ${edit.value}`, replace: "taken from the other text" }[edit.kind];
   const last = edit.to === null ? "the last" : `${edit.to}`;
@@ -56,13 +56,13 @@ const pythonOf = (edits, { setup, call, other }) => {
   return lines.join("\n");
 };
 
-// The list of edits. `page` gives the directions, the chosen value, and the values of another text.
+// The list of edits. `page` provides the directions, the selected gate or state, and the values of another text.
 const makeEdits = (place, page, listeners) => {
   const rows = [];
   const list = element("div");
   const add = element("button", { type: "button", className: "primary", onclick: () => append() }, "Add a change");
   const clear = element("button", { type: "button", hidden: true, onclick: () => reset() }, "Undo all");
-  const hint = element("p", { className: "live-note" }, "Hold, scale or patch any gate or state, of any units, at any steps; the new answer is shown next to the original one.");
+  const hint = element("p", { className: "live-note" }, "Hold, scale or replace any gate or state, for any units and steps. The new answer is shown next to the original one.");
   place.append(hint, list, element("div", { className: "live-controls" }, add, " ", clear));
   const reset = () => {
     rows.length = 0;

@@ -1,8 +1,9 @@
-// The common part of the models of tasks. A task's own script adds an entry to `models`: from its description and the function
-// that runs a layer to {task, kind, lede, encoder, read, input, mark, answers, compare, python, inputs}.
+// The common part of the models of all tasks. The script of a task adds a function to `models`. It takes the description of
+// the model and the function that runs a layer, and returns {task, kind, lede, encoder, read, input, mark, answers, compare,
+// python, inputs}.
 //
-// `read` returns {count, labels, parts, answers}: the steps, what each reads, each direction's values, and the answers,
-// {step, names, chances, chosen, expected}; an answer about the whole has step null.
+// `read` returns {count, labels, parts, answers}: the number of steps, the input of each step in words, the values of each
+// direction, and the answers, {step, names, chances, chosen, expected}. The step of an answer about the whole input is null.
 const models = {};
 
 const answersAt = ({ answers }, step) => {
@@ -10,7 +11,7 @@ const answersAt = ({ answers }, step) => {
   return [...answers.filter((each) => each.step === null), ...here];
 };
 
-// The choices of an answer as bars; a mark shows the probability without the changes.
+// The choices of an answer as bars. A mark shows the probability without the changes.
 const barsOf = (answer, before) => {
   const rows = likeliest(answer.chances, [...answer.names.keys()]).flatMap(([k, chance]) => {
     const bar = element("dd", { className: "bar-of", ariaHidden: "true" }, element("i"));
@@ -37,7 +38,7 @@ const showAnswers = (place, plain, shown, step, title) => {
   place.replaceChildren(...blocks);
 };
 
-// How the answers differ: how many change, the loss of the original ones, and the one that changes most.
+// A description of how the answers differ: the number of changed answers, the loss of the original ones, and the largest change.
 const compareAnswers = (plain, shown) => {
   const pairs = plain.answers.map((before, k) => [before, shown.answers[k]]);
   const changed = pairs.filter(([before, now]) => before.chosen !== now.chosen);

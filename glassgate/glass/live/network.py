@@ -1,9 +1,8 @@
-"""A network as data of a page: its weights, the functions of its recurrent layers, and a description for scripts."""
+"""A network as data of a page: its weights, its recurrent layers as JavaScript, and a description for the script."""
 
 from functools import partial
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from glassgate.cell import Cell
@@ -26,7 +25,7 @@ class Network:
 
     Attributes:
         weights: all arrays that were added.
-        steps: the functions of one step of each direction.
+        steps: the JavaScript functions of one step, for each direction.
     """
 
     def __init__(self, half: bool = False) -> None:
@@ -54,7 +53,7 @@ class Network:
         Raises:
             ValueError: its cell uses an operation that JavaScript cannot express; the message names it.
         """
-        read = partial(wired, layer.cell, layer.proj_size > 0)
+        read = partial(name_wires, layer.cell, layer.proj_size > 0)
         script = emit(layer, self.weights, name, read=read)
         self.steps.append(script.steps)
         kinds = ranges(layer.cell)
@@ -64,10 +63,10 @@ class Network:
         return script.layer
 
 
-def wired(cell: Cell, projected: bool, equations: Equations) -> Equations:
-    """Name each value of the equations that the cell's diagram shows: `2.0` of the diagram becomes `wire_2_0`.
+def name_wires(cell: Cell, projected: bool, equations: Equations) -> Equations:
+    """Name each value of the equations that is on a wire of the cell's diagram. `2.0` there becomes `wire_2_0`.
 
-    If a regulariser changes the equations of a layer, they are returned unchanged.
+    The equations of a layer whose regularisers change the step are returned unchanged.
     """
     of_cell = equations_of(cell, projected)
     if of_cell.text != equations.text:
@@ -96,22 +95,10 @@ def _is_unnamed(node: Node) -> bool:
 
 
 def wire_key(name: str) -> str:
-    """Return the name in scripts of a value with this name in a diagram.
+    """Convert the name of a value in a diagram to its name in scripts.
 
     Example:
         >>> wire_key("f"), wire_key("2.0")
         ('f', 'wire_2_0')
     """
     return name if name.isidentifier() else f"wire_{name.replace('.', '_')}"
-
-
-def parameters(module: nn.Module) -> int:
-    """The number of a module's parameters."""
-    return sum(each.numel() for each in module.parameters())
-
-
-def halved(module: nn.Module) -> None:
-    """Round all parameters to 16 bits, as a page with 16-bit weights stores them."""
-    with torch.no_grad():
-        for each in module.parameters():
-            each.copy_(each.half())

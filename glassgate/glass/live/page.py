@@ -1,4 +1,4 @@
-"""The interactive part of a page: its markup, style, script and data; the script evaluates no text."""
+"""The interactive part of a page: its markup, style, script and data. The script does not evaluate text as code."""
 
 from functools import partial
 from typing import Any, NamedTuple
@@ -6,14 +6,14 @@ from typing import Any, NamedTuple
 from glassgate.export.javascript import runtime
 from glassgate.glass.live.network import Network
 from glassgate.glass.page_parts import as_json
-from glassgate.glass.page_parts import resource as of_package
+from glassgate.glass.page_parts import resource as package_resource
 
-resource = partial(of_package, package="glassgate.glass.live")
-"""A file of this package."""
+resource = partial(package_resource, package="glassgate.glass.live")
+"""The text of a file of this package."""
 
 LIMIT = 20_000_000
 """The maximum size of a page, in bytes."""
-_SCRIPTS = ("base", "tokens", "editor", "edits", "activity", "inside", "models", "series")
+_SCRIPTS = ("base", "tokens", "editor", "edits", "activity", "step", "models", "series")
 
 
 class Live(NamedTuple):
@@ -22,8 +22,8 @@ class Live(NamedTuple):
     Attributes:
         section: the markup, hidden until the script runs.
         style, script: the CSS and the JavaScript.
-        data: the network, as text for the script.
-        error: the largest error of a stored weight.
+        data: the network as JSON, for the script.
+        error: the largest rounding error of a stored weight.
     """
 
     section: str
@@ -34,32 +34,38 @@ class Live(NamedTuple):
 
 
 def live_part(
-    network: Network, model: dict[str, Any], given: Any, run: dict[str, str], script: str, diagram: str
+    network: Network, model: dict[str, Any], initial_input: Any, run: dict[str, str], script: str, diagram: str
 ) -> Live:
-    """The interactive part of a report.
+    """Make the interactive part of a report.
 
     Args:
-        network: the weights and steps.
-        model: the data of the task's script.
-        given: the input that the page begins with, a text or a series.
-        run: the names in the Python code that the page shows.
+        network: the weights, and the functions of the steps.
+        model: the description of the model for the script of the task.
+        initial_input: the text or series at first.
+        run: the paths of the run and its file in the Python code that the page shows.
         script: the script of the task.
-        diagram: the diagram of the cell, without a style of its own.
+        diagram: the diagram of the cell without its style.
     """
-    content = {"model": model, "weights": network.weights.packed(), "given": given, "run": run, "diagram": diagram}
-    whole = enclosed(network, [*map(part, _SCRIPTS), script, part("report")], "live")
-    return Live(resource("section.html"), resource("live.css"), whole, as_json(content), network.weights.error)
+    content = {
+        "model": model,
+        "weights": network.weights.packed(),
+        "given": initial_input,
+        "run": run,
+        "diagram": diagram,
+    }
+    whole_script = wrap_script(network, [*map(script_part, _SCRIPTS), script, script_part("report")], "live")
+    return Live(resource("section.html"), resource("live.css"), whole_script, as_json(content), network.weights.error)
 
 
-def enclosed(network: Network, parts: list[str], start: str) -> str:
-    """The whole script: the runtime, the generated steps and the parts. It calls the function named `start`."""
+def wrap_script(network: Network, parts: list[str], start: str) -> str:
+    """The whole script: the runtime, the generated steps and the parts. At its end, it calls `start` with the data."""
     steps = "const steps = {\n" + ",\n\n".join(network.steps) + "\n};"
     begin = f'globalThis.glassgate = {start}(JSON.parse(document.getElementById("live-data").textContent));'
     return "\n".join(['"use strict";', "(() => {", runtime(), steps, *parts, begin, "})();"])
 
 
-def part(name: str) -> str:
-    """A part of the script."""
+def script_part(name: str) -> str:
+    """The text of one file of the script."""
     return resource(f"{name}.js")
 
 

@@ -23,7 +23,7 @@ const live = (data) => {
     shown = edits.length ? model.read(input.get(), edits) : plain;
     const unknown = plain.unknown ?? [];
     byId("live-timing").textContent = plain.count ? `${plural(plain.count, "step")}, answered in ${Math.ceil(performance.now() - before)} ms` : "Type some text.";
-    byId("live-unknown").textContent = unknown.length ? `Not in the training data, read as unknown: ${unknown.slice(0, 12).map(quoted).join(" ")}${unknown.length > 12 ? " …" : ""}` : "";
+    byId("live-unknown").textContent = unknown.length ? `Not in the training data and read as unknown: ${unknown.slice(0, 12).map(quoted).join(" ")}${unknown.length > 12 ? " …" : ""}` : "";
     now.step = clamp(now.step, 0, Math.max(0, labels().length - 1));
     byId("live-step").max = Math.max(0, labels().length - 1);
     input.shown(plain, shown, now);
@@ -34,7 +34,7 @@ const live = (data) => {
     show();
   };
 
-  const describe = () => `${edits.map(wordsOf).join("; ")}: ${model.compare(plain, shown)}`;
+  const describe = () => `${edits.map(describeEdit).join("; ")}: ${model.compare(plain, shown)}`;
 
   // The order of the units in the picture; typing keeps it.
   const arrange = () => {
@@ -54,8 +54,8 @@ const live = (data) => {
   });
 
   // The values of the chosen step and unit on the wires of the diagram, and its matrix products.
-  const showInside = onFrame(() => {
-    if (!plain.count || !byId("live-inside").open) return;
+  const showDetails = onFrame(() => {
+    if (!plain.count || !byId("live-details").open) return;
     const where = { run: shown.parts[now.part], step: now.step, unit: now.unit };
     showWires(byId("live-diagram"), where);
     showProducts(byId("live-products"), where, !isDecoder() && now.part.includes("layer0") ? model.inputs : null);
@@ -76,7 +76,7 @@ const live = (data) => {
     const value = valueOn(now.name, where);
     const was = edits.length ? valueOn(now.name, { ...where, run: plain.parts[now.part] }) : value;
     byId("live-where").textContent = `step ${step + 1} of ${labels().length} reads ${quoted(labels()[step])} · ${now.name} of unit ${unit} is ${brief(value, 3)}${was === value ? "" : `, was ${brief(was, 3)}`}`;
-    showInside();
+    showDetails();
   };
 
   const go = (step) => {
@@ -129,14 +129,14 @@ const live = (data) => {
   byId("live-step").addEventListener("input", (event) => go(Number(event.target.value)));
   byId("live-back").addEventListener("click", () => go(now.step - 1));
   byId("live-forth").addEventListener("click", () => go(now.step + 1));
-  byId("live-inside").addEventListener("toggle", () => plain && show());
+  byId("live-details").addEventListener("toggle", () => plain && show());
 
   // The steps of the run's data at which the units that are active at the marked steps have similar states.
   const search = globalThis.glassgateSearch;
   const find = () => {
     const label = [now.part, now.part.replace(/^encoder\./, "")].find((each) => search.places.parts[each]);
     if (!label || !plain.count) {
-      byId("live-found").textContent = "The page has places for the layers of the encoder only.";
+      byId("live-found").textContent = "The search covers the layers of the encoder only.";
       byId("live-places").replaceChildren();
       return;
     }

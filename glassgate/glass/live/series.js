@@ -1,4 +1,4 @@
-// A series as a plot whose values are dragged; a forecast continues it as a fan.
+// A series as a plot whose values can be dragged, and its forecast with a band for each pair of quantiles.
 const seriesModel = ({ title, compare }) => ({
   kind: "series",
   input(place, given, listeners) {
@@ -20,7 +20,7 @@ const seriesModel = ({ title, compare }) => ({
     const reset = element("button", { type: "button", onclick: () => {
       given.rows.forEach((row, t) => (rows[t] = [...row]));
       listeners.typed();
-    } }, "Undo the dragging");
+    } }, "Undo changes");
     const readout = element("output");
     place.append(svg, element("div", { className: "live-controls" }, ...(channels > 1 ? [element("label", {}, "channel ", choice)] : []), reset, element("span", { className: "live-note" }, "Drag a value, or use the arrow keys."), readout));
 
@@ -134,5 +134,5 @@ const showNumbers = (place, plain, shown, title) => {
 const compareNumbers = (plain, shown) => {
   const moves = [...shown.numbers].map((value, k) => value - plain.numbers[k]);
   const most = argmax(moves.map(Math.abs));
-  return `the predictions move by ${brief(sum(moves.map(Math.abs)) / moves.length, 3)} on average, the ${shown.names?.[most] ?? `${most + 1}th`} most, from ${brief(plain.numbers[most], 3)} to ${brief(shown.numbers[most], 3)}.`;
+  return `the predictions change by ${brief(sum(moves.map(Math.abs)) / moves.length, 3)} on average. The prediction ${shown.names?.[most] ?? most + 1} changes most, from ${brief(plain.numbers[most], 3)} to ${brief(shown.numbers[most], 3)}.`;
 };

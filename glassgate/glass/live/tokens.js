@@ -1,4 +1,4 @@
-// Texts as tokens, as the run's training data was split.
+// Splits a text into tokens in the same way as the training data of the run.
 const PADDING = 0;
 const UNKNOWN = 1;
 const FIRST = 2;
@@ -30,7 +30,7 @@ const lastMark = (token, known) => {
   return run !== token && (known.has(run) || last === ".") ? run : last;
 };
 
-// An unknown token, its punctuation marks and its clitic each as a token of its own.
+// Splits an unknown token into a word, its punctuation marks and its clitic.
 const partsOf = (given, known) => {
   const [before, behind] = [[], []];
   let token = given;
@@ -53,7 +53,7 @@ const partsOf = (given, known) => {
   return [...before, ...(token ? [token] : []), ...behind];
 };
 
-// Tokens, the unknown ones split further where the training data had finer ones.
+// Splits unknown tokens further if the tokens of the training data are finer.
 const refined = (tokens, known, { tokenised, segmented, longest }) => {
   const found = tokenised ? tokens.flatMap((token) => partsOf(token, known)) : tokens;
   const wide = segmented ? found.filter((token) => HAS_CJK.test(token)) : [];
@@ -62,7 +62,7 @@ const refined = (tokens, known, { tokenised, segmented, longest }) => {
   return lacksBlanks ? found.flatMap((token) => (known.has(token) ? [token] : token.match(CJK_PARTS) ?? [])) : found;
 };
 
-// Byte-pair encoding: {text, from, to} for each subword; a blank is part of the subword behind it, as "▁".
+// Byte-pair encoding: {text, from, to} for each subword. A blank is the first character of the next subword, as "▁".
 const BLANK = "\u2581";
 const PIECES = /[!-/:-@[-`{-~\p{P}]|\u2581?[^\u2581!-/:-@[-`{-~\p{P}]+|\u2581/gu;
 const subwordSplitter = ({ letters, merges }) => {
@@ -92,7 +92,7 @@ const subwordSplitter = ({ letters, merges }) => {
   };
 };
 
-// From a text to its tokens: {text, number, from, to}; `from` and `to` are places in the text.
+// Returns a function from a text to its tokens, {text, number, from, to}. `from` and `to` are indices into the text.
 const tokenizer = ({ unit, symbols, raw = null, known_only: knownOnly = false, lower = false, letters = [], merges = null }) => {
   const known = new Map(symbols.map((symbol, place) => [symbol, place + FIRST]));
   if (merges) {

@@ -1,8 +1,9 @@
-// Marked steps and units of a run, and the list of the places where the units have similar states.
-const MOST_PLACES = 12;
-const AROUND = 4;
+// The marked steps and units of a run, and the list of places at which the units have similar states.
+const MAX_PLACES = 12;
+// The number of steps that the list shows before and after each place.
+const CONTEXT_STEPS = 4;
 
-// "5-9" as [4, 9], null if it is no range of steps from 1 to `count`.
+// Converts "5-9" to [4, 9]. Returns null if it is not a range of steps from 1 to `count`.
 const rangeIn = (words, count) => {
   const found = /^\s*(\d+)(?:\s*[-–]\s*(\d+))?\s*$/.exec(words);
   const [first, last] = found ? [Number(found[1]), Number(found[2] ?? found[1])] : [0, 0];
@@ -21,32 +22,32 @@ const tag = (name, text, className = "") => {
   return made;
 };
 
-// One place: its distance, where it is, and its text with the steps that match; `unit` shades the steps.
+// A place in the list: its distance, its position, and its text with the matching steps. `unit` shades the steps.
 const placeRow = (source, place, length, unit, series) => {
   const text = source.texts[place.sequence];
   const apart = text.every((step) => step.length <= 1) ? "" : " ";
   const row = document.createElement("li");
   const words = document.createElement("span");
-  const [from, to] = [Math.max(0, place.start - AROUND), Math.min(text.length, place.start + length + AROUND)];
+  const [from, to] = [Math.max(0, place.start - CONTEXT_STEPS), Math.min(text.length, place.start + length + CONTEXT_STEPS)];
   words.className = apart ? "place words" : "place letters";
   words.dir = "auto";
-  let inside = words;
+  let parent = words;
   for (let k = from; k < to; k++) {
-    if (k === place.start + length) inside = words;
-    if (k > from) inside.append(apart);
-    if (k === place.start) words.append((inside = document.createElement("mark")));
+    if (k === place.start + length) parent = words;
+    if (k > from) parent.append(apart);
+    if (k === place.start) words.append((parent = document.createElement("mark")));
     const t = source.starts[place.sequence] + k;
     const scaled = (source.value(unit, t) - source.mean[unit]) / Math.max(1e-6, source.deviation[unit]);
     const step = tag("span", series ? "" : text[k], `u ${shadeOf(scaled / 2)}`);
     step.title = text[k];
-    inside.append(step);
+    parent.append(step);
   }
   const number = source.numbers[place.sequence] + 1;
   row.append(tag("b", place.distance.toFixed(2)), tag("small", `sequence ${number}, step ${place.start + 1}`), words);
   return row;
 };
 
-// `get` gives the cursor's part; `elements` are those of the section. Returns functions that mark steps.
+// `now` is the cursor of the run, and `elements` are those of the section Search. Returns functions that mark steps.
 const marking = (data, reading, now, letters, elements, panes) => {
   const { form, steps: stepsField, passage, units: unitsField, output, list, note } = elements;
   const marks = { first: 0, stop: 0, anchor: 0 };
@@ -89,7 +90,7 @@ const marking = (data, reading, now, letters, elements, panes) => {
     if (!known.includes(units[0])) return explain(`The page has no values of unit ${units[0]}. Select or type another unit.`);
     const why = named.length ? "" : active.length ? ", active at all marked steps" : ", the selected unit, because no unit is active at all marked steps";
     const pattern = units.map((unit) => Array.from({ length: stop - first }, (_, each) => valueHere(unit, first + each)));
-    const found = nearestPlaces(source, pattern, units, MOST_PLACES, data.places ? null : [first, stop]);
+    const found = nearestPlaces(source, pattern, units, MAX_PLACES, data.places ? null : [first, stop]);
     const name = `${part.states[0]} of ${part.label}`;
     output.textContent = found.length ? `${name}, ${units.length === 1 ? "unit" : "units"} ${units.join(", ")}${why}:` : "No other sequence of steps is long enough.";
     list.replaceChildren(...found.map((each) => placeRow(source, each, stop - first, units[0], data.series)));
@@ -104,7 +105,7 @@ const marking = (data, reading, now, letters, elements, panes) => {
     note.textContent = `${frequent}${closeness}`;
   };
 
-  // Marks steps of one passage, the one of the first step, and searches.
+  // Marks steps of the passage that contains `from`, and searches.
   const mark = (from, to, units = null) => {
     const k = reading.passageOf(from);
     const [low, high] = [Math.min(from, to), Math.max(from, to) + 1];
@@ -141,6 +142,6 @@ const marking = (data, reading, now, letters, elements, panes) => {
     paint();
     explain("");
   };
-  const again = () => marks.stop > marks.first && search();
-  return { mark, extend, clear, again };
+  const searchAgain = () => marks.stop > marks.first && search();
+  return { mark, extend, clear, searchAgain };
 };

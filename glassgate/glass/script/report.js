@@ -1,4 +1,4 @@
-// One run of a page: its elements, its cursor and its controls. `others` are the other runs of the page, which share the step.
+// One run of a page: its elements, its cursor and its controls. `others` are the runs of the page, which share the step.
 const report = (data, run, others) => {
   const $ = (id) => document.getElementById(run ? `${id}-${run}` : id);
   const roots = [...document.querySelectorAll(`[data-run="${run}"]`)];
@@ -25,7 +25,7 @@ const report = (data, run, others) => {
 
   const wires = all(".diagram .wire text.value").map((label) => ({ label, name: label.parentNode.dataset.name || "" }));
   let under = null;
-  let lit = { key: "", dots: [] };
+  let highlighted = { key: "", dots: [] };
   const lines = [];
   const line = (pane, kind) => {
     const made = document.createElement("i");
@@ -49,12 +49,12 @@ const report = (data, run, others) => {
     return { svg, path, first, count, x1, x2, y1, y2 };
   });
 
-  // The measure of the chosen unit in a caption.
+  // The sentence in a caption about the measure of the selected unit.
   const measured = (part, measure, of) => {
     const unit = `Unit ${now.unit}`;
     if (measure === "half_life") {
       const steps = part.half_life[of][now.unit];
-      return steps === undefined ? "" : `${unit}: ${steps === null ? "for ever" : `${Number(steps.toPrecision(3))} steps`}.`;
+      return steps === undefined ? "" : `${unit}: ${steps === null ? "infinite" : `${Number(steps.toPrecision(3))} steps`}.`;
     }
     const [low, high] = part.saturation[of].map((each) => each[now.unit]);
     return low === undefined ? "" : `${unit}: ${percent(low)} and ${percent(high)}.`;
@@ -69,7 +69,7 @@ const report = (data, run, others) => {
     paint();
     const k = passageOf(now.step);
     const where = data.steps.length > 1 ? `sequence ${k + 1}, step ${now.step - data.starts[k] + 1}` : `step ${now.step + 1} of ${total}`;
-    const answered = described(answerAt(now.step));
+    const answered = describeAnswer(answerAt(now.step));
     $("now").textContent = `${where} reads ${quote(steps[now.step])}${answered && `, ${answered}`}`;
     $("wires").replaceChildren(
       ...Object.keys(part.values).map((name) => {
@@ -122,10 +122,10 @@ const report = (data, run, others) => {
       const place = x1 + ((x2 - x1) * (now.step - first + 0.5)) / count;
       path.setAttribute("d", inside ? `M${place} ${y1}V${y2}` : "");
     }
-    if (lit.key !== `${now.part} ${now.unit}`) {
-      for (const dot of lit.dots) dot.classList.remove("on");
-      lit = { key: `${now.part} ${now.unit}`, dots: all(`.part.chosen [data-u="${now.unit}"]`) };
-      for (const dot of lit.dots) dot.classList.add("on");
+    if (highlighted.key !== `${now.part} ${now.unit}`) {
+      for (const dot of highlighted.dots) dot.classList.remove("on");
+      highlighted = { key: `${now.part} ${now.unit}`, dots: all(`.part.chosen [data-u="${now.unit}"]`) };
+      for (const dot of highlighted.dots) dot.classList.add("on");
       for (const output of all(".part.chosen output[data-measure]")) output.textContent = measured(part, output.dataset.measure, output.dataset.of);
     }
   };
@@ -162,13 +162,13 @@ const report = (data, run, others) => {
     const more = Object.entries(SHADES).filter(([key]) => key !== "?relevance" || data.relevances.length);
     const entries = [...names.map((each) => [each, each]), ...more];
     if (name) now.shade = name;
-    marks.again();
+    marks.searchAgain();
     if (!entries.some(([key]) => key === now.shade)) now.shade = data.parts[part].states.at(-1);
     $("shade").replaceChildren(...entries.map(([key, words]) => new Option(words, key, false, key === now.shade)));
     scheduleShow();
   };
 
-  // Pointing: at a step of the text, at a place of a picture, at a dot.
+  // The pointer selects steps in the text and in pictures, and units by their dots.
   for (const [step, span] of letters) {
     span.addEventListener("pointerenter", () => go(step));
     span.addEventListener("click", () => go(step));
@@ -189,7 +189,7 @@ const report = (data, run, others) => {
     const k = passageOf(now.step);
     answer((now.answer + 1) % Math.max(1, data.answers[k].length), k);
   };
-  const track = (pane, moved) => {
+  const onPoint = (pane, moved) => {
     const heard = (event) => {
       const box = pane.getBoundingClientRect();
       moved((event.clientX - box.left) / box.width, (event.clientY - box.top) / box.height, event.type === "click");
@@ -198,14 +198,14 @@ const report = (data, run, others) => {
     pane.addEventListener("click", heard);
   };
   for (const { figure, pane } of lines)
-    track(pane, (x, y, clicked) => {
+    onPoint(pane, (x, y, clicked) => {
       const part = data.parts[now.part];
       const units = part.values[figure.dataset.name].units;
       if (clicked && units === part.order.length) choose(now.part, part.order[clamp(Math.floor(y * units), units - 1)]);
       go(Math.floor(x * total));
     });
   for (const { passage, pane } of matrices)
-    track(pane, (x, y) => {
+    onPoint(pane, (x, y) => {
       const { shape, targets } = data.connections[passage];
       const target = targets[clamp(Math.floor(y * shape[0]), shape[0] - 1)];
       const step = data.answers[passage][target][0];
@@ -213,17 +213,17 @@ const report = (data, run, others) => {
       go(data.starts[passage] + (step === null ? clamp(Math.floor(x * shape[1]), shape[1] - 1) : step));
     });
   for (const { svg, first, count, x1, x2 } of timePlots)
-    track(svg, (x) => {
+    onPoint(svg, (x) => {
       const width = svg.viewBox.baseVal.width;
       go(first + clamp(Math.floor(((x * width - x1) / (x2 - x1)) * count), count - 1));
     });
-  // Dragging marks steps, in a picture of gates also units: `place` gives {step, unit} of the page.
-  const marked = (pane, place) => {
+  // Dragging marks steps, and in a picture of gates also units. `place` returns {step, row} for an event.
+  const markOnDrag = (pane, place) => {
     let from = null;
     pane.addEventListener("pointerdown", (event) => {
       from = event.button === 0 ? { x: event.clientX, y: event.clientY, ...place(event) } : null;
     });
-    // Otherwise the browser drags the picture, or selects text.
+    // Without this, the browser would drag the picture or select text.
     for (const kind of ["mousedown", "dragstart"]) pane.addEventListener(kind, (event) => event.preventDefault());
     pane.addEventListener("pointermove", (event) => {
       if (!from || !(event.buttons & 1) || Math.hypot(event.clientX - from.x, event.clientY - from.y) < 6) return;
@@ -233,7 +233,7 @@ const report = (data, run, others) => {
     });
   };
   for (const { figure, pane } of lines)
-    marked(pane, (event) => {
+    markOnDrag(pane, (event) => {
       const box = pane.getBoundingClientRect();
       const { order, values } = data.parts[now.part];
       const own = values[figure.dataset.name].units === order.length;
@@ -241,12 +241,12 @@ const report = (data, run, others) => {
       return { step: clamp(Math.floor(((event.clientX - box.left) / box.width) * total), total - 1), row: own ? row : undefined };
     });
   for (const { svg, first, count, x1, x2 } of timePlots)
-    marked(svg, (event) => {
+    markOnDrag(svg, (event) => {
       const box = svg.getBoundingClientRect();
       const x = ((event.clientX - box.left) / box.width) * svg.viewBox.baseVal.width;
       return { step: first + clamp(Math.floor(((x - x1) / (x2 - x1)) * count), count - 1) };
     });
-  // Selected text is marked, too.
+  // Selecting text marks its steps, too.
   const stepUnder = (node) => {
     const span = (node.nodeType === Node.TEXT_NODE ? node.parentNode : node).closest?.("[data-s]");
     return span && letters.get(Number(span.dataset.s)) === span ? Number(span.dataset.s) : null;
@@ -262,7 +262,7 @@ const report = (data, run, others) => {
     if (changed && ends.length && !ends.includes(null)) marks.mark(...ends);
   });
 
-  // A finger is wider than a dot: the nearest one within reach is chosen.
+  // A finger is wider than a dot, so the nearest dot within 24 pixels is selected.
   const nearest = (event) => {
     const svg = event.target.closest("svg");
     if (!svg) return null;

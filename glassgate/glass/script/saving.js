@@ -1,4 +1,4 @@
-// Every plot can be saved as a file, in its current colours.
+// A button that saves a plot as an SVG file, in its current colours.
 const KEPT = ["fill", "fill-opacity", "stroke", "stroke-width", "stroke-dasharray", "opacity", "font-family", "font-size", "font-style", "font-weight"];
 
 const addSaveButton = (svg) => {

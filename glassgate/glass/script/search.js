@@ -4,7 +4,7 @@ const MOST_UNITS = 8;
 
 const mean = (numbers) => numbers.reduce((sum, each) => sum + each, 0) / Math.max(1, numbers.length);
 
-// A source of places: {starts, texts, numbers, count, units, value(unit, t), mean, deviation}.
+// The sequences to search, {starts, texts, numbers, units, value(unit, t), mean, deviation}, from the data of the page.
 const embeddedPlaces = (places, label) => {
   const { low, spacing, mean, deviation, levels } = places.parts[label];
   const starts = [0];
@@ -15,7 +15,7 @@ const embeddedPlaces = (places, label) => {
   return { starts, texts: places.texts, numbers: places.numbers, units: low.map((_, unit) => unit), value, mean, deviation };
 };
 
-// The steps of the page itself, where no data was embedded.
+// The sequences to search if the page has no data: its own passages.
 const ownPlaces = (data, part, value) => {
   const [name] = part.states;
   const total = data.starts.at(-1);
@@ -30,22 +30,22 @@ const ownPlaces = (data, part, value) => {
     value: (unit, step) => value(part, name, step, unit) };
 };
 
-// The units that are active at all marked steps, those first that are not active just before and after.
+// The units that are active at all marked steps. Units that are inactive just before and after these steps come first.
 const activeUnits = ({ units, mean, deviation }, at, first, stop, start, end) => {
   const scaled = (unit, step) => (at(unit, step) - mean[unit]) / Math.max(1e-6, deviation[unit]);
   const found = [];
   for (const unit of units) {
-    const inside = Array.from({ length: stop - first }, (_, k) => scaled(unit, first + k));
-    const least = Math.max(Math.min(...inside), -Math.max(...inside));
+    const inRange = Array.from({ length: stop - first }, (_, k) => scaled(unit, first + k));
+    const least = Math.max(Math.min(...inRange), -Math.max(...inRange));
     if (!(least > ACTIVE)) continue;
-    const sign = Math.sign(inside[0]);
-    const around = [first - 1, stop].filter((step) => step >= start && step < end).map((step) => sign * scaled(unit, step));
-    found.push({ unit, rank: least + (Math.max(0, ...around) < ACTIVE ? 1e3 : 0) });
+    const sign = Math.sign(inRange[0]);
+    const neighbours = [first - 1, stop].filter((step) => step >= start && step < end).map((step) => sign * scaled(unit, step));
+    found.push({ unit, rank: least + (Math.max(0, ...neighbours) < ACTIVE ? 1e3 : 0) });
   }
   return found.sort((a, b) => b.rank - a.rank).slice(0, MOST_UNITS).map(({ unit }) => unit);
 };
 
-// The closest windows, which do not overlap: {sequence, start, distance, closer}. `pattern` has a row for each unit.
+// The closest windows that do not overlap, {sequence, start, distance, closer}. `pattern` has a row for each unit.
 const nearestPlaces = ({ starts, value, deviation }, pattern, units, most, skipped = null) => {
   const length = pattern[0].length;
   const found = [];

@@ -1,9 +1,9 @@
-// The shades of the text: by a gate or state of a unit, by contribution, by relevance, or by probability.
+// The text is shaded by a gate or state of a unit, by contribution, by relevance, or by probability.
 const SHADES = { "?right": "probability of the target", "?contributions": "contribution to the answer", "?relevance": "relevance to the answer" };
 
-const shadeOf = (share, kind) => {
-  const level = Math.round(10 * Math.min(1, Math.abs(share)));
-  return (kind === "gate" ? "g" : share >= 0 || !level ? "p" : "n") + level;
+const shadeOf = (fraction, kind) => {
+  const level = Math.round(10 * Math.min(1, Math.abs(fraction)));
+  return (kind === "gate" ? "g" : fraction >= 0 || !level ? "p" : "n") + level;
 };
 
 // Returns the function that shades a run's text for its cursor. `letters` are the elements of the steps.
@@ -27,7 +27,7 @@ const shading = (data, reading, now, letters, named) => {
       const row = reading.relevance();
       const words = row ? `relevance to the ${scoreOf(row.name, row)}` : "relevance";
       const at = row && row.step !== null && row.step + row.start !== now.step ? `, the answer at step ${row.step + 1}` : "";
-      return { of: byRow(row), low: "against", high: "for", words, why: row ? `${at}: ${divided(row)}` : "" };
+      return { of: byRow(row), low: "against", high: "for", words, why: row ? `${at}: ${sumOfParts(row)}` : "" };
     },
     "?right": () => ({
       of: (step) => {
@@ -57,7 +57,7 @@ const shading = (data, reading, now, letters, named) => {
     painted = key;
     const { of, low, high, kind = "signed", words, why = "" } = ways[now.shade]?.() ?? byValue(data.parts[now.part], now.shade);
     named("shading").textContent = words;
-    // The words of an answer change while the pointer moves: two lines are kept for them, so that the text stays.
+    // The legend about an answer changes while the pointer moves. It always gets two lines, so that the text does not move.
     named("shading").closest(".legend").classList.toggle("tall", byAnswer);
     named("why").textContent = why;
     named("scale").className = `scale ${kind}`;

@@ -5,7 +5,7 @@
   // The interactive part of a page searches the same places.
   if (every.places) globalThis.glassgateSearch = { places: every.places, series: every.series, embeddedPlaces, activeUnits, nearestPlaces, placeRow };
   (every.runs || [every]).forEach((data, run) => reports.push(report(data, run, reports)));
-  // The keyboard moves the unit and the layer of the run that was pointed at last.
+  // The keyboard changes the unit and the layer of the run that the pointer entered last.
   let [current] = reports;
   for (const each of reports) for (const root of each.roots) root.addEventListener("pointerenter", () => (current = each));
   const dark = () => {

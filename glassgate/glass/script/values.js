@@ -1,4 +1,4 @@
-// The numbers of a page: arrays are unpacked when they are first read.
+// The data of a page. Arrays are unpacked when they are first read.
 const TYPES = { "<f4": Float32Array, "<u2": Uint16Array, "|u1": Uint8Array };
 
 const unpack = (packed) => {
@@ -39,7 +39,7 @@ const readings = (data, now) => {
     });
     return { byStep, whole };
   });
-  // The answer is chosen by the step, or, of several about a whole passage, by its number.
+  // The answer at a step. Of several answers about a whole passage, it is the one with the selected number.
   const answerAt = (step) => {
     const { byStep, whole } = answers[passageOf(step)];
     return byStep.get(step) || whole.find(({ number }) => number === now.answer) || whole[0];
@@ -53,7 +53,7 @@ const readings = (data, now) => {
     return far.indexOf(Math.min(...far));
   };
 
-  // The contribution of each step to the answer at the cursor: gradient times input, and the attention.
+  // The contribution of each step to the answer at the cursor (gradient times input), and the attention.
   const contributions = () => {
     const k = passageOf(now.step);
     const connection = data.connections[k];
@@ -72,7 +72,7 @@ const readings = (data, now) => {
     const each = data.relevances[k];
     const row = rowHere(each);
     if (row === null) return null;
-    const numbers = rowOf(each.values, row, each.shape[1]).map((share) => share * each.peaks[row]);
+    const numbers = rowOf(each.values, row, each.shape[1]).map((fraction) => fraction * each.peaks[row]);
     const [total, biases, score] = [each.totals[row], each.biases[row], each.scores[row]];
     const [step, best] = data.answers[k][each.targets[row]];
     return { start: data.starts[k], numbers, total, biases, score, rest: score - total - biases, step, best, name: each.name };

@@ -12,7 +12,15 @@ from torch import nn
 
 import glassgate as gg
 from glassgate.glass import bootstrap
-from glassgate.glass.ablate import Editable, Held, held_in_rows, parts_held, runs_without, typical, windows_held
+from glassgate.glass.ablate import (
+    Editable,
+    HeldPart,
+    hold_in_rows,
+    hold_parts,
+    hold_window,
+    measure_means,
+    run_with_parts_held,
+)
 from glassgate.glass.study import Cause, Study, WindowCause
 from glassgate.tasks.data.batches import Batch
 from glassgate.tasks.report.answers import BatchAnswers, compare
@@ -69,17 +77,17 @@ def causes(view: TaskView[Any], batch_of: Callable[[int, int], Batch], study: St
     # A loop in plain torch takes less time for a short text than the translation of a kernel that can be edited.
     short = study.starts[-1] * len(study.directions) <= _MAX_REFERENCE_STEPS
     with gg.engine("reference") if short else nullcontext():
-        editable, means, rows = typical(network, compare_all)
+        editable, means, rows = measure_means(network, compare_all)
         unchanged = compare_all()
         of_layer = {name: each for name, each in editable.items() if name.startswith(f"{LAYER}.")}
         of_decoder = {name: each for name, each in editable.items() if name.startswith("decoder.")}
-        hold_parts = partial(parts_held, means=means, groups=4 if len(study.directions) <= 2 else 1)
-        held_parts = hold_parts(of_layer)
-        by_part = runs_without(network, compare_all, lambda *_: hold_parts(of_decoder)) if of_decoder else {}
+        hold_parts_of = partial(hold_parts, means=means, groups=4 if len(study.directions) <= 2 else 1)
+        held_parts = hold_parts_of(of_layer)
+        by_part = run_with_parts_held(network, compare_all, lambda *_: hold_parts_of(of_decoder)) if of_decoder else {}
         by_part = {name: each for name, each in by_part.items() if name} | {name: [] for name in held_parts}
         by_window: list[tuple[int, Window, Answers]] = []
         for index, length in enumerate(lengths):
-            held_windows = {each: windows_held(of_layer, means, each) for each in _windows(length, sum(lengths))}
+            held_windows = {each: hold_window(of_layer, means, each) for each in _windows(length, sum(lengths))}
             # If a sequence has a single call of the layer, each row of a batch can hold other values.
             held_length = length if len(rows[LAYER]) == len(lengths) else None
             run = partial(_run_held, network, partial(compare_passage, index), of_layer, held_length)
@@ -95,7 +103,7 @@ def _run_held(
     compare_copies: Callable[[int], list[Answers]],
     editable: Editable,
     length: int | None,
-    held_sets: Sequence[Held],
+    held_sets: Sequence[HeldPart],
 ) -> Iterator[Answers]:
     """The answers for a passage with each set of held values. Each row of a batch holds one set.
 
@@ -105,7 +113,7 @@ def _run_held(
     rows = 1 if length is None else 1 + _MAX_HELD_VALUES // (length * sum(width for *_, width in editable.values()))
     for start in range(0, len(held_sets), rows):
         batch = held_sets[start : start + rows]
-        with held_in_rows(network, editable, batch, length):
+        with hold_in_rows(network, editable, batch, length):
             yield from compare_copies(len(batch))
 
 
@@ -127,7 +135,7 @@ def _fill(
     def effect(with_held: Sequence[Answers], without: Sequence[Answers]) -> dict[str, Any]:
         held, base = (Answers(*map(np.concatenate, zip(*each, strict=True))) for each in (with_held, without))
         loss = held.losses - base.losses
-        low, high = bootstrap.of_mean(loss, bootstrap.groups([len(each.losses) for each in with_held]))
+        low, high = bootstrap.mean_interval(loss, bootstrap.resampling_groups([len(each.losses) for each in with_held]))
         return {
             "loss": float(loss.mean()),
             "points": 100 * float(base.right.mean() - held.right.mean()) if are_choices else None,

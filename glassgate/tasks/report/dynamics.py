@@ -11,7 +11,7 @@ import glassgate as gg
 from glassgate.dynamics.explanations import NotTraceable
 from glassgate.dynamics.plot import Plane
 from glassgate.glass.dynamics import Dynamics, Points
-from glassgate.glass.gradients import evenly
+from glassgate.glass.gradients import evenly_spaced
 from glassgate.glass.recorded import Recorded
 from glassgate.glass.study import Direction
 from glassgate.tasks.report.task_view import LAYER
@@ -37,9 +37,9 @@ def add_dynamics(directions: Sequence[Direction], tape: Recorded) -> str:
     Returns:
         the reason why `dynamics` is left out; empty if it is added
     """
-    label, call, _ = next(part for part in tape.parts() if part[0].startswith(f"{LAYER}."))
+    label, call, _ = next(part for part in tape.directions() if part[0].startswith(f"{LAYER}."))
     steps = call.layout.by_step(call.steps.data.detach())
-    windows = _windows(steps, tape.inside(label).sum(0).tolist())
+    windows = _windows(steps, tape.unpadded(label).sum(0).tolist())
     if windows is None:
         return f"dynamics: the section is left out, because it needs sequences of at least {_MIN_STEPS} steps."
     try:
@@ -62,7 +62,7 @@ def _windows(steps: Tensor, lengths: Sequence[int]) -> Tensor | None:
     if size < _MIN_STEPS:
         return None
     starts = [(row, start) for row, length in enumerate(lengths) for start in range(0, length - size + 1, size)]
-    chosen = [starts[k] for k in evenly(len(starts), _WINDOWS)]
+    chosen = [starts[k] for k in evenly_spaced(len(starts), _WINDOWS)]
     return torch.stack([steps[start : start + size, row] for row, start in chosen], 1)
 
 
@@ -78,7 +78,7 @@ def _dynamics(layer: gg.Recurrent, inputs: Tensor) -> Dynamics:
 
 def _points(layer: gg.Recurrent, inputs: Tensor, visited: Tensor) -> Points:
     flat = visited.flatten(0, 1)
-    starts = flat[list(evenly(len(flat), _STARTS))]
+    starts = flat[list(evenly_spaced(len(flat), _STARTS))]
     with gg.engine("reference"), torch.no_grad():
         found = gg.dynamics.fixed_points(layer, inputs.flatten(0, 1).mean(0), starts, steps=_SEARCH_STEPS)
     plane = Plane.of(flat)

@@ -10,7 +10,7 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 
 import glassgate as gg
 from glassgate.dynamics.explanations import NotTraceable, propagated
-from glassgate.glass.gradients import evenly
+from glassgate.glass.gradients import evenly_spaced
 from glassgate.glass.study import Relevances, Study
 from glassgate.tasks.data.batches import Batch
 from glassgate.tasks.report.task_view import LAYER, TaskView
@@ -33,7 +33,7 @@ def relevances(view: TaskView[Any], batch_of: Callable[[int, int], Batch], study
     try:
         for index, passage in enumerate(study.passages):
             limit = max(1, min(MAX_ANSWERS, _MAX_RELEVANCES // len(passage.steps)))
-            of_passages.append(relevance(view, batch_of(index, 1), evenly(len(passage.answers), limit)))
+            of_passages.append(relevance(view, batch_of(index, 1), evenly_spaced(len(passage.answers), limit)))
     except NotTraceable as error:
         study.notes.append(f"relevance: it is left out, because the cell has no graph. {error}")
         return

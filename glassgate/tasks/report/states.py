@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 import glassgate as gg
-from glassgate.glass.gradients import evenly
+from glassgate.glass.gradients import evenly_spaced
 from glassgate.glass.places import BYTES, Places, steps_within
 from glassgate.glass.study import Study
 from glassgate.tasks.data.pieces import Piece
@@ -86,12 +86,12 @@ def places_of(
         if not len(examples):
             return None
         index = _build_index(
-            task, [examples[k] for k in evenly(len(examples), max_steps)], 2 * max_steps, {"data": data}
+            task, [examples[k] for k in evenly_spaced(len(examples), max_steps)], 2 * max_steps, {"data": data}
         )
     passages = ["\0".join(map(visible, each.steps)) for each in study.passages]
     texts, sequences, states, left = list[list[str]](), list[int](), [], max_steps
     sequence_count = len(index.starts) - 1
-    for sequence in evenly(sequence_count, max(1, 2 * max_steps * sequence_count // index.steps)):
+    for sequence in evenly_spaced(sequence_count, max(1, 2 * max_steps * sequence_count // index.steps)):
         steps = index.text(sequence, 0, index.steps)
         text = "\0".join(steps)
         if left > 0 and not any(text in passage or passage in text for passage in passages):
@@ -145,8 +145,8 @@ def record_states(task: Task[Any, Any, Any], excerpts: Sequence[Excerpt]) -> Ite
         with torch.no_grad(), gg.record(network, first=True) as tape:
             view.run(network, batch)
         states = {
-            f"{label}.{state}": (tape[f"{label}.{state}"], tape.inside(label))
-            for label, call, _ in tape.parts()
+            f"{label}.{state}": (tape[f"{label}.{state}"], tape.unpadded(label))
+            for label, call, _ in tape.directions()
             if label.startswith(f"{LAYER}.")
             for state in call.layer.cell.state
         }

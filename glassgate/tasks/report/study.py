@@ -12,7 +12,7 @@ from torch import Tensor, nn
 import glassgate as gg
 from glassgate.glass.cell_section import diagrams
 from glassgate.glass.controls import CONTROLS
-from glassgate.glass.cost import cost, described
+from glassgate.glass.cost import cost, describe
 from glassgate.glass.gradients import differentiate
 from glassgate.glass.recorded import Recorded
 from glassgate.glass.study import Direction, Passage, PassageAnswer, Study, directions
@@ -167,8 +167,8 @@ def _average_excerpt(view: TaskView[Any], examples: Sequence[Any], metrics: Mapp
     average = next((each for each in accuracies if each is not None), None)
     answers_of_examples = [_answers(view, each, 0, min(len(view.steps(each)), MAX_STEPS)) for each in examples]
     if average is None:
-        right = [float(each.right) for answers in answers_of_examples for each in answers if each.right is not None]
-        average = float(np.mean(right or [0.0]))
+        known = [each.is_correct for answers in answers_of_examples for each in answers if each.is_correct is not None]
+        average = float(np.mean(known or [False]))
     candidates = [
         _candidate(
             Excerpt(example, start, stop), [each for each in answers if start <= (each.step or 0) < stop], average
@@ -186,10 +186,10 @@ def _average_excerpt(view: TaskView[Any], examples: Sequence[Any], metrics: Mapp
 
 
 def _candidate(excerpt: Excerpt, answers: Sequence[PassageAnswer], average: float) -> _Candidate:
-    judged = [each for each in answers if each.right is not None]
+    judged = [each for each in answers if each.is_correct is not None]
     counts = np.unique([each.target[0] for each in judged if each.target], return_counts=True)[1]
     frequencies = counts / max(1, counts.sum())
-    excess = sum(bool(each.right) for each in judged) - average * len(judged)
+    excess = sum(bool(each.is_correct) for each in judged) - average * len(judged)
     return _Candidate(excerpt, excess, round(float(-(frequencies * np.log(frequencies)).sum()), 6))
 
 
@@ -263,13 +263,13 @@ def study(
         answers = [view.answers_for_batch(batch_of(index, 1)) for index in range(len(excerpts))]
     passages = [_passage(view, *each) for each in zip(excerpts, answers, strict=True)]
     tape, of_run = record(network)
-    result = Study(title, "", passages, of_run, evidence=answers[-1].evidence_name)
-    tick("reading with fresh weights")
+    result = Study(title, "", passages, of_run, differentiated=answers[-1].evidence_name)
+    tick("running untrained networks")
     untrained = _untrained(task, task.options.seed)
     no_dynamics = add_dynamics(of_run, tape)
-    result.control = control
+    result.make_control = control
     result.controls = [control(index, not no_dynamics) for index in range(CONTROLS)]
-    result.subtitle = described(result, task.name)
+    result.subtitle = describe(result, task.name)
     result.notes = [note for note in (*(each.note for each in excerpts), no_dynamics) if note]
     layer = getattr(network, LAYER)
     result.diagrams = diagrams(layer)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 import glassgate as gg
 from glassgate.dynamics.explanations import propagated
-from glassgate.glass.data import array, embedded
+from glassgate.glass.data import decode_array, page_data
 from glassgate.glass.study import Passage, PassageAnswer, Relevances, Study
 from glassgate.tasks.data.batches import Batch, collate
 from glassgate.tasks.data.pieces import Piece
@@ -89,8 +89,8 @@ def test_a_page_contains_sums_exactly_and_relevances_in_8_bits() -> None:
     random = np.random.default_rng(0)
     matrix = random.normal(size=(3, 7)) * [[1e-3], [1], [50]]
     study = Study("", "", [], [], relevances=[Relevances([0, 4, 9], matrix, matrix[:, 0], matrix[:, 1], "score")])
-    (packed,) = embedded(study)[0]["relevances"]
-    numbers = array(packed["values"]).reshape(packed["shape"]) * np.array(packed["peaks"])[:, None]
+    (packed,) = page_data(study)[0]["relevances"]
+    numbers = decode_array(packed["values"]).reshape(packed["shape"]) * np.array(packed["peaks"])[:, None]
     assert (np.abs(numbers - matrix) <= np.abs(matrix).max(1, keepdims=True) / 253).all()
     np.testing.assert_allclose(packed["totals"], matrix.sum(1), rtol=1e-6)
     assert packed["targets"] == [0, 4, 9]

@@ -1,7 +1,7 @@
-// One step of one unit: its values on the wires of the cell's diagram, and its matrix products term by term.
+// A step of a unit in detail: its values on the wires of the cell's diagram, and the terms of its matrix products.
 const wireKey = (name) => (/^[\p{L}_][\p{L}\p{N}_]*$/u.test(name) ? name : `wire_${name.replaceAll(".", "_")}`);
 
-// The value of a wire: of this step, of the step before ("h_prev"), or the norm of the input.
+// The value on a wire. That of "h_prev" is the state before the step, and that of "x" the norm of the input.
 const valueOn = (name, { run, step, unit }) => {
   const { values, direction, first, x } = run;
   const at = (key, t) => {
@@ -12,8 +12,8 @@ const valueOn = (name, { run, step, unit }) => {
   const state = name.endsWith("_prev") ? name.slice(0, -5) : "";
   if (state in direction.states) {
     const before = direction.reverse ? step + 1 : step - 1;
-    const inside = before >= 0 && before < values[state].length / direction.values[state];
-    return inside ? at(state, before) : first[state][unit];
+    const exists = before >= 0 && before < values[state].length / direction.values[state];
+    return exists ? at(state, before) : first[state][unit];
   }
   const key = wireKey(name);
   return key in direction.values ? at(key, step) : undefined;
@@ -37,8 +37,8 @@ const vectorOf = (name, { run, step }) => {
   if (state in direction.states) {
     const before = direction.reverse ? step + 1 : step - 1;
     const units = direction.values[state];
-    const inside = before >= 0 && before < values[state].length / units;
-    return inside ? values[state].subarray(before * units, (before + 1) * units) : first[state];
+    const exists = before >= 0 && before < values[state].length / units;
+    return exists ? values[state].subarray(before * units, (before + 1) * units) : first[state];
   }
   const units = direction.values[name];
   return values[name].subarray(step * units, (step + 1) * units);
