@@ -47,7 +47,7 @@ def dynamics_section(study: Study) -> Section:
         "of its inputs. The plot shows the fraction of a small random difference of the state that is left after k "
         "steps. The largest Lyapunov exponent is the mean change of the logarithm of this fraction per step, in the "
         "second half of a window. At a fixed point, the state does not change while the input is constant. The "
-        "constant input is the mean input. As in Sussillo and Barak 2013 and Vogt et al. 2020."
+        "constant input is the mean input. Source: Sussillo and Barak 2013 and Vogt et al. 2020."
     )
     body = for_each_direction(study, block, "row dynamics")
     return Section("dynamics", "Dynamics", intro, body and key + body)

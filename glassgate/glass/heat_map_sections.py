@@ -32,7 +32,7 @@ def connectivity_section(study: Study) -> Section:
             blocks.append(_matrix(study, place, each.attention, "gate", legend, sentence))
     intro = (
         "The contribution of each step to each answer. It is the gradient times the input, divided by the largest "
-        "contribution to that answer. A narrow diagonal means that only neighbouring steps contribute. As in Madsen "
+        "contribution to that answer. A narrow diagonal means that only neighbouring steps contribute. Source: Madsen "
         "2019 in Distill."
     )
     intro += " The second picture shows the attention of the network." if has_attention else ""
@@ -72,7 +72,7 @@ def _distance_sentence(study: Study, place: int) -> str:
         words = ", ".join(f"{step + 1} ({quoted(passage.steps[step])})" for step in first)
         return f"The steps that contribute most are {words}."
     within = steps(float(np.median(distances)))
-    return f"On median, 90 % of the contributions to an answer come from within {within}."
+    return f"For the median answer, 90 % of the contributions come from within {within}."
 
 
 def gates_section(study: Study) -> Section:

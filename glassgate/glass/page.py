@@ -46,7 +46,7 @@ def page(*studies: Study, live: Live | None = None) -> str:
 <h1>{escape(title)}</h1>
 {_subtitles(studies)}
 <p class="hint">All plots share one cursor. Point at a step, or press <kbd>←</kbd> <kbd>→</kbd> to change the step, \
-<kbd>↑</kbd> <kbd>↓</kbd> the unit, <kbd>L</kbd> the layer, {_next_answer_hint(study)}<kbd>T</kbd> the colours. \
+<kbd>↑</kbd> <kbd>↓</kbd> the unit, <kbd>L</kbd> the layer, {_next_answer_hint(study)}<kbd>T</kbd> light or dark. \
 To <a href="#search">search</a> for similar steps, select text, or hold <kbd>Shift</kbd> and press <kbd>←</kbd> \
 <kbd>→</kbd>.</p>
 </header>

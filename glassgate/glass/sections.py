@@ -88,7 +88,7 @@ def _saturation_section(study: Study) -> Section:
     intro = (
         "Each dot is one unit. A gate is closed below 0.1 and open above 0.9. The horizontal axis shows how often the "
         "gate of the unit is closed, and the vertical axis how often it is open. The selected unit is orange. Gates at "
-        "the upper left pass everything, and gates at the lower right pass nothing. As in Karpathy, Johnson and "
+        "the upper left pass everything, and gates at the lower right pass nothing. Source: Karpathy, Johnson and "
         "Fei-Fei 2015."
     )
     return Section("saturation", "Saturation", intro, body)
@@ -155,7 +155,7 @@ def _causes_section(study: Study) -> Section:
     points = f'<th class="num">lost {escape(study.points)}</th>' if study.points else ""
     parts = (
         '<div class="scroll" tabindex="0"><table><thead><tr><th>held at its mean</th>'
-        f'<th class="num">loss, {escape(study.unit)}</th>{points}<th></th></tr></thead><tbody>{rows}</tbody></table>'
+        f'<th class="num">added loss, {escape(study.unit)}</th>{points}<th></th></tr></thead><tbody>{rows}</tbody></table>'
         f"{more}</div>"
     )
     windows = "".join(map(figure_element, figures.windows(study)))
@@ -195,7 +195,7 @@ def _search_section(study: Study) -> Section:
         "shows the other steps at which the outputs of the same units are most similar to those at the marked steps. "
         "By default, the search compares the units that are active at all marked steps. A unit is active if it is more "
         "than one standard deviation from its mean. The distance is the root mean square difference, in standard "
-        "deviations of each unit. As in Strobelt et al. 2018."
+        "deviations of each unit. Source: Strobelt et al. 2018."
     )
     if places is None:
         intro += (

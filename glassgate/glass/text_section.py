@@ -85,7 +85,7 @@ def _accuracy_sentence(study: Study) -> str:
         if score is not None and correct:
             here = float(np.mean(correct))
             return (
-                f"{_percent(here)} of the answers on this page are correct. On all {data} data it is {_percent(score)}."
+                f"{_percent(here)} of the answers on this page are correct, and {_percent(score)} on all {data} data."
             )
     return ""
 

@@ -1,6 +1,6 @@
-"""Interactive pages in a real Chromium: the answers of Python, keyboard, phone, dark mode; no request, no error.
+"""Interactive pages in Chromium give the answers of Python. No page makes requests or has errors.
 
-`make browser` runs these and copies the animated picture to docs/.
+`make browser` runs these tests and copies the animated picture to docs/.
 """
 
 import io
@@ -57,7 +57,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Task[Any, 
 
 @pytest.fixture
 def browse(chromium: Any) -> Iterator[Any]:  # noqa: F811
-    wrong: list[str] = []
+    errors: list[str] = []
     opened = []
 
     def open_page(path: Path, size: str = "desktop", scheme: str = "light") -> Any:
@@ -65,9 +65,9 @@ def browse(chromium: Any) -> Iterator[Any]:  # noqa: F811
         width, height = WIDTHS[size]
         tab.set_viewport_size({"width": width, "height": height})
         tab.emulate_media(color_scheme=scheme)
-        tab.on("console", lambda said: wrong.append(said.text) if said.type in ("error", "warning") else None)
-        tab.on("pageerror", lambda error: wrong.append(str(error)))
-        tab.on("request", lambda asked: wrong.append(asked.url) if asked.url.startswith(("http", "ws")) else None)
+        tab.on("console", lambda said: errors.append(said.text) if said.type in ("error", "warning") else None)
+        tab.on("pageerror", lambda error: errors.append(str(error)))
+        tab.on("request", lambda asked: errors.append(asked.url) if asked.url.startswith(("http", "ws")) else None)
         tab.goto(path.resolve().as_uri())
         opened.append(tab)
         return tab
@@ -75,11 +75,11 @@ def browse(chromium: Any) -> Iterator[Any]:  # noqa: F811
     yield open_page
     for tab in opened:
         tab.close()
-    assert not wrong
+    assert not errors
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_it_agrees_with_python(browse: Any, runs: dict[str, Any], name: str) -> None:
+def test_the_page_gives_the_answers_of_python(browse: Any, runs: dict[str, Any], name: str) -> None:
     """On random texts or series and with random edits."""
     task, excerpt, path = runs[name]
     tab = browse(path)
@@ -93,9 +93,7 @@ def test_it_agrees_with_python(browse: Any, runs: dict[str, Any], name: str) -> 
 
 @pytest.mark.parametrize("name", ["tagging", "translation", "forecasting"])
 @pytest.mark.parametrize("size", WIDTHS)
-def test_no_serious_fault_and_nothing_wider_than_the_page(
-    browse: Any, runs: dict[str, Any], name: str, size: str
-) -> None:
+def test_pages_are_accessible_and_fit_the_screen(browse: Any, runs: dict[str, Any], name: str, size: str) -> None:
     for scheme in ("light", "dark"):
         tab = browse(runs[name][2], size, scheme)
         tab.get_by_role("button", name="Add a change").click()
@@ -103,7 +101,7 @@ def test_no_serious_fault_and_nothing_wider_than_the_page(
         assert_accessible(tab, size)
 
 
-def test_the_typed_text_is_searched_in_the_places_of_the_page(browse: Any, tmp_path: Path) -> None:
+def test_states_of_the_typed_text_are_searched_in_the_data(browse: Any, tmp_path: Path) -> None:
     with gg.engine("reference"):
         task = trained("tagging")
         made = study(task, excerpts(task), "tagging")
@@ -151,7 +149,7 @@ def assert_accessible(tab: Any, size: str) -> None:
     assert not serious
 
 
-def test_typing_colours_and_a_change_is_described(browse: Any, runs: dict[str, Any]) -> None:
+def test_typing_colours_the_text_and_edits_are_described(browse: Any, runs: dict[str, Any]) -> None:
     tab = browse(runs["tagging"][2])
     tab.locator("textarea").fill("stop it now žužu")
     assert "žužu" in tab.locator("#live-unknown").inner_text()
@@ -177,7 +175,7 @@ def test_the_cursor_moves_by_keyboard(browse: Any, runs: dict[str, Any]) -> None
     assert len(tab.locator("#live-diagram .wire text.value").all_text_contents()) > 4
 
 
-def test_without_a_script_the_report_is_plain(runs: dict[str, Any], chromium: Any) -> None:  # noqa: F811
+def test_without_its_script_the_interactive_part_is_hidden(runs: dict[str, Any], chromium: Any) -> None:  # noqa: F811
     text = runs["tagging"][2].read_text("utf-8").replace("<script", "<!--", 1)
     tab = chromium.new_page()
     tab.set_content(text.split("<!--")[0])
@@ -186,7 +184,7 @@ def test_without_a_script_the_report_is_plain(runs: dict[str, Any], chromium: An
     tab.close()
 
 
-def test_the_demo_answers_fast_and_the_animated_picture(browse: Any) -> None:
+def test_the_demo_answers_within_50_ms_and_its_animation_is_saved(browse: Any) -> None:
     """The demo's page: its size, its speed on a changed line of 200 characters, and the picture of the README."""
     path = _write_live_page(demo_run() / "bidirectional", PICTURES.parent / "live.html")
     assert path.stat().st_size <= 3_000_000

@@ -1,6 +1,6 @@
-"""The report in a real Chromium: cursor, targets, layers, theme, keyboard; no request, no error, no fault for axe.
+"""The report in Chromium: cursor, layers, search, theme, keyboard, touch. No page makes requests or has errors.
 
-`make browser` runs these; the ordinary test run leaves them out.
+`make browser` runs these tests. Other test runs leave them out.
 """
 
 import io
@@ -41,7 +41,7 @@ WIDTHS = {"desktop": (1280, 900), "phone": (390, 800)}
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A page of each kind: tasks on texts and series, translation, a forecast, recordings, a cell of a user's own."""
+    """A page of each kind: tasks on texts and series, translation, a forecast, recordings, a custom cell."""
     folder = tmp_path_factory.mktemp("pages")
     small = {"hidden_size": 6, "embedding_size": 5, "epochs": 1, "threads": 1}
     paths = {}
@@ -80,7 +80,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     for name, layer in (
         ("two layers", gg.GRU(3, 8, num_layers=2, bidirectional=True)),
         ("normalised", gg.Recurrent(gg.cells.LayerNormLSTM(), 3, 8, proj_size=4)),
-        ("own cell", gg.Recurrent(Leaky(), 3, 8)),
+        ("custom cell", gg.Recurrent(Leaky(), 3, 8)),
     ):
         with gg.record(layer) as tape:
             output, _ = layer(torch.randn(30, 1, 3))
@@ -111,22 +111,22 @@ def launch() -> Iterator[Callable[..., Any]]:
 
 @pytest.fixture(scope="module")
 def chromium(launch: Callable[..., Any]) -> Any:
-    """A browser with a mouse; its pages fail the test on an error in the console, and on any request."""
+    """A browser with a mouse."""
     return launch()
 
 
 @pytest.fixture
 def browse(chromium: Any, pages: dict[str, Path]) -> Iterator[Any]:
-    wrong: list[str] = []
+    errors: list[str] = []
     opened = []
 
     def open_page(name: str, size: str = "desktop") -> Any:
         tab = chromium.new_page()
         width, height = WIDTHS[size]
         tab.set_viewport_size({"width": width, "height": height})
-        tab.on("console", lambda said: wrong.append(said.text) if said.type in ("error", "warning") else None)
-        tab.on("pageerror", lambda error: wrong.append(str(error)))
-        tab.on("request", lambda asked: wrong.append(asked.url) if asked.url.startswith(("http", "ws")) else None)
+        tab.on("console", lambda said: errors.append(said.text) if said.type in ("error", "warning") else None)
+        tab.on("pageerror", lambda error: errors.append(str(error)))
+        tab.on("request", lambda asked: errors.append(asked.url) if asked.url.startswith(("http", "ws")) else None)
         tab.goto(pages[name].as_uri())
         opened.append(tab)
         return tab
@@ -134,11 +134,11 @@ def browse(chromium: Any, pages: dict[str, Path]) -> Iterator[Any]:
     yield open_page
     for tab in opened:
         tab.close()
-    assert not wrong
+    assert not errors
 
 
-def stands_at(tab: Any, place: str) -> None:
-    """Wait until the cursor is there; the page's policy lets no test evaluate text in it."""
+def wait_for_cursor(tab: Any, place: str) -> None:
+    """Wait until the cursor is there. The policy of the page prevents tests from evaluating text in it."""
     for _ in range(100):
         if tab.locator("#now").inner_text().startswith(place):
             return
@@ -151,10 +151,10 @@ def test_the_cursor_moves_by_pointer_and_by_keyboard(browse: Any) -> None:
     said = tab.locator("#now")
     assert said.inner_text().startswith("step 1 of 5 reads play")
     tab.locator('[data-s="2"]').hover()
-    stands_at(tab, "step 3 of 5 reads now")
+    wait_for_cursor(tab, "step 3 of 5 reads now")
     before = tab.locator("#wires").inner_text()
     tab.keyboard.press("ArrowRight")
-    stands_at(tab, "step 4 of 5 reads stop")
+    wait_for_cursor(tab, "step 4 of 5 reads stop")
     assert tab.locator("#wires").inner_text() != before
     assert tab.locator(".u.on").inner_text().startswith("stop")
     unit = tab.locator("#unit").input_value()
@@ -164,14 +164,14 @@ def test_the_cursor_moves_by_pointer_and_by_keyboard(browse: Any) -> None:
         tab.keyboard.press(key)
     assert tab.locator("#unit").input_value() == unit
     tab.locator(".part.chosen .heat.time .pane").first.click(position={"x": 5, "y": 10})
-    stands_at(tab, "step 1 of 5")
+    wait_for_cursor(tab, "step 1 of 5")
     tab.locator(".heat.matrix .pane").first.click(position={"x": 5, "y": 200})
     tab.wait_for_timeout(200)
     assert not said.inner_text().startswith("step 1 of 5")
     assert "largest contribution" in tab.locator(".heat.matrix output").inner_text()
 
 
-def test_layers_units_and_shades_are_chosen(browse: Any) -> None:
+def test_layers_units_and_shades_are_selected(browse: Any) -> None:
     tab = browse("classification")
     assert tab.locator("#part option").count() == 4
     tab.locator("#part").select_option("3")
@@ -194,7 +194,7 @@ def test_the_text_is_shaded_by_relevance_with_its_sum(browse: Any) -> None:
     tab = browse("tagging")
     tab.locator("#shade").select_option("?relevance")
     tab.locator('[data-s="1"]').hover()
-    stands_at(tab, "step 2 of 5")
+    wait_for_cursor(tab, "step 2 of 5")
     said = tab.locator(".passages .legend").inner_text().replace("−", "-")
     words = r"relevance to the log odds of \S+ over \S+: (\S+) = (\S+) from the steps, (\S+) from biases"
     sentence = re.search(words, said)
@@ -204,7 +204,7 @@ def test_the_text_is_shaded_by_relevance_with_its_sum(browse: Any) -> None:
     shades = tab.locator(".passage .u").evaluate_all("e => e.map(x => x.className.match(/[pn][0-9]+/)[0])")
     assert {"p10", "n10"} & set(shades)
     tab.keyboard.press("ArrowRight")
-    stands_at(tab, "step 3 of 5")
+    wait_for_cursor(tab, "step 3 of 5")
     tab.wait_for_timeout(100)
     assert tab.locator(".passages .legend").inner_text() != said
 
@@ -251,7 +251,7 @@ def test_marked_steps_are_searched(browse: Any) -> None:
     units.fill("1")
     tab.get_by_role("button", name="Find").click()
     assert "unit 1:" in said.inner_text()
-    assert_no_serious_fault(tab)
+    assert_accessible(tab)
 
 
 def test_the_theme_changes(browse: Any) -> None:
@@ -288,18 +288,18 @@ def test_a_plot_is_saved_as_svg(browse: Any, tmp_path: Path) -> None:
         "series",
         "two layers",
         "normalised",
-        "own cell",
+        "custom cell",
         "pair",
     ],
 )
 @pytest.mark.parametrize("size", WIDTHS)
-def test_no_serious_fault_and_nothing_wider_than_the_page(browse: Any, name: str, size: str) -> None:
+def test_pages_are_accessible_and_fit_the_screen(browse: Any, name: str, size: str) -> None:
     tab = browse(name, size)
     assert tab.evaluate("document.documentElement.scrollWidth") <= WIDTHS[size][0]
-    assert_no_serious_fault(tab)
+    assert_accessible(tab)
 
 
-def assert_no_serious_fault(tab: Any) -> None:
+def assert_accessible(tab: Any) -> None:
     """Axe finds no serious fault."""
     assert AXE.exists(), "these tests need axe-core: make browser"
     tab.evaluate(AXE.read_text("utf-8"))
@@ -312,7 +312,7 @@ def assert_no_serious_fault(tab: Any) -> None:
     assert not serious
 
 
-def test_it_reads_without_a_script(pages: dict[str, Path], chromium: Any) -> None:
+def test_the_page_can_be_read_without_its_script(pages: dict[str, Path], chromium: Any) -> None:
     text = pages["classification"].read_text("utf-8").replace("<script>", "<!--", 1)
     tab = chromium.new_page()
     tab.set_content(text.split("<!--")[0])
@@ -322,7 +322,7 @@ def test_it_reads_without_a_script(pages: dict[str, Path], chromium: Any) -> Non
     tab.close()
 
 
-def test_the_answers_of_a_translation_are_chosen(browse: Any) -> None:
+def test_the_answers_of_a_translation_are_selected(browse: Any) -> None:
     tab = browse("translation")
     answers = tab.locator(".passage [data-a]")
     before = tab.locator("#now").inner_text()
@@ -339,16 +339,16 @@ def test_the_answers_of_a_translation_are_chosen(browse: Any) -> None:
 
 
 def test_every_wire_has_a_value(browse: Any) -> None:
-    for name in ("normalised", "own cell", "tagging"):
+    for name in ("normalised", "custom cell", "tagging"):
         tab = browse(name)
-        tab.locator("#unit").fill("1")  # one that a projection leaves
+        tab.locator("#unit").fill("1")  # a unit that the projection keeps
         tab.wait_for_timeout(200)
         values = tab.locator(".diagram .wire text.value").all_text_contents()
         assert len(values) > 4
         assert all(values)
 
 
-def test_the_cursor_of_a_series_runs_through_plot_and_strip(browse: Any) -> None:
+def test_the_plot_and_the_strip_of_a_series_share_the_cursor(browse: Any) -> None:
     tab = browse("series")
     plot = tab.locator("svg[data-time]").first
     box = plot.bounding_box()
@@ -363,21 +363,21 @@ def test_the_cursor_of_a_series_runs_through_plot_and_strip(browse: Any) -> None
 PICTURES = Path("build/browser/pictures")
 
 
-def test_fingers_move_the_cursor_of_a_phone(launch: Callable[..., Any], pages: dict[str, Path]) -> None:
+def test_touch_moves_the_cursor_on_a_phone(launch: Callable[..., Any], pages: dict[str, Path]) -> None:
     width, height = WIDTHS["phone"]
     tab = launch(has_touch=True, is_mobile=True, viewport={"width": width, "height": height}).new_page()
     tab.goto(pages["tagging"].as_uri())
     tab.locator('[data-s="2"]').tap()
-    stands_at(tab, "step 3 of 5 reads now")
+    wait_for_cursor(tab, "step 3 of 5 reads now")
     tab.locator("#next-step").tap()
-    stands_at(tab, "step 4 of 5 reads stop")
+    wait_for_cursor(tab, "step 4 of 5 reads stop")
     unit = tab.locator("#unit").input_value()
     tab.locator("#next-unit" if unit == "0" else "#previous-unit").tap()
     assert tab.locator("#unit").input_value() != unit
     plot = tab.locator(".part.chosen .heat.time .pane").first
     plot.scroll_into_view_if_needed()
     plot.tap(position={"x": 5, "y": 10})
-    stands_at(tab, "step 1 of 5")
+    wait_for_cursor(tab, "step 1 of 5")
     assert tab.evaluate("document.documentElement.scrollWidth") <= width
     small = tab.locator("#bar button:visible, #bar select:visible").evaluate_all(
         "all => all.filter(each => each.getBoundingClientRect().height < 24).map(each => each.id)"
@@ -386,7 +386,7 @@ def test_fingers_move_the_cursor_of_a_phone(launch: Callable[..., Any], pages: d
     tab.close()
 
 
-def test_two_runs_have_one_cursor(browse: Any) -> None:
+def test_two_runs_share_the_cursor(browse: Any) -> None:
     tab = browse("pair")
     tab.locator('[data-run="1"] .passage [data-s="3"]').hover()
     tab.wait_for_timeout(200)
@@ -405,7 +405,7 @@ def demo_run() -> Path:
     return run
 
 
-def test_the_pictures_of_the_pages(chromium: Any) -> None:
+def test_pictures_of_the_pages_are_saved(chromium: Any) -> None:
     """The report of the demo's two runs, for README and docs/report.md; `make browser` copies the pictures there."""
     run = demo_run()
     PICTURES.mkdir(parents=True, exist_ok=True)
@@ -422,10 +422,10 @@ def test_the_pictures_of_the_pages(chromium: Any) -> None:
     bar = picture(tab, "#bar")
     tab.evaluate("document.getElementById('bar').style.display = 'none'")
     places = ("header", "#scores", "#findings", "#text")
-    saved("report.png", *(picture(tab, place) for place in places), bar)
-    saved("report-gates.png", picture(tab, "#gates"))
+    save_picture("report.png", *(picture(tab, place) for place in places), bar)
+    save_picture("report-gates.png", picture(tab, "#gates"))
     tab.keyboard.press("t")
-    saved("report-dark.png", picture(tab, "#flow"))
+    save_picture("report-dark.png", picture(tab, "#flow"))
     tab.close()
     assert report.stat().st_size < 5_000_000
 
@@ -435,8 +435,8 @@ def picture(tab: Any, place: str) -> Image.Image:
     return Image.open(io.BytesIO(tab.locator(f"{place} >> visible=true").first.screenshot())).convert("RGB")
 
 
-def saved(name: str, *parts: Image.Image) -> None:
-    """Write pictures, one below the other, in 256 colours: enough for a page, in a third of the bytes."""
+def save_picture(name: str, *parts: Image.Image) -> None:
+    """Write pictures, one below the other, in 256 colours, which takes a third of the bytes."""
     edge = 16
     width = max(part.width for part in parts) + (2 * edge if len(parts) == 1 else 0)
     whole = Image.new("RGB", (width, sum(part.height + edge for part in parts)), parts[0].getpixel((2, 2)))

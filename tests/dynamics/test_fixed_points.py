@@ -11,29 +11,29 @@ import glassgate as gg
 from tests.compare import noise
 
 
-def test_points_of_independent_units_equal_the_known_ones(tmp_path: Path) -> None:
+def test_fixed_points_of_independent_units_equal_the_roots(tmp_path: Path) -> None:
     """h = tanh(2 h) has the roots 0 and +-0.9575 in each unit."""
     layer = gg.RNN(1, 2, bias=False).double()
     layer.weight_hh_l0.data.copy_(2.0 * torch.eye(2))
     fixed = gg.dynamics.fixed_points(layer, torch.zeros(1), noise(1, 300, 2))
     root = 0.9575040240772687
-    want = torch.cartesian_prod(*[torch.tensor([-root, 0.0, root], dtype=torch.float64)] * 2)
+    expected = torch.cartesian_prod(*[torch.tensor([-root, 0.0, root], dtype=torch.float64)] * 2)
     assert len(fixed) == 9
     assert (fixed.speeds.diff() >= 0).all()  # slowest first
-    assert (torch.cdist(want, fixed.states).amin(1) < 1e-9).all()
+    assert (torch.cdist(expected, fixed.states).amin(1) < 1e-9).all()
     assert int(fixed.stable.sum()) == 4
     assert sorted(fixed.unstable_directions.tolist()) == [0, 0, 0, 0, 1, 1, 1, 1, 2]
     slopes = 2 * (1 - fixed.states.square())
     assert torch.allclose(fixed.eigenvalues.abs(), slopes.sort(1, descending=True).values, rtol=0, atol=1e-9)
     assert torch.allclose(fixed.time_constants, 1 / fixed.eigenvalues.abs().log().abs())
     fixed.plot(gg.dynamics.trajectory(layer, noise(2, 20, 3, 1)).states, tmp_path / "points.svg")
-    drawn = (tmp_path / "points.svg").read_text()
-    assert "stable (4)" in drawn
-    assert "unstable (5)" in drawn
+    figure = (tmp_path / "points.svg").read_text()
+    assert "stable (4)" in figure
+    assert "unstable (5)" in figure
 
 
 def flip_flops(seed: int, L: int, N: int) -> tuple[Tensor, Tensor]:
-    """Three bits, each set by a pulse of +1 or -1 on its own channel, and remembered until the next."""
+    """Three bits. A pulse of +1 or -1 on the channel of a bit sets it until the next pulse."""
     random = torch.Generator().manual_seed(seed)
     pulses = (torch.rand(L, N, 3, generator=random) < 0.15) * (2.0 * torch.randint(2, (L, N, 3), generator=random) - 1)
     pulses[0] = 2.0 * torch.randint(2, (N, 3), generator=random) - 1
@@ -79,7 +79,7 @@ def test_three_bit_flip_flop_has_eight_stable_corners_with_saddles_between() -> 
     corners, saddles = bits[fixed.stable], bits[fixed.unstable_directions == 1]
     assert len(corners) == len(corners.sign().unique(dim=0)) == 8
     assert (corners.abs() > 0.5).all()
-    assert len(saddles) == 12  # one for each edge of the cube: two bits hold, one is undecided
+    assert len(saddles) == 12  # one for each edge of the cube: two bits are set, and one is undecided
     assert ((saddles.abs() > 0.5).sum(1) == 2).all()
 
 
@@ -98,11 +98,11 @@ def test_integrator_has_a_line_of_slow_points() -> None:
     singular = torch.linalg.svdvals(centred)
     assert singular[0] > 4 * singular[1]  # a line
     eigenvalues = torch.cat([fixed.eigenvalues, fixed.slow.eigenvalues]).abs()
-    assert ((eigenvalues[:, 0] - 1).abs() < 0.1).all()  # along it nothing moves
-    assert (eigenvalues[:, 1] < 0.9).all()  # towards it everything does
+    assert ((eigenvalues[:, 0] - 1).abs() < 0.1).all()  # along the line, states do not move
+    assert (eigenvalues[:, 1] < 0.9).all()  # across it, they return to the line
 
 
-def test_a_deep_lstm_and_repeatable_results() -> None:
+def test_an_lstm_of_two_layers_has_one_stable_point() -> None:
     torch.manual_seed(0)
     layer = gg.LSTM(2, 5, num_layers=2)
     fixed = gg.dynamics.fixed_points(layer, torch.zeros(2), noise(1, 20, 20))
@@ -113,6 +113,6 @@ def test_a_deep_lstm_and_repeatable_results() -> None:
     assert torch.allclose(fixed.states[0], torch.cat([h[0], c[0], h[1], c[1]], 1)[0].double(), atol=1e-5)
 
 
-def test_two_directions_are_refused() -> None:
+def test_a_bidirectional_layer_raises_an_error() -> None:
     with pytest.raises(ValueError, match=r"fixed_points: a bidirectional layer .* bidirectional=False"):
         gg.dynamics.fixed_points(gg.LSTM(2, 3, bidirectional=True), torch.zeros(2), torch.zeros(1, 6))

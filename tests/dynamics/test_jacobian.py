@@ -12,16 +12,16 @@ B, D, H = 5, 3, 4
 PROJECTED = {"ClippedLSTM", "LayerNormLSTM", "GRUP"}
 
 
-def scaled(layer: nn.Module) -> nn.Module:
-    """Random weights and biases of scale one, so that gates differ from one half."""
+def with_random_weights(layer: nn.Module) -> nn.Module:
+    """Set random weights and biases of scale one, so that gates differ from one half."""
     with torch.no_grad():
         for k, weight in enumerate(layer.parameters()):
             weight.copy_(noise(k, *weight.shape))
     return layer
 
 
-def by_autograd(layer: gg.Recurrent, states: Tensor, x: Tensor) -> Tensor:
-    """One step of the layer on the reference engine, differentiated number by number."""
+def jacobian_by_autograd(layer: gg.Recurrent, states: Tensor, x: Tensor) -> Tensor:
+    """One step of the layer on the reference engine, differentiated by autograd."""
     network = Network("test", layer)
     cells = [name.split(".")[1] for name in (slot.label for slot in network.slots)]
 
@@ -39,33 +39,37 @@ def by_autograd(layer: gg.Recurrent, states: Tensor, x: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("name", gg.cells.__all__)
-def test_each_cell_equals_autograd(name: str) -> None:
+def test_the_jacobian_of_each_cell_equals_autograd(name: str) -> None:
     cell, projection = getattr(gg.cells, name)(), 2 if name in PROJECTED else 0
-    layer = scaled(gg.Recurrent(cell, D, H, num_layers=2, proj_size=projection, zoneout=0.2).double().eval())
+    layer = with_random_weights(
+        gg.Recurrent(cell, D, H, num_layers=2, proj_size=projection, zoneout=0.2).double().eval()
+    )
     states = noise(1, B, Network("test", layer).size)
     x = noise(2, B, D)
-    truth = by_autograd(layer, states, x)
+    truth = jacobian_by_autograd(layer, states, x)
     got = gg.dynamics.jacobian(layer, states, x)
     assert (got - truth).abs().max() <= EXACT * truth.abs().max().clamp_min(1)
     parts = gg.dynamics.jacobian(layer, states, x, by_gate=True)
     assert (sum(parts.values()) - truth).abs().max() <= EXACT * truth.abs().max().clamp_min(1)
 
 
-def test_residual_layers_equal_autograd() -> None:
-    layer = scaled(gg.GRU(D, H, num_layers=3, residual=True).double())
+def test_the_jacobian_of_residual_layers_equals_autograd() -> None:
+    layer = with_random_weights(gg.GRU(D, H, num_layers=3, residual=True).double())
     states, x = noise(1, B, 3 * H), noise(2, B, D)
-    assert torch.allclose(gg.dynamics.jacobian(layer, states, x), by_autograd(layer, states, x), rtol=0, atol=1e-12)
+    assert torch.allclose(
+        gg.dynamics.jacobian(layer, states, x), jacobian_by_autograd(layer, states, x), rtol=0, atol=1e-12
+    )
 
 
-def test_lstm_equals_autograd_of_torch() -> None:
-    stock = scaled(nn.LSTMCell(D, H).double())
+def test_the_jacobian_of_an_lstm_equals_autograd_of_torch() -> None:
+    torch_cell = with_random_weights(nn.LSTMCell(D, H).double())
     layer = gg.LSTM(D, H).double()
-    for name, weight in stock.named_parameters():
+    for name, weight in torch_cell.named_parameters():
         getattr(layer, f"{name}_l0").data.copy_(weight.data)
     states, x = noise(1, B, 2 * H), noise(2, B, D)
 
     def step(flat: Tensor) -> Tensor:
-        return torch.cat(stock(x, tuple(flat.chunk(2, 1))), 1).sum(0)
+        return torch.cat(torch_cell(x, tuple(flat.chunk(2, 1))), 1).sum(0)
 
     truth = torch.autograd.functional.jacobian(step, states).transpose(0, 1)
     assert torch.allclose(gg.dynamics.jacobian(layer, states, x), truth, rtol=0, atol=1e-12)
@@ -74,7 +78,7 @@ def test_lstm_equals_autograd_of_torch() -> None:
 
 
 def test_the_direct_part_of_an_lstm_is_its_forget_gate() -> None:
-    layer = scaled(gg.LSTM(D, H).double())
+    layer = with_random_weights(gg.LSTM(D, H).double())
     states, x = noise(1, B, 2 * H), noise(2, B, D)
     with gg.record(layer) as tape:
         layer(x.unsqueeze(0), tuple(v.unsqueeze(0) for v in states.chunk(2, 1)))
@@ -83,7 +87,7 @@ def test_the_direct_part_of_an_lstm_is_its_forget_gate() -> None:
 
 
 class Branching(gg.Cell):
-    """A step that depends on a value in Python, so that it has no graph."""
+    """A cell without a graph, because its step branches on a value."""
 
     gates, state = ("n",), ("h",)
 
@@ -91,8 +95,8 @@ class Branching(gg.Cell):
         return torch.tanh(a.n) if float(s.h.detach().sum()) > -1e9 else s.h
 
 
-def test_a_cell_without_a_graph_runs_by_autograd_with_a_warning() -> None:
-    layer = scaled(gg.Recurrent(Branching(), D, H).double())
+def test_a_cell_without_a_graph_uses_autograd_and_warns() -> None:
+    layer = with_random_weights(gg.Recurrent(Branching(), D, H).double())
     plain = gg.RNN(D, H).double()
     plain.load_state_dict(layer.state_dict())
     states, x = noise(1, B, H), noise(2, B, D)
@@ -107,7 +111,7 @@ def test_a_cell_without_a_graph_runs_by_autograd_with_a_warning() -> None:
 
 
 def test_products_along_a_trajectory_are_the_derivative_of_the_last_state() -> None:
-    layer, inputs = scaled(gg.LSTM(D, H).double()), noise(3, 7, 1, D)
+    layer, inputs = with_random_weights(gg.LSTM(D, H).double()), noise(3, 7, 1, D)
     path = gg.dynamics.trajectory(layer, inputs)
 
     def last(flat: Tensor) -> Tensor:

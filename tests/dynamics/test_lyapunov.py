@@ -1,4 +1,4 @@
-"""Lyapunov exponents against closed forms."""
+"""Lyapunov exponents equal closed forms."""
 
 import math
 
@@ -26,7 +26,7 @@ class Linear(gg.Cell):
         return a.n
 
 
-def test_logistic_map() -> None:
+def test_the_exponent_of_the_logistic_map_is_ln_2() -> None:
     layer = gg.Recurrent(Logistic(), 1, 1)
     starts = torch.rand(8, 1, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     spectrum = gg.dynamics.lyapunov(layer, torch.zeros(4000, 8, 1), hx=starts, warm_up=100)
@@ -35,7 +35,7 @@ def test_logistic_map() -> None:
     assert low < math.log(2) < high
 
 
-def test_a_linear_network_has_the_logarithms_of_its_eigenvalues() -> None:
+def test_exponents_of_a_linear_network_are_the_logarithms_of_its_eigenvalues() -> None:
     layer = gg.Recurrent(Linear(), 2, 3, bias=False).double()
     basis, values = noise(1, 3, 3), torch.tensor([1.1, 0.6, 0.3], dtype=torch.float64)
     layer.weight_hh_l0.data.copy_(basis @ torch.diag(values) @ torch.linalg.inv(basis))
@@ -44,15 +44,15 @@ def test_a_linear_network_has_the_logarithms_of_its_eigenvalues() -> None:
     assert spectrum.interval.isnan().all()
 
 
-def test_warm_up_steps_do_not_count_and_batch_first_changes_nothing() -> None:
+def test_exponents_exclude_warm_up_steps_and_ignore_batch_first() -> None:
     layer = gg.GRU(2, 4, batch_first=True).double()
     inputs = noise(1, 60, 3, 2)
     whole = gg.dynamics.lyapunov(layer, inputs, k=2)
     path = gg.dynamics.trajectory(layer, inputs)
     volume = path.jacobians.det().abs().log().mean(0)  # the sum of all exponents
-    every = gg.dynamics.lyapunov(layer, inputs, k=4)
-    assert torch.allclose(every.per_sequence.sum(1), volume, rtol=0, atol=1e-9)
-    assert torch.allclose(whole.per_sequence, every.per_sequence[:, :2], rtol=0, atol=0.05)
+    all_exponents = gg.dynamics.lyapunov(layer, inputs, k=4)
+    assert torch.allclose(all_exponents.per_sequence.sum(1), volume, rtol=0, atol=1e-9)
+    assert torch.allclose(whole.per_sequence, all_exponents.per_sequence[:, :2], rtol=0, atol=0.05)
     late = gg.dynamics.lyapunov(layer, inputs, k=4, warm_up=20)
     assert torch.allclose(late.per_sequence.sum(1), path.jacobians[20:].det().abs().log().mean(0), rtol=0, atol=1e-9)
 

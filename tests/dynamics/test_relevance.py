@@ -42,7 +42,7 @@ def reader(cell: gg.Cell, **options: object) -> Reader:
 TOKENS = torch.tensor([[1, 4], [5, 4], [2, 0], [7, 8], [3, 3]])
 PROJECTED = {"ClippedLSTM": 2}
 WITH_CONSTANTS = {"MinGRU", "MinLSTM"}
-"""Cells whose equations add 0.5. Its part of the score belongs to no token."""
+"""Cells whose equations add 0.5. The relevance of this constant belongs to no token."""
 
 
 @pytest.mark.parametrize("name", sorted(set(gg.cells.__all__) - WITH_CONSTANTS))
@@ -58,8 +58,8 @@ def test_tokens_and_biases_add_up_to_the_score(name: str) -> None:
     assert relevance.tokens.abs().max() > 1e-6
 
 
-def by_hand(model: Reader, tokens: Tensor, target: int) -> Tensor:
-    """LRP of one sequence through an LSTM, step by step back (Arras et al. 2017, equations 1 to 4, epsilon of 0)."""
+def lrp_of_lstm(model: Reader, tokens: Tensor, target: int) -> Tensor:
+    """LRP of one sequence through an LSTM, backward in time (Arras et al. 2017, equations 1 to 4, epsilon of 0)."""
     layer, x = model.layer, model.embedding(tokens)
     w_ih, w_hh, bias = layer.weight_ih_l0, layer.weight_hh_l0, layer.bias_ih_l0 + layer.bias_hh_l0
     h, c, steps = torch.zeros(H).double(), torch.zeros(H).double(), []
@@ -71,7 +71,7 @@ def by_hand(model: Reader, tokens: Tensor, target: int) -> Tensor:
         steps.append((x[t], h, c, i, f, g_in, new))
         h, c = o * torch.tanh(new), new
     z = model.linear(h)[target]
-    r_h = h * model.linear.weight[target] / z * z  # the share of each unit in the score
+    r_h = h * model.linear.weight[target] / z * z  # the fraction of the score of each unit
     r_c, relevances = torch.zeros(H).double(), []
     for xt, h_before, c_before, i, f, g_in, new in reversed(steps):
         r_c = r_c + r_h  # o is a gate, and tanh passes relevance on
@@ -111,11 +111,11 @@ def test_an_attention_and_a_tanh_around_the_layers_conserve_relevance() -> None:
 def test_an_lstm_follows_the_published_rules() -> None:
     model = reader(gg.cells.LSTM())
     relevance = gg.dynamics.relevance(model, TOKENS, 2)
-    truth = torch.stack([by_hand(model.eval(), tokens, 2) for tokens in TOKENS.T], 1)
+    truth = torch.stack([lrp_of_lstm(model.eval(), tokens, 2) for tokens in TOKENS.T], 1)
     assert torch.allclose(relevance.tokens, truth.detach(), rtol=1e-9, atol=1e-12)
 
 
-def by_program(model: Reader, tokens: Tensor, phrase: Tensor, target: int) -> tuple[Tensor, Tensor]:
+def decomposition_of_lstm(model: Reader, tokens: Tensor, phrase: Tensor, target: int) -> tuple[Tensor, Tensor]:
     """Contextual decomposition of one sequence through an LSTM, as in the program of Murdoch et al. (2018).
 
     Returns the parts of the phrase and of its context; these and the bias of the last layer add up to the score.
@@ -124,7 +124,7 @@ def by_program(model: Reader, tokens: Tensor, phrase: Tensor, target: int) -> tu
     w_ih, w_hh, bias = layer.weight_ih_l0, layer.weight_hh_l0, layer.bias_ih_l0 + layer.bias_hh_l0
     rel_h, irrel_h, rel_c, irrel_c = torch.zeros(4, H).double()
 
-    def three(a: Tensor, b: Tensor, c: Tensor, f: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+    def split(a: Tensor, b: Tensor, c: Tensor, f: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor, Tensor]:
         whole = f(a + b + c)
         return 0.5 * (f(a + c) - f(c) + whole - f(b + c)), 0.5 * (f(b + c) - f(c) + whole - f(a + c)), f(c)
 
@@ -136,14 +136,14 @@ def by_program(model: Reader, tokens: Tensor, phrase: Tensor, target: int) -> tu
             irrel = irrel + w_ih @ x[t]
         functions = torch.sigmoid, torch.sigmoid, torch.tanh, torch.sigmoid
         (rel_i, irrel_i, b_i), (rel_f, irrel_f, b_f), (rel_g, irrel_g, b_g), output = (
-            three(*each) for each in zip(rel.chunk(4), irrel.chunk(4), bias.chunk(4), functions, strict=True)
+            split(*each) for each in zip(rel.chunk(4), irrel.chunk(4), bias.chunk(4), functions, strict=True)
         )
         rel_c, irrel_c = (
             rel_i * (rel_g + b_g) + b_i * rel_g + (rel_f + b_f) * rel_c,
             irrel_i * (rel_g + irrel_g + b_g) + (rel_i + b_i) * irrel_g + b_i * b_g
             + (rel_f + irrel_f + b_f) * irrel_c + irrel_f * rel_c,
         )  # fmt: skip
-        rel_tanh, irrel_tanh, _ = three(rel_c, irrel_c, torch.zeros(H).double(), torch.tanh)
+        rel_tanh, irrel_tanh, _ = split(rel_c, irrel_c, torch.zeros(H).double(), torch.tanh)
         rel_h, irrel_h = sum(output) * rel_tanh, sum(output) * irrel_tanh
     return model.linear.weight[target] @ rel_h, model.linear.weight[target] @ irrel_h
 
@@ -155,10 +155,10 @@ def test_contextual_decomposition_follows_the_published_program() -> None:
     of_phrase = gg.dynamics.contribution(model, TOKENS, 2, phrase)
     for row in range(2):
         for k in range(len(TOKENS)):
-            rel, irrel = by_program(model, TOKENS[:, row], torch.arange(len(TOKENS)) == k, 2)
+            rel, irrel = decomposition_of_lstm(model, TOKENS[:, row], torch.arange(len(TOKENS)) == k, 2)
             assert torch.allclose(relevance.tokens[k, row], rel, rtol=0, atol=1e-12)
             assert torch.allclose(rel + irrel + model.linear.bias[2], relevance.scores[row], rtol=0, atol=1e-12)
-        rel, _ = by_program(model, TOKENS[:, row], phrase[:, row], 2)
+        rel, _ = decomposition_of_lstm(model, TOKENS[:, row], phrase[:, row], 2)
         assert torch.allclose(of_phrase[row], rel, rtol=0, atol=1e-12)
 
 
@@ -171,16 +171,16 @@ def test_contextual_parts_of_every_cell_are_complete(name: str) -> None:
             if "bias" in weight_name or "shift" in weight_name:
                 weight.zero_()
     scores = model.eval()(TOKENS)[:, 1]
-    every = gg.dynamics.contribution(model, TOKENS, 1, torch.ones_like(TOKENS, dtype=torch.bool))
+    of_all_tokens = gg.dynamics.contribution(model, TOKENS, 1, torch.ones_like(TOKENS, dtype=torch.bool))
     assert (gg.dynamics.contribution(model, TOKENS, 1, torch.zeros_like(TOKENS, dtype=torch.bool)) == 0).all()
     if name not in WITH_CONSTANTS:
-        assert torch.allclose(every, scores, rtol=1e-5, atol=0)
+        assert torch.allclose(of_all_tokens, scores, rtol=1e-5, atol=0)
     tokens = gg.dynamics.relevance(model, TOKENS, 1, method="contextual").tokens
     assert tokens.isfinite().all()
     assert tokens.abs().max() > 1e-6
 
 
-def test_both_directions_lengths_and_other_methods() -> None:
+def test_bidirectional_layers_lengths_and_other_methods() -> None:
     model = reader(gg.cells.GRU(), bidirectional=True)
     model.forward = lambda tokens: model.linear(model.layer(model.embedding(tokens))[0].mean(0))
     scores = model.eval()(TOKENS)[:, 0]
@@ -197,7 +197,7 @@ def test_both_directions_lengths_and_other_methods() -> None:
     assert (relevance.tokens[:, 0] != 0).all()
 
 
-def test_a_series_of_numbers_and_one_step_of_the_output() -> None:
+def test_numeric_features_and_a_score_at_one_step() -> None:
     layer, series = gg.LSTM(2, 3).double(), noise(1, 6, 2, 2)
     relevance = gg.dynamics.relevance(layer, series, lambda result: result[0][3].sum(-1))
     assert relevance.features.shape == series.shape
@@ -206,7 +206,7 @@ def test_a_series_of_numbers_and_one_step_of_the_output() -> None:
 
 
 def test_the_token_that_decides_has_the_most_relevance() -> None:
-    """A network that has learned whether token 7 has occurred."""
+    """The network has learned whether token 7 has occurred."""
     torch.manual_seed(1)
     model = Reader(gg.LSTM(E, 12), 12)
     optimizer = torch.optim.Adam(model.parameters(), 0.02)
@@ -224,7 +224,7 @@ def test_the_token_that_decides_has_the_most_relevance() -> None:
         assert (relevance.tokens.argmax(0) == place).double().mean() >= 0.9, method
 
 
-def test_the_model_is_left_as_it_was_and_faults_are_named() -> None:
+def test_the_model_is_restored_and_invalid_arguments_raise_errors() -> None:
     model = reader(gg.cells.LSTM()).train()
     model.layer.requires_grad_(False)
     before = model.eval()(TOKENS)

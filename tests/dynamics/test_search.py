@@ -1,4 +1,4 @@
-"""Search for steps at which units behave alike: planted patterns, an exhaustive search, and files."""
+"""Search for steps with similar states: an exhaustive search, planted patterns, and files."""
 
 from itertools import pairwise
 from pathlib import Path
@@ -19,7 +19,7 @@ def indexed(lengths: list[int], units: int = 6) -> tuple[gg.dynamics.Index, list
     return gg.dynamics.Index.of(({NAME: values} for values in sequences), texts, {"data": "noise"}), sequences
 
 
-def test_a_search_equals_an_exhaustive_one() -> None:
+def test_search_equals_an_exhaustive_search() -> None:
     index, sequences = indexed([40, 3, 25])
     pattern, units = noise(9, 5, 6).float(), [1, 4, 5]
     deviation = torch.cat(sequences).std(0, correction=0)
@@ -32,13 +32,13 @@ def test_a_search_equals_an_exhaustive_one() -> None:
     assert [(m.sequence, m.start, m.stop) for m in best_matches] == [(k, t, t + 5) for _, k, t in expected[:4]]
     assert [m.distance for m in best_matches] == pytest.approx([d for d, *_ in expected[:4]], abs=0.02)
     assert [m.closer for m in best_matches] == pytest.approx([n / len(expected) for n in (1, 2, 3, 4)])
-    every = gg.dynamics.search(index, NAME, pattern, units, matches=99)
-    starts = sorted((m.sequence, m.start) for m in every)
+    without_overlap = gg.dynamics.search(index, NAME, pattern, units, matches=99)
+    starts = sorted((m.sequence, m.start) for m in without_overlap)
     assert all(b[0] != a[0] or b[1] - a[1] >= 5 for a, b in pairwise(starts))
-    assert all(m.sequence != 1 for m in every)  # it is shorter than the pattern
+    assert all(m.sequence != 1 for m in without_overlap)  # it is shorter than the pattern
 
 
-def test_planted_patterns_are_found_in_a_file_and_units_are_chosen(tmp_path: Path) -> None:
+def test_planted_patterns_and_active_units_are_found_in_a_file(tmp_path: Path) -> None:
     _, sequences = indexed([50, 60])
     sequences[0][10:14, 2:4] = sequences[1][30:34, 2:4] = torch.tensor([4.0, -4.0])
     planted = gg.dynamics.Index.of([{NAME: values} for values in sequences], [["é"] * 50, ["x"] * 60], {"data": "a"})
@@ -54,7 +54,7 @@ def test_planted_patterns_are_found_in_a_file_and_units_are_chosen(tmp_path: Pat
     assert all(m.distance < 0.05 for m in best_matches)
 
 
-def test_errors_name_the_fault(tmp_path: Path) -> None:
+def test_invalid_arguments_raise_errors(tmp_path: Path) -> None:
     index, _ = indexed([8])
     with pytest.raises(KeyError, match=r"no state .c.; there are layer0.forward.h"):
         gg.dynamics.search(index, "c", torch.zeros(2, 6), [0])

@@ -1,4 +1,4 @@
-"""The layers of a stack, one by one, have the states that they have in the stack."""
+"""Separate layers have the same states as in the stack."""
 
 import pytest
 import torch
@@ -33,10 +33,10 @@ def check(stack: gg.Recurrent, inputs: torch.Tensor) -> None:
     with gg.engine("reference"):
         *_, states = stack(inputs.transpose(0, 1) if stack.batch_first else inputs, return_states=True)
         for label, layer, own in gg.dynamics.separate(stack, inputs):
-            wanted, own_output = states[f"{label}.{stack.cell.state[0]}"], layer(own)[0]
-            wanted = wanted.transpose(0, 1) if stack.batch_first else wanted
+            expected, own_output = states[f"{label}.{stack.cell.state[0]}"], layer(own)[0]
+            expected = expected.transpose(0, 1) if stack.batch_first else expected
             own_output = own_output.flip(0) if label.endswith("reverse") else own_output
-            assert torch.allclose(own_output, wanted, rtol=0, atol=1e-12), label
+            assert torch.allclose(own_output, expected, rtol=0, atol=1e-12), label
             assert (layer.num_directions, layer.num_layers, layer.training) == (1, 1, False)
 
 

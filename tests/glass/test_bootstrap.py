@@ -1,4 +1,4 @@
-"""The spread of a measure equals the spread of the measure on resampled groups."""
+"""Bootstrap measures equal measures of explicitly resampled steps."""
 
 from collections.abc import Callable
 
@@ -11,7 +11,7 @@ LENGTHS = [7, 5, 9] * 8
 
 
 def resampled(measure: Callable[[np.ndarray], np.ndarray], groups: np.ndarray) -> np.ndarray:
-    """A measure of the steps of each sample, computed from their indices."""
+    """A measure of the resampled steps of each sample."""
     places = [np.flatnonzero(groups == group) for group in range(groups.max() + 1)]
     return np.stack(
         [
@@ -21,7 +21,7 @@ def resampled(measure: Callable[[np.ndarray], np.ndarray], groups: np.ndarray) -
     )
 
 
-def test_measures_of_samples() -> None:
+def test_measures_equal_those_of_resampled_steps() -> None:
     random, groups = np.random.default_rng(1), bootstrap.resampling_groups(LENGTHS)
     x, y = random.normal(size=(2, len(groups), 3))
     y += x * [0.0, 0.5, 3.0]
@@ -34,13 +34,13 @@ def test_measures_of_samples() -> None:
     assert (low, high) == pytest.approx(np.quantile(resampled(lambda at: x[at, 0].mean(0), groups), (0.05, 0.95)))
 
 
-def test_a_constant_has_no_spread_and_no_correlation() -> None:
+def test_a_constant_has_no_deviation_and_no_correlation() -> None:
     groups, one = bootstrap.resampling_groups(LENGTHS), np.ones((sum(LENGTHS), 1))
     assert not bootstrap.deviations(one, groups).any()
     assert not bootstrap.correlations(one, np.arange(len(groups))[:, None], groups).any()
 
 
-def test_an_interval_of_a_negative_correlation_is_that_of_its_size() -> None:
+def test_an_interval_of_a_negative_correlation_is_that_of_its_magnitude() -> None:
     x = np.arange(100.0)
     assert bootstrap.correlation_interval(x, -x, bootstrap.resampling_groups([100])) == pytest.approx((1, 1))
 

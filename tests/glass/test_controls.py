@@ -1,6 +1,6 @@
-"""The findings on networks that have learned nothing: random networks, and trainings on shuffled labels, of each task.
+"""Networks without structure have almost no findings: untrained networks, and networks trained on random labels.
 
-`pytest -m matrix tests/glass/test_controls.py` runs 200 random networks and 50 trainings; the ordinary run a few.
+`pytest -m matrix tests/glass/test_controls.py` runs 200 untrained networks and 50 trainings. Other runs include a few.
 """
 
 from collections.abc import Callable
@@ -31,8 +31,8 @@ from glassgate.tasks.task import Split
 WORDS = ["red", "green", "blue", "one", "two", "three", "up", "down", "left", "right"]
 PASSAGES, STEPS = 12, 10
 L, H = 60, 8
-# Statements about scores and training, which are true of a network without structure, too.
-SCORES = ("answers", "no better than a guess", "overfitting")
+# Findings about scores and training, which are true for a network without structure, too.
+SCORE_RULES = ("answers", "no better than a guess", "overfitting")
 
 
 def split(name: str, seed: int) -> Split[Any]:
@@ -78,7 +78,7 @@ def prepared(name: str) -> tuple[Any, list[Excerpt]]:
     return trained(name, 0, 1)
 
 
-def of_random_weights(name: str, seed: int) -> Study:
+def study_of_random_weights(name: str, seed: int) -> Study:
     task, excerpts = prepared(name)
     with torch.random.fork_rng():
         torch.manual_seed(1000 + seed)
@@ -86,32 +86,35 @@ def of_random_weights(name: str, seed: int) -> Study:
     return study(task, excerpts, name)
 
 
-def of_random_labels(name: str, seed: int) -> Study:
+def study_of_random_labels(name: str, seed: int) -> Study:
     return study(*trained(name, seed, 8), name)
 
 
-def structural(made: Study) -> list[Finding]:
-    return [each for each in findings(made) if each.rule not in SCORES]
+def structural_findings(made: Study) -> list[Finding]:
+    return [each for each in findings(made) if each.rule not in SCORE_RULES]
 
 
 @pytest.mark.parametrize("name", ["tagging", "language-model"])
-def test_random_networks_have_no_structural_headline(name: str) -> None:
-    assert structural(of_random_weights(name, 0)) == []
+def test_untrained_networks_have_no_structural_findings(name: str) -> None:
+    assert structural_findings(study_of_random_weights(name, 0)) == []
 
 
 @pytest.mark.matrix
-def test_at_most_one_structural_headline_in_twenty_networks_without_structure() -> None:
-    """200 random networks and 50 trainings on shuffled labels, over all tasks."""
-    of_weights, of_labels = headlines(of_random_weights, 200), headlines(of_random_labels, 50)
+def test_at_most_one_of_twenty_networks_without_structure_has_a_structural_finding() -> None:
+    """200 untrained networks and 50 networks trained on random labels, over all tasks."""
+    of_weights, of_labels = (
+        structural_findings_of(study_of_random_weights, 200),
+        structural_findings_of(study_of_random_labels, 50),
+    )
     assert len(of_weights) <= 200 / 20, of_weights
     assert len(of_labels) <= 50 / 20, of_labels
 
 
-def headlines(make: Callable[[str, int], Study], count: int) -> list[tuple[str, int, str]]:
+def structural_findings_of(make: Callable[[str, int], Study], count: int) -> list[tuple[str, int, str]]:
     """The structural findings of a number of networks, alternating between tasks."""
     tasks = list(TASKS)
     made = ((tasks[number % len(tasks)], 1 + number) for number in range(count))
-    return [(*each, finding.sentence) for each in made for finding in structural(make(*each))]
+    return [(*each, finding.sentence) for each in made for finding in structural_findings(make(*each))]
 
 
 def unread_direction(layer: gg.LSTM, head: torch.nn.Linear) -> str:

@@ -1,4 +1,4 @@
-"""Diagrams show the operations of a step: all items and wires, without overlaps; the pictures of the docs match."""
+"""Diagrams show all items and wires of a step without overlaps, and the pictures in the docs are current."""
 
 import random
 import re
@@ -27,7 +27,7 @@ def squashed(x):
     return x / (1 + abs(x))
 
 
-class Own(gg.Cell):
+class CustomCell(gg.Cell):
     """A custom cell with most features of a step: helpers, reductions, parameters, states that are only passed on."""
 
     gates, state = ("f", "g"), ("h", "before_last", "kept", "c")
@@ -81,7 +81,7 @@ def check_wires(picture: str) -> None:
             assert name == other or not overlap(piece, along), (name, other)
 
 
-def test_the_pictures_of_the_docs_are_those_of_the_cells(drawn):
+def test_the_pictures_in_the_docs_are_current(drawn):
     kept = {path.stem: path.read_text("utf-8") for path in FOLDER.glob("*.svg")}
     assert kept == drawn, "run `python docs/draw_cells.py`"
     page = (FOLDER.parent / "cells.md").read_text("utf-8")
@@ -89,7 +89,7 @@ def test_the_pictures_of_the_docs_are_those_of_the_cells(drawn):
 
 
 def test_every_cell_is_drawn_with_separate_wires(drawn):
-    cells = {name: getattr(gg.cells, name)() for name in drawn} | {"Own": Own()}
+    cells = {name: getattr(gg.cells, name)() for name in drawn} | {"CustomCell": CustomCell()}
     for name, cell in cells.items():
         picture = drawn.get(name) or str(gg.draw(cell))
         check_wires(picture)
@@ -100,30 +100,30 @@ def test_every_cell_is_drawn_with_separate_wires(drawn):
         assert all(item.find(f"{SVG}title") is not None for item in items(picture, "gate", "operation", "function"))
 
 
-def drawn_by_lot(seed: int) -> gg.Cell:
-    """A cell with random equations, which may exchange states or read one value many times."""
-    lot = random.Random(seed)
+def random_cell(seed: int) -> gg.Cell:
+    """A cell with random equations, which may swap states or read a value many times."""
+    rng = random.Random(seed)
 
     class Random(gg.Cell):
-        gates, state = tuple("abde"[: lot.randint(1, 4)]), tuple("hcm"[: lot.randint(1, 3)])
-        recurrent = lot.random() < 0.8
+        gates, state = tuple("abde"[: rng.randint(1, 4)]), tuple("hcm"[: rng.randint(1, 3)])
+        recurrent = rng.random() < 0.8
 
         def step(self, a, s):
-            lot = random.Random(seed + 1)
-            pool = [lot.choice([torch.sigmoid, torch.relu, lambda v: v])(getattr(a, gate)) for gate in self.gates]
+            rng = random.Random(seed + 1)
+            pool = [rng.choice([torch.sigmoid, torch.relu, lambda v: v])(getattr(a, gate)) for gate in self.gates]
             pool += list(s)
-            for _ in range(lot.randint(0, 9)):
-                x, y = lot.choice(pool), lot.choice(pool)
+            for _ in range(rng.randint(0, 9)):
+                x, y = rng.choice(pool), rng.choice(pool)
                 several = (x + y, x * y, 1 - x, torch.tanh(x), torch.where(x > 0, x, y), x - x.mean(-1, keepdim=True))
-                pool.append(lot.choice(several))
-            return tuple(lot.choice(pool) for _ in self.state)
+                pool.append(rng.choice(several))
+            return tuple(rng.choice(pool) for _ in self.state)
 
     return Random()
 
 
 def test_random_cells_can_be_drawn():
     for seed in range(40):
-        check_wires(str(gg.draw(drawn_by_lot(seed))))
+        check_wires(str(gg.draw(random_cell(seed))))
 
 
 def test_an_lstm_is_drawn_as_in_tutorials(drawn):
@@ -139,13 +139,13 @@ def test_an_lstm_is_drawn_as_in_tutorials(drawn):
 
 
 def test_a_custom_cell_shows_its_functions_by_name():
-    read = flow(Own())
+    read = flow(CustomCell())
     by_name = {item.name: item for item in read.items if item.name}
     assert by_name["g"].lines == ("squashed",)
     before = "(W_ih[f] x + b_ih[f] + W_hh[f] h_prev + b_hh[f]) * gain_f + c_prev * bias"
     assert by_name["f"].equation == f"f = sigmoid({before})"
     assert by_name["c"].lines == ("clamp -3, 3",)
-    assert "mean" in str(gg.draw(Own()))
+    assert "mean" in str(gg.draw(CustomCell()))
 
     class Sorts(gg.Cell):
         gates = ("f",)
@@ -166,7 +166,7 @@ def test_a_custom_cell_shows_its_functions_by_name():
         gg.draw(gg.cells.GRU)
 
 
-def test_a_picture_is_saved_as_svg_alone(tmp_path):
+def test_pictures_are_saved_only_as_svg(tmp_path):
     picture = gg.draw(gg.cells.GRU())
     with pytest.raises(ValueError, match=r"so the path must end in \.svg, got '.*gru\.png'"):
         picture.save(tmp_path / "gru.png")
@@ -174,7 +174,7 @@ def test_a_picture_is_saved_as_svg_alone(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["gru.svg"]
 
 
-def test_wires_have_a_text_for_their_values():
+def test_every_wire_has_a_value():
     layer = gg.LSTM(3, 4, dtype=torch.float64)
     (cell, weights), x, before = next(layer.weights()), noise(0, 5, 3), [noise(1, 5, 4), noise(2, 5, 4)]
     values = wire_values(cell, weights, x, before)
@@ -191,9 +191,9 @@ def test_wires_have_a_text_for_their_values():
 def test_a_layer_draws_its_depth_directions_and_sizes():
     layer = gg.GRU(8, (16, 12), 2, bidirectional=True, dropout=0.2, residual=True)
     picture = str(gg.draw(layer))
-    said = ["".join(text.itertext()) for text in ElementTree.fromstring(picture).iter(f"{SVG}text")]
-    assert {"input, 8 features", "output, 28 features", "dropout 0.2", "concat", "+"} <= set(said)
-    assert {"8 → 16 units", "8 → 12 units", "28 → 16 units", "28 → 12 units", "h0", "hn"} <= set(said)
+    labels = ["".join(text.itertext()) for text in ElementTree.fromstring(picture).iter(f"{SVG}text")]
+    assert {"input, 8 features", "output, 28 features", "dropout 0.2", "concat", "+"} <= set(labels)
+    assert {"8 → 16 units", "8 → 12 units", "28 → 16 units", "28 → 12 units", "h0", "hn"} <= set(labels)
     assert [box.get("data-name") for box in items(picture, "gate")] == [part.label for part in layer.glassgate.parts]
     apart = str(gg.draw(gg.LSTM(8, 16, bidirectional=True, merge="none", proj_size=4)))
     assert "output reverse, 4 features" in apart

@@ -1,4 +1,4 @@
-"""The section Dynamics: planted dynamics are reported, networks with fresh weights have no finding."""
+"""The section Dynamics reports planted dynamics, and untrained networks have no findings."""
 
 import math
 import re
@@ -35,9 +35,9 @@ def study(layer: gg.Recurrent, plant: Callable[[gg.Recurrent], None] = lambda la
         network = torch.nn.ModuleDict({"encoder": layer})
         with gg.record(network) as tape:
             layer(noise(1, length, 2, 3).float())
-        fresh = [with_random_weights(tape, seed) for seed in range(CONTROLS)]
+        untrained = [with_random_weights(tape, seed) for seed in range(CONTROLS)]
     made = Study("", "", [Passage([str(k) for k in range(length)])] * 2, measured(tape))
-    made.controls = [measured(each) for each in fresh]
+    made.controls = [measured(each) for each in untrained]
     return made
 
 
@@ -47,11 +47,11 @@ def measured(tape: Recorded) -> list[Direction]:
     return parts
 
 
-def said(made: Study) -> list[str]:
+def sentences(made: Study) -> list[str]:
     return [each.sentence for each in findings(made) if each.section == "dynamics"]
 
 
-def test_the_time_constant_of_a_linear_memory() -> None:
+def test_a_linear_memory_has_its_time_constant() -> None:
     def leaky(layer: gg.Recurrent) -> None:
         layer.weight_hh_l0.copy_(0.5 * torch.eye(H))
         layer.weight_hh_l0_reverse.copy_(math.exp(-1 / 20) * torch.eye(H))
@@ -62,7 +62,9 @@ def test_the_time_constant_of_a_linear_memory() -> None:
     assert reverse is not None
     np.testing.assert_allclose(forward.exponents, math.log(0.5), atol=1e-6)
     np.testing.assert_allclose(reverse.survival[:, 0], np.exp(-np.arange(1, 22) / 20), rtol=1e-5)
-    assert said(made) == ["A small difference in the state of layer0.reverse shrinks by a factor of e in 20 steps."]
+    assert sentences(made) == [
+        "A small difference in the state of layer0.reverse shrinks by a factor of e in 20 steps."
+    ]
     page = dynamics_section(made).body
     assert "\N{MINUS SIGN}0.69 (\N{MINUS SIGN}0.69 to \N{MINUS SIGN}0.69)" in page
     assert "Less than 1 % of a small difference is left after 7 steps" in page
@@ -79,31 +81,31 @@ def test_a_bistable_unit_has_two_stable_points_and_a_saddle() -> None:
     made = study(gg.RNN(3, H), bistable)
     points = made.directions[0].dynamics.points
     assert points.stable[points.places[:, 0].argsort()].tolist() == [True, False, True]
-    assert "layer0.forward has 2 stable fixed points under its mean input." in said(made)
+    assert "layer0.forward has 2 stable fixed points under its mean input." in sentences(made)
 
 
-def test_growing_differences() -> None:
+def test_growing_differences_are_found() -> None:
     def chaotic(layer: gg.Recurrent) -> None:
         layer.weight_hh_l0.copy_(4 * noise(2, 24, 24) / 24**0.5)
 
-    assert any("grows by" in each for each in said(study(gg.RNN(3, 24), chaotic)))
+    assert any("grows by" in each for each in sentences(study(gg.RNN(3, 24), chaotic)))
 
 
 @pytest.mark.parametrize("cell", [gg.RNN, gg.GRU, gg.LSTM])
-def test_a_network_with_fresh_weights_has_no_finding(cell: type[gg.Recurrent]) -> None:
+def test_an_untrained_network_has_no_findings(cell: type[gg.Recurrent]) -> None:
     torch.manual_seed(100)
     made = study(cell(3, H, bidirectional=True))
-    assert said(made) == []
+    assert sentences(made) == []
     assert "At least one" not in dynamics_section(made).body
 
 
-def test_a_large_state_has_a_reason_instead_of_fixed_points() -> None:
+def test_the_section_explains_why_it_has_no_fixed_points() -> None:
     made = study(gg.LSTM(3, 65), length=16)
     assert made.directions[0].dynamics.points is None
     assert "the search is slow for 130 state variables" in dynamics_section(made).body
 
 
-def test_reasons_for_missing_dynamics() -> None:
+def test_a_note_explains_why_the_section_is_left_out() -> None:
     assert (
         reason(gg.GRU(3, H), 7) == "dynamics: the section is left out, because it needs sequences of at least 8 steps."
     )

@@ -23,10 +23,10 @@ EDITS = {
     "layer0.reverse.h": gg.scale(1.0),
     "layer0.reverse.c": gg.hold(0.7, units=2, steps=slice(None, 2)),
 }
-"""Both directions edit the same names in the same way, so that one kernel runs both."""
+"""Both directions edit the same names with the same kinds of edits, so that one kernel runs both."""
 
 
-def by_hand(name: str, t: int, row: int, value: Tensor) -> Tensor:
+def edited(name: str, t: int, row: int, value: Tensor) -> Tensor:
     """The edit of one value (H,) at one step of one sequence, written out for each name of `EDITS`."""
     v = list(value)
     if name == "forward.i":
@@ -48,7 +48,7 @@ def by_hand(name: str, t: int, row: int, value: Tensor) -> Tensor:
     return torch.stack([torch.as_tensor(each, dtype=value.dtype) for each in v])
 
 
-def loop(layer, x: Tensor, hx, lengths, resets, zoneout: float = 0.0):
+def edited_loop(layer, x: Tensor, hx, lengths, resets, zoneout: float = 0.0):
     """A bidirectional LSTM with the edits, one sequence after the other."""
     output = x.new_zeros(L, N, 2 * H)
     final = [[[], []], [[], []]]
@@ -63,11 +63,11 @@ def loop(layer, x: Tensor, hx, lengths, resets, zoneout: float = 0.0):
                     h, c = hx[0][way, row], hx[1][way, row]
                 i, f, g, o = (w_ih @ x[t, row] + b_ih + w_hh @ h + b_hh).chunk(4)
                 gates = dict(i=i.sigmoid(), f=f.sigmoid(), g=g.tanh(), o=o.sigmoid())
-                i, f, g, o = (by_hand(f"{direction}.{name}", t, row, v) for name, v in gates.items())
+                i, f, g, o = (edited(f"{direction}.{name}", t, row, v) for name, v in gates.items())
                 new_c = f * c + i * g
                 new_h = o * new_c.tanh()
                 new_h, new_c = zoneout * h + (1 - zoneout) * new_h, zoneout * c + (1 - zoneout) * new_c
-                h, c = by_hand(f"{direction}.h", t, row, new_h), by_hand(f"{direction}.c", t, row, new_c)
+                h, c = edited(f"{direction}.h", t, row, new_h), edited(f"{direction}.c", t, row, new_c)
                 output[t, row, way * H : way * H + H] = h
             final[0][way].append(h)
             final[1][way].append(c)
@@ -83,7 +83,7 @@ def results(run, layer):
 
 
 @pytest.mark.parametrize("engine", ["reference", "cpu"])
-def test_equals_a_loop_that_changes_its_values(engine):
+def test_edits_equal_a_loop_that_changes_the_same_values(engine):
     torch.manual_seed(0)
     layer = gg.LSTM(D, H, bidirectional=True, dtype=torch.float64)
     full, none = torch.full((N,), L), torch.zeros(L, N, dtype=torch.bool)
@@ -106,11 +106,11 @@ def test_equals_a_loop_that_changes_its_values(engine):
         "resets": (plain(resets=RESETS), full, RESETS),
     }
     for run, lengths, resets in forms.values():
-        truth = results(lambda x, hx, given=(lengths, resets): loop(layer, x, hx, *given), layer)
+        truth = results(lambda x, hx, given=(lengths, resets): edited_loop(layer, x, hx, *given), layer)
         with gg.engine(engine), gg.edit(layer, EDITS):
             check(results(run, layer), truth)
     layer.batch_first = True
-    truth = results(lambda x, hx: loop(layer, x, hx, full, none), layer)
+    truth = results(lambda x, hx: edited_loop(layer, x, hx, full, none), layer)
     with gg.engine(engine), gg.edit(layer, EDITS):
         check(
             results(lambda x, hx: (y := plain()(x.transpose(0, 1), hx), (y[0].transpose(0, 1), *y[1:]))[1], layer),
@@ -118,8 +118,8 @@ def test_equals_a_loop_that_changes_its_values(engine):
         )
 
 
-def test_works_with_zoneout_and_recurrent_dropout():
-    """In evaluation against the loop; in training, with the same noise, the kernel against the reference."""
+def test_edits_work_with_zoneout_and_recurrent_dropout():
+    """In eval mode against the loop. In training mode with the same noise, the kernel against the reference."""
     torch.manual_seed(0)
     layer = gg.LSTM(D, H, bidirectional=True, zoneout=0.25, recurrent_dropout=0.2, dtype=torch.float64)
     layer.eval()
@@ -131,7 +131,7 @@ def test_works_with_zoneout_and_recurrent_dropout():
         return output, h_n, c_n
 
     with gg.engine("reference"), gg.edit(layer, EDITS):
-        check(results(run, layer), results(lambda x, hx: loop(layer, x, hx, full, none, 0.25), layer))
+        check(results(run, layer), results(lambda x, hx: edited_loop(layer, x, hx, full, none, 0.25), layer))
     layer.train()
     both, alike = [], {f"layer0.{way}.c": gg.scale(0.5, units=[1]) for way in ("forward", "reverse")}  # one kernel
     for engine in ("cpu", "reference"):
@@ -149,8 +149,8 @@ def test_works_with_zoneout_and_recurrent_dropout():
     torch.testing.assert_close(*outputs, atol=1e-12, rtol=0)
 
 
-class Own(gg.Cell):
-    """Two of its gates have no variable: they have the names of their pre-activations."""
+class CustomCell(gg.Cell):
+    """Two of its gates are no variables of `step`. They have the names of their pre-activations."""
 
     gates, state = ("f", "g", "r"), ("h",)
     parameters = {"gain": gg.Parameter(1.0)}
@@ -160,7 +160,9 @@ class Own(gg.Cell):
         return f * s.h + (1 - f) * torch.tanh(a.ih.g + a.hh(torch.sigmoid(a.r) * s.h).g) * p.gain
 
 
-@pytest.mark.parametrize("cell", [gg.cells.LSTM(), gg.cells.LayerNormLSTM(), gg.cells.SLSTM(), gg.cells.GRUv1(), Own()])
+@pytest.mark.parametrize(
+    "cell", [gg.cells.LSTM(), gg.cells.LayerNormLSTM(), gg.cells.SLSTM(), gg.cells.GRUv1(), CustomCell()]
+)
 def test_replacing_values_by_themselves_changes_nothing(cell):
     layer = gg.Recurrent(cell, D, H, 2, bidirectional=True, dtype=torch.float64)
     x = noise(0, L, N, D)
@@ -185,7 +187,7 @@ def test_a_projected_state_is_as_wide_as_its_projection():
     assert output.shape == (L, N, 2)
 
 
-def test_second_gradients_transforms_and_smaller_types():
+def test_second_derivatives_vmap_and_half_precision():
     layer, changes = gg.LSTM(D, 3, dtype=torch.float64), {"layer0.forward.f": gg.scale(0.5), "layer0.forward.h": HELD}
     x = noise(0, 3, 1, D).requires_grad_()
     with gg.edit(layer, changes):
@@ -242,7 +244,7 @@ ERRORS = {
     "layer0.forward.c": (gg.hold(torch.ones((), requires_grad=True)), ValueError, "constants; pass them detached"),
     "layer0.forward.o": (gg.hold(1.0, units=[0.5]), TypeError, r"must be whole numbers, a slice or a mask, got 0\.5"),
 }
-LATE = [
+ERRORS_AT_CALLS = [
     (gg.hold(1.0, steps=6), IndexError, r"steps of 'layer0.forward.f' must be at least -6 and below 6, got 6"),
     (gg.hold(1.0, steps=[True, False]), IndexError, "a mask must have 6 entries, got 2"),
     (gg.replace(torch.ones(6, 2, H)), gg.ShapeError, r"must be \(L, N, H\) = \(6, 3, 5\), got \(6, 2, 5\)"),
@@ -255,7 +257,7 @@ def test_invalid_edits_raise_errors():
     for name, (change, error, said) in ERRORS.items():
         with pytest.raises(error, match=said), gg.edit(layer, {name: change}):
             pass
-    for change, error, said in LATE:
+    for change, error, said in ERRORS_AT_CALLS:
         with pytest.raises(error, match=said), gg.edit(layer, {"layer0.forward.f": change}):
             layer(torch.randn(L, N, D))
     plain, said = torch.nn.Linear(2, 2), "must be or hold a recurrent layer of glassgate, got Linear"
@@ -301,15 +303,15 @@ def test_ablation_separates_used_from_unused_parts():
         assert set(changes) == names | {"layer0"}
         assert all(changes[name] == 0 for name in names if name.startswith("layer0.reverse"))
         assert changes["layer0"] == changes["layer0.forward"] == pytest.approx(changes["layer0.forward[0:2]"]) != 0
-        by_hand, states = 0.0, [layer(x, lengths=lengths)[0].detach() for x, lengths in batches]
+        expected_increase, states = 0.0, [layer(x, lengths=lengths)[0].detach() for x, lengths in batches]
         real = torch.arange(L)[:, None] < LENGTHS
         mean = torch.cat([output[real] for output in states]).mean(0)
         for (x, _), output in zip(batches, states, strict=True):
             held = torch.where(real[..., None], mean, 0.0)
-            by_hand += float(
+            expected_increase += float(
                 (held[..., :2] - x[..., :2]).square().mean() - (output[..., :2] - x[..., :2]).square().mean()
             )
-        assert changes["layer0.forward"] == pytest.approx(by_hand / 2, abs=1e-6)
+        assert changes["layer0.forward"] == pytest.approx(expected_increase / 2, abs=1e-6)
         late = gg.ablate(layer, batches, loss, groups=[[0, 3]], steps=[-1])
     assert "layer0.forward[0, 3]" in late
     assert abs(late["layer0.forward"]) < abs(changes["layer0.forward"])

@@ -1,4 +1,4 @@
-"""Each rule on a network with planted structure, and no findings on networks without structure."""
+"""Each rule reports a planted structure, and networks without structure have no findings."""
 
 from collections.abc import Callable
 from copy import deepcopy
@@ -22,7 +22,7 @@ NARROW = "\N{NARROW NO-BREAK SPACE}"
 
 
 def study(change: Callable[[gg.LSTM], None] = lambda layer: None, seed: int = 3) -> Study:
-    """A study of an LSTM whose weights were changed, and of its controls with fresh weights."""
+    """A study of an LSTM whose weights were changed, and of its untrained controls."""
     torch.manual_seed(seed)
     layer = gg.LSTM(4, H)
     with torch.no_grad(), gg.engine("reference"):
@@ -33,12 +33,12 @@ def study(change: Callable[[gg.LSTM], None] = lambda layer: None, seed: int = 3)
     return Study("x", "", [Passage([str(k) for k in range(L)])], directions(tape), controls=controls)
 
 
-def said(made: Study) -> str:
+def sentences(made: Study) -> str:
     return "\n".join(each.sentence for each in findings(made)).replace(NARROW, " ")
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_nothing_stands_out_in_a_network_with_fresh_weights(seed: int) -> None:
+def test_an_untrained_network_has_no_findings(seed: int) -> None:
     assert findings(study(seed=seed)) == []
 
 
@@ -87,14 +87,16 @@ def twins(layer: gg.LSTM) -> None:
 )
 def test_planted_structure_is_found(change: Callable[[gg.LSTM], None], sentence: str, fault: bool) -> None:
     made = study(change)
-    assert sentence in said(made)
+    assert sentence in sentences(made)
     (finding,) = [each for each in findings(made) if sentence in each.sentence.replace(NARROW, " ")]
     assert finding.fault == fault
 
 
 @pytest.mark.parametrize(("equal", "is_finding"), [(None, True), (20, False)])
-def test_a_unit_that_follows_is_compared_with_many_networks(equal: int | None, is_finding: bool) -> None:
-    """The rule is silent if a unit of one of 36 further networks with fresh weights follows the label as closely."""
+def test_a_unit_that_follows_a_label_is_compared_with_many_untrained_networks(
+    equal: int | None, is_finding: bool
+) -> None:
+    """There is no finding if a unit of one of the 36 further networks follows the label as closely."""
     labels = ["high" if k // 3 % 3 == 0 else "low" for k in range(L)]
     made, drawn = answered(labels, labels), []
     weak = deepcopy(made.directions)
@@ -106,17 +108,17 @@ def test_a_unit_that_follows_is_compared_with_many_networks(equal: int | None, i
         return made.directions if number == equal else weak
 
     made.make_control = control
-    assert ("Unit 3 of layer0.forward follows" in said(made)) == is_finding
+    assert ("Unit 3 of layer0.forward follows" in sentences(made)) == is_finding
     assert drawn == [*range(CONTROLS, MANY_CONTROLS)]
 
 
-def test_a_network_like_its_controls_has_no_finding() -> None:
+def test_a_network_that_equals_its_controls_has_no_findings() -> None:
     """Forget gates that are open by their initial bias are not a result of training."""
     made = study(bias(1, 9.0))
-    assert "forget gates" in said(made)
+    assert "forget gates" in sentences(made)
     made = study(bias(1, 9.0))
     made.controls = [made.directions]
-    assert said(made) == ""
+    assert sentences(made) == ""
 
 
 def flow(curve: list[float], before: list[float] | None = None, one_step: bool = True) -> Study:
@@ -126,17 +128,17 @@ def flow(curve: list[float], before: list[float] | None = None, one_step: bool =
     return made
 
 
-def test_gradients_that_vanish_or_explode() -> None:
+def test_vanishing_and_exploding_gradients_are_found() -> None:
     slow, fast, grows = [0.9**k for k in range(50)], [0.5**k for k in range(50)], [1.2**k for k in range(50)]
-    assert said(flow(slow, slow)) == ""
-    assert said(flow(fast, fast)) == ""  # it does so without training
+    assert sentences(flow(slow, slow)) == ""
+    assert sentences(flow(fast, fast)) == ""  # it vanishes before training, too
     assert (
-        said(flow(fast, slow))
+        sentences(flow(fast, slow))
         == "The gradient of layer0.forward falls below 1 % within 7 steps. Before training, it does so within 44 steps."
     )
-    assert "grows to 7.58e+03 times its norm at lag 0" in said(flow(grows, slow))
-    assert said(flow(grows, grows)) == ""
-    assert said(flow(grows, slow, one_step=False)) == ""  # gradients enter at every step
+    assert "grows to 7.58e+03 times its norm at lag 0" in sentences(flow(grows, slow))
+    assert sentences(flow(grows, grows)) == ""
+    assert sentences(flow(grows, slow, one_step=False)) == ""  # gradients enter at every step
 
 
 def test_lags_count_from_the_step_that_the_loss_reads() -> None:
@@ -152,7 +154,7 @@ def test_lags_count_from_the_step_that_the_loss_reads() -> None:
     (lower,) = [each for each in made.directions if each.label == "layer0.reverse"]
     np.testing.assert_allclose(lower.flow["h"].norms[0], grads.flip(0)[lower.flow["h"].lags], rtol=1e-5)
     assert lower.flow["h"].one_step
-    assert "grows" not in said(made)
+    assert "grows" not in sentences(made)
     with gg.engine("reference"), gg.record(layer) as tape:
         output, _ = layer(torch.randn(40, 1, 3))
         output[20].sum().backward()
@@ -179,14 +181,14 @@ def answered(labels: list[str], best: list[str], targets: bool = True) -> Study:
 
 def test_answers_are_compared_with_the_most_common_one() -> None:
     labels = ["high" if k % 3 else "low" for k in range(L)]
-    assert "59 of 60 answers are correct (98 %)." in said(answered(labels, ["high", *labels[1:]]))
-    assert "40 of 60 answers are correct (67 %), no better than guessing “high” every time (67 %)." in said(
+    assert "59 of 60 answers are correct (98 %)." in sentences(answered(labels, ["high", *labels[1:]]))
+    assert "40 of 60 answers are correct (67 %), no better than guessing “high” every time (67 %)." in sentences(
         answered(labels, ["high"] * L)
     )
-    assert "correct" not in said(answered(labels, labels, targets=False))
+    assert "correct" not in sentences(answered(labels, labels, targets=False))
 
 
-def test_sets_are_scored_as_sets() -> None:
+def test_sets_are_scored_by_f1() -> None:
     chords = [f"{60 + k % 7} {64 + k % 5}" for k in range(L)]
     made = study()
     made.passages[0].answers = [
@@ -194,21 +196,21 @@ def test_sets_are_scored_as_sets() -> None:
         for step, chord in enumerate(chords)
     ]
     assert not any(each.is_wrong for each in made.passages[0].answers)
-    assert "The F1 score of the predicted sets is 68 %." in said(made)
+    assert "The F1 score of the predicted sets is 68 %." in sentences(made)
 
 
-def test_a_unit_that_follows_a_label() -> None:
+def test_a_unit_that_follows_a_label_is_found() -> None:
     labels = ["high" if k // 3 % 3 == 0 else "low" for k in range(L)]
     made = answered(labels, labels)
     made.directions[0].values["c"][:, 3] = [label == "high" for label in labels]
     best = best_followers(made)[0]
     assert (best.mark, best.unit) in {("high", 3), ("low", 3)}
     assert best.correlation == pytest.approx(1.0)
-    assert "Unit 3 of layer0.forward follows" in said(made)
-    assert "follows" not in said(answered(labels, labels))
+    assert "Unit 3 of layer0.forward follows" in sentences(made)
+    assert "follows" not in sentences(answered(labels, labels))
     made = answered(labels, labels, targets=False)  # the marks are the network's own answers
     made.directions[0].values["c"][:, 3] = [label == "high" for label in labels]
-    assert "follows" not in said(made)
+    assert "follows" not in sentences(made)
 
 
 def trained(losses: list[float], train: float = 0.1) -> Study:
@@ -218,10 +220,10 @@ def trained(losses: list[float], train: float = 0.1) -> Study:
 
 
 def test_overfitting_is_a_rise_of_the_dev_loss() -> None:
-    assert said(trained([2.0, 1.5, 1.2, 1.1, 1.0])) == ""  # best at the last step
-    assert said(trained([0.5, 0.001, 0.000229, 0.00023], 0.00013)) == ""
-    assert said(trained([2.0, 1.0, 1.03, 0.99, 1.01])) == ""  # noise
-    assert said(trained([2.0, 1.0, 1.2, 1.5, 1.9])) == "The dev loss rose from 1 at step 10 to 1.9 at the end."
+    assert sentences(trained([2.0, 1.5, 1.2, 1.1, 1.0])) == ""  # best at the last step
+    assert sentences(trained([0.5, 0.001, 0.000229, 0.00023], 0.00013)) == ""
+    assert sentences(trained([2.0, 1.0, 1.03, 0.99, 1.01])) == ""  # noise
+    assert sentences(trained([2.0, 1.0, 1.2, 1.5, 1.9])) == "The dev loss rose from 1 at step 10 to 1.9 at the end."
 
 
 def caused(causes: list[Cause], windows: list[WindowCause] = []) -> Study:  # noqa: B006
@@ -236,25 +238,25 @@ def caused(causes: list[Cause], windows: list[WindowCause] = []) -> Study:  # no
     return made
 
 
-def test_causes_are_compared_with_targets_in_another_order() -> None:
+def test_causes_are_compared_with_shuffled_targets() -> None:
     strong, weak = Cause("layer0.forward", 0.4, 7.25, 0.3, 0.5), Cause("layer0.reverse", 0.2, 0.0, 0.15, 0.25)
-    text = said(caused([Cause("layer0.forward.f", 0.9, 9, 0.8, 1.0), strong, weak]))
+    text = sentences(caused([Cause("layer0.forward.f", 0.9, 9, 0.8, 1.0), strong, weak]))
     assert text.splitlines() == [
         "Holding layer0.forward at its mean costs 7.2 points of accuracy.",
         "Holding layer0.reverse at its mean costs 0.2 nats per answer.",
     ]
-    assert said(caused([strong, weak._replace(control=0.2)])).count("at its mean costs") == 1
-    assert said(caused([strong, weak._replace(low=0.01)])).count("at its mean costs") == 1
+    assert sentences(caused([strong, weak._replace(control=0.2)])).count("at its mean costs") == 1
+    assert sentences(caused([strong, weak._replace(low=0.01)])).count("at its mean costs") == 1
     made = caused([strong, weak])
     made.loss = None  # no reference
-    assert said(made) == ""
+    assert sentences(made) == ""
 
 
-def test_the_most_important_window() -> None:
+def test_the_most_important_window_is_found() -> None:
     def sentence_on(windows: list[WindowCause], answers: int = 10) -> str:
         made = caused([], windows)
         made.passages[0].answers = [PassageAnswer(step, [("1.0", None)], None) for step in range(answers)]
-        return said(made)
+        return sentences(made)
 
     windows = [WindowCause(0, k, k + 10, 0.05, 0, 0.0, 0.1) for k in range(0, 60, 10)]
     assert sentence_on(windows) == ""
@@ -263,7 +265,7 @@ def test_the_most_important_window() -> None:
     assert sentence_on(windows, answers=1) == ""  # a single answer shows no spread
 
 
-def test_a_direction_that_the_answers_do_not_read() -> None:
+def test_an_unread_direction_is_found() -> None:
     made = study()
     (one,) = made.directions
     small, whole = np.full((5, 6), 1e-5), np.ones((5, 6))
@@ -272,10 +274,10 @@ def test_a_direction_that_the_answers_do_not_read() -> None:
         for name, value in (("forward", whole), ("reverse", small))
     ]
     made.directions = both
-    assert "The answers do not depend on layer0.reverse." in said(made)
+    assert "The answers do not depend on layer0.reverse." in sentences(made)
     both[1].flow["h"] = Flow(list(range(6)), small, small)
     made.thresholds = {}
-    assert "do not depend" not in said(made)
+    assert "do not depend" not in sentences(made)
 
 
 def test_thresholds_are_computed_once() -> None:

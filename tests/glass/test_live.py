@@ -1,4 +1,4 @@
-"""The pages that run a network: the page of a cell, sizes, and errors."""
+"""Pages that run a network in the browser: the page of a cell, size limits, and errors."""
 
 import base64
 import json
@@ -29,7 +29,7 @@ def test_every_wire_of_the_diagram_has_a_value(cell: gg.Cell) -> None:
         assert name == "x" or name.endswith("_prev") or wire_key(name) in values
 
 
-def test_the_page_of_a_cell_is_one_file_and_evaluates_no_text(tmp_path: Path) -> None:
+def test_the_page_of_a_cell_is_one_file_without_eval(tmp_path: Path) -> None:
     page = gg.draw(gg.cells.GRU()).live(units=2)
     page.save(tmp_path / "gru.html")
     text = (tmp_path / "gru.html").read_text("utf-8")
@@ -47,11 +47,11 @@ def test_cells_are_shown_side_by_side() -> None:
 
 @pytest.mark.parametrize("units", [0, 5, 1.5])
 def test_a_page_has_one_to_four_units(units: Any) -> None:
-    with pytest.raises(ValueError, match=rf"live: units must be 1 to 4, whose weights fit as sliders, got {units}"):
+    with pytest.raises(ValueError, match=rf"live: units must be 1 to 4, because each weight has a slider, got {units}"):
         gg.draw(gg.cells.LSTM()).live(units=units)
 
 
-def test_an_operation_that_javascript_lacks_is_named() -> None:
+def test_the_error_names_an_operation_that_javascript_lacks() -> None:
     with pytest.raises(ValueError, match=r"live: cell Sorted: step uses .*sort"):
         Network().layer(gg.Recurrent(Sorted(), 2, 3), "encoder")
 
@@ -93,8 +93,8 @@ def test_the_page_of_the_documentation_is_current_and_gives_the_numbers_of_pytho
     done = subprocess.run([node(), str(tmp_path / "program.js")], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr[-2000:]
     numbers = np.frombuffer(base64.b64decode(data["weights"]["base64"]), "<f4")
-    for cell, described, results in zip(cells, data["cells"], json.loads(done.stdout), strict=True):
-        for size, values in zip(described["sizes"], results, strict=True):
+    for cell, description, results in zip(cells, data["cells"], json.loads(done.stdout), strict=True):
+        for size, values in zip(description["sizes"], results, strict=True):
             (direction,) = size["levels"][0]["directions"]
             layer = layer_of(cell, direction, numbers)
             with gg.engine("reference"), torch.no_grad(), gg.record(layer) as tape:

@@ -23,7 +23,7 @@ class Leaky(gg.Cell):
         return f * s.h + (1 - f) * torch.tanh(a.n)
 
 
-def recorded(layer, x, **given):
+def record_call(layer, x, **given):
     with gg.record(layer) as tape:
         output, _ = layer(x, **given)
     return tape, output
@@ -32,12 +32,12 @@ def recorded(layer, x, **given):
 LENGTHS = torch.tensor([L, 2, 5])
 
 
-def test_saturation_counts_steps_inside_sequences():
+def test_saturation_ignores_padding():
     layer = gg.LSTM(D, H)
     with torch.no_grad():
         for each in layer.parameters():
             each.mul_(9)
-    tape, _ = recorded(layer, torch.randn(L, N, D), lengths=LENGTHS)
+    tape, _ = record_call(layer, torch.randn(L, N, D), lengths=LENGTHS)
     for name, low in (("f", 0.1), ("i", 0.1), ("g", -0.9)):
         values = torch.cat([tape[f"layer0.forward.{name}"][:length, n] for n, length in enumerate(LENGTHS)])
         fractions = tape.saturation()[f"layer0.forward.{name}"]
@@ -57,7 +57,7 @@ def test_saturation_counts_steps_inside_sequences():
     ],
 )
 def test_half_life_is_that_of_the_forget_gate(make, state, gate):
-    tape, _ = recorded(make(), torch.randn(L, N, D), lengths=LENGTHS)
+    tape, _ = record_call(make(), torch.randn(L, N, D), lengths=LENGTHS)
     half_lives = tape.half_life()
     assert {name.rsplit(".", 1)[1] for name in half_lives} == {state}
     for name, value in half_lives.items():
@@ -67,11 +67,11 @@ def test_half_life_is_that_of_the_forget_gate(make, state, gate):
 
 
 @pytest.mark.parametrize("make", [lambda: gg.RNN(D, H), lambda: gg.GRU(D, H), lambda: gg.Recurrent(Leaky(), D, H)])
-def test_the_kept_fraction_equals_autograd_unit_by_unit(make):
-    """The Jacobian of one step, without the recurrent products if a state has a direct path."""
+def test_retention_equals_autograd_unit_by_unit(make):
+    """Retention is the diagonal of the Jacobian, without the recurrent products if a state has a direct path."""
     layer = make().double()
     x = torch.randn(L, 1, D, dtype=torch.float64)
-    tape, output = recorded(layer, x)
+    tape, output = record_call(layer, x)
     (label, call, index), *_ = tape.directions()
     retention = retentions(call, index)["h"]
     assert retention.direct == (not isinstance(layer, gg.RNN))
@@ -86,8 +86,8 @@ def test_the_kept_fraction_equals_autograd_unit_by_unit(make):
         torch.testing.assert_close(retention.by_step[t, 0], expected, rtol=1e-9, atol=1e-9)
 
 
-def test_memory_is_the_product_of_the_kept_fractions():
-    tape, _ = recorded(gg.LSTM(D, H), torch.randn(L, N, D), lengths=LENGTHS)
+def test_memory_is_the_product_of_retentions():
+    tape, _ = record_call(gg.LSTM(D, H), torch.randn(L, N, D), lengths=LENGTHS)
     memory = tape.memory(3)["layer0.forward.c"]
     f = tape["layer0.forward.f"].double()
     assert memory.steps.tolist() == [0, 1, 2, 3]
@@ -99,16 +99,16 @@ def test_memory_is_the_product_of_the_kept_fractions():
 
 
 @pytest.mark.parametrize("engine", ["cpu", "reference"])
-def test_connectivity_and_flow_equal_plain_autograd(engine):
+def test_connectivity_and_gradient_flow_equal_autograd(engine):
     layer = gg.LSTM(D, H, num_layers=2, bidirectional=True)
     x = torch.randn(L, N, D)
     with gg.engine(engine):
-        tape, output = recorded(layer, x, lengths=LENGTHS)
+        tape, output = record_call(layer, x, lengths=LENGTHS)
         targets = torch.stack([output[3, 0, 0], output[1, 1].sum()])
         connectivity, flow = tape.connectivity(targets), tape.gradient_flow(targets)
     for row, pick in enumerate((lambda out: out[3, 0, 0], lambda out: out[1, 1].sum())):
         leaf = x.clone().requires_grad_()
-        alone, plain = recorded(layer, leaf, lengths=LENGTHS)
+        alone, plain = record_call(layer, leaf, lengths=LENGTHS)
         pick(plain).backward()
         torch.testing.assert_close(connectivity[row], (leaf.grad * leaf).sum(-1).detach(), atol=1e-6, rtol=1e-5)
         assert flow.keys() == {name for name in alone.grad if name.endswith(("h", "c"))}
@@ -119,23 +119,23 @@ def test_connectivity_and_flow_equal_plain_autograd(engine):
     torch.testing.assert_close(reached["layer1.reverse.c"], tape.grad["layer1.reverse.c"].norm(dim=-1))
 
 
-def test_ranges_of_gates():
+def test_gates_have_their_ranges():
     assert ranges(gg.cells.LSTM()) == {"i": "gate", "f": "gate", "g": "signed", "o": "gate"}
     assert ranges(gg.cells.MinGRU())["n"] == "unbounded"
     assert ranges(gg.cells.LayerNormGRU())["n"] == "signed"
 
 
-def test_errors():
+def test_invalid_calls_raise_errors():
     layer = gg.GRU(D, H)
     with gg.record(layer) as tape:
         pass
     with pytest.raises(ValueError, match="nothing was recorded"):
         tape.half_life()
     with torch.no_grad():
-        tape, output = recorded(layer, torch.randn(L, N, D))
+        tape, output = record_call(layer, torch.randn(L, N, D))
     with pytest.raises(ValueError, match="target must be computed from the recorded output with gradients"):
         tape.connectivity(output[0, 0, 0])
-    tape, output = recorded(layer, torch.randn(L, N, D))
+    tape, output = record_call(layer, torch.randn(L, N, D))
     with pytest.raises(ValueError, match=r"must have shape \(\) or \(A,\), got \(7, 3, 5\)"):
         tape.connectivity(output)
     with pytest.raises(

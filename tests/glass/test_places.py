@@ -1,4 +1,4 @@
-"""The search in a report's script, in Node, against `gg.dynamics.search` on the same places."""
+"""The search in the script of a report, run in Node, equals `gg.dynamics.search` on the same sequences."""
 
 import json
 import subprocess
@@ -59,7 +59,7 @@ def test_the_search_of_the_page_equals_that_of_the_command(result: dict[str, Any
     assert [each["closer"] for each in here] == pytest.approx([each.closer for each in truth], abs=0.03)
     starts = np.array([[each["sequence"], each["start"]] for each in here])
     assert all(s + 4 <= LENGTHS[k] for k, s in starts)
-    # Windows over the marked steps are left out where these are among the places.
+    # Windows that overlap the marked steps are left out if the marked steps are in the searched sequences.
     assert all(each["sequence"] > 0 for each in result["own"])
 
 
@@ -68,7 +68,7 @@ def test_the_page_selects_the_same_units_as_the_command(result: dict[str, Any]) 
     assert {2, 3} <= set(result["units"])
 
 
-def test_states_have_4_bits() -> None:
+def test_states_are_packed_in_4_bits() -> None:
     values = noise(1, 5, 33).numpy()
     levels, low, spacing = packed(values)
     both = np.stack([levels & 15, levels >> 4], -1).reshape(5, -1)[:, :33]

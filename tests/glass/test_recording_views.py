@@ -15,7 +15,7 @@ from glassgate.glass.heat_map import by_similarity, heat_map
 from tests.glass.test_measures import Leaky
 
 
-def test_a_page_of_a_custom_cell(tmp_path: Path) -> None:
+def test_the_report_of_a_custom_cell(tmp_path: Path) -> None:
     layer = gg.Recurrent(Leaky(), 3, 5, num_layers=2, bidirectional=True)
     with gg.record(layer) as tape:
         output, _ = layer(torch.randn(9, 2, 3), lengths=torch.tensor([9, 4]))
@@ -67,8 +67,8 @@ def test_the_colour_bar_of_a_state_spans_its_values() -> None:
     assert "20 units, similar ones adjacent" in picture
 
 
-def test_many_steps_and_units_stay_small() -> None:
-    """Pictures show means of adjacent units, and constant units have an order too."""
+def test_pictures_of_many_steps_and_units_are_small() -> None:
+    """Pictures show means of adjacent units. Constant units have an order, too."""
     picture = heat_map(np.random.default_rng(0).random((512, 2000)), "gate")
     assert len(picture) < 350_000
     assert sorted(by_similarity(np.zeros((30, 512)))) == list(range(512))

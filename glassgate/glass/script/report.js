@@ -57,7 +57,7 @@ const report = (data, run, others) => {
       return steps === undefined ? "" : `${unit}: ${steps === null ? "infinite" : `${Number(steps.toPrecision(3))} steps`}.`;
     }
     const [low, high] = part.saturation[of].map((each) => each[now.unit]);
-    return low === undefined ? "" : `${unit}: ${percent(low)} and ${percent(high)}.`;
+    return low === undefined ? "" : `${unit}: ${percent(low)} and ${percent(high)} of the steps.`;
   };
 
   const show = () => {
