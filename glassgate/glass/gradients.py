@@ -115,7 +115,7 @@ def evenly_spaced(count: int, most: int) -> list[int]:
 
 
 def vanishing_lag(lags: Sequence[int], curve: np.ndarray, fraction: float = VANISHED) -> int | None:
-    """The first lag at which a gradient is below a fraction of its norm at lag 0. None if there is no such lag."""
+    """The first lag at which a gradient is below a fraction of its norm at lag 0. None if it stays above."""
     start = curve[0]
     if not start or not math.isfinite(start):
         return None

@@ -155,7 +155,8 @@ def _causes_section(study: Study) -> Section:
     points = f'<th class="num">lost {escape(study.points)}</th>' if study.points else ""
     parts = (
         '<div class="scroll" tabindex="0"><table><thead><tr><th>held at its mean</th>'
-        f'<th class="num">added loss, {escape(study.unit)}</th>{points}<th></th></tr></thead><tbody>{rows}</tbody></table>'
+        f'<th class="num">added loss, {escape(study.unit)}</th>{points}<th></th></tr></thead>'
+        f"<tbody>{rows}</tbody></table>"
         f"{more}</div>"
     )
     windows = "".join(map(figure_element, figures.windows(study)))

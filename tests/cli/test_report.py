@@ -92,7 +92,7 @@ def test_a_page_of_every_way_to_forecast(
     assert len(data["answers"][0]) == 4
     assert data["connections"][0]["shape"] == [4, steps]
     missed = [abs(float(best[0][0]) - float(came[0])) for _, best, came in data["answers"][0]]
-    told = re.search(r"Then the forecast of 4 steps, off by ([-+.e\d]+) on average", text)
+    told = re.search(r"The forecast of the next 4 steps has a mean absolute error of (\d[-+.e\d]*)\.", text)
     assert told is not None
     assert float(told[1]) == pytest.approx(sum(missed) / 4, rel=6e-3, abs=6e-3)
     assert {"layer0.forward", "layer0.forward.f"} <= {name for name, *_ in data["causes"]}

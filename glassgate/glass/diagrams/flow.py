@@ -34,8 +34,7 @@ class Item:
 
     Attributes:
         kind: "state" (before the step), "gate" (a matrix product with an activation), "product" (a matrix product
-            without an activation), "operation", "function" (of the author), or "parameter" (if no other item contains
-            it).
+            without an activation), "operation", "function" (of the author), or "parameter" (outside of other items).
         lines: the lines of the label.
         name: the author's name of the first result.
         equation: the equation, with the author's names.
