@@ -16,9 +16,9 @@ import glassgate as gg
 from glassgate.engines.axes import UNITS
 from glassgate.engines.contract import Direction
 from glassgate.engines.llvm_cpu import arguments as args
-from glassgate.engines.llvm_cpu.backward import Backward, RequestedGradients
+from glassgate.engines.llvm_cpu.backward import BackwardPlan, RequestedGradients
 from glassgate.engines.llvm_cpu.costs import COSTS
-from glassgate.engines.llvm_cpu.forward import Forward
+from glassgate.engines.llvm_cpu.forward import ForwardPlan
 from glassgate.engines.llvm_cpu.kernel import printed
 from glassgate.engines.llvm_cpu.loops.batch import batch_layout
 from glassgate.engines.llvm_cpu.loops.outside_loop import WeightGradient, after_loop
@@ -68,10 +68,11 @@ def blocks() -> dict[str, str]:
     direction = _direction(cell)
     plan = plan_of(direction, COSTS)
     sizes = KernelSizes(*plan.sizes([*direction.weights.values(), *direction.initial], torch.empty(L * N, D)))
-    forward = Forward(plan, sizes, save=True, all_states=True, rounds_output=False, few_rows=False, processor=host())
-    backward = Backward(
-        plan, sizes, RequestedGradients(plan.weights, data=True, added=False), few_rows=False, processor=host()
+    forward = ForwardPlan(
+        plan, sizes, save=True, all_states=True, rounds_output=False, few_rows=False, processor=host()
     )
+    requested = RequestedGradients(plan.weights, data=True, added=False)
+    backward = BackwardPlan(plan, sizes, requested, few_rows=False, processor=host())
     found["bindings"] = _bindings(forward)
     found["launches"] = f"forward\n{_launches(forward)}\n\nbackward\n{_launches(backward)}"
     found["walk"] = _walk()

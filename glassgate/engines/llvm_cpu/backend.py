@@ -59,7 +59,7 @@ class CPU:
                 "use precision='float32' or 'int8'"
             )
         layer = PackedLayer.of(directions, precision, scales)
-        if precision == "int8" and not all([direction.multiplies for direction in layer.directions]):
+        if precision == "int8" and not all([direction.has_products for direction in layer.directions]):
             return Reason(
                 "precision='int8' needs a cell with matrix products, and the equations of this one have none; "
                 "use precision='float32'"

@@ -1,4 +1,4 @@
-"""The plan of a backward pass: the loop over time, and the GEMMs for the gradients of the weights and of the input."""
+"""The plan of a backward pass: the loop over time, then the GEMMs for the gradients of weights, biases and input."""
 
 from functools import lru_cache
 from typing import NamedTuple
@@ -18,32 +18,37 @@ from glassgate.engines.plan import Plan
 
 
 class RequestedGradients(NamedTuple):
-    """The gradients of weights and input that a call requests. The caller allocates their memory."""
+    """The gradients of parameters and input that a call requests. The caller allocates their memory.
+
+    Attributes:
+        weights: the names of the parameters.
+        data: whether the gradient of the input is requested.
+        added: whether the gradient of the input is added to the contents of its memory, which is the gradient from
+            another direction.
+    """
 
     weights: tuple[str, ...]
-    """The names of the parameters."""
     data: bool
-    """Whether the gradient of the input is requested."""
     added: bool
-    """Whether the gradient of the input is added to the contents of its memory, that of another direction."""
 
 
-class Backward(KernelPlan):
+class BackwardPlan(KernelPlan):
     """The plan of the backward pass of one direction.
 
     Args:
         plan, sizes, few_rows: as in `KernelPlan`.
         requested: the requested gradients.
-        processor: as in `Forward`.
+        processor: as in `ForwardPlan`.
 
     Attributes:
-        fully_written: the parameters whose gradient is written for every gate, so that its memory need not be zero.
+        fully_written: the parameters whose gradient is written for every gate. The memory of other gradients must be
+            zero before the pass.
         d_weights: the arguments for the gradients of parameters, by name.
         d_states: the buffers with the gradients of the returned states, which the caller passes.
         d_data: the argument for the gradient of the input.
         saved: the arguments for the tensors of the forward pass: states, and values kept for the backward pass.
-        recorded_widths: the widths of the recorded gradients, by the names of gates and new states. With `Trace.rows`,
-            "d_pre" contains the gradients of all pre-activations.
+        recorded_widths: the widths of the recorded gradients, by the names of gates and new states. With
+            `Trace.records_factors`, "d_pre" contains the gradients of all pre-activations.
     """
 
     def __init__(
@@ -86,31 +91,33 @@ class Backward(KernelPlan):
         if not biases and weight not in self.d_weights:
             return
         heads = self.cell.heads if "K" in gradient.axes else 1
-        of_head = {"U": sizes.H // heads, "V": sizes.P // heads}
-        extents = {"D": sizes.D, "H": sizes.H, "P": sizes.P, "J": sizes.P} | of_head
+        extents_of_head = {"U": sizes.H // heads, "V": sizes.P // heads}
+        extents = {"D": sizes.D, "H": sizes.H, "P": sizes.P, "J": sizes.P} | extents_of_head
         units, width = (extents[axis] for axis in gradient.axes[-2:])
         right = gradient.right
         if weight not in self.d_weights:
             right, width = None, 0
-        table, shift = self._right_operand(right) if right else (0, 0)
+        table, offset = self._right_operand(right) if right else (0, 0)
         buffer = self.buffers[gradient.d.kind]
         d = self.row_vectors(buffer, gradient.d.number, gradient.gate_count)
         head_bytes = units * self.element_size(buffer)
         for head in range(heads):
             first_row = gradient.gate * units * heads + head * units
-            own = RowVectors(_with_offset(d.start, head * head_bytes), d.pitch, gradient.gate_count * units)
+            d_head = RowVectors(_with_offset(d.start, head * head_bytes), d.pitch, gradient.gate_count * units)
             start: Operand = (self.d_weights[weight], first_row * width * sizes.bytes) if right else 0
             totals: list[Operand] = [(self.d_weights[bias], first_row * sizes.bytes) for bias in biases]
-            rights = table, shift + head * width * sizes.bytes
+            right_head = table, offset + head * width * sizes.bytes
             out = RowVectors(start, width * sizes.bytes, width)
-            task = outer(own, args.ROWS, rights, out, totals, sizes.bits, gradient.added, sizes.terms)
+            task = outer(d_head, args.ROWS, right_head, out, totals, sizes.bits, gradient.added, sizes.terms)
             self.rounds_after[0].append(task)
 
     def _right_operand(self, right: KindColumn | StateBefore) -> tuple[Operand, int]:
-        """The right operand of a weight gradient GEMM: a table of row addresses, and the operand's offset in each row.
+        """Return the right operand of a weight gradient GEMM: a table of row addresses, and its offset in each row.
+
+        The first use of a table adds the task that fills it.
 
         Args:
-            right: the row vectors that the weight multiplied: columns of a buffer, or a state before each step.
+            right: the vectors that the weight multiplies: a column of a buffer, or a state before each step.
         """
         if isinstance(right, StateBefore):
             state = self.buffers.of_state(Kind.STATE, right.state)
@@ -119,10 +126,9 @@ class Backward(KernelPlan):
                 self.row_sizes[table] = 8
                 initial = address(self.buffers.of_state(Kind.INITIAL, right.state))
                 restart = address(self.buffers.of_state(Kind.RESTART, right.state)) if self.plan.restarts else initial
-                fill = small_tasks.fill_state_addresses(
-                    table, self.row_vectors(state), initial, restart, self.plan.reverse
-                )
-                self.rounds_before[0].append(fill)
+                states, reverse = self.row_vectors(state), self.plan.reverse
+                task = small_tasks.fill_state_addresses(table, states, initial, restart, reverse)
+                self.rounds_before[0].append(task)
             return table, 0
         buffer = self.buffers[right.kind]
         table = args.row_addresses(buffer)
@@ -133,9 +139,9 @@ class Backward(KernelPlan):
 
 
 def _with_offset(start: Operand, offset: int) -> Operand:
-    """An address plus an offset in bytes."""
+    """Return an address plus an offset in bytes."""
     assert isinstance(start, tuple)
     return start[0], start[1] + offset
 
 
-cached_backward = lru_cache(1024)(Backward)
+cached_backward_plan = lru_cache(1024)(BackwardPlan)

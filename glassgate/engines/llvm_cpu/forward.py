@@ -1,4 +1,4 @@
-"""The plan of a forward pass: the input GEMM, the loop over time, and the final states."""
+"""The plan of a forward pass: sums of biases, the input GEMM, the loop over time, and the final states."""
 
 from functools import lru_cache
 from itertools import chain
@@ -19,12 +19,12 @@ from glassgate.engines.llvm_cpu.tasks import Operand, ParallelTask
 from glassgate.engines.plan import Plan
 
 
-class Forward(KernelPlan):
+class ForwardPlan(KernelPlan):
     """The plan of the forward pass of one direction.
 
     Args:
         plan, sizes, save, all_states, rounds_output, few_rows: as in `KernelPlan`.
-        processor: the result of `host()`, so that the cache `cached_forward` has separate plans for each processor.
+        processor: the result of `host()`. It is part of the key of the cache `cached_forward_plan`.
     """
 
     def __init__(
@@ -41,28 +41,27 @@ class Forward(KernelPlan):
         trace, bits = self.trace, sizes.bits
         if "bias_ih" in plan.weights:
             self._sum_biases()
-        self._chunk = 0
+        self._chunk_rows = 0
         if trace.ih and not sizes.has_few_inputs:
-            halves = self.buffers[Kind.INPUT]
-            tasks, data = self._rounded_operand(self.row_vectors(self.buffers[Kind.DATA]), args.ROUNDED_INPUT)
+            input_halves = self.buffers[Kind.INPUT]
+            tasks, data = self._round_operand(self.row_vectors(self.buffers[Kind.DATA]), args.ROUNDED_INPUT)
             self.rounds_before[0] += tasks
             self.rounds_before.append([])
-            packed = 0
+            weights_size = 0
             for part, first in enumerate(range(0, len(trace.ih), MAX_GATES)):
                 gates = self.input_gates[first : first + MAX_GATES]
-                weights, out = self.input_weights(gates, part), self.row_vectors(halves, first, 1)
+                weights, out = self.input_weights(gates, part), self.row_vectors(input_halves, first, 1)
                 self.rounds_before[-1].append(multiply(data, weights, len(gates), out, args.ROWS, bits))
-                packed += weights.size
+                weights_size += weights.size
             if not save:
-                self.row_sizes[address(halves)] = self._pitch(halves)
-            self._chunk = self.rows_of_chunk(packed)
-        final = self._state_arguments(Kind.FINAL)
-        given_states = self.states[self.stored_states]
+                self.row_sizes[address(input_halves)] = self._pitch(input_halves)
+            self._chunk_rows = self.max_chunk_rows(weights_size)
+        returned_states = self.states[self.stored_states]
         if rounds_output:
-            given_states = args.ROUNDED_OUTPUT, *given_states
-        self.results = [*given_states, *final, *(self.kept if save else ())]
-        for state, of in zip(self.states, self._state_starts, strict=True):
-            if of in self.double_buffer_starts:
+            returned_states = args.ROUNDED_OUTPUT, *returned_states
+        self.results = [*returned_states, *self._state_arguments(Kind.FINAL), *(self.kept if save else ())]
+        for state, state_starts in zip(self.states, self._state_starts, strict=True):
+            if state_starts in self.double_buffer_starts:
                 assert state.buffer is not None
                 self.buffer_sizes[state] = 2 * sizes.N * state.buffer.width(sizes) * sizes.bytes
         of_state = self.buffers.of_state
@@ -82,34 +81,36 @@ class Forward(KernelPlan):
         ]
         self.check_arguments(*(() if save else self.kept))
 
-    def _rounded_operand(self, rows: RowVectors, to: Argument) -> tuple[list[ParallelTask], RowVectors]:
-        """The task that rounds the left operand of the input GEMM, if the sizes request it, and the operand to use."""
+    def _round_operand(self, rows: RowVectors, out: Argument) -> tuple[list[ParallelTask], RowVectors]:
+        """Return the left operand of the input GEMM, after the task that rounds it if the GEMM needs rounded rows."""
         if not self.sizes.terms_of_input:
             return [], rows
-        task, rounded_rows = round_rows(rows, to, args.ROWS, self.sizes.terms_of_input)
-        self.row_sizes[to] = rounded_rows.pitch
+        task, rounded_rows = round_rows(rows, out, args.ROWS, self.sizes.terms_of_input)
+        self.row_sizes[out] = rounded_rows.pitch
         return [task], rounded_rows
 
     @property
     def one_thread_tasks(self) -> list[ParallelTask]:
-        if not self._chunk:
+        if not self._chunk_rows:
             return super().one_thread_tasks
         turn = -1 if self.is_reversed else 1
-        return [Chunks([*chain(*self.rounds_before)], self.loop, turn, self._chunk, self.row_sizes)]
+        return [Chunks([*chain(*self.rounds_before)], self.loop, turn, self._chunk_rows, self.row_sizes)]
 
     def buffered_rows(self, rows: int, threads: int) -> int:
-        return rows if threads > 1 or not self._chunk else min(rows, max(self._chunk, self.sizes.N))
+        return rows if threads > 1 or not self._chunk_rows else min(rows, max(self._chunk_rows, self.sizes.N))
 
-    def rows_of_chunk(self, weights: int) -> int:
-        """The number of input rows of a chunk, see `Chunks`. The result of their GEMM fits into the cache.
+    def max_chunk_rows(self, weights_size: int) -> int:
+        """Return the largest number of rows of a chunk, see `Chunks`.
+
+        The result of their input GEMM fits into the cache.
 
         Args:
-            weights: the size of the packed input weights in bytes.
+            weights_size: the size of the packed input weights in bytes.
         """
-        return max(MAX_CHUNK_BYTES, weights) // self._pitch(self.buffers[Kind.INPUT])
+        return max(MAX_CHUNK_BYTES, weights_size) // self._pitch(self.buffers[Kind.INPUT])
 
     def _sum_biases(self) -> None:
-        """Add the tasks that sum the biases of the loop."""
+        """Add the tasks that sum the biases for the loop."""
         H, bytes_, zeros = self.sizes.H, self.sizes.bytes, self.zeros.data_ptr()
         for half, column, biases, gate_count in bias_sums(self.plan.equations, self.trace):
             buffer = bias_buffer(half, self.trace)
@@ -118,8 +119,8 @@ class Forward(KernelPlan):
                 (address(weight_buffer(self.cell, name)), gate * H * bytes_) for name, gate in biases
             ]
             first, second = [*terms, zeros][:2]
-            to = address(buffer), column * H * bytes_
-            self.packing.append(small_tasks.add(to, first, second, gate_count * H, self.sizes.bits))
+            out = address(buffer), column * H * bytes_
+            self.packing.append(small_tasks.add(out, first, second, gate_count * H, self.sizes.bits))
 
 
-cached_forward = lru_cache(1024)(Forward)
+cached_forward_plan = lru_cache(1024)(ForwardPlan)

@@ -1,4 +1,4 @@
-"""Layers whose weights are packed once: calls with whole sequences, recordings, and single steps."""
+"""Layers with fixed weights, which are packed once: calls with whole sequences, and single steps of a stream."""
 
 import threading
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from glassgate.engines.llvm_cpu.costs import COSTS
 from glassgate.engines.llvm_cpu.entry import Entry
 from glassgate.engines.llvm_cpu.executable import BoundPass, RepeatedPass
 from glassgate.engines.llvm_cpu.loops.batch import BatchLayout, batch_layout
-from glassgate.engines.llvm_cpu.partition import Partition, fits_one_thread
+from glassgate.engines.llvm_cpu.partition import fits_one_thread, one_thread_partition
 from glassgate.engines.llvm_cpu.passes import ForwardPass, cached_forward_pass
 from glassgate.engines.llvm_cpu.processor import host
 from glassgate.engines.llvm_cpu.sizes import INTEGERS, KernelSizes
@@ -25,19 +25,18 @@ from glassgate.engines.llvm_cpu.workspace import aligned
 from glassgate.engines.memory import empty, first_rows, to_contiguous
 from glassgate.engines.plan import Plan, plan_of
 
-ALONE = Partition(1, (1,))
-"""The division of a pass of one direction that runs on one thread."""
-MOST_INPUTS = 4
-"""Up to this input size, each step computes its own input product, without a GEMM before the loop."""
+MAX_FEW_INPUTS = 4
+"""The largest input size with `KernelSizes.has_few_inputs`."""
 
 
 class PackedDirection:
-    """One direction of a layer. Its weights are packed at the first call and shared by all threads.
+    """One direction of a layer with fixed weights. They are packed at the first call and shared by all threads.
 
     Args:
-        direction: the cell and its contiguous weights, all of one floating-point dtype. They are not copied.
-        terms: the precision of the matrix products in the loop, see `KernelSizes.terms`.
-        input_terms: the precision of the input product.
+        direction: the cell and its contiguous weights, which are not copied. All weights that are not quantised have
+            the same floating-point dtype.
+        terms: the arithmetic of the matrix products in the loop, see `KernelSizes.terms`.
+        input_terms: the arithmetic of the input GEMM, if it differs.
         scales: the scales (rows,) of each quantised matrix, by name.
     """
 
@@ -47,6 +46,7 @@ class PackedDirection:
         self._direction, self._terms, self._input_terms, self._scales = direction, terms, input_terms, scales or {}
         self._lock = threading.Lock()
         self._packed: dict[object, list[Tensor]] = {}
+        """The packed weights, by processor and by whether calls are recorded."""
 
     @property
     def weights(self) -> list[Tensor]:
@@ -54,49 +54,49 @@ class PackedDirection:
         return list(self._direction.weights.values())
 
     def plan(self, restarts: bool = False, record: bool = False) -> Plan:
-        """The plan of calls.
+        """Return the plan of a call.
 
         Args:
-            restarts: whether resets have separate initial states.
+            restarts: whether the call passes separate states for resets.
             record: whether the call also returns the gates.
         """
         states = self._direction.initial
         return plan_of(self._direction._replace(restart=states if restarts else ()), COSTS, record)
 
     def sizes(self, N: int) -> KernelSizes:
-        """The sizes of calls with N sequences."""
-        weights = self._direction.weights
-        matrix, bits = weights["weight_ih"], 64 if self.dtype is torch.float64 else 32
-        H = matrix.shape[0] // len(self._direction.cell.gates)
-        P, D = weights["weight_hr"].shape[0] if "weight_hr" in weights else H, matrix.shape[1]
+        """Return the sizes of a call with N sequences."""
+        weights, bits = self._direction.weights, 64 if self.dtype is torch.float64 else 32
+        rows, D = weights["weight_ih"].shape
+        H = rows // len(self._direction.cell.gates)
+        P = weights["weight_hr"].shape[0] if "weight_hr" in weights else H
         sizes = KernelSizes(N, D, H, P, bits, self._terms, self._input_terms)
-        few_inputs = 0 < D <= MOST_INPUTS and self._direction.cell.heads == 1 and not sizes.terms_of_input
-        return sizes._replace(has_few_inputs=few_inputs)
+        has_few_inputs = 0 < D <= MAX_FEW_INPUTS and self._direction.cell.heads == 1 and not sizes.terms_of_input
+        return sizes._replace(has_few_inputs=has_few_inputs)
 
-    def packed(self, plan: Plan, N: int) -> list[Tensor]:
-        """The packed weights for calls of this plan with N sequences."""
-        run = self.forward(plan, N)
-        kernel = run.kernel_plans[0]
-        key = kernel.processor, plan.record
+    def packed_weights(self, plan: Plan, N: int) -> list[Tensor]:
+        """Return the packed weights for calls of this plan with N sequences. The first call packs them."""
+        forward = self.forward_pass(plan, N)
+        kernel_plan = forward.kernel_plans[0]
+        key = kernel_plan.processor, plan.record
         with self._lock:
             if key not in self._packed:
-                executable = run.executable(batch_layout(None, N, N), ALONE)
+                executable = forward.executable(batch_layout(None, N, N), one_thread_partition(1))
                 (memory,) = executable.pack([0, 0, *map(Tensor.data_ptr, self.weights)])
-                for matrix in kernel.quantised_matrices:
-                    at = aligned(memory.data_ptr()) + executable.packed_offset(matrix.start)
-                    matrix.write(at, self._direction.weights[matrix.name], self._scales[matrix.name])
+                for matrix in kernel_plan.quantised_matrices:
+                    address = aligned(memory.data_ptr()) + executable.packed_offset(matrix.start)
+                    matrix.write(address, self._direction.weights[matrix.name], self._scales[matrix.name])
                 self._packed[key] = [memory]
             return self._packed[key]
 
     @property
-    def multiplies(self) -> bool:
+    def has_products(self) -> bool:
         """Whether the cell has matrix products."""
         trace = self.plan().trace
         return bool(trace.ih or trace.hh_only or trace.shared or "weight_hr" in self._direction.weights)
 
-    def forward(self, plan: Plan, N: int, all_states: bool = False) -> ForwardPass:
-        """The forward pass of this direction only."""
-        return _forward([plan], [self.sizes(N)], self.dtype, all_states)
+    def forward_pass(self, plan: Plan, N: int) -> ForwardPass:
+        """Return the forward pass of this direction for N sequences."""
+        return _forward_pass([plan], [self.sizes(N)], self.dtype, all_states=False)
 
     @property
     def dtype(self) -> torch.dtype:
@@ -111,14 +111,14 @@ class PackedLayer(NamedTuple):
 
     @staticmethod
     def of(directions: Sequence[Direction], precision: str, scales: Sequence[Weights]) -> "PackedLayer":
-        """The layer with these weights; the arguments are those of `frozen.freeze`."""
+        """Return the layer with these weights. The arguments are those of `frozen.freeze`."""
         if precision != "int8":
             return PackedLayer([PackedDirection(direction, int(precision == "bfloat16")) for direction in directions])
         packed = []
-        for direction, own in zip(directions, scales, strict=True):
-            of_input = INTEGERS * ("weight_ih" in own)
-            of_loop = INTEGERS * bool(own.keys() - {"weight_ih"})
-            packed.append(PackedDirection(direction, of_loop, of_input, own))
+        for direction, direction_scales in zip(directions, scales, strict=True):
+            input_terms = INTEGERS if "weight_ih" in direction_scales else 0
+            terms = INTEGERS if direction_scales.keys() - {"weight_ih"} else 0
+            packed.append(PackedDirection(direction, terms, input_terms, direction_scales))
         return PackedLayer(packed)
 
     def run(
@@ -145,20 +145,20 @@ class PackedLayer(NamedTuple):
         tensors = [*to_contiguous([first_rows(steps[0].data, layout.rows)], dtype)]
         for k, direction in enumerate(directions):
             tensors += [*direction.weights, *to_contiguous([*initial[k], *(restart[k] if restart else ())], dtype)]
-        whole = _forward(plans, [direction.sizes(N) for direction in directions], dtype, all_states)
-        packed = [direction.packed(plan, N)[0] for plan, direction in zip(plans, directions, strict=True)]
-        flat, recorded = whole.allocate_and_run(layout, tensors, steps[0].resets, S, packed)
-        produced = iter(flat)
+        forward = _forward_pass(plans, [direction.sizes(N) for direction in directions], dtype, all_states)
+        packed = [direction.packed_weights(plan, N)[0] for plan, direction in zip(plans, directions, strict=True)]
+        flat, recorded = forward.allocate_and_run(layout, tensors, steps[0].resets, S, packed)
+        remaining = iter(flat)
         results = []
-        for states, final, _ in whole.counts:
-            results.append(Result(tuple(islice(produced, states)), tuple(islice(produced, final))))
+        for state_count, final_count, _ in forward.counts:
+            results.append(Result(tuple(islice(remaining, state_count)), tuple(islice(remaining, final_count))))
         for recording, values in zip(recordings or (), recorded, strict=bool(recordings)):
             recording.values = values
         return results
 
     def passes(self, steps: int, N: int) -> "list[PackedPass | RepeatedPass]":
         """See `FrozenDirections.passes`."""
-        return [packed_pass(direction, steps, N) for direction in self.directions]
+        return [_packed_pass(direction, steps, N) for direction in self.directions]
 
     def stepper(
         self, layers: "Sequence[PackedLayer]", initial: Sequence[tuple[Tensor, ...]], residual: bool
@@ -167,7 +167,9 @@ class PackedLayer(NamedTuple):
         return NativeStepper([layer.directions[0] for layer in layers], initial, residual)
 
 
-def _forward(plans: Sequence[Plan], sizes: Sequence[KernelSizes], dtype: torch.dtype, all_states: bool) -> ForwardPass:
+def _forward_pass(
+    plans: Sequence[Plan], sizes: Sequence[KernelSizes], dtype: torch.dtype, all_states: bool
+) -> ForwardPass:
     return cached_forward_pass(tuple(plans), tuple(sizes), dtype, all_states, False, (False,) * len(plans), host())
 
 
@@ -185,16 +187,16 @@ class PackedPass(NamedTuple):
         self.forward.executable(self.layout).run(self.layout, addresses, self.packed)
 
 
-def packed_pass(direction: PackedDirection, steps: int, N: int) -> PackedPass | RepeatedPass:
-    """The forward pass of one direction for N sequences of equal length. Calls pass the addresses of tensors."""
+def _packed_pass(direction: PackedDirection, steps: int, N: int) -> PackedPass | RepeatedPass:
+    """Return the forward pass of one direction for N sequences of equal length."""
     plan = direction.plan()
-    whole, layout = direction.forward(plan, N), batch_layout(None, steps * N, N)
-    packed, weights = direction.packed(plan, N), direction.weights
-    if not fits_one_thread(whole.kernel_plans, layout):
-        return PackedPass(whole, layout, packed, weights)
+    forward, layout = direction.forward_pass(plan, N), batch_layout(None, steps * N, N)
+    packed, weights = direction.packed_weights(plan, N), direction.weights
+    if not fits_one_thread(forward.kernel_plans, layout):
+        return PackedPass(forward, layout, packed, weights)
     # One thread always runs so small a pass. A `RepeatedPass` takes less time per call than a `PackedPass`.
     addresses = [0, 0, *map(Tensor.data_ptr, weights)]
-    return whole.executable(layout, ALONE).repeated_pass(layout, addresses, packed, weights)
+    return forward.executable(layout, one_thread_partition(1)).repeated_pass(layout, addresses, packed, weights)
 
 
 class NativeStepper:
@@ -209,42 +211,44 @@ class NativeStepper:
         self, directions: Sequence[PackedDirection], initial: Sequence[Sequence[Tensor]], residual: bool
     ) -> None:
         self.states, self._directions, self._residual = initial, directions, residual
-        self._one = self.native(1)
+        self._one_step = self.native(1)
 
     def native(self, steps: int) -> NativeSteps:
         """See `Stepper.native`."""
         N, dtype = len(self.states[0][0]), self._directions[0].dtype
-        layout, alive, launches = batch_layout(None, steps * N, N), list[Any](), list[Launch]()
+        layout, owners, launches = batch_layout(None, steps * N, N), list[Any](), list[Launch]()
         x = empty((0,), dtype)
         for k, direction in enumerate(self._directions):
-            bound, output = _bound(direction, layout, x, self.states[k])
+            bound, output = _bound_pass(direction, layout, x, self.states[k])
             if k == 0:
-                first = bound.varying_slots
+                input_slots = bound.varying_slots
             launches.append(bound.launch)
-            below, x = x, output
-            if self._residual and k > 0 and below.shape == x.shape:
+            layer_input, x = x, output
+            if self._residual and k > 0 and layer_input.shape == x.shape:
                 x = empty(output.shape, dtype)
-                added = x.data_ptr(), output.data_ptr(), below.data_ptr(), x.numel(), 8 * x.element_size()
-                launches.append(small_tasks.add(*added).whole({}))
-            alive += [direction, bound, output, x]
-        whole = join_launches(launches)
-        before = len(whole.arguments) - sum(len(launch.arguments) for launch in launches) if len(launches) > 1 else 0
-        entry = Entry(whole, [before + place for place in first])
-        return NativeSteps(entry.call, x.view(steps, N, -1), (entry, layout, *alive))
+                addresses = x.data_ptr(), output.data_ptr(), layer_input.data_ptr()
+                launches.append(small_tasks.add(*addresses, x.numel(), 8 * x.element_size()).whole({}))
+            owners += [direction, bound, output, x]
+        joined = join_launches(launches)
+        # The arguments of the joined launches follow those of the launch that runs them.
+        offset = len(joined.arguments) - sum(len(launch.arguments) for launch in launches) if len(launches) > 1 else 0
+        entry = Entry(joined, [offset + slot for slot in input_slots])
+        return NativeSteps(entry.call, x.view(steps, N, -1), (entry, layout, *owners))
 
     def __call__(self, x: Tensor) -> Tensor:
         """See `Stepper`."""
-        self._one.call(x.data_ptr())
-        return self._one.output[0]
+        self._one_step.call(x.data_ptr())
+        return self._one_step.output[0]
 
 
-def _bound(
+def _bound_pass(
     direction: PackedDirection, layout: BatchLayout, x: Tensor, states: Sequence[Tensor]
 ) -> tuple[BoundPass, Tensor]:
-    """The pass of a layer on x, and its output. If x is empty, each call sets the address of x."""
+    """Return the pass of a layer on x, and the memory of its output. If x is empty, each call sets the address of x."""
     plan, N = direction.plan(), layout.N
-    whole, packed = direction.forward(plan, N), direction.packed(plan, N)
-    output = empty((layout.rows, whole.sizes[0].P), direction.dtype)
+    forward, packed = direction.forward_pass(plan, N), direction.packed_weights(plan, N)
+    output = empty((layout.rows, forward.sizes[0].P), direction.dtype)
     addresses = [0, x.data_ptr(), *map(Tensor.data_ptr, (*direction.weights, *states, output, *states))]
-    free = None if x.numel() else 1
-    return whole.executable(layout, ALONE).bound_pass(layout, addresses, packed, free), output
+    varying = None if x.numel() else 1
+    executable = forward.executable(layout, one_thread_partition(1))
+    return executable.bound_pass(layout, addresses, packed, varying), output

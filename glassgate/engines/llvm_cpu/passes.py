@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from glassgate.engines.llvm_cpu.arguments import RESETS, Argument, address, pitch
-from glassgate.engines.llvm_cpu.backward import RequestedGradients, cached_backward
+from glassgate.engines.llvm_cpu.backward import RequestedGradients, cached_backward_plan
 from glassgate.engines.llvm_cpu.executable import MAX_LAYOUTS, AddressIndices, Executable
-from glassgate.engines.llvm_cpu.forward import cached_forward
+from glassgate.engines.llvm_cpu.forward import cached_forward_plan
 from glassgate.engines.llvm_cpu.gradients import OperandGradients
 from glassgate.engines.llvm_cpu.loops.batch import BatchLayout
 from glassgate.engines.llvm_cpu.partition import Partition, choose_partition
@@ -161,7 +161,7 @@ class ForwardPass(LayerPass):
         compute_dtype = torch.float64 if sizes[0].bits == 64 else torch.float32
         rounds_output = sizes[0].terms > 0 and dtype is torch.bfloat16
         kernel_plans = [
-            cached_forward(plan, own, save, all_states, rounds_output, few, processor)
+            cached_forward_plan(plan, own, save, all_states, rounds_output, few, processor)
             for plan, own, few in zip(plans, sizes, few_rows, strict=True)
         ]
         super().__init__(
@@ -248,7 +248,7 @@ class BackwardPass(LayerPass):
     ) -> None:
         self.plans, self.sizes, self.needs_d_data = plans, sizes, needs_d_data
         kernel_plans = [
-            cached_backward(plan, own, RequestedGradients(names, needs_d_data, added=d > 0), few, processor)
+            cached_backward_plan(plan, own, RequestedGradients(names, needs_d_data, added=d > 0), few, processor)
             for d, (plan, own, names, few) in enumerate(zip(plans, sizes, parameters, few_rows, strict=True))
         ]
         super().__init__(
@@ -299,10 +299,10 @@ class BackwardPass(LayerPass):
         memories, recorded, start = [], list[Mapping[str, Tensor]](), 1
         for d, gradients in enumerate(self._operand_gradients):
             operands = tensors[start : start + gradients.operand_count]
-            memory = gradients.memory(operands, d_final[d], layout, resets is not None, copies is not None)
-            gate_gradients = gradients.recorded(S, layout, tensors[0])
-            results += memory.written
-            pointers += gradients.rows(d_states[d], layout.rows)
+            memory = gradients.allocate(operands, d_final[d], layout, resets is not None, copies is not None)
+            gate_gradients = gradients.allocate_recorded(S, layout, tensors[0].dtype)
+            results += memory.results
+            pointers += gradients.addresses_and_pitches(d_states[d], layout.rows)
             if gate_gradients is not None:
                 pointers += gate_gradients.addresses()
             memories.append(memory)
@@ -311,7 +311,7 @@ class BackwardPass(LayerPass):
         shared = tensors[:1] if d_data is None else (tensors[0], d_data)
         self.run(layout, resets, (*shared, *tensors[1:], *saved, *results), pointers, None, executable, copies)
         pairs = zip(self._operand_gradients, memories, strict=True)
-        return [d for gradients, memory in pairs for d in gradients.by_tensor(memory)], recorded
+        return [d for gradients, memory in pairs for d in gradients.by_operand(memory)], recorded
 
 
 cached_forward_pass, cached_backward_pass = lru_cache(1024)(ForwardPass), lru_cache(1024)(BackwardPass)

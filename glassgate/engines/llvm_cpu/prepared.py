@@ -14,7 +14,14 @@ from glassgate.engines.llvm_cpu.loops.batch import batch_layout
 from glassgate.engines.llvm_cpu.passes import BackwardPass, Shape, cached_backward_pass, cached_forward_pass
 from glassgate.engines.llvm_cpu.plan import have_few_rows
 from glassgate.engines.llvm_cpu.processor import host
-from glassgate.engines.llvm_cpu.ragged import Copies, CopyPlan, Ragged, packed, ragged, sort
+from glassgate.engines.llvm_cpu.ragged import (
+    Copies,
+    CopyPlan,
+    RaggedLayout,
+    packed_layout,
+    sort_sequences,
+    unsorted_layout,
+)
 from glassgate.engines.llvm_cpu.sizes import KernelSizes
 from glassgate.engines.memory import Matrices, allocator, empty, empty_like, to_contiguous
 from glassgate.engines.plan import Plan, needed_weights
@@ -92,13 +99,13 @@ class PreparedPasses:
             [allocator(*spec) for spec in specs] for specs in (kernel_specs, user_specs)
         )
 
-    def ragged(self, lengths: Sequence[int] | PackedLengths) -> Ragged:
+    def ragged(self, lengths: Sequence[int] | PackedLengths) -> RaggedLayout:
         """See `backend.PreparedPasses`."""
         if isinstance(lengths, PackedLengths):
-            return packed(lengths)
-        layout = ragged(lengths, self._layout.steps)
+            return packed_layout(lengths)
+        layout = unsorted_layout(lengths, self._layout.steps)
         if not self._runs_on_one_thread:  # the division among threads depends on the order of the sequences
-            sort(layout)
+            sort_sequences(layout)
         return layout
 
     def _forward_copies(self, packed: bool) -> tuple[CopyPlan, Sequence[int], Sequence[int]]:
@@ -118,7 +125,7 @@ class PreparedPasses:
         self,
         tensors: Sequence[Tensor],
         resets: Tensor | None,
-        lengths: Ragged | None = None,
+        lengths: RaggedLayout | None = None,
         recordings: Sequence[Recording] | None = None,
     ) -> tuple[Sequence[Tensor], Sequence[Tensor], Sequence[Tensor]]:
         """See `backend.PreparedPasses`. With `lengths`, tensors must have the dtype of the computation."""
@@ -141,10 +148,10 @@ class PreparedPasses:
         return tuple(map(results.__getitem__, self._visible)), tuple(map(results.__getitem__, self._saved)), tensors
 
     def _forward_ragged(
-        self, tensors: Sequence[Tensor], resets: Tensor | None, lengths: Ragged
+        self, tensors: Sequence[Tensor], resets: Tensor | None, lengths: RaggedLayout
     ) -> tuple[Sequence[Tensor], Sequence[Tensor], Sequence[Tensor]]:
         """Run `forward` for sequences of different lengths or packed rows."""
-        kernel_tensors, is_packed = [*tensors], lengths.packed
+        kernel_tensors, is_packed = [*tensors], lengths.is_packed
         plan, gathered, scattered = self._copies[is_packed]
         for k in gathered:
             kernel_tensors[k] = self._input_allocators[k]()
@@ -168,7 +175,7 @@ class PreparedPasses:
         resets: Tensor | None,
         d_visible: Sequence[Tensor | None],
         needed: Sequence[bool],
-        lengths: Ragged | None = None,
+        lengths: RaggedLayout | None = None,
         recordings: Sequence[Recording] | None = None,
     ) -> list[Tensor | None]:
         """See `backend.PreparedPasses`."""
@@ -179,10 +186,10 @@ class PreparedPasses:
         d = [v if v is None or v.dtype is self._compute_dtype else v.to(self._compute_dtype) for v in d_visible]
         d_data = empty_like(kernel_tensors[0]) if needed[0] else None
         layout, copies, user_gradients = self._layout, None, dict[int, Tensor]()
-        reuses_executable = lengths is None or (executable.partition.threads == 1 and not lengths.packed)
+        reuses_executable = lengths is None or (executable.partition.threads == 1 and not lengths.is_packed)
         if lengths is not None:
             layout = lengths.layout
-            copies, user_gradients = self._gradient_copies(d, d_data, tensors, needed, lengths.packed)
+            copies, user_gradients = self._gradient_copies(d, d_data, tensors, needed, lengths.is_packed)
         d_at_steps, d_at_end = iter(d[: self.visible_count]), iter(d[self.visible_count :])
         d_states, d_final = [], []
         for plan, count in zip(self.plans, self.visible_states, strict=True):

@@ -1,4 +1,8 @@
-"""Converts sequences of different lengths to the rows of kernels, sorted by length and without padding, and back."""
+"""Sequences of different lengths: their layout, and copies between padded tensors and the rows of kernels.
+
+The rows of kernels have no padding. Their sequences are sorted by decreasing length. The *rank* of a sequence is its
+index in this order.
+"""
 
 from array import array
 from collections.abc import Sequence
@@ -16,7 +20,7 @@ from glassgate.engines.llvm_cpu.tasks import Launch, TaskPart
 
 SORT = '''
 def sort(N, L, sizes_at, starts_at):
-    """Sort sequences by decreasing length. Write the order, and the number and start of the rows of each step.
+    """Sort sequences by decreasing length. Write the order, and the number of rows and the first row of each step.
 
     The arguments are those of `gather`. The lengths are stored after the order.
     """
@@ -39,51 +43,53 @@ def sort(N, L, sizes_at, starts_at):
 '''
 
 GATHER = '''
-def gather(N, L, sizes: words, starts_at, tensors, by_step, *widths):
-    """Copy padded tensors, `by_step` of them (L, N, W) and the others (N, W), to rows in the order of ranks.
+def gather(N, L, sizes: words, starts_at, tensor_count, by_step, *values):
+    """Copy padded tensors to rows in the order of ranks, without the padding.
 
-    The padding is not copied. `widths` has the widths of the tensors, the addresses of the padded tensors, and the
-    addresses of the rows. The order of the sequences is stored after the starts.
+    The first `by_step` tensors have the shape (L, N, W), the others (N, W). `values` has the widths of the tensors, the
+    addresses of the padded tensors, and the addresses of the rows. The order of the sequences is stored after the
+    starts.
     """
     starts, order = words(starts_at), words(starts_at + 8 * (L + 1))
-    for k in range(tensors):
-        padded, flat, pitch = widths[tensors + k], widths[2 * tensors + k], widths[k] * BYTES
+    for k in range(tensor_count):
+        padded, flat, pitch = values[tensor_count + k], values[2 * tensor_count + k], values[k] * BYTES
         for t in range(L if k < by_step else 1):
             count, first = (sizes[t], starts[t]) if k < by_step else (N, 0)
             for rank in range(count):
                 source, to = padded + (t * N + order[rank]) * pitch, flat + (first + rank) * pitch
-                for unit in range(0, widths[k], LANES):
-                    store(to, unit, widths[k] - unit, load(source, unit, widths[k] - unit))
+                for unit in range(0, values[k], LANES):
+                    store(to, unit, values[k] - unit, load(source, unit, values[k] - unit))
 '''
 
 SCATTER = '''
-def scatter(N, L, sizes: words, starts_at, tensors, by_step, *widths):
-    """The inverse of `gather`; the padding becomes zero."""
+def scatter(N, L, sizes: words, starts_at, tensor_count, by_step, *values):
+    """Copy rows back to padded tensors. The padding becomes zero. The arguments are those of `gather`."""
     starts, order = words(starts_at), words(starts_at + 8 * (L + 1))
-    for k in range(tensors):
-        padded, flat, pitch = widths[tensors + k], widths[2 * tensors + k], widths[k] * BYTES
+    for k in range(tensor_count):
+        padded, flat, pitch = values[tensor_count + k], values[2 * tensor_count + k], values[k] * BYTES
         for t in range(L if k < by_step else 1):
             count, first = (sizes[t], starts[t]) if k < by_step else (N, 0)
             for rank in range(N):
                 to, source = padded + (t * N + order[rank]) * pitch, flat + (first + rank) * pitch
-                for unit in range(0, widths[k], LANES):
+                for unit in range(0, values[k], LANES):
                     value = fill(0.0)
                     if rank < count:
-                        value = load(source, unit, widths[k] - unit)
-                    store(to, unit, widths[k] - unit, value)
+                        value = load(source, unit, values[k] - unit)
+                    store(to, unit, values[k] - unit, value)
 '''
 
 
-class Ragged(NamedTuple):
+class RaggedLayout(NamedTuple):
     """The layout of sequences of different lengths.
 
-    Its memory has the sizes and starts of the steps, the index of the sequence at each rank and, for padded sequences,
-    their lengths. The forward pass sorts padded sequences.
+    Attributes:
+        layout: the rows of each step. Its memory continues with the index of the sequence at each rank and, for padded
+            sequences, their lengths. The forward pass sorts padded sequences.
+        is_packed: whether the input and the output are packed rows, as in torch's `PackedSequence`.
     """
 
     layout: BatchLayout
-    packed: bool = False
-    """Whether input and output are packed rows."""
+    is_packed: bool = False
 
     @property
     def order(self) -> Tensor:
@@ -92,24 +98,24 @@ class Ragged(NamedTuple):
 
     @property
     def batch_sizes(self) -> Tensor:
-        """(L,) the rows of each step."""
+        """(L,) the number of rows of each step."""
         return self.layout.sizes[1:-1]
 
     @property
     def places(self) -> Tensor | None:
         """(rows,) the index of each row in the padded, time-major input; None if input and output are packed rows."""
-        if self.packed:
+        if self.is_packed:
             return None
         layout = self.layout
-        alive = torch.arange(layout.N, device="cpu") < layout.sizes[1:-1, None]
-        return (torch.arange(layout.steps, device="cpu")[:, None] * layout.N + self.order)[alive]
+        is_row = torch.arange(layout.N, device="cpu") < layout.sizes[1:-1, None]
+        return (torch.arange(layout.steps, device="cpu")[:, None] * layout.N + self.order)[is_row]
 
 
-def ragged(lengths: Sequence[int], L: int) -> Ragged:
-    """The layout of sequences of these lengths, from 0 to L, before they are sorted."""
+def unsorted_layout(lengths: Sequence[int], L: int) -> RaggedLayout:
+    """Return the layout of padded sequences of these lengths, from 0 to L. Its tables are empty until it is sorted."""
     N = len(lengths)
     memory = torch.frombuffer(_zeros(2 * (L + 2) + N) + array("q", lengths), dtype=torch.int64)
-    return Ragged(BatchLayout(memory, sum(lengths), L, N, False))
+    return RaggedLayout(BatchLayout(memory, sum(lengths), L, N, False))
 
 
 @lru_cache(64)
@@ -117,28 +123,28 @@ def _zeros(count: int) -> "array[int]":
     return array("q", bytes(8 * count))
 
 
-def sort(ragged: Ragged) -> None:
+def sort_sequences(ragged: RaggedLayout) -> None:
     """Sort the sequences now, for a caller that needs the order before the forward pass."""
     layout = ragged.layout
     arguments = array("q", (layout.N, layout.steps, *layout.addresses))
     native(SORT).run(arguments.buffer_info()[0])
 
 
-def packed(lengths: PackedLengths) -> Ragged:
-    """The layout of packed sequences."""
+def packed_layout(lengths: PackedLengths) -> RaggedLayout:
+    """Return the layout of packed sequences."""
     sizes, order = lengths
-    numbers = array("q", (0, *sizes, 0, 0, *accumulate(sizes, initial=0), *order))
-    memory = torch.frombuffer(numbers, dtype=torch.int64)
-    return Ragged(BatchLayout(memory, sum(sizes), len(sizes), len(order), False), True)
+    values = array("q", (0, *sizes, 0, 0, *accumulate(sizes, initial=0), *order))
+    memory = torch.frombuffer(values, dtype=torch.int64)
+    return RaggedLayout(BatchLayout(memory, sum(sizes), len(sizes), len(order), False), True)
 
 
 class CopyPlan(NamedTuple):
-    """The copies between the padded form and the rows of kernels, before and after a pass.
+    """The copies between padded tensors and the rows of kernels, before and after a pass.
 
     Attributes:
-        gathered, scattered: the width W of each tensor that is copied before and after the pass.
-        gathered_by_step, scattered_by_step: the number of these tensors that have shape (L, N, W). They precede those
-            of shape (N, W).
+        gathered: the width W of each tensor that is copied to rows before the pass.
+        gathered_by_step: the number of these tensors that have the shape (L, N, W). They precede those of shape (N, W).
+        scattered, scattered_by_step: the same for tensors that are copied from rows after the pass.
         sorts: whether the sequences are sorted before the pass.
     """
 
@@ -149,7 +155,7 @@ class CopyPlan(NamedTuple):
     sorts: bool = False
 
     def parts(self, N: int, bits: int, layout: Sequence[int], end: int) -> tuple[list[TaskPart], list[TaskPart]]:
-        """The parts of a launch before and after the pass.
+        """Return the parts of a launch before and after the pass.
 
         Args:
             N: the number of sequences.
@@ -158,22 +164,22 @@ class CopyPlan(NamedTuple):
             end: the index after the last address of the tensors.
         """
 
-        def part(text: str, widths: Sequence[int], by_step: int, end: int) -> TaskPart:
-            count = 2 * len(widths)
-            arguments = array("q", (N, 0, 0, 0, len(widths), by_step, *widths, *[0] * count))
-            additions = [*enumerate(layout, 1), *enumerate(range(end - count, end), 6 + len(widths))]
+        def create_part(text: str, widths: Sequence[int], by_step: int, end: int) -> TaskPart:
+            address_count = 2 * len(widths)
+            arguments = array("q", (N, 0, 0, 0, len(widths), by_step, *widths, *[0] * address_count))
+            additions = [*enumerate(layout, 1), *enumerate(range(end - address_count, end), 6 + len(widths))]
             return TaskPart(Launch(native(text, bits), arguments), additions)
 
-        sort = [part(SORT, (), 0, end)] if self.sorts else []
-        gather = part(GATHER, self.gathered, self.gathered_by_step, end - 2 * len(self.scattered))
-        return [*sort, gather], [part(SCATTER, self.scattered, self.scattered_by_step, end)]
+        sort = [create_part(SORT, (), 0, end)] if self.sorts else []
+        gather = create_part(GATHER, self.gathered, self.gathered_by_step, end - 2 * len(self.scattered))
+        return [*sort, gather], [create_part(SCATTER, self.scattered, self.scattered_by_step, end)]
 
 
 class Copies(NamedTuple):
-    """The copies of a call, around a pass over sequences of different lengths or packed sequences.
+    """The copies of a call, before and after a pass over sequences of different lengths or packed sequences.
 
     Attributes:
-        plan: the widths of the tensors.
+        plan: the plan of the copies.
         tensors: the padded tensors before the pass, their rows, the padded tensors after the pass, and their rows; all
             contiguous. Their addresses are the last ones of a call.
     """

@@ -94,7 +94,7 @@ class Guard:
         self._patch = pytest.MonkeyPatch()
 
     def __enter__(self) -> "Guard":
-        run, rows_of = passes.LayerPass.run, gradients.OperandGradients.rows
+        run, rows_of = passes.LayerPass.run, gradients.OperandGradients.addresses_and_pitches
         d_rows: dict[tuple[int, int], Tensor] = {}
         """The guarded copies of the gradients of states. A pass gets the addresses of these, not the tensors."""
         recorded: list[tuple[Tensor, Tensor]] = []
@@ -142,7 +142,7 @@ class Guard:
 
         self._patch.setattr(passes.LayerPass, "run", run_guarded)
         self._patch.setattr(Matrices, "addresses", guarded_addresses)
-        self._patch.setattr(gradients.OperandGradients, "rows", guarded_rows)
+        self._patch.setattr(gradients.OperandGradients, "addresses_and_pitches", guarded_rows)
         self._patch.setattr(executable, "borrow", lambda size: (self.memory.allocate(size), None))
         for module in (executable, packed):
             self._patch.setattr(module, "empty", lambda shape, dtype: self.memory.copy(torch.empty(shape, dtype=dtype)))

@@ -36,9 +36,9 @@ def results(layer, autocast):
 def test_results_do_not_depend_on_the_size_of_chunks(one_thread, monkeypatch, autocast):
     layer, by_chunk = gg.LSTM(5, 6, bidirectional=True), []
     for rows in (10**6, 1, 5):
-        forward.cached_forward.cache_clear()
-        monkeypatch.setattr(forward.Forward, "rows_of_chunk", lambda own, weights, rows=rows: rows)
+        forward.cached_forward_plan.cache_clear()
+        monkeypatch.setattr(forward.ForwardPlan, "max_chunk_rows", lambda own, weights, rows=rows: rows)
         by_chunk.append(results(layer, autocast))
-    forward.cached_forward.cache_clear()
+    forward.cached_forward_plan.cache_clear()
     for other in by_chunk[1:]:
         assert all(torch.equal(a, b) for a, b in zip(by_chunk[0], other, strict=True))

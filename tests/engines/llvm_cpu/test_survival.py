@@ -256,7 +256,7 @@ def test_streams_and_sessions_own_the_memory_that_their_kernels_read():
         expected = module(x)[0]
         session, stream = gg.freeze(module), module.stream(2)
         session(x)
-        for cache in (passes.cached_forward_pass, forward.cached_forward):
+        for cache in (passes.cached_forward_pass, forward.cached_forward_plan):
             cache.cache_clear()
         gc.collect()
         overwriting = [torch.full((n,), 1e3, dtype=torch.float64) for n in range(1, 99) for _ in range(9)]
