@@ -19,7 +19,7 @@ import torch
 import glassgate as gg
 from benchmarks.gpu_parts import PARTS, Bench, Figures
 from experiments.common.environment import ROOT
-from glassgate.engines.triton_gpu.backend import INSTALLED, interpreted
+from glassgate.engines.triton_gpu.backend import INSTALLED, is_interpreted
 from glassgate.tasks.runs import write_json
 
 LIMIT = 600.0
@@ -40,7 +40,7 @@ def main(path: Path, quick: bool = False, parts: Sequence[str] = ()) -> None:
     """
     if unknown := [name for name in parts if name not in PARTS]:
         raise SystemExit(f"benchmarks gpu: expected parts among {', '.join(PARTS)}, got {', '.join(unknown)}")
-    if not torch.cuda.is_available() and not (quick and interpreted()):
+    if not torch.cuda.is_available() and not (quick and is_interpreted()):
         raise SystemExit(
             "benchmarks gpu: expected a CUDA GPU, found none; run this command on a machine with one, or try it here "
             "with TRITON_INTERPRET=1 and --quick"

@@ -14,7 +14,7 @@ from torch.nn.functional import linear
 import glassgate as gg
 from benchmarks.peers.compiled_scan import lstm as scanned_lstm
 from glassgate.engines.triton_gpu import graphs
-from glassgate.engines.triton_gpu.launch import PREAMBLE, compiled
+from glassgate.engines.triton_gpu.launch import PREAMBLE, compile_module
 from glassgate.engines.triton_gpu.mathematics import FUNCTIONS
 
 HALF = {"bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -146,18 +146,18 @@ def costs(bench: Bench) -> Iterator[Case]:
 
     def launch() -> Figures:
         x = torch.zeros(1, dtype=torch.int32, device=bench.device)
-        kernel, count = compiled(PREAMBLE + EMPTY, bench.device == "cpu")["empty"], 3 if bench.quick else 64
+        kernel, count = compile_module(PREAMBLE + EMPTY, bench.device == "cpu")["empty"], 3 if bench.quick else 64
 
         def run() -> None:
             for _ in range(count):
                 kernel[(1,)](x)
 
         run()
-        return {"microseconds": 1e3 * bench.milliseconds(graphs.captured(run, x.device)) / count}
+        return {"microseconds": 1e3 * bench.milliseconds(graphs.capture(run, x.device)) / count}
 
     def barrier(programs: int) -> Figures:
         text = PREAMBLE + FUNCTIONS["barrier"] + BARRIERS
-        kernel, count = compiled(text, bench.device == "cpu")["barriers"], 3 if bench.quick else 1000
+        kernel, count = compile_module(text, bench.device == "cpu")["barriers"], 3 if bench.quick else 1000
 
         def run() -> None:
             arrived = torch.zeros(1, dtype=torch.int32, device=bench.device)

@@ -1,6 +1,7 @@
-"""A CUDA GPU, simulated on the CPU: its tensors report the device cuda:0 and keep their numbers in CPU tensors.
+"""A CUDA GPU, simulated on the CPU. Its tensors report the device cuda:0, and store their numbers in CPU tensors.
 
-Operations that mix devices raise, as on a GPU. Operations that make the CPU wait for the GPU raise too, or are counted.
+Operations that mix devices raise an error, as on a GPU. Operations that make the CPU wait for the GPU raise an error
+too, or are only listed.
 """
 
 from collections.abc import Iterator
@@ -31,7 +32,7 @@ WAITING = {
     aten._local_scalar_dense, aten.nonzero, aten.is_nonzero, aten.masked_select, aten.equal, aten.item,
     aten._unique2, aten.unique_dim, aten.unique_consecutive, aten.bincount,
 }  # fmt: skip
-"""Operations whose result the CPU needs, or whose result has a size that only the GPU knows."""
+"""Operations whose result, or the size of their result, must be copied from the GPU to the CPU."""
 
 INDEXING = {aten.index, aten.index_put, aten.index_put_, aten._unsafe_index, aten._index_put_impl_}
 READS_SIZES_ON_CPU = {aten._pack_padded_sequence, aten._pad_packed_sequence, aten._pack_padded_sequence_backward}
@@ -84,10 +85,10 @@ class OnGPU(Tensor):
 
 
 class SimulatedGPU(TorchDispatchMode):
-    """While it is active, operations on tensors of the GPU behave as on a GPU.
+    """A mode in which operations on tensors of the simulated GPU behave as on a GPU.
 
     Args:
-        may_wait: whether operations that wait only count, in `waits`, and do not raise.
+        may_wait: whether operations that wait are listed in `waits` and do not raise an error.
     """
 
     def __init__(self, may_wait: bool = False) -> None:
@@ -183,14 +184,14 @@ FULL = {
     "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy_with_logits", "cosine_similarity",
     "cdist",
 }  # fmt: skip
-"""Those that it runs in float32."""
+"""The functions that autocast runs in float32."""
 
 WIDEST = {"cat", "stack", "addcmul", "addcdiv", "dot", "index_put", "index_put_", "scatter_add", "scatter_add_"}
-"""Those that it runs in the widest type of their tensors."""
+"""The functions that autocast runs in the widest dtype of their tensors."""
 
 
 class Autocast(TorchFunctionMode):
-    """The types of `torch.autocast("cuda")`, whose own rules are for tensors on GPUs only."""
+    """The dtypes of `torch.autocast("cuda")`. torch applies its rules only to tensors on real GPUs."""
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs, name = kwargs or {}, getattr(function, "__name__", "")
@@ -225,10 +226,10 @@ def pinned(v: Tensor) -> Tensor:
 @contextmanager
 def simulated_gpu(monkeypatch: pytest.MonkeyPatch, may_wait: bool = False) -> Iterator[SimulatedGPU]:
     """Operations inside the `with` run as if the machine had a GPU. Kernels run in Triton's interpreter."""
-    starter = Launch.starter
+    make_start = Launch.make_start
 
     def started(self: Launch, *callers: Any) -> Any:
-        start = starter(self, *callers)
+        start = make_start(self, *callers)
 
         def launched(arguments: Any) -> None:
             with _disable_current_modes():
@@ -237,9 +238,9 @@ def simulated_gpu(monkeypatch: pytest.MonkeyPatch, may_wait: bool = False) -> It
         return launched
 
     with monkeypatch.context() as patch:
-        patch.setattr(Launch, "starter", started)
+        patch.setattr(Launch, "make_start", started)
         for module in (frozen, graphs):
-            patch.setattr(module, "captured", lambda run, device: run)
+            patch.setattr(module, "capture", lambda run, device: run)
         patch.setattr(Tensor, "pin_memory", pinned)
         patch.setattr(torch.cuda, "_lazy_init", lambda: None)
         patch.setattr(torch.cuda, "device", lambda device: nullcontext())

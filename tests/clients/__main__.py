@@ -53,7 +53,8 @@ def main(rounds: int) -> None:
     versions = ", ".join(f"{name} {metadata.version(name).partition('+')[0]}" for name in PACKAGES)
     lines += [
         "",
-        f"Minimum processor time of {rounds} interleaved training runs each, on one thread of {processor()}; {versions}.",
+        f"Minimum processor time of {rounds} interleaved training runs each, on one thread of {processor()}; "
+        f"{versions}.",
         "",
     ]
     text = PAGE.read_text("utf-8")

@@ -13,7 +13,7 @@ from glassgate.engines.symbolic.operations import OPERATIONS
 def gradients(
     cell: Equations, states: list[Node], column: dict[Node, int], replay: dict[Node, Node]
 ) -> dict[Node, Node]:
-    """The gradient of each node of the forward graph.
+    """Build the gradient of each node of the forward graph.
 
     Args:
         cell: the equations.

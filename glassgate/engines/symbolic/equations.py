@@ -120,7 +120,7 @@ class Equations:
 
 
 def _format_argument(arg: Any, index: Mapping[Node, int]) -> Any:
-    """An argument in JSON: a node as its index, a number in hexadecimal after "=", an axis or a string by its name."""
+    """Convert an argument to JSON: a node to its index, a number to "=" and hexadecimal digits, an axis to its name."""
     if isinstance(arg, Node):
         return index[arg]
     if isinstance(arg, Axis):
@@ -133,7 +133,7 @@ class NotEquations(ValueError):
 
 
 def parse(text: str) -> Equations:
-    """The equations in a text. The text is not executed.
+    """Parse equations. The text is not executed.
 
     Raises:
         NotEquations: the text does not contain equations.

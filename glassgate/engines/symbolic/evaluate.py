@@ -19,7 +19,7 @@ def evaluate(
     dtype: torch.dtype | None = None,
     transform: Callable[[Node, Any], Any] = lambda node, value: value,
 ) -> dict[Node, Any]:
-    """The value of every node.
+    """Compute the value of every node.
 
     Args:
         nodes: the nodes of a graph, each after its inputs.

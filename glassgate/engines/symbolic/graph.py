@@ -234,7 +234,7 @@ class Node:
 
 
 def make(op: str, *args: Any) -> Node:
-    """The node of an elementwise operation, or an equivalent simpler node."""
+    """Return a node for an elementwise operation, or a simpler node or number with the same value."""
     if _tracing.refusals is not None:
         _check_mode()
     if op in _MASK_OPERATORS:

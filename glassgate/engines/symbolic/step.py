@@ -18,7 +18,7 @@ from glassgate.engines.symbolic.rewrite import make_names_unique, rewrite_graph
 
 
 def equations_of(cell: Cell, projected: bool = False) -> Equations:
-    """The equations of one step of the cell.
+    """Trace one step of a cell.
 
     Args:
         cell: the cell.
@@ -65,7 +65,7 @@ def _refusal(name: str, operation: str) -> NotTraceable:
 
 
 def in_new_thread(function: Callable[..., Any], *args: Any) -> Any:
-    """The result of a function in a new thread, in which torch has no active modes and hooks."""
+    """Run a function in a new thread, in which torch has no active modes and hooks, and return its result."""
     with ThreadPoolExecutor(1, "glassgate") as thread:
         return thread.submit(function, *args).result()
 
@@ -90,10 +90,14 @@ def _without_garbage_collection() -> Iterator[None]:
 def trace_step(
     cell: Cell, projected: bool, on_call: Callable[[FrameType, Any], None] | None = None
 ) -> tuple[list[Node], dict[str, Node]]:
-    """Run a step on leaf nodes. Return the new states, and the values of the local variables named like gates.
+    """Run a step on leaf nodes. Return the new states, and the values of the local variables with the names of gates.
 
-    Equal nodes are not merged. If a cell calls a function of its author, its results note this call as their origin.
-    `on_call` is called before each function runs, as in `trace_locals`.
+    Equal nodes are not merged. The origin of the results of a function is the call of this function, if the author of
+    the cell wrote the function.
+
+    Args:
+        cell, projected: as in `equations_of`.
+        on_call: called before each function runs, as in `trace_locals`.
     """
 
     def product(u: Any) -> Named:
@@ -133,7 +137,7 @@ def trace_step(
 
 
 def _note_call(frame: FrameType, result: Any) -> None:
-    """Note the call of one of the author's functions by a cell as the origin of its results."""
+    """Set the origin of the results of a function that a cell calls and its author wrote."""
     results, code = list(_nodes(result)), frame.f_code
     if not results or code.co_name.startswith("<") or _LIBRARY.match(frame.f_globals.get("__name__", "")):
         return
@@ -155,8 +159,8 @@ def _nodes(value: Any) -> Iterator[Node]:
     if isinstance(value, Node):
         yield value
     elif isinstance(value, tuple | list | Named):
-        for each in value:
-            yield from _nodes(each)
+        for item in value:
+            yield from _nodes(item)
 
 
 def _check_state_axis(name: str, value: Any, axis: Axis) -> Node:

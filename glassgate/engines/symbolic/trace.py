@@ -1,4 +1,4 @@
-"""The trace of a cell: the graph of its step, and the graph of the gradient of this step."""
+"""The trace of a cell: the graph of its step (forward), and the graph of the gradient of the step (backward)."""
 
 from collections import Counter
 from dataclasses import dataclass, replace
@@ -10,8 +10,8 @@ from glassgate.engines.symbolic.costs import Costs
 from glassgate.engines.symbolic.differentiate import gradients
 from glassgate.engines.symbolic.equations import Equations
 from glassgate.engines.symbolic.graph import Graph, Key, Node, broadcast, make, topological_order
-from glassgate.engines.symbolic.keep import with_saved_values
 from glassgate.engines.symbolic.rewrite import make_names_unique, rewrite_graph
+from glassgate.engines.symbolic.saved_values import read_saved_values
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,7 +106,7 @@ def _with_shared_halves(states: tuple[Node, ...]) -> dict[Node, Node]:
 
 
 def build_trace(cell: Equations, costs: Costs, record: bool = False, record_factors: bool = False) -> Trace:
-    """The forward and backward graphs of a cell's equations.
+    """Build the forward and backward graphs of the equations of a cell.
 
     Args:
         cell: the equations.
@@ -162,7 +162,7 @@ def build_trace(cell: Equations, costs: Costs, record: bool = False, record_fact
     outputs |= {("d_parameter", k): node for node, k in columns_of.items()}
     outputs = {key: new.get(node, node) for key, node in outputs.items()}
     recomputed = {node: new[replay[node]] for node in order if replay[node] in new}
-    backward, saved = with_saved_values(outputs, columns, states, recomputed, costs)
+    backward, saved = read_saved_values(outputs, columns, states, recomputed, costs)
     traced = Trace(
         forward=Graph(
             {("state", k): node for k, node in enumerate(states)}

@@ -16,18 +16,18 @@ from glassgate.engines.triton_gpu.precision import saved_type
 
 if TYPE_CHECKING:
     from glassgate.engines.triton_gpu.frozen import GPUFrozenDirections
-    from glassgate.engines.triton_gpu.layer import Layer
+    from glassgate.engines.triton_gpu.layer import GPULayer
 
 INSTALLED = find_spec("triton") is not None
-LEAST_CAPABILITY = (8, 0)
+MIN_CAPABILITY = (8, 0)
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
-MOST_ELEMENTS = 2**31 - 1
+MAX_ELEMENTS = 2**31 - 1
 """The largest number of elements of a weight. Kernels index weights with 32 bits, sequences and states with 64."""
 
 
 class GPU:
-    """`Backend` for CUDA GPUs: the loop of a pass as Triton kernels, everything else in torch."""
+    """`Backend` for CUDA GPUs. The loop of a pass runs as Triton kernels, all other lines of a pass in torch."""
 
     costs = COSTS
 
@@ -37,35 +37,35 @@ class GPU:
         if device.type == "cuda" and not rocm:
             properties = torch.cuda.get_device_properties(device)
             capability = properties.major, properties.minor
-        text = lacking(device, rocm, INSTALLED, capability)
+        text = why_unsupported(device, rocm, INSTALLED, capability)
         if text is None and steps.data.dtype not in DTYPES:
             text = f"Triton kernels compute in float32, bfloat16 or float16, and the input is {steps.data.dtype}"
         for direction in directions:
             for v in direction.weights.values():
-                if text is None and v.numel() > MOST_ELEMENTS:
+                if text is None and v.numel() > MAX_ELEMENTS:
                     text = f"Triton kernels index weights with 32 bits, and a weight has {v.numel()} elements"
         return None if text is None else Reason(text)
 
-    def compile(self, plans: tuple[Plan, ...]) -> "Layer":
-        """The kernels of a layer, compiled when they first run."""
+    def compile(self, plans: tuple[Plan, ...]) -> "GPULayer":
+        """Return the kernels of a layer. They are compiled when they first run."""
         return _layer(plans)
 
     def saved_type(self, buffer: str, dtype: torch.dtype) -> torch.dtype:
-        """The dtype of a buffer: that of matrix products, or float32 for row sums."""
+        """The dtype of a buffer: float32 for row sums, otherwise `dtype`."""
         return saved_type(buffer, dtype)
 
     def explain(self, steps: Steps, directions: Sequence[Direction]) -> str | None:
-        """The kernel that runs the call."""
+        """Describe the kernel that runs the call; None if the backend cannot run it."""
         if self.why_not(steps, directions) is not None:
             return None
-        from glassgate.engines.triton_gpu.layer import explained
+        from glassgate.engines.triton_gpu.layer import explain_kernel
 
-        return explained(steps, directions)
+        return explain_kernel(steps, directions)
 
     def freeze(
         self, directions: Sequence[Direction], precision: str, scales: Sequence[Weights]
     ) -> "GPUFrozenDirections | Reason":
-        """A layer with fixed weights in float32."""
+        """Return a layer with fixed weights. Only float32 is supported."""
         if precision != "float32":
             return Reason(f"precision={precision!r} is for the CPU; on a GPU use precision='float32'")
         from glassgate.engines.triton_gpu.frozen import GPUFrozenDirections
@@ -73,7 +73,9 @@ class GPU:
         return GPUFrozenDirections(directions)
 
 
-def lacking(device: torch.device, rocm: bool, installed: bool, capability: tuple[int, int] | None = None) -> str | None:
+def why_unsupported(
+    device: torch.device, rocm: bool, installed: bool, capability: tuple[int, int] | None = None
+) -> str | None:
     """Why the kernels cannot run on a device; None if they can.
 
     Args:
@@ -88,23 +90,23 @@ def lacking(device: torch.device, rocm: bool, installed: bool, capability: tuple
         return "Triton kernels are written for NVIDIA GPUs and have not been tested on AMD GPUs (ROCm)"
     if device.type not in ("cuda", "cpu"):
         return f"Triton kernels run on CUDA GPUs, and the input is on {device}"
-    if capability is not None and capability < LEAST_CAPABILITY:
-        needed, given = (".".join(map(str, each)) for each in (LEAST_CAPABILITY, capability))
+    if capability is not None and capability < MIN_CAPABILITY:
+        needed, given = (".".join(map(str, each)) for each in (MIN_CAPABILITY, capability))
         return f"Triton supports GPUs of compute capability {needed} (A100, RTX 30) and later, and this one has {given}"
     if not installed:
         return "the package triton is not installed; `pip install glassgate[gpu]` installs it"
-    if device.type == "cpu" and not interpreted():
+    if device.type == "cpu" and not is_interpreted():
         return "Triton kernels run on CUDA GPUs, and the input is on the CPU"
     return None
 
 
-def interpreted() -> bool:
+def is_interpreted() -> bool:
     """Whether Triton's interpreter runs kernels, on tensors of the CPU (TRITON_INTERPRET=1)."""
     return os.environ.get("TRITON_INTERPRET", "").lower() in ("1", "true", "on", "yes", "y")
 
 
 @lru_cache(1024)
-def _layer(plans: tuple[Plan, ...]) -> "Layer":
-    from glassgate.engines.triton_gpu.layer import Layer
+def _layer(plans: tuple[Plan, ...]) -> "GPULayer":
+    from glassgate.engines.triton_gpu.layer import GPULayer
 
-    return Layer(plans)
+    return GPULayer(plans)

@@ -1,4 +1,4 @@
-"""Every constant of the cost model of a GPU: estimates for an H100. None has been measured with these kernels."""
+"""The constants of the cost model of a GPU. They are estimates for an H100, not measurements of these kernels."""
 
 from glassgate.engines.symbolic.costs import Costs
 
@@ -9,22 +9,22 @@ COSTS = Costs(
     carry=8,
     keep=40,
 )
-"""Costs of operations and memory, in additions. Memory is expensive: at each step every program reads the weights."""
+"""Costs of operations and memory, in additions. Memory is expensive, because every program also reads weights."""
 
-LAUNCH = 1.4
-"""Microseconds of one launch inside a CUDA graph."""
+LAUNCH_TIME = 1.4
+"""The microseconds of one launch inside a CUDA graph."""
 
-BARRIER = 1.1
-"""Microseconds of a barrier of all programs."""
+BARRIER_TIME = 1.1
+"""The microseconds of a barrier of all programs."""
 
-L2_BYTES = 5.5e6
-"""Bytes per microsecond that all programs together read from the L2 cache."""
+L2_BANDWIDTH = 5.5e6
+"""The bytes per microsecond that all programs together read from the L2 cache."""
 
-PRODUCTS = 1.2e6
-"""Multiplications and additions per microsecond of the tensor cores of one multiprocessor, in blocks of 16 rows."""
+PRODUCT_RATE = 1.2e6
+"""The multiply-adds per microsecond of the tensor cores of one multiprocessor, with blocks of 16 rows."""
 
-POINTWISE = 0.4
-"""Microseconds of the elementwise operations of a step."""
+POINTWISE_TIME = 0.4
+"""The microseconds of the elementwise operations of a step."""
 
-SOLO_BYTES = 150_000
+MAX_SOLO_BYTES = 150_000
 """The largest size in bytes of the weights that a program of kernel A keeps on the chip."""

@@ -18,7 +18,7 @@ from glassgate.engines.lowering.ir import (
     Value,
 )
 from glassgate.engines.triton_gpu.addresses import Addresses
-from glassgate.engines.triton_gpu.expressions import Text, elementwise, number
+from glassgate.engines.triton_gpu.expressions import Expression, format_elementwise, format_number
 from glassgate.engines.triton_gpu.kernel import Kernel, Kernels
 from glassgate.engines.triton_gpu.phases import Phase, Phases, is_numbered
 from glassgate.engines.triton_gpu.products import Product
@@ -26,13 +26,15 @@ from glassgate.engines.triton_gpu.products import Product
 STAGES = 3
 """The number of stages of the pipeline that loads the operands of a product (Triton's `num_stages`)."""
 
-LONGEST = 60
-"""An unnamed result that only one line reads is written into that line if its text is shorter than this."""
+MAX_INLINE_LENGTH = 60
+"""The text of an unnamed result is written into the only line that reads it if the text is shorter than this."""
 
 
 @lru_cache(1024)
 def kernels(phases: Phases, title: str, ragged: bool) -> Kernels:
-    """The kernels of one pass, one per phase. The last kernel also runs phase 0 of the next step.
+    """Write the kernels of one pass, one per phase. The last kernel also runs phase 0 of the next step.
+
+    If a program must own whole rows, the products of a phase are a separate kernel.
 
     Args:
         phases: the phases of the pass.
@@ -42,56 +44,57 @@ def kernels(phases: Phases, title: str, ragged: bool) -> Kernels:
     first, *rest = phases.all
     begin = None
     if first.published or first.writes:
-        begin = Writer(phases, f"{title}_begin", ragged, phases.by_rows).kernel(None, (), first)
+        begin = Writer(phases, f"{title}_begin", ragged, phases.by_rows).write_kernel(None, (), first)
     steps = []
     for phase in rest:
         name = title if len(rest) == 1 else f"{title}_{phase.number}"
         ahead = first if phase is rest[-1] and begin else None
         if phases.by_rows and phase.products:
-            steps.append(Writer(phases, f"{name}_products", ragged, False).kernel(None, phase.products, None))
-            steps.append(Writer(phases, name, ragged, True).kernel(phase, (), ahead))
+            steps.append(Writer(phases, f"{name}_products", ragged, False).write_kernel(None, phase.products, None))
+            steps.append(Writer(phases, name, ragged, True).write_kernel(phase, (), ahead))
         else:
-            steps.append(Writer(phases, name, ragged, phases.by_rows).kernel(phase, phase.products, ahead))
+            steps.append(Writer(phases, name, ragged, phases.by_rows).write_kernel(phase, phase.products, ahead))
     return Kernels(begin, tuple(steps))
 
 
 class Writer(Addresses):
-    """Writes one kernel. `now` has the text of each value of this step."""
+    """Writes one kernel."""
 
     def __init__(self, phases: Phases, name: str, ragged: bool, by_rows: bool) -> None:
         super().__init__(phases, name, ragged, by_rows)
         self.loads: list[str] = []
         self.body: list[str] = []
         self.defined_by = {line.result: line.operation for line in phases.program.before}
-        self.now: dict[object, Text] = {}
+        self.texts: dict[object, Expression] = {}
+        """The expression of each value of this step that has been read or computed."""
         self.overwritten: set[str] = set()
         """The variables of this step that phase 0 of the next step computes again."""
-        self.late: dict[Value, Line] = {}
-        """Lines that are written next to the store of their result, so that it occupies no registers before."""
+        self.deferred: dict[Value, Line] = {}
+        """By result, lines that are written next to the store of the result. It then occupies no registers before."""
 
-    def kernel(self, phase: Phase | None, products: Iterable[Line], ahead: Phase | None) -> Kernel:
-        """Return the kernel of a phase: its products and lines, then phase 0 of the next step."""
-        self.products(products)
+    def write_kernel(self, phase: Phase | None, products: Iterable[Line], ahead: Phase | None) -> Kernel:
+        """Write the kernel of a phase: its products and lines, then `ahead`, which is phase 0 of the next step."""
+        self.write_products(products)
         if phase is None:
             with self.section("The products, for the kernel that owns whole rows"):
                 for line in products:
                     self.store("stored", line.result, line.result)
         else:
-            self.overwritten = set() if ahead is None else {self.name(line.result) for line in ahead.lines}
-            self.lines(phase)
-        steps = self.step("iteration")
+            self.overwritten = set() if ahead is None else {self.variable_of(line.result) for line in ahead.lines}
+            self.write_lines(phase)
+        steps = self.step_lines("iteration")
         if ahead is not None:
-            self.ahead, self.loads, self.body = True, [], []
-            self.now = {c.before: self.now[c.before] for c in self.loop.carries if c.before in self.now}
-            self.lines(ahead)
-            steps += self.step("iteration + 1")
-        self.out.body = [*self.indices(), *steps]
-        return self.out
+            self.is_next_step, self.loads, self.body = True, [], []
+            self.texts = {c.before: self.texts[c.before] for c in self.loop.carries if c.before in self.texts}
+            self.write_lines(ahead)
+            steps += self.step_lines("iteration + 1")
+        self.kernel.body = [*self.index_lines(), *steps]
+        return self.kernel
 
-    def step(self, iteration: str) -> list[str]:
-        """The text of one step: its rows in sequences, its loads, and the other lines written since the last call."""
-        rows = self.rows_of_step(iteration) if self.used & {"row", "live"} else []
-        self.used -= {"row", "live"}
+    def step_lines(self, iteration: str) -> list[str]:
+        """The lines of one step: those that compute its rows, its loads, and all other lines since the last call."""
+        rows = self.row_lines(iteration) if self.used_variables & {"row", "live"} else []
+        self.used_variables -= {"row", "live"}
         inputs = [*rows, *self.loads]
         if inputs:
             which = {"iteration": "step", "iteration + 1": "next step", "0": "first step"}[iteration]
@@ -100,7 +103,7 @@ class Writer(Addresses):
 
     @contextmanager
     def section(self, title: str) -> Iterator[None]:
-        """Puts a comment above the lines that the block writes, if there are any."""
+        """Put a comment above the lines that the `with` block writes, if there are any."""
         start = len(self.body)
         yield
         if len(self.body) > start:
@@ -108,69 +111,69 @@ class Writer(Addresses):
 
     # Values.
 
-    def load(self, kind: str, value: Value, like: Value, variable: str, gate: int | None = None) -> Text:
-        """Loads a value into a variable."""
-        address, mask = self.place(kind, value, like, gate)
-        rest = f", {mask}, 0" if mask else ""
-        up = " != 0" if like.type.dtype == "bool" else ".to(tl.float32)"
-        # A kernel that owns whole rows has many values. It loads carries when it needs them.
-        lines = self.body if self.out.by_rows and kind == "carry" else self.loads
-        lines.append(f"{variable} = tl.load({address}{rest}){up}")
-        return Text(variable)
+    def load(self, kind: str, value: Value, like: Value, variable: str, gate: int | None = None) -> Expression:
+        """Write the load of a value into a variable."""
+        address, mask = self.address_and_mask(kind, value, like, gate)
+        mask_and_default = f", {mask}, 0" if mask else ""
+        conversion = " != 0" if like.type.dtype == "bool" else ".to(tl.float32)"
+        # A program that owns whole rows has many values. It loads carries only when it needs them.
+        lines = self.body if self.kernel.by_rows and kind == "carry" else self.loads
+        lines.append(f"{variable} = tl.load({address}{mask_and_default}){conversion}")
+        return Expression(variable)
 
-    def use(self, value: Value | float, gate: int | None = None) -> Text:
-        """The text of a value that lines read. If it is in memory, it is loaded first."""
+    def text_of(self, value: Value | float, gate: int | None = None) -> Expression:
+        """The expression of a value. If the value is in memory, it is loaded first."""
         if not isinstance(value, Value):
-            return number(value)
+            return format_number(value)
         value = self.phases.origin(value)
         key = value if gate is None else (value, gate)
-        if key not in self.now:
-            self.now[key] = self.first_use(value, gate)
-        return self.now[key]
+        if key not in self.texts:
+            self.texts[key] = self.first_text_of(value, gate)
+        return self.texts[key]
 
-    def first_use(self, value: Value, gate: int | None) -> Text:
-        """The text of a value that this step has not read yet."""
-        line = self.phases.line.get(value)
-        if value in self.late and (text := self.operation(self.late[value])):
+    def first_text_of(self, value: Value, gate: int | None) -> Expression:
+        """The expression of a value that this step has not read yet."""
+        line = self.phases.line_of.get(value)
+        if value in self.deferred and (text := self.operation_text(self.deferred[value])):
             return text
         if line is not None and isinstance(line.operation, Stack):
             assert gate is not None
-            return self.use(line.operation.values[gate])
+            return self.text_of(line.operation.values[gate])
         if line is not None and isinstance(line.operation, Block):
-            return self.use(line.operation.x, line.operation.at)
-        variable = self.name(value, gate)
+            return self.text_of(line.operation.x, line.operation.at)
+        variable = self.variable_of(value, gate)
         if value in self.phases.carries:
             return self.load("carry", value, value, variable)
         if value in self.phases.reads:
             return self.load("sequence", self.phases.reads[value].sequence, value, variable, gate)
         if line is not None:
             return self.load("stored", value, value, variable, gate)
-        return self.constant(value) or self.load("given", value, value, variable, gate)
+        return self.constant_text(value) or self.load("given", value, value, variable, gate)
 
-    def constant(self, value: Value) -> Text | None:
-        """The text of a value from outside of the loop that is a number or an extent."""
+    def constant_text(self, value: Value) -> Expression | None:
+        """The expression of a value from outside of the loop, if it is a number or an extent; otherwise None."""
         match self.defined_by.get(value):
             case Constant(value_of_constant):
-                return number(value_of_constant)
+                return format_number(value_of_constant)
             case Size(axis):
-                return Text(axis)
+                return Expression(axis)
             case Broadcast(x, _):
-                return self.constant(x)
+                return self.constant_text(x)
         return None
 
     # Operations.
 
-    def lines(self, phase: Phase) -> None:
-        """The lines of a phase, and the stores of their results."""
-        uses = self.phases.uses(phase)
-        self.late = self.phases.sums_over_steps(phase, uses) if self.out.by_rows else {}
+    def write_lines(self, phase: Phase) -> None:
+        """Write the lines of a phase, and the stores of their results."""
+        uses = self.phases.count_uses(phase)
+        self.deferred = self.phases.sums_over_steps(phase, uses) if self.kernel.by_rows else {}
         with self.section("The equations"):
             for line in phase.lines:
-                text = None if line.result in self.late else self.operation(line)
+                text = None if line.result in self.deferred else self.operation_text(line)
                 if text is None:
                     continue
-                inline = uses[line.result] == 1 and is_numbered(line.result) and len(text.text) < LONGEST
-                self.now[line.result] = text if inline else self.assigned(self.name(line.result), text)
+                inline = uses[line.result] == 1 and is_numbered(line.result) and len(text.text) < MAX_INLINE_LENGTH
+                self.texts[line.result] = text if inline else self.assign(self.variable_of(line.result), text)
         with self.section("Results of the step, and values for later phases"):
             for write in phase.writes:
                 self.store("sequence", write.sequence, write.value)
@@ -182,70 +185,72 @@ class Writer(Addresses):
             for value in phase.published:
                 self.store("shared", value, value)
 
-    def operation(self, line: Line) -> Text | None:
-        """The text of one operation; None if it only changes axes."""
+    def operation_text(self, line: Line) -> Expression | None:
+        """The expression of one operation; None if it only changes axes."""
         match line.operation:
             case Elementwise(op, args):
-                return elementwise(op, [self.use(arg) for arg in args])
+                return format_elementwise(op, [self.text_of(arg) for arg in args])
             case Sum(x, _):
-                units = self.units(x)
+                units = self.unit_variables(x)
                 assert units is not None
-                return Text(f"row_sum(tl.where({units[2]}, {self.use(x).text}, 0.0))")
+                return Expression(f"row_sum(tl.where({units[2]}, {self.text_of(x).text}, 0.0))")
             case Broadcast(x, _):
-                return Text(f"tl.broadcast_to({self.use(x).text}, (ROWS, UNITS))")
+                return Expression(f"tl.broadcast_to({self.text_of(x).text}, (ROWS, UNITS))")
         return None
 
-    def assigned(self, name: str, text: Text) -> Text:
-        """Gives a variable its value."""
+    def assign(self, name: str, text: Expression) -> Expression:
+        """Write an assignment to a variable, and return the variable."""
         if name != text.text:
             self.body.append(f"{name} = {text.text}")
-        return Text(name)
+        return Expression(name)
 
     def commit(self, carries: Sequence[Carry]) -> None:
-        """Stores the next values of carries. Phase 0 of the next step reads them in the same kernel."""
-        following: dict[object, Text] = {}
+        """Write the stores of the next values of carries. Phase 0 of the next step reads them in the same kernel."""
+        following: dict[object, Expression] = {}
         for carry in carries:
-            following[carry.before] = text = self.following(carry)
-            row = "seq_now" if self.ahead else "seq_next"
-            address, mask = self.place("carry", carry.before, carry.before, None, row)
+            following[carry.before] = text = self.next_value(carry)
+            row = "seq_now" if self.is_next_step else "seq_next"
+            address, mask = self.address_and_mask("carry", carry.before, carry.before, None, row)
             self.body.append(f"tl.store({address}, {text.text}, {mask})")
-        if not self.ahead:
-            self.now.update(following)
+        if not self.is_next_step:
+            self.texts.update(following)
 
-    def following(self, carry: Carry) -> Text:
-        """The next value of a carry: the old one where a sequence has ended.
+    def next_value(self, carry: Carry) -> Expression:
+        """The next value of a carry. Where a sequence has ended, it is the old value.
 
-        Phase 0 of the next step may read it after it has given other variables of this step new values, so that the
-        text must be a variable of its own.
+        Phase 0 of the next step assigns new values to variables of this step, and may read the next value after that.
+        An expression with such a variable is therefore assigned to a separate variable.
         """
-        text, name = self.use(carry.next), f"{self.name(carry.before)}_next"
+        text, name = self.text_of(carry.next), f"{self.variable_of(carry.before)}_next"
         if self.ragged:
-            return self.assigned(name, Text(f"tl.where({self.live}, {text.text}, {self.use(carry.before).text})"))
+            return self.assign(
+                name, Expression(f"tl.where({self.live}, {text.text}, {self.text_of(carry.before).text})")
+            )
         is_safe = text.text.isidentifier() and text.text not in self.overwritten
-        return text if self.ahead or is_safe else self.assigned(name, text)
+        return text if self.is_next_step or is_safe else self.assign(name, text)
 
     def store(self, kind: str, to: Value, value: Value) -> None:
-        """Stores a value, gate by gate if it has gates."""
-        for gate in self.gates(value):
-            address, mask = self.place(kind, to, value, gate)
-            self.body.append(f"tl.store({address}, {self.use(value, gate).text}, {mask})")
+        """Write the store of a value, gate by gate if it has gates."""
+        for gate in self.gate_indices(value):
+            address, mask = self.address_and_mask(kind, to, value, gate)
+            self.body.append(f"tl.store({address}, {self.text_of(value, gate).text}, {mask})")
 
     # Products.
 
-    def products(self, products: Iterable[Line]) -> None:
-        """Matrix products of this step: each program computes its own rows and units."""
+    def write_products(self, products: Iterable[Line]) -> None:
+        """Write matrix products of this step. Each program computes its own rows and units."""
         for line in products:
             contract = line.operation
             assert isinstance(contract, Contract)
-            product = self.operands(line.result, contract)
+            product = self.make_product(line.result, contract)
             with self.section(f"{self.phases.name_of(line.result)} = {product.formula}"):
-                self.product(line.result, product)
+                self.write_product(line.result, product)
 
-    def product(self, result: Value, product: Product) -> None:
-        """One product: a loop over the columns of the left operand."""
-        names = self.results(result, product)
-        self.out.gates = max(self.out.gates, len(names))
-        self.used.add("seq_now")
+    def write_product(self, result: Value, product: Product) -> None:
+        """Write one product: a loop over the columns of the left operand."""
+        names = self.name_results(result, product)
+        self.kernel.gates = max(self.kernel.gates, len(names))
+        self.used_variables.add("seq_now")
         self.body += [f"{name} = tl.full((ROWS, UNITS), 0, tl.float32)" for name in dict.fromkeys(names)]
         self.body += [
             f"for block in tl.range(0, {product.columns}, COLUMNS, num_stages={STAGES}):",
@@ -261,18 +266,18 @@ class Writer(Addresses):
                 f"    {name} = tl.dot(left, right, {name}, input_precision=PRECISION)",
             ]
 
-    def operands(self, result: Value, contract: Contract) -> Product:
-        """The operands of a product."""
-        units = self.units(result)
+    def make_product(self, result: Value, contract: Contract) -> Product:
+        """The addresses of the operands of a product."""
+        units = self.unit_variables(result)
         assert units is not None
         shared = self.pointer("shared", self.phases.origin(contract.a))
         weight = self.pointer("weight", contract.b)
         return Product(self.phases, contract, units[1], shared.parameter, weight.parameter)
 
-    def results(self, result: Value, product: Product) -> list[str]:
-        """The variable of each gate's product. Gates that are summed have the same variable."""
+    def name_results(self, result: Value, product: Product) -> list[str]:
+        """The variable of the product of each gate. Gates that are summed have the same variable."""
         by_gate = product.gate_axis is not None and not product.over_gates
-        names = [self.name(result, gate if by_gate else None) for gate in product.gates]
+        names = [self.variable_of(result, gate if by_gate else None) for gate in product.gates]
         for gate, name in enumerate(names):
-            self.now[(result, gate) if by_gate else result] = Text(name)
+            self.texts[(result, gate) if by_gate else result] = Expression(name)
         return names

@@ -1,4 +1,4 @@
-"""The text of elementwise operations, with parentheses only where they are necessary."""
+"""Expressions for elementwise operations, with parentheses only where they are necessary."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -9,10 +9,10 @@ INFIX = {
     "add": ("+", 4), "sub": ("-", 4), "mul": ("*", 5), "div": ("/", 5), "lt": ("<", 0), "le": ("<=", 0),
     "eq": ("==", 0), "ne": ("!=", 0), "logical_and": ("&", 3), "logical_or": ("|", 1),
 }  # fmt: skip
-"""Operators with their precedence."""
+"""The binary operators, with their precedence."""
 
 PREFIX = {"neg": "-", "logical_not": "~"}
-"""Operators with one operand. Their precedence is `SIGN`."""
+"""The unary operators. Their precedence is `SIGN`."""
 
 CALLS = {
     "where": "tl.where", "exp": "tl.exp", "log": "tl.log", "sin": "tl.sin", "cos": "tl.cos", "abs": "tl.abs",
@@ -22,49 +22,51 @@ CALLS = {
 """The functions of operations that have another name. `mathematics.py` defines those without the prefix `tl`."""
 
 SIGN, ATOM = 6, 9
+"""The precedence of unary operators, and of names, numbers and calls."""
 
 
-class Text(NamedTuple):
-    """An expression.
+class Expression(NamedTuple):
+    """An expression as text.
 
     Attributes:
         text: the text of the expression.
-        precedence: the precedence of its outermost operator; `ATOM` for names, numbers and calls.
+        precedence: the precedence of the outermost operator; `ATOM` without one.
     """
 
     text: str
     precedence: int = ATOM
 
-    def within(self, precedence: int) -> str:
-        """The text as an operand, in parentheses if its operator has a lower precedence than the surrounding one."""
+    def as_operand(self, precedence: int) -> str:
+        """The text as an operand of an operator, in parentheses if the operator has a higher precedence."""
         return f"({self.text})" if self.precedence < precedence else self.text
 
 
-def number(value: float) -> Text:
-    """A number."""
+def format_number(value: float) -> Expression:
+    """The expression of a number."""
     if value != value or value in (float("inf"), -float("inf")):
-        return Text(f'float("{value}")')
-    return Text(repr(value), SIGN if value < 0 else ATOM)
+        return Expression(f'float("{value}")')
+    return Expression(repr(value), SIGN if value < 0 else ATOM)
 
 
-def elementwise(op: str, operands: Sequence[Text]) -> Text:
-    """An elementwise operation.
+def format_elementwise(op: str, operands: Sequence[Expression]) -> Expression:
+    """The expression of an elementwise operation.
 
     Args:
         op: the name of the operation.
-        operands: the texts of its operands.
+        operands: the expressions of its operands.
 
     Example:
-        >>> elementwise("mul", [elementwise("sub", [number(1.0), Text("f")]), Text("g")]).text
+        >>> difference = format_elementwise("sub", [format_number(1.0), Expression("f")])
+        >>> format_elementwise("mul", [difference, Expression("g")]).text
         '(1.0 - f) * g'
     """
     if op == "detach":
         return operands[0]
     if op in PREFIX:
-        return Text(PREFIX[op] + operands[0].within(SIGN), SIGN)
+        return Expression(PREFIX[op] + operands[0].as_operand(SIGN), SIGN)
     if op in INFIX:
         sign, precedence = INFIX[op]
         left = precedence + (op in MASKS)
         right = precedence + (op in MASKS or op in ("sub", "div"))
-        return Text(f"{operands[0].within(left)} {sign} {operands[1].within(right)}", precedence)
-    return Text(f"{CALLS.get(op, op)}({', '.join(each.text for each in operands)})")
+        return Expression(f"{operands[0].as_operand(left)} {sign} {operands[1].as_operand(right)}", precedence)
+    return Expression(f"{CALLS.get(op, op)}({', '.join(operand.text for operand in operands)})")

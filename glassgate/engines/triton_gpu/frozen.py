@@ -9,8 +9,8 @@ from glassgate.engines.backend import NativeSteps, PackedPass
 from glassgate.engines.contract import Direction, Recording, Result, Steps, results_of
 from glassgate.engines.plan import operands_of, plan_of
 from glassgate.engines.triton_gpu.costs import COSTS
-from glassgate.engines.triton_gpu.graphs import captured
-from glassgate.engines.triton_gpu.layer import Layer
+from glassgate.engines.triton_gpu.graphs import capture
+from glassgate.engines.triton_gpu.layer import GPULayer
 
 
 class GPUFrozenDirections:
@@ -33,16 +33,16 @@ class GPUFrozenDirections:
         recordings: Sequence[Recording] | None = None,
     ) -> list[Result]:
         """See `FrozenDirections.run`. Directions with the same input run together."""
-        calls = [
+        directions = [
             direction._replace(initial=own, restart=restart[k] if restart else ())
             for k, (direction, own) in enumerate(zip(self.directions, initial, strict=True))
         ]
-        shared = all(each.data is steps[0].data for each in steps)
-        groups = [slice(None)] if shared else [slice(k, k + 1) for k in range(len(calls))]
+        share_input = all(own_steps.data is steps[0].data for own_steps in steps)
+        groups = [slice(None)] if share_input else [slice(k, k + 1) for k in range(len(directions))]
         return [
             result
             for group in groups
-            for result in _run(steps[group][0], calls[group], all_states, recordings and recordings[group])
+            for result in _run(steps[group][0], directions[group], all_states, recordings and recordings[group])
         ]
 
     def passes(self, steps: int, N: int) -> Sequence[PackedPass] | None:
@@ -57,10 +57,11 @@ class GPUFrozenDirections:
 
 
 class Stepper:
-    """`Stepper` of `engines.backend` as one CUDA graph, which reads the input and updates the states in place.
+    """`engines.backend.Stepper` as one CUDA graph. The graph reads the input and updates the states in place.
 
     Args:
-        layers, states, residual: as in `frozen.stepper`.
+        layers, residual: as in `FrozenDirections.stepper`.
+        states: its argument `initial`.
     """
 
     def __init__(
@@ -72,11 +73,11 @@ class Stepper:
             self.x = first.new_zeros(len(first), layers[0].directions[0].weights["weight_ih"].shape[1])
         self.output = first
         before = [[v.clone() for v in own] for own in states]
-        self._step()  # Compiles and loads the kernels, which a capture does not allow.
+        self._step()  # compiles and loads the kernels, which is not allowed during a capture
         for own, values in zip(states, before, strict=True):
             for state, value in zip(own, values, strict=True):
                 state.copy_(value)
-        self._replay = captured(self._step, first.device)
+        self._replay = capture(self._step, first.device)
 
     def native(self, steps: int) -> NativeSteps | None:
         """See `Stepper.native`."""
@@ -91,7 +92,7 @@ class Stepper:
 
     @torch.no_grad()
     def _step(self) -> None:
-        """The launches of one step. A capture keeps the memory that they allocate."""
+        """Launch one step. A captured graph keeps the memory that the launches allocate."""
         x = self.x
         for k, (layer, states) in enumerate(zip(self.layers, self.states, strict=True)):
             (result,) = layer.run([Steps(x, None, None)], [states])
@@ -105,9 +106,9 @@ class Stepper:
 def _run(
     steps: Steps, directions: list[Direction], all_states: bool, recordings: Sequence[Recording] | None
 ) -> list[Result]:
-    """The results of directions with the same input, in its dtype also under autocast."""
+    """Run directions with the same input. The results have the dtype of the input, even under autocast."""
     plans = tuple([plan_of(direction, COSTS, recordings is not None) for direction in directions])
     data, operands = steps.data, operands_of(directions)
     with torch.autocast(data.device.type, enabled=False):
-        flat = Layer(plans).forward(steps, operands, all_states, False, data.dtype, recordings)
+        flat = GPULayer(plans).forward(steps, operands, all_states, False, data.dtype, recordings)
     return results_of(directions, flat, all_states, all_states)

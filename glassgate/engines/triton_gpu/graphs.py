@@ -1,4 +1,8 @@
-"""Runs the steps of kernel C as CUDA graphs, for any call: a graph reads step, sizes and addresses from a table."""
+"""Runs the steps of kernel C as CUDA graphs.
+
+The kernels in a graph read the step, the sizes and the addresses of tensors from a table, so that calls with other
+lengths and tensors use the same graph.
+"""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -8,19 +12,19 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from glassgate.engines.triton_gpu.kernel import HEAD, in_graph
+from glassgate.engines.triton_gpu.kernel import TABLE_HEADER, kernel_in_graph
 from glassgate.engines.triton_gpu.launch import Launch
 
-STEPS = 64
-"""The number of steps in a graph. Steps after the last one of a call do nothing."""
+STEPS_PER_GRAPH = 64
+"""The number of steps in a graph. Steps after the last step of a call do nothing."""
 
-LEAST = 32
-"""Calls with fewer steps launch their kernels from Python."""
+MIN_STEPS = 32
+"""The smallest number of steps for which graphs are used. With fewer steps, Python launches each kernel."""
 
-MOST = 256
-"""The largest number of graphs that are kept."""
+MAX_GRAPHS = 256
+"""The largest number of graphs that are cached."""
 
-Kept = TypeVar("Kept")
+Entry = TypeVar("Entry")
 
 TYPES = {
     torch.float32: "float32",
@@ -28,91 +32,94 @@ TYPES = {
     torch.float16: "float16",
     torch.uint8: "uint8",
 }
-"""Triton's names of types."""
+"""Triton's names of dtypes."""
 
 
-def run(launches: Sequence[Launch], T: int) -> None:
-    """Runs all steps on the current stream. If the caller captures the stream, its graph gets the launches.
+def run_steps(launches: Sequence[Launch], T: int) -> None:
+    """Run all steps on the current stream. If the caller captures the stream, its graph contains the launches.
 
     Args:
         launches: the launches of one step.
         T: the number of steps.
     """
-    key, device, numbers = _key(launches), launches[0].device, launches[0].numbers
+    key, device, numbers = _key(launches), launches[0].device, launches[0].other_arguments
     with _lock:
-        steps = _kept(_steps, key, lambda: Steps(launches))
+        steps = _get_or_make(_steps, key, lambda: StepLaunches(launches))
     starts = 0 if numbers.starts is None else numbers.starts.data_ptr()
-    values = [0, T, numbers.sizes["N"], starts, *(v.data_ptr() for launch in launches for v in _tensors(launch))]
+    values = [0, T, numbers.sizes["N"], starts, *(v.data_ptr() for launch in launches for v in _all_tensors(launch))]
     if is_captured(device):
         table = torch.empty(len(values), dtype=torch.int64, device=device)
         for place, value in zip(table, values, strict=True):
             place.fill_(value)
-        for _ in range(0, T, STEPS):
+        for _ in range(0, T, STEPS_PER_GRAPH):
             steps.run(table)
         return
     stream = 0 if device.type == "cpu" else torch.cuda.current_stream(device).cuda_stream
     with _lock:
-        graph = _kept(_graphs, (key, stream), lambda: Graph(steps, len(values), device))
+        graph = _get_or_make(_graphs, (key, stream), lambda: Graph(steps, len(values), device))
     graph.run(torch.tensor(values), T)
 
 
-class Steps:
+class StepLaunches:
     """Launches that read their arguments from a table.
 
     Args:
-        launches: the launches of one step. None of their tensors is kept.
+        launches: the launches of one step. Their tensors are not kept alive.
     """
 
     def __init__(self, launches: Sequence[Launch]) -> None:
         self.starts = []
         for launch in launches:
-            tensors = _tensors(launch)
-            caller = in_graph(launch.kernels, [TYPES[v.dtype] for v in tensors], [*map(_is_aligned, tensors)])
+            tensors = _all_tensors(launch)
+            caller = kernel_in_graph(launch.kernels, [TYPES[v.dtype] for v in tensors], [*map(_is_aligned, tensors)])
             strides = [n for k in range(len(launch.kernels)) for n in launch.strides(k)]
-            sizes = map(launch.numbers.of, launch.kernels[0].fixed)
-            self.starts.append((launch.starter(caller), len(tensors), [*strides, *sizes]))
+            sizes = map(launch.other_arguments.of, launch.kernels[0].static_parameters)
+            self.starts.append((launch.make_start(caller), len(tensors), [*strides, *sizes]))
 
     def run(self, table: Tensor) -> None:
-        """Launches `STEPS` steps from the first one in the table, and advances that."""
-        for step in range(STEPS):
-            first = HEAD
+        """Launch `STEPS_PER_GRAPH` steps, and add this number to the first entry of the table, the first step."""
+        for step in range(STEPS_PER_GRAPH):
+            first = TABLE_HEADER
             for start, count, numbers in self.starts:
                 start([table, first, step, *numbers])
                 first += count
-        table[:1].add_(STEPS)
+        table[:1].add_(STEPS_PER_GRAPH)
 
 
 class Graph:
-    """A CUDA graph of some steps, for calls on one stream.
+    """A CUDA graph of `STEPS_PER_GRAPH` steps, for calls on one stream.
 
     Args:
         steps: the launches.
-        length: the length of their table.
+        length: the number of entries of their table.
         device: the GPU.
     """
 
-    def __init__(self, steps: Steps, length: int, device: torch.device) -> None:
+    def __init__(self, steps: StepLaunches, length: int, device: torch.device) -> None:
         self.lock = Lock()
         with torch.inference_mode(False):  # later calls, in any mode, write to the table
             self.table = torch.zeros(length, dtype=torch.int64, device=device)
         steps.run(self.table)  # In a table of zeros, T is 0. This run does no step, but loads the kernels.
-        self.replay = captured(partial(steps.run, self.table), device)
+        self.replay = capture(partial(steps.run, self.table), device)
 
     def run(self, table: Tensor, T: int) -> None:
-        """Runs all steps of a call with this table."""
+        """Run all steps of a call with this table."""
         with self.lock:
             self.table.copy_(table.pin_memory() if self.table.is_cuda else table, non_blocking=True)
-            for _ in range(0, T, STEPS):
+            for _ in range(0, T, STEPS_PER_GRAPH):
                 self.replay()
 
 
 def is_captured(device: torch.device) -> bool:
-    """Whether the caller captures the current stream in a CUDA graph."""
+    """Whether the current stream is being captured in a CUDA graph."""
     return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
 
 
-def captured(run: Callable[[], None], device: torch.device) -> Callable[[], None]:
-    """A function that repeats the launches of another one. In Triton's interpreter it is that function."""
+def capture(run: Callable[[], None], device: torch.device) -> Callable[[], None]:
+    """Capture the launches of a function in a CUDA graph, and return a function that replays them.
+
+    On the CPU, where Triton's interpreter runs the kernels, it returns `run` itself.
+    """
     if device.type == "cpu":
         return run
     graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream(device)
@@ -127,7 +134,7 @@ def captured(run: Callable[[], None], device: torch.device) -> Callable[[], None
     return replay
 
 
-def _tensors(launch: Launch) -> list[Tensor]:
+def _all_tensors(launch: Launch) -> list[Tensor]:
     return [v for own in launch.tensors for v in own]
 
 
@@ -136,25 +143,25 @@ def _is_aligned(v: Tensor) -> bool:
 
 
 def _key(launches: Sequence[Launch]) -> tuple[object, ...]:
-    """The properties of a step's launches that are not in the table."""
-    sizes, precision, starts, _ = launches[0].numbers
-    each = []
+    """The properties of the launches of a step that are not in the table. Launches with equal keys share a graph."""
+    sizes, precision, starts, _ = launches[0].other_arguments
+    launch_keys = []
     for launch in launches:
-        tensors = tuple((v.dtype, _is_aligned(v)) for v in _tensors(launch))
+        tensors = tuple((v.dtype, _is_aligned(v)) for v in _all_tensors(launch))
         strides = tuple(n for k in range(len(launch.kernels)) for n in launch.strides(k))
-        each.append((launch.kernels, launch.grid, launch.blocks, tensors, strides))
-    return launches[0].device, sizes["H"], sizes["P"], sizes["heads"], precision, starts is None, *each
+        launch_keys.append((launch.kernels, launch.grid, launch.blocks, tensors, strides))
+    return launches[0].device, sizes["H"], sizes["P"], sizes["heads"], precision, starts is None, *launch_keys
 
 
-def _kept(entries: dict[tuple[object, ...], Kept], key: tuple[object, ...], make: Callable[[], Kept]) -> Kept:
-    """The entry of a key, made if it is missing. If there are too many, the oldest one is dropped."""
+def _get_or_make(entries: dict[tuple[object, ...], Entry], key: tuple[object, ...], make: Callable[[], Entry]) -> Entry:
+    """Return the entry of a key, and make it if it is missing. If there are too many entries, drop the oldest one."""
     if key not in entries:
-        if len(entries) >= MOST:
+        if len(entries) >= MAX_GRAPHS:
             entries.pop(next(iter(entries)))
         entries[key] = make()
     return entries[key]
 
 
 _lock = Lock()
-_steps: dict[tuple[object, ...], Steps] = {}
+_steps: dict[tuple[object, ...], StepLaunches] = {}
 _graphs: dict[tuple[object, ...], Graph] = {}

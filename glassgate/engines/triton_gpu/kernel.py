@@ -1,4 +1,7 @@
-"""Kernels as text: their parameters, and kernels that call others. `emit.py` and `persistent.py` write their bodies."""
+"""Kernels as text: their parameters, and kernels that call other kernels.
+
+`emit.py` and `persistent.py` write the bodies of kernels.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -10,28 +13,33 @@ from typing import NamedTuple
 from glassgate.engines.lowering.ir import Value
 
 CONSTANTS = ("ROWS", "UNITS", "COLUMNS", "PRECISION")
-"""The parameters of every kernel that are constants when it is compiled."""
+"""The compile-time constants among the parameters of every kernel."""
 
-COUNTER = 32
-"""The distance between the counters of two barriers in integers, so that they are in different cache lines."""
+COUNTER_DISTANCE = 32
+"""The distance between the counters of two barriers, in integers. It puts them into different cache lines."""
 
-OF_HEADS = ("H_of_head", "P_of_head")
-"""The widths of one head, if there are several. They are parameters, because Triton loads faster if a parameter is a
-multiple of 16."""
+HEAD_WIDTHS = ("H_of_head", "P_of_head")
+"""The widths of one head, if there are several heads. They are parameters and not expressions, because Triton generates
+faster loads for parameters that are multiples of 16."""
 
-IN_TABLE = ("iteration", "T", "N", "starts")
+TABLE_PARAMETERS = ("iteration", "T", "N", "starts")
 """The parameters that a kernel in a CUDA graph reads from a table."""
 
-HEAD = 4
-"""The number of entries of a graph's table before the tensors: the first step, T, N and the address of `starts`."""
+TABLE_HEADER = 4
+"""The number of entries in the table of a graph before the tensors: first step, T, N and the address of `starts`."""
 
 
 class Pointer(NamedTuple):
     """A tensor that a kernel reads or writes.
 
     Attributes:
-        kind: "sequence" (a row per step), "given" (a value from outside of the loop), "carry" and "stored" (two
-            buffers of N rows, for even and odd steps), "shared" (the same, in the type of products), "weight".
+        kind: one of
+            "sequence": a row per step.
+            "given": a value from outside of the loop.
+            "carry": a carry, in two buffers of N rows, for even and odd steps.
+            "stored": a value that a later phase of the step reads, in two such buffers.
+            "shared": a left operand of a product, in two such buffers, in the dtype of products.
+            "weight": a weight.
         value: the value in the pass.
         parameter: the name of the tensor in the kernel.
     """
@@ -48,20 +56,20 @@ class Pointer(NamedTuple):
 
 @dataclass(eq=False)
 class Kernel:
-    """One kernel.
+    """The text of one kernel, and its parameters.
 
     Attributes:
         name: the name of the function.
-        numbers: the parameters that are not tensors of the pass, in order.
+        other_parameters: the parameters that are not tensors of the pass, in order.
         by_rows: whether a program owns whole rows.
-        axes: the axes of units that it computes.
+        axes: the axes of the units that it computes.
         pointers: the tensors, in the order of the parameters.
         gates: the largest number of gates of a matrix product.
         body: the lines of the function.
     """
 
     name: str
-    numbers: tuple[str, ...]
+    other_parameters: tuple[str, ...]
     by_rows: bool = False
     axes: set[str] = field(default_factory=set)
     pointers: list[Pointer] = field(default_factory=list)
@@ -79,22 +87,22 @@ class Kernel:
         return [p.stride for p in self.pointers if p.kind == "sequence"]
 
     @property
-    def fixed(self) -> list[str]:
-        """The numbers that are the same in all steps of all batches."""
-        return [name for name in self.numbers if name not in IN_TABLE]
+    def static_parameters(self) -> list[str]:
+        """Those of the other parameters that are the same in all steps of all batches."""
+        return [name for name in self.other_parameters if name not in TABLE_PARAMETERS]
 
     @property
     def text(self) -> str:
-        """Its source."""
-        return function(self.name, [self.tensors, self.strides, self.numbers], self.body)
+        """The source code of the kernel."""
+        return function_text(self.name, [self.tensors, self.strides, self.other_parameters], self.body)
 
 
 class Kernels(NamedTuple):
     """The kernels of one pass.
 
     Attributes:
-        begin: runs once, before the first step; None if a step has no product.
-        steps: run one after the other at each step.
+        begin: runs once, before the first step; None if phase 0 has nothing to store.
+        steps: the kernels that run one after the other at each step.
     """
 
     begin: Kernel | None
@@ -107,11 +115,11 @@ class Kernels(NamedTuple):
 
 
 NOT_SPECIALIZED = ("iteration", "T", "N", "starts", "first", "step")
-"""The parameters whose values must not cause another compilation."""
+"""The parameters for whose values Triton must not compile specialised kernels."""
 
 
-def function(name: str, parameters: Sequence[Sequence[str]], body: Sequence[str]) -> str:
-    """The text of a kernel. Parameters come in groups, each on lines of its own."""
+def function_text(name: str, parameters: Sequence[Sequence[str]], body: Sequence[str]) -> str:
+    """Return the text of a kernel. Each group of parameters starts on a new line."""
     fixed = ", ".join(f'"{p}"' for p in chain(*parameters) if p in NOT_SPECIALIZED)
     groups = [*parameters, [f"{c}: tl.constexpr" for c in CONSTANTS]]
     wrapped = [line for group in groups for line in wrap(", ".join(group), 115)]
@@ -121,21 +129,26 @@ def function(name: str, parameters: Sequence[Sequence[str]], body: Sequence[str]
 
 
 @lru_cache(1024)
-def both(kernels: tuple[Kernel, ...]) -> Kernel:
-    """One kernel for the two directions of a layer. The third index of a program in the grid selects the direction."""
+def join_directions(kernels: tuple[Kernel, ...]) -> Kernel:
+    """Return one kernel for both directions of a layer. The third index of a program in the grid is its direction."""
     first = kernels[0]
-    numbers = [f"{p}_{k}" for k, kernel in enumerate(kernels) for p in (*kernel.tensors, *kernel.strides)]
+    other_parameters = [f"{p}_{k}" for k, kernel in enumerate(kernels) for p in (*kernel.tensors, *kernel.strides)]
 
     def argument(k: int, parameter: str) -> str:
         own = parameter in (*kernels[k].tensors, *kernels[k].strides)
-        counter = f"arrived + {k * COUNTER}" if k and parameter == "arrived" else parameter
+        counter = f"arrived + {k * COUNTER_DISTANCE}" if k and parameter == "arrived" else parameter
         return f"{parameter}_{k}" if own else counter
 
-    return Kernel(f"{first.name}_both", (*numbers, *first.numbers), first.by_rows, body=_calls(kernels, argument))
+    return Kernel(
+        f"{first.name}_both",
+        (*other_parameters, *first.other_parameters),
+        first.by_rows,
+        body=_calls(kernels, argument),
+    )
 
 
-def in_graph(kernels: Sequence[Kernel], types: Sequence[str], aligned: Sequence[bool]) -> Kernel:
-    """A kernel for a CUDA graph: it reads the step, the sizes and all addresses from a table.
+def kernel_in_graph(kernels: Sequence[Kernel], types: Sequence[str], aligned: Sequence[bool]) -> Kernel:
+    """Return a kernel for a CUDA graph. It reads the step, the sizes and all addresses from a table.
 
     Args:
         kernels: the kernels of one or two directions, for one step.
@@ -159,18 +172,18 @@ def in_graph(kernels: Sequence[Kernel], types: Sequence[str], aligned: Sequence[
         "iteration = tl.load(table).to(tl.int32) + step",
         "T = tl.load(table + 1).to(tl.int32)",
         "N = tl.load(table + 2).to(tl.int32)",
-        *(["starts = tl.load(table + 3).to(tl.pointer_type(tl.int64))"] if "starts" in first.numbers else []),
+        *(["starts = tl.load(table + 3).to(tl.pointer_type(tl.int64))"] if "starts" in first.other_parameters else []),
         "if iteration < T:",
         *(f"    {line}" for line in _calls(kernels, argument)),
     ]
-    return Kernel(f"{first.name}_in_graph", ("table", "first", "step", *strides, *first.fixed), body=body)
+    return Kernel(f"{first.name}_in_graph", ("table", "first", "step", *strides, *first.static_parameters), body=body)
 
 
 def _calls(kernels: Sequence[Kernel], argument: Callable[[int, str], str]) -> list[str]:
-    """The call of one kernel, or the calls of two kernels, of which each program runs one."""
+    """The lines that call one kernel, or one of two kernels, depending on the direction of the program."""
     calls = []
     for k, kernel in enumerate(kernels):
-        names = [argument(k, p) for p in (*kernel.tensors, *kernel.strides, *kernel.numbers)]
+        names = [argument(k, p) for p in (*kernel.tensors, *kernel.strides, *kernel.other_parameters)]
         calls.append([f"{kernel.name}(", *(f"    {name}," for name in (*names, *CONSTANTS)), ")"])
     if len(calls) == 1:
         return calls[0]

@@ -1,4 +1,11 @@
-"""Compiles the text of kernels and launches them for all steps of a loop."""
+"""Compiles the text of kernels, and launches them for all steps of a loop.
+
+There are three kinds of kernels for a loop:
+
+- Kernel A ("solo") runs all steps in one launch. A program computes all units of some sequences, or those of one head.
+- Kernel B ("grid") runs all steps in one launch. A program computes some units, and waits for all others at a barrier.
+- Kernel C ("steps") is launched for each step, once per phase of the step (`phases.py`).
+"""
 
 import linecache
 from collections.abc import Callable, Mapping, Sequence
@@ -11,8 +18,8 @@ import torch
 from torch import Tensor
 
 from glassgate.engines.triton_gpu.emit import kernels
-from glassgate.engines.triton_gpu.kernel import COUNTER, OF_HEADS, Kernel, Kernels, both
-from glassgate.engines.triton_gpu.mathematics import used_in
+from glassgate.engines.triton_gpu.kernel import COUNTER_DISTANCE, HEAD_WIDTHS, Kernel, Kernels, join_directions
+from glassgate.engines.triton_gpu.mathematics import functions_called_in
 from glassgate.engines.triton_gpu.persistent import persistent
 from glassgate.engines.triton_gpu.phases import Phases
 
@@ -27,7 +34,7 @@ REFUSALS = ("too many blocks in cooperative launch", "operation not supported")
 
 
 class Blocks(NamedTuple):
-    """The extents of a program's blocks: powers of two, at least 16 where a product needs them.
+    """The sizes of the blocks of a program: powers of two. The dimensions of matrix products are at least 16.
 
     Attributes:
         rows: sequences per program.
@@ -42,16 +49,15 @@ class Blocks(NamedTuple):
     warps: int = 4
 
 
-class Selected(NamedTuple):
+class KernelChoice(NamedTuple):
     """A kernel that can run a pass.
 
     Attributes:
-        kind: "steps" (kernel C: a launch per phase), "grid" (B: all steps, with barriers) or "solo" (A: all steps,
-            one program per group of rows).
-        microseconds: per step, by the cost model.
-        blocks: the blocks of "grid" and "solo".
-        chunks: the number of blocks of columns of a product.
-        refused: kernels that this GPU could not start, with the reasons.
+        kind: "solo", "grid" or "steps".
+        microseconds: the estimated time per step.
+        blocks: the blocks of kernel A or B; None for kernel C.
+        chunks: the number of blocks of columns that a product is split into.
+        refused: the kernels that this GPU could not start, with the reasons.
     """
 
     kind: str
@@ -62,37 +68,38 @@ class Selected(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Its name in texts for users."""
+        """The name of the kernel in texts for users."""
         return {"steps": "kernel C", "grid": "kernel B", "solo": "kernel A"}[self.kind]
 
     @property
-    def program(self) -> tuple[object, ...]:
+    def key(self) -> tuple[object, ...]:
         """The attributes that determine the compiled kernel."""
         return self.kind, self.blocks, self.chunks
 
     def __str__(self) -> str:
-        how = {
+        description = {
             "steps": "one launch per phase, long sequences in CUDA graphs",
             "grid": "one launch, a barrier after each phase",
             "solo": "one launch",
         }
-        text = f"{self.name} ({how[self.kind]}), estimate {self.microseconds:.1f} us per step"
+        text = f"{self.name} ({description[self.kind]}), estimate {self.microseconds:.1f} us per step"
         return "; this GPU cannot run ".join([text, *self.refused])
 
 
-def source(module: Sequence[Kernel]) -> str:
-    """Kernels, and the functions that they call, as the text of a module."""
+def module_text(module: Sequence[Kernel]) -> str:
+    """Return kernels, and the functions that they call, as the text of a module."""
     text = "\n\n".join(kernel.text for kernel in module)
-    return "\n\n".join(part for part in (PREAMBLE, used_in(text), text) if part)
+    return "\n\n".join(part for part in (PREAMBLE, functions_called_in(text), text) if part)
 
 
 @lru_cache(1024)
-def compiled(text: str, interpreted: bool) -> dict[str, Any]:
-    """The functions in the text of a module. Triton and tracebacks read the text from `linecache`.
+def compile_module(text: str, interpreted: bool) -> dict[str, Any]:
+    """Compile the text of a module. Return its functions by name. Triton and tracebacks read the text from `linecache`.
 
     Args:
         text: the text of the module.
-        interpreted: whether Triton's interpreter runs them; Triton reads this from TRITON_INTERPRET.
+        interpreted: whether Triton's interpreter runs the functions. It is only a cache key: Triton itself reads
+            TRITON_INTERPRET.
     """
     name = f"<glassgate kernels {sha256(text.encode()).hexdigest()[:16]}>"
     linecache.cache[name] = len(text), None, text.splitlines(keepends=True), name
@@ -103,42 +110,42 @@ def compiled(text: str, interpreted: bool) -> dict[str, Any]:
 
 @lru_cache(1024)
 def triton_function(module: tuple[Kernel, ...], interpreted: bool) -> Any:
-    """The last kernel of a module as a function of Triton. It is cached, because writing the text takes milliseconds.
+    """The last kernel of a module as a Triton function. It is cached, because writing the text takes milliseconds.
 
     Args:
-        module: a kernel, after the kernels that it calls.
-        interpreted: see `compiled`.
+        module: the kernels that the last kernel calls, then this kernel.
+        interpreted: see `compile_module`.
     """
-    return compiled(source(module), interpreted)[module[-1].name]
+    return compile_module(module_text(module), interpreted)[module[-1].name]
 
 
-class Loop(NamedTuple):
-    """The loop of one pass. Its kernels are written when they first run.
+class LoopKernels(NamedTuple):
+    """The kernels of the loop of one pass. Their text is written when they first run.
 
     Attributes:
         phases: the phases of the pass.
         title: the first part of the kernels' names.
         ragged: whether the lengths of sequences differ.
-        like: a key that is equal for passes that differ only in the order of steps.
+        key: equal for passes that differ only in the order of steps, such as those of the two directions of a layer.
     """
 
     phases: Phases
     title: str
     ragged: bool
-    like: object
+    key: object
 
     @property
-    def steps(self) -> Kernels:
-        """Kernel C: one kernel per phase."""
+    def step_kernels(self) -> Kernels:
+        """Kernel C: usually one kernel per phase."""
         return kernels(self.phases, self.title, self.ragged)
 
-    def whole(self, solo: bool, chunks: int) -> Kernel:
+    def persistent_kernel(self, solo: bool, chunks: int) -> Kernel:
         """Kernel A (`solo`) or kernel B."""
         return persistent(self.phases, self.title, self.ragged, solo, chunks)
 
 
-class Numbers(NamedTuple):
-    """The arguments of launches that are not tensors of a pass.
+class OtherArguments(NamedTuple):
+    """The arguments of launches other than the tensors of a pass.
 
     Attributes:
         sizes: the extents T, N, H, P and the number of heads.
@@ -153,8 +160,8 @@ class Numbers(NamedTuple):
     arrived: Tensor | None = None
 
     def of(self, name: str) -> int | Tensor:
-        """The argument for a parameter."""
-        if name in OF_HEADS:
+        """The argument for the parameter with this name."""
+        if name in HEAD_WIDTHS:
             return self.sizes[name[0]] // self.sizes["heads"]
         tensor = {"starts": self.starts, "arrived": self.arrived}.get(name)
         return self.sizes[name] if tensor is None else tensor
@@ -162,30 +169,32 @@ class Numbers(NamedTuple):
 
 @dataclass(eq=False)
 class Launch:
-    """One launch with all of its arguments, except the number of the step.
+    """A launch with all of its arguments except the number of the step.
 
     Attributes:
         kernels: one per direction of the layer.
         blocks: the blocks of each program.
         tensors: the tensors of the kernels' pointers.
-        numbers: the other arguments.
+        other_arguments: the other arguments.
     """
 
     kernels: tuple[Kernel, ...]
     blocks: Blocks
     tensors: Sequence[Sequence[Tensor]]
-    numbers: Numbers
+    other_arguments: OtherArguments
 
     def __call__(self, iteration: int = 0) -> None:
-        """Launches a step, or all steps if the kernel runs them."""
+        """Launch one step, or all steps if the kernel runs all."""
         arguments: list[int | Tensor] = []
         for k, own in enumerate(self.tensors):
             arguments += [*own, *self.strides(k)]
-        numbers = self.kernels[0].numbers
-        self.start([*arguments, *(iteration if name == "iteration" else self.numbers.of(name) for name in numbers)])
+        parameters = self.kernels[0].other_parameters
+        self.start(
+            [*arguments, *(iteration if name == "iteration" else self.other_arguments.of(name) for name in parameters)]
+        )
 
     def strides(self, k: int) -> list[int]:
-        """The strides between rows of sequences of a direction."""
+        """The strides between the rows of the sequences of direction k."""
         pairs = zip(self.tensors[k], self.kernels[k].pointers, strict=True)
         return [v.stride(0) for v, pointer in pairs if pointer.kind == "sequence"]
 
@@ -197,7 +206,7 @@ class Launch:
     @cached_property
     def grid(self) -> tuple[int, int, int]:
         """The number of programs: blocks of rows, blocks of units over all heads, directions."""
-        kernel, sizes = self.kernels[0], self.numbers.sizes
+        kernel, sizes = self.kernels[0], self.other_arguments.sizes
         rows = -(-sizes["N"] // self.blocks.rows)
         widths = [] if kernel.by_rows else [sizes[axis] for axis in ("H", "P") if axis in kernel.axes]
         heads = sizes["heads"]
@@ -206,37 +215,41 @@ class Launch:
 
     @cached_property
     def start(self) -> Callable[[Sequence[int | Tensor]], None]:
-        """A function that launches the kernel, or one that runs both directions, with some arguments."""
-        return self.starter(*([] if len(self.kernels) == 1 else [both(self.kernels)]))
+        """A function that launches the kernel, or the kernel that runs both directions, with these arguments."""
+        return self.make_start(*([] if len(self.kernels) == 1 else [join_directions(self.kernels)]))
 
-    def starter(self, *callers: Kernel) -> Callable[[Sequence[int | Tensor]], None]:
-        """A function that launches the last caller, or else the kernel, on the grid of this launch. Keeps no tensor."""
+    def make_start(self, *callers: Kernel) -> Callable[[Sequence[int | Tensor]], None]:
+        """A function that starts a kernel on the grid of this launch. It does not keep the tensors alive.
+
+        Args:
+            callers: kernels that call those of this launch. The last one starts; without callers, the kernel itself.
+        """
         run = triton_function((*self.kernels, *callers), self.device.type == "cpu")
-        grid, sizes, (rows, units, columns, warps) = self.grid, self.numbers.sizes, self.blocks
+        grid, sizes, (rows, units, columns, warps) = self.grid, self.other_arguments.sizes, self.blocks
         options: dict[str, Any] = {"num_warps": warps, "num_stages": 1}
-        if self.numbers.arrived is not None:
+        if self.other_arguments.arrived is not None:
             options["launch_cooperative_grid"] = True  # programs that wait for each other must run at the same time
-        options |= {"ROWS": rows, "UNITS": units, "COLUMNS": columns, "PRECISION": self.numbers.precision}
+        options |= {"ROWS": rows, "UNITS": units, "COLUMNS": columns, "PRECISION": self.other_arguments.precision}
         types = tuple(v.dtype for own in self.tensors for v in own)
         extents = sizes["H"], sizes["P"], sizes["heads"]
-        key = run, self.device, self.blocks, self.numbers.precision, types, extents
+        key = run, self.device, self.blocks, self.other_arguments.precision, types, extents
 
         def start(arguments: Sequence[int | Tensor]) -> None:
             registers = _registers.get(key)
             kernel = run[grid](*arguments, **options, **(registers or {}))
             if registers is None and kernel is not None:  # the interpreter has no kernel
                 again = partial(run.warmup, *arguments, grid=grid, **options)
-                _registers[key] = fewest_spills(kernel, again)
+                _registers[key] = options_with_fewest_spills(kernel, again)
 
         return start
 
 
-def fewest_spills(kernel: Any, again: Callable[..., Any]) -> dict[str, int]:
-    """The options with which a kernel spills the fewest registers.
+def options_with_fewest_spills(kernel: Any, again: Callable[..., Any]) -> dict[str, int]:
+    """Return the additional options with which a kernel spills the fewest registers.
 
     Args:
-        kernel: the kernel, compiled by Triton without more options.
-        again: compiles it again.
+        kernel: the kernel, compiled by Triton without these options.
+        again: compiles the kernel with options.
     """
     if not kernel.n_spills:
         return {}
@@ -244,66 +257,70 @@ def fewest_spills(kernel: Any, again: Callable[..., Any]) -> dict[str, int]:
         other = again(**ALL_REGISTERS)
         # `run` loads the kernel, so that a later capture in a CUDA graph finds it.
         return ALL_REGISTERS if other.run and other.n_spills < kernel.n_spills else {}
-    except too_large():
+    except resource_errors():
         return {}
 
 
-def too_large() -> tuple[type[Exception], ...]:
-    """The errors of kernels that need more shared memory, threads or registers than the GPU has."""
+def resource_errors() -> tuple[type[Exception], ...]:
+    """The errors of Triton for kernels that need more shared memory, threads or registers than the GPU has."""
     from triton.runtime.errors import OutOfResources, PTXASError
 
     return OutOfResources, PTXASError
 
 
 def start_errors() -> tuple[type[Exception], ...]:
-    """The errors of kernels that did not start."""
-    return RuntimeError, *too_large()
+    """The types of the errors that a kernel raises if it does not start."""
+    return RuntimeError, *resource_errors()
 
 
 def is_refusal(error: Exception) -> bool:
-    """Whether an error of `start_errors` means that the GPU cannot run a kernel, so that another kernel may run."""
+    """Whether an error of `start_errors` means that the GPU cannot run this kernel. Another kernel may then run."""
     return not isinstance(error, RuntimeError) or any(text in str(error) for text in REFUSALS)
 
 
 _registers: dict[tuple[object, ...], dict[str, int]] = {}
-"""The result of `fewest_spills` for each kernel, device, blocks, precision, types of tensors and extents."""
+"""The results of `options_with_fewest_spills`, by kernel, device, blocks, precision, types of tensors and extents."""
 
 
-def launches(
-    loops: Sequence[Loop],
+def step_launches(
+    loops: Sequence[LoopKernels],
     tensors: Sequence[Callable[[Kernel], Sequence[Tensor]]],
     blocks: Callable[[Kernel], Blocks],
-    numbers: Numbers,
+    other_arguments: OtherArguments,
 ) -> tuple[Launch | None, list[Launch]]:
-    """Kernel C: the launch before the first step, if there is one, and those of each step.
+    """Return the launches of kernel C: the one before the first step, or None, and those of each step.
 
     Args:
         loops: the loops of one or two directions.
         tensors: for each loop, a function from a kernel to the tensors of its pointers.
-        blocks: returns the blocks of a kernel.
-        numbers: the other arguments.
+        blocks: a function from a kernel to its blocks.
+        other_arguments: the other arguments.
     """
     all_launches = [
-        Launch(group, blocks(group[0]), [of(kernel) for of, kernel in zip(tensors, group, strict=True)], numbers)
-        for group in zip(*(loop.steps.all for loop in loops), strict=True)
+        Launch(
+            group, blocks(group[0]), [of(kernel) for of, kernel in zip(tensors, group, strict=True)], other_arguments
+        )
+        for group in zip(*(loop.step_kernels.all for loop in loops), strict=True)
     ]
-    return (all_launches[0], all_launches[1:]) if loops[0].steps.begin else (None, all_launches)
+    return (all_launches[0], all_launches[1:]) if loops[0].step_kernels.begin else (None, all_launches)
 
 
-def whole_launch(
-    loops: Sequence[Loop],
+def persistent_launch(
+    loops: Sequence[LoopKernels],
     tensors: Sequence[Callable[[Kernel], Sequence[Tensor]]],
-    choice: Selected,
-    numbers: Numbers,
+    choice: KernelChoice,
+    other_arguments: OtherArguments,
 ) -> Launch:
-    """Kernel A or B: one launch for all steps. The counters of barriers are set to zero on the GPU before it.
+    """Return the launch of kernel A or B, which runs all steps.
 
-    A captured CUDA graph repeats that.
+    The GPU sets the counters of barriers to zero before the launch, so a captured CUDA graph does this in each replay.
     """
     solo = choice.kind == "solo"
-    group = tuple(loop.whole(solo, choice.chunks) for loop in loops)
+    group = tuple(loop.persistent_kernel(solo, choice.chunks) for loop in loops)
     own = [of(kernel) for of, kernel in zip(tensors, group, strict=True)]
     if not solo:
-        numbers = numbers._replace(arrived=torch.zeros(2 * COUNTER, dtype=torch.int32, device=own[0][0].device))
+        other_arguments = other_arguments._replace(
+            arrived=torch.zeros(2 * COUNTER_DISTANCE, dtype=torch.int32, device=own[0][0].device)
+        )
     assert choice.blocks is not None
-    return Launch(group, choice.blocks, own, numbers)
+    return Launch(group, choice.blocks, own, other_arguments)

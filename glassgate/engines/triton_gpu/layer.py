@@ -1,4 +1,4 @@
-"""Runs the directions of a layer on a GPU: converts tensors of a call to inputs of passes, and outputs to results."""
+"""Runs the directions of a layer on a GPU: converts tensors to inputs of passes, and outputs of passes to results."""
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -17,15 +17,15 @@ from glassgate.engines.symbolic.equations import Equations
 from glassgate.engines.symbolic.trace import Trace, build_trace
 from glassgate.engines.triton_gpu.costs import COSTS
 from glassgate.engines.triton_gpu.emit import kernels
-from glassgate.engines.triton_gpu.launch import Loop, source
-from glassgate.engines.triton_gpu.passes import Run, run_loops
+from glassgate.engines.triton_gpu.launch import LoopKernels, module_text
+from glassgate.engines.triton_gpu.passes import PassRun, run_loops
 from glassgate.engines.triton_gpu.phases import Phases
 from glassgate.engines.triton_gpu.precision import Precision, saved_type
 from glassgate.engines.triton_gpu.rows import Rows
-from glassgate.engines.triton_gpu.select import Chip, selected
+from glassgate.engines.triton_gpu.select import Chip, select_kernel
 
 
-class Layer(NamedTuple):
+class GPULayer(NamedTuple):
     """The protocol `CompiledLayer` for a GPU; see `backend.py`."""
 
     plans: tuple[Plan, ...]
@@ -40,19 +40,21 @@ class Layer(NamedTuple):
         recordings: Sequence[Recording] | None = None,
     ) -> list[Tensor]:
         """`CompiledLayer.forward`."""
-        calls = [Call(plan, steps, own, Precision.of(dtype)) for plan, own in by_direction(self.plans, operands)]
-        runs, outputs, saved = list[Run](), list[list[Tensor]](), list[Tensor]()
+        calls = [
+            DirectionCall(plan, steps, own, Precision.of(dtype)) for plan, own in by_direction(self.plans, operands)
+        ]
+        runs, outputs, saved = list[PassRun](), list[list[Tensor]](), list[Tensor]()
         for k, call in enumerate(calls):
             plan, widths = call.plan, call.plan.state_widths(call.sizes)
             names = plan.equations.state if all_states or save else plan.equations.state[:1]
             types = {s: dtype if all_states or s == names[0] else torch.float32 for s in names}
-            every = {Port(Role.STATES, s): call.empty(widths[s], types[s]) for s in names}
+            new_states = {Port(Role.STATES, s): call.empty(widths[s], types[s]) for s in names}
             kept = plan.kept_widths(call.sizes) if save else {}
             buffers = {n: call.empty(width, saved_type(n, dtype)) for n, width in kept.items()}
             gates = {Port(Role.GATE, g): call.empty(call.sizes.H, torch.float32) for g in plan.trace.recorded}
             final = {Port(Role.FINAL, s) for s in plan.equations.state}
-            runs.append(call.run(False, save, call.inputs(), every | call.columns(buffers) | gates, final))
-            outputs.append([*every.values()])
+            runs.append(call.run(False, save, call.inputs(), new_states | call.kept_columns(buffers) | gates, final))
+            outputs.append([*new_states.values()])
             saved += buffers.values()
             if recordings:
                 recordings[k].values = {port.name: v for port, v in gates.items()}
@@ -75,67 +77,75 @@ class Layer(NamedTuple):
         """`CompiledLayer.backward`."""
         count = state_result_count(self.plans) // 2
         states, saved = iter(flat[:count]), iter(flat[count:])
-        wanted = iter([True] * len(operands) if needed is None else needed)
-        calls, runs, ports, at = list[Call](), list[Run](), list[list[Port | None]](), 0
-        shown: list[dict[Port, Tensor]] = []
+        are_needed = iter([True] * len(operands) if needed is None else needed)
+        calls, runs, ports, at = list[DirectionCall](), list[PassRun](), list[list[Port | None]](), 0
+        recorded: list[dict[Port, Tensor]] = []
         for plan, own in by_direction(self.plans, operands):
             names = plan.equations.state
-            every = {Port(Role.STATES, s): next(states) for s in names}
-            call = Call(plan, steps, own, Precision.of(every[Port(Role.STATES, names[0])].dtype))
-            inputs = call.inputs() | {port: call.rows_of(v) for port, v in every.items()}
-            inputs |= call.columns({name: next(saved) for name in plan.kept_widths(call.sizes)})
+            own_states = {Port(Role.STATES, s): next(states) for s in names}
+            call = DirectionCall(plan, steps, own, Precision.of(own_states[Port(Role.STATES, names[0])].dtype))
+            inputs = call.inputs() | {port: call.without_padding(v) for port, v in own_states.items()}
+            inputs |= call.kept_columns({name: next(saved) for name in plan.kept_widths(call.sizes)})
             for n, s in enumerate(names):
                 initial = inputs[Port(Role.INITIAL, s)]
-                d_every, d_final = d_results.get(at + n), d_results.get(at + len(names) + n)
+                d_states, d_final = d_results.get(at + n), d_results.get(at + len(names) + n)
                 inputs[Port(Role.D_STATES, s)] = (
-                    call.zero(initial.shape[1]) if d_every is None else call.rows_of(d_every)
+                    call.zeros(initial.shape[1]) if d_states is None else call.without_padding(d_states)
                 )
                 inputs[Port(Role.D_FINAL, s)] = torch.zeros_like(initial) if d_final is None else d_final.float()
             at += 2 * len(names)
-            own_ports = [port if next(wanted) else None for port in call.gradients()]
-            widths = call.shown_gradients() if recordings else {}
-            shown.append({port: call.empty(width, torch.float32) for port, width in widths.items()})
+            own_ports = [port if next(are_needed) else None for port in call.gradient_ports()]
+            widths = call.recorded_gradient_widths() if recordings else {}
+            recorded.append({port: call.empty(width, torch.float32) for port, width in widths.items()})
             outputs = {port for port in own_ports if port} | ({Port(Role.D_DATA)} if needs_d_data else set())
             calls.append(call)
             ports.append(own_ports)
-            runs.append(call.run(True, False, inputs, shown[-1], outputs))
+            runs.append(call.run(True, False, inputs, recorded[-1], outputs))
         run_loops(runs)
         d_data, d_operands = list[Tensor](), list[Tensor | None]()
         for call, run, own_ports in zip(calls, runs, ports, strict=True):
             results = run.end()
             d_operands += call.operand_gradients(results, own_ports)
             d_data += [results[Port(Role.D_DATA)]] if needs_d_data else []
-        for recording, gradients in zip(recordings or (), shown, strict=False):
+        for recording, gradients in zip(recordings or (), recorded, strict=False):
             recording.add({port.name: v for port, v in gradients.items()})
-        return [calls[0].padded(sum(d_data[1:], d_data[0])).to(steps.data.dtype) if needs_d_data else None, *d_operands]
+        return [
+            calls[0].with_padding(sum(d_data[1:], d_data[0])).to(steps.data.dtype) if needs_d_data else None,
+            *d_operands,
+        ]
 
     def prepare(self, *signature: object) -> None:
-        """None: repeated calls run like first calls."""
+        """Return None: repeated calls run like first calls."""
 
 
-class Call:
+class DirectionCall:
     """The tensors of one direction in one call.
 
     Args:
-        plan: the direction.
-        steps: the layer's input.
-        own: the operands of the direction.
+        plan: the plan of the direction.
+        steps: the input of the layer.
+        operands: the operands of the direction.
         precision: the precision of matrix products.
     """
 
-    def __init__(self, plan: Plan, steps: Steps, own: Sequence[Tensor], precision: Precision) -> None:
-        self.plan, self.steps, self.own, self.precision = plan, steps, own, precision
-        self.sizes: Sizes = plan.sizes(own, steps.data)
+    def __init__(self, plan: Plan, steps: Steps, operands: Sequence[Tensor], precision: Precision) -> None:
+        self.plan, self.steps, self.operands, self.precision = plan, steps, operands, precision
+        self.sizes: Sizes = plan.sizes(operands, steps.data)
         self.rows = Rows(steps, self.sizes.N)
 
     def run(
-        self, backward: bool, save: bool, inputs: Mapping[Port, Tensor], into: Mapping[Port, Tensor], wanted: set[Port]
-    ) -> Run:
-        """A pass that is ready for its loop: the lines before the loop have run."""
+        self,
+        backward: bool,
+        save: bool,
+        inputs: Mapping[Port, Tensor],
+        into: Mapping[Port, Tensor],
+        needed_ports: set[Port],
+    ) -> PassRun:
+        """Return a run of a pass whose lines before the loop have run."""
         sizes = {"T": self.rows.T, "N": self.sizes.N, "D": self.sizes.D, "H": self.sizes.H, "P": self.sizes.P}
-        into = {port: self.rows_of(v) for port, v in into.items()}
+        into = {port: self.without_padding(v) for port, v in into.items()}
         loop = _loop(self.plan, self.form(save), backward)
-        run = Run(loop, sizes, self.rows, self.precision, into, frozenset(wanted))
+        run = PassRun(loop, sizes, self.rows, self.precision, into, frozenset(needed_ports))
         run.begin(inputs)
         return run
 
@@ -146,21 +156,21 @@ class Call:
         return Form(self.plan.reverse, bias, self.rows.ragged, resets, resets and self.plan.restarts, save)
 
     def inputs(self) -> dict[Port, Tensor]:
-        """The inputs that both passes have."""
+        """The inputs of a pass that the forward and the backward pass have in common."""
         plan, names, n = self.plan, self.plan.equations.state, len(self.plan.weights)
-        operands = [v.detach() for v in self.own]
+        operands = [v.detach() for v in self.operands]
         inputs = {Port(Role.WEIGHT, name): v for name, v in zip(plan.weights, operands, strict=False)}
         inputs |= {Port(Role.INITIAL, name): v for name, v in zip(names, operands[n:], strict=False)}
         inputs |= {Port(Role.RESTART, name): v for name, v in zip(names, operands[n + len(names) :], strict=False)}
         for name, v in zip(plan.noise, operands[n + plan.state_count :], strict=True):
-            inputs[Port(Role.NOISE, name)] = self.rows_of(v) if plan.equations.noise[name].per_step else v
+            inputs[Port(Role.NOISE, name)] = self.without_padding(v) if plan.equations.noise[name].per_step else v
         inputs = {port: v if port.name in PRODUCT_WEIGHTS else v.float() for port, v in inputs.items()}
         if self.steps.resets is not None:
-            inputs[Port(Role.RESETS)] = self.rows_of(self.steps.resets)
-        return inputs | {Port(Role.DATA): self.rows_of(self.steps.data.detach())}
+            inputs[Port(Role.RESETS)] = self.without_padding(self.steps.resets)
+        return inputs | {Port(Role.DATA): self.without_padding(self.steps.data.detach())}
 
-    def gradients(self) -> list[Port | None]:
-        """For each operand of the direction, the output with its gradient; None for noise."""
+    def gradient_ports(self) -> list[Port | None]:
+        """For each operand of the direction, the port of its gradient; None for noise."""
         plan, names = self.plan, self.plan.equations.state
         ports: list[Port | None] = [Port(Role.D_WEIGHT, name) for name in plan.weights]
         ports += [Port(Role.D_INITIAL, name) for name in names]
@@ -168,9 +178,9 @@ class Call:
         return [*ports, *[None] * len(plan.noise)]
 
     def operand_gradients(self, gradients: Mapping[Port, Tensor], ports: Sequence[Port | None]) -> list[Tensor | None]:
-        """The gradients of the direction's operands; None for each port that is None."""
+        """The gradients of the operands of the direction; None for each port that is None."""
         d: list[Tensor | None] = []
-        for v, port in zip(self.own, ports, strict=True):
+        for v, port in zip(self.operands, ports, strict=True):
             if port is None:
                 d.append(None)
             else:
@@ -181,39 +191,39 @@ class Call:
                 )
         return d
 
-    def shown_gradients(self) -> dict[Port, int]:
-        """The recorded gradients and their widths."""
+    def recorded_gradient_widths(self) -> dict[Port, int]:
+        """The widths of the gradients that a recording stores, by port."""
         widths = self.plan.state_widths(self.sizes)
         outputs = self.plan.trace.backward.outputs
-        shown = {Port(Role.D_GATE, str(name)): self.sizes.H for kind, name in outputs if kind == "d_gate"}
-        return shown | {Port(Role.D_NEW, str(name)): widths[str(name)] for kind, name in outputs if kind == "d_new"}
+        gates = {Port(Role.D_GATE, str(name)): self.sizes.H for kind, name in outputs if kind == "d_gate"}
+        return gates | {Port(Role.D_NEW, str(name)): widths[str(name)] for kind, name in outputs if kind == "d_new"}
 
-    def columns(self, buffers: Mapping[str, Tensor]) -> dict[Port, Tensor]:
-        """The kept values as columns of the buffers of `Plan.kept_widths`."""
+    def kept_columns(self, buffers: Mapping[str, Tensor]) -> dict[Port, Tensor]:
+        """The kept values by port: columns of the buffers of `Plan.kept_widths`."""
         columns = {}
         for name, k in [key for key in self.plan.trace.saved if key[0] in buffers]:
             width = {"row": 1, "hr": self.sizes.P}.get(name, self.sizes.H)
-            columns[Port(Role.KEPT, f"{name}{k}")] = self.rows_of(buffers[name][:, k * width : (k + 1) * width])
+            columns[Port(Role.KEPT, f"{name}{k}")] = self.without_padding(buffers[name][:, k * width : (k + 1) * width])
         return columns
 
     def empty(self, width: int, dtype: torch.dtype) -> Tensor:
-        """Uninitialised rows. The padding after the rows of the batch is zero."""
+        """Uninitialised rows. The padding after them is zero."""
         rows = torch.empty(len(self.steps.data), width, dtype=dtype, device=self.steps.data.device)
         rows[self.rows.total :].zero_()
         return rows
 
-    def zero(self, width: int) -> Tensor:
-        """Rows of zeros that all share the memory of one row."""
+    def zeros(self, width: int) -> Tensor:
+        """Rows of zeros. All of them use the memory of one row."""
         zeros = torch.zeros(width, device=self.steps.data.device)
         # `expand` would give a single row another stride, and Triton would compile a kernel for it.
         return zeros.as_strided((self.rows.total, width), (0, 1))
 
-    def rows_of(self, v: Tensor) -> Tensor:
-        """The rows without padding."""
+    def without_padding(self, v: Tensor) -> Tensor:
+        """Rows without the padding after them."""
         return v[: self.rows.total]
 
-    def padded(self, v: Tensor) -> Tensor:
-        """Rows with padding."""
+    def with_padding(self, v: Tensor) -> Tensor:
+        """Rows with padding of zeros after them."""
         missing = len(self.steps.data) - len(v)
         return torch.cat([v, v.new_zeros(missing, v.shape[1])]) if missing else v
 
@@ -223,26 +233,26 @@ PRODUCT_WEIGHTS = ("weight_ih", "weight_hh", "weight_hr")
 
 
 @lru_cache(1024)
-def _loop(plan: Plan, form: Form, backward: bool) -> Loop:
-    like = plan.equations, plan.trace, form._replace(reverse=False), backward
+def _loop(plan: Plan, form: Form, backward: bool) -> LoopKernels:
+    key = plan.equations, plan.trace, form._replace(reverse=False), backward
     title = _title(backward) + ("_reverse" if form.reverse else "")
-    return Loop(Phases(_lowered(plan.equations, plan.trace, form, backward)), title, form.lengths, like)
+    return LoopKernels(Phases(_lowered(plan.equations, plan.trace, form, backward)), title, form.lengths, key)
 
 
-def explained(steps: Steps, directions: Sequence[Direction]) -> str:
-    """The kernel that runs the forward pass of the first direction.
+def explain_kernel(steps: Steps, directions: Sequence[Direction]) -> str:
+    """Describe the kernel that runs the forward pass of the first direction.
 
     Args:
-        steps: the layer's input.
+        steps: the input of the layer.
         directions: the directions of the layer.
     """
     direction, data = directions[0], steps.data
     plan = plan_of(direction, COSTS)
-    call = Call(plan, steps, operands_of([direction]), Precision.of(result_type(data.dtype, data.device.type)))
+    call = DirectionCall(plan, steps, operands_of([direction]), Precision.of(result_type(data.dtype, data.device.type)))
     save = torch.is_grad_enabled() and any(v.requires_grad for v in (data, *operands_of([*directions])))
     phases = _loop(plan, call.form(save), False).phases
     sizes = {"T": call.rows.T, "N": call.sizes.N, "H": call.sizes.H, "P": call.sizes.P, "heads": phases.heads}
-    return str(selected(phases, sizes, call.precision.dtype, Chip.of(data.device), len(directions)))
+    return str(select_kernel(phases, sizes, call.precision.dtype, Chip.of(data.device), len(directions)))
 
 
 def _title(backward: bool) -> str:
@@ -254,11 +264,13 @@ def _lowered(equations: Equations, trace: Trace, form: Form, backward: bool) -> 
 
 
 def source_of(equations: Equations) -> str:
-    """The kernels of a cell for training without lengths and resets, as the text of a module.
+    """The text of a module with the kernels of a cell for training without lengths and resets.
 
     Args:
         equations: the equations of the cell.
     """
     trace, form = build_trace(equations, COSTS), Form(save=True)
     passes = [(Phases(_lowered(equations, trace, form, backward)), backward) for backward in (False, True)]
-    return source([kernel for phases, backward in passes for kernel in kernels(phases, _title(backward), False).all])
+    return module_text(
+        [kernel for phases, backward in passes for kernel in kernels(phases, _title(backward), False).all]
+    )

@@ -121,6 +121,6 @@ def barrier(arrived, expected, patience):
 """Functions by name."""
 
 
-def used_in(text: str) -> str:
+def functions_called_in(text: str) -> str:
     """The functions that a text calls."""
     return "\n\n".join(function.lstrip() for name, function in FUNCTIONS.items() if re.search(rf"\b{name}\(", text))

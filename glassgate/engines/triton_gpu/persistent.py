@@ -1,7 +1,7 @@
-"""Writes all steps of a pass as one kernel whose weights and states stay on the chip.
+"""Writes kernels A and B, which run all steps of a pass in one launch, with weights and states on the chip.
 
-In kernel B, each program computes some units, and all programs wait at a barrier after each phase. In kernel A, a
-program computes all units of its rows, or those of one head, without a barrier.
+In kernel A, a program computes all units of its rows, or those of one head, without barriers. In kernel B, a program
+computes some units, and all programs wait at a barrier after each phase.
 """
 
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from functools import lru_cache
 
 from glassgate.engines.lowering.ir import Block, Carry, Contract, Line, Stack, Value
 from glassgate.engines.triton_gpu.emit import Writer
-from glassgate.engines.triton_gpu.expressions import Text
+from glassgate.engines.triton_gpu.expressions import Expression
 from glassgate.engines.triton_gpu.kernel import Kernel
 from glassgate.engines.triton_gpu.phases import Phase, Phases
 from glassgate.engines.triton_gpu.products import Product
@@ -17,88 +17,88 @@ from glassgate.engines.triton_gpu.products import Product
 
 @lru_cache(1024)
 def persistent(phases: Phases, title: str, ragged: bool, solo: bool, chunks: int) -> Kernel:
-    """The kernel of a whole pass.
+    """Write kernel A or B for a pass.
 
     Args:
         phases: the phases of the pass, with a product in each step.
         title: the first part of the kernel's name.
         ragged: whether the lengths of sequences differ.
-        solo: whether one program computes all units (kernel A).
+        solo: whether to write kernel A. Otherwise it is kernel B.
         chunks: the number of blocks of columns that a product is split into.
     """
-    return _Persistent(phases, f"{title}_{'solo' if solo else 'grid'}", ragged, solo, chunks).whole()
+    return _Persistent(phases, f"{title}_{'solo' if solo else 'grid'}", ragged, solo, chunks).write_whole_pass()
 
 
 class _Persistent(Writer):
     def __init__(self, phases: Phases, name: str, ragged: bool, solo: bool, chunks: int) -> None:
-        self.numbers = ("T", "N", "H", "P", "heads", *(() if solo else ("arrived",)))
+        self.other_parameters = ("T", "N", "H", "P", "heads", *(() if solo else ("arrived",)))
         super().__init__(phases, name, ragged, by_rows=False)
         self.solo, self.chunks = solo, chunks
         self.before: list[str] = []
-        """Loads before the loop over time."""
-        self.given: dict[object, Text] = {}
+        """Lines before the loop over time, which load weights and other values that do not change."""
+        self.given: dict[object, Expression] = {}
 
-    def whole(self) -> Kernel:
-        """The kernel: loads, phase 0 of the first step, then the loop over time."""
+    def write_whole_pass(self) -> Kernel:
+        """Write loads, phase 0 of the first step, the loop over time, and stores of the final states."""
         first, *rest = self.phases.all
         states = self.initial_states()
         prologue = self.prologue(first)
         body: list[str] = []
         for phase in rest:
-            body += self.part(phase, "iteration")
+            body += self.phase_lines(phase, "iteration")
             if phase is rest[-1]:
-                body += self.part(first, "iteration + 1")
+                body += self.phase_lines(first, "iteration + 1")
             if not self.solo:
                 body += self.barrier()
         body += self.next_states()
         if not self.solo:
-            body = [*self.buffers()[1:], *body]
-        self.used -= {"seq_now", "seq_next"}
-        loads = ["", "# States, parameters and weights stay on the chip", *states, *self.columns(), *self.before]
+            body = [*self.buffer_lines()[1:], *body]
+        self.used_variables -= {"seq_now", "seq_next"}
+        loads = ["", "# States, parameters and weights stay on the chip", *states, *self.column_lines(), *self.before]
         loop = ["", "for iteration in range(T):", *(f"    {line}" if line else "" for line in body)]
-        self.out.body = [*self.indices(), *loads, *prologue, *loop, "", *self.final_states()]
-        return self.out
+        self.kernel.body = [*self.index_lines(), *loads, *prologue, *loop, "", *self.final_states()]
+        return self.kernel
 
     def initial_states(self) -> list[str]:
-        """Loads of the carries before the first step."""
+        """The lines that load the carries before the first step."""
         lines = []
         for carry in self.loop.carries:
-            address, mask = self.place("carry", carry.before, carry.before, None, row="seq")
-            lines.append(f"{self.name(carry.before)} = tl.load({address}, {mask}, 0).to(tl.float32)")
+            address, mask = self.address_and_mask("carry", carry.before, carry.before, None, row="seq")
+            lines.append(f"{self.variable_of(carry.before)} = tl.load({address}, {mask}, 0).to(tl.float32)")
         return lines
 
     def prologue(self, first: Phase) -> list[str]:
-        """Phase 0 of the first step, and the barrier after it."""
-        lines = self.part(first, "0")
+        """The lines of phase 0 of the first step, and of the barrier after it."""
+        lines = self.phase_lines(first, "0")
         if self.solo:
             return lines
         return ["", "expected = 0", "patience = 50000000", "seq_next = seq", *lines, *self.barrier()]
 
-    def part(self, phase: Phase, iteration: str) -> list[str]:
+    def phase_lines(self, phase: Phase, iteration: str) -> list[str]:
         """The lines of a phase of a step. Phase 0 runs one step ahead of the other phases."""
-        self.ahead = not phase.number
+        self.is_next_step = not phase.number
         self.loads, self.body = [], []
-        if self.ahead and iteration != "0":
+        if self.is_next_step and iteration != "0":
             committed = {c.before for c in phase.carries}
         else:
             committed = {c.before for c in self.loop.carries}
-        self.now = dict(self.given)
+        self.texts = dict(self.given)
         for carry in self.loop.carries:
-            name = self.name(carry.before)
-            self.now[carry.before] = Text(name if carry.before in committed else f"{name}_next")
-        self.products(phase.products)
-        self.lines(phase)
-        if self.ahead:  # at the end, because other lines may read the values before the step
+            name = self.variable_of(carry.before)
+            self.texts[carry.before] = Expression(name if carry.before in committed else f"{name}_next")
+        self.write_products(phase.products)
+        self.write_lines(phase)
+        if self.is_next_step:  # at the end, because other lines may read the values before the step
             for carry in phase.carries:
-                self.assigned(self.name(carry.before), Text(f"{self.name(carry.before)}_next"))
-        return self.step(iteration)
+                self.assign(self.variable_of(carry.before), Expression(f"{self.variable_of(carry.before)}_next"))
+        return self.step_lines(iteration)
 
     def next_states(self) -> list[str]:
-        """The states of the next step. They become NaN if a program waited too long at a barrier."""
+        """The lines that set the states of the next step. They become NaN if a program waited too long at a barrier."""
         early = {carry.before for carry in self.phases.all[0].carries}
         lines = ["", "# States of the next step"]
         for carry in self.loop.carries:
-            name = self.name(carry.before)
+            name = self.variable_of(carry.before)
             text = name if carry.before in early else f"{name}_next"
             if not self.solo:
                 text = f'tl.where(patience > 0, {text}, float("nan"))'
@@ -107,15 +107,15 @@ class _Persistent(Writer):
         return lines
 
     def final_states(self) -> list[str]:
-        """Stores of the carries after the last step."""
+        """The lines that store the carries after the last step."""
         lines = []
         for carry in self.loop.carries:
-            address, mask = self.place("carry", carry.before, carry.before, None, row="(seq + (T & 1) * N)")
-            lines.append(f"tl.store({address}, {self.name(carry.before)}, {mask})")
+            address, mask = self.address_and_mask("carry", carry.before, carry.before, None, row="(seq + (T & 1) * N)")
+            lines.append(f"tl.store({address}, {self.variable_of(carry.before)}, {mask})")
         return lines
 
     def barrier(self) -> list[str]:
-        """The barrier of all programs."""
+        """The lines of the barrier of all programs."""
         return [
             "",
             "# Wait until all programs have published their units",
@@ -123,70 +123,70 @@ class _Persistent(Writer):
             "patience = barrier(arrived, expected, patience)",
         ]
 
-    def columns(self) -> list[str]:
+    def column_lines(self) -> list[str]:
         """The lines that compute the indices of the columns of left operands."""
         return [f"column_{c} = {f'{c} * COLUMNS + ' if c else ''}tl.arange(0, COLUMNS)" for c in range(self.chunks)]
 
-    def load(self, kind: str, value: Value, like: Value, variable: str, gate: int | None = None) -> Text:
-        """Loads a value. Values from outside of the loop over time are loaded once."""
+    def load(self, kind: str, value: Value, like: Value, variable: str, gate: int | None = None) -> Expression:
+        """Write the load of a value. Values from outside of the loop over time are loaded once, before the loop."""
         if kind != "given":
             return super().load(kind, value, like, variable, gate)
-        self.loads, inside = [], self.loads
+        self.loads, loads_in_loop = [], self.loads
         text = super().load(kind, value, like, variable, gate)
         self.before += self.loads
-        self.loads = inside
+        self.loads = loads_in_loop
         self.given[value if gate is None else (value, gate)] = text
         return text
 
-    def first_use(self, value: Value, gate: int | None) -> Text:
-        """The text of a value: results of earlier phases are variables."""
-        line = self.phases.line.get(value)
+    def first_text_of(self, value: Value, gate: int | None) -> Expression:
+        """The expression of a value. Results of earlier phases are variables."""
+        line = self.phases.line_of.get(value)
         computed = line is not None and not isinstance(line.operation, Stack | Block)
-        return Text(self.name(value, gate)) if computed else super().first_use(value, gate)
+        return Expression(self.variable_of(value, gate)) if computed else super().first_text_of(value, gate)
 
     def commit(self, carries: Sequence[Carry]) -> None:
-        """Sets the variables of carries: in phase 0 those of the step itself, otherwise those of the next step."""
-        following: dict[object, Text] = {}
+        """Assign the next values of carries to variables."""
+        following: dict[object, Expression] = {}
         for carry in carries:
-            name, text = self.name(carry.before), self.use(carry.next)
-            if self.ragged or self.ahead:
-                text = Text(f"tl.where({self.live}, {text.text}, {self.use(carry.before).text})")
-            following[carry.before] = self.assigned(f"{name}_next", text)
-        if not self.ahead:
-            self.now.update(following)
+            name, text = self.variable_of(carry.before), self.text_of(carry.next)
+            if self.ragged or self.is_next_step:
+                text = Expression(f"tl.where({self.live}, {text.text}, {self.text_of(carry.before).text})")
+            following[carry.before] = self.assign(f"{name}_next", text)
+        if not self.is_next_step:
+            self.texts.update(following)
 
     def store(self, kind: str, to: Value, value: Value) -> None:
-        """Stores sequences and left operands. Other values stay in variables."""
+        """Write the store of a sequence or of a left operand. Other values stay in variables."""
         if kind == "stored":
-            self.assigned(self.name(value), self.use(value))
+            self.assign(self.variable_of(value), self.text_of(value))
         elif kind == "shared" and self.solo:
-            units = self.units(value)
+            units = self.unit_variables(value)
             assert units is not None
             weight = next(p.operation.b for p in self.phases.products if self.reads(p, value))  # type: ignore[union-attr]
             dtype = f"{self.pointer('weight', weight).parameter}.dtype.element_ty"
-            for gate in self.gates(value):
-                whole = f"tl.where(here & {units[2]}, {self.use(value, gate).text}, 0.0)"
+            for gate in self.gate_indices(value):
+                whole = f"tl.where(here & {units[2]}, {self.text_of(value, gate).text}, 0.0)"
                 self.body.append(f"{self.left_name(value, gate)} = {whole}.to({dtype})")
         else:
             super().store(kind, to, value)
 
     def reads(self, product: Line, value: Value) -> bool:
-        """Whether a value is a product's left operand."""
+        """Whether a value is the left operand of a product."""
         operation = product.operation
         return isinstance(operation, Contract) and self.phases.origin(operation.a) is value
 
     def left_name(self, value: Value, gate: int | None) -> str:
-        """The variable of a left operand in the type of products."""
+        """The variable with a left operand in the dtype of products."""
         return f"{self.phases.name_of(value)}_left" + ("" if gate is None else f"_{gate}")
 
-    def product(self, result: Value, product: Product) -> None:
-        """One product with weights that were loaded before the loop over time."""
+    def write_product(self, result: Value, product: Product) -> None:
+        """Write one product, with weights that are loaded before the loop over time."""
         left_value, weight_name = product.left_value, product.contract.b.name
-        names = self.results(result, product)
+        names = self.name_results(result, product)
         self.body += [f"{name} = tl.full((ROWS, UNITS), 0, tl.float32)" for name in dict.fromkeys(names)]
         by_gate = self.phases.gates_of(left_value) is not None
         if not self.solo:
-            self.used.add("seq_now")
+            self.used_variables.add("seq_now")
         for chunk in range(self.chunks):
             column = f"column_{chunk}"
             column_ok = f"({column} < {product.columns})"
@@ -203,4 +203,4 @@ class _Persistent(Writer):
                         self.body.append(f'left = tl.load({address}, {inside}, 0, cache_modifier=".cg")')
                 self.body.append(f"{name} = tl.dot({left}, {weight}, {name}, input_precision=PRECISION)")
         if self.solo:
-            self.out.pointers = [p for p in self.out.pointers if p.kind != "shared"]
+            self.kernel.pointers = [p for p in self.kernel.pointers if p.kind != "shared"]

@@ -1,6 +1,7 @@
-"""Splits the loop of a pass at the points where all units must be available: before every recurrent product.
+"""Splits each step of a pass into phases.
 
-A *phase* is the part of a step between two such points. `emit.py` writes the phases as kernels.
+A recurrent product reads all units of a row vector, which several programs compute. It can only start when all programs
+have stored their units. A *phase* is the part of a step between two such points. `emit.py` writes phases as kernels.
 """
 
 from collections import Counter
@@ -28,21 +29,22 @@ from glassgate.engines.lowering.ir import (
 )
 
 CHEAP = 3
-"""The largest number of elementwise operations of a value that other phases compute again instead of reading it."""
+"""A value with at most this number of elementwise operations is cheap. Each phase that needs it computes it again."""
 
 
 @dataclass(eq=False)
 class Phase:
-    """The part of a step between two points where all units must be available.
+    """One phase of a step.
 
     Attributes:
-        number: 0 for the part before the first product of a step. It runs at the end of the previous step.
-        products: the matrix products that it starts with.
+        number: the index of the phase. Phase 0 is the part before the first product, and runs at the end of the
+            previous step.
+        products: the matrix products at the start of the phase.
         lines: the other operations.
-        stored: values that later phases of the step read at the same rows and units.
-        published: the left operands of the next phase's products, which every unit reads.
-        writes: the writes to sequences that it runs.
-        carries: the carries whose next values it sets.
+        stored: the values that later phases of the step read at the same rows and units.
+        published: the left operands of the products of the next phase, which every unit reads.
+        writes: the writes to sequences.
+        carries: the carries whose next values the phase sets.
     """
 
     number: int
@@ -55,7 +57,7 @@ class Phase:
 
     @property
     def results(self) -> list[Value]:
-        """The values that it computes for later phases, steps or passes."""
+        """The values that the phase computes for later phases, steps or passes."""
         written, states = (write.value for write in self.writes), (carry.next for carry in self.carries)
         return [*self.stored, *self.published, *written, *states]
 
@@ -66,6 +68,10 @@ class Phases:
 
     Args:
         program: the pass.
+
+    Attributes:
+        line_of: the line that computes each value of the loop.
+        level_of: for each value of the loop, the largest number of products in a row that it depends on in this step.
 
     Example:
         >>> import glassgate as gg
@@ -79,18 +85,18 @@ class Phases:
     """
 
     program: Pass
-    line: dict[Value, Line] = field(init=False)
-    level: dict[Value, int] = field(init=False)
+    line_of: dict[Value, Line] = field(init=False)
+    level_of: dict[Value, int] = field(init=False)
 
     def __post_init__(self) -> None:
         loop = self.loop
-        self.line = {line.result: line for line in loop.body}
+        self.line_of = {line.result: line for line in loop.body}
         self.carries = {carry.before: carry for carry in loop.carries}
         self.reads: dict[Value, Read] = {read.at: read for read in loop.reads}
-        self.level = dict.fromkeys([*self.carries, *self.reads], 0)
+        self.level_of = dict.fromkeys([*self.carries, *self.reads], 0)
         for line in loop.body:
-            level = max((self.level.get(v, 0) for v in operands(line.operation)), default=0)
-            self.level[line.result] = level + isinstance(line.operation, Contract)
+            level = max((self.level_of.get(v, 0) for v in operands(line.operation)), default=0)
+            self.level_of[line.result] = level + isinstance(line.operation, Contract)
 
     @property
     def loop(self) -> Loop:
@@ -109,7 +115,7 @@ class Phases:
 
     @cached_property
     def by_rows(self) -> bool:
-        """Whether some operation sums over the units of a row, so that a Triton program must own whole rows."""
+        """Whether an operation sums over the units of a row. A Triton program must then compute whole rows."""
         return any(isinstance(line.operation, Sum) for line in self.loop.body)
 
     @cached_property
@@ -117,14 +123,14 @@ class Phases:
         """The matrix products of a step."""
         return [line for line in self.loop.body if isinstance(line.operation, Contract)]
 
-    def left(self, level: int) -> list[Value]:
-        """The left operands of the products of a level. The first products of a step have level 1."""
-        contracts = [p.operation for p in self.products if self.level[p.result] == level]
+    def left_operands(self, level: int) -> list[Value]:
+        """The left operands of the products with this level. The first products of a step have level 1."""
+        contracts = [p.operation for p in self.products if self.level_of[p.result] == level]
         return [operation.a for operation in contracts if isinstance(operation, Contract)]
 
     @cached_property
-    def widths(self) -> list[tuple[Line, str, str, bool]]:
-        """For each product: the axes of the rows and columns of its matrix, and whether each head has its own block."""
+    def product_shapes(self) -> list[tuple[Line, str, str, bool]]:
+        """For each product: the axes of the rows and columns of its weight, and whether each head has its own block."""
         widths = []
         for product in self.products:
             assert isinstance(product.operation, Contract)
@@ -134,8 +140,8 @@ class Phases:
         return widths
 
     @cached_property
-    def heavy(self) -> dict[Value, bool]:
-        """For values before the first product (level 0): whether computing them again costs more than storing them."""
+    def is_expensive(self) -> dict[Value, bool]:
+        """For each value, whether it costs more to compute it again than to store it. Only used for level 0."""
         computed_by: dict[Value, frozenset[Value]] = {}
         for line in self.loop.body:
             operations = frozenset(v for arg in operands(line.operation) for v in computed_by.get(arg, ()))
@@ -145,29 +151,35 @@ class Phases:
         return {v: len(operations) > CHEAP or not sums.isdisjoint(operations) for v, operations in computed_by.items()}
 
     @cached_property
-    def ahead(self) -> frozenset[Value]:
-        """The values of phase 0: ancestors of the first products, and values of level 0 that read an expensive one."""
+    def phase_0_values(self) -> frozenset[Value]:
+        """The values that phase 0 computes.
+
+        They are the values of level 0 that the first products depend on, and those that read an expensive value of
+        phase 0.
+        """
         values: set[Value] = set()
-        self._add_ancestors(self.left(1), values)
+        self._add_ancestors(self.left_operands(1), values)
         for line in self.loop.body:
-            if self.level[line.result] == 0 and any(v in values and self.heavy[v] for v in operands(line.operation)):
+            if self.level_of[line.result] == 0 and any(
+                v in values and self.is_expensive[v] for v in operands(line.operation)
+            ):
                 values.add(line.result)
         return frozenset(values)
 
     def _add_ancestors(self, values: Iterable[Value], ancestors: set[Value]) -> None:
         for value in values:
-            if value in self.line and value not in ancestors:
+            if value in self.line_of and value not in ancestors:
                 ancestors.add(value)
-                self._add_ancestors(operands(self.line[value].operation), ancestors)
+                self._add_ancestors(operands(self.line_of[value].operation), ancestors)
 
     @cached_property
     def all(self) -> list[Phase]:
         """The phases in the order in which a step runs them.
 
-        Most carries get their next values in the last phase. Phase 0 sets those that it computes and that it alone
-        reads, such as the sums of the gradients of parameters.
+        Most carries get their next values in the last phase. Phase 0 sets those that it computes and that no other
+        phase reads, such as the sums of the gradients of parameters.
         """
-        early = tuple(carry for carry in self.loop.carries if self.origin(carry.next) in self.ahead)
+        early = tuple(carry for carry in self.loop.carries if self.origin(carry.next) in self.phase_0_values)
         while True:
             phases, read_later = self._split(early)
             if not any(carry.before in read_later for carry in early):
@@ -180,14 +192,14 @@ class Phases:
         Args:
             early: the carries that phase 0 sets.
         """
-        last = max([1, *(self.level[p.result] for p in self.products)])
+        last = max([1, *(self.level_of[p.result] for p in self.products)])
         phases = [Phase(number) for number in range(last + 1)]
         phases[last].carries = tuple(carry for carry in self.loop.carries if carry not in early)
         phases[0].carries = early
         for phase in phases:
             level = phase.number
-            phase.products = tuple(p for p in self.products if self.level[p.result] == level)
-            phase.published = tuple(dict.fromkeys(self.origin(a) for a in self.left(level + 1)))
+            phase.products = tuple(p for p in self.products if self.level_of[p.result] == level)
+            phase.published = tuple(dict.fromkeys(self.origin(a) for a in self.left_operands(level + 1)))
             phase.writes = tuple(w for w in self.loop.writes if self._phase_of(w.value, last) == level)
         stored: dict[int, dict[Value, None]] = {phase.number: {} for phase in phases}
         read_later: set[Value] = set()
@@ -195,9 +207,9 @@ class Phases:
             phase.stored = tuple(stored[phase.number])
             needed: dict[Value, None] = {}
             taken: dict[Value, None] = {}
-            self._needed(phase.results, phase.number, needed, taken)
+            self._collect_needed(phase.results, phase.number, needed, taken)
             for value in taken:
-                stored[self.level[value]].setdefault(value)
+                stored[self.level_of[value]].setdefault(value)
             phase.lines = tuple(
                 line for line in self.loop.body if line.result in needed and not isinstance(line.operation, Contract)
             )
@@ -207,53 +219,55 @@ class Phases:
         return phases, read_later
 
     def _phase_of(self, value: Value, last: int) -> int:
-        level = self.level.get(value, 0)
-        return level if level or self.origin(value) in self.ahead else last
+        level = self.level_of.get(value, 0)
+        return level if level or self.origin(value) in self.phase_0_values else last
 
-    def _needed(self, values: Iterable[Value], phase: int, needed: dict[Value, None], taken: dict[Value, None]) -> None:
-        """Collects the values that a phase computes for some results, and those of earlier phases that it reads."""
+    def _collect_needed(
+        self, values: Iterable[Value], phase: int, needed: dict[Value, None], taken: dict[Value, None]
+    ) -> None:
+        """Collect the values that a phase computes for some results, and the values of earlier phases that it reads."""
         for value in map(self.origin, values):
-            if value in needed or value not in self.line:
+            if value in needed or value not in self.line_of:
                 continue
-            level, operation = self.level[value], self.line[value].operation
+            level, operation = self.level_of[value], self.line_of[value].operation
             if isinstance(operation, Stack | Block):
-                self._needed(operands(operation), phase, needed, taken)
+                self._collect_needed(operands(operation), phase, needed, taken)
                 needed[value] = None
-            elif level < phase and (level or (value in self.ahead and self.heavy[value])):
+            elif level < phase and (level or (value in self.phase_0_values and self.is_expensive[value])):
                 taken[value] = None
             else:
                 needed[value] = None
                 if not isinstance(operation, Contract):
-                    self._needed(operands(operation), phase, needed, taken)
+                    self._collect_needed(operands(operation), phase, needed, taken)
 
     def origin(self, value: Value) -> Value:
-        """The value before all changes of its axes by `Reshape`."""
-        while (line := self.line.get(value)) and isinstance(line.operation, Reshape):
+        """The value before `Reshape` changed its axes."""
+        while (line := self.line_of.get(value)) and isinstance(line.operation, Reshape):
             value = line.operation.x
         return value
 
-    def uses(self, phase: Phase) -> Counter[Value]:
-        """How often a phase reads each value, its results included."""
+    def count_uses(self, phase: Phase) -> Counter[Value]:
+        """Count how often a phase reads each value. Each result counts as read once."""
         uses = Counter(map(self.origin, phase.results))
         for line in phase.lines:
-            # A stack or a block may be read gate by gate: its operands count twice, so that they become variables.
-            often = 2 if isinstance(line.operation, Stack | Block) else 1
+            # A stack or a block may be read gate by gate. Its operands count twice, so that they become variables.
+            count_of_line = 2 if isinstance(line.operation, Stack | Block) else 1
             for v in operands(line.operation):
-                uses[self.origin(v)] += often
+                uses[self.origin(v)] += count_of_line
         return uses
 
     def sums_over_steps(self, phase: Phase, uses: Counter[Value]) -> dict[Value, Line]:
-        """By result, the lines that only add to a carry, such as the gradient of a parameter."""
+        """The lines that only add to a carry, such as the gradient of a parameter, by result."""
         lines = {}
         for carry in phase.carries:
-            line = self.line.get(self.origin(carry.next))
+            line = self.line_of.get(self.origin(carry.next))
             if line and uses[line.result] == 1 and carry.before in operands(line.operation):
                 lines[line.result] = line
         return lines
 
     @cached_property
     def names(self) -> dict[Value, str]:
-        """Names for values that the lowering numbers: gates of weights, and operands and results of matrix products."""
+        """Names for some values that the lowering only numbers: gates of weights, operands and results of products."""
         loop, candidates = self.loop, list[tuple[Value, str]]()
         for line in self.program.before:
             match line.operation:
@@ -263,7 +277,7 @@ class Phases:
             assert isinstance(product.operation, Contract)
             operand = self.origin(product.operation.a)
             candidates += [(operand, self._common_name(operand) or "operand"), (product.result, "product")]
-        taken = {v.name for v in (*self.program.inputs.values(), *self.line, *self.carries, *self.reads)}
+        taken = {v.name for v in (*self.program.inputs.values(), *self.line_of, *self.carries, *self.reads)}
         names: dict[Value, str] = {}
         for value, name in candidates:
             if is_numbered(value) and value not in names:
@@ -272,8 +286,8 @@ class Phases:
         return names | {w.sequence: names[w.value] for w in loop.writes if w.value in names}
 
     def _common_name(self, value: Value) -> str | None:
-        """The name that the gates of a stack share without their labels, e.g. "d_pre" for "d_i_pre" and "d_f_pre"."""
-        line = self.line.get(value)
+        """The common name of the gates of a stack without their labels, e.g. "d_pre" for "d_i_pre" and "d_f_pre"."""
+        line = self.line_of.get(value)
         if line is None or not isinstance(line.operation, Stack):
             return None
         labels = self.axes[line.operation.axis].labels
@@ -294,10 +308,10 @@ class Phases:
         return next((self.units_of_axis(axis) for axis in value.type.axes if axis in "HUPJV"), None)
 
     def units_of_axis(self, axis: str) -> str:
-        """The axis "H" or "P" that has the extent of an axis. The axis may be the part of one head."""
+        """The axis "H" or "P" to which an axis belongs, which may be that of the units of one head."""
         return "H" if axis in "HU" or "P" not in self.axes else "P"
 
 
 def is_numbered(value: Value) -> bool:
-    """Whether the lowering has given a value a number instead of a name."""
+    """Whether the lowering has named a value only by a number, e.g. "v12"."""
     return value.name[0] == "v" and value.name[1:].isdigit()

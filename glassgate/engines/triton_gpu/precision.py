@@ -1,4 +1,4 @@
-"""The types of numbers in a call: matrix products have the type of the results, everything else is float32."""
+"""The dtypes of a call: matrix products have the dtype of the results, everything else is float32."""
 
 from typing import NamedTuple
 
@@ -6,23 +6,19 @@ import torch
 
 
 class Precision(NamedTuple):
-    """How matrix products are computed. Sums, states and the pointwise part are float32.
+    """How matrix products are computed. Sums, states and pointwise operations are float32.
 
     Attributes:
-        dtype: the type of the operands of products.
-        of_float32: how operands of float32 are multiplied, "ieee" or "tf32".
+        dtype: the dtype of the operands of products.
+        float32_precision: the precision of float32 products, "ieee" or "tf32".
     """
 
     dtype: torch.dtype
-    of_float32: str
+    float32_precision: str
 
     @classmethod
     def of(cls, dtype: torch.dtype) -> "Precision":
-        """The precision for results of a type. `torch.backends.cudnn.rnn.fp32_precision` determines TF32.
-
-        Args:
-            dtype: the type of the results.
-        """
+        """The precision for results of a dtype. `torch.backends.cudnn.rnn.fp32_precision` selects "ieee" or "tf32"."""
         if dtype != torch.float32:
             return cls(dtype, "ieee")
         own = torch._C._get_fp32_precision_getter("cuda", "rnn")
@@ -30,5 +26,5 @@ class Precision(NamedTuple):
 
 
 def saved_type(buffer: str, dtype: torch.dtype) -> torch.dtype:
-    """The type of a buffer of `Plan.kept_widths`: that of products, or float32 for row sums."""
+    """The dtype of a buffer of `Plan.kept_widths`: float32 for row sums, otherwise that of the results."""
     return torch.float32 if buffer == "row" else dtype

@@ -8,15 +8,16 @@ from glassgate.engines.triton_gpu.phases import Phases
 
 @dataclass(frozen=True)
 class Product:
-    """One product of a row vector of all units and a weight, for the units that a program owns.
+    """One product of a row vector and a weight, for the units that a program computes.
 
-    A weight's rows are all units of a gate, or of all gates one after the other; its columns are those of one head.
+    The rows of a weight are the units of all gates, gate by gate, or all units if it has no gates. Its columns are the
+    units of one head.
 
     Args:
         phases: the phases of the pass.
         contract: the product.
-        unit: the index of the units that the program owns.
-        shared, weight: the parameters of the operands.
+        unit: the variable with the indices of the units that the program computes.
+        shared, weight: the parameters with the addresses of the row vector and of the weight.
     """
 
     phases: Phases
@@ -27,17 +28,17 @@ class Product:
 
     @property
     def left_value(self) -> Value:
-        """The value over whose units the product sums."""
+        """The row vector. The product sums over its units."""
         return self.phases.origin(self.contract.a)
 
     @property
     def gate_axis(self) -> str | None:
-        """The weight's axis of gates."""
+        """The gate axis of the weight; None if it has no gates."""
         return next((a for a in self.contract.b.type.axes if self.phases.axes[a].labels), None)
 
     @property
     def gates(self) -> range:
-        """The numbers of the weight's gates."""
+        """The indices of the gates of the weight."""
         return range(len(self.phases.axes[self.gate_axis].labels) if self.gate_axis else 1)
 
     @property
@@ -70,13 +71,13 @@ class Product:
 
     @property
     def formula(self) -> str:
-        """The product in the notation of matrices."""
+        """The product in matrix notation."""
         left = self.phases.name_of(self.left_value)
         return f"{left} @ {self.contract.b.name}" + ("" if self._summed == self._rows else ".T")
 
     @property
     def columns(self) -> str:
-        """The number of columns of the left operand."""
+        """The number of columns of the left operand, as text."""
         return self._width(self._summed)
 
     @property
@@ -84,17 +85,17 @@ class Product:
         return f"{self.unit}_head * {self.columns} + " if self._by_head else ""
 
     def left(self, gate: int, column: str, row: str) -> str:
-        """The address of the left operand of a gate. It is the same for all gates unless gates are summed."""
+        """The address of the left operand for a gate. Unless the product sums over gates, it is the same for all."""
         axis = self.phases.gates_of(self.left_value)
         count = f"{len(self.phases.axes[axis].labels)} * " if axis and len(self.phases.axes[axis].labels) > 1 else ""
         extent = self._extent(self._summed)
-        of_gate = offset(gate if self.over_gates else 0, extent)
+        of_gate = gate_offset(gate if self.over_gates else 0, extent)
         return f"{self.shared} + {row} * {count}{extent} + {of_gate}{self._head}{column}[None, :]"
 
     def right(self, gate: int, column: str) -> str:
-        """The address of the weight of a gate: columns by units."""
+        """The address of a block of the weight for a gate, (columns, units)."""
         width = self._width(self._inner)
-        of_gate = offset(gate, self._extent(self._rows))
+        of_gate = gate_offset(gate, self._extent(self._rows))
         if self._summed == self._rows:
             row = f"{of_gate}{self._head}{column}[:, None]"
             own = f"{self.unit} - {self.unit}_head * {width}" if self._by_head else self.unit
@@ -103,13 +104,13 @@ class Product:
         return f"{self.weight} + {f'({row})' if '+' in row else row} * {width} + {own}"
 
 
-def gates_of(phases: Phases, product: Line) -> int:
-    """The number of gates of a product's weight."""
+def gate_count(phases: Phases, product: Line) -> int:
+    """The number of gates of the weight of a product."""
     operation = product.operation
     assert isinstance(operation, Contract)
     return max(len(phases.axes[a].labels) or 1 for a in operation.b.type.axes)
 
 
-def offset(gate: int | None, width: str) -> str:
-    """The distance of a gate's block from the first one, as the first term of a sum."""
+def gate_offset(gate: int | None, width: str) -> str:
+    """The distance of the block of a gate from the first block, as the first term of a sum."""
     return "" if not gate else f"{width} + " if gate == 1 else f"{gate} * {width} + "

@@ -1,4 +1,4 @@
-"""The rows of a batch: step t holds the rows of all sequences that have such a step, longest sequences first."""
+"""The rows of a batch: for each step, one row per sequence that has this step, longest sequences first."""
 
 from functools import cached_property
 
@@ -34,7 +34,7 @@ class Rows:
 
     @cached_property
     def starts(self) -> Tensor | None:
-        """(T + 3,) the first row of each step, with an empty step before the first and after the last one."""
+        """(T + 3,) the first row of each step, with an empty step before the first step and after the last step."""
         if not self.ragged:
             return None
         end = torch.tensor([self.total])
@@ -51,14 +51,17 @@ class Rows:
             return on_device(self._sequence, self.device)
         return torch.arange(self.N, device=self.device).repeat(self.T)
 
-    def per_row(self, v: Tensor) -> Tensor:
-        """Values of sequences (N, ...) as values of rows (total, ...)."""
+    def expand_to_rows(self, v: Tensor) -> Tensor:
+        """Expand values of sequences, (N, ...), to values of rows, (total, ...)."""
         if self.ragged:
             return v.index_select(0, self.sequence)
         return v.expand(self.T, *v.shape).flatten(0, 1)
 
-    def shifted(self, x: Tensor, first: Tensor, reverse: bool) -> Tensor:
-        """For each row, the row of the same sequence at the previous step of the loop; `first` at its first step."""
+    def shift(self, x: Tensor, first: Tensor, reverse: bool) -> Tensor:
+        """Shift rows by one step: for each row, return the row of the same sequence at the previous step of the loop.
+
+        At the first step of a sequence, the result is the row of the sequence in `first`.
+        """
         if not self.ragged:
             last = self.total - self.N
             return torch.cat([x[self.N :], first]) if reverse else torch.cat([first, x[:last]])
@@ -66,5 +69,5 @@ class Rows:
         sizes = torch.cat([self.sizes, torch.tensor([0])])
         firsts = torch.cat([self._first, torch.tensor([0])])
         exists = self._sequence < sizes[step]
-        place = self._sequence + torch.where(exists, self.N + firsts[step], 0)
-        return torch.cat([first, x]).index_select(0, on_device(place, self.device))
+        index = self._sequence + torch.where(exists, self.N + firsts[step], 0)
+        return torch.cat([first, x]).index_select(0, on_device(index, self.device))

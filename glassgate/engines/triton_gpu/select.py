@@ -1,4 +1,7 @@
-"""Selects the kernel that runs a pass, and the extents of its blocks, by the cost model in `costs.py`."""
+"""Selects the kernel that runs a pass, and the sizes of its blocks, by the cost model in `costs.py`.
+
+`launch.py` defines the kernels A, B and C.
+"""
 
 import warnings
 from collections.abc import Mapping
@@ -9,23 +12,23 @@ import torch
 from glassgate.engines.triton_gpu import costs
 from glassgate.engines.triton_gpu.emit import STAGES
 from glassgate.engines.triton_gpu.kernel import Kernel
-from glassgate.engines.triton_gpu.launch import Blocks, Selected
+from glassgate.engines.triton_gpu.launch import Blocks, KernelChoice
 from glassgate.engines.triton_gpu.phases import Phases
-from glassgate.engines.triton_gpu.products import gates_of
+from glassgate.engines.triton_gpu.products import gate_count
 
-STEPS = {4: (32, 4), 2: (64, 8)}
-"""For kernel C, by the size of an operand's element in bytes: the columns per iteration of a product, and the largest
-number of warps."""
+COLUMNS_AND_WARPS = {4: (32, 4), 2: (64, 8)}
+"""For kernel C, by the bytes per element of operands: the columns per iteration of a product, and the largest number of
+warps."""
 
-MARGIN = 8192
-"""Bytes of shared memory for other purposes, e.g. changes of layout."""
+SHARED_MARGIN = 8192
+"""The bytes of shared memory that remain for other purposes, such as changes of layout."""
 
-OPERANDS = 4
-"""Left operands that kernels A and B may have in shared memory at the same time."""
+MAX_LEFT_OPERANDS = 4
+"""The largest number of left operands that kernels A and B have in shared memory at the same time."""
 
 
-MOST_ARRIVALS = 2**31 - 1
-"""The largest number of arrivals that the counter of a barrier of kernel B can count in a call."""
+MAX_ARRIVALS = 2**31 - 1
+"""The largest number of arrivals at the barriers of a call that the counter of kernel B can count."""
 
 
 class Chip(NamedTuple):
@@ -49,7 +52,7 @@ class Chip(NamedTuple):
 
 
 def power_of_two(n: int, least: int = 1, most: int = 1 << 30) -> int:
-    """The smallest power of two that is not below n, within limits."""
+    """The smallest power of two that is at least n, limited to the range from `least` to `most`."""
     return min(max(1 << max(n - 1, 0).bit_length(), least), most)
 
 
@@ -71,16 +74,16 @@ def blocks_of(
         return Blocks(1, units, 16, power_of_two(units // 64, 4, 8))
     if not kernel.gates:  # without products, the same blocks are good for any batch size, so it is compiled once
         return Blocks(16, 32, 16)
-    columns, most_warps = STEPS[dtype.itemsize]
+    columns, most_warps = COLUMNS_AND_WARPS[dtype.itemsize]
     rows = power_of_two(sizes["N"], 16, 64)
     units = power_of_two(widest // sizes["heads"], 16, 32)
     if chip is not None and directions * programs(sizes, rows, units) < chip.multiprocessors:
         units = 16
 
     def fits() -> bool:
-        """Whether the operands of the stages of a product fit into shared memory, with a margin."""
+        """Whether the operands of all stages of a product fit into shared memory, with a margin."""
         size = STAGES * kernel.gates * columns * (rows + units) * dtype.itemsize
-        return chip is None or size + MARGIN <= chip.shared
+        return chip is None or size + SHARED_MARGIN <= chip.shared
 
     while rows > 16 and not fits():
         rows //= 2
@@ -90,7 +93,7 @@ def blocks_of(
 
 
 def warps_of(rows: int, units: int) -> int:
-    """Warps of a program with matrix products. 16 rows and 16 units occupy one warp; warps beyond that repeat it."""
+    """The number of warps of a program with matrix products: one per block of 16 rows and 16 units, from 4 to 8."""
     return power_of_two(rows * units // 256, 4, 8)
 
 
@@ -100,10 +103,10 @@ def programs(sizes: Mapping[str, int], rows: int, units: int) -> int:
     return -(-sizes["N"] // rows) * sizes["heads"] * -(-width // units)
 
 
-def selected(
+def select_kernel(
     phases: Phases, sizes: Mapping[str, int], dtype: torch.dtype, chip: Chip | None, directions: int = 1
-) -> Selected:
-    """The fastest kernel that can run a pass, by the cost model.
+) -> KernelChoice:
+    """Return the fastest kernel that can run a pass, by the cost model.
 
     Args:
         phases: the phases of the pass.
@@ -113,28 +116,28 @@ def selected(
         directions: the number of directions that run at the same time.
     """
     if chip is None:
-        return Selected("steps", launches_time(phases))
-    choices = [steps(phases, sizes, dtype, chip, directions)]
+        return KernelChoice("steps", launches_time(phases))
+    choices = [estimate_steps(phases, sizes, dtype, chip, directions)]
     if phases.products:
-        others = (f(phases, sizes, dtype, chip, directions) for f in (solo, grid))
+        others = (f(phases, sizes, dtype, chip, directions) for f in (estimate_solo, estimate_grid))
         choices += [each for each in others if each is not None]
-    refused = {each: _refused.get((phases, dtype, chip, directions, *each.program)) for each in choices}
+    refused = {each: _refused.get((phases, dtype, chip, directions, *each.key)) for each in choices}
     reasons = tuple(f"{each.name}: {refused[each]}" for each in choices if refused[each])
     able = (each for each in choices if not refused[each])
     return min(able, key=lambda each: each.microseconds)._replace(refused=reasons)
 
 
 def refuse(
-    choice: Selected, phases: Phases, dtype: torch.dtype, chip: Chip | None, directions: int, error: Exception
+    choice: KernelChoice, phases: Phases, dtype: torch.dtype, chip: Chip | None, directions: int, error: Exception
 ) -> None:
-    """Excludes kernel A or B from later choices for a pass, and warns when it is the first time on this kind of GPU.
+    """Exclude kernel A or B from later choices for a pass. Warn if it is the first time on this kind of GPU.
 
     Args:
         choice: the kernel that did not start.
-        phases, dtype, chip, directions: as in `selected`.
+        phases, dtype, chip, directions: as in `select_kernel`.
         error: the reason.
     """
-    _refused[phases, dtype, chip, directions, *choice.program] = str(error)
+    _refused[phases, dtype, chip, directions, *choice.key] = str(error)
     if (choice.kind, chip) not in _warned:
         _warned.add((choice.kind, chip))
         warnings.warn(
@@ -145,7 +148,7 @@ def refuse(
 
 
 _refused: dict[tuple[object, ...], str] = {}
-"""The reason for each kernel that a GPU could not start, by the arguments of `refuse`."""
+"""Why a GPU could not start a kernel, by the arguments of `refuse`."""
 
 _warned: set[tuple[str, Chip | None]] = set()
 
@@ -153,51 +156,59 @@ _warned: set[tuple[str, Chip | None]] = set()
 def weight_bytes(phases: Phases, sizes: Mapping[str, int], dtype: torch.dtype) -> int:
     """The bytes of all weights that a step reads."""
     return sum(
-        gates_of(phases, product) * sizes[out] * sizes[columns] // (sizes["heads"] if by_head else 1) * dtype.itemsize
-        for product, out, columns, by_head in phases.widths
+        gate_count(phases, product) * sizes[out] * sizes[columns] // (sizes["heads"] if by_head else 1) * dtype.itemsize
+        for product, out, columns, by_head in phases.product_shapes
     )
 
 
 def launches_time(phases: Phases) -> float:
-    """Microseconds per step of kernel C without the matrix products."""
+    """The microseconds per step of kernel C without the matrix products."""
     launches = len(phases.all) - 1 + (len(phases.products) if phases.by_rows else 0)
-    return launches * costs.LAUNCH + costs.POINTWISE
+    return launches * costs.LAUNCH_TIME + costs.POINTWISE_TIME
 
 
 def start_time(launches: int, size: int, sizes: Mapping[str, int], chip: Chip) -> float:
-    """Microseconds of the launches of a call and of loading a program's weights, divided by the number of steps."""
-    load = size / (costs.L2_BYTES / chip.multiprocessors)
-    return (launches * costs.LAUNCH + load) / max(sizes["T"], 1)
+    """The microseconds of the launches of a call and of loading the weights of a program, divided by the steps."""
+    load = size / (costs.L2_BANDWIDTH / chip.multiprocessors)
+    return (launches * costs.LAUNCH_TIME + load) / max(sizes["T"], 1)
 
 
-def steps(phases: Phases, sizes: Mapping[str, int], dtype: torch.dtype, chip: Chip, directions: int) -> Selected:
-    """Kernel C. The multiprocessors that have a program read the weights."""
+def estimate_steps(
+    phases: Phases, sizes: Mapping[str, int], dtype: torch.dtype, chip: Chip, directions: int
+) -> KernelChoice:
+    """Estimate kernel C. In each step, every multiprocessor with a program reads weights from the L2 cache."""
     rows = power_of_two(sizes["N"], 16, 64)
     used = min(1.0, directions * programs(sizes, rows, 16) / chip.multiprocessors)
     size = directions * -(-sizes["N"] // rows) * weight_bytes(phases, sizes, dtype)
-    time = launches_time(phases) + size / (used * costs.L2_BYTES) + start_time(1, 0, sizes, chip)
-    return Selected("steps", time)
+    time = launches_time(phases) + size / (used * costs.L2_BANDWIDTH) + start_time(1, 0, sizes, chip)
+    return KernelChoice("steps", time)
 
 
-def solo(phases: Phases, sizes: Mapping[str, int], dtype: torch.dtype, chip: Chip, directions: int) -> Selected | None:
-    """Kernel A: one program for all units of some rows, or of one head."""
+def estimate_solo(
+    phases: Phases, sizes: Mapping[str, int], dtype: torch.dtype, chip: Chip, directions: int
+) -> KernelChoice | None:
+    """Estimate kernel A; None if it cannot run the pass."""
     heads, H, P = sizes["heads"], sizes["H"], sizes["P"]
     units = power_of_two(max(H, P) // heads, 16)
     size = weight_bytes(phases, {**sizes, "H": units * heads, "P": units * heads}, dtype) // heads
     rows = 16
     # Sums over units need so many registers that kernel A spills; docs/gpu-compiled.md shows kernel C without spills.
-    if phases.by_rows or size > costs.SOLO_BYTES or (heads > 1 and "P" in phases.axes):
+    if phases.by_rows or size > costs.MAX_SOLO_BYTES or (heads > 1 and "P" in phases.axes):
         return None
-    if size + OPERANDS * rows * units * dtype.itemsize > chip.shared:
+    if size + MAX_LEFT_OPERANDS * rows * units * dtype.itemsize > chip.shared:
         return None
     waves = -(-directions * -(-sizes["N"] // rows) * heads // chip.multiprocessors)
-    time = waves * (rows * size / dtype.itemsize / costs.PRODUCTS + costs.POINTWISE) + start_time(1, size, sizes, chip)
+    time = waves * (rows * size / dtype.itemsize / costs.PRODUCT_RATE + costs.POINTWISE_TIME) + start_time(
+        1, size, sizes, chip
+    )
     warps = 4 if units < 64 else 8  # for 64 units twice as many as the products need: values per thread would spill
-    return Selected("solo", time, Blocks(rows, units, units, warps))
+    return KernelChoice("solo", time, Blocks(rows, units, units, warps))
 
 
-def grid(phases: Phases, sizes: Mapping[str, int], dtype: torch.dtype, chip: Chip, directions: int) -> Selected | None:
-    """Kernel B: units distributed over programs that run at the same time, with a barrier after each phase."""
+def estimate_grid(
+    phases: Phases, sizes: Mapping[str, int], dtype: torch.dtype, chip: Chip, directions: int
+) -> KernelChoice | None:
+    """Estimate kernel B; None if it cannot run the pass. All of its programs must run at the same time."""
     heads, widest = sizes["heads"], max(sizes["H"], sizes["P"])
     if phases.by_rows:
         return None
@@ -205,12 +216,17 @@ def grid(phases: Phases, sizes: Mapping[str, int], dtype: torch.dtype, chip: Chi
     rows, columns = power_of_two(sizes["N"], 16, 32), power_of_two(widest // heads, 16, 256)
     chunks, barriers = -(-(widest // heads) // columns), len(phases.all) - 1
     for units in (16, 32) if heads == 1 else (32, 16):  # with heads, programs of 16 units spill
-        size = sum(gates_of(phases, product) for product in phases.products) * chunks * columns * units * dtype.itemsize
-        fits, waiting = size + OPERANDS * rows * columns * dtype.itemsize <= chip.shared, programs(sizes, rows, units)
-        counted = waiting * barriers * (sizes["T"] + 1) <= MOST_ARRIVALS
+        size = (
+            sum(gate_count(phases, product) for product in phases.products) * chunks * columns * units * dtype.itemsize
+        )
+        fits, waiting = (
+            size + MAX_LEFT_OPERANDS * rows * columns * dtype.itemsize <= chip.shared,
+            programs(sizes, rows, units),
+        )
+        counted = waiting * barriers * (sizes["T"] + 1) <= MAX_ARRIVALS
         if fits and counted and directions * waiting <= chip.multiprocessors:
-            products = rows * size / dtype.itemsize / costs.PRODUCTS
-            time = barriers * costs.BARRIER + products + costs.POINTWISE + start_time(2, size, sizes, chip)
+            products = rows * size / dtype.itemsize / costs.PRODUCT_RATE
+            time = barriers * costs.BARRIER_TIME + products + costs.POINTWISE_TIME + start_time(2, size, sizes, chip)
             warps = warps_of(rows, units) if heads == 1 else 8  # with heads, fewer warps need up to 255 registers
-            return Selected("grid", time, Blocks(rows, units, columns, warps), chunks)
+            return KernelChoice("grid", time, Blocks(rows, units, columns, warps), chunks)
     return None

@@ -1,4 +1,4 @@
-"""Passes that no cell gives yet: a state of another width, and states with two axes of their own (mLSTM)."""
+"""Passes that no cell needs yet: a state of another width, and states with two axes of units (mLSTM)."""
 
 import torch
 from torch import Tensor
@@ -11,7 +11,7 @@ from tests.compare import check, measure, noise
 
 T, N, D, H = 5, 3, 4, 6
 K, A, B = 2, 3, 4
-"""Heads, numbers of a key, numbers of a value."""
+"""The number of heads, and the sizes of a key and of a value."""
 
 
 def weight(name: str) -> Port:
@@ -19,12 +19,12 @@ def weight(name: str) -> Port:
 
 
 def fast_and_slow() -> Pass:
-    """h = tanh(W_x x + W_h h + W_s s), then s = 0.9 s + 0.1 tanh(W_f h): a fast state of H units, a slow one of 2H."""
+    """h = tanh(W_x x + W_h h + W_s s), then s = 0.9 s + 0.1 tanh(W_f h): H fast units, 2H slow units."""
     units = [Axis("2H", (2, "H")), Axis("H"), Axis("J", ("H",)), Axis("S", ("2H",))]
     b = Builder("fast and slow", [Axis("T"), Axis("N"), *units, Axis("D")])
     x = b.input(Port(Role.DATA), ("T", "N", "D"))
     axes = {"W_x": ("H", "D"), "W_h": ("H", "J"), "W_s": ("H", "S"), "W_f": ("2H", "H")}
-    w = {name: b.input(weight(name), of) for name, of in axes.items()}
+    w = {name: b.input(weight(name), own_axes) for name, own_axes in axes.items()}
     b.input(Port(Role.LENGTHS), "N", "int")
     h = b.carry("h_prev", b.input(Port(Role.INITIAL, "h"), ("N", "H"), name="h_0"))
     s = b.carry("s_prev", b.input(Port(Role.INITIAL, "s"), ("N", "2H"), name="s_0"))
@@ -57,7 +57,7 @@ def test_a_state_of_another_width_needs_one_declaration() -> None:
 
 
 GATES = {"q": ("K", "A", "D"), "k": ("K", "A", "D"), "v": ("K", "B", "D"), "i": ("K", "D"), "f": ("K", "D")}
-"""The weights of an mLSTM: queries, keys, values and one input and one forget gate of each head."""
+"""The axes of the weights of an mLSTM: queries, keys, values, and an input gate and a forget gate for each head."""
 STATES = {"C": ("N", "K", "A", "B"), "n": ("N", "K", "A")}
 
 
@@ -120,8 +120,8 @@ class MatrixLSTM:
             "q": add(b.contract(C, d_sum, "B"), mul(n, d_product)),
             "k": mul(self.i, of_key),
             "v": mul(self.i, b.contract(d_C, self.k, "A")),
-            "i": self._of_sigmoid(b.contract(of_key, self.k, "A"), self.i),
-            "f": self._of_sigmoid(d_f, self.f),
+            "i": self._sigmoid_gradient(b.contract(of_key, self.k, "A"), self.i),
+            "f": self._sigmoid_gradient(d_f, self.f),
         }
         d_all = {name: b.write(value, f"d_{name}") for name, value in d.items()}
         final = b.end_loop({d_C_next: mul(self.f, d_C), d_n_next: mul(self.f, d_n)})
@@ -133,11 +133,11 @@ class MatrixLSTM:
         outputs[Port(Role.D_DATA)] = add(add(add(d_x[0], d_x[1]), add(d_x[2], d_x[3])), d_x[4])
         return b.finish(outputs)
 
-    def _of_sigmoid(self, d: Value, y: Value) -> Value:
+    def _sigmoid_gradient(self, d: Value, y: Value) -> Value:
         return self.mul(d, self.mul(y, self.b.elementwise("sub", 1.0, y)))
 
 
-def by_autograd(x: Tensor, w: dict[str, Tensor], C: Tensor, n: Tensor) -> dict[str, Tensor]:
+def reference_outputs(x: Tensor, w: dict[str, Tensor], C: Tensor, n: Tensor) -> dict[str, Tensor]:
     """The same equations in plain torch."""
     every: dict[str, list[Tensor]] = {"h": [], "C": [], "n": []}
     for x_t in x:
@@ -160,7 +160,7 @@ def test_states_with_two_axes_and_their_gradients() -> None:
     leaves = {port: noise(k, *(extents[a] for a in axes)) for k, (port, axes) in enumerate(shapes.items())}
     leaves = {port: v.requires_grad_() for port, v in leaves.items()}
     w = {name: leaves[weight(name)] for name in GATES}
-    outputs = by_autograd(leaves[Port(Role.DATA)], w, *(leaves[Port(Role.INITIAL, s)] for s in STATES))
+    outputs = reference_outputs(leaves[Port(Role.DATA)], w, *(leaves[Port(Role.INITIAL, s)] for s in STATES))
     truth = measure(outputs, {str(port): v for port, v in leaves.items()})
     with torch.no_grad():
         forward = evaluate(MatrixLSTM(backward=False).forward(), leaves, extents)
@@ -169,6 +169,6 @@ def test_states_with_two_axes_and_their_gradients() -> None:
         given = leaves | forward | dict(zip(ports, d, strict=True))
         gradients = evaluate(MatrixLSTM(backward=True).backward(), given, extents)
     got = {str(port): v for port, v in forward.items() if str(port) in outputs}
-    of = {Role.DATA: Role.D_DATA, Role.WEIGHT: Role.D_WEIGHT, Role.INITIAL: Role.D_INITIAL}
-    got |= {f"grad {port}": gradients[Port(of[port.role], port.name)] for port in leaves}
+    d_of = {Role.DATA: Role.D_DATA, Role.WEIGHT: Role.D_WEIGHT, Role.INITIAL: Role.D_INITIAL}
+    got |= {f"grad {port}": gradients[Port(d_of[port.role], port.name)] for port in leaves}
     check(got, truth)

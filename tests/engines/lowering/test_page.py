@@ -1,4 +1,4 @@
-"""The page that follows a cell from its step to machine code shows the engine's present output."""
+"""The page that follows a cell from its step to machine code shows the current output of the engine."""
 
 from docs.from_step import PAGE, filled
 

@@ -1,4 +1,4 @@
-"""A lowered pass on the evaluator equals the reference: results and gradients of every cell, form and shape."""
+"""Lowered passes on the evaluator equal the reference: results and gradients of every cell, form and shape."""
 
 from dataclasses import replace
 from itertools import product
@@ -43,15 +43,15 @@ def shape_of(form: Form) -> Shape:
 
 
 def compare(trial: Trial) -> None:
-    """Raises AssertionError unless the passes equal the reference."""
+    """Check that the passes equal the reference."""
     check(trial.by_passes(), trial.by_reference())
 
 
 @pytest.mark.parametrize("name", CELLS)
 def test_every_cell_in_every_form(name: str) -> None:
-    place = list(CELLS).index(name)
+    index = list(CELLS).index(name)
     for k, form in enumerate(FORMS):
-        if name == "LSTM" or k % 4 == place % 4:
+        if name == "LSTM" or k % 4 == index % 4:
             compare(Trial(CELLS[name], shape_of(form), form, list(EVERY.values())[k % len(EVERY)]))
 
 
@@ -71,7 +71,7 @@ def test_every_regulariser(name: str, kind: str) -> None:
 
 
 class Everything(Cell):
-    """Halves and whole pre-activations, two products of one gate, sums over a row, values alike in all rows."""
+    """Separate and added halves of pre-activations, two products of one gate, row sums, values equal in all rows."""
 
     gates = ("a", "b", "n", "unused")
     state = ("h", "c", "unread")
@@ -85,7 +85,7 @@ class Everything(Cell):
         return a.b.sigmoid() * c.tanh(), c, gate * p.peep.mean(-1, keepdim=True)
 
 
-def test_products_of_products_and_values_of_no_row() -> None:
+def test_nested_products_and_values_without_rows() -> None:
     for form in FORMS:
         compare(Trial(Everything(), shape_of(form), form))
 
@@ -109,14 +109,14 @@ def lstm() -> Pass:
     return forward_pass(cell, build_trace(cell, OF_CPU), Form(lengths=True, save=True))
 
 
-def changed(program: Pass, number: int, line: Line) -> Pass:
-    """The pass with another line in its loop."""
+def with_line(program: Pass, number: int, line: Line) -> Pass:
+    """The pass with a line of its loop replaced."""
     body = list(program.loop.body)
     body[number] = line
     return replace(program, loop=program.loop._replace(body=tuple(body)))
 
 
-def test_a_listing_has_a_line_for_each_operation() -> None:
+def test_the_text_has_a_line_for_each_operation() -> None:
     text = format_pass(lstm())
     assert "  ih [T, N, G, H] = add(Wx, bias)\n" in text
     assert "  carry c_prev [N, H]: starts as c_0, then c; ends as c_n\n" in text
@@ -138,11 +138,11 @@ def test_the_verifier_reports_the_invalid_line() -> None:
     }
     for message, operation in wrong.items():
         with pytest.raises(InvalidPass, match=rf"loop, body, operation {number}, .*{message}"):
-            verify(changed(program, number, Line(line.result, operation)))
+            verify(with_line(program, number, Line(line.result, operation)))
     with pytest.raises(InvalidPass, match=rf"operation {number + 1}, .*c is defined twice"):
-        verify(changed(program, number + 1, line))
+        verify(with_line(program, number + 1, line))
     with pytest.raises(InvalidPass, match=rf"operation {number + 1}, .*another value is called 'c'"):
-        verify(changed(program, number + 1, Line(Value(line.result.type, "c"), line.operation)))
+        verify(with_line(program, number + 1, Line(Value(line.result.type, "c"), line.operation)))
     inputs = {Port(Role.DATA): Value(Type(("T", "N"), "half"), "x")}
     with pytest.raises(
         InvalidPass, match=r"inputs, operation 0, .*x must have .* the dtype float, bool or int, got half"

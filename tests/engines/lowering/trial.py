@@ -1,4 +1,4 @@
-"""One direction of a cell as passes on the evaluator and as the reference, on the same numbers."""
+"""Runs one direction of a cell as passes on the evaluator and on the reference engine, with the same numbers."""
 
 from dataclasses import dataclass
 
@@ -25,12 +25,12 @@ D_OF = {
     Role.INITIAL: Role.D_INITIAL,
     Role.RESTART: Role.D_RESTART,
 }
-"""The output with the gradient of an input."""
+"""For the role of an input, the role of its gradient."""
 
 
 @dataclass
 class Trial:
-    """A call of one direction; its lengths fall, as engines have them."""
+    """A call of one direction. Its sequences are sorted by length, longest first, as for engines."""
 
     cell: Cell
     shape: Shape
@@ -65,7 +65,7 @@ class Trial:
             self.factors[name] = noise(self.seed + 70 + k, *rows).abs()
 
     def by_reference(self) -> Results:
-        """Every state at every step, the final ones, and the gradients of all leaves."""
+        """The states at every step, the final states, and the gradients of all leaves."""
         flat = self.leaves[Port(Role.DATA)][self.active]
         sizes = self.active.sum(1)
         steps = Steps(flat, sizes, self.resets[self.active] if self.form.resets else None)

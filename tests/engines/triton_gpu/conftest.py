@@ -1,4 +1,4 @@
-"""Runs Triton's kernels in its interpreter, on tensors of the CPU. Without Triton these tests are skipped."""
+"""Runs Triton kernels in Triton's interpreter, on tensors of the CPU. Without Triton, these tests are skipped."""
 
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -13,19 +13,19 @@ collect_ignore_glob = [] if find_spec("triton") else ["*"]
 
 @pytest.fixture(autouse=True)
 def _interpreted(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The interpreter replaces Triton's language at each launch and each call of a function. Here it does so once."""
+    """Patch Triton's language once per test. The interpreter patches it at each launch and each call of a function."""
     from triton.runtime import interpreter
 
     monkeypatch.setenv("TRITON_INTERPRET", "1")
-    replace, nothing, replaced = interpreter._patch_lang, SimpleNamespace(restore=lambda: None), []
+    patch, no_scope, scopes = interpreter._patch_lang, SimpleNamespace(restore=lambda: None), []
 
-    def once(function: object) -> object:
-        if not replaced:
-            replaced.append(replace(function))
-        return nothing
+    def patch_once(function: object) -> object:
+        if not scopes:
+            scopes.append(patch(function))
+        return no_scope
 
-    monkeypatch.setattr(interpreter, "_patch_lang", once)
+    monkeypatch.setattr(interpreter, "_patch_lang", patch_once)
     with engine("triton"):
         yield
-    for scope in replaced:
+    for scope in scopes:
         scope.restore()

@@ -1,4 +1,4 @@
-"""Compiles the kernels of some cells for GPUs that need not be present: `python -m tests.engines.triton_gpu.offline`.
+"""Compiles the kernels of some cells for GPUs that may be absent: `python -m tests.engines.triton_gpu.offline`.
 
 The process must not run Triton's interpreter. Triton's ptxas reports registers and spills.
 """
@@ -24,11 +24,11 @@ from glassgate.engines.symbolic.step import equations_of
 from glassgate.engines.symbolic.trace import build_trace
 from glassgate.engines.triton_gpu.costs import COSTS
 from glassgate.engines.triton_gpu.emit import kernels
-from glassgate.engines.triton_gpu.kernel import CONSTANTS, Kernel, Pointer, both, in_graph
-from glassgate.engines.triton_gpu.launch import ALL_REGISTERS, Blocks, compiled, source
+from glassgate.engines.triton_gpu.kernel import CONSTANTS, Kernel, Pointer, join_directions, kernel_in_graph
+from glassgate.engines.triton_gpu.launch import ALL_REGISTERS, Blocks, compile_module, module_text
 from glassgate.engines.triton_gpu.persistent import persistent
 from glassgate.engines.triton_gpu.phases import Phases
-from glassgate.engines.triton_gpu.select import Chip, blocks_of, grid, solo
+from glassgate.engines.triton_gpu.select import Chip, blocks_of, estimate_grid, estimate_solo
 
 CELLS = {
     "RNN": gg.cells.RNN(), "LSTM": gg.cells.LSTM(), "GRU": gg.cells.GRU(), "GRUv1": gg.cells.GRUv1(),
@@ -39,7 +39,7 @@ CELLS = {
 CALLERS = ("RNN", "LSTM", "LayerNormLSTM")
 """The cells whose kernels are also compiled in a CUDA graph and for both directions."""
 FLOAT32 = ("RNN",)
-"""The cells with kernels for products in TF32, torch's default, and in float32."""
+"""The cells whose kernels are also compiled for products of float32 numbers, in TF32 and in full precision."""
 SIZES = (64, 256, 768)
 CHIPS = {80: Chip(108, 166_912), 90: Chip(132, 232_448), 100: Chip(148, 232_448)}
 PAGE = Path(__file__).parents[3] / "docs" / "gpu-compiled.md"
@@ -50,24 +50,24 @@ WIDE = ("LSTM",)
 RAGGED = ("LSTM", "GRU")
 """The cells whose kernels are also compiled for sequences with lengths and resets."""
 BEFORE = "3.6.0"
-"""The version of Triton before. Its kernels are compiled for sm_90."""
+"""The previous version of Triton. It compiles the kernels only for sm_90."""
 PRODUCTS = {
     "bf16": (torch.bfloat16, "ieee"), "tf32": (torch.float32, "tf32"), "fp32": (torch.float32, "ieee")
 }  # fmt: skip
-"""The type of the operands of products, and how those of float32 are multiplied, by the name in the table."""
+"""The dtype of the operands of products and the precision of float32 products, by their name in the table."""
 TYPES = {"fp32": "float32", "bf16": "bfloat16", "u8": "uint8"}
 
 
 class Report(NamedTuple):
-    """One kernel, compiled.
+    """The resources and instructions of a compiled kernel.
 
     Attributes:
-        registers: per thread.
-        spilled: bytes that did not fit into registers.
-        shared: bytes of shared memory.
-        products: instructions of tensor cores.
-        weights: loads of weights inside the loop over time, of a kernel that runs all steps.
-        barriers: inside that loop.
+        registers: the number of registers per thread.
+        spilled: the bytes of spilled registers.
+        shared: the bytes of shared memory.
+        products: the number of tensor-core instructions.
+        weights: the number of loads of weights inside the loop over time; 0 for kernel C.
+        barriers: the number of barriers inside this loop.
     """
 
     registers: int
@@ -82,14 +82,14 @@ class Case(NamedTuple):
     """One kernel of a cell.
 
     Attributes:
-        cell: its name in `CELLS`.
+        cell: the name of the cell in `CELLS`.
         N: the number of sequences.
-        ragged: whether they have lengths and resets.
+        ragged: whether the sequences have lengths and resets.
         letter: "A", "B" or "C".
-        sizes: the hidden sizes for which it is the same.
-        phases: of its pass.
-        kernels: the kernel, or before a kernel that calls others the ones of each direction.
-        blocks: of its programs.
+        sizes: the hidden sizes for which the kernel is the same.
+        phases: the phases of the pass.
+        kernels: the kernels that the kernel calls, then the kernel itself.
+        blocks: the blocks of a program.
     """
 
     cell: str
@@ -108,14 +108,14 @@ class Case(NamedTuple):
 
     @property
     def batch(self) -> str:
-        """Its batch in the table."""
+        """The entry for the batch in the table."""
         return f"{self.N} ragged" if self.ragged else str(self.N)
 
 
 def cases(cell: str, products: str, N: int = ROWS, ragged: bool = False) -> Iterator[Case]:
-    """The kernels of a cell, forward and backward in training. Most kernels C do not depend on the hidden size.
+    """Yield the kernels of a cell for training, forward and backward. With `MANY_ROWS` sequences, omit kernel A.
 
-    With `MANY_ROWS` sequences, only the kernels that differ.
+    Most kernels C do not depend on the hidden size, and are yielded only once.
     """
     equations, dtype = equations_of(CELLS[cell]), PRODUCTS[products][0]
     trace = build_trace(equations, COSTS)
@@ -135,10 +135,10 @@ def cases(cell: str, products: str, N: int = ROWS, ragged: bool = False) -> Iter
             yield Case(cell, N, ragged, "C", shown, phases, [kernel], blocks)
             if products == "bf16" and cell in CALLERS and N == ROWS and every[-1] == SIZES[-1]:
                 types = [element(p, phases, products) for p in kernel.pointers]
-                caller = in_graph([kernel], [TYPES[t] for t in types], [True] * len(types))
+                caller = kernel_in_graph([kernel], [TYPES[t] for t in types], [True] * len(types))
                 yield Case(cell, N, ragged, "C", shown, phases, [kernel, caller], blocks)
         # Heads of 32 units: the blocks of weights differ from those of sequences, which have 16 rows.
-        persistent_kernels = [("A", 64 if phases.heads == 1 else 128, solo), ("B", 768, grid)]
+        persistent_kernels = [("A", 64 if phases.heads == 1 else 128, estimate_solo), ("B", 768, estimate_grid)]
         for letter, H, kernel_of in persistent_kernels if N == ROWS else persistent_kernels[1:]:
             sizes = {"T": 100, "N": N, "H": H, "P": H, "heads": phases.heads}
             choice = kernel_of(phases, sizes, dtype, CHIPS[80], 1) if phases.products else None
@@ -149,13 +149,15 @@ def cases(cell: str, products: str, N: int = ROWS, ragged: bool = False) -> Iter
                 ]
                 yield Case(cell, N, ragged, letter, str(H), phases, two[:1], choice.blocks)
                 if products == "bf16" and cell in CALLERS and N == ROWS and not ragged:
-                    yield Case(cell, N, ragged, letter, str(H), phases, [*two, both(tuple(two))], choice.blocks)
+                    yield Case(
+                        cell, N, ragged, letter, str(H), phases, [*two, join_directions(tuple(two))], choice.blocks
+                    )
 
 
-def report(case: Case, chip: int, products: str) -> Report:
-    """One kernel, compiled for a chip. If it spills, again with all registers, as for a launch."""
-    first = compiled_for(case, chip, products, {})
-    return min(first, compiled_for(case, chip, products, ALL_REGISTERS), key=spilled_by) if first.spilled else first
+def compile_case(case: Case, chip: int, products: str) -> Report:
+    """Compile a kernel for a chip. If it spills, compile it again with all registers, as `Launch` does."""
+    first = compile_with(case, chip, products, {})
+    return min(first, compile_with(case, chip, products, ALL_REGISTERS), key=spilled_by) if first.spilled else first
 
 
 def spilled_by(report: Report) -> int:
@@ -163,10 +165,10 @@ def spilled_by(report: Report) -> int:
     return report.spilled
 
 
-def compiled_for(case: Case, chip: int, products: str, more: Mapping[str, int]) -> Report:
-    """One kernel, compiled for a chip, with more options."""
+def compile_with(case: Case, chip: int, products: str, more: Mapping[str, int]) -> Report:
+    """Compile a kernel for a chip with additional options."""
     blocks, called = case.blocks, case.kernels[:-1] or case.kernels
-    function = compiled(source(case.kernels), False)[case.name]
+    function = compile_module(module_text(case.kernels), False)[case.name]
     kinds = {"arrived": "*i32", "table": "*i64", "starts": "*i64"}
     for k, kernel in enumerate(called):
         for p in kernel.pointers:
@@ -203,7 +205,7 @@ def loop_of(text: str) -> str:
 
 
 def element(pointer: Pointer, phases: Phases, products: str) -> str:
-    """The type of the elements of a tensor in a call with results of the type of products, as Triton abbreviates it."""
+    """Triton's abbreviation for the dtype of a tensor, in a call whose results have the dtype of products."""
     value, program = pointer.value, phases.program
     if value.type.dtype == "bool":
         return "u8"
@@ -250,7 +252,7 @@ Where chips differ, an entry has one number for each.
 
 def line(case: Case, products: str, chips: Sequence[int]) -> str:
     """A row of the table."""
-    return row(case, products, chips, [report(case, chip, products) for chip in chips])
+    return row(case, products, chips, [compile_case(case, chip, products) for chip in chips])
 
 
 def row(case: Case, products: str, chips: Sequence[int], reports: Sequence[Report]) -> str:
@@ -266,7 +268,7 @@ def row(case: Case, products: str, chips: Sequence[int], reports: Sequence[Repor
 
 
 def every_case(names: Iterable[str]) -> Iterator[tuple[Case, str, Sequence[int]]]:
-    """The rows of some cells: kernels, the name of the type of products, chips."""
+    """Yield the rows of some cells: the kernel, the name of the dtype of products, and the chips."""
     for products in PRODUCTS:
         for cell in [name for name in names if products == "bf16" or name in FLOAT32]:
             batches = [(ROWS, False)]
@@ -279,7 +281,7 @@ def every_case(names: Iterable[str]) -> Iterator[tuple[Case, str, Sequence[int]]
 
 
 def main() -> None:
-    """Prints the rows of some cells; without names, replaces the rows of this version of Triton in the page."""
+    """Print the rows of some cells. Without names, replace the rows of this version of Triton in the page."""
     parser = ArgumentParser()
     parser.add_argument("cells", nargs="*")
     names = parser.parse_args().cells

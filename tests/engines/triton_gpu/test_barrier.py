@@ -1,4 +1,4 @@
-"""The barrier of kernel B: programs run at the same time, one Python thread each, and each phase waits for all."""
+"""The barrier of kernel B. Programs run at the same time, each in a Python thread, and wait for each other."""
 
 import inspect
 import threading
@@ -10,7 +10,7 @@ import torch
 
 import glassgate as gg
 from glassgate.engines.triton_gpu import launch, mathematics, passes
-from glassgate.engines.triton_gpu.launch import Blocks, Selected
+from glassgate.engines.triton_gpu.launch import Blocks, KernelChoice
 from tests.compare import check
 from tests.engines.triton_gpu.test_layers import run
 
@@ -18,13 +18,13 @@ interpreter = pytest.importorskip("triton.runtime.interpreter")
 
 
 class Turns:
-    """Threads that run one at a time, and change at every atomic operation."""
+    """Runs one of several threads at a time, and switches to the next thread at every atomic operation."""
 
     def __init__(self, count):
         self.may_run = [threading.Semaphore(int(k == 0)) for k in range(count)]
         self.running = [*range(count)]
 
-    def change(self, k):
+    def switch(self, k):
         following = self.running[(self.running.index(k) + 1) % len(self.running)]
         self.may_run[following].release()
         self.may_run[k].acquire()
@@ -37,7 +37,7 @@ class Turns:
 
 @pytest.fixture
 def programs(monkeypatch):
-    """Runs the programs of a launch in threads. The result counts the programs of each launch."""
+    """Run the programs of a launch in threads. The fixture is a list with the number of programs of each launch."""
     place, launches = threading.local(), []
     builder = interpreter.interpreter_builder
     atomic = builder.create_atomic_rmw
@@ -53,7 +53,7 @@ def programs(monkeypatch):
         turns = Turns(len(each))
 
         def program(k):
-            place.at, place.change = each[k], lambda: turns.change(k)
+            place.at, place.change = each[k], lambda: turns.switch(k)
             turns.may_run[k].acquire()
             try:
                 function(**converted)
@@ -77,7 +77,7 @@ def programs(monkeypatch):
 
 @pytest.mark.parametrize("cell", [gg.cells.LSTM(), gg.cells.GRUv1()], ids=repr)
 def test_programs_wait_for_each_other(cell, programs, monkeypatch):
-    monkeypatch.setattr(passes, "selected", lambda *_: Selected("grid", 0.0, Blocks(16, 16, 32)))
+    monkeypatch.setattr(passes, "select_kernel", lambda *_: KernelChoice("grid", 0.0, Blocks(16, 16, 32)))
     truth, eager = (run(cell, "reference", dtype, hidden_size=20) for dtype in (torch.float64, torch.float32))
     check(run(cell, "triton", torch.float32, hidden_size=20), truth, eager)
     assert set(programs) == {4}  # two blocks of units in both directions
@@ -88,7 +88,7 @@ def test_a_program_that_waits_too_long_gives_nan(programs, monkeypatch):
     impatient = barrier.replace("spins < patience", "spins < 0").replace('acq_rel") + 1', 'acq_rel") - 1000000')
     monkeypatch.setitem(mathematics.FUNCTIONS, "barrier", impatient)
     monkeypatch.setattr(launch, "triton_function", launch.triton_function.__wrapped__)
-    monkeypatch.setattr(passes, "selected", lambda *_: Selected("grid", 0.0, Blocks(16, 16, 32)))
+    monkeypatch.setattr(passes, "select_kernel", lambda *_: KernelChoice("grid", 0.0, Blocks(16, 16, 32)))
     with torch.no_grad():
         output, h_n = gg.GRU(3, 20)(torch.randn(3, 3, 3))
     assert h_n.isnan().all()

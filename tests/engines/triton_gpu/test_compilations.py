@@ -1,4 +1,4 @@
-"""Other batch sizes and lengths compile no kernel, except for a few block sizes of kernels B and C."""
+"""Calls with other batch sizes and lengths compile no new kernels, except for a few block sizes of kernels B and C."""
 
 from collections import defaultdict
 from itertools import product
@@ -17,15 +17,15 @@ from glassgate.engines.symbolic.trace import build_trace
 from glassgate.engines.triton_gpu import launch, passes
 from glassgate.engines.triton_gpu.costs import COSTS
 from glassgate.engines.triton_gpu.emit import kernels
-from glassgate.engines.triton_gpu.launch import Blocks, Selected
+from glassgate.engines.triton_gpu.launch import Blocks, KernelChoice
 from glassgate.engines.triton_gpu.phases import Phases
-from glassgate.engines.triton_gpu.select import Chip, blocks_of, selected
+from glassgate.engines.triton_gpu.select import Chip, blocks_of, select_kernel
 from tests.simulated_gpu import simulated_gpu, to_gpu
 
 LETTERS = {
-    "A": Selected("solo", 0.0, Blocks(16, 32, 32)),
-    "B": Selected("grid", 0.0, Blocks(16, 16, 32)),
-    "C": Selected("steps", 0.0),
+    "A": KernelChoice("solo", 0.0, Blocks(16, 32, 32)),
+    "B": KernelChoice("grid", 0.0, Blocks(16, 16, 32)),
+    "C": KernelChoice("steps", 0.0),
 }
 SAME_BLOCKS = [(1, 1), (1, 3), (5, 1), (16, 2), (3, 40), (16, 33)]
 """Batch sizes and lengths that use the same blocks, but differ in properties on which Triton specialises."""
@@ -33,12 +33,12 @@ SAME_BLOCKS = [(1, 1), (1, 3), (5, 1), (16, 2), (3, 40), (16, 33)]
 
 @pytest.fixture
 def compiled(monkeypatch):
-    """The kernels that Triton would compile for an H100, by name: one key per compilation. No kernel runs."""
+    """The kernels that Triton would compile for an H100: by name, a key for each compilation. No kernel runs."""
     backend, keys = make_backend(GPUTarget("cuda", 90, 32)), defaultdict(set)
 
     class Function:
         def __init__(self, module, interpreted):
-            self.function = launch.compiled.__wrapped__(launch.source(module), False)[module[-1].name]
+            self.function = launch.compile_module.__wrapped__(launch.module_text(module), False)[module[-1].name]
             self.binder = create_function_from_signature(self.function.signature, self.function.params, backend)
 
         def __getitem__(self, grid):
@@ -54,7 +54,7 @@ def compiled(monkeypatch):
 
 
 def train(layer, N, L, lengths=None):
-    """A training call whose gradient comes through the output, and one through the final state alone."""
+    """Run two training calls: one with a loss of the output, one with a loss of the final state."""
     for part in (0, 1):
         result = layer(to_gpu(torch.zeros(L, N, 3)), lengths=lengths)[part]
         (result[0] if isinstance(result, tuple) else result).sum().backward()
@@ -62,7 +62,7 @@ def train(layer, N, L, lengths=None):
 
 @pytest.mark.parametrize("letter", LETTERS)
 def test_batch_sizes_and_lengths_compile_nothing(letter, compiled, monkeypatch):
-    monkeypatch.setattr(passes, "selected", lambda *_: LETTERS[letter])
+    monkeypatch.setattr(passes, "select_kernel", lambda *_: LETTERS[letter])
     with simulated_gpu(monkeypatch):
         layer = gg.LSTM(3, 20)._apply(to_gpu)  # 20 is no multiple of 16
         for N, L in SAME_BLOCKS:
@@ -79,7 +79,7 @@ def test_batch_sizes_and_lengths_compile_nothing(letter, compiled, monkeypatch):
 
 
 def test_lengths_of_single_rows_compile_nothing(compiled, monkeypatch):
-    monkeypatch.setattr(passes, "selected", lambda *_: LETTERS["A"])
+    monkeypatch.setattr(passes, "select_kernel", lambda *_: LETTERS["A"])
     with simulated_gpu(monkeypatch):
         layer = gg.GRU(3, 20)._apply(to_gpu)
         for lengths in ([1], [2, 1], [0, 1], [5, 3, 0]):
@@ -88,25 +88,28 @@ def test_lengths_of_single_rows_compile_nothing(compiled, monkeypatch):
 
 
 CHIPS = [Chip(108, 166_912), Chip(132, 232_448), Chip(82, 101_376)]
-MOST_WHOLE, MOST_STEPS = 3, 4
-"""The most forms of kernels A and B of a pass, and of each kernel C, as docs/gpu.md states."""
+MAX_PERSISTENT, MAX_STEPS = 3, 4
+"""The largest number of compilations of kernels A and B of a pass, and of each kernel C, as docs/gpu.md states."""
 
 
 def test_all_batch_sizes_and_lengths_together_use_few_blocks():
-    most_whole = most_steps = 0
+    most_persistent = most_steps = 0
     for cell, build in product(
         (gg.cells.LSTM(), gg.cells.GRUv1(), gg.cells.LayerNormGRU()), (forward_pass, backward_pass)
     ):
         equations = equations_of(cell)
         phases = Phases(build(equations, build_trace(equations, COSTS), Form(save=True)))
-        of_steps = kernels(phases, "any", False).all
+        step_kernels = kernels(phases, "any", False).all
         for H, dtype, chip in product((64, 768, 1024), (torch.bfloat16, torch.float32), CHIPS):
-            whole, steps = set(), defaultdict(set)
+            persistent, steps = set(), defaultdict(set)
             for N, T in product((*range(1, 70, 3), 128, 256, 512, 5000), (1, 20, 1000)):
                 sizes = {"T": T, "N": N, "H": H, "P": H, "heads": 1}
-                if (choice := selected(phases, sizes, dtype, chip)).kind != "steps":
-                    whole.add(choice.program)
-                for kernel in of_steps:
+                if (choice := select_kernel(phases, sizes, dtype, chip)).kind != "steps":
+                    persistent.add(choice.key)
+                for kernel in step_kernels:
                     steps[kernel.name].add(blocks_of(kernel, sizes, dtype, chip))
-            most_whole, most_steps = max(most_whole, len(whole)), max(most_steps, *map(len, steps.values()))
-    assert (most_whole, most_steps) == (MOST_WHOLE, MOST_STEPS)
+            most_persistent, most_steps = (
+                max(most_persistent, len(persistent)),
+                max(most_steps, *map(len, steps.values())),
+            )
+    assert (most_persistent, most_steps) == (MAX_PERSISTENT, MAX_STEPS)

@@ -18,45 +18,45 @@ from glassgate.engines.triton_gpu import graphs, launch, passes
 from glassgate.engines.triton_gpu.costs import COSTS
 from glassgate.engines.triton_gpu.emit import kernels
 from glassgate.engines.triton_gpu.kernel import Kernel
-from glassgate.engines.triton_gpu.launch import Blocks, Launch, Numbers, Selected, fewest_spills
+from glassgate.engines.triton_gpu.launch import Blocks, KernelChoice, Launch, OtherArguments, options_with_fewest_spills
 from glassgate.engines.triton_gpu.phases import Phases
-from glassgate.engines.triton_gpu.select import Chip, blocks_of, selected, solo
+from glassgate.engines.triton_gpu.select import Chip, blocks_of, estimate_solo, select_kernel
 from tests.compare import check
 from tests.engines.triton_gpu.test_layers import run
 
-A = Selected("solo", 0.0, Blocks(16, 16, 16))
-ONE = Selected("grid", 0.0, Blocks(16, 16, 16))
-CHUNKS = Selected("grid", 0.0, Blocks(16, 32, 16), 2)
+A = KernelChoice("solo", 0.0, Blocks(16, 16, 16))
+ONE = KernelChoice("grid", 0.0, Blocks(16, 16, 16))
+CHUNKS = KernelChoice("grid", 0.0, Blocks(16, 32, 16), 2)
 CELLS = [gg.cells.LSTM(), gg.cells.GRUv1()]
 
 
-@pytest.mark.parametrize("selected", [A, ONE, CHUNKS], ids=["A", "B", "B in two chunks"])
+@pytest.mark.parametrize("choice", [A, ONE, CHUNKS], ids=["A", "B", "B in two chunks"])
 @pytest.mark.parametrize("cell", CELLS, ids=repr)
-def test_persistent_kernels_equal_the_reference(cell, selected, monkeypatch):
-    monkeypatch.setattr(passes, "selected", lambda *_: selected)
-    size = 20 if selected is CHUNKS else 6
+def test_persistent_kernels_equal_the_reference(cell, choice, monkeypatch):
+    monkeypatch.setattr(passes, "select_kernel", lambda *_: choice)
+    size = 20 if choice is CHUNKS else 6
     truth, eager = (run(cell, "reference", dtype, hidden_size=size) for dtype in (torch.float64, torch.float32))
     check(run(cell, "triton", torch.float32, hidden_size=size), truth, eager)
 
 
 @pytest.mark.parametrize("cell", [gg.cells.SLSTM(heads=2), gg.cells.LayerNormGRU()], ids=repr)
 def test_one_program_may_own_a_head_or_whole_rows(cell, monkeypatch):
-    monkeypatch.setattr(passes, "selected", lambda *_: A)
+    monkeypatch.setattr(passes, "select_kernel", lambda *_: A)
     check(
         run(cell, "triton", torch.float32), run(cell, "reference", torch.float64), run(cell, "reference", torch.float32)
     )
 
 
-def test_projections_are_a_second_phase(monkeypatch):
+def test_persistent_kernels_run_projections_in_a_second_phase(monkeypatch):
     for kernel in (A, ONE):
-        monkeypatch.setattr(passes, "selected", lambda *_, choice=kernel: choice)
+        monkeypatch.setattr(passes, "select_kernel", lambda *_, choice=kernel: choice)
         truth, eager = (run(gg.cells.LSTM(), "reference", d, proj_size=2) for d in (torch.float64, torch.float32))
         check(run(gg.cells.LSTM(), "triton", torch.float32, proj_size=2), truth, eager)
 
 
 @pytest.mark.parametrize("kernel", [A, ONE], ids=["A", "B"])
 def test_persistent_kernels_reset_sequences_of_equal_length(kernel, monkeypatch):
-    monkeypatch.setattr(passes, "selected", lambda *_: kernel)
+    monkeypatch.setattr(passes, "select_kernel", lambda *_: kernel)
     layer, x, resets = gg.GRU(3, 4), torch.randn(4, 2, 3), torch.eye(4, 2).bool()
     output = layer(x, resets=resets)[0]
     with gg.engine("reference"):
@@ -73,8 +73,10 @@ def test_calls_without_gradients_return_final_states():
 
 def test_both_directions_run_in_the_same_launches(monkeypatch):
     grids = []
-    starter = Launch.starter
-    monkeypatch.setattr(Launch, "starter", lambda self, *callers: grids.append(self.grid) or starter(self, *callers))
+    make_start = Launch.make_start
+    monkeypatch.setattr(
+        Launch, "make_start", lambda self, *callers: grids.append(self.grid) or make_start(self, *callers)
+    )
     x = torch.randn(4, 2, 3)
     gg.LSTM(3, 4, bidirectional=True)(x)[0].sum().backward()
     assert {grid[2] for grid in grids} == {2}
@@ -87,9 +89,9 @@ def test_both_directions_run_in_the_same_launches(monkeypatch):
     "cell", [gg.cells.GRUv1(), gg.cells.LayerNormGRU(), gg.cells.MinGRU(), gg.cells.SLSTM(heads=2)], ids=repr
 )
 def test_a_graph_runs_calls_of_any_length(cell, monkeypatch):
-    """A graph of three steps for calls of 4 steps; the interpreter takes the place of the recorded launches."""
-    monkeypatch.setattr(graphs, "STEPS", 3)
-    monkeypatch.setattr(graphs, "LEAST", 1)
+    """Graphs of three steps run calls of 4 steps. The interpreter runs the launches instead of a captured graph."""
+    monkeypatch.setattr(graphs, "STEPS_PER_GRAPH", 3)
+    monkeypatch.setattr(graphs, "MIN_STEPS", 1)
     monkeypatch.setattr(graphs, "_graphs", {})
     monkeypatch.setattr(graphs, "_steps", {})
     truth, eager = (run(cell, "reference", dtype) for dtype in (torch.float64, torch.float32))
@@ -131,12 +133,12 @@ def test_the_cost_model_selects_a_kernel(cell, N, H, dtype, kind):
     equations = equations_of(cell)
     phases = Phases(forward_pass(equations, build_trace(equations, COSTS), Form(save=True)))
     sizes = {"T": 1000, "N": N, "H": H, "P": H, "heads": phases.heads}
-    assert selected(phases, sizes, dtype, Chip(132, 232_448)).kind == kind
-    assert selected(phases, sizes, dtype, None).kind == "steps"
+    assert select_kernel(phases, sizes, dtype, Chip(132, 232_448)).kind == kind
+    assert select_kernel(phases, sizes, dtype, None).kind == "steps"
     # A single step, as in a stream, does not repay a cooperative launch.
-    assert selected(phases, {**sizes, "T": 1}, dtype, Chip(132, 232_448)).kind != "grid"
+    assert select_kernel(phases, {**sizes, "T": 1}, dtype, Chip(132, 232_448)).kind != "grid"
     # Nor can a 32-bit counter count the arrivals of so many steps.
-    assert selected(phases, {**sizes, "T": 2**27}, dtype, Chip(132, 232_448)).kind != "grid"
+    assert select_kernel(phases, {**sizes, "T": 2**27}, dtype, Chip(132, 232_448)).kind != "grid"
 
 
 class EightGates(gg.Cell):
@@ -155,13 +157,13 @@ def test_operands_fit_into_the_shared_memory_of_a_small_chip():
             blocks = blocks_of(kernel, sizes, torch.bfloat16, chip)
             assert 3 * len(cell.gates) * blocks.columns * (blocks.rows + blocks.units) * 2 + 8192 <= chip.shared
         # The weights of CIFG, 98,304 bytes, fit without their left operands only.
-        assert solo(phases, sizes, torch.bfloat16, chip, 1) is None
+        assert estimate_solo(phases, sizes, torch.bfloat16, chip, 1) is None
 
 
-def test_repeated_calls_do_not_write_their_kernels_again(monkeypatch):
-    written, source = [], launch.source
-    monkeypatch.setattr(launch, "source", lambda module: written.append(module) or source(module))
-    monkeypatch.setattr(passes, "selected", lambda *_: A)
+def test_repeated_calls_do_not_generate_their_kernels_again(monkeypatch):
+    written, module_text = [], launch.module_text
+    monkeypatch.setattr(launch, "module_text", lambda module: written.append(module) or module_text(module))
+    monkeypatch.setattr(passes, "select_kernel", lambda *_: A)
     layer, x = gg.GRU(3, 7, bidirectional=True), torch.randn(4, 2, 3)
     layer(x)[0].sum().backward()
     first = len(written)
@@ -169,8 +171,8 @@ def test_repeated_calls_do_not_write_their_kernels_again(monkeypatch):
     assert len(written) == first
 
 
-def test_each_form_of_a_kernel_has_its_own_options(monkeypatch):
-    """Only the kernel with operands of float32 spills."""
+def test_each_compilation_of_a_kernel_has_its_own_options(monkeypatch):
+    """Only the kernel with float32 operands spills."""
 
     class Function:
         def __getitem__(self, grid):
@@ -188,7 +190,7 @@ def test_each_form_of_a_kernel_has_its_own_options(monkeypatch):
         used.clear()
         x = torch.zeros(1, dtype=dtype)
         for _ in expected:
-            Launch((kernel,), Blocks(16, 16, 16), [[x]], Numbers(sizes, "ieee")).start([x])
+            Launch((kernel,), Blocks(16, 16, 16), [[x]], OtherArguments(sizes, "ieee")).start([x])
         assert used == expected
 
 
@@ -196,9 +198,9 @@ def test_a_kernel_that_spills_is_compiled_again_with_all_registers():
     def compiled(spills):
         return SimpleNamespace(n_spills=spills, run=True)
 
-    assert fewest_spills(compiled(0), None) == {}
-    assert fewest_spills(compiled(4), lambda maxnreg: compiled(0)) == {"maxnreg": 255}
-    assert fewest_spills(compiled(4), lambda maxnreg: compiled(8)) == {}
+    assert options_with_fewest_spills(compiled(0), None) == {}
+    assert options_with_fewest_spills(compiled(4), lambda maxnreg: compiled(0)) == {"maxnreg": 255}
+    assert options_with_fewest_spills(compiled(4), lambda maxnreg: compiled(8)) == {}
 
 
 def test_the_order_of_programs_does_not_matter(monkeypatch):
@@ -248,7 +250,7 @@ def test_autocast_multiplies_in_float16():
     torch.testing.assert_close(output.float(), layer(x)[0], atol=2e-3, rtol=0)
 
 
-def test_compiled_graphs_expect_the_saved_types():
+def test_fake_kernels_return_the_dtypes_of_saved_tensors():
     layer = gg.Recurrent(gg.cells.LayerNormGRU(), 3, 4, dtype=torch.float16)
     weights = {name.removesuffix("_l0"): v.detach() for name, v in layer.named_parameters()}
     directions = [Direction(layer.cell, weights, (torch.zeros(2, 4, dtype=torch.float16),), False)]
@@ -287,7 +289,7 @@ def test_sessions_run_on_the_kernels():
 
 
 def test_phase_0_sets_the_states_that_only_it_reads():
-    """The backward pass of the LSTM stores the gradient of c once, that of h after the matrix product."""
+    """The backward pass of the LSTM sets the gradient of c in phase 0, and that of h after the matrix product."""
     equations = equations_of(gg.cells.LSTM())
     phases = Phases(backward_pass(equations, build_trace(equations, COSTS), Form(save=True)))
     assert [[carry.before.name for carry in phase.carries] for phase in phases.all] == [["d_c_next"], ["d_h_next"]]

@@ -5,7 +5,7 @@ import torch
 
 import glassgate as gg
 from glassgate.engines.triton_gpu import passes
-from glassgate.engines.triton_gpu.launch import Blocks, Selected
+from glassgate.engines.triton_gpu.launch import Blocks, KernelChoice
 from tests.compare import check, measure
 from tests.engines import test_engines
 
@@ -72,7 +72,7 @@ NOISE, ONE = {"zoneout": 0.3}, Blocks(16, 16, 16)
 )
 def test_sequences_of_equal_length(cell, options, kernel, monkeypatch):
     """Without lengths, kernel C has the next states as expressions, whose variables the next step sets again."""
-    kinds = {"A": Selected("solo", 0.0, ONE), "B": Selected("grid", 0.0, ONE), "C": Selected("steps", 0.0)}
-    monkeypatch.setattr(passes, "selected", lambda *_: kinds[kernel])
+    kinds = {"A": KernelChoice("solo", 0.0, ONE), "B": KernelChoice("grid", 0.0, ONE), "C": KernelChoice("steps", 0.0)}
+    monkeypatch.setattr(passes, "select_kernel", lambda *_: kinds[kernel])
     truth, eager = (run(cell, "reference", dtype, lengths=None, **options) for dtype in (torch.float64, torch.float32))
     check(run(cell, "triton", torch.float32, lengths=None, **options), truth, eager)

@@ -1,4 +1,4 @@
-"""The table of compiled kernels is current, and no kernel exceeds a chip."""
+"""The table of compiled kernels is current, and every kernel fits on its chips."""
 
 import os
 import subprocess
@@ -12,11 +12,11 @@ from tests.engines.triton_gpu.offline import BEFORE, CELLS, CHIPS, PAGE
 
 ROOT = Path(__file__).parents[3]
 OLDER = Path(sys.prefix) / f"triton-{BEFORE}"
-"""The version of Triton before. `make test-gpu` installs it."""
+"""The previous version of Triton. `make test-gpu` installs it."""
 
 
 def table(version: str, *cells: str) -> list[list[str]]:
-    """The rows of a version of Triton in the page."""
+    """The rows of the page for a version of Triton."""
     return [row for row in rows_in(PAGE.read_text()) if row[0] == version and row[3] in (cells or CELLS)]
 
 
@@ -24,11 +24,11 @@ def rows_in(text: str) -> list[list[str]]:
     return [[entry.strip() for entry in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("|")]
 
 
-def compiled(*cells: str, path: str = "") -> list[list[str]]:
-    """The rows of some cells, from a process without the interpreter.
+def compile_rows(*cells: str, path: str = "") -> list[list[str]]:
+    """Compile the kernels of some cells in a process without the interpreter, and return their rows.
 
     Args:
-        cells: their names.
+        cells: the names of the cells.
         path: a folder with another version of Triton.
     """
     environment = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
@@ -40,19 +40,19 @@ def compiled(*cells: str, path: str = "") -> list[list[str]]:
 
 
 def test_the_table_is_current_for_one_cell():
-    assert table(triton.__version__, "RNN") == compiled("RNN")
+    assert table(triton.__version__, "RNN") == compile_rows("RNN")
 
 
 @pytest.mark.gpu
 def test_the_table_is_current():
-    assert table(triton.__version__) == compiled(*CELLS)
+    assert table(triton.__version__) == compile_rows(*CELLS)
 
 
 @pytest.mark.gpu
-def test_the_table_of_the_version_before_is_current():
+def test_the_table_of_the_previous_version_is_current():
     if not OLDER.exists():
         pytest.skip(f"Triton {BEFORE} is not installed; `make test-gpu` installs it")
-    assert table(BEFORE) == compiled(*CELLS, path=str(OLDER))
+    assert table(BEFORE) == compile_rows(*CELLS, path=str(OLDER))
 
 
 def test_kernels_fit_and_weights_stay_on_the_chip():
@@ -70,5 +70,5 @@ def test_kernels_fit_and_weights_stay_on_the_chip():
 
 
 def numbers(entry: str) -> list[int]:
-    """One number, or one for each chip."""
+    """The numbers in an entry: one for all chips, or one for each."""
     return [*map(int, entry.split(" / "))]

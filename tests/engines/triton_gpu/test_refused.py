@@ -1,4 +1,4 @@
-"""If a GPU cannot start a kernel, the next best one runs, with one warning, and `gg.explain` shows the reason."""
+"""If a GPU cannot start a kernel, the next best one runs. A warning and `gg.explain` show the reason."""
 
 import warnings
 
@@ -12,15 +12,15 @@ from tests.simulated_gpu import simulated_gpu, to_cpu, to_gpu
 
 
 class Names(list):
-    """Names of kernels, and the error that Triton raises for a name; None for none."""
+    """Names of kernels, and a function from a name to the error that Triton raises for it, or None."""
 
     error = staticmethod(lambda name: None)
 
 
 @pytest.fixture
 def started(monkeypatch):
-    """The names of the kernels that start. Kernel C counts as slow, so that A or B is the first choice."""
-    names, function, steps = Names(), launch.triton_function, select.steps
+    """The names of the kernels that start. Kernel C is estimated to be slow, so that A or B is the first choice."""
+    names, function, steps = Names(), launch.triton_function, select.estimate_steps
 
     class Function:
         def __init__(self, module, interpreted):
@@ -33,14 +33,14 @@ def started(monkeypatch):
             return self.function[grid]
 
     monkeypatch.setattr(launch, "triton_function", Function)
-    monkeypatch.setattr(select, "steps", lambda *arguments: steps(*arguments)._replace(microseconds=1e6))
+    monkeypatch.setattr(select, "estimate_steps", lambda *arguments: steps(*arguments)._replace(microseconds=1e6))
     monkeypatch.setattr(select, "_refused", {})
     monkeypatch.setattr(select, "_warned", set())
     return names
 
 
 def train(layer, x):
-    """The output and all gradients of a training call."""
+    """Run a training call. Return its output and all gradients."""
     layer.zero_grad()
     output = layer(x)[0]
     output.square().sum().backward()
@@ -56,13 +56,13 @@ def too_many(name):
 
 
 @pytest.mark.parametrize(("error", "letters"), [(too_large, "AB"), (too_many, "B")])
-def test_another_kernel_runs(error, letters, started, monkeypatch):
+def test_the_next_best_kernel_runs(error, letters, started, monkeypatch):
     torch.manual_seed(0)
     layer, x = gg.LSTM(3, 6), torch.randn(4, 2, 3)
     with gg.engine("reference"):
         expected = train(layer, x)
     if letters == "B":
-        monkeypatch.setattr(select, "solo", lambda *_: None)
+        monkeypatch.setattr(select, "estimate_solo", lambda *_: None)
     with simulated_gpu(monkeypatch):
         layer, x = layer._apply(to_gpu), to_gpu(x)
         assert "kernel C" not in str(gg.explain(layer, x))

@@ -1,4 +1,4 @@
-"""The generated source: the cell's equations in its own names, as a module that Triton compiles."""
+"""`gg.source` for Triton: the equations of a cell with the author's names, as the text of a module."""
 
 import ast
 import re
@@ -8,7 +8,7 @@ import torch
 
 import glassgate as gg
 from glassgate.engines.contract import Direction, Steps
-from glassgate.engines.triton_gpu.backend import GPU, lacking
+from glassgate.engines.triton_gpu.backend import GPU, why_unsupported
 
 CELLS = [gg.cells.LSTM(), gg.cells.GRU(), gg.cells.GRUv1(), gg.cells.LayerNormLSTM(), gg.cells.MinGRU()]
 
@@ -37,8 +37,8 @@ def test_there_is_one_kernel_per_phase():
         "backward_begin",
         "backward",
     ]
-    of_two = names(gg.source(gg.cells.GRUv1(), engine="triton"))
-    assert [name for name in of_two if name.startswith("forward")] == ["forward_begin", "forward_1", "forward_2"]
+    gru_v1 = names(gg.source(gg.cells.GRUv1(), engine="triton"))
+    assert [name for name in gru_v1 if name.startswith("forward")] == ["forward_begin", "forward_1", "forward_2"]
     normalised = names(gg.source(gg.cells.LayerNormLSTM(), engine="triton"))
     assert "forward_products" in normalised  # a program that owns whole rows computes the sums
     without_products = names(gg.source(gg.cells.MinGRU(), engine="triton"))
@@ -71,13 +71,13 @@ def test_a_state_may_have_the_name_of_a_kernel_variable():
     ],
 )
 def test_other_devices_are_refused_with_the_reason(device, rocm, installed, reason):
-    assert re.search(reason, lacking(torch.device(device), rocm, installed))
+    assert re.search(reason, why_unsupported(torch.device(device), rocm, installed))
 
 
 def test_old_gpus_are_refused_with_the_reason():
     device = torch.device("cuda")
-    assert re.search(r"compute capability 8\.0 .* this one has 7\.5", lacking(device, False, True, (7, 5)))
-    assert lacking(device, False, True, (8, 0)) is None
+    assert re.search(r"compute capability 8\.0 .* this one has 7\.5", why_unsupported(device, False, True, (7, 5)))
+    assert why_unsupported(device, False, True, (8, 0)) is None
 
 
 def test_float64_is_refused():

@@ -13,8 +13,10 @@ SMALL = {"hidden_size": 4, "embedding_size": 4, "epochs": 1, "batch_size": 2, "t
 
 @pytest.mark.parametrize("precision", ["32-true", "16-mixed"])
 def test_a_task_trains_on_the_kernels(precision, tmp_path, monkeypatch):
-    used, starter = set(), Launch.starter
-    monkeypatch.setattr(Launch, "starter", lambda self, *callers: used.add(self.kernels) or starter(self, *callers))
+    used, make_start = set(), Launch.make_start
+    monkeypatch.setattr(
+        Launch, "make_start", lambda self, *callers: used.add(self.kernels) or make_start(self, *callers)
+    )
     kind = task_class("tagging")
     task = kind(kind.options_type.from_mapping(SMALL | {"precision": precision}))
     with simulated_gpu(monkeypatch, may_wait=True), gg.engine("auto"):

@@ -1,4 +1,4 @@
-"""Calls of layers do not make the CPU wait for the GPU. A simulated GPU raises where they would."""
+"""Calls of layers do not make the CPU wait for the GPU. On the simulated GPU, operations that wait raise an error."""
 
 from contextlib import contextmanager
 
@@ -9,7 +9,7 @@ from torch.nn.utils.rnn import PackedSequence
 import glassgate as gg
 from glassgate.engines.symbolic.evaluate import compute_elementwise
 from glassgate.engines.triton_gpu import graphs, passes
-from glassgate.engines.triton_gpu.launch import Launch, Selected
+from glassgate.engines.triton_gpu.launch import KernelChoice, Launch
 from tests.simulated_gpu import GPU, OnGPU, Waits, simulated_gpu, to_cpu, to_gpu
 
 LENGTHS, RESETS = torch.tensor([4, 0, 2]), torch.eye(4, 3).bool()
@@ -17,7 +17,7 @@ OPTIONS = {"num_layers": 2, "bidirectional": True}
 
 
 def results(layer, x, to, **arguments):
-    """The outputs of a training call, and all gradients, on the CPU."""
+    """Run a training call. Return its outputs and all gradients, on the CPU."""
     layer._apply(to)
     layer.zero_grad()
     x = to(x.detach()).requires_grad_()
@@ -57,7 +57,7 @@ def test_graphs_do_not_wait(monkeypatch):
     monkeypatch.setattr(graphs, "LEAST", 1)
     monkeypatch.setattr(graphs, "_graphs", {})
     monkeypatch.setattr(graphs, "_steps", {})
-    monkeypatch.setattr(passes, "selected", lambda *_: Selected("steps", 0.0))
+    monkeypatch.setattr(passes, "select_kernel", lambda *_: KernelChoice("steps", 0.0))
     check(gg.LSTM(3, 6), torch.randn(4, 3, 3), monkeypatch, LENGTHS)
     assert len(graphs._graphs) == 2
 
@@ -81,31 +81,31 @@ def test_streams_and_edits_do_not_wait(monkeypatch):
 
 
 def test_launches_select_the_gpu_of_their_tensors(monkeypatch):
-    second, selected, used = torch.device("cuda", 1), [], []
+    second, select_kernel, used = torch.device("cuda", 1), [], []
     monkeypatch.setattr(graphs, "LEAST", 1)
 
     @contextmanager
     def select(device):
-        selected.append(device)
+        select_kernel.append(device)
         yield
-        selected.pop()
+        select_kernel.pop()
 
-    def starter(launch, *callers):
+    def make_start(launch, *callers):
         start = of_simulated_gpu(launch, *callers)
-        return lambda arguments: used.append((launch.device, *selected)) or start(arguments)
+        return lambda arguments: used.append((launch.device, *select_kernel)) or start(arguments)
 
     with simulated_gpu(monkeypatch), monkeypatch.context() as patch:
-        of_simulated_gpu = Launch.starter
+        of_simulated_gpu = Launch.make_start
         patch.setattr(OnGPU, "device", second)
         patch.setattr(torch.cuda, "device", select)
-        patch.setattr(Launch, "starter", starter)
+        patch.setattr(Launch, "make_start", make_start)
         layer, x = gg.GRU(3, 6)._apply(to_gpu), to_gpu(torch.randn(4, 3, 3))
         layer(x)[0].sum().backward()
         layer.stream(3).step(x[0])
     assert {*used} == {(second, second)}
 
 
-def test_a_number_chosen_by_a_mask_is_made_on_the_gpu(monkeypatch):
+def test_constants_selected_by_a_mask_are_created_on_the_gpu(monkeypatch):
     with simulated_gpu(monkeypatch):
         chosen = compute_elementwise("where", (to_gpu(RESETS), 1.0, 0.1), torch.float32)
         smaller = compute_elementwise("minimum", (to_gpu(torch.ones(2)), 0.5), None)

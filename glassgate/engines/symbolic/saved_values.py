@@ -10,16 +10,16 @@ from glassgate.engines.symbolic.graph import Graph, Key, Node, topological_order
 from glassgate.engines.symbolic.rewrite import make_names_unique, rewrite_graph
 
 
-def with_saved_values(
+def read_saved_values(
     outputs: dict[Key, Node], columns: dict[Key, Node], states: list[Node], recomputed: dict[Node, Node], costs: Costs
 ) -> tuple[Graph, dict[Key, Node]]:
-    """Change a backward graph to read saved values where this is cheaper than recomputing them.
+    """Rewrite a backward graph to read saved values where this is cheaper than recomputing them.
 
     Args:
         outputs: the results of a backward graph that recomputes as much as possible.
         columns: the nodes of the forward graph that this backward graph reads, by column.
-        states: the results of the forward graph.
-        recomputed: for a node of the forward graph, the node of the backward graph that recomputes it.
+        states: the new states, which are the results of the forward graph.
+        recomputed: the node of the backward graph that recomputes each node of the forward graph.
         costs: the costs of the backend.
 
     Returns:
