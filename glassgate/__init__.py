@@ -58,8 +58,8 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-# The module that defines each public name; "glassgate" for submodules. Each is imported when its name is first used,
-# so the command line starts without torch.
+# The module that defines each public name; "glassgate" for submodules. A module is imported when one of its names is
+# first used. Therefore the command line starts without torch.
 _MODULES = {
     "ablate": "glassgate.glass.ablate",
     "Cell": "glassgate.cell",
@@ -124,7 +124,7 @@ if not TYPE_CHECKING:
 
 
 def _html(drawable: object) -> str:
-    """The picture of a cell or layer for notebooks."""
+    """Return the diagram of a cell or layer for notebooks."""
     html: str = import_module("glassgate.glass.diagrams.notebook").html(drawable)
     return html
 
@@ -133,7 +133,7 @@ display.formatter = _html
 
 
 class _ImportHook(MetaPathFinder):
-    """Imports the module `follower` as soon as the module `trigger` has been imported."""
+    """Imports the module `follower` immediately after the module `trigger`."""
 
     def __init__(self, trigger: str, follower: str) -> None:
         self._trigger, self._follower = trigger, follower
@@ -153,8 +153,8 @@ class _ImportHook(MetaPathFinder):
         return spec
 
 
-# When torch is imported, this registers the operators, so that exported programs load. When torch's ONNX exporter is
-# imported, it registers their translation to ONNX.
+# Importing torch registers the custom operators, so that torch can load exported programs that use them. Importing
+# torch's ONNX exporter registers their translation to ONNX.
 for _trigger, _follower in (
     ("torch", "glassgate.engines.torch_op.schema"),
     ("torch.onnx._internal.exporter._torchlib.ops", "glassgate.export.torch_onnx"),

@@ -1,4 +1,4 @@
-"""`python -m glassgate` is the command `glassgate`."""
+"""Runs the command `glassgate` for `python -m glassgate`."""
 
 import sys
 

@@ -89,8 +89,8 @@ class PreActivations:
             raise AttributeError(gate)
         if gate == "hh":
             raise NoSuchName("'hh' is not defined here: with recurrent = False nothing is multiplied by the state")
-        input_half = getattr(self.ih, gate)
-        return input_half + getattr(self.hh, gate) if "hh" in self.__dict__ else input_half
+        input_term = getattr(self.ih, gate)
+        return input_term + getattr(self.hh, gate) if "hh" in self.__dict__ else input_term
 
 
 @contextmanager
@@ -379,8 +379,8 @@ def _check_step(cell: Cell) -> None:
         signature.bind(*"asp"[: 3 if cell.parameters else 2])
     except TypeError:
         expected = "(self, a, s, p), since the cell has parameters" if cell.parameters else "(self, a, s)"
-        given = str(signature).replace("(", "(self, ", 1).replace("(self, )", "(self)")
-        raise TypeError(f"cell {type(cell).__name__}: step must be step{expected}, got step{given}") from None
+        actual = str(signature).replace("(", "(self, ", 1).replace("(self, )", "(self)")
+        raise TypeError(f"cell {type(cell).__name__}: step must be step{expected}, got step{actual}") from None
 
 
 def _as_states(cell: Cell, new: Any) -> tuple[Any, ...]:

@@ -1,4 +1,4 @@
-"""`gg.check` verifies a cell and reports which engines run it."""
+"""`gg.check`: tests whether a cell is correct, accurate in float32, and supported by the CPU engine."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -14,19 +14,20 @@ from glassgate.layers.calls import arrange_call, directions_by_layer
 from glassgate.layers.stack import Recurrent
 
 STEPS, ROWS, INPUTS, UNITS = 5, 3, 4, 6
+"""The sizes of the tested layer: L, N, H_in, and the number of units per head."""
 ROUNDING = torch.finfo(torch.float32).eps / 2
 """The largest relative rounding error of float32."""
 MAX_ERROR_RATIO = 10
-"""A step loses accuracy if its error is more than this multiple of the error from rounding its inputs. No built-in cell
-exceeds 2.
+"""A step is inaccurate if its error exceeds the error from rounding its inputs by more than this factor. The factor of
+every built-in cell is at most 2.
 """
 SHIFTS_AND_SCALES = (
     *((bias, 1.0) for bias in (0, 10, 100, 1000, -10, -100, -1000)),
     *((0, scale) for scale in (1e-3, 1e-2, 1e2, 1e3)),
 )
-"""The bias added to all gates, and the scale of the input, of each test in float32."""
+"""For each test in float32: the bias that is added to all gates, and the scale of the input."""
 COMPARED_RANGE = 1e-30, 1e30
-"""States outside this range are near the limits of float32 and are not compared."""
+"""States whose largest value is outside this range are near the limits of float32. They are not compared."""
 
 
 @dataclass
@@ -34,10 +35,10 @@ class Finding:
     """The result of one check.
 
     Attributes:
-        claim: the statement about the cell that was checked, for example "gradients equal finite differences".
+        claim: the statement that was checked, for example "gradients equal finite differences".
         holds: whether the claim is true.
-        explanation: the cause and the remedy if it does not.
-        warning: whether the cell is correct even if the claim does not hold.
+        explanation: the cause and the remedy if the claim is false.
+        warning: whether the cell is correct even if the claim is false.
     """
 
     claim: str
@@ -52,7 +53,7 @@ class Finding:
 
 @dataclass
 class Report:
-    """The findings of `check`. `bool(report)` is true if all claims hold, except those that only cause a warning."""
+    """The findings of `check`. `bool(report)` is true if the cell is correct; warnings do not change this."""
 
     cell: Cell
     findings: list[Finding] = field(default_factory=list)
@@ -62,7 +63,7 @@ class Report:
 
     @property
     def warnings(self) -> list[Finding]:
-        """Possible improvements of a correct cell."""
+        """The findings that do not make the cell incorrect, but that its author can improve."""
         return [finding for finding in self.findings if finding.warning and not finding.holds]
 
     def __str__(self) -> str:
@@ -70,21 +71,27 @@ class Report:
 
 
 def check(cell: Cell, seed: int = 0) -> Report:
-    """Checks a cell on small random sequences in float64.
+    """Check a cell on small random sequences.
 
-    The checks are, in this order: the shapes of the states, the independence of the rows of a batch, finite outputs for
-    large inputs, gradients compared with finite differences, accuracy in float32, and the results of the CPU engine
-    compared with those of the reference engine. The checks end at the first failure.
+    The checks run in this order and stop at the first failure:
 
-    If a step loses accuracy in float32 on shifted or scaled inputs, the report has a warning. An example is a variance
-    computed from squares.
+    1. `step` returns states of the right shapes and does not change its arguments.
+    2. The rows of a batch are independent.
+    3. Large inputs give finite outputs.
+    4. Gradients equal finite differences.
+    5. The step is accurate in float32 on shifted and scaled inputs. If it is not, the report has a warning. An example
+       is a variance that is computed from squares.
+    6. The CPU engine gives the results of the reference engine.
 
     Args:
         cell: the cell.
         seed: the seed of the random sequences.
 
     Returns:
-        the report. Print it to read the findings; `bool(report)` is true if the cell is correct.
+        the report. Print it to read the findings. `bool(report)` is true if the cell is correct.
+
+    Raises:
+        TypeError: `cell` is not a cell.
 
     Example:
         >>> import glassgate as gg
@@ -97,20 +104,27 @@ def check(cell: Cell, seed: int = 0) -> Report:
     report = Report(cell)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        for verify in (_shapes, _rows_are_independent, _large_inputs, _gradients, _float32_accuracy, _engines):
-            report.findings += verify(cell)
+        for check_of_cell in (
+            _check_shapes,
+            _check_rows,
+            _check_large_inputs,
+            _check_gradients,
+            _check_float32,
+            _check_engines,
+        ):
+            report.findings += check_of_cell(cell)
             if not report:
                 break
     return report
 
 
 def _layer(cell: Cell) -> tuple[Recurrent, Tensor]:
-    """A small bidirectional layer of the cell in eval mode, so without noise, and an input for it."""
+    """Return a small bidirectional layer of the cell in eval mode, which has no noise, and an input for it."""
     layer = Recurrent(cell, INPUTS, UNITS * cell.heads, bidirectional=True, dtype=torch.float64)
     return layer.eval(), torch.randn(STEPS, ROWS, INPUTS, dtype=torch.float64)
 
 
-def _shapes(cell: Cell) -> list[Finding]:
+def _check_shapes(cell: Cell) -> list[Finding]:
     claim = f"step takes its gates {cell.gates} and states {cell.state}, and returns the new states"
     try:
         layer, x = _layer(cell)
@@ -123,15 +137,15 @@ def _shapes(cell: Cell) -> list[Finding]:
     if wrong:
         return [Finding(claim, False, f"every state must have the shape {expected}, but {', '.join(wrong)}")]
     initial = tuple(torch.randn(2, ROWS, UNITS * cell.heads, dtype=x.dtype) for _ in cell.state)
-    before = [state.clone() for state in initial]
+    copies = [state.clone() for state in initial]
     with engine("reference"), torch.no_grad():
         layer(x, initial if len(initial) > 1 else initial[0])
-    changed = [name for name, a, b in zip(cell.state, before, initial, strict=True) if not torch.equal(a, b)]
+    changed = [name for name, a, b in zip(cell.state, copies, initial, strict=True) if not torch.equal(a, b)]
     explanation = f"it changes {', '.join(f's.{name}' for name in changed)} in place; compute a new tensor instead"
     return [Finding(claim, not changed, explanation)]
 
 
-def _rows_are_independent(cell: Cell) -> list[Finding]:
+def _check_rows(cell: Cell) -> list[Finding]:
     layer, x = _layer(cell)
     with engine("reference"), torch.no_grad():
         separate = torch.cat([layer(x[:, n : n + 1])[0] for n in range(ROWS)], 1)
@@ -142,7 +156,7 @@ def _rows_are_independent(cell: Cell) -> list[Finding]:
     return [Finding("the rows of a batch are independent", holds, explanation)]
 
 
-def _gradients(cell: Cell) -> list[Finding]:
+def _check_gradients(cell: Cell) -> list[Finding]:
     layer, x = _layer(cell)
     names, values = zip(*layer.named_parameters(), strict=True)
     inputs = (x.requires_grad_(), *(v.detach().requires_grad_() for v in values))
@@ -163,7 +177,7 @@ def _gradients(cell: Cell) -> list[Finding]:
     return [Finding(claim, True)]
 
 
-def _large_inputs(cell: Cell) -> list[Finding]:
+def _check_large_inputs(cell: Cell) -> list[Finding]:
     layer, x = _layer(cell)
     with engine("reference"), torch.no_grad():
         finite = bool(layer(100 * x)[0].isfinite().all())
@@ -173,10 +187,10 @@ def _large_inputs(cell: Cell) -> list[Finding]:
     return [Finding("large inputs give finite outputs", finite, explanation)]
 
 
-def _float32_accuracy(cell: Cell) -> list[Finding]:
-    """Compares the error in float32 with the unavoidable error from rounding the inputs of each step.
+def _check_float32(cell: Cell) -> list[Finding]:
+    """Compare the error in float32 with the unavoidable error from rounding the inputs of each step.
 
-    Cells that draw random numbers are not checked: `_states` would run them without their noise factors.
+    Cells with noise are not checked, because `_states` does not pass noise to the step.
     """
     claim = "float32 is accurate on shifted and scaled inputs"
     if cell.noise:
@@ -187,22 +201,23 @@ def _float32_accuracy(cell: Cell) -> list[Finding]:
         weights = {name.removesuffix("_l0"): v.detach() for name, v in layer.named_parameters()}
         weights["bias_ih"] = weights["bias_ih"] + bias
         x, initial = torch.randn(STEPS, 2 * ROWS, INPUTS) * scale, torch.randn(2 * ROWS, UNITS * cell.heads) / 2
-        exact = {name: v.double() for name, v in weights.items()}, x.double(), initial.double()
-        truth = _states(cell, *exact)
-        rounded_inputs = [_states(cell, *exact, _perturbed) for _ in range(5)]
+        in_float64 = {name: v.double() for name, v in weights.items()}, x.double(), initial.double()
+        true_states = _states(cell, *in_float64)
+        perturbed_states = [_states(cell, *in_float64, _perturb) for _ in range(5)]
         try:
-            computed = _states(cell, weights, x, initial)
+            float32_states = _states(cell, weights, x, initial)
         except RuntimeError as error:
             return [Finding("runs in float32", False, f"it raised {type(error).__name__}: {error}")]
-        for name, true_state, in_float32, *perturbed in zip(cell.state, truth, computed, *rounded_inputs, strict=True):
+        by_state = zip(cell.state, true_states, float32_states, *perturbed_states, strict=True)
+        for name, true_state, float32_state, *perturbed in by_state:
             largest = float(true_state.abs().max())
             if COMPARED_RANGE[0] < largest < COMPARED_RANGE[1]:
-                rounding_error = _error_of_median_row(in_float32 - true_state)
-                unavoidable = max(_error_of_median_row(state - true_state) for state in perturbed) + ROUNDING * largest
+                float32_error = _median_row_error(float32_state - true_state)
+                unavoidable = max(_median_row_error(state - true_state) for state in perturbed) + ROUNDING * largest
                 inputs = f"biases of {bias}" if bias else f"inputs of about {scale:g}"
-                relative = f"{rounding_error / largest:.0e} of its largest value"
+                relative = f"{float32_error / largest:.0e} of its largest value"
                 ratios.append(
-                    (rounding_error / unavoidable, f"with {inputs}, state {name!r} has an error of {relative}")
+                    (float32_error / unavoidable, f"with {inputs}, state {name!r} has an error of {relative}")
                 )
     ratio, worst_case = max(ratios, default=(0.0, ""))
     remedy = (
@@ -214,35 +229,39 @@ def _float32_accuracy(cell: Cell) -> list[Finding]:
 
 
 def _states(
-    cell: Cell, weights: Weights, x: Tensor, initial: Tensor, rounded: Callable[[Tensor], Tensor] = lambda v: v
+    cell: Cell, weights: Weights, x: Tensor, initial: Tensor, perturb: Callable[[Tensor], Tensor] = lambda v: v
 ) -> list[Tensor]:
-    """Every state after every step, (N, L * H_cell) each.
+    """Return every state after every step, (N, L * H_cell) each.
 
     Args:
+        cell, weights, x: the cell, its parameters, and the input (L, N, H_in).
         initial: the initial value of every state, (N, H_cell).
-        rounded: applied to each number that a step reads.
+        perturb: applied to each tensor that a step reads.
     """
-    state, history = (initial,) * len(cell.state), []
+    states, history = (initial,) * len(cell.state), []
     for x_t in x:
-        w = {name: rounded(v) for name, v in weights.items()}
-        ih = rounded(linear(rounded(x_t), w["weight_ih"], w["bias_ih"]))
-        state = advance(cell, w, ih, tuple(map(rounded, state)))
-        history.append(state)
+        w = {name: perturb(v) for name, v in weights.items()}
+        ih = perturb(linear(perturb(x_t), w["weight_ih"], w["bias_ih"]))
+        states = advance(cell, w, ih, tuple(map(perturb, states)))
+        history.append(states)
     return [torch.cat(steps, 1) for steps in zip(*history, strict=True)]
 
 
-def _perturbed(v: Tensor) -> Tensor:
-    """Each number, moved up or down at random by the largest rounding error of float32."""
+def _perturb(v: Tensor) -> Tensor:
+    """Move each number up or down at random by the largest rounding error of float32."""
     return v * (1 + ROUNDING * (2 * torch.randint(2, v.shape, dtype=v.dtype) - 1))
 
 
-def _error_of_median_row(error: Tensor) -> float:
-    """The median over rows of the largest error. A few rows in which rounding flips a comparison do not change it."""
+def _median_row_error(error: Tensor) -> float:
+    """Return the median over rows of the largest error in a row.
+
+    In a few rows, rounding may change the result of a comparison in the step. They do not change the median.
+    """
     return float(error.abs().amax(1).nan_to_num(torch.inf).median())
 
 
-def _engines(cell: Cell) -> list[Finding]:
-    """Compares outputs and gradients of the CPU engine with the reference, on unequal sequences with resets."""
+def _check_engines(cell: Cell) -> list[Finding]:
+    """Compare outputs and gradients of the CPU engine with the reference, on unequal sequences with resets."""
     layer, x = _layer(cell)
     resets = torch.rand(STEPS, ROWS) < 0.3
     lengths = torch.tensor([STEPS, 1, STEPS - 1])
@@ -253,8 +272,8 @@ def _engines(cell: Cell) -> list[Finding]:
         reason = reason.removesuffix("; it runs on the reference engine")
         return [Finding(f"runs only on the reference engine: {reason}", True)]
 
-    def results(name: str) -> list[Tensor]:
-        with engine(name):
+    def run(engine_name: str) -> list[Tensor]:
+        with engine(engine_name):
             output, hx = layer(x, lengths=lengths, resets=resets)
         loss = (output * coefficients).sum() + sum((h * h).sum() for h in (hx if isinstance(hx, tuple) else (hx,)))
         parameters = list(layer.parameters())
@@ -263,7 +282,9 @@ def _engines(cell: Cell) -> list[Finding]:
         return [output.detach(), *torch.autograd.grad(loss, parameters, materialize_grads=True)]
 
     coefficients = torch.randn(STEPS, ROWS, 2 * UNITS * cell.heads, dtype=torch.float64)
-    pairs = zip(results("cpu"), results("reference"), strict=True)
-    worst = max(float((a - b).abs().max() / b.abs().max().clamp_min(1e-30)) for a, b in pairs)
-    explanation = f"they differ by {worst:.1e} of the largest value; this is a bug in glassgate, please report the cell"
-    return [Finding("outputs and gradients of the cpu engine equal the reference's", worst < 1e-8, explanation)]
+    pairs = zip(run("cpu"), run("reference"), strict=True)
+    difference = max(float((a - b).abs().max() / b.abs().max().clamp_min(1e-30)) for a, b in pairs)
+    explanation = (
+        f"they differ by {difference:.1e} of the largest value; this is a bug in glassgate, please report the cell"
+    )
+    return [Finding("outputs and gradients of the cpu engine equal the reference's", difference < 1e-8, explanation)]

@@ -1,4 +1,4 @@
-"""Constraints on weight matrices that hold after every optimiser step: Dale's law, connectivity, rank, spectrum, sign.
+"""Constraints on weight matrices that hold after every optimiser step: sign, connectivity, rank, eigenvalues.
 
 A constraint is a parametrization of `torch.nn.utils.parametrize`: the optimiser updates an unconstrained parameter, and
 the layer reads the constrained matrix that is computed from it. `torch.nn.utils.parametrize.remove_parametrizations`
@@ -18,46 +18,52 @@ from glassgate.layers.stack import Recurrent
 class Constraint(nn.Module):
     """The base class of constraints on a weight matrix.
 
-    A subclass computes the constrained matrix in `forward`. It may read the shape and the initial weights in `prepare`.
+    A subclass computes the constrained matrix in `forward`. In `prepare` it can read the shape and the initial weights.
 
     Attributes:
-        elementwise: whether the constraint still holds when later constraints change single weights (absolute value,
-            sign, zero) or scale the matrix of a gate. A constraint for which this is false must be the first.
+        elementwise: whether the constraint still holds after later constraints change single weights (absolute value,
+            sign, zero) or scale the matrix of a gate. If false, the constraint must be the first.
     """
 
     elementwise = True
 
     def prepare(self, weight: Tensor, blocks: int) -> None:
-        """Sets up the constraint for a matrix (blocks * rows, columns), in which each gate has one block of rows.
+        """Set up the constraint for a matrix.
+
+        Args:
+            weight: the initial weights, (blocks * rows, columns).
+            blocks: the number of blocks of rows, one per gate.
 
         Raises:
             ValueError: the constraint does not fit the matrix.
         """
 
     def forward(self, weight: Tensor) -> Tensor:
-        """The constrained matrix."""
+        """Return the constrained matrix."""
         raise NotImplementedError
 
     def right_inverse(self, weight: Tensor) -> Tensor:
-        """The initial value of the unconstrained parameter."""
+        """Return the initial value of the unconstrained parameter, from the initial weights."""
         return weight
 
 
 class NonNegative(Constraint):
-    """All weights are at least 0: the absolute values of the unconstrained parameter."""
+    """All weights are at least 0. They are the absolute values of the unconstrained parameter."""
 
     def forward(self, weight: Tensor) -> Tensor:
-        """The constrained matrix, (rows, columns)."""
+        """Return the constrained matrix, (rows, columns)."""
         return weight.abs()
 
 
 class Dale(Constraint):
     """Dale's law: each unit either excites or inhibits all others (Song et al. 2016, doi:10.1371/journal.pcbi.1004792).
 
-    The weights in the column of a sending unit have one sign. The initial weights keep their magnitudes.
+    All weights in a column, which belong to one sending unit, have the same sign. The initial weights keep their
+    magnitudes.
 
     Args:
-        excitatory: the fraction of sending units that excite (the first ones), or a mask of them, (columns,).
+        excitatory: the fraction of sending units that excite others. They are the first columns. Or a mask of these
+            units, (columns,).
 
     Raises:
         ValueError: a fraction outside [0, 1].
@@ -72,7 +78,7 @@ class Dale(Constraint):
         self.excitatory = excitatory
 
     def prepare(self, weight: Tensor, blocks: int) -> None:
-        """Stores the sign of each column."""
+        """Store the sign of each column."""
         columns = weight.shape[1]
         if isinstance(self.excitatory, float | int):
             mask = torch.arange(columns) < round(self.excitatory * columns)
@@ -83,7 +89,7 @@ class Dale(Constraint):
         self.register_buffer("signs", torch.where(mask, 1.0, -1.0).to(weight))
 
     def forward(self, weight: Tensor) -> Tensor:
-        """The constrained matrix, (rows, columns)."""
+        """Return the constrained matrix, (rows, columns)."""
         return weight.abs() * self.signs
 
 
@@ -91,8 +97,8 @@ class Sparse(Constraint):
     """Only some connections exist; all other weights are exactly 0.
 
     Args:
-        connections: the fraction of connections that exist, drawn at random and equal for all gates; or a mask,
-            (units, columns) for all gates or (gates * units, columns).
+        connections: the fraction of connections that exist. They are drawn at random and are the same for all gates.
+            Or a mask, (units, columns) for all gates or (gates * units, columns).
         seed: the seed of the random mask.
 
     Raises:
@@ -108,13 +114,13 @@ class Sparse(Constraint):
         self.connections, self.seed = connections, seed
 
     def prepare(self, weight: Tensor, blocks: int) -> None:
-        """Stores the mask of the whole matrix."""
+        """Store the mask of the whole matrix."""
         units, columns = weight.shape[0] // blocks, weight.shape[1]
         if isinstance(self.connections, Tensor):
             mask = self.connections.to(torch.bool)
         else:
-            random = torch.Generator().manual_seed(self.seed)
-            mask = torch.rand(units, columns, generator=random) < self.connections
+            generator = torch.Generator().manual_seed(self.seed)
+            mask = torch.rand(units, columns, generator=generator) < self.connections
         if mask.shape == (units, columns):
             mask = mask.repeat(blocks, 1)
         if mask.shape != weight.shape:
@@ -125,7 +131,7 @@ class Sparse(Constraint):
         self.register_buffer("mask", mask.to(weight))
 
     def forward(self, weight: Tensor) -> Tensor:
-        """The constrained matrix, (rows, columns)."""
+        """Return the constrained matrix, (rows, columns)."""
         return weight * self.mask
 
 
@@ -134,27 +140,27 @@ class Areas(Sparse):
 
     Args:
         sizes: the number of units in each area; areas are consecutive.
-        connections: (areas, areas), true where the area of the column sends to the area of the row.
+        connections: a mask (areas, areas), true where the area of the column sends to the area of the row.
 
     Raises:
-        ValueError: connections is not (areas, areas).
+        ValueError: `connections` does not have the shape (areas, areas).
     """
 
     def __init__(self, sizes: Sequence[int], connections: Sequence[Sequence[bool]] | Tensor) -> None:
-        between = torch.as_tensor(connections, dtype=torch.bool)
-        if between.shape != (len(sizes), len(sizes)):
+        area_mask = torch.as_tensor(connections, dtype=torch.bool)
+        if area_mask.shape != (len(sizes), len(sizes)):
             raise ValueError(
                 f"Areas: connections must be ({len(sizes)}, {len(sizes)}), one row and column for each area, "
-                f"got {tuple(between.shape)}"
+                f"got {tuple(area_mask.shape)}"
             )
         counts = torch.tensor(list(sizes))
-        super().__init__(between.repeat_interleave(counts, 0).repeat_interleave(counts, 1))
+        super().__init__(area_mask.repeat_interleave(counts, 0).repeat_interleave(counts, 1))
 
 
 class LowRank(Constraint):
-    """Each gate's matrix has a low rank, as the product of two learned factors (Mastrogiuseppe and Ostojic 2018).
+    """Each gate's matrix is the product of two learned factors of low rank (Mastrogiuseppe and Ostojic 2018).
 
-    Training starts from the best approximation of the weights, by their largest singular values.
+    Training starts from the best approximation of the initial weights, by their largest singular values.
 
     Args:
         rank: the rank of each gate's matrix.
@@ -169,18 +175,18 @@ class LowRank(Constraint):
         self.rank, self.blocks = rank, 1
 
     def prepare(self, weight: Tensor, blocks: int) -> None:
-        """Stores the number of gates."""
+        """Store the number of gates."""
         self.blocks = blocks
         if self.rank > min(weight.shape[0] // blocks, weight.shape[1]):
             size = (weight.shape[0] // blocks, weight.shape[1])
             raise ValueError(f"LowRank: rank must be at most {min(size)} for matrices {size}, got {self.rank}")
 
     def forward(self, left: Tensor, right: Tensor) -> Tensor:  # type: ignore[override]
-        """The constrained matrix, (rows, columns), from factors (gates, units, rank) and (gates, rank, columns)."""
+        """Return the constrained matrix, (rows, columns), from factors (gates, units, rank), (gates, rank, columns)."""
         return (left @ right).flatten(0, 1)
 
     def right_inverse(self, weight: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
-        """The initial factors."""
+        """Return the initial factors."""
         u, singular, v = torch.linalg.svd(weight.unflatten(0, (self.blocks, -1)), full_matrices=False)
         root = singular[:, : self.rank].sqrt()
         return u[:, :, : self.rank] * root.unsqueeze(1), root.unsqueeze(2) * v[:, : self.rank]
@@ -189,14 +195,14 @@ class LowRank(Constraint):
 class Orthogonal(Constraint):
     """Each gate's matrix is orthogonal, by the Cayley transform (Helfrich et al. 2018, arXiv:1707.09520).
 
-    Training starts from the orthogonal matrix that is nearest to the weights.
+    Training starts from the orthogonal matrix that is nearest to the initial weights.
     """
 
     elementwise = False
     base: Tensor
 
     def prepare(self, weight: Tensor, blocks: int) -> None:
-        """Stores the nearest orthogonal matrices, (gates, units, units)."""
+        """Store the nearest orthogonal matrices, (gates, units, units)."""
         matrices = weight.detach().unflatten(0, (blocks, -1))
         if matrices.shape[1] != matrices.shape[2]:
             raise ValueError(f"Orthogonal: each gate's matrix must be square, got {tuple(matrices.shape[1:])}")
@@ -204,24 +210,24 @@ class Orthogonal(Constraint):
         self.register_buffer("base", u @ v)
 
     def forward(self, weight: Tensor) -> Tensor:
-        """The constrained matrix, (rows, columns)."""
+        """Return the constrained matrix, (rows, columns)."""
         skew = weight.unflatten(0, (len(self.base), -1))
         skew = skew - skew.mT
         identity = torch.eye(skew.shape[1], dtype=weight.dtype, device=weight.device)
         return (self.base @ torch.linalg.solve(identity + skew, identity - skew)).flatten(0, 1)
 
     def right_inverse(self, weight: Tensor) -> Tensor:
-        """Zero, which gives the nearest orthogonal matrix."""
+        """Return zeros, for which `forward` returns the nearest orthogonal matrix."""
         return torch.zeros_like(weight)
 
 
 class SpectralRadius(Constraint):
-    """The largest magnitude of an eigenvalue of each gate's matrix is at most a limit.
+    """The spectral radius of each gate's matrix, which is the largest magnitude of its eigenvalues, has a limit.
 
-    A matrix with a larger eigenvalue is scaled down.
+    A matrix with a larger spectral radius is scaled down.
 
     Args:
-        limit: the largest magnitude, above 0.
+        limit: the largest spectral radius, above 0.
     """
 
     def __init__(self, limit: float = 1.0) -> None:
@@ -231,14 +237,14 @@ class SpectralRadius(Constraint):
         self.limit, self.blocks = limit, 1
 
     def prepare(self, weight: Tensor, blocks: int) -> None:
-        """Stores the number of gates."""
+        """Store the number of gates."""
         self.blocks = blocks
         if weight.shape[0] // blocks != weight.shape[1]:
             size = (weight.shape[0] // blocks, weight.shape[1])
             raise ValueError(f"SpectralRadius: each gate's matrix must be square, got {size}")
 
     def forward(self, weight: Tensor) -> Tensor:
-        """The constrained matrix, (rows, columns)."""
+        """Return the constrained matrix, (rows, columns)."""
         matrices = weight.unflatten(0, (self.blocks, -1))
         with torch.no_grad():
             radius = torch.linalg.eigvals(matrices).abs().amax(1)
@@ -247,22 +253,25 @@ class SpectralRadius(Constraint):
 
 
 def constrain(layer: Recurrent, *constraints: Constraint, weight: str = "weight_hh") -> Recurrent:
-    """Constrain a weight matrix of every layer and direction, or one matrix, for the rest of its training.
+    """Constrain weight matrices of a layer, in place.
+
+    Create the optimiser afterwards, because the unconstrained parameters are new. In the `state_dict` they have names
+    such as `parametrizations.weight_hh_l0.original`.
 
     Constraints are applied in the given order. `Orthogonal` must be the only one. `LowRank` must be the first, and only
     `SpectralRadius` may follow it. `SpectralRadius` must be the last.
 
     Args:
-        layer: the matrices given by `weight` become parametrized, in place. Create the optimiser afterwards, because
-            the unconstrained parameters are new. The `state_dict` calls them `parametrizations.weight_hh_l0.original`.
+        layer: the layer.
         constraints: objects of `gg.constraints`.
-        weight: "weight_hh", "weight_ih" or "weight_hr" in all layers and directions, or a full name like
-            "weight_hh_l1_reverse".
+        weight: "weight_hh", "weight_ih" or "weight_hr" for all layers and directions, or the name of one matrix such
+            as "weight_hh_l1_reverse".
 
     Returns:
         The layer.
 
     Raises:
+        TypeError: `layer` is not a layer of this package, or a constraint is not an object of `gg.constraints`.
         KeyError: the layer has no such parameter.
         ValueError: a constraint does not fit the matrix or another constraint.
 
@@ -276,44 +285,45 @@ def constrain(layer: Recurrent, *constraints: Constraint, weight: str = "weight_
     if not isinstance(layer, Recurrent):
         raise TypeError(f"constrain: layer must be a glassgate layer such as gg.LSTM, got {type(layer).__name__}")
     parts = layer.glassgate.parts
-    names = [full for part in parts for short, full in part.names.items() if weight in (short, full)]
+    names = [full_name for part in parts for name, full_name in part.names.items() if weight in (name, full_name)]
     if not names or not weight.startswith("weight_"):
-        matrices = [full for part in parts for full in part.names.values() if full.startswith("weight_")]
+        matrices = [name for part in parts for name in part.names.values() if name.startswith("weight_")]
         raise KeyError(f"constrain: the layer has no {weight!r}; it has {', '.join(matrices)}")
     _check_order(constraints)
-    for full in names:
-        if parametrize.is_parametrized(layer, full):
+    for name in names:
+        if parametrize.is_parametrized(layer, name):
             raise ValueError(
-                f"constrain: {full} is already constrained; pass all its constraints in one call, or remove them by "
+                f"constrain: {name} is already constrained; pass all its constraints in one call, or remove them by "
                 "torch.nn.utils.parametrize.remove_parametrizations"
             )
-        blocks = len(layer.cell.gates) if not full.startswith("weight_hr") else 1
+        blocks = len(layer.cell.gates) if not name.startswith("weight_hr") else 1
         for constraint in constraints:
             constraint = deepcopy(constraint)  # each matrix has its own buffers
-            constraint.prepare(getattr(layer, full).detach(), blocks)
-            parametrize.register_parametrization(layer, full, constraint)
+            constraint.prepare(getattr(layer, name).detach(), blocks)
+            parametrize.register_parametrization(layer, name, constraint)
     return layer
 
 
 def _check_order(constraints: Sequence[Constraint]) -> None:
+    """Raise unless every constraint still holds after the ones that follow it."""
     if not constraints:
         raise ValueError("constrain: pass at least one constraint of gg.constraints")
     for constraint in constraints:
         if not isinstance(constraint, Constraint):
             raise TypeError(f"constrain: constraints must be objects of gg.constraints, got {constraint!r}")
     for k, constraint in enumerate(constraints):
-        after = constraints[k + 1 :]
-        broken = [
-            other for other in after if not (isinstance(other, SpectralRadius) and isinstance(constraint, LowRank))
+        later = constraints[k + 1 :]
+        breaking = [
+            other for other in later if not (isinstance(other, SpectralRadius) and isinstance(constraint, LowRank))
         ]
-        if not constraint.elementwise and (broken or k > 0):
+        if not constraint.elementwise and (breaking or k > 0):
             raise ValueError(
                 f"constrain: {type(constraint).__name__} must be the first constraint"
                 f"{'' if isinstance(constraint, LowRank) else ' and the only one'}, because others break it; got "
-                f"{', '.join(type(each).__name__ for each in constraints)}"
+                f"{', '.join(type(c).__name__ for c in constraints)}"
             )
-        if isinstance(constraint, SpectralRadius) and after:
+        if isinstance(constraint, SpectralRadius) and later:
             raise ValueError(
                 "constrain: SpectralRadius must be the last constraint, because others change the eigenvalues; got "
-                f"{', '.join(type(each).__name__ for each in constraints)}"
+                f"{', '.join(type(c).__name__ for c in constraints)}"
             )

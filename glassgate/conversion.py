@@ -1,4 +1,7 @@
-"""Replaces the recurrent layers of a model, from `torch.nn` to glassgate and back. Weights stay the same objects."""
+"""`gg.convert` and `gg.restore`: replace the recurrent layers of a model, from `torch.nn` to glassgate and back.
+
+In this module, a namesake is the class with the same name in the other library.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -19,27 +22,33 @@ NAMESAKES: dict[type[nn.Module], type[nn.Module]] = {
     nn.GRUCell: GRUCell,
     nn.LSTMCell: LSTMCell,
 }
-"""The class of this library for each recurrent class of torch."""
+"""The class of this library for each recurrent class of `torch.nn`."""
 _TO_TORCH = {ours: theirs for theirs, ours in NAMESAKES.items()}
 _NOT_COPIED = ("_compiled_call_impl",)
-"""Attributes that belong to the old layer and are not copied to the new one."""
-_COMMON = ("num_layers", "bias", "batch_first", "dropout", "bidirectional", "proj_size")
-"""The options that the layers of both libraries have, except those of the constructor's first two arguments."""
+"""Attributes that are not copied to the new layer."""
+_COMMON_OPTIONS = ("num_layers", "bias", "batch_first", "dropout", "bidirectional", "proj_size")
+"""The options that the layers of both libraries have, apart from `input_size` and `hidden_size`."""
 
 
 def convert(model: nn.Module, *, verbose: bool = False) -> nn.Module:
-    """Replaces every `torch.nn` RNN, GRU, LSTM and their cells in a model by glassgate's, in place.
+    """Replace the `torch.nn` layers RNN, GRU, LSTM and their cells in a model by those of this library, in place.
 
-    The parameters are the same objects, so optimizers stay valid. Hooks, buffers, submodules and attributes that were
-    attached to a layer move to the new one. Subclasses and parametrized layers are not replaced. A layer is not
-    replaced either if an attribute was attached to it under a name that the new layer itself uses.
+    The new layers have the same parameter objects, so optimizers stay valid. They also have the hooks, buffers,
+    submodules and attributes that were attached to the old layers. These layers are kept:
+
+    - subclasses of the layers of `torch.nn`
+    - layers with parametrized weights
+    - layers to which an attribute was attached whose name the new layer uses for itself
 
     Args:
-        model: any module. If it is itself such a layer, the new layer is returned.
-        verbose: whether to print a line for each recurrent module: replaced, or kept and why.
+        model: any module.
+        verbose: whether to print a line for each recurrent module: replaced, or kept with the reason.
 
     Returns:
-        the model.
+        the model, or the new layer if the model is itself a layer.
+
+    Raises:
+        TypeError: `model` is not a module.
 
     Example:
         >>> import torch, glassgate as gg
@@ -59,23 +68,23 @@ def convert(model: nn.Module, *, verbose: bool = False) -> nn.Module:
     recurrent = [named for named in model.named_modules(remove_duplicate=False) if _is_recurrent(named[1])]
     converted, counterparts = _swap(model, _converted)
     for name, part in recurrent if verbose else ():
-        result = "replaced" if part in counterparts else f"kept: {_reason(part)}"
+        result = "replaced" if part in counterparts else f"kept: {_reason_to_keep(part)}"
         print(f"{name or 'the model'}: {_text(part)} {result}")
     return converted
 
 
 def restore(model: nn.Module) -> nn.Module:
-    """Replaces every layer of glassgate in a model by its namesake in `torch.nn`, in place.
+    """Replace every layer of glassgate in a model by its namesake in `torch.nn`, in place.
 
     Args:
-        model: any module. If it is itself such a layer, the new layer is returned.
+        model: any module.
 
     Returns:
-        the model.
+        the model, or the new layer if the model is itself a layer.
 
     Raises:
         ValueError: a layer uses a feature that `torch.nn` lacks, or has an attribute whose name the layer of `torch.nn`
-            itself uses. The model is unchanged.
+            uses for itself. The model is then unchanged.
 
     Example:
         >>> import torch, glassgate as gg
@@ -85,16 +94,16 @@ def restore(model: nn.Module) -> nn.Module:
     for name, part in model.named_modules():
         if not isinstance(part, Recurrent | RecurrentCell):
             continue
-        start = f"restore: {name or 'the model'} cannot become a layer of torch.nn, which"
+        message = f"restore: {name or 'the model'} cannot become a layer of torch.nn, which"
         if feature := _missing_feature(part):
-            raise ValueError(f"{start} lacks {feature}")
+            raise ValueError(f"{message} lacks {feature}")
         if attribute := _conflicting_name(part, _TO_TORCH[type(part)]):
-            raise ValueError(f"{start} itself uses the name of the attribute {attribute!r}; rename this attribute")
+            raise ValueError(f"{message} itself uses the name of the attribute {attribute!r}; rename this attribute")
     return _swap(model, lambda part: _counterpart(part, _TO_TORCH[type(part)]) if type(part) in _TO_TORCH else None)[0]
 
 
 def description(value: object) -> str:
-    """What a function got instead of a layer of this library: the class, and the remedy where there is one."""
+    """Describe a value that is not a layer of this library, for the end of an error message: its class and a remedy."""
     if isinstance(value, type):
         return f"the class {value.__name__}; create an object of it"
     name = type(value).__name__
@@ -105,7 +114,7 @@ def description(value: object) -> str:
 
 
 def _missing_feature(part: Recurrent | RecurrentCell) -> str | None:
-    """A feature of our layer that `torch.nn` lacks, or None."""
+    """Return a feature that a layer has and `torch.nn` lacks, or None."""
     if type(part) not in _TO_TORCH:
         return f"{type(part).__name__} with the cell {type(part.cell).__name__}"
     if isinstance(part, RecurrentCell):
@@ -117,48 +126,48 @@ def _missing_feature(part: Recurrent | RecurrentCell) -> str | None:
     if not isinstance(part.hidden_size, int):
         return f"hidden_size={part.hidden_size!r}"
     for option, value in changed_options(part).items():
-        if option not in _COMMON:
+        if option not in _COMMON_OPTIONS:
             return f"{option}={value!r}"
     return None
 
 
 def _converted(part: nn.Module) -> nn.Module | None:
-    """The layer of this library that replaces a module; None if the module is kept."""
-    kind = NAMESAKES.get(type(part))
-    return None if kind is None or _conflicting_name(part, kind) else _counterpart(part, kind)
+    """Return the layer of this library that replaces a module, or None if the module is kept."""
+    namesake = NAMESAKES.get(type(part))
+    return None if namesake is None or _conflicting_name(part, namesake) else _counterpart(part, namesake)
 
 
 def _attached(part: nn.Module) -> dict[str, Any]:
-    """The attributes that were attached to a layer after its construction."""
+    """Return the attributes that were attached to a layer after its construction."""
     defaults = vars(type(part)(1, 1, device="meta")).keys()
     return {name: value for name, value in vars(part).items() if name not in defaults and name not in _NOT_COPIED}
 
 
-def _conflicting_name(part: nn.Module, kind: type[nn.Module]) -> str | None:
-    """The first attached name of a layer that layers of another class use themselves; None if there is none."""
-    other = kind(1, 1, device="meta")
-    used = set(dir(other)) - set(other._parameters)
+def _conflicting_name(part: nn.Module, namesake: type[nn.Module]) -> str | None:
+    """Return an attribute that was attached to a layer and whose name the namesake uses for itself, or None."""
+    new = namesake(1, 1, device="meta")
+    used = set(dir(new)) - set(new._parameters)
     return min(used & {*_attached(part), *part._parameters, *part._buffers, *part._modules}, default=None)
 
 
-def _counterpart(part: nn.Module, kind: type[nn.Module]) -> nn.Module:
-    """A layer of the other library with the same parameter objects, mode, hooks and attached attributes."""
-    options: dict[str, Any] = {name: value for name in _COMMON if (value := getattr(part, name, None))}
+def _counterpart(part: nn.Module, namesake: type[nn.Module]) -> nn.Module:
+    """Create a layer of the other library with the same parameter objects, mode, hooks and attached attributes."""
+    options: dict[str, Any] = {name: value for name in _COMMON_OPTIONS if (value := getattr(part, name, None))}
     options |= {"bias": part.bias, "device": "meta"}
     if hasattr(part, "nonlinearity"):
         options["nonlinearity"] = part.nonlinearity
     dropout = options.pop("dropout", 0.0)
-    counterpart = kind(part.input_size, part.hidden_size, **options)
+    counterpart = namesake(part.input_size, part.hidden_size, **options)
     if dropout:
-        counterpart.dropout = dropout  # not in the constructor, which would warn about a single layer again
+        counterpart.dropout = dropout  # the constructor would warn again about dropout with a single layer
     for name in list(counterpart._parameters):
-        if name not in part._parameters:  # a hook computes it, such as that of `weight_norm`
+        if name not in part._parameters:  # a hook computes this weight, such as the hook of `weight_norm`
             delattr(counterpart, name)
     for name, value in {**part._parameters, **_attached(part)}.items():
         setattr(counterpart, name, value)
-    for name, table in vars(part).items():
+    for name, value in vars(part).items():
         if "_hook" in name or name in ("_buffers", "_non_persistent_buffers_set", "_modules"):
-            vars(counterpart)[name] = table  # the same dict, so that a handle still removes its hook
+            vars(counterpart)[name] = value  # the same dict, so that a handle still removes its hook
     hooks: dict[int, Any] = counterpart._load_state_dict_pre_hooks
     for key, hook in hooks.items():
         if getattr(hook, "with_module", False):
@@ -168,22 +177,23 @@ def _counterpart(part: nn.Module, kind: type[nn.Module]) -> nn.Module:
 
 
 def _is_quantised(part: nn.Module) -> bool:
-    """Whether this is a quantised recurrent module of torch. This check does not import the package."""
+    """Return whether this is a quantised recurrent module of torch, without importing torch's quantisation."""
     return type(part).__module__.startswith("torch.ao.nn.quant") and hasattr(part, "hidden_size")
 
 
 def _is_recurrent(part: nn.Module) -> bool:
+    """Return whether a module is a recurrent layer or cell of either library."""
     return isinstance(part, nn.RNNBase | nn.RNNCellBase | Recurrent | RecurrentCell) or _is_quantised(part)
 
 
 def _text(part: nn.Module) -> str:
-    """The repr of a recurrent module; layers of `torch.nn` have that prefix."""
+    """Return the repr of a recurrent module, with the prefix "torch.nn." for layers of torch."""
     library = "torch.nn." if type(part) in NAMESAKES else ""
     return f"{library}{type(part).__name__}({part.extra_repr()})"
 
 
-def _reason(part: nn.Module) -> str:
-    """The reason why `convert` keeps a recurrent module."""
+def _reason_to_keep(part: nn.Module) -> str:
+    """Return the reason why `convert` keeps a recurrent module."""
     if isinstance(part, Recurrent | RecurrentCell):
         return "already a layer of glassgate"
     if _is_quantised(part):
@@ -192,14 +202,18 @@ def _reason(part: nn.Module) -> str:
         return "its weights are parametrized; see torch.nn.utils.parametrize.remove_parametrizations"
     if type(part) in NAMESAKES:
         return f"the new layer itself uses the name of its attribute {_conflicting_name(part, NAMESAKES[type(part)])!r}"
-    base = next(kind for kind in type(part).__mro__ if kind in NAMESAKES)
+    base = next(parent for parent in type(part).__mro__ if parent in NAMESAKES)
     return f"a subclass of torch.nn.{base.__name__}, whose own code the new layer would not run"
 
 
 def _swap(
     model: nn.Module, counterpart_of: Callable[[nn.Module], nn.Module | None]
 ) -> tuple[nn.Module, dict[nn.Module, nn.Module]]:
-    """Replace every occurrence of a module by its counterpart. A module that is used twice is replaced by one object.
+    """Replace modules by their counterparts. A module that is used twice is replaced by one object.
+
+    Args:
+        model: the model.
+        counterpart_of: returns the counterpart of a module, or None for a module that is kept.
 
     Returns:
         the model, and the counterparts of its modules.

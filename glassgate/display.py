@@ -1,9 +1,13 @@
-"""Cells and layers in a notebook. The drawing packages import this module, so the formatter is set from outside."""
+"""The display of cells and layers in notebooks.
+
+This module cannot import the package that draws diagrams, because that package imports cells. `import glassgate` sets
+`formatter` instead.
+"""
 
 from collections.abc import Callable
 
 formatter: Callable[[object], str] | None = None
-"""Converts a cell or a layer to HTML; `import glassgate` sets it."""
+"""Converts a cell or a layer to HTML."""
 
 
 class Drawable:

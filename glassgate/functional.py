@@ -1,4 +1,4 @@
-"""Functions for one layer in one direction. They have no state: the parameters are arguments."""
+"""Functions that run one layer in one direction. The parameters are arguments, as in `torch.nn.functional`."""
 
 from collections.abc import Sequence
 from functools import cache
@@ -32,7 +32,9 @@ def rnn(
     lengths: Tensor | Sequence[int] | None = None,
     resets: Tensor | None = None,
 ) -> tuple[Any, Any]:
-    """A simple recurrent network over whole sequences; arguments and results as in `lstm`, with hx = h_0.
+    """Run a simple recurrent network (RNN) over whole sequences.
+
+    The arguments and results are those of `lstm`, with hx = h_0. `nonlinearity` is "tanh" or "relu".
 
     Example:
         >>> import torch, glassgate as gg
@@ -58,7 +60,10 @@ def gru(
     lengths: Tensor | Sequence[int] | None = None,
     resets: Tensor | None = None,
 ) -> tuple[Any, Any]:
-    """A GRU in PyTorch's form over whole sequences; arguments and results as in `lstm`, with hx = h_0.
+    """Run a GRU as in `torch.nn.GRU` over whole sequences.
+
+    The arguments and results are those of `lstm`, with hx = h_0. With `weight_hr`, hx is (h_0, m_0), as described in
+    `gg.cells.GRUP`.
 
     Example:
         >>> import torch, glassgate as gg
@@ -84,21 +89,23 @@ def lstm(
     lengths: Tensor | Sequence[int] | None = None,
     resets: Tensor | None = None,
 ) -> tuple[Any, Any]:
-    """An LSTM over whole sequences, with a projection if `weight_hr` is given.
+    """Run an LSTM over whole sequences, with a projection if `weight_hr` is given.
 
     Args:
         input: (L, N, H_in), (N, L, H_in) if batch_first, (L, H_in) unbatched, or a PackedSequence.
-        hx: (h_0, c_0) with the shapes (N, H_out) and (N, H_cell). The default is zero. The states may have a leading
-            axis of size 1, (1, N, H), as in `torch.nn`. Then the final states have it too.
-        weight_ih: (gates * H_cell, H_in), one block of rows per gate in torch's order.
+        hx: (h_0, c_0) with the shapes (N, H_out) and (N, H_cell), or None for zeros. The states may have a leading axis
+            of size 1, (1, N, H), as in `torch.nn`. The final states then have this axis too.
+        weight_ih: (gates * H_cell, H_in), one block of rows per gate, in torch's order of gates.
         weight_hh: (gates * H_cell, H_out).
-        bias_ih, bias_hh: (gates * H_cell).
+        bias_ih, bias_hh: (gates * H_cell,). If only one is given, the other is zero.
         weight_hr: (H_out, H_cell).
-        lengths: (N,) integers from 0 to L.
-        resets: (L, N) mask, true where the states of a sequence are set to its initial states before the step.
+        batch_first: whether input and output are (N, L, H) instead of (L, N, H).
+        lengths: the number of steps of each sequence: (N,) integers from 0 to L.
+        resets: a mask with the shape of the input without features, (L, N). Where it is true, the states of the
+            sequence are set to its initial states before the step.
 
     Returns:
-        output (L, N, H_out) in the layout of the input, and the final states in the layout of hx.
+        the output (L, N, H_out) in the layout of the input, and the final states in the layout of hx.
 
     Raises:
         ShapeError: a tensor has the wrong shape.
@@ -116,7 +123,7 @@ def lstm(
 
 @cache
 def _cell(kind: type[Cell], *options: str) -> Cell:
-    """The same cell object for all calls, so that it is traced once."""
+    """Return the same cell object for all calls, so that it is traced only once."""
     return kind(*options)
 
 
@@ -129,13 +136,19 @@ def recurrent(
     lengths: Tensor | Sequence[int] | None = None,
     resets: Tensor | None = None,
 ) -> tuple[Any, Any]:
-    """Any cell over whole sequences. `weights` has the names of `cell.shapes`; other arguments as in `lstm`."""
+    """Run any cell over whole sequences.
+
+    Args:
+        cell: the equations.
+        weights: the parameters, by the names of `cell.shapes`.
+        input, hx, batch_first, lengths, resets: as in `lstm`.
+    """
     name, weight = type(cell).__name__, weights["weight_ih"]
     cell = cell.projected() if "weight_hr" in weights else cell
-    units, projected = _check_weights(cell, weights)
+    units, proj_size = _check_weights(cell, weights)
     steps, layout = arrange(name, input, weight.shape[1], batch_first, lengths, resets)
     check_like(name, "input", steps.data, weight.dtype, weight.device, "weight_ih")
-    widths = [projected or units] + [units] * (len(cell.state) - 1)
+    widths = [proj_size or units] + [units] * (len(cell.state) - 1)
     initial, has_layer_axis = _initial_states(cell, hx, widths, steps.data, layout)
     (result,) = choose.run(steps, [Direction(cell, weights, initial, False)])
     final = tuple(layout.to_rows(v) for v in result.final)
@@ -147,16 +160,16 @@ def recurrent(
 
 
 def step(cell: Cell, ih: Tensor, states: tuple[Tensor, ...], weights: Weights) -> tuple[Tensor, ...]:
-    """One step of any cell in plain torch, from the input's part of the pre-activations. Leading axes broadcast.
+    """Compute one step of any cell in plain torch, from the input term of the pre-activations.
 
-    `W_hh h` is computed before it is broadcast. M steps from the same state therefore compute it once: `ih` is
-    (N, M, gates * H_cell) and each state (N, 1, H).
+    Leading axes broadcast. `W_hh h` is computed before it is broadcast, so M steps from the same state compute it only
+    once. In this case `ih` is (N, M, gates * H_cell), and each state is (N, 1, H).
 
     Args:
         cell: the equations.
         ih: W_ih x + b_ih, (..., gates * H_cell).
         states: the states before the step, (..., H), in the order of `cell.state`.
-        weights: the cell's parameters by the names of `cell.shapes`. `weight_ih` and `bias_ih` are only checked.
+        weights: the parameters, by the names of `cell.shapes`. `weight_ih` and `bias_ih` are checked but not used.
 
     Returns:
         the states after the step.
@@ -173,11 +186,11 @@ def step(cell: Cell, ih: Tensor, states: tuple[Tensor, ...], weights: Weights) -
         torch.Size([2, 5, 4])
     """
     name, weight = type(cell).__name__, weights["weight_ih"]
-    units, projected = _check_weights(cell, weights)
+    units, proj_size = _check_weights(cell, weights)
     if not isinstance(states, tuple) or len(states) != len(cell.state):
         got = f"{len(states)} of them" if isinstance(states, tuple) else type(states).__name__
         raise ShapeError(f"{name}: states must be a tuple of {len(cell.state)} states {cell.state}, got {got}")
-    widths = {"ih": len(cell.gates) * units, **dict.fromkeys(cell.state, units), cell.state[0]: projected or units}
+    widths = {"ih": len(cell.gates) * units, **dict.fromkeys(cell.state, units), cell.state[0]: proj_size or units}
     for (key, width), tensor in zip(widths.items(), (ih, *states), strict=True):
         check_like(name, key, tensor, weight.dtype, weight.device, "weight_ih")
         if tensor.shape[-1:] != (width,):
@@ -192,27 +205,37 @@ def step(cell: Cell, ih: Tensor, states: tuple[Tensor, ...], weights: Weights) -
 
 
 def _check_weights(cell: Cell, weights: Weights) -> tuple[int, int]:
-    """H_cell and the width of the projection (0 for none). Raises if the shapes of the parameters do not match."""
+    """Check the shapes of the parameters. Return H_cell and the width of the projection (0 for none)."""
     name, weight, rows = type(cell).__name__, weights["weight_ih"], f"{len(cell.gates)} * H_cell"
     if weight.dim() != 2 or weight.shape[0] % len(cell.gates):
         raise ShapeError(f"{name}: weight_ih must be ({rows}, H_in), got {tuple(weight.shape)}")
-    units, hr = weight.shape[0] // len(cell.gates), weights.get("weight_hr")
-    if hr is not None and hr.dim() != 2:
-        raise ShapeError(f"{name}: weight_hr must be (H_out, H_cell), got {tuple(hr.shape)}")
-    projected = 0 if hr is None else hr.shape[0]
+    units, weight_hr = weight.shape[0] // len(cell.gates), weights.get("weight_hr")
+    if weight_hr is not None and weight_hr.dim() != 2:
+        raise ShapeError(f"{name}: weight_hr must be (H_out, H_cell), got {tuple(weight_hr.shape)}")
+    proj_size = 0 if weight_hr is None else weight_hr.shape[0]
     letters = {"weight_hh": f"({rows}, H_out)", "weight_hr": "(H_out, H_cell)"}
-    for key, shape in cell.shapes(weight.shape[1], units, projected, "bias_ih" in weights).items():
+    for key, shape in cell.shapes(weight.shape[1], units, proj_size, "bias_ih" in weights).items():
         if key not in weights:
             raise ShapeError(f"{name}: {key} must be given, {shape}")
         check_shape(name, key, weights[key], letters.get(key, "(H_cell)" if shape[0] == units else f"({rows})"), shape)
         check_parameters(name, {key: weights[key]}, {key: shape}, weight.dtype, weight.device)
-    return units, projected
+    return units, proj_size
 
 
 def _initial_states(
     cell: Cell, hx: Any, widths: list[int], data: Tensor, layout: Layout
 ) -> tuple[tuple[Tensor, ...], bool]:
-    """Each initial state (N, H), with rows in the order of ranks, and whether hx has a leading axis of size 1."""
+    """Check `hx` and convert it to one tensor (N, H) per state, with rows in the order of ranks; see `Layout`.
+
+    Args:
+        cell, hx: as in `recurrent`.
+        widths: the width of each state.
+        data: a tensor with the dtype and device of the states.
+        layout: the layout of the input.
+
+    Returns:
+        the states, and whether the tensors in `hx` have a leading axis of size 1.
+    """
     if hx is None:
         return tuple(data.new_zeros(layout.rows, width) for width in widths), False
     name = type(cell).__name__
@@ -233,7 +256,7 @@ def _initial_states(
 def _named(
     weight_ih: Tensor, weight_hh: Tensor, bias_ih: Tensor | None, bias_hh: Tensor | None, weight_hr: Tensor | None
 ) -> Weights:
-    """The parameters by name. If only one bias is given, the other one is zero."""
+    """Return the parameters by name. If only one bias is given, the other one is zero."""
     if (bias_ih is None) != (bias_hh is None):
         bias_ih, bias_hh = (weight_ih.new_zeros(weight_ih.shape[0]) if b is None else b for b in (bias_ih, bias_hh))
     named = {"weight_ih": weight_ih, "weight_hh": weight_hh, "bias_ih": bias_ih, "bias_hh": bias_hh}

@@ -1,4 +1,4 @@
-"""An LSTM cell with one module per gate, for readers. Each gate is a linear map of [x, h] and its activation."""
+"""An LSTM cell with one module per gate, for readers. Each gate is a linear layer of [x, h] with an activation."""
 
 import torch
 from torch import Tensor, nn
@@ -7,7 +7,7 @@ from glassgate.layers import cells
 
 
 class Gate(nn.Module):
-    """sigmoid(W [x, h] + b): the fraction of each unit that passes, between 0 and 1.
+    """The base class of gates: sigmoid(W [x, h] + b), a number between 0 (closed) and 1 (open) for each unit.
 
     Args:
         input_size: H_in.
@@ -15,7 +15,9 @@ class Gate(nn.Module):
         bias: whether the gate has a bias b.
 
     Shapes:
-        x: (N, H_in), h_prev: (N, H), output: (N, H). All without N for one row.
+        x: (N, H_in) or (H_in).
+        h_prev: (N, H) or (H).
+        output: like h_prev.
     """
 
     def __init__(self, input_size: int, hidden_size: int, bias: bool = True) -> None:
@@ -23,7 +25,7 @@ class Gate(nn.Module):
         self.linear = nn.Linear(input_size + hidden_size, hidden_size, bias)
 
     def forward(self, x: Tensor, h_prev: Tensor) -> Tensor:
-        """The activation of the gate, (N, H): 0 is closed, 1 is open."""
+        """Return the activation of the gate, (N, H)."""
         return torch.sigmoid(self.linear(torch.cat([x, h_prev], -1)))
 
 
@@ -36,11 +38,11 @@ class ForgetGate(Gate):
 
 
 class OutputGate(Gate):
-    """o = sigmoid(W_o [x, h] + b_o): the fraction of the cell state that is output."""
+    """o = sigmoid(W_o [x, h] + b_o): the fraction of tanh(c) that becomes the output h."""
 
 
 class CellStateUpdater(nn.Module):
-    """c = f c_prev + i g with the candidate g = tanh(W_g [x, h] + b_g).
+    """Updates the cell state: c = f c_prev + i g, with the candidate g = tanh(W_g [x, h] + b_g).
 
     Args:
         input_size: H_in.
@@ -53,16 +55,16 @@ class CellStateUpdater(nn.Module):
         self.linear = nn.Linear(input_size + hidden_size, hidden_size, bias)
 
     def candidate(self, x: Tensor, h_prev: Tensor) -> Tensor:
-        """g: the candidate, between -1 and 1; (N, H)."""
+        """Return the candidate g, (N, H), between -1 and 1."""
         return torch.tanh(self.linear(torch.cat([x, h_prev], -1)))
 
     def forward(self, x: Tensor, h_prev: Tensor, c_prev: Tensor, i: Tensor, f: Tensor) -> Tensor:
-        """The new cell state, (N, H), from the gates i and f, each (N, H)."""
+        """Return the new cell state, (N, H), from the gates i and f, each (N, H)."""
         return f * c_prev + i * self.candidate(x, h_prev)
 
 
 class LSTMCell(nn.Module):
-    """An LSTM cell assembled from its gates; equal to `gg.LSTMCell` and to `torch.nn.LSTMCell`.
+    """An LSTM cell that consists of its gates. It computes the same as `gg.LSTMCell` and `torch.nn.LSTMCell`.
 
     Args:
         input_size: H_in.
@@ -87,7 +89,7 @@ class LSTMCell(nn.Module):
         self.output_gate = OutputGate(input_size, hidden_size, bias)
 
     def forward(self, x: Tensor, h_prev: Tensor, c_prev: Tensor) -> tuple[Tensor, Tensor]:
-        """One step.
+        """Compute one step.
 
         Args:
             x: (N, H_in).
@@ -104,12 +106,12 @@ class LSTMCell(nn.Module):
         return o * torch.tanh(c), c
 
     def _linears(self) -> list[nn.Linear]:
-        """The linear maps in the order of the fused cell's rows: i, f, g, o."""
+        """Return the linear layers in the order of the fused cell's rows: i, f, g, o."""
         return [self.input_gate.linear, self.forget_gate.linear, self.cell_state.linear, self.output_gate.linear]
 
     @torch.no_grad()
     def to_fused(self) -> cells.LSTMCell:
-        """The same cell with all gates in one matrix. `bias_ih` has the biases of the gates, and `bias_hh` is zero."""
+        """Return an equal `gg.LSTMCell`. `bias_ih` contains the biases of the gates, and `bias_hh` is zero."""
         weight = self.input_gate.linear.weight
         fused = cells.LSTMCell(self.input_size, self.hidden_size, self.bias, device=weight.device, dtype=weight.dtype)
         rows = torch.cat([linear.weight for linear in self._linears()])
@@ -123,7 +125,13 @@ class LSTMCell(nn.Module):
     @classmethod
     @torch.no_grad()
     def from_fused(cls, fused: cells.LSTMCell | nn.LSTMCell) -> "LSTMCell":
-        """The same cell with one linear map per gate. A gate's bias is the sum of its rows of bias_ih and bias_hh."""
+        """Return an equal cell with one module per gate.
+
+        The bias of a gate is the sum of its rows of `bias_ih` and `bias_hh`.
+
+        Raises:
+            TypeError: `fused` is not an LSTMCell of this library or of `torch.nn`.
+        """
         if not isinstance(fused, cells.LSTMCell | nn.LSTMCell):
             raise TypeError(f"from_fused: expected an LSTMCell of glassgate or torch.nn, got {type(fused).__name__}")
         cell = cls(fused.input_size, fused.hidden_size, bool(fused.bias)).to(fused.weight_ih)

@@ -1,6 +1,7 @@
-"""Initial values of recurrent parameters: schemes to pass as `init=` or to call on a module. They can be combined.
+"""Initialisation schemes for recurrent parameters.
 
-Each scheme takes a module and fills the parameters of every recurrent layer and cell in it.
+A scheme takes a module and fills the parameters of every recurrent layer and cell in it. Pass one scheme or several as
+`init=`, or call a scheme on a module.
 """
 
 import math
@@ -12,11 +13,14 @@ from torch import Tensor, as_tensor, nn, no_grad, rand
 from glassgate.cell import Cell, Weights
 
 Scheme = Callable[[nn.Module], None]
+"""A function that initialises the recurrent parameters of a module."""
 
 
 @no_grad()
 def torch(module: nn.Module) -> None:
-    """Uniform within 1 / sqrt(hidden_size), as `torch.nn` does: the same seed gives the same weights.
+    """Draw parameters uniformly from [-1 / sqrt(hidden_size), 1 / sqrt(hidden_size)], as in `torch.nn`.
+
+    The same seed gives the same weights as in `torch.nn`. Extra parameters of a cell are set to their initial values.
 
     Example:
         >>> import torch, glassgate as gg
@@ -35,10 +39,10 @@ def torch(module: nn.Module) -> None:
 
 
 def initialise(module: nn.Module, init: Scheme | Sequence[Scheme]) -> None:
-    """Applies torch's initialisation, then a scheme or several.
+    """Apply torch's initialisation, and then one scheme or several in order.
 
     Raises:
-        TypeError: `init` is neither a scheme nor several.
+        TypeError: `init` is neither a scheme nor a sequence of schemes.
     """
     torch(module)
     for scheme in (init,) if callable(init) or isinstance(init, str) else init:
@@ -51,7 +55,9 @@ def initialise(module: nn.Module, init: Scheme | Sequence[Scheme]) -> None:
 
 @no_grad()
 def xavier_orthogonal(module: nn.Module) -> None:
-    """Xavier-uniform input weights, an orthogonal recurrent matrix per gate, zero biases, a forget bias of one.
+    """Set Xavier-uniform input weights, an orthogonal recurrent matrix per gate, and zero biases.
+
+    The projection `weight_hr` is Xavier-uniform too. The total bias of a gate f, if the cell has one, is 1.
 
     Sources: Glorot and Bengio 2010; Saxe et al. 2013, arXiv:1312.6120; Jozefowicz et al. 2015 for the forget bias.
     """
@@ -70,10 +76,10 @@ def xavier_orthogonal(module: nn.Module) -> None:
 
 @dataclass(frozen=True)
 class chrono:
-    """Biases for dependencies of up to T_max steps: b_f = log u, b_i = -log u, u uniform in [1, T_max - 1]; others 0.
+    """Sets the biases of gates for dependencies of up to T_max steps (Tallec and Ollivier 2018, arXiv:1804.11188).
 
-    In a cell without a gate f, the gate z takes its place, because z keeps the state as in `torch.nn.GRU`. Source:
-    Tallec and Ollivier 2018, arXiv:1804.11188.
+    b_f = log u and b_i = -log u, with u uniform in [1, T_max - 1] for each unit. The biases of other gates are 0. In a
+    cell without a gate f, the gate z takes its place, because z keeps the state in `torch.nn.GRU`.
 
     Args:
         T_max: the longest dependency, in steps; above 2.
@@ -94,7 +100,7 @@ class chrono:
 
     @no_grad()
     def __call__(self, module: nn.Module) -> None:
-        """Fills the biases of every recurrent layer and cell in `module`."""
+        """Fill the biases of every recurrent layer and cell in `module`."""
         parts = list(_cells(module))
         for cell, weights in parts:
             _require_bias(weights, "chrono")
@@ -102,17 +108,19 @@ class chrono:
                 raise ValueError(f"chrono: the cell must have a gate f or z, got {cell.gates}")
         for cell, weights in parts:
             u = 1 + (self.T_max - 2) * rand(_hidden_size(cell, weights), device=weights["bias_ih"].device)
-            keep = "f" if "f" in cell.gates else "z"
+            keep_gate = "f" if "f" in cell.gates else "z"
             for gate in cell.gates:
-                _set_bias(cell, weights, gate, u.log() if gate == keep else -u.log() if gate == "i" else 0.0)
+                _set_bias(cell, weights, gate, u.log() if gate == keep_gate else -u.log() if gate == "i" else 0.0)
 
 
 @dataclass(frozen=True)
 class long_memory:
-    """A recipe for long dependencies: `xavier_orthogonal`, then `chrono(steps)` if the cell has a gate f or z.
+    """A recipe for long dependencies: `xavier_orthogonal`, then `chrono(steps)`.
 
-    With Adam at 0.01 and a learning rate that falls to zero it solves the adding problem of Hochreiter and Schmidhuber
-    (1997) at lags up to 1,000 steps; `glassgate compare` measures it.
+    `chrono` is left out if a cell has no biases, or neither a gate f nor a gate z.
+
+    With Adam and a learning rate that falls from 0.01 to zero, cells with this initialisation solve the adding problem
+    of Hochreiter and Schmidhuber (1997) at lags up to 1,000 steps. `glassgate compare` measures this.
 
     Args:
         steps: the longest dependency, in steps; above 2.
@@ -129,17 +137,19 @@ class long_memory:
             raise ValueError(f"long_memory: steps must be above 2, got {self.steps!r}")
 
     def __call__(self, module: nn.Module) -> None:
-        """Fills every recurrent layer and cell in `module`."""
+        """Fill the parameters of every recurrent layer and cell in `module`."""
         xavier_orthogonal(module)
         if all({"f", "z"} & set(cell.gates) and "bias_ih" in weights for cell, weights in _cells(module)):
             chrono(self.steps)(module)
 
 
 class gate_bias:
-    """Sets the total bias (input plus recurrent) of gates by name. All other parameters keep their values.
+    """Sets the total bias of gates by name. All other parameters keep their values.
+
+    The total bias is `bias_ih` + `bias_hh`. The value is stored in `bias_ih`, and `bias_hh` is set to zero.
 
     Args:
-        gates: gate=value, a number or one number per unit.
+        gates: keyword arguments `gate=value`. A value is one number, or one number per unit.
 
     Example:
         >>> import glassgate as gg
@@ -154,7 +164,7 @@ class gate_bias:
 
     @no_grad()
     def __call__(self, module: nn.Module) -> None:
-        """Sets the biases of every recurrent layer and cell in `module`."""
+        """Set the biases of every recurrent layer and cell in `module`."""
         parts = list(_cells(module))
         for cell, weights in parts:
             _require_bias(weights, "gate_bias")
@@ -172,14 +182,14 @@ class gate_bias:
 
 
 def _cells(module: nn.Module) -> Iterator[tuple[Cell, Weights]]:
-    """Every cell in a module, with its parameters by name."""
-    any_cell = False
+    """Yield the cell and the parameters by name of each layer and direction in a module."""
+    has_cell = False
     for part in module.modules():
         weights = getattr(part, "weights", None)
         if callable(weights):
-            any_cell = True
+            has_cell = True
             yield from weights()
-    if not any_cell:
+    if not has_cell:
         raise TypeError(f"init: the module must be or hold a recurrent layer of glassgate, got {type(module).__name__}")
 
 
@@ -193,7 +203,7 @@ def _require_bias(weights: Weights, scheme: str) -> None:
 
 
 def _set_bias(cell: Cell, weights: Weights, gate: str, value: float | Sequence[float] | Tensor) -> None:
-    """Set the total bias of one gate: all of it in bias_ih, zero in bias_hh."""
+    """Set `bias_ih` of one gate to a value, and its `bias_hh` to zero."""
     k = cell.gates.index(gate)
     weights["bias_ih"].chunk(len(cell.gates))[k].copy_(as_tensor(value))
     if "bias_hh" in weights:

@@ -1,4 +1,4 @@
-"""Converts a user's batch (unbatched, batch-first, packed, with lengths) to flat rows and back."""
+"""Converts a user's input (unbatched, batch-first, packed, with lengths) to the flat rows of engines, and back."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -13,25 +13,31 @@ from glassgate.shapes import ShapeError, check_like, check_shape
 
 
 class Layout(NamedTuple):
-    """How a user's batch maps to the flat rows of `Steps`.
+    """The relation between a user's input and the flat rows of `Steps`, which engines read.
 
-    The rank of a sequence is its position among the sequences in `Steps`, where the longest one is first. The row of a
-    sequence is its position in the user's batch. A flat row is one step of one sequence: a row of `Steps.data`.
+    A flat row is one step of one sequence: a row of `Steps.data`. The row of a sequence is its position in the user's
+    batch. The rank of a sequence is its position in `Steps`, where the longest sequence is first.
     """
 
     operation: str
+    """The name of the layer's class, for messages."""
     length: int
+    """L, the number of steps."""
     rows: int
+    """N, the number of sequences."""
     batch_first: bool = False
+    """Whether the input is (N, L, H_in)."""
     unbatched: bool = False
+    """Whether the input is (L, H_in)."""
     packed: PackedSequence | None = None
+    """The input, if it is a `PackedSequence`."""
     order: Tensor | None = None
     """(N,): the row at each rank; None if ranks equal rows."""
     places: Tensor | None = None
-    """(L * N,): the index of each flat row in the padded, time-major batch; None if its index is the same there."""
+    """(L * N,): the index of each flat row in the padded, time-major batch; None if the indices are equal."""
 
     def flatten(self, input: Tensor) -> Tensor:
-        """The user's (L, N, *) as flat rows (S, *)."""
+        """Convert a tensor in the layout of the user's input, such as (L, N, *), to flat rows (S, *)."""
         if self.unbatched:
             input = input.unsqueeze(1)
         elif self.batch_first:
@@ -40,7 +46,7 @@ class Layout(NamedTuple):
         return flat if self.places is None else flat.index_select(0, self.places)
 
     def restore(self, flat: Tensor) -> Tensor | PackedSequence:
-        """Flat rows (S, H) in the layout of the user's input."""
+        """Convert flat rows (S, H) to the layout of the user's input."""
         if self.packed is not None:
             return PackedSequence(flat, *self.packed[1:])
         padded = self.by_step(flat)
@@ -49,7 +55,7 @@ class Layout(NamedTuple):
         return padded.transpose(0, 1) if self.batch_first else padded
 
     def by_step(self, flat: Tensor) -> Tensor:
-        """Flat rows (S, H) as (L, N, H) in the order of the user's rows, zero where padded."""
+        """Convert flat rows (S, H) to (L, N, H) in the order of the user's rows, zero where padded."""
         if self.packed is not None:
             return pad_packed_sequence(PackedSequence(flat, *self.packed[1:]))[0]
         if self.places is not None:
@@ -57,20 +63,20 @@ class Layout(NamedTuple):
         return flat.view(self.length, self.rows, flat.shape[1])
 
     def to_flat(self, values: Tensor) -> Tensor:
-        """Values (L, N, H) of the user's rows as flat rows (S, H): the inverse of `by_step`."""
+        """Convert values (L, N, H) in the order of the user's rows to flat rows (S, H): the inverse of `by_step`."""
         if self.packed is not None:
-            alive = torch.arange(self.rows) < self.packed.batch_sizes[:, None]
-            rows = on_device(alive.flatten().nonzero().squeeze(1), values.device)
-            return self.to_ranks(values).flatten(0, 1).index_select(0, rows)
+            is_step = torch.arange(self.rows) < self.packed.batch_sizes[:, None]
+            indices = on_device(is_step.flatten().nonzero().squeeze(1), values.device)
+            return self.to_ranks(values).flatten(0, 1).index_select(0, indices)
         flat = values.reshape(self.length * self.rows, values.shape[2])
         return flat if self.places is None else flat.index_select(0, self.places)
 
     def to_ranks(self, state: Tensor) -> Tensor:
-        """States (..., N, H) from the user's rows to ranks."""
+        """Reorder states (..., N, H) from the user's rows to ranks."""
         return state if self.order is None else state.index_select(-2, self.order)
 
     def to_rows(self, state: Tensor) -> Tensor:
-        """States (..., N, H) from ranks to the user's rows."""
+        """Reorder states (..., N, H) from ranks to the user's rows."""
         return state if self.order is None else torch.zeros_like(state).index_copy(-2, self.order, state)
 
 
@@ -82,7 +88,20 @@ def arrange(
     lengths: Tensor | Sequence[int] | None = None,
     resets: Tensor | None = None,
 ) -> tuple[Steps, Layout]:
-    """The input as flat rows, and its layout. Raises ShapeError or TypeError if an argument does not fit."""
+    """Check the input of a layer and convert it to flat rows.
+
+    Args:
+        operation: the name of the layer's class, for messages.
+        input, input_size, batch_first, lengths, resets: as in `Recurrent`.
+
+    Returns:
+        the flat rows, and their layout.
+
+    Raises:
+        ShapeError: a shape, dtype, device or length does not fit.
+        TypeError: an argument has the wrong type.
+        ValueError: lengths are given with a `PackedSequence`.
+    """
     batch_sizes: Tensor | None
     if isinstance(input, PackedSequence):
         layout, batch_sizes = _packed(operation, input, lengths)
@@ -100,10 +119,12 @@ def arrange(
 
 
 def _shape(input: Tensor | PackedSequence) -> tuple[int, ...]:
+    """Return the shape of an input, for messages."""
     return tuple(input.data.shape if isinstance(input, PackedSequence) else input.shape)
 
 
 def _packed(operation: str, input: PackedSequence, lengths: object) -> tuple[Layout, Tensor]:
+    """Return the layout and the batch sizes of a packed input."""
     if lengths is not None:
         raise ValueError(f"{operation}: lengths must be left out with a PackedSequence, which has its own")
     sizes = input.batch_sizes
@@ -113,8 +134,8 @@ def _packed(operation: str, input: PackedSequence, lengths: object) -> tuple[Lay
     layout = Layout(operation, len(sizes), rows, packed=input, order=input.sorted_indices)
     if torch.compiler.is_compiling():
         return layout, sizes
-    alive, S = sizes.numpy(), input.data.shape[0]
-    if alive.sum() != S or (alive[1:] > alive[:-1]).any() or (alive < 1).any():
+    counts, S = sizes.numpy(), input.data.shape[0]
+    if counts.sum() != S or (counts[1:] > counts[:-1]).any() or (counts < 1).any():
         raise ShapeError(
             f"{operation}: batch_sizes of a PackedSequence must add up to its {S} rows, be at least 1 and "
             "never increase, "
@@ -126,6 +147,7 @@ def _packed(operation: str, input: PackedSequence, lengths: object) -> tuple[Lay
 def _padded(
     operation: str, input: Tensor, batch_first: bool, lengths: Tensor | Sequence[int] | None
 ) -> tuple[Layout, Tensor | None]:
+    """Return the layout and the batch sizes of a padded or unbatched input. The sizes are None for equal lengths."""
     if not isinstance(input, Tensor):
         raise TypeError(f"{operation}: input must be a tensor or a PackedSequence, got {type(input).__name__}")
     if input.dim() not in (2, 3):
@@ -150,34 +172,34 @@ def _padded(
     if torch.onnx.is_in_onnx_export():
         pass  # ONNX has no assertions
     elif torch.compiler.is_compiling():
-        within = ((lengths >= 0) & (lengths <= L)).all()
-        torch._assert_async(within, f"{operation}: lengths must be between 0 and L, the steps of the input")
+        is_valid = ((lengths >= 0) & (lengths <= L)).all()
+        torch._assert_async(is_valid, f"{operation}: lengths must be between 0 and L, the steps of the input")
     else:
         if bool((lengths < 0).any()) or bool((lengths > L).any()):
             raise ShapeError(f"{operation}: lengths must be between 0 and L = {L}, got {lengths.tolist()}")
         if bool((lengths == L).all()):
             return layout, None
     descending, order = _sorted(lengths)
-    alive = torch.arange(L, device="cpu")[:, None] < descending
-    flat = _sorted(alive.view(-1).to(torch.uint8))[1]
-    first = flat // N * N  # torch's exporter to ONNX does not support `flat % N`
-    places = first + order[flat - first]
+    is_step = torch.arange(L, device="cpu")[:, None] < descending  # (L, N) by rank; false at padded positions
+    flat = _sorted(is_step.view(-1).to(torch.uint8))[1]
+    step_start = flat // N * N  # torch's exporter to ONNX does not support `flat % N`
+    places = step_start + order[flat - step_start]
     order, places = (on_device(v, input.device) for v in (order, places))
-    return layout._replace(order=order, places=places), alive.sum(1)
+    return layout._replace(order=order, places=places), is_step.sum(1)
 
 
 def _sorted(values: Tensor) -> tuple[Tensor, Tensor]:
-    """The values in descending order and their indices; the sort is stable."""
+    """Return the values in descending order and their indices. The sort is stable."""
     if not torch.onnx.is_in_onnx_export():
         return values.sort(descending=True, stable=True)
-    # Torch's exporter supports only unstable sorts. Distinct keys make the result unique.
+    # torch's exporter to ONNX supports only unstable sorts. Distinct keys make the result unique.
     count = values.shape[0]
     index = (values.to(torch.int64) * count - torch.arange(count)).sort(descending=True)[1]
     return values.index_select(0, index), index
 
 
 def _resets(layout: Layout, resets: Tensor, data: Tensor) -> Tensor:
-    """The mask in flat rows. The user's mask has the layout of the input without features."""
+    """Check the mask of resets, which has the layout of the input without features, and convert it to flat rows."""
     if isinstance(resets, PackedSequence):
         resets = resets.data
     if not isinstance(resets, Tensor) or resets.is_complex():

@@ -1,6 +1,7 @@
-"""Axis letters and checks of arguments. A message names the operation, the tensor, and the expected and given shape.
+"""Checks of arguments. An error message names the operation, the tensor, and the expected and given shape.
 
-Letters: L steps, N sequences, D directions (1 or 2), H_in, H_cell (hidden_size), H_out (proj_size or hidden_size).
+Axis letters: L steps, N sequences, D directions (1 or 2), H_in input features, H_cell units (hidden_size), H_out output
+features of one direction (proj_size or hidden_size). `operation` is the name of a class or function, for messages.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,7 +18,7 @@ class ShapeError(RuntimeError, ValueError):
 
 
 def check_shape(operation: str, name: str, tensor: Tensor, letters: str, expected: Sequence[int]) -> None:
-    """Raises ShapeError unless `tensor` has the shape `expected`. `letters` are the names of its axes."""
+    """Raise ShapeError unless `tensor` has the shape `expected`. `letters` are the names of its axes, for messages."""
     if not isinstance(tensor, Tensor):
         raise TypeError(
             f"{operation}: {name} must be a tensor {letters} = {tuple(expected)}, got {type(tensor).__name__}"
@@ -27,7 +28,7 @@ def check_shape(operation: str, name: str, tensor: Tensor, letters: str, expecte
 
 
 def check_like(operation: str, name: str, tensor: Tensor, dtype: torch.dtype, device: torch.device, owner: str) -> None:
-    """Raises unless `tensor` has this dtype (not checked under autocast) and this device, which `owner` has."""
+    """Raise ShapeError unless `tensor` has the dtype and device of `owner`. The dtype may differ under autocast."""
     if tensor.device != device:
         raise ShapeError(
             f"{operation}: {name} must be on {owner}'s device {device}, got {tensor.device}; "
@@ -47,16 +48,22 @@ def check_parameters(
     device: torch.device,
     suffix: str = "",
 ) -> None:
-    """Raises unless each parameter is a dense tensor of its shape in `shapes`, with this dtype and on this device.
+    """Raise unless each parameter is a dense tensor with its shape in `shapes`, this dtype and this device.
 
-    The dtype is not checked under autocast.
+    The dtype may differ under autocast. Kernels read memory by address, and users can replace a parameter at any time.
+    Therefore every call checks the parameters.
 
-    Kernels read memory by address, and a parameter can be replaced at any time. Therefore every call is checked.
+    Args:
+        operation: the name of the layer's class.
+        parameters: the parameters by name.
+        shapes: their expected shapes by name.
+        dtype, device: the dtype and device of `weight_ih`.
+        suffix: the end of the names of the parameters in messages, such as "_l0_reverse".
     """
     for name, value in parameters.items():
         try:
-            fits = value.shape == shapes[name] and value.dtype == dtype and value.device == device
-            if fits and value.layout is torch.strided:
+            is_valid = value.shape == shapes[name] and value.dtype == dtype and value.device == device
+            if is_valid and value.layout is torch.strided:
                 continue
         except AttributeError:  # not a tensor
             pass
@@ -73,6 +80,7 @@ def _check_parameter(
     device: torch.device,
     owner: str,
 ) -> None:
+    """Raise unless one parameter fulfils the conditions of `check_parameters`."""
     if not isinstance(value, Tensor):
         raise TypeError(f"{operation}: {name} must be a tensor {shape}, got {type(value).__name__}")
     if tuple(value.shape) != shape:
@@ -85,7 +93,7 @@ def _check_parameter(
 
 
 def check_size(operation: str, name: str, value: object) -> None:
-    """Raises unless `value` is an int above zero."""
+    """Raise unless `value` is an int above zero."""
     if not isinstance(value, int) or isinstance(value, bool):
         raise TypeError(f"{operation}: {name} must be an int above zero, got {value!r} of type {type(value).__name__}")
     if value <= 0:
@@ -93,18 +101,18 @@ def check_size(operation: str, name: str, value: object) -> None:
 
 
 def check_flag(operation: str, name: str, value: object) -> None:
-    """Raises unless `value` is a bool."""
+    """Raise TypeError unless `value` is a bool."""
     if not isinstance(value, bool):
         raise TypeError(f"{operation}: {name} must be a bool, got {value!r} of type {type(value).__name__}")
 
 
 def check_rate(operation: str, name: str, value: object) -> None:
-    """Raises unless `value` is a probability."""
+    """Raise ValueError unless `value` is a number from 0 to 1."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
         raise ValueError(f"{operation}: {name} must be a number in range [0, 1], got {value!r}")
 
 
 def check_choice(operation: str, name: str, value: object, choices: Sequence[str]) -> None:
-    """Raises unless `value` is one of `choices`."""
+    """Raise ValueError unless `value` is one of `choices`."""
     if value not in choices:
         raise ValueError(f"{operation}: {name} must be one of {', '.join(map(repr, choices))}, got {value!r}")

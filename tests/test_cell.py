@@ -1,4 +1,4 @@
-"""Cells: the definitions that a subclass may have, the values that a step sees, and the resulting parameters."""
+"""Cells: the definitions that a subclass may have, the values that a step reads, and the parameters."""
 
 import pytest
 import torch
@@ -8,7 +8,7 @@ from glassgate.cell import Named, PreActivations, RecurrentTerm
 from tests.compare import check, noise
 
 
-def test_named_values():
+def test_values_can_be_read_by_name():
     s = Named(("h", "c"), (1, 2))
     assert (s.h, s.c, list(s)) == (1, 2, [1, 2])
     with pytest.raises(AttributeError, match="'x' is not defined here, only h, c"):
@@ -17,7 +17,7 @@ def test_named_values():
         _ = Named((), ()).x
 
 
-def test_pre_activations_by_halves():
+def test_pre_activations_have_an_input_term_and_a_recurrent_term():
     a = PreActivations(Named(("i", "n"), (1, 2)), RecurrentTerm(lambda u: Named(("i", "n"), (10 * u, 100 * u)), 3))
     assert (a.ih.n, a.hh.n, a.n, a.i, a.hh(7).i) == (2, 300, 302, 31, 70)
     assert a.update("g") == "g"
@@ -25,7 +25,7 @@ def test_pre_activations_by_halves():
         _ = a.q
 
 
-def test_product_is_computed_once_and_only_if_read():
+def test_the_recurrent_product_is_computed_once_and_only_if_read():
     calls = []
     a = PreActivations(Named("in", (1, 2)), RecurrentTerm(lambda u: calls.append(u) or Named("in", (u, u)), 5))
     assert a.ih.i == 1
@@ -34,7 +34,7 @@ def test_product_is_computed_once_and_only_if_read():
     assert calls == [5]
 
 
-def test_pre_activations_without_recurrence():
+def test_pre_activations_without_recurrent_weights():
     assert PreActivations(Named("i", (1,)), None).i == 1
 
 
@@ -58,7 +58,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("message", WRONG)
-def test_wrong_definitions(message):
+def test_wrong_definitions_are_rejected(message):
     kind, body = WRONG[message]
     with pytest.raises(kind) as error:
         type("Mine", (gg.Cell,), body)
@@ -98,7 +98,7 @@ def with_step(parameters, step):
         (("gain",), lambda self, a, s, p: a.n, r"a dict of names and glassgate.Parameter, such as .* got \('gain',\)"),
     ],
 )
-def test_wrong_steps_and_parameters(parameters, step, message):
+def test_wrong_steps_and_parameters_are_rejected(parameters, step, message):
     with pytest.raises(TypeError, match=f"cell Mine: .*{message}"):
         gg.Recurrent(with_step(parameters, step), 2, 3)(torch.zeros(1, 1, 2))
 
@@ -114,7 +114,7 @@ def test_parameters_outside_of_the_layer_are_reported():
     gg.Recurrent(cell, 2, 3)
 
 
-class TestOwn:
+class TestCustomCells:
     """Cells with features that torch.nn lacks, each compared with its equations in plain torch."""
 
     x, h, c = noise(1, 3, 2), noise(2, 3, 4), noise(3, 3, 4)
@@ -127,7 +127,7 @@ class TestOwn:
         ih = self.x @ layer.weight_ih.T + (layer.bias_ih if layer.bias else 0)
         return layer, ih, new
 
-    def test_parameters_of_units_and_gates(self):
+    def test_parameters_per_unit_and_per_gate(self):
         class Own(gg.Cell):
             gates = ("i", "n")
             state = ("h", "c")
@@ -140,14 +140,14 @@ class TestOwn:
         layer, ih, (h, c) = self.run(Own(), self.h, self.c)
         i, n = (ih + self.h @ layer.weight_hh.T + layer.bias_hh).chunk(2, -1)
         gain_i, gain_n = layer.gain.chunk(2)
-        wanted = torch.sigmoid(gain_i * i + layer.peep * self.c) * torch.tanh(gain_n * n)
-        check({"h": h.detach(), "c": c.detach()}, {"h": (wanted + self.h).detach(), "c": wanted.detach()})
+        expected = torch.sigmoid(gain_i * i + layer.peep * self.c) * torch.tanh(gain_n * n)
+        check({"h": h.detach(), "c": c.detach()}, {"h": (expected + self.h).detach(), "c": expected.detach()})
         layer.reset_parameters()
         assert layer.peep.tolist() == [0.5] * 4
         assert layer.gain.tolist() == [2.0] * 8
         assert list(layer.state_dict()) == ["weight_ih", "weight_hh", "bias_ih", "bias_hh", "peep", "gain"]
 
-    def test_no_recurrent_weights(self):
+    def test_a_cell_without_recurrent_weights(self):
         class Own(gg.Cell):
             gates = ("f", "n")
             recurrent = False
@@ -161,7 +161,7 @@ class TestOwn:
         check({"h": h.detach()}, {"h": (torch.sigmoid(f) * self.h + (1 - torch.sigmoid(f)) * n).detach()})
         assert list(layer.state_dict()) == ["weight_ih", "bias_ih"]
 
-    def test_heads(self):
+    def test_heads_are_diagonal_blocks(self):
         class Own(gg.Cell):
             gates = ("a", "b")
             heads = 2
@@ -191,7 +191,7 @@ class TestOwn:
         torch.testing.assert_close(clipped(x)[0], plain(x)[0].clamp(-0.01, 0.01))
 
     @pytest.mark.filterwarnings("ignore:cell Second")
-    def test_a_second_product_needs_the_projected_width(self):
+    def test_a_second_recurrent_product_needs_the_projected_width(self):
         class Second(gg.Cell):
             gates = ("x", "z")
             state = ("h", "c")
@@ -205,12 +205,12 @@ class TestOwn:
             gg.Recurrent(Second(), 2, 4, proj_size=3)(torch.randn(1, 5, 2))
 
     @pytest.mark.parametrize("start", [torch.ones(4), [1.0, 2.0], "one", None])
-    def test_a_parameter_starts_at_one_number(self, start):
+    def test_the_initial_value_of_a_parameter_is_one_number(self, start):
         with pytest.raises(TypeError, match=r"Parameter: the initial value must be a number, got .* that you pass to"):
             gg.Parameter(start)
         assert gg.Parameter(torch.tensor(1.0)).start == 1.0
 
-    def test_a_step_that_is_missing_or_returns_too_little(self):
+    def test_a_missing_step_and_missing_states_are_rejected(self):
         with pytest.raises(NotImplementedError, match=r"cell Bare must define step\(self, a, s\)"):
             self.run(Bare(), self.h)
         with pytest.raises(ValueError, match=r"cell Short: step must return 2 states \('h', 'c'\), got 1"):
@@ -228,7 +228,7 @@ class TestOwn:
             ),
         ],
     )
-    def test_a_step_that_returns_no_state(self, returned, error, said):
+    def test_a_step_that_does_not_return_states_is_rejected(self, returned, error, said):
         cell = type("Odd", (gg.Cell,), {"gates": ("a",), "step": lambda self, a, s: returned(a, s)})()
         with gg.engine("reference"), pytest.raises(error, match=f"cell Odd: step {said}"):
             gg.Recurrent(cell, 2, 4)(torch.randn(5, 3, 2))
@@ -243,20 +243,20 @@ class TestOwn:
     )
     @pytest.mark.parametrize("options", [{}, {"zoneout": 0.5}])
     @pytest.mark.parametrize("engine", ["reference", "cpu"])
-    def test_a_step_that_reads_an_unknown_name(self, engine, options, asked, recurrent, said):
+    def test_a_step_that_reads_an_unknown_name_is_rejected(self, engine, options, asked, recurrent, said):
         body = {"gates": ("a",), "recurrent": recurrent, "step": lambda self, a, s: asked(a, s)}
         layer = gg.Recurrent(type("Odd", (gg.Cell,), body)(), 2, 4, **options)
         with gg.engine(engine), pytest.raises(AttributeError, match=f"cell Odd: {said}"):
             layer(torch.randn(5, 3, 2))
 
-    def test_states_in_a_list(self):
+    def test_a_step_can_return_a_list(self):
         cell = type("Listed", (gg.cells.LSTM,), {"step": lambda self, a, s: list(gg.cells.LSTM.step(self, a, s))})()
         layer, plain = gg.LSTM(2, 4, cell=cell), gg.LSTM(2, 4)
         layer.load_state_dict(plain.state_dict())
         x = torch.randn(5, 3, 2)
         assert torch.equal(layer(x)[0], plain(x)[0])
 
-    def test_a_cell_without_gates(self):
+    def test_a_cell_without_gates_is_rejected(self):
         with pytest.raises(ValueError, match=r"cell None_: gates must name at least one gate, got \(\)"):
             gg.Recurrent(type("None_", (gg.Cell,), {"step": lambda self, a, s: s.h})(), 2, 4)
 
@@ -269,18 +269,18 @@ SHAPES = {
 
 
 @pytest.mark.parametrize("options", SHAPES)
-def test_parameters_in_torch_order(options):
+def test_parameters_are_in_the_order_of_torch(options):
     shapes = gg.cells.GRU().shapes(2, 4, *options)
     assert [f"{name} {shape}" for name, shape in shapes.items()] == SHAPES[options]
 
 
-def test_options_are_the_constructors_arguments():
+def test_options_are_the_arguments_of_the_constructor():
     assert gg.cells.RNN("relu").options() == {"nonlinearity": "relu"}
     assert repr(gg.cells.RNN()) == "RNN(nonlinearity='tanh')"
     assert repr(gg.cells.LSTM()) == "LSTM()"
 
 
-def test_parameters_with_the_names_of_the_layer_s():
+def test_parameters_cannot_have_the_names_of_a_layers_parameters():
     class Mine(gg.Cell):
         gates = ("x",)
         parameters = {"weight_hr": gg.Parameter()}

@@ -1,4 +1,4 @@
-"""gg.check reports the error in a cell in one sentence."""
+"""`gg.check` reports the error in a cell in one sentence."""
 
 import re
 
@@ -79,7 +79,7 @@ class Unused(gg.Cell):
 
 
 class OfSquares(gg.Cell):
-    """Computes a variance as the difference of two large numbers."""
+    """A cell that computes a variance as the difference of two large numbers."""
 
     gates = ("n",)
 
@@ -98,7 +98,7 @@ class Centred(gg.Cell):
 
 
 class Steps(gg.Cell):
-    """A step function: rounding can flip it for some inputs, but no digits are lost."""
+    """A cell with a comparison. Rounding can change its result for some inputs, but no digits are lost."""
 
     gates = ("n",)
 
@@ -160,12 +160,12 @@ def test_lost_accuracy_is_a_warning():
     "cell", [*(getattr(gg.cells, name)() for name in gg.cells.__all__), Centred(), Steps()], ids=repr
 )
 def test_built_in_cells_are_accurate_in_float32(cell):
-    (finding,) = checking._float32_accuracy(cell)
+    (finding,) = checking._check_float32(cell)
     assert finding.holds, finding.explanation
 
 
 def test_accuracy_on_small_inputs():
-    (finding,) = checking._float32_accuracy(Differences())
+    (finding,) = checking._check_float32(Differences())
     assert re.search(r"with inputs of about 0.0*1, state .h. has an error of", finding.explanation)
     assert not finding.holds
 

@@ -47,7 +47,7 @@ CASES: dict[str, tuple[tuple[Constraint, ...], Callable[[Tensor], bool]]] = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_it_holds_after_optimiser_steps(name: str) -> None:
+def test_constraints_hold_after_optimiser_steps(name: str) -> None:
     constraints, holds = CASES[name]
     torch.manual_seed(0)
     layer = gg.GRU(2, H)
@@ -70,7 +70,7 @@ def test_it_holds_after_optimiser_steps(name: str) -> None:
         assert torch.allclose(layer(input)[0], output, atol=1e-5)
 
 
-def test_every_layer_and_direction_or_one_matrix() -> None:
+def test_all_matrices_or_one_matrix_can_be_constrained() -> None:
     layer = gg.constrain(gg.LSTM(2, 4, num_layers=2, bidirectional=True), NonNegative())
     for suffix in ("l0", "l0_reverse", "l1", "l1_reverse"):
         assert (getattr(layer, f"weight_hh_{suffix}") >= 0).all()

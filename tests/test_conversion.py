@@ -1,4 +1,4 @@
-"""Converting and restoring layers in place: the same results and parameters, and nothing else changes."""
+"""`gg.convert` and `gg.restore` keep the results, the parameters and everything else of a model."""
 
 import copy
 import warnings
@@ -13,7 +13,7 @@ from tests.cases import STOCK
 
 
 class Model(nn.Module):
-    """A model with every layer that can be replaced, some of them twice, and one under two names."""
+    """A model with every kind of layer that can be replaced. Some are used twice, and one has two names."""
 
     def __init__(self):
         super().__init__()
@@ -63,7 +63,7 @@ def test_a_model_is_converted_and_restored(training):
 
 
 @pytest.mark.parametrize("kind", STOCK)
-def test_a_layer_itself(kind):
+def test_a_layer_can_be_converted_itself(kind):
     stock = STOCK[kind](3, 4)
     ours = gg.convert(stock)
     assert type(ours) is getattr(gg, kind)
@@ -85,7 +85,7 @@ def test_an_optimizer_stays_valid():
     assert not torch.equal(model[0].weight_ih_l0, before)
 
 
-def test_frozen_stays_frozen():
+def test_frozen_parameters_stay_frozen():
     layer = nn.LSTM(3, 4).requires_grad_(False)
     layer.bias_hh_l0.requires_grad_(True)
     ours = gg.convert(layer)
@@ -125,7 +125,7 @@ def test_attached_objects_are_moved():
     torch.testing.assert_close(back(torch.ones(2, 3))[0], ours(torch.ones(2, 3))[0])
 
 
-def test_one_part_under_two_names_of_one_parent():
+def test_a_module_with_two_names_in_one_parent_stays_one_object():
     model = nn.Module()
     model.encoder = model.decoder = nn.GRU(3, 3)
     model.both = nn.Sequential(model.encoder, model.encoder)
@@ -154,7 +154,7 @@ def test_hooks_keep_their_options_and_handles():
 
 
 @pytest.mark.filterwarnings("ignore:.*weight_norm.*:FutureWarning")
-def test_weights_that_a_hook_computes():
+def test_weights_that_a_hook_computes_are_kept():
     layer, x = nn.utils.weight_norm(nn.LSTM(3, 4), "weight_hh_l0"), torch.randn(5, 2, 3)
     expected, _ = layer(x)
     (ours,) = gg.convert(nn.Sequential(layer))
@@ -196,12 +196,12 @@ def test_only_modules_are_converted():
         gg.convert(nn.LSTM)
 
 
-def test_dtype_and_device_stay():
+def test_dtype_and_device_are_kept():
     assert gg.convert(nn.LSTM(3, 4, dtype=torch.float64, device="meta")).weight_ih_l0.dtype == torch.float64
     assert gg.convert(nn.LSTM(3, 4, device="meta")).weight_ih_l0.is_meta
 
 
-def test_no_new_warning():
+def test_conversion_does_not_repeat_warnings():
     with pytest.warns(UserWarning, match="dropout"):
         layer = nn.LSTM(3, 4, dropout=0.5)
     with warnings.catch_warnings():

@@ -1,4 +1,4 @@
-"""The functional form against one direction of a layer of `torch.nn`, for every layout of input and states."""
+"""`gg.functional` equals one direction of a layer of `torch.nn`, for every layout of input and states."""
 
 import pytest
 import torch
@@ -23,7 +23,7 @@ KINDS = pytest.mark.parametrize("kind", STOCK)
     hx=st.sampled_from([None, "plain", "stacked"]),
     seed=st.integers(0, 10**6),
 )
-def test_equals_torch(engine, kind, sizes, proj_size, bias, batch_first, form, hx, seed):
+def test_functions_equal_torch(engine, kind, sizes, proj_size, bias, batch_first, form, hx, seed):
     L, N, H_in, H = sizes
     options = {"proj_size": proj_size} if kind == "LSTM" and proj_size < H else {}
     stock = STOCK[kind](H_in, H, bias=bias, batch_first=batch_first, dtype=torch.float64, **options)
@@ -62,7 +62,7 @@ def test_equals_torch(engine, kind, sizes, proj_size, bias, batch_first, form, h
 
 
 @KINDS
-def test_lengths_and_resets_as_in_a_layer(kind):
+def test_lengths_and_resets_give_the_results_of_a_layer(kind):
     layer = getattr(gg, kind)(3, 4, dtype=torch.float64)
     x, options = noise(1, 5, 3, 3), {"lengths": [5, 0, 2], "resets": noise(2, 5, 3) > 0}
     output, _ = getattr(gg.functional, kind.lower())(x, None, *layer.parameters(), **options)
@@ -70,7 +70,7 @@ def test_lengths_and_resets_as_in_a_layer(kind):
 
 
 @pytest.mark.parametrize("name", ["bias_ih", "bias_hh"])
-def test_one_bias_is_enough(name):
+def test_a_missing_bias_is_zero(name):
     layer = gg.GRU(3, 4)
     weights = {n.removesuffix("_l0"): w for n, w in layer.named_parameters() if not n.startswith("bias")}
     bias = torch.randn(12)
@@ -81,7 +81,7 @@ def test_one_bias_is_enough(name):
     assert torch.equal(one, both)
 
 
-def test_relu():
+def test_rnn_with_relu_equals_torch():
     layer = torch.nn.RNN(3, 4, nonlinearity="relu")
     x = torch.randn(5, 2, 3)
     output, h_n = gg.functional.rnn(x, None, *layer.parameters(), nonlinearity="relu")
@@ -129,7 +129,7 @@ STEP_FAULTS = {
 
 
 @pytest.mark.parametrize("message", STEP_FAULTS)
-def test_fault_of_a_step(message):
+def test_wrong_arguments_of_step_are_rejected(message):
     ih, states = STEP_FAULTS[message]
     with pytest.raises(gg.ShapeError) as error:
         gg.functional.step(gg.cells.LSTM(), ih, states, WEIGHTS)
@@ -137,7 +137,7 @@ def test_fault_of_a_step(message):
 
 
 @pytest.mark.parametrize("message", FAULTS)
-def test_fault(message):
+def test_wrong_arguments_are_rejected(message):
     with pytest.raises(gg.ShapeError) as error:
         FAULTS[message](gg.functional.lstm)
     assert str(error.value).startswith(message)

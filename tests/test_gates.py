@@ -1,4 +1,4 @@
-"""The cell of gate modules equals the fused cell and torch's, converts both ways, and each gate equals its formula."""
+"""`gg.gates.LSTMCell` equals the fused cell and torch's cell, and each gate equals its formula."""
 
 import pytest
 import torch
@@ -27,7 +27,7 @@ def test_separate_gates_equal_the_fused_cell(kind, bias, rows):
 
 
 @pytest.mark.parametrize("bias", [True, False])
-def test_there_and_back(bias):
+def test_conversion_to_the_fused_cell_and_back_keeps_the_weights(bias):
     apart = gates.LSTMCell(3, 4, bias).double()
     fused = apart.to_fused()
     assert isinstance(fused, gg.LSTMCell)
@@ -52,12 +52,12 @@ def test_conversions_share_no_memory():
 
 
 @pytest.mark.parametrize("kind", [gates.InputGate, gates.ForgetGate, gates.OutputGate])
-def test_a_gate_is_a_linear_map_with_a_sigmoid(kind):
+def test_a_gate_is_a_linear_layer_with_a_sigmoid(kind):
     gate, (x, h, _) = kind(3, 4).double(), states(5)
     assert torch.equal(gate(x, h), torch.sigmoid(nn.functional.linear(torch.cat([x, h], 1), *gate.linear.parameters())))
 
 
-def test_the_cell_state_is_kept_and_written():
+def test_the_gates_keep_and_write_the_cell_state():
     update, (x, h, c) = gates.CellStateUpdater(3, 4).double(), states(5)
     zero, one = torch.zeros_like(c), torch.ones_like(c)
     assert torch.equal(update(x, h, c, zero, one), c)
@@ -66,7 +66,7 @@ def test_the_cell_state_is_kept_and_written():
 
 
 def test_each_gate_has_its_effect():
-    """Biases that close one gate show its effect."""
+    """The bias of one gate is so negative that the gate is closed."""
     cell, (x, h, c) = gates.LSTMCell(3, 4).double(), states(5)
     with torch.no_grad():
         cell.output_gate.linear.bias.fill_(-1e3)
@@ -81,6 +81,6 @@ def test_each_gate_has_its_effect():
         assert not cell(x, h, c)[1].any()
 
 
-def test_only_lstm_cells_are_split():
+def test_from_fused_rejects_other_modules():
     with pytest.raises(TypeError, match=r"from_fused: expected an LSTMCell of glassgate or torch\.nn, got GRUCell"):
         gates.LSTMCell.from_fused(gg.GRUCell(3, 4))

@@ -13,7 +13,7 @@ def by_gate(weight, gates="ifgo"):
 
 
 @pytest.mark.parametrize("H", [1, 16, 100])
-def test_torch_is_uniform_within_one_over_root_h(H):
+def test_torch_is_uniform_up_to_one_over_the_root_of_h(H):
     layer = gg.LSTM(8, H)
     for weight in layer.parameters():
         assert weight.abs().max() <= H**-0.5
@@ -38,7 +38,7 @@ def test_xavier_orthogonal(options):
         assert (b_ih + b_hh).tolist() == [0.0] * 9 + [1.0] * 9 + [0.0] * 18
 
 
-def test_xavier_orthogonal_of_other_cells():
+def test_xavier_orthogonal_supports_other_cells():
     layer = gg.GRU(3, 4, init=init.xavier_orthogonal)
     assert not layer.bias_ih_l0.any()
     for block in layer.weight_hh_l0.chunk(3):
@@ -58,14 +58,14 @@ def test_chrono():
     assert not total["o"].any()
 
 
-def test_chrono_of_a_gru_keeps_by_z():
+def test_chrono_of_a_gru_sets_the_bias_of_z():
     total = by_gate(sum(gg.GRU(3, 9, init=init.chrono(50)).all_weights[0][2:]), "rzn")
     assert (total["z"] >= 0).all()
     assert not total["r"].any()
     assert not total["n"].any()
 
 
-def test_gate_bias_composes():
+def test_gate_bias_can_follow_another_scheme():
     torch.manual_seed(0)
     plain = gg.LSTM(2, 4)
     torch.manual_seed(0)
@@ -79,7 +79,7 @@ def test_gate_bias_composes():
 
 
 @pytest.mark.parametrize("scheme", [init.torch, init.xavier_orthogonal, init.chrono(5), init.gate_bias(f=7.0)])
-def test_schemes_reach_into_models(scheme):
+def test_schemes_fill_all_layers_of_a_model(scheme):
     model = nn.Sequential(nn.Linear(3, 3), nn.ModuleList([gg.LSTM(3, 4, 2), gg.LSTMCell(3, 4)]))
     linear = model[0].weight.clone()
     before = [p.clone() for p in model[1].parameters()]
@@ -88,12 +88,12 @@ def test_schemes_reach_into_models(scheme):
     changed = [
         name for (name, p), old in zip(model[1].named_parameters(), before, strict=True) if not torch.equal(p, old)
     ]
-    wanted = ["0.bias_ih_l0", "0.bias_ih_l1", "1.bias_ih"]
-    assert set(wanted) <= set(changed)
+    expected = ["0.bias_ih_l0", "0.bias_ih_l1", "1.bias_ih"]
+    assert set(expected) <= set(changed)
     assert all(p.requires_grad for p in model.parameters())
 
 
-def test_reset_applies_the_scheme_again():
+def test_reset_parameters_applies_the_scheme_again():
     layer = gg.LSTM(3, 4, init=init.gate_bias(o=2.0))
     with torch.no_grad():
         layer.bias_ih_l0.zero_()
@@ -140,14 +140,14 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("message", FAULTS)
-def test_fault(message):
+def test_wrong_arguments_are_rejected(message):
     kind, call = FAULTS[message]
     with pytest.raises(kind) as error:
         call()
     assert str(error.value) == message
 
 
-def test_faults_change_nothing():
+def test_an_error_leaves_the_parameters_unchanged():
     layer = gg.RNN(3, 4)
     before = [p.clone() for p in layer.parameters()]
     with pytest.raises(ValueError, match="chrono: the cell must have a gate f or z"):

@@ -1,4 +1,4 @@
-"""Layout: every form of a batch to flat rows and back, without lost or exchanged values."""
+"""Layouts convert every form of a batch to flat rows and back, and no value is lost or moved."""
 
 import pytest
 import torch
@@ -15,12 +15,12 @@ batches = st.integers(1, 6).flatmap(
 
 
 def numbered(L, N):
-    """Each number encodes its step and row."""
+    """Return a batch in which each number encodes its step and row."""
     return torch.stack(torch.meshgrid(torch.arange(L), torch.arange(N), indexing="ij"), -1).float() + 1
 
 
 @given(batches, st.booleans())
-def test_rows_of_steps_are_those_of_torch(batch, batch_first):
+def test_flat_rows_equal_those_of_torch(batch, batch_first):
     L, lengths = batch
     x = numbered(L, len(lengths))
     steps, layout = arrange("test", x.transpose(0, 1) if batch_first else x, 2, batch_first, lengths)
@@ -40,7 +40,7 @@ def test_rows_of_steps_are_those_of_torch(batch, batch_first):
 
 
 @given(batches, st.booleans())
-def test_there_and_back(batch, batch_first):
+def test_restore_is_the_inverse_of_arrange(batch, batch_first):
     L, lengths = batch
     x = numbered(L, len(lengths))
     x = x.transpose(0, 1) if batch_first else x
@@ -79,13 +79,13 @@ def test_a_packed_sequence_is_passed_through():
     assert layout.to_ranks(lengths[None, :, None]).flatten().tolist() == [4, 2, 1]
 
 
-def test_unbatched_is_a_batch_of_one():
+def test_an_unbatched_sequence_is_a_batch_of_one():
     steps, layout = arrange("test", numbered(4, 1)[:, 0], 2, batch_first=True)
     assert (layout.rows, layout.length) == (1, 4)
     assert layout.restore(steps.data).shape == (4, 2)
 
 
-def test_empty_batch():
+def test_an_empty_batch_has_no_rows():
     steps, layout = arrange("test", torch.zeros(4, 0, 2), 2, lengths=torch.zeros(0, dtype=torch.long))
     assert steps.data.shape == (0, 2)
     assert layout.restore(steps.data).shape == (4, 0, 2)
@@ -99,7 +99,7 @@ def test_gradients_return_to_their_positions(lengths):
     assert torch.equal(x.grad, x.detach())
 
 
-def test_a_compiled_call_refuses_lengths_outside():
+def test_compiled_calls_reject_lengths_outside_the_input():
     torch._dynamo.reset()
     layer, x = gg.LSTM(3, 4), torch.randn(5, 2, 3)
     compiled = torch.compile(layer, fullgraph=True, backend="eager")

@@ -1,4 +1,4 @@
-"""The notebooks: their cells run in order, as in Jupyter, and their own assertions hold."""
+"""The cells of the notebooks run in order, as in Jupyter, and their assertions hold."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The checks: the right message for each error, and no message for correct arguments."""
+"""Checks of arguments raise the right message for each error, and accept correct arguments."""
 
 import pytest
 import torch
@@ -9,7 +9,7 @@ CPU = torch.device("cpu")
 X = torch.zeros(2, 3)
 
 
-def test_silence():
+def test_correct_arguments_are_accepted():
     shapes.check_shape("op", "x", X, "(N, H)", (2, 3))
     shapes.check_like("op", "x", X, torch.float32, CPU, "y")
     shapes.check_size("op", "n", 1)
@@ -50,7 +50,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("message", FAULTS)
-def test_fault(message):
+def test_wrong_arguments_are_rejected(message):
     kind, call = FAULTS[message]
     with pytest.raises(kind) as error:
         call()
@@ -58,11 +58,11 @@ def test_fault(message):
     assert str(error.value) == message
 
 
-def test_dtype_is_free_under_autocast():
+def test_the_dtype_may_differ_under_autocast():
     with torch.autocast("cpu", torch.bfloat16):
         shapes.check_like("op", "x", X, torch.bfloat16, CPU, "y")
 
 
-def test_shape_error_is_both_of_torchs():
+def test_shape_error_is_both_types_that_torch_raises():
     assert issubclass(shapes.ShapeError, RuntimeError)
     assert issubclass(shapes.ShapeError, ValueError)

@@ -1,4 +1,4 @@
-"""The location of the cache, and its safety: files that other users could have written are not read."""
+"""The location of the cache, and its safety: files that other users can write to are not read."""
 
 import os
 import warnings
@@ -46,7 +46,7 @@ def test_a_kernel_that_others_can_write_is_compiled_again(tmp_path: Path) -> Non
         cache._warn.cache_clear()
         with pytest.warns(RuntimeWarning, match=f"chmod -R go-w {folder}"):
             assert cache.read(path) is None
-        assert cache.read(path) is None  # and says so once
+        assert cache.read(path) is None  # and warns once
         (folder / "b.kernel").unlink(missing_ok=True)
         cache.write(folder / "b.kernel", kernel)
         assert (folder / "b.kernel").exists() == (place == path)

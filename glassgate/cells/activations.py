@@ -13,10 +13,14 @@ NAMES = (
 
 
 def activation(cell: str, name: str) -> Callable[[Any], Any]:
-    """The function of this name in `torch.nn.functional`.
+    """Return the function with this name in `torch.nn.functional`.
+
+    Args:
+        cell: the name of the cell's class, for the message.
+        name: one of `NAMES`.
 
     Raises:
-        ValueError: the name is unknown, or the function is not elementwise.
+        ValueError: the name is not in `NAMES`.
     """
     if name not in NAMES:
         raise ValueError(f"{cell}: an activation must be one of {', '.join(NAMES)}, got {name!r}")
@@ -24,5 +28,5 @@ def activation(cell: str, name: str) -> Callable[[Any], Any]:
 
 
 def _hard_sigmoid(x: Any) -> Any:
-    """Hard sigmoid with the exact derivative 1/6; torch's function rounds it to float32."""
+    """Compute the hard sigmoid with the exact slope 1/6. torch's function rounds the slope to float32."""
     return torch.clamp(x / 6 + 0.5, 0, 1)

@@ -1,4 +1,7 @@
-"""Gated recurrent units (Cho et al. 2014), in PyTorch's form and the paper's."""
+"""Gated recurrent units (Cho et al. 2014), as in `torch.nn.GRU` and as in the paper, and their variants.
+
+In the equations, `...` is the pre-activation of the gate, W_ih x + b_ih + W_hh h_prev + b_hh.
+"""
 
 from torch import sigmoid, tanh
 
@@ -7,7 +10,7 @@ from glassgate.cells.activations import activation
 
 
 class GRU(Cell):
-    """Cho et al. 2014, arXiv:1406.1078v3 as in `torch.nn.GRU`: the reset gate acts after the matrix product.
+    """The GRU of `torch.nn.GRU` (Cho et al. 2014, arXiv:1406.1078v3): the reset gate acts after the matrix product.
 
     r = sigmoid(...),  z = sigmoid(...),  n = tanh(W_in x + b_in + r (W_hn h_prev + b_hn)),  h = (1 - z) n + z h_prev
     """
@@ -25,7 +28,9 @@ class GRU(Cell):
 
 
 class GRUP(Cell):
-    """A GRU with a projection, like LSTMP: the unprojected units m are a second state, and h = W_hr m is the output.
+    """A GRU with a projection, as in LSTMP. The units m are a second state, and the output is h = W_hr m.
+
+    A GRU layer with `proj_size` runs this cell.
 
     r = sigmoid(...),  z = sigmoid(...),  n = tanh(W_in x + b_in + r (W_hn h_prev + b_hn)),
     m = (1 - z) n + z m_prev
@@ -38,11 +43,11 @@ class GRUP(Cell):
         r, z = sigmoid(a.r), sigmoid(a.z)
         n = tanh(a.ih.n + r * a.hh.n)
         m = (1 - z) * a.update(n) + z * s.m
-        return m, m  # the layer projects the first one to h
+        return m, m  # the layer projects the first value to h
 
 
 class GRUv1(Cell):
-    """Cho et al. 2014, arXiv:1406.1078v1: the reset gate acts on the state, before the matrix product.
+    """The GRU of the paper (Cho et al. 2014, arXiv:1406.1078v1): the reset gate acts before the matrix product.
 
     r = sigmoid(...),  z = sigmoid(...),  n = tanh(W_in x + b_in + W_hn (r h_prev) + b_hn),
     h = (1 - z) n + z h_prev
@@ -61,7 +66,7 @@ class GRUv1(Cell):
 
 
 class MGU(Cell):
-    """Minimal gated unit (Zhou et al. 2016, arXiv:1603.09420): one gate both forgets and resets.
+    """The minimal gated unit (Zhou et al. 2016, arXiv:1603.09420): one gate is both forget and reset gate.
 
     f = sigmoid(...),  n = tanh(W_in x + b_in + W_hn (f h_prev) + b_hn),  h = (1 - f) h_prev + f n
     """
@@ -77,12 +82,13 @@ class MGU(Cell):
 
 
 class ActivatedGRU(Cell):
-    """A GRU with other activations than sigmoid and tanh, given by their names in `torch.nn.functional`.
+    """A GRU with activations other than sigmoid and tanh, given by their names in `torch.nn.functional`.
 
     r, z = gate(...),  n = new(W_in x + b_in + r (W_hn h_prev + b_hn)),  h = (1 - z) n + z h_prev
 
     Args:
-        gate, new: the activations of the gates and of the candidate.
+        gate: the activation of r and z.
+        new: the activation of the candidate n.
     """
 
     gates = ("r", "z", "n")

@@ -1,4 +1,7 @@
-"""An LSTM with only a forget gate (van der Westhuizen and Lasenby 2018)."""
+"""JANET: an LSTM with only a forget gate (van der Westhuizen and Lasenby 2018).
+
+In the equations, `...` is the pre-activation of the gate, W_ih x + b_ih + W_hh h_prev + b_hh.
+"""
 
 from torch import sigmoid, tanh
 
@@ -6,12 +9,12 @@ from glassgate.cell import Cell, no_projection
 
 
 class JANET(Cell):
-    """Van der Westhuizen and Lasenby 2018, arXiv:1804.04849, equation 5.
+    """An LSTM with only a forget gate (van der Westhuizen and Lasenby 2018, arXiv:1804.04849, equation 5).
 
-    f = ... (a pre-activation),  g = tanh(...),  h = sigmoid(f) h_prev + (1 - sigmoid(f - beta)) g
+    s = ... (the pre-activation of gate f),  g = tanh(...),  h = sigmoid(s) h_prev + (1 - sigmoid(s - beta)) g
 
     Args:
-        beta: subtracted from the pre-activation of the gate that writes; a larger value keeps more of the state.
+        beta: a constant in the weight of the candidate g. A larger value gives g a larger weight.
     """
 
     gates = ("f", "g")

@@ -7,13 +7,13 @@ from glassgate.cell import Cell, Parameter, no_projection
 
 
 def normalised(eps, *values):
-    """The values, normalised to mean 0 and variance 1 over the units of all of them."""
+    """Normalise values to mean 0 and variance 1, over the units of all values together."""
 
     def mean(values):
         return sum(values).mean(-1, keepdim=True) / len(values)
 
-    # The mean is subtracted before the variance is computed: if it is large, E[v^2] - E[v]^2 loses digits. Because of
-    # rounding, the remaining mean is not exactly zero. The result does not depend on `shift`, so it needs no gradient.
+    # E[v^2] - E[v]^2 loses digits if the mean is large. Therefore the mean is subtracted first. Because of rounding, a
+    # small mean remains. The result does not depend on `shift`, so `shift` needs no gradient.
     shift = mean(values).detach()
     centred = [v - shift for v in values]
     remaining_mean, mean_square = mean(centred), mean([v * v for v in centred])
@@ -22,12 +22,12 @@ def normalised(eps, *values):
 
 
 class LayerNormLSTM(Cell):
-    """Ba, Kiros and Hinton 2016, arXiv:1607.06450, equations 20 to 22: normalises the terms of x and of h, and c.
+    """An LSTM with layer normalisation (Ba, Kiros and Hinton 2016, arXiv:1607.06450, equations 20 to 22).
 
-    a = LN(W_ih x + b_ih) + LN(W_hh h + b_hh), where each LN normalises all gates together,
+    a = LN(W_ih x + b_ih) + LN(W_hh h_prev + b_hh), where each LN normalises all gates together,
     i, f, o = sigmoid(a),  g = tanh(a),  c = f c_prev + i g,  h = o tanh(LN(c))
 
-    Each LN has a gain and a shift. With `bias=False` the shifts take the place of the bias b of the paper.
+    Each LN has a gain and a shift. With `bias=False`, the shifts replace the bias b of the paper.
 
     Args:
         eps: added to the variance.
@@ -50,9 +50,9 @@ class LayerNormLSTM(Cell):
     def step(self, a, s, p):
         ih = normalised(self.eps, a.ih.i, a.ih.f, a.ih.g, a.ih.o)
         hh = normalised(self.eps, a.hh.i, a.hh.f, a.hh.g, a.hh.o)
-        of_x = [v * gain + shift for v, gain, shift in zip(ih, p.gain_ih, p.shift_ih, strict=True)]
-        of_h = [v * gain + shift for v, gain, shift in zip(hh, p.gain_hh, p.shift_hh, strict=True)]
-        i, f, g, o = (x + h for x, h in zip(of_x, of_h, strict=True))
+        input_terms = [v * gain + shift for v, gain, shift in zip(ih, p.gain_ih, p.shift_ih, strict=True)]
+        state_terms = [v * gain + shift for v, gain, shift in zip(hh, p.gain_hh, p.shift_hh, strict=True)]
+        i, f, g, o = (x + h for x, h in zip(input_terms, state_terms, strict=True))
         i, f, g, o = sigmoid(i), sigmoid(f), tanh(g), sigmoid(o)
         c = f * s.c + i * a.update(g)
         (c_hat,) = normalised(self.eps, c)
@@ -60,7 +60,7 @@ class LayerNormLSTM(Cell):
 
 
 class LayerNormGRU(Cell):
-    """Ba, Kiros and Hinton 2016, arXiv:1607.06450, supplement: normalises the terms of x and of h.
+    """A GRU with layer normalisation (Ba, Kiros and Hinton 2016, arXiv:1607.06450, supplement).
 
     r, z = sigmoid(LN(W_ih x + b_ih) + LN(W_hh h_prev + b_hh)), where each LN normalises both gates together,
     n = tanh(LN(W_in x + b_in) + r LN(W_hn h_prev + b_hn)),  h = (1 - z) n + z h_prev

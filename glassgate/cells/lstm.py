@@ -1,4 +1,7 @@
-"""Long short-term memory (Hochreiter and Schmidhuber 1997, with the forget gate of Gers et al. 2000)."""
+"""Long short-term memory (Hochreiter and Schmidhuber 1997; forget gate: Gers et al. 2000) and its variants.
+
+In the equations, `...` is the pre-activation of the gate, W_ih x + b_ih + W_hh h_prev + b_hh.
+"""
 
 from typing import Any
 
@@ -25,7 +28,7 @@ class LSTM(Cell):
 
 
 class PeepholeLSTM(Cell):
-    """Gers, Schraudolph and Schmidhuber 2002: the gates read the cell state, unit by unit.
+    """An LSTM with peepholes: each gate also reads the cell state of its unit (Gers et al. 2002).
 
     i = sigmoid(... + peep_i c_prev),  f = sigmoid(... + peep_f c_prev),  g = tanh(...),  c = f c_prev + i g,
     o = sigmoid(... + peep_o c),  h = o tanh(c)
@@ -43,7 +46,7 @@ class PeepholeLSTM(Cell):
 
 
 class CIFG(Cell):
-    """Coupled input and forget gate (Greff et al. 2017, arXiv:1503.04069): the input gate is 1 - f.
+    """An LSTM with a coupled input and forget gate (Greff et al. 2017, arXiv:1503.04069): the input gate is 1 - f.
 
     f, o = sigmoid(...),  g = tanh(...),  c = f c_prev + (1 - f) g,  h = o tanh(c)
     """
@@ -60,7 +63,7 @@ class CIFG(Cell):
 class ClippedLSTM(Cell):
     """An LSTM whose cell state and projected output are clipped (Sak et al. 2014, arXiv:1402.1128; ELMo 2018).
 
-    c = clip(f c_prev + i g),  h = clip(W_hr (o tanh(c)))
+    c = clip(f c_prev + i g),  h = clip(W_hr (o tanh(c))), or h = o tanh(c) without a projection
 
     Args:
         cell_clip: the largest absolute value of a cell state.
@@ -82,17 +85,19 @@ class ClippedLSTM(Cell):
         return o * tanh(c), c
 
     def project(self, h: Any) -> Any:
-        """Clips the projected output."""
+        """Clip the projected output."""
         return torch.clamp(h, -self.proj_clip, self.proj_clip)
 
 
 class ActivatedLSTM(Cell):
-    """An LSTM with other activations than sigmoid and tanh, given by their names in `torch.nn.functional`.
+    """An LSTM with activations other than sigmoid and tanh, given by their names in `torch.nn.functional`.
 
     i, f, o = gate(...),  g = new(...),  c = f c_prev + i g,  h = o output(c)
 
     Args:
-        gate, new, output: the activations of the gates, of the candidate, and of the cell state in the output.
+        gate: the activation of i, f and o.
+        new: the activation of the candidate g.
+        output: the activation of c in the output.
     """
 
     gates = ("i", "f", "g", "o")

@@ -1,4 +1,4 @@
-"""Gated cells whose gates read only the input (Feng et al. 2024), so that the loop over time has no matrix product."""
+"""Gated cells whose gates read only the input (Feng et al. 2024). Their loop over time has no matrix product."""
 
 import torch
 from torch import exp, sigmoid
@@ -7,24 +7,25 @@ from glassgate.cell import Cell, no_projection
 
 
 def positive(x):
-    """x + 1/2 if x >= 0, else sigmoid(x): continuous, increasing, and never negative."""
+    """Compute x + 1/2 if x >= 0, else sigmoid(x). The function is continuous, increasing and positive."""
     return torch.where(x >= 0, x + 0.5, sigmoid(x))
 
 
 def fraction(f, i):
-    """sigmoid(f) / (sigmoid(f) + sigmoid(i))."""
-    # 1 / sigmoid is 1 + exp(-x), which overflows if both gates are nearly closed; only their ratio matters.
-    least = torch.where(f < i, f, i)
-    shut = least < -40
-    shift, one = torch.where(shut, least, 0.0), torch.where(shut, 0.0, 1.0)
+    """Compute sigmoid(f) / (sigmoid(f) + sigmoid(i))."""
+    # 1 / sigmoid(x) is 1 + exp(-x), which overflows if a gate is nearly closed. The result is a ratio, so all terms can
+    # be multiplied by exp(smallest). The term 1 then becomes negligible, and is replaced by 0.
+    smallest = torch.where(f < i, f, i)
+    is_shut = smallest < -40
+    shift, one = torch.where(is_shut, smallest, 0.0), torch.where(is_shut, 0.0, 1.0)
     not_f, not_i = exp(shift - f), exp(shift - i)
     return (one + not_i) / (2 * one + not_f + not_i)
 
 
 class MinGRU(Cell):
-    """Feng et al. 2024, arXiv:2410.01201, the form that their log-space scan computes.
+    """The minGRU (Feng et al. 2024, arXiv:2410.01201), in the form that their log-space scan computes.
 
-    z = sigmoid(...),  n = positive(...),  h = (1 - z) h_prev + z n; the gates read only the input
+    z = sigmoid(...),  n = positive(...),  h = (1 - z) h_prev + z n, where ... is W_ih x + b_ih
     """
 
     gates = ("z", "n")
@@ -38,10 +39,12 @@ class MinGRU(Cell):
 
 
 class MinLSTM(Cell):
-    """Feng et al. 2024, arXiv:2410.01201, with gates that add up to one, the form that their log-space scan computes.
+    """The minLSTM (Feng et al. 2024, arXiv:2410.01201), in the form that their log-space scan computes.
 
-    n = positive(...),  f = s_f / (s_f + s_i) with s = sigmoid(...),  i = 1 - f,  h = f h_prev + i n. The gates read
-    only the input.
+    Its two gates add up to one.
+
+    s_f, s_i = sigmoid(...),  f = s_f / (s_f + s_i),  i = 1 - f,  n = positive(...),  h = f h_prev + i n, where ... is
+    W_ih x + b_ih
     """
 
     gates = ("f", "i", "n")

@@ -1,4 +1,4 @@
-"""Cells without gates: the simple recurrent network (Elman 1990), and one with independent units."""
+"""Cells without gates: the simple recurrent network (Elman 1990) and IndRNN, whose units are independent."""
 
 import torch
 
@@ -6,7 +6,9 @@ from glassgate.cell import Cell, Parameter, no_projection
 
 
 class RNN(Cell):
-    """h = tanh(W_ih x + b_ih + W_hh h_prev + b_hh), or relu (Elman 1990; `torch.nn.RNN`).
+    """The simple recurrent network of `torch.nn.RNN` (Elman 1990).
+
+    h = tanh(W_ih x + b_ih + W_hh h_prev + b_hh), or relu instead of tanh
 
     Args:
         nonlinearity: "tanh" or "relu".
@@ -26,9 +28,9 @@ class RNN(Cell):
 
 
 class IndRNN(Cell):
-    """Independently recurrent network (Li et al. 2018, arXiv:1803.04831): each unit reads only its own state.
+    """The independently recurrent network (Li et al. 2018, arXiv:1803.04831): each unit reads only its own state.
 
-    h = relu(W_ih x + b_ih + u h_prev), with one number u per unit; or tanh
+    h = relu(W_ih x + b_ih + u h_prev), with one number u per unit, or tanh instead of relu
 
     Args:
         nonlinearity: "relu" or "tanh".

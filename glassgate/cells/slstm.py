@@ -1,4 +1,7 @@
-"""The sLSTM of xLSTM (Beck et al. 2024)."""
+"""The sLSTM of xLSTM (Beck et al. 2024).
+
+In the equations, `...` is the pre-activation of the gate, W_ih x + b_ih + W_hh h_prev + b_hh.
+"""
 
 from math import inf
 
@@ -10,15 +13,17 @@ from glassgate.cell import Cell
 
 
 class SLSTM(Cell):
-    """Beck et al. 2024, arXiv:2405.04517, equations 8 to 17: an exponential input gate, a normaliser n, a stabiliser m.
+    """The sLSTM (Beck et al. 2024, arXiv:2405.04517, equations 8 to 17).
 
-    z = tanh(...),  o = sigmoid(...),  m = max(log f + m_prev, i) with log f = logsigmoid(...) and i without an
-    activation,  w = exp(log f + m_prev - m),  c = w c_prev + exp(i - m) z,  n = w n_prev + exp(i - m),  h = o c / n
+    It has an exponential input gate, a normaliser n and a stabiliser m.
 
-    c, n and m together represent one number, so zoneout should act only on the output: `zoneout={"h": 0.1}`.
+    z = tanh(...),  o = sigmoid(...),  i = ...,  log f = logsigmoid(...),  m = max(log f + m_prev, i),
+    w = exp(log f + m_prev - m),  c = w c_prev + exp(i - m) z,  n = w n_prev + exp(i - m),  h = o c / n
+
+    c, n and m together represent one number. Therefore zoneout should act only on the output: `zoneout={"h": 0.1}`.
 
     Args:
-        heads: the number of diagonal blocks of `weight_hh`; a unit reads only the units of its block.
+        heads: the number of diagonal blocks of `weight_hh`. A unit reads only the units of its block.
     """
 
     gates = ("i", "f", "z", "o")

@@ -330,8 +330,8 @@ class _CellReplacement:
         self._rule, self._equations = rule, current_equations(cell, "weight_hr" in layer.glassgate.parts[0].names)
         self._gates = _gates(cell, self._equations)
 
-    def applied(self, part: Part, direction: Direction, layout: Layout) -> Direction:
-        """The direction with the replaced cell."""
+    def apply(self, part: Part, direction: Direction, layout: Layout) -> Direction:
+        """Return the direction with the replaced cell."""
         return direction._replace(cell=self._rule(self._equations, self._gates, direction))
 
 

@@ -1,4 +1,4 @@
-"""The options, parameters and internal data of a layer; `stack.py` runs it."""
+"""The base class of `Recurrent`: the options, parameters and internal data of a layer. `stack.py` runs it."""
 
 from collections.abc import Iterator
 from typing import Any, ClassVar
@@ -12,20 +12,21 @@ from glassgate.layers.parts import HiddenSizes, Part
 
 
 class Internals:
-    """The data of a layer that are neither options nor parameters.
+    """The internal data of a layer, which are neither options nor parameters.
 
     They are in one attribute, `glassgate`, so that subclasses can give their own attributes almost any name.
 
     Args:
         class_name: the name of the layer's class, for messages.
         default_cell: the class of the cell of `RNN`, `GRU` or `LSTM` without `cell=`; None for other layers.
-        training_cell, eval_cell: the cell with the noise of the regularisers, and without.
+        training_cell: the cell with the noise of the regularisers.
+        eval_cell: the cell without noise.
         hidden_sizes: the hidden sizes of each layer, one per direction.
-        parts: one for each layer and direction.
-        prepared_calls: the layer's `repeated.PreparedCalls`, a class that depends on this module.
+        parts: one for each layer and direction, in torch's order.
+        prepared_calls: a `repeated.PreparedCalls`. Its type is `Any` because `repeated.py` imports this module.
 
     Attributes:
-        watchers: functions that are called with each call of the layer.
+        watchers: functions that receive each call of the layer as an `Observed`.
     """
 
     def __init__(
@@ -46,7 +47,7 @@ class Internals:
 
     @property
     def edits(self) -> Edits | None:
-        """The edits of gates and states in all calls of the layer; None if there are none."""
+        """The edits of gates and states that apply to all calls of the layer, or None."""
         return self._edits
 
     @edits.setter
@@ -56,12 +57,12 @@ class Internals:
 
     @property
     def is_observed(self) -> bool:
-        """Whether calls of the layer are being recorded or edited. Edits do not change its parameters."""
+        """Whether calls of the layer are being recorded, or its gates and states edited."""
         return bool(self.watchers) or self._edits is not None
 
 
 class BaseLayer(nn.Module):
-    """The options and parameters of `Recurrent`, which sets the attributes, for the modules that `stack.py` imports.
+    """The base class of `Recurrent`, for the modules that `stack.py` imports. `Recurrent` sets the attributes.
 
     Attributes:
         num_directions: D: 2 if bidirectional, else 1.
@@ -71,7 +72,7 @@ class BaseLayer(nn.Module):
     """
 
     _default_cell: ClassVar[type[Cell] | None] = None
-    """`Internals.default_cell` of the layers of this class."""
+    """The class of the cell that layers of this class have without `cell=`, or None."""
 
     cell: Cell
     input_size: int
@@ -93,18 +94,18 @@ class BaseLayer(nn.Module):
     weight_ih_l0: Tensor
 
     def weights(self) -> Iterator[tuple[Cell, Weights]]:
-        """The cell and its parameters by name, for each layer and direction in torch's order."""
+        """Yield the cell and its parameters by name, for each layer and direction in torch's order."""
         for part in self.glassgate.parts:
             yield self.cell, weights_of(self, part)
 
     @property
     def all_weights(self) -> list[list[Tensor]]:
-        """The parameters of each layer and direction, as `torch.nn` lists them."""
+        """A list of the parameters of each layer and direction, as in `torch.nn`."""
         return [list(weights_of(self, part).values()) for part in self.glassgate.parts]
 
     @property
     def _flat_weights(self) -> list[Tensor]:
-        """The parameters in torch's order. It exists for code that reads this attribute of `torch.nn` layers."""
+        """The parameters in torch's order, for code that reads this attribute of `torch.nn` layers."""
         return [weight for weights in self.all_weights for weight in weights]
 
     @property
@@ -117,14 +118,15 @@ class BaseLayer(nn.Module):
             'glassgate::LSTM(100, 256)x2'
         """
         name = type(self).__name__ if self.glassgate.default_cell else type(self.cell).__name__
-        second, depth = ", bidirectional" * self.bidirectional, f"x{self.num_layers}" * (self.num_layers > 1)
-        return f"glassgate::{name}({self.input_size}, {self.hidden_size}{second}){depth}"
+        bidirectional, depth = ", bidirectional" * self.bidirectional, f"x{self.num_layers}" * (self.num_layers > 1)
+        return f"glassgate::{name}({self.input_size}, {self.hidden_size}{bidirectional}){depth}"
 
 
 def weights_of(layer: BaseLayer, part: Part) -> Weights:
-    """The parameters of one direction of one layer, by their names in the cell."""
-    # The look-up in `_parameters` is fast. A parametrized tensor is not there, but it is an attribute.
+    """Return the parameters of one direction of one layer, by their names in the cell."""
+    # The look-up in `_parameters` is faster than `getattr`, but `_parameters` lacks parametrized tensors.
     parameters = layer._parameters
     return {
-        name: getattr(layer, full) if (w := parameters.get(full)) is None else w for name, full in part.names.items()
+        name: getattr(layer, full_name) if (weight := parameters.get(full_name)) is None else weight
+        for name, full_name in part.names.items()
     }

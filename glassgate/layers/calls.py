@@ -1,4 +1,4 @@
-"""A layer's arguments, parameters and states, checked and in the form of engines."""
+"""Checks the arguments, parameters and states of a layer's call, and converts them for engines."""
 
 from typing import Any
 
@@ -14,22 +14,28 @@ from glassgate.shapes import check_like, check_parameters
 
 
 def current_cell(layer: BaseLayer) -> Cell:
-    """The cell of calls in the layer's current mode, training or eval."""
+    """Return the cell that the layer runs in its current mode, training or eval."""
     return layer.glassgate.training_cell if layer.training else layer.glassgate.eval_cell
 
 
 def checked_weights(layer: BaseLayer) -> list[Weights]:
-    """The parameters of each layer and direction, in torch's order, after a check of shapes, dtypes and devices."""
+    """Return the parameters of each layer and direction, in torch's order. Check their shapes, dtypes and devices."""
     name, parts = layer.glassgate.class_name, layer.glassgate.parts
     by_part = [weights_of(layer, part) for part in parts]
-    like = by_part[0]["weight_ih"]
+    first = by_part[0]["weight_ih"]
     for part, weights in zip(parts, by_part, strict=True):
-        check_parameters(name, weights, part.shapes, like.dtype, like.device, part.suffix)
+        check_parameters(name, weights, part.shapes, first.dtype, first.device, part.suffix)
     return by_part
 
 
 def default_states(layer: BaseLayer, like: Tensor, rows: int) -> States:
-    """The initial states (N, H) of each layer and direction if a call has none: zero, or the learned ones."""
+    """Return the initial states (N, H) of each layer and direction for a call without `hx`: zeros or learned states.
+
+    Args:
+        layer: the layer.
+        like: a tensor with the dtype and device of the states.
+        rows: N.
+    """
     initial = []
     for part in layer.glassgate.parts:
         if layer.learn_initial_state:
@@ -48,8 +54,12 @@ def arrange_call(
 ) -> tuple[Steps, Layout, States, States | None]:
     """Check the arguments of a call and convert them for engines.
 
+    Args:
+        layer, input, hx, lengths, resets, restart: as in `Recurrent.forward`.
+
     Returns:
-        the steps, their layout, the initial states, and the states after a reset if they are not the initial states.
+        the input as `Steps`, its layout, the initial states, and the states after a reset. The last is None without
+        `restart`, because a reset then sets the initial states.
     """
     name, parts = layer.glassgate.class_name, layer.glassgate.parts
     steps, layout = arrange(name, input, layer.input_size, layer.batch_first, lengths, resets)
@@ -70,12 +80,12 @@ def arrange_call(
 def directions_by_layer(
     layer: BaseLayer, initial: States, restart_states: States | None = None
 ) -> list[list[Direction]]:
-    """The directions of each layer, as engines read them, without noise."""
+    """Return the arguments of an engine: a list for each layer, with one `Direction` per direction, without noise."""
     D, cell, parts = layer.num_directions, current_cell(layer), layer.glassgate.parts
     directions = [
-        Direction(cell, weights, state, part.direction == 1)
-        for part, weights, state in zip(parts, checked_weights(layer), initial, strict=True)
+        Direction(cell, weights, states, part.direction == 1)
+        for part, weights, states in zip(parts, checked_weights(layer), initial, strict=True)
     ]
     if restart_states is not None:
-        directions = [d._replace(restart=state) for d, state in zip(directions, restart_states, strict=True)]
+        directions = [d._replace(restart=states) for d, states in zip(directions, restart_states, strict=True)]
     return [directions[k : k + D] for k in range(0, len(directions), D)]

@@ -1,4 +1,4 @@
-"""Modules that compute one step: `RNNCell`, `GRUCell` and `LSTMCell` as in `torch.nn`, and one for any cell."""
+"""Modules that compute one step: `RNNCell`, `GRUCell` and `LSTMCell` as in `torch.nn`, and `RecurrentCell`."""
 
 from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
@@ -29,14 +29,14 @@ class RecurrentCell(Drawable, nn.Module):
         cell: the equations.
         input_size: H_in.
         hidden_size: H_cell.
-        bias: whether there are `bias_ih` and `bias_hh`.
+        bias: whether the module has `bias_ih` and `bias_hh`.
         device, dtype: the device and dtype of the parameters.
-        init: a scheme of `gg.init`, or several, applied in order after torch's uniform initialisation.
+        init: one scheme of `gg.init`, or several. They are applied in order, after torch's uniform initialisation.
 
     Shapes:
         input: (N, H_in) or (H_in).
-        hx: (N, H_cell) or (H_cell). For a cell with several states it is a tuple of them. The default is zero.
-        output: the new states, like hx.
+        hx: (N, H_cell) or (H_cell). For a cell with several states, a tuple of such tensors. The default is zero.
+        output: the new states, with the structure of hx.
     """
 
     weight_ih: Tensor
@@ -71,29 +71,37 @@ class RecurrentCell(Drawable, nn.Module):
         self.reset_parameters()
 
     def weights(self) -> Iterator[tuple[Cell, Weights]]:
-        """The cell and its parameters by name."""
+        """Yield the cell and its parameters by name."""
         names = self.cell.shapes(self.input_size, self.hidden_size, 0, self.bias)
         yield self.cell, {name: getattr(self, name) for name in names}
 
     __prepare_scriptable__ = choose.refuse_scripting
 
     def reset_parameters(self) -> None:
-        """Initialises all parameters again."""
+        """Initialise all parameters again."""
         schemes.initialise(self, self.init)
 
     def extra_repr(self) -> str:
-        """The arguments that differ from their defaults."""
+        """Return the arguments that differ from their defaults, for the repr of the module."""
         sizes, bias = f"{self.input_size}, {self.hidden_size}", "" if self.bias else "bias=False"
         parts = [sizes, self.cell.repr_in_layer(self._default_cell)] if self._default_cell else [repr(self.cell), sizes]
         return ", ".join(part for part in (*parts, bias) if part)
 
     def forward(self, input: Tensor, hx: Any = None) -> Any:
-        """One step: the states after it.
+        """Compute one step. The shapes are in the docstring of the class.
+
+        Args:
+            input: the input of the step.
+            hx: the states before the step.
+
+        Returns:
+            the states after the step.
 
         Raises:
             ShapeError: a shape does not match.
+            TypeError: an argument has the wrong type.
         """
-        new = self._by_torch(input, hx)
+        new = self._step_by_torch(input, hx)
         if new is not None:
             return new
         if isinstance(input, fx.Proxy):
@@ -130,35 +138,37 @@ class RecurrentCell(Drawable, nn.Module):
         new = advance(cell, weights, ih, tuple(hx))
         return new if len(new) > 1 else new[0]
 
-    def _by_torch(self, input: Any, hx: Any) -> Any:
-        """The states after the step, computed by a function of torch; None if the call must take the general path."""
+    def _step_by_torch(self, input: Any, hx: Any) -> Any:
+        """Compute the step with a function of torch. None if this call is not supported or has an error to report."""
         function = torch_kernels.step_function(self.cell)
         if function is None or type(input) is not Tensor or input.dim() != 2 or not is_eager():
             return None
         if torch.is_autocast_enabled("cpu"):
             return None
-        D, H, states = self.input_size, self.hidden_size, len(self.cell.state)
+        H_in, H, state_count = self.input_size, self.hidden_size, len(self.cell.state)
         rows = len(self.cell.gates) * H
         if hx is None:
             zeros = input.new_zeros(input.shape[0], H)
-            hx = (zeros,) * states if states > 1 else zeros
+            hx = (zeros,) * state_count if state_count > 1 else zeros
         current = hx if type(hx) is tuple else (hx,)
         weights = [*map(self._parameters.get, _WEIGHTS if self.bias else _WEIGHTS[:2])]
         tensors = (input, *current, *weights)
         if not PLAIN.issuperset(map(type, tensors)) or len({*map(_dtype, tensors)}) > 1 or not input.is_cpu:
             return None
-        if [*map(_shape, weights)] != [(rows, D), (rows, H), (rows,), (rows,)][: len(weights)]:
+        if [*map(_shape, weights)] != [(rows, H_in), (rows, H), (rows,), (rows,)][: len(weights)]:
             return None
-        if choose.requested_engine() not in ("auto", "torch") or len(current) != states:
+        if choose.requested_engine() not in ("auto", "torch") or len(current) != state_count:
             return None
         try:
             return function(input, hx, *weights)
-        except RuntimeError:  # the general path reports the error
+        except RuntimeError:  # the checks in `forward` report the error
             return None
 
 
 class RNNCell(RecurrentCell):
-    """`torch.nn.RNNCell`.
+    """A drop-in replacement for `torch.nn.RNNCell`.
+
+    Args and shapes are those of `RecurrentCell`. `nonlinearity` is "tanh" or "relu".
 
     Example:
         >>> import torch, glassgate as gg
@@ -182,7 +192,7 @@ class RNNCell(RecurrentCell):
 
 
 class GRUCell(RecurrentCell):
-    """`torch.nn.GRUCell`.
+    """A drop-in replacement for `torch.nn.GRUCell`. Args and shapes are those of `RecurrentCell`.
 
     Example:
         >>> import torch, glassgate as gg
@@ -197,7 +207,7 @@ class GRUCell(RecurrentCell):
 
 
 class LSTMCell(RecurrentCell):
-    """`torch.nn.LSTMCell`.
+    """A drop-in replacement for `torch.nn.LSTMCell`. Args and shapes are those of `RecurrentCell`.
 
     Example:
         >>> import torch, glassgate as gg

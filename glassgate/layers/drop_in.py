@@ -1,4 +1,4 @@
-"""`RNN`, `GRU` and `LSTM`: the constructors of `torch.nn`, plus the keyword-only options of `Recurrent`."""
+"""`RNN`, `GRU` and `LSTM`: the arguments of `torch.nn`, plus the keyword-only options of `Recurrent`."""
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
@@ -32,10 +32,10 @@ class Options(TypedDict, total=False):
 
 def _with_full_help(layer: Layer) -> Layer:
     """Complete a layer's signature and docstring with the arguments and shapes of `Recurrent`, for `help()`."""
-    theirs = inspect.signature(Recurrent.__init__).parameters
+    base_parameters = inspect.signature(Recurrent.__init__).parameters
     parameters = dict(inspect.signature(layer.__init__).parameters)
-    parameters.pop("options", None)  # it is complete if another layer has the same constructor
-    parameters |= {name: theirs[name] for name in Options.__annotations__}
+    parameters.pop("options", None)  # absent if the signature was completed for another layer with this constructor
+    parameters |= {name: base_parameters[name] for name in Options.__annotations__}
     signature = inspect.Signature([*parameters.values()], return_annotation=None)
     layer.__init__.__signature__ = signature  # type: ignore[attr-defined]
     summary, example = inspect.cleandoc(layer.__doc__ or "").split("\n\nExample:")
@@ -46,11 +46,11 @@ def _with_full_help(layer: Layer) -> Layer:
 
 @_with_full_help
 class RNN(Recurrent):
-    """`torch.nn.RNN` with more options.
+    """A drop-in replacement for `torch.nn.RNN` with more options.
 
     Args:
         cell: the cell to use instead of `gg.cells.RNN`.
-        input_size: features of the input, H_in.
+        input_size: the number of features of the input, H_in.
         nonlinearity: "tanh" or "relu".
 
     Example:
@@ -88,7 +88,7 @@ class RNN(Recurrent):
 
 
 class _Gated(Recurrent):
-    """The constructor of `torch.nn.GRU` and `torch.nn.LSTM`."""
+    """The common constructor of `GRU` and `LSTM`."""
 
     def __init__(
         self,
@@ -113,13 +113,13 @@ class _Gated(Recurrent):
 
 @_with_full_help
 class GRU(_Gated):
-    """`torch.nn.GRU` with more options.
+    """A drop-in replacement for `torch.nn.GRU` with more options.
 
-    With proj_size there are two states, (h, m), as in `gg.cells.GRUP`.
+    With proj_size, the layer has two states, (h, m), as described in `gg.cells.GRUP`.
 
     Args:
         cell: the cell to use instead of `gg.cells.GRU`, such as `gg.cells.GRUv1()`.
-        input_size: features of the input, H_in.
+        input_size: the number of features of the input, H_in.
 
     Example:
         >>> import torch, glassgate as gg
@@ -134,11 +134,11 @@ class GRU(_Gated):
 
 @_with_full_help
 class LSTM(_Gated):
-    """`torch.nn.LSTM` with more options.
+    """A drop-in replacement for `torch.nn.LSTM` with more options.
 
     Args:
         cell: the cell to use instead of `gg.cells.LSTM`.
-        input_size: features of the input, H_in.
+        input_size: the number of features of the input, H_in.
 
     Example:
         >>> import torch, glassgate as gg

@@ -1,4 +1,8 @@
-"""Edits of gates and states while a layer runs: the edited equations of its cell, and the numbers that they read."""
+"""Edits of gates and states while a layer runs, for `gg.edit`.
+
+An edited layer runs a cell with edited equations, which multiply a value by a factor or replace it by a number. These
+numbers are passed to the cell in the same way as noise.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,9 +25,9 @@ from glassgate.layout import Layout
 from glassgate.shapes import ShapeError
 
 SCALE, REPLACEMENT = "scale", "replacement"
-"""The kinds of numbers that an edited value reads: a factor, and a replacement."""
+"""The two kinds of numbers that an edited gate or state reads."""
 NO_REPLACEMENT = 1e30
-"""A replacement from this number on, such as infinity, leaves the value unchanged."""
+"""A replacement of at least this number, such as infinity, means that the value is not replaced."""
 
 Positions = int | slice | Sequence[int] | Tensor | None
 """A selection of units or steps: an index, a slice, several indices, a mask, or None for all."""
@@ -35,7 +39,7 @@ class Edit:
 
     Attributes:
         kind: "hold", "scale" or "replace".
-        value: the number or tensor.
+        value: the number or tensor to hold, multiply by, or replace by.
         units, steps: the edited units and steps.
     """
 
@@ -50,7 +54,7 @@ class Edit:
         return self.steps is not None or self.kind == "replace"
 
     def check(self, name: str, width: int) -> None:
-        """Raises unless the units exist and the value has their shape."""
+        """Raise unless the edit fits a gate or state with this name and width."""
         units, value = positions(f"edit: units of {name!r}", self.units, width), self.value
         if self.kind != "scale" and torch.as_tensor(value).detach().ge(NO_REPLACEMENT).any():
             raise ValueError(f"edit: the values given for {name!r} must be below {NO_REPLACEMENT:g}")
@@ -68,12 +72,12 @@ class Edit:
             )
 
     def combined_with(self, name: str, factor: Tensor, replacement: Tensor, rows: int) -> tuple[Tensor, Tensor]:
-        """The factor and the replacement of a value after earlier edits and this one.
+        """Return the factor and the replacement of a gate or state after the earlier edits and this one.
 
         Args:
             name: the name of the gate or state.
-            factor, replacement: the results of the earlier edits: (L, 1 or N, H), or (1, 1, H) if all steps are equal.
-                The replacement is infinite where there is none.
+            factor, replacement: the results of the earlier edits: (L, 1 or N, H), or (1, 1, H) if the edits are the
+                same at all steps. The replacement is infinite where the value is not replaced.
             rows: N.
         """
         L, _, H = factor.shape
@@ -92,7 +96,7 @@ class Edit:
         return torch.where(selected, factor * value, factor), torch.where(replaced, replacement * value, replacement)
 
     def _values(self, name: str, like: Tensor, steps: list[int], rows: int) -> Tensor:
-        """The values of `replace`, zero-padded to the length of the call. Only the selected steps must exist."""
+        """Return the values of `replace`, zero-padded to the length of the call. They must cover the selected steps."""
         assert isinstance(self.value, Tensor)
         value, L = self.value.to(like), like.shape[0]
         length, N = value.shape[:2]
@@ -104,13 +108,16 @@ class Edit:
         return torch.cat([value[:L], value.new_zeros(max(L - length, 0), *value.shape[1:])])
 
 
-def positions(label: str, chosen: Positions, count: int) -> list[int]:
-    """The selected positions from 0 to count - 1. `label` names the selection in error messages."""
-    if chosen is None:
+def positions(label: str, selection: Positions, count: int) -> list[int]:
+    """Convert a selection to indices from 0 to count - 1. `label` names the selection in error messages."""
+    if selection is None:
         return list(range(count))
-    if isinstance(chosen, slice):
-        return list(range(count))[chosen]
-    values = [chosen] if isinstance(chosen, int) else chosen.tolist() if isinstance(chosen, Tensor) else list(chosen)
+    if isinstance(selection, slice):
+        return list(range(count))[selection]
+    if isinstance(selection, int):
+        values = [selection]
+    else:
+        values = selection.tolist() if isinstance(selection, Tensor) else list(selection)
     if values and all(isinstance(v, bool) for v in values):
         if len(values) != count:
             raise IndexError(f"{label}: a mask must have {count} entries, got {len(values)}")
@@ -136,7 +143,7 @@ class Edits:
         self._noise: dict[str, tuple[Any, dict[str, Tensor]]] = {}
 
     def followed_by(self, other: "Edits") -> "Edits":
-        """These edits, and then the others."""
+        """Return these edits followed by the others."""
         both: dict[str, dict[str, list[Edit]]] = {}
         for changes in (self.changes, other.changes):
             for label, by_name in changes.items():
@@ -144,22 +151,24 @@ class Edits:
                     both.setdefault(label, {}).setdefault(name, []).extend(edits)
         return Edits(both)
 
-    def applied(self, part: Part, direction: Direction, layout: Layout) -> Direction:
-        """The direction with its edits."""
-        by_name = self.changes.get(part.label, {})
-        if not by_name:
+    def apply(self, part: Part, direction: Direction, layout: Layout) -> Direction:
+        """Return the direction of a call with the edits of its part."""
+        if not self.changes.get(part.label):
             return direction
-        like, plain = direction.initial[0], layout.places is None and layout.packed is None
-        key = (layout.length, layout.rows, like.dtype, like.device) if plain else None
-        known, noise = self._noise.get(part.label, (None, {}))
-        if key is None or key != known:
+        like, has_equal_lengths = direction.initial[0], layout.places is None and layout.packed is None
+        key = (layout.length, layout.rows, like.dtype, like.device) if has_equal_lengths else None
+        cached_key, noise = self._noise.get(part.label, (None, {}))
+        if key is None or key != cached_key:
             noise = self._factors(part, layout, like)
             self._noise[part.label] = key, noise
         cell = self._cell(part, direction.cell, "weight_hr" in direction.weights)
         return direction._replace(cell=cell, noise={**direction.noise, **noise})
 
     def _factors(self, part: Part, layout: Layout, like: Tensor) -> dict[str, Tensor]:
-        """The factors and replacements in the layout of noise: in flat rows, or one row per sequence."""
+        """Return the factors and replacements, which edited equations read as noise.
+
+        They are flat rows, see `Layout`, or one row per sequence if the edits are the same at all steps.
+        """
         noise = {}
         for name, edits in self.changes[part.label].items():
             width, per_step = part.widths.get(name, part.hidden_size), any(edit.per_step for edit in edits)
@@ -174,6 +183,7 @@ class Edits:
         return noise
 
     def _cell(self, part: Part, cell: Cell, projected: bool) -> GraphCell:
+        """Return the edited cell of a part."""
         key = id(cell), part.label
         if key not in self._cells:
             by_name = self.changes[part.label]
@@ -183,7 +193,7 @@ class Edits:
 
 
 def kinds(edits: Sequence[Edit]) -> tuple[str, ...]:
-    """The kinds of numbers that these edits of one value need."""
+    """Return the kinds of numbers that the edits of one gate or state need."""
     scales = any(edit.kind == "scale" for edit in edits)
     replaces = any(edit.kind != "scale" for edit in edits)
     return (SCALE,) * scales + (REPLACEMENT,) * replaces
@@ -192,26 +202,30 @@ def kinds(edits: Sequence[Edit]) -> tuple[str, ...]:
 _edited_cells: dict[str, GraphCell] = {}
 
 EditedValues = Mapping[str, tuple[tuple[str, ...], bool]]
-"""For each edited gate or state: the kinds of numbers that it reads, and whether they differ between steps."""
+"""The kinds of numbers of each edited gate or state by name, and whether they differ between steps."""
 
 
 def edited_cell(cell: Cell, projected: bool, numbers: EditedValues) -> GraphCell:
-    """The cell with `edited_equations`.
+    """Return a cell with the edited equations of another cell.
 
     Args:
         cell: the cell, with the noise of its layer's regularisers.
         projected: whether the output is projected by `weight_hr`.
-        numbers: the numbers of each edited gate or state.
+        numbers: as in `edited_equations`.
     """
     equations = edited_equations(equations_of(cell, projected), numbers)
     return _edited_cells.setdefault(equations.text, GraphCell(equations))
 
 
 def edited_equations(before: Equations, numbers: EditedValues) -> Equations:
-    """Equations in which gates and states are multiplied by a factor or replaced by a number.
+    """Return equations in which gates and states are multiplied by a factor or replaced by a number.
 
     The factors and replacements are noise with names such as `scale_f` and `replacement_f`. The edit of a state applies
-    to the result of the step; the equations of the step itself read the unedited value.
+    to the result of a step. Within the same step, other equations read the unedited value.
+
+    Args:
+        before: the equations without edits.
+        numbers: the numbers that each edited gate or state reads.
     """
     noise = {
         f"{kind}_{name}": Noise(0.0, False, per_step, name if name in before.state else None)
@@ -230,6 +244,7 @@ def edited_equations(before: Equations, numbers: EditedValues) -> Equations:
 
 
 def _edited_value(name: str, kinds_of_value: tuple[str, ...], value: Node) -> Node:
+    """Return the graph of an edited value."""
     factor, replacement = (
         Node("noise", (f"{kind}_{name}",), value.axis, f"{kind}_{name}") for kind in (SCALE, REPLACEMENT)
     )

@@ -20,14 +20,14 @@ def explain(
     return_states: bool = False,
     **kwargs: Any,
 ) -> choose.Choice:
-    """Reports which engine would run a call, and why not the others.
+    """Report which engine would run a call, and why not the others.
 
     Args:
-        layer: a layer.
+        layer: a layer of this package.
         input, hx, return_states, kwargs: the arguments of the call.
 
     Returns:
-        the choice for the first layer of the stack. Print it to read the reasons.
+        the choice for the first layer of the stack. Print it to read the reasons against the other engines.
 
     Raises:
         TypeError: `layer` is not a layer of glassgate.
@@ -40,8 +40,8 @@ def explain(
     """
     if not isinstance(layer, Recurrent):
         raise TypeError(f"explain: expected a layer of glassgate, such as gg.LSTM or gg.Recurrent, got {type(layer)}")
-    steps, _, initial, restart = arrange_call(layer, input, hx, **kwargs)
-    choice = choose.choose(steps, directions_by_layer(layer, initial, restart)[0], return_states)
+    steps, _, initial, restart_states = arrange_call(layer, input, hx, **kwargs)
+    choice = choose.choose(steps, directions_by_layer(layer, initial, restart_states)[0], return_states)
     if not return_states and not kwargs and one_row.torch_function(layer, input, hx) is not None:
         return choose.Choice("torch", {**choice.reasons, "cpu": one_row.REASON})
     return choice

@@ -1,4 +1,7 @@
-"""A layer with fixed weights: `Recurrent.forward` without gradients, noise, or access to the module."""
+"""`FrozenLayer`: a layer with fixed weights in eval mode, for streams and inference sessions.
+
+Its weights are packed: copied into blocks in the order in which kernels read them.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
@@ -28,22 +31,23 @@ from glassgate.shapes import check_like, check_parameters, check_shape
 STRUCTURE = (*(option for option in OPTIONS if option != "hidden_size"), "num_directions", "output_size")
 """Attributes of `Recurrent` that a frozen layer has too, in addition to `hidden_size`."""
 _MAX_SIGNATURES = 256
-"""The maximum number of call signatures that a layer prepares."""
+"""The maximum number of call signatures for which a layer caches prepared calls."""
 
 
 class FrozenLayer(nn.Module):
-    """A layer whose weights were copied and packed. It is called like a `Recurrent`, and several threads may call it.
+    """A copy of a layer with packed weights. It is called like a `Recurrent`, also by several threads at once.
 
     Args:
         spec: the structure of the layer.
         cell: the equations of the layer.
-        weights: the weights of each part, copied by the caller, in the dtype of the computation or int8.
-        learned: the learned initial states (W,) of each part; empty if they are not learned.
+        weights: the weights of each part, in the dtype of the computation or int8. The caller must not change them.
+        learned: the learned initial states of each part, (W,) each; empty if the layer has none.
         precision: one of `engines.frozen.PRECISIONS`.
         scales: for each part, the scales of its int8 matrices by name.
 
     Attributes:
-        packed: each layer with packed weights.
+        compute_dtype: the dtype of the computation.
+        packed: each layer of the stack with packed weights.
     """
 
     def __init__(
@@ -58,10 +62,10 @@ class FrozenLayer(nn.Module):
         super().__init__()
         self.scales = scales or [{} for _ in weights]
         self.spec, self.cell, self.weights, self.learned, self.precision = spec, cell, weights, learned, precision
-        self.computed_in = torch.float32 if precision == "int8" else weights[0]["weight_ih"].dtype
+        self.compute_dtype = torch.float32 if precision == "int8" else weights[0]["weight_ih"].dtype
         directions = [
-            Direction(cell, of_part, initial, part.direction == 1)
-            for part, of_part, initial in zip(spec.parts, weights, self.default_states(1), strict=True)
+            Direction(cell, part_weights, initial, part.direction == 1)
+            for part, part_weights, initial in zip(spec.parts, weights, self.default_states(1), strict=True)
         ]
         D = spec.num_directions
         self.packed: list[FrozenDirections] = [
@@ -71,23 +75,23 @@ class FrozenLayer(nn.Module):
         self.training = False
 
     def __getattr__(self, name: str) -> Any:
-        # Models read the structure of a layer, such as `num_directions`.
+        # Models read attributes of their layers, such as `num_directions`.
         if name in STRUCTURE:
             return getattr(self.spec, name)
         return super().__getattr__(name)
 
     @property
     def hidden_size(self) -> int | Sequence[tuple[int, ...]]:
-        """The hidden size. If sizes differ, a tuple of sizes for each layer."""
-        sizes = {size for of_layer in self.spec.hidden_size for size in of_layer}
+        """The hidden size. If sizes differ, a tuple for each layer, with one size per direction."""
+        sizes = {size for layer_sizes in self.spec.hidden_size for size in layer_sizes}
         return sizes.pop() if len(sizes) == 1 else self.spec.hidden_size
 
     def extra_repr(self) -> str:
-        """The layer's class and its precision."""
+        """Return the class of the original layer and the precision, for the repr."""
         return f"{self.spec.name}, precision={self.precision!r}"
 
     def train(self, mode: bool = True) -> "FrozenLayer":
-        """Does nothing: the layer is always in eval mode."""
+        """Do nothing: the layer is always in eval mode."""
         return self
 
     def forward(
@@ -101,19 +105,19 @@ class FrozenLayer(nn.Module):
         return_states: bool = False,
         recordings: Sequence[Recording] | None = None,
     ) -> Any:
-        """Runs whole sequences; arguments and results are those of `Recurrent.forward`.
+        """Run whole sequences, with the arguments and results of `Recurrent.forward`.
 
         Args:
-            recordings: one per part, filled with the gates.
+            recordings: one per part, to be filled with the gates.
         """
         if lengths is None and resets is None and restart is None and not return_states and recordings is None:
             call = self._prepared_call(input, hx)
             if call is not None:
                 return call(cast(Tensor, input), hx)
-        return self._general(input, hx, lengths, resets, restart, return_states, recordings)
+        return self._run_general(input, hx, lengths, resets, restart, return_states, recordings)
 
     @torch.no_grad()
-    def _general(
+    def _run_general(
         self,
         input: Tensor | PackedSequence,
         hx: State | None,
@@ -123,15 +127,15 @@ class FrozenLayer(nn.Module):
         return_states: bool,
         recordings: Sequence[Recording] | None,
     ) -> Any:
-        """The results of a call that is not prepared."""
+        """Run a call that is not prepared."""
         spec = self.spec
         steps, layout = arrange(spec.name, input, spec.input_size, spec.batch_first, lengths, resets)
         check_like(spec.name, "input", steps.data, spec.dtype, self._device, "the layer")
         initial = self.default_states(layout.rows) if hx is None else self._checked_states(hx, steps.data, layout, "hx")
         states.check_restart(spec.name, restart, resets)
-        fallback = None if restart is None else self._checked_states(restart, steps.data, layout, "restart")
-        steps = steps._replace(data=steps.data.to(self.computed_in))
-        outputs, results = self._run(steps, initial, fallback, return_states, recordings)
+        restart_states = None if restart is None else self._checked_states(restart, steps.data, layout, "restart")
+        steps = steps._replace(data=steps.data.to(self.compute_dtype))
+        outputs, results = self._run(steps, initial, restart_states, return_states, recordings)
         outputs = [v.to(spec.dtype) for v in outputs]
         results = [Result(*[tuple([v.to(spec.dtype) for v in part]) for part in result]) for result in results]
         return states.returned(spec.parts, outputs, results, layout, return_states)
@@ -144,7 +148,7 @@ class FrozenLayer(nn.Module):
         all_states: bool,
         recordings: Sequence[Recording] | None,
     ) -> tuple[list[Tensor], list[Result]]:
-        """The outputs of the last layer, and the result of each direction of each layer."""
+        """Run all layers. Return the outputs of the last layer, and the result of each direction of each layer."""
         D, data = self.spec.num_directions, [steps.data]
         results: list[Result] = []
         for k, layer in enumerate(self.packed):
@@ -158,11 +162,11 @@ class FrozenLayer(nn.Module):
         return data, results
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "FrozenLayer":
-        """The layer itself, because it never changes."""
+        """Return the layer itself, because it never changes."""
         return self
 
     def tensors(self) -> dict[str, Tensor]:
-        """All tensors of the layer by name, as `from_tensors` expects them."""
+        """Return all tensors of the layer by name, as `from_tensors` expects them."""
         tensors: dict[str, Tensor] = {}
         for part, weights, learned, scales in zip(
             self.spec.parts, self.weights, self.learned, self.scales, strict=True
@@ -174,7 +178,11 @@ class FrozenLayer(nn.Module):
 
     @staticmethod
     def from_tensors(spec: Spec, cell: Cell, tensors: Mapping[str, Tensor], precision: str) -> "FrozenLayer":
-        """The layer with these tensors.
+        """Create a layer from its tensors.
+
+        Args:
+            spec, cell, precision: as in the constructor.
+            tensors: the tensors by name, as `tensors` returns them.
 
         Raises:
             KeyError: a tensor is missing.
@@ -183,27 +191,27 @@ class FrozenLayer(nn.Module):
         weights, learned, all_scales = [], [], []
         dtype, device = torch.float64 if precision == "float64" else torch.float32, torch.device("cpu")
         for part in spec.parts:
-            of_part = {name: tensors[full] for name, full in part.names.items()}
-            integers = {name for name, v in of_part.items() if v.dtype is torch.int8 and precision == "int8"}
-            scales = {name: tensors[f"{part.names[name]}.scale"] for name in integers & {*MATRICES}}
-            for name, v in of_part.items():
+            part_weights = {name: tensors[full_name] for name, full_name in part.names.items()}
+            int8_names = {name for name, v in part_weights.items() if v.dtype is torch.int8 and precision == "int8"}
+            scales = {name: tensors[f"{part.names[name]}.scale"] for name in int8_names & {*MATRICES}}
+            for name, v in part_weights.items():
                 check_shape(spec.name, part.names[name], v, "a matrix or vector", part.shapes[name])
                 if name not in scales:
                     check_like(spec.name, part.names[name], v, dtype, device, "the session")
             for name, v in scales.items():
                 check_shape(spec.name, f"{part.names[name]}.scale", v, "(rows,)", part.shapes[name][:1])
                 check_like(spec.name, f"{part.names[name]}.scale", v, dtype, device, "the session")
-            names = {f"{state}_0{part.suffix}": (width,) for state, width in part.widths.items()}
-            initial = {name: tensors[name] for name in names if name in tensors}
+            state_shapes = {f"{state}_0{part.suffix}": (width,) for state, width in part.widths.items()}
+            initial = {name: tensors[name] for name in state_shapes if name in tensors}
             if initial:
-                check_parameters(spec.name, initial, names, dtype, device, part.suffix)
-            weights.append(of_part)
+                check_parameters(spec.name, initial, state_shapes, dtype, device, part.suffix)
+            weights.append(part_weights)
             learned.append(list(initial.values()))
             all_scales.append(scales)
         return FrozenLayer(spec, cell, weights, learned, precision, all_scales)
 
     def stream(self, batch_size: int = 1) -> Stream:
-        """A stream, which processes sequences one step at a time; see `Stream`.
+        """Return a stream, which runs the layer one step or one block of steps at a time; see `Stream`.
 
         Args:
             batch_size: the number of sequences.
@@ -214,31 +222,35 @@ class FrozenLayer(nn.Module):
         return Stream(self.spec, batch_size, self.stepper)
 
     def default_states(self, rows: int) -> States:
-        """The initial states of each part if a call has none: zero, or the learned ones."""
+        """Return the initial states of each part for a call without `hx`: zeros or learned states.
+
+        Args:
+            rows: the number of sequences.
+        """
         initial = []
         for part, learned in zip(self.spec.parts, self.learned, strict=True):
-            one_row = learned or [
-                torch.zeros(width, dtype=self.computed_in, device=self._device) for width in part.widths.values()
+            states = learned or [
+                torch.zeros(width, dtype=self.compute_dtype, device=self._device) for width in part.widths.values()
             ]
-            initial.append(tuple([v.expand(rows, -1) for v in one_row]))
+            initial.append(tuple([v.expand(rows, -1) for v in states]))
         return initial
 
     def stepper(self, batch_size: int) -> tuple[Stepper, States]:
-        """A stepper, which advances the layer by one step, and its initial states."""
+        """Return a `Stepper`, which advances the layer by one step, and its initial states."""
         initial = [tuple([v.contiguous() for v in part]) for part in self.default_states(batch_size)]
         copies = [tuple([v.clone() for v in part]) for part in initial]
         return self.packed[0].stepper(self.packed, copies, self.spec.residual), initial
 
     def _checked_states(self, hx: State, data: Tensor, layout: Layout, argument: str) -> States:
-        """The states of a call, checked, in the dtype of the computation."""
+        """Check the states of a call and convert them to the dtype of the computation."""
         checked = states.from_hx(self.spec.name, self.spec.parts, hx, data, layout, argument)
-        return [tuple([v.to(self.computed_in) for v in part]) for part in checked]
+        return [tuple([v.to(self.compute_dtype) for v in part]) for part in checked]
 
     def _prepared_call(self, input: Any, hx: Any) -> "_PreparedCall | None":
-        """The prepared call for these arguments, if they are plain CPU tensors; None if there is none."""
+        """Return the prepared call for these arguments; None if the call must take the general path."""
         states = () if hx is None else hx if type(hx) is tuple else (hx,)
         for v in (input, *states):
-            if type(v) is not Tensor or v.dtype is not self.computed_in or not v.is_cpu:
+            if type(v) is not Tensor or v.dtype is not self.compute_dtype or not v.is_cpu:
                 return None
         if not is_eager():
             raise RuntimeError(
@@ -248,7 +260,7 @@ class FrozenLayer(nn.Module):
         key = input.shape, *[v.shape for v in states]
         call = self._prepared.get(key, _NOT_PREPARED)
         if call is _NOT_PREPARED:
-            call = _PreparedCall.of(self, input, states)
+            call = _PreparedCall.prepare(self, input, states)
             if len(self._prepared) >= _MAX_SIGNATURES:
                 self._prepared.clear()
             self._prepared[key] = call
@@ -260,72 +272,74 @@ class FrozenLayer(nn.Module):
 
 
 class _PreparedCall:
-    """A prepared call of one signature: sequences of equal length, and layers whose parts have equal widths.
+    """A prepared call of one signature: sequences of equal length, and parts with equal widths.
 
     Args:
-        layers: the passes of each layer, one per direction.
-        shape: the time-major shape of the output of one direction.
-        final: the shape of each final state of all parts.
-        default_states: the initial states if a call has none, in these shapes.
+        layers: the precompiled passes of each layer, one per direction.
+        output_shape: the time-major shape of the output of one direction.
+        final_shapes: the shape of each final state, for all parts together.
+        default_states: the initial states of a call without `hx`, in these shapes.
         transposed: whether input and output are batch-first.
     """
 
     def __init__(
         self,
         layers: Sequence[Sequence[PackedPass]],
-        shape: tuple[int, ...],
-        final: Sequence[tuple[int, ...]],
+        output_shape: tuple[int, ...],
+        final_shapes: Sequence[tuple[int, ...]],
         default_states: tuple[Tensor, ...],
         transposed: bool,
     ) -> None:
         self._layers, self._default_states, self._transposed = layers, default_states, transposed
-        self._default_states_at = [v.data_ptr() for v in default_states]
-        self._new_output = allocator(shape, default_states[0].dtype)
-        self._new_final = [allocator(form, default_states[0].dtype) for form in final]
-        self._bytes = [v.nbytes // final[0][0] for v in default_states]
+        self._default_addresses = [v.data_ptr() for v in default_states]
+        self._new_output = allocator(output_shape, default_states[0].dtype)
+        self._new_final = [allocator(shape, default_states[0].dtype) for shape in final_shapes]
+        self._bytes_per_part = [v.nbytes // len(v) for v in default_states]
 
     @staticmethod
-    def of(layer: FrozenLayer, input: Tensor, states: tuple[Tensor, ...]) -> "_PreparedCall | None":
-        """Prepare calls with these arguments. None if they need the general path, which also reports errors."""
+    def prepare(layer: FrozenLayer, input: Tensor, states: tuple[Tensor, ...]) -> "_PreparedCall | None":
+        """Prepare calls with these shapes. None if they need the general path, which also reports errors."""
         spec = layer.spec
         widths = {tuple(part.widths.values()) for part in spec.parts}
-        if len(widths) > 1 or spec.dtype != layer.computed_in or spec.residual or spec.merge != "concat":
+        if len(widths) > 1 or spec.dtype != layer.compute_dtype or spec.residual or spec.merge != "concat":
             return None
         if input.dim() not in (2, 3) or input.shape[-1] != spec.input_size or 0 in input.shape:
             return None
         transposed = spec.batch_first and input.dim() == 3
-        shape = input.shape[1::-1] if transposed else input.shape[:-1]
-        N, parts, (widths_of_states,) = shape[1] if len(shape) > 1 else 1, len(spec.parts), widths
-        final = [(parts, *shape[1:], width) for width in widths_of_states]
-        if states and [tuple(v.shape) for v in states] != final:
+        leading = input.shape[1::-1] if transposed else input.shape[:-1]  # (L, N) or (L,)
+        N, part_count, (state_widths,) = leading[1] if len(leading) > 1 else 1, len(spec.parts), widths
+        final_shapes = [(part_count, *leading[1:], width) for width in state_widths]
+        if states and [tuple(v.shape) for v in states] != final_shapes:
             return None
-        layers = [passes for each in layer.packed if (passes := each.passes(shape[0], N)) is not None]
+        layers = [passes for packed in layer.packed if (passes := packed.passes(leading[0], N)) is not None]
         if len(layers) < len(layer.packed):
             return None
         by_state = zip(*layer.default_states(N), strict=True)
-        default_states = tuple([torch.stack(v).view(shaped) for v, shaped in zip(by_state, final, strict=True)])
-        return _PreparedCall(layers, (*shape, widths_of_states[0]), final, default_states, transposed)
+        default_states = tuple([torch.stack(v).view(shape) for v, shape in zip(by_state, final_shapes, strict=True)])
+        return _PreparedCall(layers, (*leading, state_widths[0]), final_shapes, default_states, transposed)
 
     def __call__(self, input: Tensor, hx: Any) -> tuple[Tensor, Any]:
         x = input.transpose(0, 1) if self._transposed else input
         x = x if x.is_contiguous() else x.contiguous()
-        initial_at = self._default_states_at
+        initial = self._default_addresses
         if hx is not None:
             states = [v if v.is_contiguous() else v.contiguous() for v in (hx if type(hx) is tuple else (hx,))]
-            initial_at = [v.data_ptr() for v in states]
-        final = [new() for new in self._new_final]
-        final_at, part = [v.data_ptr() for v in final], 0
+            initial = [v.data_ptr() for v in states]
+        final_states = [new() for new in self._new_final]
+        # The addresses of the initial and the final states of the current part.
+        final, part = [v.data_ptr() for v in final_states], 0
         for passes in self._layers:
             outputs = []
-            for each in passes:
+            for packed_pass in passes:
                 if part:
-                    initial_at = [at + size for at, size in zip(initial_at, self._bytes, strict=True)]
-                    final_at = [at + size for at, size in zip(final_at, self._bytes, strict=True)]
+                    initial = [address + size for address, size in zip(initial, self._bytes_per_part, strict=True)]
+                    final = [address + size for address, size in zip(final, self._bytes_per_part, strict=True)]
                 outputs.append(output := self._new_output())
-                each.run(x.data_ptr(), (*initial_at, output.data_ptr(), *final_at))
+                packed_pass.run(x.data_ptr(), (*initial, output.data_ptr(), *final))
                 part += 1
             x = output if len(outputs) == 1 else torch.cat(outputs, -1)
-        return x.transpose(0, 1) if self._transposed else x, tuple(final) if len(final) > 1 else final[0]
+        output = x.transpose(0, 1) if self._transposed else x
+        return output, tuple(final_states) if len(final_states) > 1 else final_states[0]
 
 
 _NOT_PREPARED: Any = object()
@@ -335,12 +349,13 @@ _NOT_PREPARED: Any = object()
 def freeze_layer(
     layer: BaseLayer, precision: str | None = None, keep: Callable[[str], bool] = lambda name: False
 ) -> FrozenLayer:
-    """A copy of a layer, in eval mode, whose weights no longer change.
+    """Copy and pack the weights of a layer.
 
     Args:
         layer: the layer, in training or eval mode.
-        precision: one of `engines.frozen.PRECISIONS`. The default is the dtype of the layer.
-        keep: takes the name of a parameter, and returns whether its matrix stays in float32 if the precision is int8.
+        precision: one of `engines.frozen.PRECISIONS`. The default is the dtype of the layer, or float32 if that is
+            float16 or bfloat16.
+        keep: takes the name of a parameter. Returns whether its matrix stays in float32 if the precision is int8.
 
     Raises:
         ValueError: the layer is being edited.
@@ -362,20 +377,20 @@ def freeze_layer(
     learned: list[list[Tensor]] = [[] for _ in internals.parts]
     if layer.learn_initial_state:
         initial = default_states(layer, originals[0]["weight_ih"], 1)
-        learned = [[_copied(v[0], dtype) for v in states] for states in initial]
-    weights = [{name: _copied(v, dtype) for name, v in weights.items()} for weights in originals]
+        learned = [[_copy(v[0], dtype) for v in states] for states in initial]
+    weights = [{name: _copy(v, dtype) for name, v in weights.items()} for weights in originals]
     scales: list[Weights] = []
     if precision == "int8":
         quantised_parts = [
-            quantise_matrices(of_part, lambda name, part=part: keep(part.names[name]))  # type: ignore[misc]
-            for of_part, part in zip(weights, internals.parts, strict=True)
+            quantise_matrices(part_weights, lambda name, part=part: keep(part.names[name]))  # type: ignore[misc]
+            for part_weights, part in zip(weights, internals.parts, strict=True)
         ]
-        weights, scales = [integers for integers, _ in quantised_parts], [of_part for _, of_part in quantised_parts]
-    cell, projected = internals.eval_cell, bool(layer.proj_size)
-    cell = deepcopy(cell) if why_not_traceable(cell, projected) else GraphCell(current_equations(cell, projected))
+        weights, scales = [integers for integers, _ in quantised_parts], [scales for _, scales in quantised_parts]
+    cell, is_projected = internals.eval_cell, bool(layer.proj_size)
+    cell = deepcopy(cell) if why_not_traceable(cell, is_projected) else GraphCell(current_equations(cell, is_projected))
     return FrozenLayer(spec, cell, weights, learned, precision or str(dtype).removeprefix("torch."), scales)
 
 
-def _copied(tensor: Tensor, dtype: torch.dtype) -> Tensor:
-    """A contiguous copy."""
+def _copy(tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return a contiguous copy."""
     return tensor.detach().to(dtype, copy=True, memory_format=torch.contiguous_format)

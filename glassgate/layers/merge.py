@@ -1,4 +1,4 @@
-"""Computes the output of a layer from the outputs of its directions."""
+"""Merges the outputs of the directions of a layer."""
 
 from collections.abc import Sequence
 
@@ -7,18 +7,18 @@ from torch import Tensor
 
 
 def merge(mode: str, outputs: list[Tensor], residual: Sequence[Tensor] = ()) -> list[Tensor]:
-    """The output of a layer: one tensor (S, W), or one per direction for "none".
+    """Return the output of a layer: a list of one tensor (S, W), or of one per direction for "none".
 
     Args:
         mode: "concat", "sum", "mean" or "none".
         outputs: one per direction, (S, H_out).
-        residual: the inputs of the layer, as many as it has outputs. Each is added to its output if their widths are
-            equal. Empty for a layer without a residual connection.
+        residual: the tensors that a residual connection adds, one for each returned tensor. A tensor is added if its
+            shape is that of the output. Empty for a layer without a residual connection.
     """
     merged = _merged(mode, outputs)
     if not residual:
         return merged
-    return [v + u if v.shape == u.shape else v for v, u in zip(merged, residual, strict=True)]
+    return [out + x if out.shape == x.shape else out for out, x in zip(merged, residual, strict=True)]
 
 
 def _merged(mode: str, outputs: list[Tensor]) -> list[Tensor]:

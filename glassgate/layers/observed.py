@@ -1,4 +1,4 @@
-"""The data of a call that recordings read: its input, its results, and the gates of each direction."""
+"""`Observed`: the data of a call that recordings read."""
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
@@ -15,21 +15,22 @@ LayerType = TypeVar("LayerType")
 
 
 class Observed(Generic[LayerType]):
-    """A call of a layer.
+    """One call of a layer: its input, its results, and the gates of each direction.
 
-    The tensors of a prepared call have the user's shape, (L, N, W). They are reshaped to rows, (S, W), when they are
-    read.
+    "Each direction" means each direction of each layer of the stack. The tensors of a call are flat rows (S, W), or
+    (L, N, W) if the call is prepared. The properties of this class reshape them to flat rows when they are read.
 
     Args:
-        steps: the input of the engine.
+        layer: the layer.
+        layout: the layout of the input.
+        steps: the input of the first layer.
         initial: a function that returns the initial states of each direction.
-        results: the results of the engine, for each direction of each layer.
+        results: the results of each direction.
+        recordings: the gates of each direction; empty if gates are not recorded.
 
     Attributes:
-        layer: the layer.
-        layout: the arrangement of the rows of the call.
-        in_graph: the results as tensors of the autograd graph, in any shape.
-        recordings: the gates of each direction; empty if gates are not recorded.
+        layer, layout, recordings: the arguments.
+        in_graph: the results as tensors of the autograd graph, not reshaped.
     """
 
     def __init__(
@@ -53,7 +54,7 @@ class Observed(Generic[LayerType]):
     @cached_property
     def initial(self) -> States:
         """The initial states of each direction, (N, W)."""
-        return [tuple(map(_rows, own)) for own in self._initial()]
+        return [tuple(map(_rows, states)) for states in self._initial()]
 
     @cached_property
     def results(self) -> list[Result]:
@@ -62,7 +63,7 @@ class Observed(Generic[LayerType]):
 
     @property
     def source(self) -> Tensor:
-        """The input as a tensor of the autograd graph, in any shape."""
+        """The input as a tensor of the autograd graph, not reshaped."""
         return self._steps.data
 
     @property
@@ -71,16 +72,16 @@ class Observed(Generic[LayerType]):
         return self._steps.batch_sizes
 
     def input_gradient(self, target: Tensor) -> Tensor | None:
-        """The gradient (S, H_in) of a scalar with respect to the input; None if the scalar does not depend on it."""
+        """Return the gradient (S, H_in) of a scalar with respect to the input, or None if it does not depend on it."""
         skipped = [recording.skips_input for recording in self.recordings]
         for recording in self.recordings:
             recording.skips_input = False
         try:
-            (d,) = torch.autograd.grad(target, self.source, retain_graph=True, allow_unused=True)
+            (gradient,) = torch.autograd.grad(target, self.source, retain_graph=True, allow_unused=True)
         finally:
             for recording, skips in zip(self.recordings, skipped, strict=True):
                 recording.skips_input = skips
-        return None if d is None else _rows(d)
+        return None if gradient is None else _rows(gradient)
 
 
 Watcher = Callable[[Observed[Any]], None]
@@ -88,9 +89,9 @@ Watcher = Callable[[Observed[Any]], None]
 
 
 def graph_leaf(data: Tensor, recordings: Sequence[Recording]) -> Tensor:
-    """The input of a recorded call, as part of its autograd graph.
+    """Return the input of a recorded call as a tensor that requires a gradient, so that it is in the autograd graph.
 
-    A backward pass does not compute the gradient of an input that requires none, unless a recording asks for it.
+    If the user's input requires no gradient, backward passes skip its gradient, except in `Observed.input_gradient`.
 
     Args:
         data: the input.
@@ -104,4 +105,5 @@ def graph_leaf(data: Tensor, recordings: Sequence[Recording]) -> Tensor:
 
 
 def _rows(tensor: Tensor) -> Tensor:
+    """Flatten all axes except the last."""
     return tensor if tensor.dim() == 2 else tensor.reshape(-1, tensor.shape[-1])

@@ -1,7 +1,7 @@
-"""A training step of an RNN on one sequence of one step, which a function of torch computes.
+"""Training calls of an RNN on one sequence of one step, which run on a function of torch.
 
-It has so few operations that torch's function, which prepares nothing, is slightly faster than our kernels.
-`gg.explain` names the reason.
+Such a call has so few operations that torch's function is slightly faster than our kernels, which must be prepared.
+`gg.explain` reports this as the reason for the choice.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,23 +21,23 @@ REASON = (
     "torch runs one step of one sequence of an RNN with gradients, because its function is faster for so little work"
 )
 
-Run = Callable[..., Sequence[Tensor]]
-"""Takes the input, and the parameters and states in order. Returns the output and the final states."""
+TorchFunction = Callable[..., Sequence[Tensor]]
+"""A function of the input, and of a list of all parameters followed by the state. Returns output and final state."""
 
 
-def computed(layer: BaseLayer, input: Any, hx: Any) -> tuple[Tensor, Any] | None:
-    """Return the output and final states, computed by torch. None if the call is not of this kind."""
-    run = torch_function(layer, input, hx)
-    if run is None:
+def run(layer: BaseLayer, input: Any, hx: Any) -> tuple[Tensor, Any] | None:
+    """Run a call on torch. Return the output and the final state, or None if the call is not of this kind."""
+    function = torch_function(layer, input, hx)
+    if function is None:
         return None
     states = zero_states(layer, input) if hx is None else (hx,)
     weights = [weight for weights in checked_weights(layer) for weight in weights.values()]
-    output, final = run(input, [*weights, *states])
+    output, final = function(input, [*weights, *states])
     return output, final
 
 
-def torch_function(layer: BaseLayer, input: Any, hx: Any) -> Run | None:
-    """Return the function of torch that computes calls like this one. None if the call is not of this kind."""
+def torch_function(layer: BaseLayer, input: Any, hx: Any) -> TorchFunction | None:
+    """Return the function of torch for calls like this one, or None if the call is not of this kind."""
     cell = current_cell(layer)
     if type(cell) is not RNN or type(input) is not Tensor or not torch.is_grad_enabled() or not is_plain(input):
         return None
@@ -50,23 +50,24 @@ def torch_function(layer: BaseLayer, input: Any, hx: Any) -> Run | None:
     if hx is not None and not _is_plain_state(hx, _state_shape(layer)):
         return None
     function: Callable[..., Any] = getattr(torch._VF, _name(cell))
-    rest = (layer.bias, layer.num_layers, layer.dropout, layer.training, layer.bidirectional, layer.batch_first)
+    options = (layer.bias, layer.num_layers, layer.dropout, layer.training, layer.bidirectional, layer.batch_first)
 
-    def run(input: Tensor, tensors: Sequence[Tensor], resets: Any = None, lengths: Any = None) -> Sequence[Tensor]:
-        results: Sequence[Tensor] = function(input, tensors[-1], tensors[:-1], *rest)
+    # `resets` and `lengths` are None here. They are arguments because prepared calls pass them.
+    def compute(input: Tensor, tensors: Sequence[Tensor], resets: Any = None, lengths: Any = None) -> Sequence[Tensor]:
+        results: Sequence[Tensor] = function(input, tensors[-1], tensors[:-1], *options)
         return results
 
-    return run
+    return compute
 
 
-def same_equations(cell: Cell) -> Callable[[], bool]:
-    """Return a function that checks whether the cell still has its current equations."""
+def equations_check(cell: Cell) -> Callable[[], bool]:
+    """Return a function that returns whether the cell still has its current equations."""
     name = _name(cell)
     return lambda: _name(cell) == name
 
 
 def zero_states(layer: BaseLayer, input: Tensor) -> tuple[Tensor]:
-    """The initial state of a call without `hx`, in the shape that torch's functions expect."""
+    """Return the initial state of a call without `hx`, in the shape that torch's functions expect."""
     return (input.new_zeros(_state_shape(layer)),)
 
 
@@ -75,7 +76,7 @@ def _state_shape(layer: BaseLayer) -> tuple[int, int, int]:
 
 
 def _is_plain_layer(layer: BaseLayer) -> bool:
-    """Whether `torch.nn` has a layer with these options. Users may change options after construction."""
+    """Return whether `torch.nn` has a layer with these options. Users may change options after construction."""
     return not (
         layer.glassgate.is_observed
         or layer.proj_size
@@ -90,10 +91,10 @@ def _is_plain_layer(layer: BaseLayer) -> bool:
 
 
 def _is_plain_state(hx: Any, shape: tuple[int, ...]) -> bool:
-    """Whether torch's function can take the state. The general path reports errors."""
+    """Return whether torch's function supports this state. If it has an error, the checks of other calls report it."""
     return type(hx) is Tensor and hx.shape == shape and hx.dtype is torch.float32 and is_plain(hx)
 
 
 def _name(cell: Cell) -> str:
-    """The name of torch's function."""
+    """Return the name of torch's function."""
     return f"rnn_{getattr(cell, 'nonlinearity', '')}"

@@ -1,4 +1,4 @@
-"""The prepared calls of a stack of layers."""
+"""A prepared call of a stack of layers; see `repeated.py`."""
 
 from collections.abc import Sequence
 from itertools import islice
@@ -12,19 +12,22 @@ from glassgate.engines.contract import Recording, Result
 
 
 class PreparedStack:
-    """The prepared calls of several layers, run one after the other.
+    """Runs the prepared calls of several layers one after the other.
 
     Args:
-        layers: the call of each layer.
+        layers: the prepared call of each layer.
         D: the number of directions of a layer.
-        weights: the number of parameters of a direction.
-        states: the number of states of a direction.
-        visible: the number of states of a direction that a call returns at every step.
+        weight_count: the number of parameters of a direction.
+        state_count: the number of states of a direction.
+        visible_count: the number of states of a direction that a call returns at every step.
     """
 
-    def __init__(self, layers: Sequence[Prepared], D: int, weights: int, states: int, visible: int) -> None:
-        self._layers, self._D, self._weights, self._states, self._visible = layers, D, weights, states, visible
-        self._all_weights = weights * D * len(layers)
+    def __init__(
+        self, layers: Sequence[Prepared], D: int, weight_count: int, state_count: int, visible_count: int
+    ) -> None:
+        self._layers, self._D = layers, D
+        self._weight_count, self._state_count, self._visible_count = weight_count, state_count, visible_count
+        self._all_weights_count = weight_count * D * len(layers)
 
     def run(
         self,
@@ -33,35 +36,36 @@ class PreparedStack:
         mask: Tensor | None,
         lengths: Sequence[int] | PackedLengths | None,
     ) -> Sequence[Tensor]:
-        """The output and the final states, (layers * directions, N, W) for each state.
+        """Run a call. Return the output and the final states, (layers * directions, N, W) for each state.
 
         Args:
             data: the input of the first layer.
-            operands: the parameters of all directions, then each initial and restart state as one tensor of this shape.
+            operands: the parameters of all directions, then the initial states and the states after a reset. Each of
+                these states is one tensor (layers * directions, N, W).
             mask: the mask of resets; None without resets.
             lengths: the lengths of the sequences, if they differ.
         """
         output, results = self._run(data, operands, mask, lengths)
         return output, *_stacked(results)
 
-    def observed(
+    def run_observed(
         self, data: Tensor, operands: Sequence[Tensor], mask: Tensor | None, recordings: Sequence[Recording]
     ) -> tuple[Tensor, tuple[Tensor, ...], list[Result]]:
-        """The output, the final states in the user's shape, and the results of each direction.
+        """Run a call. Return the output, the final states in the user's shape, and the results of each direction.
 
         Args:
             data, operands, mask: as in `run`.
-            recordings: one per direction of each layer, which the call fills with the gates; or empty.
+            recordings: one per direction of each layer, to be filled with the gates; or empty.
         """
         if len(self._layers) > 1 or self._D > 1:
             output, results = self._run(data, operands, mask, None, recordings)
             return output, _stacked(results), results
         tensors = self._layers[0].run(data, operands, mask, None, recordings)
-        result = Result(tuple(tensors[: self._visible]), tuple(tensors[self._visible :]))
+        result = Result(tuple(tensors[: self._visible_count]), tuple(tensors[self._visible_count :]))
         return tensors[0], result.final, [result]
 
     def by_part(self, states: Sequence[Tensor]) -> list[tuple[Tensor, ...]]:
-        """States of all parts as one tuple per part; a part is a direction of a layer."""
+        """Convert states of all parts to one tuple per part."""
         if len(self._layers) > 1 or self._D > 1:
             return [*zip(*[v.unbind(0) for v in states], strict=True)]
         return [tuple(states)]
@@ -74,22 +78,22 @@ class PreparedStack:
         lengths: Sequence[int] | PackedLengths | None,
         recordings: Sequence[Recording] = (),
     ) -> tuple[Tensor, list[Result]]:
-        """The output of the last layer, and the results of each direction of each layer."""
-        initial = zip(*[v.unbind(0) for v in operands[self._all_weights :]], strict=True)
-        at, D, visible, results = 0, self._D, self._visible, list[Result]()
+        """Return the output of the last layer, and the results of each direction of each layer."""
+        states_by_part = zip(*[v.unbind(0) for v in operands[self._all_weights_count :]], strict=True)
+        weights, D, results = iter(operands[: self._all_weights_count]), self._D, list[Result]()
         for k, layer in enumerate(self._layers):
-            own: list[Tensor] = []
+            layer_operands: list[Tensor] = []
             for _ in range(D):
-                own += operands[at : at + self._weights]
-                own += next(initial)
-                at += self._weights
-            tensors = iter(layer.run(data.to(own[0].dtype), own, mask, lengths, recordings[k * D : (k + 1) * D]))
-            states = [tuple(islice(tensors, visible)) for _ in range(D)]
-            results += [Result(of_direction, tuple(islice(tensors, self._states))) for of_direction in states]
-            data = states[0][0] if D == 1 else torch.cat([of_direction[0] for of_direction in states], -1)
+                layer_operands += islice(weights, self._weight_count)
+                layer_operands += next(states_by_part)
+            data = data.to(layer_operands[0].dtype)
+            tensors = iter(layer.run(data, layer_operands, mask, lengths, recordings[k * D : (k + 1) * D]))
+            visible = [tuple(islice(tensors, self._visible_count)) for _ in range(D)]
+            results += [Result(states, tuple(islice(tensors, self._state_count))) for states in visible]
+            data = visible[0][0] if D == 1 else torch.cat([states[0] for states in visible], -1)
         return data, results
 
 
 def _stacked(results: Sequence[Result]) -> tuple[Tensor, ...]:
-    """The final states of all parts, in the user's shape."""
-    return tuple([torch.stack(of_state) for of_state in zip(*[result.final for result in results], strict=True)])
+    """Return the final states of all parts in the user's shape."""
+    return tuple([torch.stack(states) for states in zip(*[result.final for result in results], strict=True)])

@@ -1,7 +1,6 @@
-"""Regularisation of any cell by noise: zoneout, recurrent dropout, variational dropout between layers, weight dropout.
+"""Noise for any cell: zoneout, recurrent dropout, weight dropout, and dropout between layers.
 
-This module draws all noise with torch's generator and passes it to the engines as data, so that every engine gives the
-same result.
+This module draws all noise with torch's generator. Engines receive it as data, so every engine gives the same result.
 """
 
 import math
@@ -19,21 +18,22 @@ from glassgate.shapes import check_rate
 
 
 class Noisy(Cell):
-    """A cell with zoneout and recurrent dropout. Its gates, states and parameters are those of the cell without noise.
+    """A cell with zoneout and recurrent dropout. It has the gates, states and parameters of the cell that it wraps.
 
     Zoneout (Krueger et al. 2016, arXiv:1606.01305): in training, each unit of a state keeps its old value with a
-    probability, the rate of the state. In evaluation, the new state is the weighted average of the old value and the
-    new value, and the rate is the weight of the old value. Recurrent dropout on "update" drops entries of the update
-    of a state, with a new mask at each step (Semeniuta et al. 2016, arXiv:1603.05118). Recurrent dropout on "state"
-    drops entries of h before its matrix product, with one mask per sequence (Gal and Ghahramani 2016,
-    arXiv:1512.05287).
+    probability, the rate of the state. In eval mode, the state is the weighted average of its old value and its new
+    value, and the rate is the weight of the old value.
+
+    Recurrent dropout on "update" drops entries of the update of a state, with a new mask at each step (Semeniuta et al.
+    2016, arXiv:1603.05118). On "state", it drops entries of h before its matrix product, with one mask per sequence
+    (Gal and Ghahramani 2016, arXiv:1512.05287).
 
     Args:
-        cell: the cell without noise.
+        cell: the wrapped cell.
         zoneout: the rate of each state, by name.
         recurrent_dropout: the rate of recurrent dropout.
-        on: the value to which recurrent dropout is applied, "update" or "state".
-        training: whether to apply noise.
+        on: "update" or "state", the value to which recurrent dropout is applied.
+        training: whether this is the cell for training. If false, it has no noise.
     """
 
     def __init__(
@@ -58,11 +58,11 @@ class Noisy(Cell):
         return self.cell._class_name
 
     def step(self, *args: Any) -> Any:
-        """The equations of the cell without noise."""
+        """Compute the step of the wrapped cell."""
         return self.cell.step(*args)
 
     def project(self, h: Any) -> Any:
-        """The projection of the cell without noise."""
+        """Call the same method of the wrapped cell."""
         return self.cell.project(h)
 
     def new_state(self, a: PreActivations, s: Named, p: Named, projection: Any = None) -> tuple[Any, ...]:
@@ -85,9 +85,10 @@ class Noisy(Cell):
                 f"cell {type(self.cell).__name__}: recurrent dropout on the update needs a step that passes the "
                 "update to a.update(...)"
             )
-        return tuple(self._after_zoneout(name, a, old, v) for name, old, v in zip(self.state, s, new, strict=True))
+        return tuple(self._zoned_out(name, a, old, v) for name, old, v in zip(self.state, s, new, strict=True))
 
-    def _after_zoneout(self, state: str, a: PreActivations, old: Any, new: Any) -> Any:
+    def _zoned_out(self, state: str, a: PreActivations, old: Any, new: Any) -> Any:
+        """Return a state after zoneout."""
         if state not in self.zoneout:
             return new
         keep = getattr(a.noise, f"keep_{state}") if self.training else self.zoneout[state]
@@ -102,14 +103,14 @@ def regularised(
     on: str,
     weight_dropout: float,
 ) -> Cell:
-    """Return the cell that a layer uses in training. It is `cell` itself without zoneout and recurrent dropout.
+    """Return the cell that a layer runs in training. Without zoneout and recurrent dropout it is `cell` itself.
 
     Args:
         name: the name of the layer, for error messages.
         cell: the cell without noise.
         zoneout: one rate for all states, or the rate of each state, in order or by name.
         recurrent_dropout, on: as in `Noisy`.
-        weight_dropout: the rate of dropout of the recurrent weights, which is only checked here.
+        weight_dropout: the rate of dropout on the recurrent weights. It is checked, but does not change the cell.
 
     Raises:
         ValueError: a rate outside [0, 1], a state that the cell lacks, or dropout on the state or on the recurrent
@@ -137,64 +138,68 @@ def regularised(
 
 
 def without_noise(cell: Cell) -> Cell:
-    """Return the cell that a layer uses in eval mode. It has no noise, and zoneout is a weighted average."""
-    inner, zoneout, on = (cell.cell, cell.zoneout, cell.on) if isinstance(cell, Noisy) else (cell, {}, "update")
-    return Noisy(inner, zoneout, 0.0, on, training=False) if zoneout or inner.noise else inner
+    """Return the cell that a layer runs in eval mode, from the cell that it runs in training."""
+    wrapped, zoneout, on = (cell.cell, cell.zoneout, cell.on) if isinstance(cell, Noisy) else (cell, {}, "update")
+    return Noisy(wrapped, zoneout, 0.0, on, training=False) if zoneout or wrapped.noise else wrapped
 
 
 def draw(cell: Cell, steps: Steps, initial: tuple[Tensor, ...], hidden_size: int) -> dict[str, Tensor]:
-    """Draw the random factors of a call, by name.
+    """Draw the noise of one direction of a call, by name; `Noise` describes the numbers.
 
-    A factor of zoneout is 1 where the old value is kept, else 0. A factor of dropout is 0 or 1 / (1 - rate).
+    Args:
+        cell: the cell with its noise.
+        steps: the input, which has the number of rows, the dtype and the device.
+        initial: the initial states, which have the number of sequences and the widths.
+        hidden_size: the number of units.
     """
-    factors = {}
+    values = {}
     for name, noise in cell.noise.items():
         width = hidden_size if noise.state is None else initial[cell.state.index(noise.state)].shape[1]
         rows = steps.data.shape[0] if noise.per_step else initial[0].shape[0]
         if noise.deviation is not None:
-            factors[name] = noise.deviation * steps.data.new_empty(rows, width).normal_()
+            values[name] = noise.deviation * steps.data.new_empty(rows, width).normal_()
         elif noise.keeps:
-            factors[name] = _drawn(steps.data, rows, width, noise.rate, hit=1.0, miss=0.0)
+            values[name] = _draw_two_values(steps.data, rows, width, noise.rate, selected=1.0, other=0.0)
         else:
-            factors[name] = _dropout_factors(steps.data, rows, width, noise.rate)
-    return factors
+            values[name] = _draw_dropout_factors(steps.data, rows, width, noise.rate)
+    return values
 
 
 def with_noise(direction: Direction, steps: Steps, hidden_size: int, weight_dropout: float) -> Direction:
-    """The direction with the random factors of its cell and with dropout of its recurrent weights.
+    """Return a direction of a call with noise for its cell and with dropout on its recurrent weights.
 
     Args:
         direction: the direction without noise.
-        steps: the input of the call.
+        steps: the input of the layer.
         hidden_size: the number of units.
-        weight_dropout: the rate of dropout of `weight_hh`.
+        weight_dropout: the rate of dropout on `weight_hh`.
     """
     if weight_dropout:
-        weight = _dropped(direction.weights["weight_hh"], weight_dropout)
+        weight = _drop_entries(direction.weights["weight_hh"], weight_dropout)
         direction = direction._replace(weights={**direction.weights, "weight_hh": weight})
     if not direction.cell.noise:
         return direction
     return direction._replace(noise=draw(direction.cell, steps, direction.initial, hidden_size))
 
 
-def between_layers(steps: Steps, data: Tensor, sequences: int, rate: float, variational: bool) -> Tensor:
+def drop_between_layers(steps: Steps, data: Tensor, sequences: int, rate: float, variational: bool) -> Tensor:
     """Apply dropout to the input of a layer, flat rows (S, H).
 
     Args:
-        steps: the steps of the rows.
-        data: the rows.
-        sequences: the number of sequences.
+        steps: the input of the stack, for the batch size of each step.
+        data: the flat rows.
+        sequences: the number of sequences, N.
         rate: the rate of dropout.
         variational: whether all steps of a sequence have the same mask.
     """
     if not rate:
         return data
-    return _variational(steps, data, sequences, rate) if variational else dropout(data, rate)
+    return _drop_variationally(steps, data, sequences, rate) if variational else dropout(data, rate)
 
 
-def _variational(steps: Steps, data: Tensor, sequences: int, rate: float) -> Tensor:
+def _drop_variationally(steps: Steps, data: Tensor, sequences: int, rate: float) -> Tensor:
     """Apply dropout to flat rows (S, H), with one mask for all steps of a sequence (Gal and Ghahramani 2016)."""
-    factors = _dropout_factors(data, sequences, data.shape[1], rate)
+    factors = _draw_dropout_factors(data, sequences, data.shape[1], rate)
     if steps.batch_sizes is None:
         return (data.view(-1, *factors.shape) * factors).view(data.shape)
     sizes = steps.batch_sizes
@@ -204,27 +209,27 @@ def _variational(steps: Steps, data: Tensor, sequences: int, rate: float) -> Ten
     return data * torch.cat([factors.index_select(0, rank), factors.new_zeros(padding, data.shape[1])])
 
 
-def _dropped(weight: Tensor, rate: float) -> Tensor:
-    """Return the weight (rows, columns) after dropout of its entries."""
+def _drop_entries(weight: Tensor, rate: float) -> Tensor:
+    """Apply dropout to the entries of a matrix."""
     rows, columns = weight.shape
-    return weight * _dropout_factors(weight, rows, columns, rate)
+    return weight * _draw_dropout_factors(weight, rows, columns, rate)
 
 
-def _dropout_factors(like: Tensor, rows: int, width: int, rate: float) -> Tensor:
-    """Draw factors: 0 where dropped, else 1 / (1 - rate)."""
-    return _drawn(like, rows, width, rate, hit=0.0, miss=1 / (1 - rate or 1.0))
+def _draw_dropout_factors(like: Tensor, rows: int, width: int, rate: float) -> Tensor:
+    """Draw a matrix of factors: 0 where dropped, else 1 / (1 - rate)."""
+    return _draw_two_values(like, rows, width, rate, selected=0.0, other=1 / (1 - rate or 1.0))
 
 
-def _drawn(like: Tensor, rows: int, width: int, rate: float, hit: float, miss: float) -> Tensor:
-    """Draw a matrix whose entries are `hit` with probability `rate`, else `miss`.
+def _draw_two_values(like: Tensor, rows: int, width: int, rate: float, selected: float, other: float) -> Tensor:
+    """Draw a matrix whose entries are `selected` with probability `rate`, else `other`. One of the two must be zero.
 
-    The rate is rounded up to a multiple of 1 / 65536. Each entry takes 16 random bits, at a fifth of the cost of
-    `bernoulli_`.
+    The rate is rounded up to a multiple of 1 / 65536. Each entry uses 16 random bits, which takes a fifth of the time
+    of `bernoulli_`.
     """
     bits = torch.randint(-(2**63), 2**63 - 1, (-(-rows * width // 4),), device=like.device).view(torch.int16)
-    bits, highest = bits[: rows * width].view(rows, width), math.ceil(rate * 2**16) - 2**15 - 1
+    bits, last_selected = bits[: rows * width].view(rows, width), math.ceil(rate * 2**16) - 2**15 - 1
     if is_plain(bits) and like.dtype in (torch.float32, torch.float64):
-        # torch would start threads for these microseconds of work; NumPy does not. Either `hit` or `miss` is zero.
-        nonzero = bits.numpy() <= highest if hit else bits.numpy() > highest
-        return torch.from_numpy(nonzero * like.new_tensor(hit or miss).numpy())
-    return torch.where(bits <= highest, hit, miss).to(like.dtype)
+        # torch would start threads for these microseconds of work; NumPy does not.
+        nonzero = bits.numpy() <= last_selected if selected else bits.numpy() > last_selected
+        return torch.from_numpy(nonzero * like.new_tensor(selected or other).numpy())
+    return torch.where(bits <= last_selected, selected, other).to(like.dtype)

@@ -1,7 +1,8 @@
 """Prepared calls: a layer caches one for each call signature.
 
-The first call with a signature takes the general path. The second call prepares the passes of the layer and runs them.
-Later calls look up the prepared call and run it.
+The signature consists of the shapes and dtypes of the tensors and the options of the call. The first call with a
+signature takes the general path: `stack.py` checks its arguments and chooses an engine. The second call prepares the
+passes of the layer and runs them. Later calls look up the prepared call and run it.
 """
 
 from collections.abc import Callable, Sequence
@@ -29,7 +30,7 @@ from glassgate.layers.states import by_name
 from glassgate.layout import Layout
 
 _MAX_SIGNATURES = 256
-"""The maximum number of call signatures that a layer prepares."""
+"""The maximum number of call signatures for which a layer caches prepared calls."""
 
 _metadata = attrgetter("shape", "dtype", "is_cpu", "layout")
 _requires_grad = attrgetter("requires_grad")
@@ -37,17 +38,17 @@ _COMPUTED_DTYPES = frozenset({torch.float32, torch.float64})
 
 
 class PreparedCalls:
-    """The cache of a layer's prepared calls. It is empty in a copy of the layer."""
+    """The prepared calls of a layer. A copy of the layer starts without prepared calls."""
 
     def __init__(self) -> None:
-        self._known: _LayerCalls | None = None
+        self._cache: _CallCache | None = None
 
     def __reduce__(self) -> tuple[type["PreparedCalls"], tuple[()]]:
         return PreparedCalls, ()
 
     def forget(self) -> None:
-        """Empty the cache, because an attribute of the layer has changed."""
-        self._known = None
+        """Forget all prepared calls, because an attribute of the layer has changed."""
+        self._cache = None
 
     def run(
         self,
@@ -59,87 +60,94 @@ class PreparedCalls:
         lengths: Any = None,
         return_states: bool = False,
     ) -> Any:
-        """The results of a prepared call. None if the call must take the general path."""
+        """Run a call if it is prepared. The arguments are those of `Recurrent.forward`.
+
+        Returns:
+            the results of the call, or None if it must take the general path.
+        """
         data = input.data if type(input) is PackedSequence else input
         if type(data) is not Tensor or not is_eager():
             return None
         recorded = bool(layer.glassgate.watchers)
         if recorded and callable(torch._C._dynamo.eval_frame.get_eval_frame_callback()):
             return None
-        known, parameters = self._known, layer._parameters
+        cache, parameters = self._cache, layer._parameters
         if (
-            known is None
-            or not all(map(is_, map(parameters.get, known.names), known.weights))
-            or [*map(_metadata, known.weights)] != known.metadata
+            cache is None
+            or not all(map(is_, map(parameters.get, cache.names), cache.weights))
+            or [*map(_metadata, cache.weights)] != cache.metadata
         ):
-            known = self._known = _layer_calls(layer)
-            if known is None:
+            cache = self._cache = _new_cache(layer)
+            if cache is None:
                 return None
         states = () if hx is None else hx if type(hx) is tuple else (hx,)
         restart_states = () if restart is None else restart if type(restart) is tuple else (restart,)
         mask = () if resets is None else (resets,)
         tensors = data, *states, *restart_states, *mask
-        known_lengths: Sequence[int] | PackedLengths | None = None
+        has_lengths = data is not input or lengths is not None
+        read_lengths: Sequence[int] | PackedLengths | None = None
         if data is not input:
-            known_lengths = None if lengths is not None else _packed_lengths(input)
+            read_lengths = None if lengths is not None else _packed_lengths(input)
         elif lengths is not None:
-            known_lengths = _lengths(lengths, input, layer.batch_first)
-        unread_lengths = known_lengths is None and (lengths is not None or data is not input)
-        if unread_lengths or not PLAIN.issuperset(map(type, tensors)):
+            read_lengths = _lengths(lengths, input, layer.batch_first)
+        if (has_lengths and read_lengths is None) or not PLAIN.issuperset(map(type, tensors)):
             return None
-        needs_grad = torch.is_grad_enabled() and (recorded or any(map(_requires_grad, (*tensors, *known.weights))))
-        observed, ragged = (return_states, recorded), bool(known_lengths)
-        numbers = len(states), len(restart_states), len(mask)
+        needs_grad = torch.is_grad_enabled() and (recorded or any(map(_requires_grad, (*tensors, *cache.weights))))
+        ragged = bool(read_lengths)
+        counts = len(states), len(restart_states), len(mask)
         key = (
             *map(_metadata, tensors),
-            *numbers,
+            *counts,
             ragged,
             needs_grad,
-            observed,
+            return_states,
+            recorded,
             layer.training,
             choose.global_setting(),
         )
-        if isinstance(known_lengths, PackedLengths):
+        if isinstance(read_lengths, PackedLengths):
             # Only the order of magnitude of the number of rows matters: very different sizes use different kernels.
-            key = (data.shape[1:], len(data).bit_length(), len(known_lengths.order), *_metadata(data)[1:], *key[1:])
-        call = known.calls.get(key)
+            key = (data.shape[1:], len(data).bit_length(), len(read_lengths.order), *_metadata(data)[1:], *key[1:])
+        call = cache.calls.get(key)
         if call is None:
-            arguments = _Arguments(input, states, restart_states, mask, hx, restart, needs_grad, ragged, *observed)
-            call = known.prepare(layer, key, arguments)
+            options = needs_grad, ragged, return_states, recorded
+            arguments = _Arguments(input, states, restart_states, mask, hx, restart, *options)
+            call = cache.prepare(layer, key, arguments)
         if call is None or not call.is_valid():
             return None
         run: Any = call
         if profiler._is_profiler_enabled:  # torch.compile does not reach this line, so it adds no guard
             run = profiler.record_function(layer.profile_row)(run)
         if isinstance(call, _ObservedCall):
-            return run(layer, data, known.weights, states, restart_states, mask, return_states)
-        output, hx = run(data, known.weights, states, restart_states, mask, known_lengths or None)
+            return run(layer, data, cache.weights, states, restart_states, mask, return_states)
+        output, hx = run(data, cache.weights, states, restart_states, mask, read_lengths or None)
         return output if data is input else PackedSequence(output, *input[1:]), hx
 
 
 class _Arguments(NamedTuple):
-    """The arguments of a call, as the user passed them and as tuples of tensors, and properties of the call."""
+    """The arguments and properties of a call. The states are given both as tuples and as the user passed them."""
 
     input: Any
     """A tensor or a `PackedSequence`."""
     states: tuple[Tensor, ...]
+    """The tensors in `hx`; empty if it is None."""
     restart_states: tuple[Tensor, ...]
-    """The states that resets fall back to."""
+    """The tensors in `restart`; empty if it is None."""
     mask: tuple[Tensor, ...]
-    """The mask of resets, or empty."""
+    """The mask of resets; empty without resets."""
     hx: Any
     restart: Any
     needs_grad: bool
     """Whether a backward pass follows."""
     ragged: bool
     """Whether the sequences have different lengths."""
-    every_state: bool
-    """Whether every state is returned at every step."""
+    return_states: bool
     recorded: bool
+    """Whether the layer is being recorded."""
 
 
 def _lengths(lengths: Any, input: Tensor, batch_first: bool) -> list[int] | None:
-    """The lengths of a batch, or an empty list if all are equal to L. None if the general path must read them."""
+    """Return the lengths of a batch, or an empty list if all are L. None if the general path must read them."""
     if type(lengths) is Tensor and lengths.dtype is torch.int64 and lengths.dim() == 1 and lengths.is_cpu:
         lengths = lengths.tolist()
     if type(lengths) is not list or input.dim() != 3 or not {int}.issuperset(map(type, lengths)):
@@ -147,15 +155,15 @@ def _lengths(lengths: Any, input: Tensor, batch_first: bool) -> list[int] | None
     N, L = input.shape[:2] if batch_first else input.shape[1::-1]
     if len(lengths) != N or N == 0:
         return None
-    least, most = min(lengths), max(lengths)
-    return None if least < 0 or most > L else [] if least == L else lengths
+    shortest, longest = min(lengths), max(lengths)
+    return None if shortest < 0 or longest > L else [] if shortest == L else lengths
 
 
 def _packed_lengths(input: PackedSequence) -> PackedLengths | None:
-    """The lengths of a `PackedSequence`. None if the general path must read or reject them."""
+    """Return the lengths of a `PackedSequence`. None if the general path must read or reject them."""
     data, batch_sizes, order, _ = input
-    for numbers in (batch_sizes,) if order is None else (batch_sizes, order):
-        if type(numbers) is not Tensor or numbers.dtype is not torch.int64 or numbers.dim() != 1 or not numbers.is_cpu:
+    for v in (batch_sizes,) if order is None else (batch_sizes, order):
+        if type(v) is not Tensor or v.dtype is not torch.int64 or v.dim() != 1 or not v.is_cpu:
             return None
     sizes = batch_sizes.tolist()
     if data.dim() != 2 or not sizes or sizes[-1] < 1 or sum(sizes) != len(data) or sizes != sorted(sizes, reverse=True):
@@ -168,19 +176,19 @@ def _packed_lengths(input: PackedSequence) -> PackedLengths | None:
 
 
 class _Call(NamedTuple):
-    """A prepared call of one signature."""
+    """A prepared call of one signature, which returns the output and the final states."""
 
     run: Callable[[Tensor, Sequence[Tensor], Tensor | None, Sequence[int] | PackedLengths | None], Sequence[Tensor]]
-    """Takes the input, the parameters and states in order, the mask of resets, and the lengths of the sequences if they
-    differ. Returns the output and the final states. All tensors are contiguous."""
+    """A function of the input, the parameters followed by the states, the mask of resets, and the lengths of the
+    sequences if they differ. It returns the output and the final states. All tensors are contiguous."""
     is_valid: Callable[[], bool]
-    """Returns whether the cell still has the same equations."""
+    """Returns whether the cell still has the equations for which the call was prepared."""
     default_states: tuple[Tensor, ...]
-    """The initial states if a call has none: zeros."""
+    """The initial states of a call without `hx`: zeros. Empty if the signature has `hx`."""
     transposed: bool
     """Whether to transpose input and output: the layer is batch-first, and both axes are longer than 1."""
     dtype: torch.dtype | None = None
-    """The dtype of the parameters, if the results have another dtype."""
+    """The dtype of the parameters, to which the input is converted, if the results have another dtype; else None."""
 
     def __call__(
         self,
@@ -204,17 +212,17 @@ class _Call(NamedTuple):
 
 
 class _ObservedCall(NamedTuple):
-    """A prepared call that returns every state at every step, or that is recorded."""
+    """A prepared call with `return_states`, or of a layer that is being recorded."""
 
     stack: PreparedStack
     is_valid: Callable[[], bool]
-    """Returns whether the cells still have the same equations."""
+    """As in `_Call`."""
     layout: Layout
     """The layout of the input; all sequences have the same length."""
     default_states: tuple[Tensor, ...]
-    """The initial states if a call has none: zeros."""
+    """As in `_Call`."""
     transposed: bool
-    """Whether to transpose input and output."""
+    """As in `_Call`."""
     records: bool
     """Whether gates are recorded."""
     needs_grad: bool
@@ -240,52 +248,56 @@ class _ObservedCall(NamedTuple):
         operands = (*weights, *states, *restart_states)
         if not all(map(Tensor.is_contiguous, operands)):
             operands = tuple([v.contiguous() for v in operands])
-        output, final, results = self.stack.observed(data, operands, resets, recordings)
+        output, final, results = self.stack.run_observed(data, operands, resets, recordings)
         if layer.glassgate.watchers:
             steps = Steps(data, None, resets)
             observed = Observed(layer, self.layout, steps, partial(self.stack.by_part, states), results, recordings)
             for watch in layer.glassgate.watchers:
                 watch(observed)
         hx = final if len(final) > 1 else final[0]
-        restored = self._restored(output)
+        output = self._restore(output)
         if return_states:
-            return restored, hx, by_name(layer.glassgate.parts, results, self._restored)
-        return restored, hx
+            return output, hx, by_name(layer.glassgate.parts, results, self._restore)
+        return output, hx
 
-    def _restored(self, value: Tensor) -> Tensor:
-        """A tensor with the axes of the input."""
+    def _restore(self, value: Tensor) -> Tensor:
+        """Convert a time-major tensor to the axes of the user's input."""
         return value.transpose(0, 1) if self.transposed else value
 
 
-class _LayerCalls:
-    """A layer's parameters and prepared calls.
+class _CallCache:
+    """The prepared calls of a layer for its current parameters.
 
     Attributes:
-        names, weights, metadata: one per parameter.
+        names, weights, metadata: the name, the tensor, and the shape, dtype, device and layout of each parameter.
         calls: the prepared calls by signature; None for a signature that takes the general path.
     """
 
     def __init__(self, names: tuple[str, ...], weights: tuple[Tensor, ...]) -> None:
         self.names, self.weights, self.metadata = names, weights, [*map(_metadata, weights)]
-        self._seen: set[Any] = set()
+        self._seen_keys: set[Any] = set()
         self.calls: dict[Any, _Call | _ObservedCall | None] = {}
 
     def prepare(self, layer: BaseLayer, key: Any, arguments: _Arguments) -> _Call | _ObservedCall | None:
-        """Prepare the call of a signature when it occurs again. None at its first call, or if it cannot be prepared."""
-        if key not in self._seen:
-            if len(self._seen) > 16 * _MAX_SIGNATURES:
-                self._seen.clear()
-            self._seen.add(key)
+        """Prepare a call when its signature occurs for the second time.
+
+        Returns:
+            the prepared call. None at the first call with the signature, or if calls like this one are not prepared.
+        """
+        if key not in self._seen_keys:
+            if len(self._seen_keys) > 16 * _MAX_SIGNATURES:
+                self._seen_keys.clear()
+            self._seen_keys.add(key)
             return None
         if key in self.calls or len(self.calls) >= _MAX_SIGNATURES:
             return None
-        fits = _kernels_can_read(arguments, self.weights[0].dtype)
-        call = self.calls[key] = _prepared(layer, arguments) if fits else None
+        is_readable = _kernels_can_read(arguments, self.weights[0].dtype)
+        call = self.calls[key] = _prepare(layer, arguments) if is_readable else None
         return call
 
 
 def _kernels_can_read(arguments: _Arguments, dtype: torch.dtype) -> bool:
-    """Whether kernels can read these tensors: dense CPU tensors with the dtype of the parameters or of the results."""
+    """Return whether all tensors are dense CPU tensors with the dtype of the parameters or of the results."""
     input, states, restart_states, mask, *_ = arguments
     tensors = (input.data if type(input) is PackedSequence else input, *states, *restart_states)
     return (
@@ -296,90 +308,93 @@ def _kernels_can_read(arguments: _Arguments, dtype: torch.dtype) -> bool:
     )
 
 
-def _layer_calls(layer: BaseLayer) -> _LayerCalls | None:
-    """An empty cache for the parameters of a layer. None if they are not plain CPU tensors of one dtype."""
+def _new_cache(layer: BaseLayer) -> _CallCache | None:
+    """Return an empty cache for the parameters of a layer. None if they are not plain CPU tensors of one dtype."""
     names = tuple([name for part in layer.glassgate.parts for name in part.names.values()])
     present = [weight for name in names if (weight := layer._parameters.get(name)) is not None]
     weights = tuple([weight for weight in present if type(weight) in PLAIN and weight.is_leaf])
     if len(weights) < len(names):
         return None
-    plain = {(v.dtype, v.is_cpu, v.layout) for v in weights} == {(weights[0].dtype, True, torch.strided)}
-    return _LayerCalls(names, weights) if plain else None
+    is_supported = {(v.dtype, v.is_cpu, v.layout) for v in weights} == {(weights[0].dtype, True, torch.strided)}
+    return _CallCache(names, weights) if is_supported else None
 
 
-def _prepared(layer: BaseLayer, arguments: _Arguments) -> _Call | _ObservedCall | None:
-    """Prepare calls with the signature of this one, on torch or on kernels. None if a feature is unsupported."""
-    input, states, restart_states, mask, hx, restart, needs_grad, ragged, every_state, recorded = arguments
-    shown = every_state or recorded
+def _prepare(layer: BaseLayer, arguments: _Arguments) -> _Call | _ObservedCall | None:
+    """Prepare calls with the signature of this one, on torch or on kernels. None if a feature is not supported."""
+    input, states, restart_states, mask, hx, restart, needs_grad, ragged, return_states, recorded = arguments
+    all_visible = return_states or recorded
     cell = current_cell(layer)
-    run = one_row.torch_function(layer, input, hx) if not (mask or ragged or shown) else None
+    run = one_row.torch_function(layer, input, hx) if not (mask or ragged or all_visible) else None
     if run is not None:
-        return _Call(run, one_row.same_equations(cell), one_row.zero_states(layer, input) if hx is None else (), False)
+        zero_states = one_row.zero_states(layer, input) if hx is None else ()
+        return _Call(run, one_row.equations_check(cell), zero_states, False)
     dtype = layer.weight_ih_l0.dtype
     casts = result_type(dtype) is not dtype
     if _needs_general_path(layer, arguments, cell, dtype):
         return None
     parts, edits = layer.glassgate.parts, layer.glassgate.edits
-    packed, stacked = type(input) is PackedSequence, len(parts) > 1
+    is_packed, is_stack = type(input) is PackedSequence, len(parts) > 1
     if casts:
         input, *rest = to_contiguous((input, *states, *restart_states), dtype)
-        cast = tuple(rest[: len(states)]), tuple(rest[len(states) :])
-        hx, restart = [None if not v else v if len(v) > 1 else v[0] for v in cast]
-    steps, layout, initial, fallback = arrange_call(layer, input, hx, None, mask[0] if mask else None, restart)
+        cast_states = tuple(rest[: len(states)]), tuple(rest[len(states) :])
+        hx, restart = [None if not v else v if len(v) > 1 else v[0] for v in cast_states]
+    resets = mask[0] if mask else None
+    steps, layout, initial_by_part, restart_by_part = arrange_call(layer, input, hx, None, resets, restart)
     if layout.rows == 0:
         return None
     transposed = layout.batch_first and layout.rows > 1 and layout.length > 1
-    leading = steps.data.shape[:1] if packed else (input.transpose(0, 1) if transposed else input).shape[:-1]
-    widths = [v.shape[-1] for v in initial[0]]
+    leading = steps.data.shape[:1] if is_packed else (input.transpose(0, 1) if transposed else input).shape[:-1]
+    widths = [v.shape[-1] for v in initial_by_part[0]]
     state_shapes = [(width,) if layout.unbatched else (layout.rows, width) for width in widths]
-    shapes = state_shapes if stacked else [(1, *shape) for shape in state_shapes]
-    signature = Signature(tuple(leading), shapes, needs_grad, hx is None, shown, recorded)
+    user_shapes = state_shapes if is_stack else [(1, *shape) for shape in state_shapes]
+    signature = Signature(tuple(leading), user_shapes, needs_grad, hx is None, all_visible, recorded)
     layers, data, remaining_parts = [], steps.data, iter(parts)
-    for directions in directions_by_layer(layer, initial, fallback):
-        own_steps, ready, draws = steps._replace(data=data), [], []
+    for directions in directions_by_layer(layer, initial_by_part, restart_by_part):
+        own_steps, prepared_directions, draws = steps._replace(data=data), [], []
         for direction in directions:
             part = next(remaining_parts)
             draws.append(_noise_source(own_steps, direction, part.hidden_size))
             direction = direction._replace(noise=dict.fromkeys(cell.noise, data.new_empty(0)))
             if edits is not None:
-                direction = edits.applied(part, direction, layout)
-            ready.append(direction)
-        call = choose.prepare(own_steps, ready, signature, draws)
+                direction = edits.apply(part, direction, layout)
+            prepared_directions.append(direction)
+        call = choose.prepare(own_steps, prepared_directions, signature, draws)
         if call is None:
             return None
         layers.append(call)
-        data = data[:, :1].expand(-1, len(ready) * widths[0])
+        # Only the shape of the next layer's input is used, so the outputs need not be computed.
+        data = data[:, :1].expand(-1, len(directions) * widths[0])
     zeros = steps.data.new_zeros
     default_states = () if hx is not None else tuple([zeros(len(parts), *shape) for shape in state_shapes])
-    visible = len(shapes) if shown else 1
-    stack = PreparedStack(layers, layer.num_directions, len(parts[0].names), len(shapes), visible)
-    if shown:
+    visible_count = len(widths) if all_visible else 1
+    stack = PreparedStack(layers, layer.num_directions, len(parts[0].names), len(widths), visible_count)
+    if all_visible:
         return _ObservedCall(stack, layers[0].is_valid, layout, default_states, transposed, recorded, needs_grad)
-    run = stack.run if stacked else layers[0].run
+    run = stack.run if is_stack else layers[0].run
     return _Call(run, layers[0].is_valid, default_states, transposed, dtype if casts else None)
 
 
 def _needs_general_path(layer: BaseLayer, arguments: _Arguments, cell: Cell, dtype: torch.dtype) -> bool:
-    """Whether a call uses a feature that prepared calls do not support."""
-    ragged, shown = arguments.ragged, arguments.every_state or arguments.recorded
+    """Return whether a call uses a feature that prepared calls do not support."""
+    ragged, all_visible = arguments.ragged, arguments.return_states or arguments.recorded
     casts = result_type(dtype) is not dtype
-    computed = not casts and dtype in _COMPUTED_DTYPES
+    is_computed_dtype = not casts and dtype in _COMPUTED_DTYPES
     draws_masks = layer.training and (layer.weight_dropout or (layer.dropout and layer.num_layers > 1))
-    stacked = len(layer.glassgate.parts) > 1
+    is_stack = len(layer.glassgate.parts) > 1
     return bool(
-        # With different lengths, the kernels reorder the rows of input and states in their own dtype, and they cannot
-        # reorder the numbers per row of resets, noise and edits.
-        (ragged and (arguments.mask or not computed or cell.noise or layer.glassgate.edits is not None))
-        or (shown and (ragged or not computed))
+        # With different lengths, the kernels reorder the rows of the input and the states, in the dtype of the
+        # computation. They cannot reorder the rows of resets, noise and edits.
+        (ragged and (arguments.mask or not is_computed_dtype or cell.noise or layer.glassgate.edits is not None))
+        or (all_visible and (ragged or not is_computed_dtype))
         or (cell.noise and casts)  # noise must be drawn in the dtype of the user's input
         or (layer.learn_initial_state and arguments.hx is None)
         or layer.recompute
         or draws_masks
-        or (stacked and (layer.residual or layer.merge != "concat" or not isinstance(layer.hidden_size, int)))
+        or (is_stack and (layer.residual or layer.merge != "concat" or not isinstance(layer.hidden_size, int)))
     )
 
 
 def _noise_source(steps: Steps, direction: Direction, hidden_size: int) -> Callable[[], dict[str, Tensor]]:
-    """A function that draws the noise of a direction. It keeps the shapes of this call, but not its tensors."""
+    """Return a function that draws the noise of a direction. It keeps the shapes of this call, but not its tensors."""
     data, *initial = [v.new_empty(1, 1).expand(v.shape) for v in (steps.data, *direction.initial)]
     return partial(draw, direction.cell, steps._replace(data=data, resets=None), tuple(initial), hidden_size)

@@ -1,4 +1,4 @@
-"""The structure of a layer without its equations and weights, for sessions, exports and files."""
+"""`Spec`: the structure of a layer, for sessions, exports and files."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -12,14 +12,15 @@ from glassgate.layers.parts import Part, output_size
 
 @dataclass(frozen=True)
 class Spec:
-    """The structure of a layer: everything except its equations and weights.
+    """The structure of a layer: its sizes and options for inference, but neither its equations nor its weights.
 
     Attributes:
         name: the name of the layer's class, for messages.
         dtype: the dtype of input, output and states.
         parts: one for each layer and direction.
+        hidden_size: the hidden sizes of each layer, one per direction.
 
-    The other attributes are the arguments of `Recurrent` that matter for inference.
+    The other attributes are the arguments of `Recurrent` with the same names.
     """
 
     name: str
@@ -38,13 +39,13 @@ class Spec:
 
     @staticmethod
     def of(layer: BaseLayer, dtype: torch.dtype, name: str | None = None) -> "Spec":
-        """The structure of a layer whose parameters have this dtype."""
+        """Return the structure of a layer. The default of `name` is the name of the layer's class."""
         options = {option: getattr(layer, option) for option in OPTIONS} | {"hidden_size": layer.glassgate.hidden_sizes}
         return Spec(name or layer.glassgate.class_name, dtype, layer.glassgate.parts, **options)
 
     @property
     def options(self) -> dict[str, Any]:
-        """The arguments of `Recurrent`."""
+        """The arguments of `Recurrent` in this structure, by name."""
         return {option: getattr(self, option) for option in OPTIONS}
 
     @property
@@ -54,8 +55,9 @@ class Spec:
 
     @property
     def output_size(self) -> int:
-        """The number of features of the output; that of one direction if directions are not merged."""
+        """The number of features of the output, or of one direction's output if directions are not merged."""
         return output_size(self.parts, self.merge)
 
 
-OPTIONS = tuple(field.name for field in fields(Spec))[3:]
+OPTIONS = tuple(field.name for field in fields(Spec) if field.name not in ("name", "dtype", "parts"))
+"""The names of the arguments of `Recurrent` in a `Spec`."""

@@ -1,4 +1,4 @@
-"""The layer of any cell: it combines depth, directions, merging and initial states, and calls the engines."""
+"""`Recurrent`, the layer that runs any cell: it handles depth, directions and options, and calls the engines."""
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,7 +22,7 @@ from glassgate.layers.frozen import freeze_layer
 from glassgate.layers.merge import merge
 from glassgate.layers.observed import Observed, graph_leaf
 from glassgate.layers.parts import HiddenSizes, check_sizes, output_size, parts_of, sizes_by_layer
-from glassgate.layers.regularisers import between_layers, regularised, with_noise, without_noise
+from glassgate.layers.regularisers import drop_between_layers, regularised, with_noise, without_noise
 from glassgate.layers.repeated import PreparedCalls
 from glassgate.layers.states import State, States
 from glassgate.layers.stream import Stream
@@ -37,43 +37,45 @@ _FLAGS = (
 
 
 class Recurrent(Drawable, BaseLayer):
-    """A recurrent layer, or a stack of layers, that runs any cell over sequences, in one or two directions.
+    """A stack of recurrent layers that runs any cell over sequences, in one or two directions.
 
     Args:
         cell: the equations of a step.
-        input_size: features of the input, H_in.
-        hidden_size: units, H_cell; `(forward, backward)` for a size per direction; a list for one entry per layer.
+        input_size: the number of features of the input, H_in.
+        hidden_size: the number of units, H_cell. A pair `(forward, reverse)` has one size per direction. A list has one
+            size or pair per layer.
         num_layers: the number of layers.
-        bias: whether there are `bias_ih` and `bias_hh`.
+        bias: whether the layers have `bias_ih` and `bias_hh`.
         batch_first: whether input and output are (N, L, H) instead of (L, N, H).
-        dropout: probability of zeroing an output between two layers, while training.
-        bidirectional: whether there is a second direction, which runs from the last step to the first.
-        proj_size: width of the projection `W_hr h` of every output; 0 for none.
+        dropout: the rate of dropout on the output of each layer except the last, in training.
+        bidirectional: whether each layer has a second direction, which runs from the last step to the first.
+        proj_size: the width of the projection `W_hr h` of every output; 0 for no projection.
         device, dtype: the device and dtype of the parameters.
-        merge: how the outputs of two directions are combined: "concat", "sum", "mean" or "none". With "none", each
-            direction reads the output of the same direction in the layer below, and the output of the layer is the
-            pair (forward, backward).
-        residual: whether the input of a layer, except the first, is added to its output if their widths are equal.
-        zoneout: probability that a unit keeps its old value at a step: one for all states, a tuple with one per state,
-            or a dict by state.
-        recurrent_dropout: rate of dropout inside the recurrence, while training.
-        recurrent_dropout_on: "update" drops entries of the update, with a new mask at each step; "state" drops entries
-            of h before its matrix product, with one mask per sequence.
-        weight_dropout: rate of dropping entries of `weight_hh` while training, with one mask per call (Merity et al.
-            2017, arXiv:1708.02182); the parameter itself does not change. The cell must have recurrent weights.
+        merge: how the outputs of the two directions are combined: "concat", "sum", "mean" or "none". With "none", each
+            direction reads the output of the same direction in the layer below, and the output of the stack is the pair
+            (forward, reverse).
+        residual: whether each layer except the first adds the output of the layer below to its own output. Layers where
+            the two have different widths do not.
+        zoneout: the probability that a unit keeps its old value at a step in training, and the weight of the old value
+            in eval mode. One number for all states, a tuple with one per state, or a dict by the name of the state.
+        recurrent_dropout: the rate of dropout inside the recurrence, in training.
+        recurrent_dropout_on: "update" drops entries of the update of the state, with a new mask at each step. "state"
+            drops entries of h before its matrix product, with one mask per sequence.
+        weight_dropout: the rate of dropout on the entries of `weight_hh`, in training, with one mask per call (Merity
+            et al. 2017, arXiv:1708.02182). The parameter itself does not change. The cell must have recurrent weights.
         variational_dropout: whether `dropout` uses one mask for all steps of a sequence.
-        learn_initial_state: whether the initial states are parameters, initialised to zero; they are used if
-            `hx` is not given.
-        recompute: whether training stores only the states of about every sqrt(L)-th step, and computes the others again
-            in the backward pass. It takes less memory and a second forward pass, and gives the same gradients.
-        init: a scheme of `gg.init`, or several, applied in order after torch's uniform initialisation.
+        learn_initial_state: whether the initial states are parameters, which start at zero. Calls without `hx` use
+            them.
+        recompute: whether training stores the states of only about every sqrt(L)-th step. The backward pass computes
+            the others again. This takes less memory and one more forward pass, and gives the same gradients.
+        init: one scheme of `gg.init`, or several. They are applied in order, after torch's uniform initialisation.
 
     Shapes, with D = 2 if bidirectional else 1 and H_out = proj_size or hidden_size:
         input: (L, N, H_in), (N, L, H_in) if batch_first, (L, H_in) unbatched, or a PackedSequence.
         hx: (num_layers * D, N, H_out). For a cell with several states, a tuple: the first state as above, the others
-            (num_layers * D, N, H_cell). If hidden sizes differ between layers or directions, each tensor becomes a
-            tuple of num_layers * D tensors (N, H).
-        output: like the input, with D * H_out features for "concat". Zero at padded positions.
+            (num_layers * D, N, H_cell). If hidden sizes differ between layers or directions, each tensor is replaced by
+            a tuple of num_layers * D tensors (N, H). Without N for unbatched input.
+        output: like the input, with D * H_out features for "concat" and H_out otherwise. Zero at padded positions.
         h_n: like hx; the states after the last step of each sequence.
     """
 
@@ -109,7 +111,7 @@ class Recurrent(Drawable, BaseLayer):
         check_size(name, "num_layers", num_layers)
         check_rate(name, "dropout", dropout)
         if isinstance(bidirectional, int):
-            bidirectional = bool(bidirectional)  # `torch.nn` accepts 0 and 1
+            bidirectional = bool(bidirectional)  # `torch.nn` also accepts 0 and 1
         check_choice(name, "recurrent_dropout_on", recurrent_dropout_on, ("update", "state"))
         check_choice(name, "merge", merge, ("concat", "sum", "mean", "none"))
         cell = cell.projected() if proj_size else cell
@@ -125,13 +127,13 @@ class Recurrent(Drawable, BaseLayer):
         training_cell = regularised(name, cell, zoneout, recurrent_dropout, recurrent_dropout_on, weight_dropout)
         hidden_sizes = sizes_by_layer(name, hidden_size, num_layers, self.num_directions)
         check_sizes(name, cell, hidden_sizes, proj_size, merge, bidirectional)
-        for reason in _unused_options(self):
-            warn_user(f"{name}: {reason}")
+        for warning in _unused_option_warnings(self):
+            warn_user(f"{name}: {warning}")
         parts = tuple(parts_of(cell, input_size, hidden_sizes, proj_size, bias, merge))
         self.output_size = output_size(parts, merge)
         cells = training_cell, without_noise(training_cell)
         self.glassgate = Internals(name, self._default_cell, *cells, hidden_sizes, parts, PreparedCalls())
-        shapes = {part.names[weight]: shape for part in parts for weight, shape in part.shapes.items()}
+        shapes = {part.names[short]: shape for part in parts for short, shape in part.shapes.items()}
         for parameter, shape in (shapes | _initial_state_shapes(self)).items():
             self.register_parameter(parameter, nn.Parameter(torch.empty(shape, device=device, dtype=dtype)))
         self.reset_parameters()
@@ -146,7 +148,7 @@ class Recurrent(Drawable, BaseLayer):
             self.glassgate.prepared_calls.forget()
 
     def reset_parameters(self) -> None:
-        """Initialises all parameters again."""
+        """Initialise all parameters again."""
         schemes.initialise(self, self.init)
         with torch.no_grad():
             for name in _initial_state_shapes(self):
@@ -155,10 +157,10 @@ class Recurrent(Drawable, BaseLayer):
     __prepare_scriptable__ = choose.refuse_scripting
 
     def flatten_parameters(self) -> None:
-        """Does nothing: parameters need no contiguous block of memory. It exists for code written for `torch.nn`."""
+        """Do nothing. This method exists for code written for `torch.nn`; kernels do not need contiguous parameters."""
 
     def extra_repr(self) -> str:
-        """The arguments that differ from their defaults."""
+        """Return the arguments that differ from their defaults, for the repr of the layer."""
         sizes = f"{self.input_size}, {self.hidden_size}"
         default_cell = self.glassgate.default_cell
         parts = [sizes, self.cell.repr_in_layer(default_cell)] if default_cell else [repr(self.cell), sizes]
@@ -174,21 +176,21 @@ class Recurrent(Drawable, BaseLayer):
         restart: State | None = None,
         return_states: bool = False,
     ) -> Any:
-        """Runs whole sequences.
+        """Run the layer over whole sequences.
 
         Args:
-            input: (L, N, H_in), or another of the shapes in the description of the class.
+            input: the sequences, in one of the shapes in the docstring of the class.
             hx: the initial states. The default is zero, or the learned initial states.
             lengths: the number of steps of each sequence: (N,) integers from 0 to L, on any device.
-            resets: a mask with the shape of the input without features, (L, N). Where it is true, the state of that
-                sequence is set to its initial state before that step is computed, in both directions.
-            restart: the states after a reset, if they are not the initial states; shapes as for hx. For example, hx
-                continues an episode, and a reset begins the next episode with zeros.
+            resets: a mask with the shape of the input without features, (L, N). Where it is true, the states of the
+                sequence are set to its initial states before the step is computed, in both directions.
+            restart: the states after a reset, with the shapes of hx. The default is the initial states. For example, hx
+                continues an episode, and each reset begins a new episode with zeros.
             return_states: whether to also return every state at every step.
 
         Returns:
-            The output and the final states, with the shapes in the description of the class. With return_states also
-            a dict with keys like "layer0.forward.c" and values (L, N, H), batch-first or packed like the output.
+            The output and the final states, in the shapes in the docstring of the class. With return_states also a dict
+            with keys such as "layer0.forward.c" and values (L, N, H), batch-first or packed like the output.
 
         Raises:
             ShapeError: a shape does not match. It is both a RuntimeError and a ValueError, because `torch.nn` raises
@@ -207,7 +209,9 @@ class Recurrent(Drawable, BaseLayer):
         return run(input, hx, lengths, resets, restart, return_states)
 
     def stream(self, batch_size: int = 1) -> Stream:
-        """A stream, which runs a step or a block of steps at a time. Steps build no graph and allocate no memory.
+        """Return a stream, which runs the layer one step or one block of steps at a time; see `Stream`.
+
+        The stream copies the weights. Its steps build no autograd graph and allocate no memory.
 
         Args:
             batch_size: the number of sequences.
@@ -219,25 +223,25 @@ class Recurrent(Drawable, BaseLayer):
 
 
 LayerCall = Observed[Recurrent]
-"""A call of a layer, as recordings see it."""
+"""A call of a `Recurrent`, for recordings."""
 
 
 def changed_options(layer: Recurrent) -> dict[str, Any]:
-    """The options of a layer that differ from their defaults, except device, dtype and init."""
-    others = ("self", "cell", "input_size", "hidden_size", "device", "dtype", "init")
-    options = {name: default for name, default in _DEFAULTS.items() if name not in others}
+    """Return the options of a layer that differ from their defaults, except device, dtype and init."""
+    excluded = ("self", "cell", "input_size", "hidden_size", "device", "dtype", "init")
+    options = {name: default for name, default in _DEFAULTS.items() if name not in excluded}
     return {name: value for name, default in options.items() if (value := getattr(layer, name)) != default}
 
 
 _DEFAULTS = {name: parameter.default for name, parameter in inspect.signature(Recurrent.__init__).parameters.items()}
-"""The arguments of `Recurrent` and their defaults. Prepared calls depend on them."""
+"""The arguments of `Recurrent` and their defaults. Setting an attribute of these names empties `PreparedCalls`."""
 
 _RESERVED = {*_DEFAULTS, "num_directions", "output_size", "glassgate"}
 """Attributes that a subclass must not replace by a module, because the layer reads them in each call."""
 
 
-def _unused_options(layer: Recurrent) -> Iterator[str]:
-    """Yield the reason for each option that has no effect because of another option."""
+def _unused_option_warnings(layer: Recurrent) -> Iterator[str]:
+    """Yield a warning for each option that has no effect because of another option."""
     if layer.dropout and layer.num_layers == 1:
         yield f"dropout acts between layers, so dropout={layer.dropout} does nothing with num_layers=1"
     if layer.residual and layer.num_layers == 1:
@@ -252,7 +256,7 @@ def _unused_options(layer: Recurrent) -> Iterator[str]:
 
 
 def _initial_state_shapes(layer: Recurrent) -> dict[str, tuple[int]]:
-    """The shapes of the learned initial states by the names of their parameters."""
+    """Return the shapes of the learned initial states, by the names of their parameters."""
     parts = layer.glassgate.parts if layer.learn_initial_state else ()
     return {f"{state}_0{part.suffix}": (width,) for part in parts for state, width in part.widths.items()}
 
@@ -266,11 +270,11 @@ def _run_general(
     restart: State | None,
     return_states: bool,
 ) -> Any:
-    """The results of a call for which `repeated.py` has no prepared kernels."""
+    """Run a call for which `repeated.py` has no prepared call. The arguments are those of `Recurrent.forward`."""
     if resets is None and restart is None and lengths is None and not return_states:
-        of_one_row = one_row.computed(layer, input, hx)
-        if of_one_row is not None:
-            return of_one_row
+        torch_results = one_row.run(layer, input, hx)
+        if torch_results is not None:
+            return torch_results
     steps, layout, initial, restart_states = arrange_call(layer, input, hx, lengths, resets, restart)
     recordings = [Recording() for _ in layer.glassgate.parts] if layer.glassgate.watchers else []
     if recordings and torch.is_grad_enabled():
@@ -290,24 +294,27 @@ def _run_stack(
     all_states: bool = False,
     recordings: Sequence[Recording] = (),
 ) -> tuple[list[Tensor], list[Result]]:
-    """The outputs of the last layer, and the result of each layer and direction."""
+    """Run all layers. Return the outputs of the last layer, and the result of each layer and direction."""
     results: list[Result] = []
     D, rows, data = layer.num_directions, layout.rows, [steps.data]
     dropout, weight_dropout = (layer.dropout, layer.weight_dropout) if layer.training else (0.0, 0.0)
     for depth, directions in enumerate(directions_by_layer(layer, initial, restart_states)):
-        at = slice(depth * D, depth * D + D)
-        inputs = [between_layers(steps, v, rows, dropout, layer.variational_dropout) for v in data] if depth else data
+        at = slice(depth * D, depth * D + D)  # the parts of this layer
+        inputs = [drop_between_layers(steps, v, rows, dropout, layer.variational_dropout) if depth else v for v in data]
         sizes = layer.glassgate.hidden_sizes[depth]
-        directions = [with_noise(d, steps, size, weight_dropout) for d, size in zip(directions, sizes, strict=True)]
+        directions = [
+            with_noise(direction, steps, size, weight_dropout)
+            for direction, size in zip(directions, sizes, strict=True)
+        ]
         if layer.glassgate.edits is not None:
             parts = zip(layer.glassgate.parts[at], directions, strict=True)
-            directions = [layer.glassgate.edits.applied(part, direction, layout) for part, direction in parts]
+            directions = [layer.glassgate.edits.apply(part, direction, layout) for part, direction in parts]
         if len(inputs) == 1:
             results += _run_layer(layer, steps._replace(data=inputs[0]), directions, all_states, recordings[at])
         else:
-            for k, (v, direction) in enumerate(zip(inputs, directions, strict=True)):
-                own = recordings[at][k : k + 1]
-                results += _run_layer(layer, steps._replace(data=v), [direction], all_states, own)
+            for d, (v, direction) in enumerate(zip(inputs, directions, strict=True)):
+                own_steps, own_recordings = steps._replace(data=v), recordings[at][d : d + 1]
+                results += _run_layer(layer, own_steps, [direction], all_states, own_recordings)
         data = merge(
             layer.merge, [result.states[0] for result in results[at]], data if layer.residual and depth else ()
         )
@@ -317,6 +324,7 @@ def _run_stack(
 def _run_layer(
     layer: Recurrent, steps: Steps, directions: list[Direction], all_states: bool, recordings: Sequence[Recording]
 ) -> list[Result]:
+    """Run the directions of one layer that have the same input."""
     if layer.recompute and not recordings and torch.is_grad_enabled():
         return segments.run(steps, directions, all_states)
     return choose.run(steps, directions, all_states, recordings or None)

@@ -18,7 +18,7 @@ If widths differ, each tensor is replaced by a tuple of tensors (N, H).
 """
 
 States = list[tuple[Tensor, ...]]
-"""The states (N, H) of each layer and direction, with rows in the order of ranks; see `Layout`."""
+"""The states (N, H) of each layer and direction. Rows are in the order of ranks; see `Layout`."""
 
 
 def check_restart(operation: str, restart: object, resets: object) -> None:
@@ -30,7 +30,16 @@ def check_restart(operation: str, restart: object, resets: object) -> None:
 def from_hx(
     operation: str, parts: Sequence[Part], hx: State, data: Tensor, layout: Layout, argument: str = "hx"
 ) -> States:
-    """The states of each layer and direction from the user's `hx`, or from another argument of the same layout."""
+    """Check the user's `hx` and convert it to the states of each layer and direction.
+
+    Args:
+        operation: the name of the layer's class, for messages.
+        parts: one for each layer and direction.
+        hx: the states in the user's layout.
+        data: a tensor with the dtype and device that the states must have.
+        layout: the layout of the input.
+        argument: the name of the argument of the call, "hx" or "restart".
+    """
     names = tuple(parts[0].widths)
     per_state = (hx,) if len(names) == 1 else hx
     if not isinstance(per_state, tuple | list) or len(per_state) != len(names):
@@ -45,13 +54,13 @@ def from_hx(
         for state in by_part:
             check_like(operation, label, state, data.dtype, data.device, "input")
         by_state.append([state.unsqueeze(0) for state in by_part] if layout.unbatched else by_part)
-    return [tuple(map(layout.to_ranks, of_part)) for of_part in zip(*by_state, strict=True)]
+    return [tuple(map(layout.to_ranks, part_states)) for part_states in zip(*by_state, strict=True)]
 
 
 def _by_part(
     operation: str, name: str, letters: str, value: Any, widths: list[int], layout: Layout
 ) -> Sequence[Tensor]:
-    """One state of every layer and direction, from a stacked tensor or, if widths differ, a tuple."""
+    """Split one state into the tensors of all parts. `value` is a stacked tensor, or a tuple if widths differ."""
     batch, axis = ((), "") if layout.unbatched else ((layout.rows,), "N, ")
     one_per_part = isinstance(value, tuple | list) and len(value) == len(widths)
     if len(set(widths)) == 1 and not one_per_part:
@@ -69,10 +78,10 @@ def _by_part(
 
 
 def as_hx(final: list[tuple[Tensor, ...]], layout: Layout) -> State:
-    """The final states of every layer and direction in the layout of `hx`."""
+    """Convert the final states of every layer and direction to the layout of `hx`."""
     states: list[Tensor | tuple[Tensor, ...]] = []
-    for of_state in zip(*final, strict=True):
-        by_part = [layout.to_rows(state) for state in of_state]
+    for state_of_parts in zip(*final, strict=True):
+        by_part = [layout.to_rows(state) for state in state_of_parts]
         if layout.unbatched:
             by_part = [state.squeeze(0) for state in by_part]
         if len(by_part) == 1:
@@ -86,11 +95,11 @@ def as_hx(final: list[tuple[Tensor, ...]], layout: Layout) -> State:
 def returned(
     parts: Sequence[Part], outputs: Sequence[Tensor], results: Sequence[Result], layout: Layout, return_states: bool
 ) -> Any:
-    """The output and the final states of a call in the layout of its input, and optionally all states at all steps.
+    """Return the results of a call, in the layout of its input, as `Recurrent.forward` returns them.
 
     Args:
         parts, results: one for each layer and direction.
-        outputs: the outputs of the last layer; one per direction if directions are not merged.
+        outputs: the output of the last layer, or one per direction if directions are not merged.
         layout: the layout of the input.
         return_states: whether to also return every state at every step, by name.
     """
@@ -101,7 +110,12 @@ def returned(
 
 
 def by_name(parts: Sequence[Part], results: Sequence[Result], restore: Callable[[Tensor], Any]) -> dict[str, Any]:
-    """All states at all steps, with names such as "layer0.forward.c". `restore` converts them to the user's layout."""
+    """Return all states at all steps, by names such as "layer0.forward.c".
+
+    Args:
+        parts, results: one for each layer and direction.
+        restore: converts each state to the user's layout.
+    """
     return {
         f"{part.label}.{name}": restore(value)
         for part, result in zip(parts, results, strict=True)

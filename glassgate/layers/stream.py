@@ -1,4 +1,4 @@
-"""Runs a layer one step at a time, for audio, control and other real-time data. Steps allocate no memory."""
+"""`Stream`: runs a layer one step at a time, for audio, control and other real-time data."""
 
 from collections.abc import Callable, Sequence, Sized
 from typing import NoReturn
@@ -19,18 +19,20 @@ _MAX_BLOCKS = 64
 class Stream:
     """Runs a layer on sequences of unknown length, one step or one block of steps at a time.
 
-    `layer.stream(batch_size)` and `session.stream(batch_size)` create a stream.
+    `layer.stream(batch_size)` and `session.stream(batch_size)` create a stream. The stream keeps the states of all
+    sequences between calls. Repeated calls allocate no memory.
 
-    The weights are read when the stream is made. Dropout and noise are off, also for a layer in training mode. Streams
-    of one layer are independent of each other. One stream must not be used by two threads at once.
+    The weights are copied when the stream is created. Dropout and noise are off, also for a layer in training mode.
+    Streams of one layer are independent of each other. Two threads must not use one stream at the same time.
 
     Args:
-        spec: the structure of a layer, or of a stack of layers, in one direction.
+        spec: the structure of the layer, which has one direction.
         batch_size: N, the number of sequences.
-        make_stepper: returns the stepper of a batch size and its initial states, in the dtype of the computation.
+        make_stepper: takes the batch size. Returns a `Stepper`, which advances the layer by one step, and the initial
+            states.
 
     Raises:
-        ValueError: the layer is bidirectional. Its second direction would start at the end.
+        ValueError: the layer is bidirectional. Its second direction would start at the end of a sequence.
 
     Example:
         >>> import torch, glassgate as gg
@@ -52,10 +54,10 @@ class Stream:
         check_size("stream", "batch_size", batch_size)
         self.batch_size, self._shape = batch_size, (batch_size, spec.input_size)
         self._step, self._initial = make_stepper(batch_size)
-        computed = self._initial[0][0]
-        self._dtype, self._computed_in, self._device = spec.dtype, computed.dtype, computed.device
+        first_state = self._initial[0][0]
+        self._dtype, self._compute_dtype, self._device = spec.dtype, first_state.dtype, first_state.device
         self._call: Callable[[int], None] | None = None
-        self._one_step = self._step.native(1) if self._dtype is self._computed_in else None
+        self._one_step = self._step.native(1) if self._dtype is self._compute_dtype else None
         if self._one_step is not None:
             self._call, self._output = self._one_step.call, self._one_step.output[0]
         self._blocks: dict[torch.Size, NativeSteps] = {}
@@ -73,7 +75,7 @@ class Stream:
             x: (N, H_in).
 
         Returns:
-            the output, (N, H_out). Later steps reuse its memory: clone it to keep it.
+            the output, (N, H_out). Later steps overwrite it: clone it to keep it.
 
         Raises:
             ShapeError: the shape of x does not match.
@@ -91,7 +93,7 @@ class Stream:
             x: (L, N, H_in).
 
         Returns:
-            the outputs, (L, N, H_out). Later blocks of this length reuse their memory: clone them to keep them.
+            the outputs, (L, N, H_out). Later blocks of this length overwrite them: clone them to keep them.
 
         Raises:
             ShapeError: the shape of x does not match.
@@ -104,7 +106,7 @@ class Stream:
 
     @torch.no_grad()
     def _general_block(self, x: Tensor) -> Tensor:
-        """Run the first block of a length, a block that is not contiguous, or any block without native code."""
+        """Run a block for which `run` has no compiled call: a new length, a strided tensor, or no native code."""
         L = len(x) if x.dim() else 0
         check_shape("Stream", "x", x, "(L, N, H_in)", (max(L, 1), *self._shape))
         check_like("Stream", "x", x, self._dtype, self._device, "the layer")
@@ -123,40 +125,40 @@ class Stream:
 
     @torch.no_grad()
     def _general_step(self, x: Tensor) -> Tensor:
-        """Run a step whose input is not contiguous or has another dtype, or any step without native code."""
+        """Run a step for which `step` has no compiled call: a strided tensor, another dtype, or no native code."""
         check_shape("Stream", "x", x, "(N, H_in)", self._shape)
         check_like("Stream", "x", x, self._dtype, self._device, "the layer")
-        return self._step(x.to(self._computed_in).contiguous()).to(self._dtype)
+        return self._step(x.to(self._compute_dtype).contiguous()).to(self._dtype)
 
     @property
     def states(self) -> list[Sequence[Tensor]]:
-        """The states of each layer after the last step, (N, H_out or H_cell)."""
+        """The current states of each layer, (N, H_out or H_cell). Writing to them changes the states of the stream."""
         return [*self._step.states]
 
     @torch.no_grad()
     def reset(self, rows: Tensor | Sequence[int] | None = None) -> None:
-        """Resets sequences to their initial states.
+        """Reset sequences to their initial states.
 
         Args:
-            rows: (N,) bool, or the indices of the rows. The default is all rows.
+            rows: a mask (N,), or the indices of the sequences. The default is all sequences.
 
         Raises:
-            ShapeError: a mask does not have N elements.
-            TypeError: rows are neither a mask nor indices.
-            IndexError: an index is outside the batch.
+            ShapeError: the mask does not have N elements.
+            TypeError: `rows` is neither a mask nor indices.
+            IndexError: an index is outside the batch. It is not checked on a GPU, because that would wait for the GPU.
         """
-        index = None if rows is None else self._checked(rows)
+        index = None if rows is None else self._row_index(rows)
         for states, initial in zip(self._step.states, self._initial, strict=True):
             for state, value in zip(states, initial, strict=True):
                 if index is None:
                     state.copy_(value)
-                elif index.dtype is torch.bool:  # indexing with a mask waits for a GPU, which counts the rows
+                elif index.dtype is torch.bool:  # `state[index]` would wait for a GPU, which counts the selected rows
                     state.copy_(torch.where(index[:, None], value, state))
                 else:
                     state[index] = value[index]
 
-    def _checked(self, rows: Tensor | Sequence[int]) -> Tensor:
-        """A mask or indices of sequences as a tensor. Indices on a GPU are not checked: that would wait for it."""
+    def _row_index(self, rows: Tensor | Sequence[int]) -> Tensor:
+        """Check `rows` and convert it to a tensor on the device of the layer."""
         N = self.batch_size
         if isinstance(rows, str) or not isinstance(rows, Sized):
             raise TypeError(f"Stream.reset: rows must be a mask (N,) or a list of indices such as [0], got {rows!r}")

@@ -1,4 +1,4 @@
-"""Compares the gates and states of a session with those of the same model in float32."""
+"""Compares the gates and states of a session with those of the same model in its default precision."""
 
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
@@ -13,14 +13,14 @@ from glassgate.layers.frozen import FrozenLayer
 
 
 class Difference(NamedTuple):
-    """One gate or state of one layer and direction."""
+    """The difference of one gate or state of one layer and direction."""
 
     name: str
-    """For example "encoder.layer0.forward.f"."""
+    """The name of the gate or state, for example "encoder.layer0.forward.f"."""
     largest: float
     """The largest absolute difference."""
     relative: float
-    """The root mean square of the differences, divided by that of the values."""
+    """The root mean square of the differences, divided by the root mean square of the exact values."""
 
 
 class Comparison(NamedTuple):
@@ -36,7 +36,7 @@ class Comparison(NamedTuple):
 
 
 class _RecordingLayer(nn.Module):
-    """A frozen layer that records its gates and states."""
+    """Runs a frozen layer and keeps its gates and states in `values`, by name."""
 
     def __init__(self, layer: FrozenLayer) -> None:
         super().__init__()
@@ -44,43 +44,45 @@ class _RecordingLayer(nn.Module):
         self.values: dict[str, Tensor] = {}
 
     def forward(self, *args: Any, return_states: bool = False, **kwargs: Any) -> Any:
-        """The results of the layer."""
+        """Return the results of the layer."""
         recordings = [Recording() for _ in self._layer.spec.parts]
         output, final, states = self._layer(*args, **kwargs, return_states=True, recordings=recordings)
         for part, recording in zip(self._layer.spec.parts, recordings, strict=True):
             self.values |= {f"{part.label}.{gate}": v for gate, v in recording.values.items()}
-            of_part = {name: v for name, v in states.items() if name.startswith(f"{part.label}.")}
-            self.values |= {name: v.data if isinstance(v, PackedSequence) else v for name, v in of_part.items()}
+            part_states = {name: v for name, v in states.items() if name.startswith(f"{part.label}.")}
+            self.values |= {name: v.data if isinstance(v, PackedSequence) else v for name, v in part_states.items()}
         return (output, final, states) if return_states else (output, final)
 
 
 def compare(module: nn.Module, exact: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Comparison:
-    """The differences between two frozen models in one call of both.
+    """Call two frozen models with the same arguments and compare their gates and states.
 
     Args:
         module: the model.
-        exact: the same model in float32.
+        exact: the same model in the default precision.
         args, kwargs: the arguments of the call.
     """
-    expected = _values(exact, args, kwargs)
-    return Comparison([_difference(name, v, expected[name]) for name, v in _values(module, args, kwargs).items()])
+    exact_values = _run_and_record(exact, args, kwargs)
+    values = _run_and_record(module, args, kwargs)
+    return Comparison([_difference(name, v, exact_values[name]) for name, v in values.items()])
 
 
 @torch.no_grad()
-def _values(module: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Tensor]:
-    """All gates and states of a call, by name."""
+def _run_and_record(module: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Tensor]:
+    """Call a model and return all gates and states by name."""
     layers = {name: part for name, part in module.named_modules() if isinstance(part, FrozenLayer)}
-    recorded = {id(layer): _RecordingLayer(layer) for layer in layers.values()}
-    model = recorded[id(module)] if id(module) in recorded else deepcopy(module, dict(recorded))
+    recording_layers = {id(layer): _RecordingLayer(layer) for layer in layers.values()}
+    # The copy contains a recording layer in the place of each frozen layer.
+    model = recording_layers[id(module)] if id(module) in recording_layers else deepcopy(module, dict(recording_layers))
     model(*args, **kwargs)
-    by_name: dict[str, Tensor] = {}
+    values: dict[str, Tensor] = {}
     for name, layer in layers.items():
         prefix = f"{name}." if name else ""
-        by_name |= {prefix + key: v for key, v in recorded[id(layer)].values.items()}
-    return by_name
+        values |= {prefix + key: v for key, v in recording_layers[id(layer)].values.items()}
+    return values
 
 
-def _difference(name: str, value: Tensor, expected: Tensor) -> Difference:
-    difference = value.double() - expected.double()
+def _difference(name: str, value: Tensor, exact: Tensor) -> Difference:
+    difference = value.double() - exact.double()
     largest = difference.abs().max().item() if difference.numel() else 0.0
-    return Difference(name, largest, (difference.norm() / expected.double().norm().clamp(min=1e-30)).item())
+    return Difference(name, largest, (difference.norm() / exact.double().norm().clamp(min=1e-30)).item())

@@ -1,4 +1,4 @@
-"""Session files: one safetensors file with the tensors, and a JSON description in its metadata."""
+"""Session files: a safetensors file with the tensors of a session and, in its metadata, a JSON description."""
 
 import json
 import os
@@ -18,6 +18,7 @@ from glassgate.layers.spec import OPTIONS, Spec
 from glassgate.layers.stack import Recurrent
 
 FORMAT = 1
+"""The version of the file format."""
 KEY = "glassgate_session"
 """The key of the description in the file's metadata."""
 DTYPES = ("float32", "float64", "float16", "bfloat16")
@@ -27,11 +28,11 @@ STOCK = (nn.RNN, nn.GRU, nn.LSTM)
 
 
 class NotASession(ValueError):
-    """The file is not a session, or another version wrote it."""
+    """The file is not a session file, or another version wrote it."""
 
 
 def save(module: nn.Module, precision: str | None, path: Path) -> None:
-    """Write the frozen module of a session; an interrupted write leaves no partial file under its name."""
+    """Write the frozen module of a session to a file. `path` changes only when the file is complete."""
     from safetensors.torch import save as serialized
 
     layers = {name: layer for name, layer in module.named_modules() if isinstance(layer, FrozenLayer)}
@@ -59,26 +60,26 @@ def save(module: nn.Module, precision: str | None, path: Path) -> None:
 
 
 def load(path: Path, model: nn.Module | None) -> tuple[nn.Module, str | None]:
-    """The frozen module in a file, and its precision; see `load_session`."""
+    """Read the frozen module of a session and its precision from a file; see `load_session`."""
     content, tensors = _read(path)
     try:
-        layers = {name: _layer(described, name, tensors) for name, described in content["layers"].items()}
-        kind, precision = content["model"], content["precision"]
+        layers = {name: _create_layer(details, name, tensors) for name, details in content["layers"].items()}
+        model_class, precision = content["model"], content["precision"]
     except (KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
         raise NotASession(f"{path}: its description cannot be read ({type(error).__name__}: {error})") from None
-    others = {name.removeprefix("module:"): v for name, v in tensors.items() if name.startswith("module:")}
-    if kind is None:
+    other_weights = {name.removeprefix("module:"): v for name, v in tensors.items() if name.startswith("module:")}
+    if model_class is None:
         return layers[""], precision
     if model is None:
         raise ValueError(
-            f"{path} is a session of the model {kind}, whose code is not in the file; "
-            f"pass an instance: gg.load_session(path, model={kind}(...))"
+            f"{path} is a session of the model {model_class}, whose code is not in the file; "
+            f"pass an instance: gg.load_session(path, model={model_class}(...))"
         )
-    return _copy_with_weights(path, model, layers, others), precision
+    return _copy_with_weights(path, model, layers, other_weights), precision
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """The description and the tensors of a file."""
+    """Return the description and the tensors in a file."""
     from safetensors import SafetensorError, safe_open
 
     if not path.is_file():
@@ -106,7 +107,7 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
 
 
 def _description(layer: FrozenLayer) -> dict[str, Any]:
-    """The description of a layer, without its weights."""
+    """Describe a layer without its weights."""
     spec, cell = layer.spec, layer.cell
     if not isinstance(cell, GraphCell):
         raise ValueError(
@@ -122,25 +123,25 @@ def _description(layer: FrozenLayer) -> dict[str, Any]:
     }
 
 
-def _layer(described: dict[str, Any], name: str, tensors: dict[str, Tensor]) -> FrozenLayer:
-    """The layer of a description. The constructor of `Recurrent` checks the options."""
-    cell, options, dtype = GraphCell(parse(described["equations"])), described["options"], described["dtype"]
+def _create_layer(description: dict[str, Any], name: str, tensors: dict[str, Tensor]) -> FrozenLayer:
+    """Create a layer from its description and the tensors in the file."""
+    cell, options, dtype = GraphCell(parse(description["equations"])), description["options"], description["dtype"]
     if dtype not in DTYPES or options.keys() != set(OPTIONS):
         raise ValueError(
             f"expected a dtype of {DTYPES} and the options {sorted(OPTIONS)}, got {dtype!r}, {sorted(options)}"
         )
-    sizes = [tuple(each) for each in options["hidden_size"]]
-    layer = Recurrent(cell, **{**options, "hidden_size": sizes}, device="meta")
-    spec = Spec.of(layer, getattr(torch, dtype), str(described["name"]))
+    sizes = [tuple(layer_sizes) for layer_sizes in options["hidden_size"]]
+    layer = Recurrent(cell, **{**options, "hidden_size": sizes}, device="meta")  # checks the options
+    spec = Spec.of(layer, getattr(torch, dtype), str(description["name"]))
     prefix = f"layer:{name}:"
-    of_layer = {key.removeprefix(prefix): v for key, v in tensors.items() if key.startswith(prefix)}
-    return FrozenLayer.from_tensors(spec, cell, of_layer, described["precision"])
+    layer_tensors = {key.removeprefix(prefix): v for key, v in tensors.items() if key.startswith(prefix)}
+    return FrozenLayer.from_tensors(spec, cell, layer_tensors, description["precision"])
 
 
 def _copy_with_weights(
-    path: Path, model: nn.Module, layers: dict[str, FrozenLayer], others: dict[str, Tensor]
+    path: Path, model: nn.Module, layers: dict[str, FrozenLayer], other_weights: dict[str, Tensor]
 ) -> nn.Module:
-    """A copy of the model with the layers and the other weights of a file."""
+    """Copy a model, with the frozen layers and the other weights of a file."""
     recurrent = {
         name: part for name, part in model.named_modules() if isinstance(part, Recurrent) or type(part) in STOCK
     }
@@ -151,7 +152,7 @@ def _copy_with_weights(
         )
     copy = deepcopy(model, {id(part): layers[name] for name, part in recurrent.items()})
     try:
-        copy.load_state_dict(others)
+        copy.load_state_dict(other_weights)
     except RuntimeError as error:
         raise ValueError(f"{path}: model does not fit the file: {error}") from None
     return copy.eval().requires_grad_(False)

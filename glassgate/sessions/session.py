@@ -1,4 +1,4 @@
-"""`gg.freeze`, `gg.load_session` and the session that they return; `file.py` has the format of a saved session."""
+"""`gg.freeze` and `gg.load_session`, which create inference sessions. `file.py` defines the format of session files."""
 
 from collections.abc import Iterable, Sequence
 from copy import deepcopy
@@ -18,7 +18,7 @@ from glassgate.sessions.compare import Comparison, compare
 from glassgate.sessions.file import STOCK
 
 NOISE = ("dropout", "weight_dropout", "recurrent_dropout", "zoneout")
-"""Rates of a recurrent layer that act in training mode."""
+"""Options of recurrent layers that draw random numbers in training mode."""
 
 
 def freeze(
@@ -28,29 +28,31 @@ def freeze(
     keep: Sequence[str] = (),
     compile_for: Iterable[tuple[int, int]] = (),
 ) -> "Session":
-    """Make an inference session of a layer or of a whole model.
+    """Create an inference session of a layer or of a whole model.
 
-    The weights are copied, and those of recurrent layers are packed once. All other modules of a model run unchanged,
-    on copies of their weights. Layers of `torch.nn` (RNN, GRU, LSTM) are converted to those of Glassgate. Inside
-    `with gg.engine(name)`, the session runs on that engine.
+    The weights are copied. Those of recurrent layers are also packed once: rearranged into the order in which the
+    kernels read them. All other modules of a model run unchanged, on copies of their weights. Layers of `torch.nn`
+    (RNN, GRU, LSTM) are converted to those of Glassgate.
+
+    If `freeze` is called inside `with gg.engine(name)`, the session runs on that engine.
 
     Args:
         module: a recurrent layer, or a model with at least one, in eval mode, on the CPU.
         precision: the dtype of the weights and matrix products of recurrent layers: "float32", "float64", "bfloat16"
-            (needs AVX512-BF16 or AMX-BF16), or "int8". Inputs, outputs and states have the dtype of the module. The
-            default is the dtype of each layer, or float32 if that is float16 or bfloat16.
+            (needs AVX512-BF16 or AMX-BF16), or "int8". The default is the dtype of each layer, or float32 if that is
+            float16 or bfloat16. Inputs, outputs and states have the dtype of the module in any case.
         keep: for int8, the matrices that stay in float32: names of parameters such as "encoder.weight_ih_l0", where `*`
             matches any text. Input matrices with fewer than 16 columns always stay in float32.
-        compile_for: pairs (L, N), only if `module` is one layer. Calls of these shapes are compiled and prepared now
-            instead of at the first call.
+        compile_for: pairs (L, N), only if `module` is one layer. The kernels for inputs of these shapes are compiled
+            now instead of at the first call.
 
     Returns:
         the session, which is called like the module.
 
     Raises:
         TypeError: `module` is not a module.
-        ValueError: a module is in training mode with dropout or other noise, is not on the CPU, or is edited; or the
-            model has no recurrent layer.
+        ValueError: a module is in training mode with dropout, other noise or batch normalisation, or is not on the CPU.
+            Or a layer is being edited, the model has no recurrent layer, or a pattern in `keep` matches no parameter.
         EngineError: the processor or a cell does not support the precision, or the named engine cannot run sessions.
 
     Example:
@@ -82,8 +84,8 @@ def load_session(path: str | Path, model: nn.Module | None = None) -> "Session":
 
     Args:
         path: the file.
-        model: for a session of a whole model, an instance of the model, because the file does not contain its code. It
-            is not modified, and its weights are not read.
+        model: for a session of a whole model, an instance of the model, because the file does not contain its code. The
+            instance is not modified, and its weights are not used.
 
     Returns:
         the session.
@@ -111,8 +113,8 @@ def load_session(path: str | Path, model: nn.Module | None = None) -> "Session":
 class Session:
     """A model for inference, from `gg.freeze` or `gg.load_session`.
 
-    It never changes between two calls of `refresh`, so any number of threads may call it at the same time. Calls build
-    no autograd graph. Kernels release the GIL. Each thread keeps working memory for its largest call.
+    Its weights change only in `refresh`. Any number of threads may call it at the same time: kernels release the GIL,
+    and each thread keeps working memory for its largest call. Calls build no autograd graph.
 
     Attributes:
         module: the frozen copy: a frozen layer, or a model with frozen layers.
@@ -126,7 +128,7 @@ class Session:
         self.source, self.module, self.precision, self.keep = source, module, precision, keep
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the model, with the arguments and results of its `forward`."""
+        """Run the model. The arguments and results are those of its `forward`."""
         module = self.module
         if isinstance(module, FrozenLayer):
             return module.forward(*args, **kwargs)
@@ -139,7 +141,7 @@ class Session:
         )
 
     def stream(self, batch_size: int = 1) -> Stream:
-        """A stream, which processes sequences one step at a time; only for a session of one layer.
+        """Return a stream, which runs the layer one step or one block of steps at a time; see `layers.stream.Stream`.
 
         Args:
             batch_size: the number of sequences.
@@ -156,7 +158,9 @@ class Session:
         return self.module.stream(batch_size)
 
     def refresh(self) -> None:
-        """Copy and pack the weights of the module again. Calls that run in other threads finish with the old weights.
+        """Copy and pack the weights of the original module again.
+
+        Calls that are running in other threads finish with the old weights.
 
         Raises:
             RuntimeError: the session was loaded from a file.
@@ -166,14 +170,14 @@ class Session:
         self.module = _snapshot(self.source, self.precision, self.keep)
 
     def clone(self) -> "Session":
-        """A second session that shares the weights, until `refresh` is called on one of the two."""
+        """Return a second session, which shares the weights until `refresh` is called on one of the two."""
         return Session(self.source, self.module, self.precision, self.keep)
 
     def save(self, path: str | Path) -> None:
-        """Write the session to one safetensors file, with its description as JSON in the file's metadata.
+        """Write the session to a safetensors file.
 
-        The file contains tensors, sizes and equations, and no executable code. For a model, it contains the weights of
-        all modules, but not their code.
+        The file contains the weights of all modules, and the sizes and equations of the recurrent layers as JSON. It
+        contains no executable code, so `load_session` needs an instance of a whole model.
 
         Args:
             path: the file. An existing file is replaced only when the new one is complete.
@@ -184,16 +188,16 @@ class Session:
         file.save(self.module, self.precision, Path(path))
 
     def compare(self, *args: Any, **kwargs: Any) -> Comparison:
-        """Print the difference of each gate and state from its value in float32.
+        """Print the difference of each gate and state from its value in the default precision of `gg.freeze`.
 
         Args:
             args, kwargs: the arguments of one call, such as a batch of validation data.
 
         Returns:
-            the table that is printed; `rows` has its numbers.
+            the printed table. Its attribute `rows` contains the numbers.
 
         Raises:
-            RuntimeError: the session was loaded from a file, which has no weights in float32.
+            RuntimeError: the session was loaded from a file, which does not contain the original weights.
         """
         if self.source is None:
             raise RuntimeError("compare: this session was loaded from a file and has no module to compare with")
@@ -206,7 +210,7 @@ class Session:
 
 
 def _snapshot(module: nn.Module, precision: str | None, keep: Sequence[str]) -> nn.Module:
-    """A copy of the module in which recurrent layers are frozen."""
+    """Copy a module and freeze its recurrent layers."""
     if not isinstance(module, nn.Module):
         raise TypeError(f"freeze: module must be a layer or a model, a torch.nn.Module, got {type(module).__name__}")
     layers: dict[str, nn.Module] = {}
@@ -216,21 +220,21 @@ def _snapshot(module: nn.Module, precision: str | None, keep: Sequence[str]) -> 
             layers[name] = part
     if not layers:
         raise ValueError(f"freeze: {type(module).__name__} has no recurrent layer; a session has at least one")
-    memo: dict[int, Any] = {}
+    frozen: dict[int, Any] = {}  # by the id of the original layer, as `deepcopy` expects it
     parameters = {
-        f"{name}.{own}" if name else own for name, part in layers.items() for own, _ in part.named_parameters()
+        f"{name}.{short}" if name else short for name, part in layers.items() for short, _ in part.named_parameters()
     }
     for pattern in keep:
         if precision == "int8" and not any(fnmatchcase(name, pattern) for name in parameters):
             raise ValueError(f"freeze: keep has {pattern!r}, which matches none of the parameters {sorted(parameters)}")
     for name, part in layers.items():
         prefix = f"{name}." if name else ""
-        kept = {own for own, _ in part.named_parameters() if any(fnmatchcase(prefix + own, p) for p in keep)}
+        kept = {short for short, _ in part.named_parameters() if any(fnmatchcase(prefix + short, p) for p in keep)}
         layer = part if isinstance(part, Recurrent) else _converted(part)
-        memo[id(part)] = freeze_layer(layer, precision, kept.__contains__)
-    if id(module) in memo:
-        return memo[id(module)]
-    copy = deepcopy(module, memo)
+        frozen[id(part)] = freeze_layer(layer, precision, kept.__contains__)
+    if id(module) in frozen:
+        return frozen[id(module)]
+    copy = deepcopy(module, frozen)
     for parameter in copy.parameters():
         parameter.requires_grad_(False)
     return copy
@@ -257,14 +261,14 @@ def _check_module(name: str, part: nn.Module) -> None:
             )
     if not part.training:
         return
-    rates = {rate: value for rate in NOISE if (value := getattr(part, rate, 0))}
+    noise = {option: value for option in NOISE if (value := getattr(part, option, 0))}
     if isinstance(part, nn.modules.dropout._DropoutNd) and part.p:
-        rates = {"p": part.p}
+        noise = {"p": part.p}
     if isinstance(part, nn.modules.batchnorm._NormBase):
-        rates = {"training": True}
-    if rates:
-        name, value = next(iter(rates.items()))
+        noise = {"training": True}
+    if noise:
+        option, value = next(iter(noise.items()))
         raise ValueError(
-            f"freeze: {label} is in training mode with {name}={value}, so two calls can give different results; call "
+            f"freeze: {label} is in training mode with {option}={value}, so two calls can give different results; call "
             "model.eval() first"
         )

@@ -109,7 +109,7 @@ def ctrnn(x, h, w):
 
 
 def slstm(x, h, w):
-    """The equations without the stabiliser, which give the same numbers if nothing overflows."""
+    """Compute the equations without the stabiliser, which give the same numbers if nothing overflows."""
     blocks = [torch.block_diag(*rows.split(H // 2)) for rows in w.weight_hh_l0.split(H)]
     i, f, z, o = (x + F.linear(w.h, torch.cat(blocks), w.bias_hh_l0)).chunk(4, -1)
     c = sigmoid(f) * w.c + torch.exp(i) * torch.tanh(z)
@@ -178,15 +178,15 @@ def test_a_cell_equals_its_formulas(name):
     states = {state: torch.zeros(N, H, dtype=torch.float64) for state in cell.state}
     if name in PROJECTED:
         states[cell.state[0]] = torch.zeros(N, P, dtype=torch.float64)
-    wanted = []
+    expected = []
     for x_t in x:
         w = At(layer, states)
         ih = F.linear(x_t, w.weight_ih_l0, w.bias_ih_l0)
         full = cell.recurrent and cell.heads == 1
         hh = F.linear(states[cell.state[0]], w.weight_hh_l0, w.bias_hh_l0) if full else None
         states = dict(zip(cell.state, formulas(ih, hh, w), strict=False))
-        wanted.append(states[cell.state[0]])
-    torch.testing.assert_close(output, torch.stack(wanted), rtol=0, atol=1e-12)
+        expected.append(states[cell.state[0]])
+    torch.testing.assert_close(output, torch.stack(expected), rtol=0, atol=1e-12)
     if name != "sLSTM":
         for got, state in zip(final if isinstance(final, tuple) else (final,), cell.state, strict=True):
             torch.testing.assert_close(got[0], states[state], rtol=0, atol=1e-12)
@@ -213,7 +213,7 @@ def test_a_kernel_equals_the_reference(name):
 
 
 def scan(log_kept: Tensor, log_new: Tensor) -> Tensor:
-    """h_t = exp(log_kept_t) h_(t-1) + exp(log_new_t) from h_0 = 0, all steps at once (Feng et al. 2024, appendix B)."""
+    """Compute all steps of h_t = exp(log_kept_t) h_(t-1) + exp(log_new_t) at once, with h_0 = 0 (Feng et al. 2024)."""
     total = log_kept.cumsum(0)
     return torch.exp(total + torch.logcumsumexp(log_new - total, 0))
 
@@ -228,11 +228,11 @@ def test_minimal_cells_equal_their_parallel_form(name, engine):
     n = gates[-1]
     log_n = torch.where(n >= 0, torch.log(F.relu(n) + 0.5), F.logsigmoid(n))
     if name == "minGRU":
-        wanted = scan(F.logsigmoid(-gates[0]), F.logsigmoid(gates[0]) + log_n)
+        expected = scan(F.logsigmoid(-gates[0]), F.logsigmoid(gates[0]) + log_n)
     else:
         more = F.softplus(-gates[0]) - F.softplus(-gates[1])
-        wanted = scan(-F.softplus(more), -F.softplus(-more) + log_n)
-    torch.testing.assert_close(output, wanted, rtol=0, atol=1e-5)
+        expected = scan(-F.softplus(more), -F.softplus(-more) + log_n)
+    torch.testing.assert_close(output, expected, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("engine", ["reference", "cpu"])
@@ -244,7 +244,7 @@ def test_slstm_stays_finite(engine):
     assert output.abs().max() <= 1
 
 
-def test_bad_options():
+def test_wrong_options_are_rejected():
     with pytest.raises(ValueError, match="ClippedLSTM: cell_clip must be positive, got 0"):
         cells.ClippedLSTM(0)
     with pytest.raises(ValueError, match=r"ActivatedLSTM: an activation must be one of sigmoid, .*, got 'softmax'"):

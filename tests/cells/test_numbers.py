@@ -1,4 +1,4 @@
-"""Precision: layer normalisation is as exact as a loop with torch's, and extreme gates give finite numbers."""
+"""Precision: layer normalisation is as accurate as a loop with torch's, and extreme gates give finite numbers."""
 
 from itertools import product
 
@@ -58,7 +58,7 @@ LOOPS = {"LSTM": (cells.LayerNormLSTM(), lstm), "GRU": (cells.LayerNormGRU(), gr
 
 
 def with_torch(x, w, step, states):
-    """The layer as a loop around torch's own layer_norm."""
+    """Compute the layer in a loop with torch's own layer_norm."""
     s = [x.new_zeros(N, H)] * states
     output = []
     for x_t in x:
@@ -69,7 +69,7 @@ def with_torch(x, w, step, states):
 
 
 def measured(run, x, weights, dtype):
-    """The output and the gradients of input and weights, by name."""
+    """Return the output and the gradients of input and weights, by name."""
     leaves = {"input": x, **weights}
     leaves = {name: v.detach().to(dtype).requires_grad_() for name, v in leaves.items()}
     x, *_ = leaves.values()
@@ -79,18 +79,18 @@ def measured(run, x, weights, dtype):
 
 
 def typical(value: Tensor, truth: Tensor) -> float:
-    """The median error as a fraction of the median value."""
+    """Return the median error as a fraction of the median value."""
     return float((value.double() - truth).norm() / truth.norm())
 
 
 def inputs(scale: float | None) -> Tensor:
-    """Inputs with one scale, or with a different scale per feature, from 1e-3 to 1e3."""
+    """Return inputs with one scale, or with a different scale per feature, from 1e-3 to 1e3."""
     x = noise(2, L, N, INPUTS)
     return x * (torch.logspace(-3, 3, INPUTS, dtype=torch.float64) if scale is None else scale)
 
 
 @pytest.mark.parametrize("name", LOOPS)
-def test_as_exact_as_torch_layer_norm(name):
+def test_layer_normalisation_is_as_accurate_as_torch(name):
     cell, step = LOOPS[name]
 
     def loop(x, w):
@@ -102,7 +102,7 @@ def test_as_exact_as_torch_layer_norm(name):
     faults = []
     for bias in (0.0, 10.0, 100.0, 1000.0):
         errors: dict[tuple[str, str], float] = {}
-        """Sums of squared errors over scales and seeds, because the error of a single run is random."""
+        """Return sums of squared errors over scales and seeds, because the error of a single run is random."""
         for scale, seed in product((1e-3, 1.0, 1e3, None), range(3)):
             torch.manual_seed(seed)
             layer = gg.Recurrent(cell, INPUTS, H)

@@ -13,14 +13,14 @@ from tests.compare import Results, check, measure, noise
 
 
 def ours(case: Construction, stock: nn.Module, dtype: torch.dtype = torch.float64) -> nn.Module:
-    """Our layer with the arguments and weights of the stock layer."""
+    """Create our layer with the arguments and weights of a layer of `torch.nn`."""
     layer = getattr(gg, case.kind)(**case.options, dtype=dtype)
     layer.load_state_dict(stock.state_dict(), strict=True)
     return layer
 
 
 @given(constructions())
-def test_float64_is_exact(engine, case):
+def test_layers_equal_torch_in_float64(engine, case):
     stock = case.stock()
     check(case.call(ours(case, stock)), case.call(stock))
 
@@ -39,7 +39,7 @@ def test_float32_errors_are_at_most_those_of_eager(engine, case):
 
 
 def pooled(results: Results) -> Results:
-    """All numbers as one result, because the error of eager in a tiny tensor is random."""
+    """Join all tensors to one result, because the error of a tiny tensor in eager mode is random."""
     return {"everything": torch.cat([value.flatten() for value in results.values()])}
 
 
@@ -52,7 +52,7 @@ def pooled(results: Results) -> Results:
     relu=st.booleans(),
     seed=st.integers(0, 10**6),
 )
-def test_cells_are_exact(kind, sizes, bias, rows, hx, relu, seed):
+def test_cells_equal_torch_in_float64(kind, sizes, bias, rows, hx, relu, seed):
     N, H_in, H = sizes
     options = {"nonlinearity": "relu"} if relu and kind == "RNN" else {}
     stock = getattr(nn, f"{kind}Cell")(H_in, H, bias, **options, dtype=torch.float64)

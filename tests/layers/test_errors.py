@@ -1,4 +1,4 @@
-"""Mistakes of users: error types of `torch.nn` or subclasses, clear messages, and an unchanged layer."""
+"""Mistakes of users raise the exception types of `torch.nn` or subclasses of them, with clear messages."""
 
 import re
 
@@ -71,7 +71,7 @@ OWN_CONSTRUCTORS = {
 
 
 @pytest.mark.parametrize("case", CONSTRUCTORS)
-def test_constructor_like_torch(case):
+def test_constructors_raise_the_types_of_torch(case):
     options, kind, message = CONSTRUCTORS[case]
     arguments = {"input_size": 3, "hidden_size": 4} | options
     with pytest.raises(kind, match=f"^LSTM: {message}"):
@@ -81,13 +81,13 @@ def test_constructor_like_torch(case):
 
 
 @pytest.mark.parametrize("case", OWN_CONSTRUCTORS)
-def test_constructor(case):
+def test_constructors_raise_clear_messages(case):
     options, kind, message = OWN_CONSTRUCTORS[case]
     with pytest.raises(kind, match=f"^GRU: {message}"):
         gg.GRU(**({"input_size": 3, "hidden_size": 4} | options))
 
 
-def test_nonlinearity():
+def test_an_unknown_nonlinearity_is_rejected():
     for layer in (gg.RNN, gg.RNNCell):
         with pytest.raises(ValueError, match="RNN: nonlinearity must be 'tanh' or 'relu', got 'selu'"):
             layer(3, 4, nonlinearity="selu")
@@ -135,7 +135,7 @@ CALLS = {
 
 @pytest.mark.parametrize("kind", STOCK)
 @pytest.mark.parametrize("case", CALLS)
-def test_call_like_torch(engine, kind, case):
+def test_calls_raise_the_types_of_torch(engine, kind, case):
     call, message = CALLS[case]
 
     def on(layer):
@@ -149,15 +149,15 @@ def test_call_like_torch(engine, kind, case):
         return call(f)
 
     layer = getattr(gg, kind)(3, 4, bidirectional=True)
-    unchanged(layer, lambda: on(layer), gg.ShapeError, f"{kind}: {message}")
+    check_error(layer, lambda: on(layer), gg.ShapeError, f"{kind}: {message}")
     stock = STOCK[kind](3, 4, bidirectional=True)
     with pytest.raises(Exception) as theirs:  # noqa: PT011
         on(stock)
     assert issubclass(gg.ShapeError, theirs.type) or theirs.type is NotImplementedError
 
 
-def unchanged(layer, call, kind, message):
-    """The call raises and does not change the layer: weights, gradients, mode, random numbers, attributes."""
+def check_error(layer, call, kind, message):
+    """Check that a call raises an error and changes neither the random state nor anything in the layer."""
     state = {name: v.clone() for name, v in layer.state_dict().items()}
     attributes, seed = dict(vars(layer)), torch.get_rng_state()
     with pytest.raises(kind, match=f"^{re.escape(message)}"):
@@ -343,15 +343,15 @@ OWN_CALLS = {
 
 
 @pytest.mark.parametrize("case", OWN_CALLS)
-def test_call(case):
+def test_calls_raise_clear_messages(case):
     layer, call, kind, message = OWN_CALLS[case]
-    unchanged(layer, lambda: call(layer), kind, message)
+    check_error(layer, lambda: call(layer), kind, message)
 
 
 @pytest.mark.parametrize("packed", [False, True])
-def test_dropout_draws_nothing_before_an_error(packed):
+def test_an_error_is_raised_before_dropout_draws_numbers(packed):
     layer = gg.LSTM(3, 4, 2, dropout=0.5)
-    unchanged(
+    check_error(
         layer,
         lambda: layer(PACKED if packed else X, (torch.zeros(2, 2, 4), torch.zeros(2, 2, 3))),
         gg.ShapeError,
@@ -359,9 +359,9 @@ def test_dropout_draws_nothing_before_an_error(packed):
     )
 
 
-def test_state_dict_of_another_size():
+def test_a_state_dict_of_another_size_is_rejected():
     layer, other = gg.LSTM(3, 4), nn.LSTM(3, 5).state_dict()
-    unchanged(
+    check_error(
         layer,
         lambda: layer.load_state_dict(other, strict=True),
         RuntimeError,
@@ -383,24 +383,24 @@ CELL_CALLS = {
 
 @pytest.mark.parametrize("kind", STOCK)
 @pytest.mark.parametrize("case", CELL_CALLS)
-def test_cell_like_torch(kind, case):
+def test_cells_raise_the_types_of_torch(kind, case):
     call, message = CELL_CALLS[case]
 
     def states(*shape):
         return (torch.zeros(shape), torch.zeros(shape)) if kind == "LSTM" else torch.zeros(shape)
 
     cell = getattr(gg, f"{kind}Cell")(3, 4)
-    unchanged(cell, lambda: call(cell, states), gg.ShapeError, f"{kind}Cell: {message}")
+    check_error(cell, lambda: call(cell, states), gg.ShapeError, f"{kind}Cell: {message}")
     with pytest.raises((RuntimeError, ValueError)) as theirs:
         call(getattr(nn, f"{kind}Cell")(3, 4), states)
     assert issubclass(gg.ShapeError, theirs.type)
 
 
-def test_cell():
+def test_cells_raise_clear_messages():
     cell = gg.LSTMCell(3, 4)
     message = "LSTMCell: hx must be a tuple of 2 states ('h', 'c'), got Tensor"
-    unchanged(cell, lambda: cell(X[0], h[0]), gg.ShapeError, message)
-    unchanged(cell, lambda: cell([1.0]), TypeError, "LSTMCell: input must be a tensor, got list")
+    check_error(cell, lambda: cell(X[0], h[0]), gg.ShapeError, message)
+    check_error(cell, lambda: cell([1.0]), TypeError, "LSTMCell: input must be a tensor, got list")
     with pytest.raises(ValueError, match="LSTMCell: hidden_size must be greater than zero, got 0"):
         gg.LSTMCell(3, 0)
     with pytest.raises(TypeError, match=r"RecurrentCell: cell must be an instance of glassgate.Cell, got 3"):

@@ -24,7 +24,7 @@ FULL = {"bidirectional": True, "num_layers": 2, "learn_initial_state": True, "re
 
 @pytest.mark.parametrize("arguments", CONSTRUCTIONS)
 @pytest.mark.parametrize("kind", ["GRU", "LSTM"])
-def test_same_seed_same_weights_by_position(kind, arguments):
+def test_the_same_seed_gives_the_weights_of_torch_with_positional_arguments(kind, arguments):
     torch.manual_seed(0)
     stock = STOCK[kind](*arguments)
     torch.manual_seed(0)
@@ -36,7 +36,7 @@ def test_same_seed_same_weights_by_position(kind, arguments):
 
 
 @pytest.mark.parametrize("arguments", [(3, 4, 2, "relu", False), (3, 4, 1, "tanh", True, True)])
-def test_rnn_takes_its_nonlinearity_fourth(arguments):
+def test_the_fourth_argument_of_rnn_is_the_nonlinearity(arguments):
     torch.manual_seed(0)
     stock = nn.RNN(*arguments)
     torch.manual_seed(0)
@@ -48,7 +48,7 @@ def test_rnn_takes_its_nonlinearity_fourth(arguments):
 
 
 @pytest.mark.parametrize("kind", STOCK)
-def test_same_seed_same_cell(kind):
+def test_the_same_seed_gives_the_cell_weights_of_torch(kind):
     torch.manual_seed(0)
     stock = getattr(nn, f"{kind}Cell")(3, 4)
     torch.manual_seed(0)
@@ -56,22 +56,22 @@ def test_same_seed_same_cell(kind):
 
 
 @pytest.mark.parametrize("bidirectional", [0, 1])
-def test_numbers_are_flags_where_torch_accepts_them(bidirectional):
+def test_bidirectional_accepts_numbers_as_in_torch(bidirectional):
     ours, stock = gg.LSTM(3, 4, bidirectional=bidirectional), nn.LSTM(3, 4, bidirectional=bidirectional)
     ours.load_state_dict(stock.state_dict())
     assert repr(ours) == repr(gg.LSTM(3, 4, bidirectional=bool(bidirectional)))
 
 
 @pytest.mark.parametrize("kind", STOCK)
-def test_flat_weights_are_those_of_torch(kind):
+def test_flat_weights_equal_those_of_torch(kind):
     ours = getattr(gg, kind)(3, 4, 2, bidirectional=True)
     stock = gg.restore(ours)
     assert all(a is b for a, b in zip(ours._flat_weights, stock._flat_weights, strict=True))
     with pytest.raises(AttributeError, match="_flat_weights"):
-        ours._flat_weights = []  # no kernel would read this list
+        ours._flat_weights = []  # cannot be set, because kernels do not read it
 
 
-def test_projection_weights_by_seed_and_name():
+def test_projection_weights_have_the_names_and_values_of_torch():
     torch.manual_seed(0)
     stock = nn.LSTM(3, 5, 2, bidirectional=True, proj_size=2)
     torch.manual_seed(0)
@@ -118,7 +118,7 @@ def test_copies_are_independent(layer, make):
     assert repr(twin) == repr(layer)
 
 
-def test_shared_memory():
+def test_processes_share_the_memory_of_parameters():
     layer = gg.LSTM(3, 4, **FULL).share_memory()
     assert all(p.is_shared() for p in layer.parameters())
     assert layer(torch.randn(5, 2, 3))[0].shape == (5, 2, 8)
@@ -126,7 +126,7 @@ def test_shared_memory():
 
 @pytest.mark.parametrize("kind", STOCK)
 def test_replicas_read_their_own_weights(engine, kind):
-    """A replica as from `torch.nn.parallel.replicate`, which needs GPUs: weights are attributes, not parameters."""
+    """In a replica of `torch.nn.parallel.replicate`, which needs GPUs, weights are attributes and not parameters."""
     layer, x = getattr(gg, kind)(3, 4, 2, bidirectional=True), torch.randn(5, 2, 3)
     replica = layer._replicate_for_data_parallel()
     for name, parameter in layer.named_parameters():
@@ -171,7 +171,7 @@ def test_parametrized_layer_shows_its_cell():
     assert "cell=GRU" not in repr(parametrizations.weight_norm(gg.GRU(3, 4), "weight_hh_l0"))
 
 
-def test_functional_call_uses_its_weights(engine):
+def test_functional_call_uses_the_given_weights(engine):
     layer, x = gg.LSTM(3, 4), torch.randn(5, 2, 3)
     zeros = {name: torch.zeros_like(p) for name, p in layer.named_parameters()}
     assert not functional_call(layer, zeros, (x,))[0].any()
@@ -200,7 +200,7 @@ def test_meta_device(kind, options):
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16], ids=lambda d: str(d)[6:])
 @pytest.mark.parametrize("kind", STOCK)
-def test_moves_to_a_dtype(engine, kind, dtype):
+def test_a_layer_moves_to_another_dtype(engine, kind, dtype):
     layer = getattr(gg, kind)(3, 4, learn_initial_state=True).to(dtype)
     output, final = layer(torch.randn(5, 2, 3, dtype=dtype), lengths=[5, 2])
     assert output.dtype == dtype
@@ -211,7 +211,7 @@ def test_moves_to_a_dtype(engine, kind, dtype):
 
 @pytest.mark.parametrize("kind", STOCK)
 def test_symbolic_trace_has_one_node_per_call(kind):
-    """`torch.fx` keeps each layer as one node, with initial states and keyword arguments."""
+    """A node contains the initial states and the keyword arguments of the call."""
 
     class Model(nn.Module):
         def __init__(self):
@@ -229,7 +229,7 @@ def test_symbolic_trace_has_one_node_per_call(kind):
     torch.testing.assert_close(traced(x, lengths), model(x, lengths), rtol=0, atol=0)
 
 
-def test_training_mode_and_children():
+def test_a_layer_has_a_training_mode_and_no_children():
     layer = gg.LSTM(3, 4)
     assert layer.training
     assert not layer.eval().training
@@ -262,9 +262,7 @@ def test_repr_shows_changed_options(text):
     assert repr(REPRS[text]()) == text
 
 
-class TestDocuments:
-    """The checks of the course documents for these layers."""
-
+class TestShapesAndValues:
     def test_bidirectional_shapes(self, engine):
         output, (h_n, c_n) = gg.LSTM(8, 16, bidirectional=True)(torch.randn(3, 5, 8))
         assert (output.shape, h_n.shape, c_n.shape) == ((3, 5, 32), (2, 5, 16), (2, 5, 16))
@@ -280,8 +278,8 @@ class TestDocuments:
         h_0 = torch.randn(2, proj_size or 5, dtype=torch.float64)
         c_0 = torch.randn(2, 5, dtype=torch.float64)
         output, (h_n, c_n) = gg.functional.lstm(x, (h_0, c_0), *stock.parameters(), batch_first=True)
-        wanted, (h, c) = stock(x, (h_0[None], c_0[None]))
-        torch.testing.assert_close((output, h_n[None], c_n[None]), (wanted, h, c), rtol=0, atol=1e-12)
+        expected, (h, c) = stock(x, (h_0[None], c_0[None]))
+        torch.testing.assert_close((output, h_n[None], c_n[None]), (expected, h, c), rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("kind", ["RNN", "GRU", "LSTM"])
@@ -296,7 +294,11 @@ def test_help_shows_the_whole_signature_and_the_shapes(kind):
     assert positional[:2] == ["input_size", "hidden_size"]
     ours_layer = ours(3, 4, 1, *(["relu"] if kind == "RNN" else []), False, True)
     assert (ours_layer.bias, ours_layer.batch_first) == (layer.bias, layer.batch_first)
-    for said in ("zoneout: probability that a unit keeps", "h_n: like hx", "hidden_size: units, H_cell"):
+    for said in (
+        "zoneout: the probability that a unit keeps",
+        "h_n: like hx",
+        "hidden_size: the number of units, H_cell",
+    ):
         assert said in ours.__doc__
 
 
@@ -306,11 +308,11 @@ INTERNAL = (
     "prepared_calls", "changed_options", "default_cell", "_run", "_computed", "_run_layer", "_repeated",
     "_invalidating",
 )  # fmt: skip
-"""Names that fit the internal data and functions of a layer."""
+"""Names of internal data and functions of layers, now or in earlier versions."""
 
 
 class WithAttributes(gg.LSTM):
-    """A layer whose author knows only the names of `torch.nn`."""
+    """A subclass that sets attributes with the names of internal data."""
 
     def __init__(self, make_value, *args, **options):
         super().__init__(*args, **options)

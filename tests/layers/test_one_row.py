@@ -1,4 +1,4 @@
-"""Calls of an RNN on one step of one row with gradients, which `auto` runs on torch."""
+"""Training calls of an RNN on one sequence of one step, which the engine "auto" runs on torch."""
 
 import pytest
 import torch
@@ -64,7 +64,7 @@ def test_a_change_of_the_equations_is_detected():
     assert before.min() < 0
 
 
-def test_gradients_of_gradients():
+def test_second_derivatives_are_finite():
     _, ours = _pair("RNN")
     x = torch.randn(1, 1, 6, requires_grad=True)
     (d,) = torch.autograd.grad(ours(x)[0].square().sum(), x, create_graph=True)
@@ -96,7 +96,7 @@ def test_features_that_torch_lacks_run_on_the_kernels():
         assert gg.explain(layer, x).engine == "cpu"
 
 
-def test_errors_are_the_same_as_before():
+def test_errors_are_those_of_the_general_path():
     layer = gg.RNN(6, H)
     with pytest.raises(gg.ShapeError, match="RNN: input must have H_in = input_size = 6 features, got 7"):
         layer(torch.randn(1, 1, 7))
@@ -117,7 +117,7 @@ def test_dropout_between_layers_draws_the_same_as_torch():
 
 
 @pytest.mark.parametrize("kind", ["RNNCell", "GRUCell", "LSTMCell"])
-def test_a_cells_step_is_torchs_step_bit_for_bit(kind):
+def test_a_step_of_a_cell_equals_torch_bit_for_bit(kind):
     theirs, ours = getattr(nn, kind)(6, 5), getattr(gg, kind)(6, 5)
     ours.load_state_dict(theirs.state_dict())
     x, state = torch.randn(4, 3, 6), [None, None]

@@ -16,7 +16,7 @@ X = torch.randn(5, 2, 3)
 
 
 class Wrapped(torch.Tensor):
-    """A tensor without memory, as in libraries that shard or quantise parameters."""
+    """A tensor subclass without memory of its own, as in libraries that shard or quantise parameters."""
 
     @staticmethod
     def __new__(cls, inner):
@@ -33,7 +33,9 @@ class Wrapped(torch.Tensor):
         return func(*tree_map(unwrapped, args), **tree_map(unwrapped, kwargs or {}))
 
 
-class Cut(nn.Module):
+class FirstRows(nn.Module):
+    """A parametrization that returns only the first 8 rows of a weight."""
+
     def forward(self, weight):
         return weight[:8]
 
@@ -89,16 +91,16 @@ VALUES = {
 }
 
 
-# What torch itself refuses on that way.
-REFUSED = {
+REJECTED_BY_TORCH = {
     **dict.fromkeys([by_data, by_stream], ("integers", "no memory", "sparse")),
     by_load: ("too small", "too large", "one number", "integers"),
 }
+"""For each way to replace a parameter, the values that torch itself rejects."""
 
 
 @pytest.mark.parametrize(
     ("way", "what"),
-    [(way, what) for way in WAYS for what in VALUES if what not in REFUSED.get(way, ())],
+    [(way, what) for way in WAYS for what in VALUES if what not in REJECTED_BY_TORCH.get(way, ())],
     ids=lambda v: v if isinstance(v, str) else v.__name__,
 )
 def test_invalid_parameters_raise_errors(way, what):
@@ -125,13 +127,13 @@ def test_every_parameter_is_checked(options, name):
 
 def test_a_parametrization_is_checked():
     layer = gg.GRU(3, 4)
-    nn.utils.parametrize.register_parametrization(layer, "weight_hh_l0", Cut(), unsafe=True)
+    nn.utils.parametrize.register_parametrization(layer, "weight_hh_l0", FirstRows(), unsafe=True)
     with pytest.raises(gg.ShapeError, match=r"GRU: weight_hh_l0 must be \(12, 4\), got \(8, 4\)"):
         layer(X)
 
 
 @pytest.mark.parametrize("name", ["weight_ih_l0", "weight_hh_l0"])
-def test_none_is_not_a_parameter(name):
+def test_a_parameter_set_to_none_is_rejected(name):
     layer = gg.LSTM(3, 4)
     setattr(layer, name, None)
     with pytest.raises(TypeError, match=f"LSTM: {name} must be a tensor.*, got NoneType"):
@@ -145,7 +147,7 @@ def test_a_single_step_cell_checks_its_parameters():
         cell(X[0])
 
 
-def test_the_function_checks_its_parameters():
+def test_functional_calls_check_their_parameters():
     w_ih, w_hh = torch.randn(16, 3), torch.randn(16, 4)
     with pytest.raises(gg.ShapeError, match="LSTM: weight_hh must be a dense tensor"):
         gg.functional.lstm(X, None, w_ih, w_hh.to_sparse())
@@ -200,7 +202,7 @@ def test_another_default_device_does_not_affect_the_kernels(kind):
     assert torch.equal(layer.weight_hh_l0.grad, gradient)
 
 
-def test_a_parameter_called_as_a_learned_state_is_refused():
+def test_a_parameter_with_the_name_of_a_learned_state_is_rejected():
     class Clashing(gg.Cell):
         gates, state = ("x",), ("h",)
         parameters = {"h_0": gg.Parameter(1.0)}

@@ -1,4 +1,4 @@
-"""recompute= gives the same results and gradients, and saves less memory for the backward pass."""
+"""`recompute=True` gives the same results and gradients, and saves less memory for the backward pass."""
 
 import pytest
 import torch
@@ -19,7 +19,7 @@ FORMS = {
 
 @pytest.mark.parametrize("engine", ["auto", "reference"])
 @pytest.mark.parametrize("form", FORMS)
-def test_same_results_and_gradients(form, engine):
+def test_recompute_gives_the_same_results_and_gradients(form, engine):
     torch.manual_seed(0)
     options = {"bidirectional": True, "num_layers": 2, "zoneout": 0.2, "dtype": torch.float64}
     plain, thrifty = gg.LSTM(D, H, **options), gg.LSTM(D, H, recompute=True, **options)
@@ -36,11 +36,11 @@ def test_same_results_and_gradients(form, engine):
         total = (output * weight).sum() + h_n.square().sum() + c_n.sin().sum() + states["layer0.reverse.c"].sin().sum()
         return [output, h_n, c_n, *torch.autograd.grad(total, [*inputs, *layer.parameters()])]
 
-    for ours, wanted in zip(results(thrifty), results(plain), strict=True):
-        torch.testing.assert_close(ours, wanted, atol=1e-12, rtol=0)
+    for ours, expected in zip(results(thrifty), results(plain), strict=True):
+        torch.testing.assert_close(ours, expected, atol=1e-12, rtol=0)
 
 
-def test_saves_less_memory():
+def test_recompute_saves_less_memory():
     def kept(recompute):
         layer, sizes = gg.LSTM(8, 16, recompute=recompute), []
 

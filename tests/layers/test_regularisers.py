@@ -1,4 +1,4 @@
-"""Every built-in cell with every regulariser: the kernel equals the reference with the same noise."""
+"""Kernels equal the reference with the same noise, for every built-in cell and every regulariser."""
 
 from itertools import product
 from unittest import mock
@@ -36,7 +36,7 @@ REGULARISERS = {
     "on the weight": ON_WEIGHT,
     "all": {**ZONEOUT, **ON_UPDATE, **BETWEEN, **ON_WEIGHT},
 }
-"""The sets of regularisers that need separate kernels. Each run covers several of them."""
+"""The regularisers that need separate kernels."""
 TOGETHER = {
     "inside": ({**ZONEOUT, **ON_UPDATE}, torch.float64),
     "on the state": ({**ZONEOUT, **ON_STATE}, torch.float32),
@@ -46,13 +46,13 @@ FORMS = {"padded": {}, "ragged": {"lengths": [2, 0, 4]}, "resets": {"resets": no
 
 
 def applies(cell: str, options: dict) -> bool:
-    """Whether the cell has the matrix product that dropout on the state and on recurrent weights needs."""
+    """Return whether a cell supports the options: dropout on the state or on recurrent weights needs `weight_hh`."""
     needs_product = "weight_dropout" in options or options.get("recurrent_dropout_on") == "state"
     return cell not in WITHOUT_PRODUCT or not needs_product
 
 
 class Call:
-    """A layer and its leaf tensors, with the same numbers in any dtype."""
+    """A call of a layer, with the same numbers in any dtype."""
 
     def __init__(self, cell: str, options: dict, bidirectional: bool) -> None:
         self.cell, self.options = cell, {**options, "bidirectional": bidirectional}
@@ -80,7 +80,7 @@ class Call:
         return measure(outputs, leaves | dict(layer.named_parameters()))
 
     def check(self, dtype: torch.dtype, form: str) -> None:
-        """The kernel against the reference; the noise must not depend on the dtype either."""
+        """Compare the kernel with the reference. The noise must not depend on the dtype."""
         truth = self.results("reference", torch.float64, FORMS[form])
         eager = None if dtype == torch.float64 else self.results("reference", dtype, FORMS[form])
         try:
@@ -95,7 +95,7 @@ EACH_ONCE = [
     for k, cell in enumerate(CELLS)
     for j, together in enumerate(TOGETHER)
 ]
-"""Every cell with one of the sets. The matrix has all of them."""
+"""Each cell with one of the sets. Tests with the mark `matrix` run each cell with all sets."""
 
 
 @pytest.mark.parametrize(("cell", "together"), EACH_ONCE)
@@ -121,7 +121,7 @@ def test_every_combination_equals_the_reference(cell, regulariser, dtype):
 
 
 def drawn(**options) -> dict[str, Tensor]:
-    """The random factors of one call of a layer, by name."""
+    """Return the noise of one call of a layer, by name."""
     seen, of_layer = {}, regularisers.draw
 
     def draw(*args):
@@ -133,7 +133,7 @@ def drawn(**options) -> dict[str, Tensor]:
     return seen
 
 
-def test_factors_have_their_rates():
+def test_noise_has_its_rates():
     keep = drawn(zoneout={"h": 0.1, "c": 0.6})
     assert {name: v.shape for name, v in keep.items()} == {"keep_h": (2000, 64), "keep_c": (2000, 64)}
     for name, rate in (("keep_h", 0.1), ("keep_c", 0.6)):
@@ -169,14 +169,14 @@ def test_noise_depends_only_on_the_seed():
     assert not torch.equal(drawn(zoneout=0.3)["keep_c"], draw(1))
 
 
-def test_zoneout_of_one_keeps_a_state_for_ever():
+def test_zoneout_with_rate_one_keeps_the_initial_state():
     layer, h_0, c_0 = gg.LSTM(3, 5, zoneout={"c": 1.0}), torch.randn(1, 2, 5), torch.randn(1, 2, 5)
     h_n, c_n = layer(torch.randn(7, 2, 3), (h_0, c_0))[1]
     assert torch.equal(c_n, c_0)
     assert not torch.equal(h_n, h_0)
 
 
-def test_zoneout_evaluates_the_mean():
+def test_zoneout_in_eval_mode_is_a_weighted_average():
     layer, x = gg.RNN(3, 5, zoneout=0.25).eval(), torch.randn(1, 2, 3)
     h_0 = torch.randn(1, 2, 5)
     plain = gg.RNN(3, 5)
@@ -204,7 +204,7 @@ def test_variational_dropout_has_one_mask_per_sequence():
 @pytest.mark.parametrize(
     ("option", "options"), [("weight_dropout", ON_WEIGHT), ("recurrent_dropout_on='state'", ON_STATE)]
 )
-def test_dropout_in_the_product_with_the_state_needs_one(option, options):
+def test_dropout_in_the_recurrent_product_needs_recurrent_weights(option, options):
     for cell in WITHOUT_PRODUCT:
         with pytest.raises(
             ValueError, match=rf"^Recurrent: {option} needs a matrix product with the state, which .* lacks$"
@@ -212,7 +212,7 @@ def test_dropout_in_the_product_with_the_state_needs_one(option, options):
             gg.Recurrent(CELLS[cell](), INPUTS, H, **options)
 
 
-def test_weight_dropout_leaves_the_parameter():
+def test_weight_dropout_does_not_change_the_parameter():
     layer = gg.LSTM(3, 64, weight_dropout=0.5)
     before = layer.weight_hh_l0.clone()
     output, _ = layer(torch.randn(5, 2, 3))
@@ -236,7 +236,7 @@ class CTRNN(gg.Cell):
 
 
 class Dropped(gg.Cell):
-    """A tanh layer whose candidate has dropout, and whose state keeps some values."""
+    """A cell with two kinds of noise: dropout on the candidate, and zoneout on the state."""
 
     gates = ("n",)
 

@@ -1,4 +1,4 @@
-"""PreparedCalls calls with a signature are prepared: they give the same bits, and changes of the layer are noticed."""
+"""Prepared calls give the same bits as the general path, and notice changes of the layer."""
 
 import copy
 import pickle
@@ -42,8 +42,8 @@ def call(layer, x, hx=None, learns=True, **more):
 
 
 def prepared(layer):
-    known = layer.glassgate.prepared_calls._known
-    return [] if known is None else [c for c in known.calls.values() if c is not None]
+    cache = layer.glassgate.prepared_calls._cache
+    return [] if cache is None else [call for call in cache.calls.values() if call is not None]
 
 
 def same(results, expected):
@@ -117,7 +117,7 @@ def test_prepared_calls_with_resets_and_noise_give_the_same_bits(name):
     assert not torch.equal(other[0], call(layer, x, hx)[0])
 
 
-def test_gradients_of_gradients_of_prepared_calls_with_resets():
+def test_second_derivatives_of_prepared_calls_with_resets():
     layer = gg.LSTM(3, 2, dtype=torch.float64)
     x, c_0 = noise64(1, 4, 2, 3).requires_grad_(), noise64(2, 1, 2, 2).requires_grad_()
     mask = torch.tensor([[0, 0], [1, 0], [0, 0], [1, 1]], dtype=torch.bool)
@@ -136,7 +136,7 @@ def test_gradients_of_gradients_of_prepared_calls_with_resets():
         ("LSTM", torch.bfloat16),
         ("LSTM", torch.float16),
         ("stacked", torch.bfloat16),
-        ("no bias, float64", torch.bfloat16),  # which autocast leaves as it is
+        ("no bias, float64", torch.bfloat16),  # autocast does not change float64
     ],
 )
 def test_prepared_calls_under_autocast_give_the_same_bits(name, result):
@@ -167,7 +167,7 @@ def test_prepared_calls_under_autocast_give_the_same_bits(name, result):
             assert len(prepared(layer)) == 1
             for again, second in results[1:]:
                 same(again, results[0][0])
-                for one, other in zip(second, results[0][1], strict=True):  # by the reference, of data rounded or not
+                for one, other in zip(second, results[0][1], strict=True):  # the reference engine may round the data
                     torch.testing.assert_close(one, other, rtol=0.02, atol=0.02 * float(other.abs().max()))
 
 
@@ -232,7 +232,7 @@ def test_a_prepared_call_passes_through_few_functions(monkeypatch, threads):
 
 @pytest.mark.parametrize("training", [False, True])
 def test_a_profile_names_the_layer(training):
-    """General and prepared calls have a row in the profile, which covers only the call."""
+    """The general path and prepared calls have a row in the profile, which covers only the call."""
     layer, x = gg.LSTM(6, 5, num_layers=2), noise(1, 4, 2, 6)
     with torch.profiler.profile() as profile, torch.set_grad_enabled(training):
         for _ in range(4):
@@ -292,7 +292,7 @@ def test_noise_is_drawn_again_at_each_prepared_call():
 
 
 @pytest.mark.parametrize("options", [{}, {"zoneout": 0.5}])
-def test_no_call_keeps_its_tensors(options):
+def test_prepared_calls_do_not_keep_tensors_of_calls(options):
     layer = gg.LSTM(6, 5, **options)
     seen = []
     for _ in range(3):
@@ -305,7 +305,7 @@ def test_no_call_keeps_its_tensors(options):
 
 
 @pytest.mark.parametrize("name", ["LSTM", "stacked", "zoneout"])
-def test_an_empty_batch_stays_one(name):
+def test_an_empty_batch_has_an_empty_result(name):
     layer = (LAYERS | NOISY)[name]()
     for resets in (None, torch.zeros(4, 0, dtype=torch.bool)):
         for _ in range(3):
@@ -317,7 +317,7 @@ def test_an_empty_batch_stays_one(name):
 
 
 @pytest.mark.parametrize("name", ["LSTM", "batch first", "projected", "stacked", "own parameters", "zoneout"])
-def test_prepared_calls_that_show_every_state_and_gate_give_the_same_bits(name):
+def test_prepared_calls_that_return_or_record_all_states_give_the_same_bits(name):
     layer = (LAYERS | NOISY)[name]()
     x, mask = noise(1, 30, 3, 6).requires_grad_(), noise(6, 30, 3) > 1
     rows, widths = (30 if layer.batch_first else 3), [5, *[layer.hidden_size] * (len(layer.cell.state) - 1)]
@@ -384,7 +384,7 @@ def test_errors_are_raised_at_every_call():
         layer(x)
 
 
-def test_gradients_of_gradients_and_of_parts():
+def test_second_derivatives_and_gradients_of_some_results():
     layer, x = gg.LSTM(6, 5, dtype=torch.float64), noise(1, 30, 2, 6).double().requires_grad_()
     leaves = [x, *layer.parameters()]
 
@@ -461,7 +461,7 @@ def test_prepared_calls_with_lengths(name, lengths):
         layer(x, lengths=[1, 2, 10, 3])
 
 
-def test_gradients_of_gradients_with_lengths():
+def test_second_derivatives_with_lengths():
     layer, x = gg.GRU(3, 4, dtype=torch.float64), noise(1, 4, 3, 3).double().requires_grad_()
 
     def second():
@@ -483,7 +483,9 @@ def test_gradients_of_gradients_with_lengths():
 def test_a_tensor_whose_storage_was_freed_is_an_error(which, calls):
     layer, x = gg.LSTM(6, 5), noise(90, 7, 3, 6)
     whole = torch.zeros(10**6 + layer.weight_hh_l0.numel())
-    layer.weight_hh_l0.data = whole[10**6 :].view_as(layer.weight_hh_l0)  # as sharded training has parameters
+    layer.weight_hh_l0.data = whole[10**6 :].view_as(
+        layer.weight_hh_l0
+    )  # parameters of sharded training share one storage
     with torch.no_grad():
         for _ in range(calls):
             layer(x)
@@ -497,7 +499,7 @@ def test_a_checkpoint_saves_the_same_tensors_when_it_recomputes():
     x = noise(80, 6, 3, 4).requires_grad_()
     for layer in (gg.LSTM(4, 5), gg.GRUCell(4, 5), gg.GRU(4, 5, 2, bidirectional=True)):
         data = x[0] if isinstance(layer, gg.GRUCell) else x
-        for _ in range(4):  # the first call of a form goes another way than the third
+        for _ in range(4):  # the general path, then prepared calls
             again = checkpoint(lambda v, layer=layer: layer(v)[0].sin().sum(), data, use_reentrant=False)
             plain = layer(data)[0].sin().sum()
             torch.testing.assert_close(torch.autograd.grad(again, x), torch.autograd.grad(plain, x))
@@ -541,7 +543,9 @@ def test_packed_sequences_are_prepared_for_any_number_of_steps(name, learns):
             assert len(prepared(layer)) == 1
             for _ in range(2):
                 same(packed_call(layer, x, hx, lengths, learns), expected)
-            other = noise(5, 5, 4, 6).to(dtype).requires_grad_(learns)  # a batch of another length, the same signature
+            other = (
+                noise(5, 5, 4, 6).to(dtype).requires_grad_(learns)
+            )  # a batch with another number of steps has the same signature
             results = packed_call(layer, other, hx, [5, 5, 3, 2], learns)
             assert len(prepared(layer)) == 1
             with gg.engine("reference"):
@@ -553,7 +557,7 @@ def near(results, expected):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
 
 
-def test_faults_of_packed_sequences_are_reported_by_prepared_layers():
+def test_layers_with_prepared_calls_report_errors_in_packed_sequences():
     layer = gg.LSTM(6, 5)
     good = pack_padded_sequence(noise(1, 5, 3, 6), [5, 4, 2])
     with torch.no_grad():
@@ -568,7 +572,7 @@ def test_faults_of_packed_sequences_are_reported_by_prepared_layers():
             layer(PackedSequence(good.data, good.batch_sizes, order, order), states)
 
 
-def test_gradients_of_gradients_of_packed_sequences():
+def test_second_derivatives_of_packed_sequences():
     layer, x = gg.GRU(3, 4, dtype=torch.float64), noise(1, 6, 3, 3).double().requires_grad_()
     hx = noise(2, 1, 3, 4).double().requires_grad_()
 

@@ -1,4 +1,4 @@
-"""Lengths and resets: each row has the same result as in a batch of one; padding is zero."""
+"""With lengths and resets, each sequence has the same result as in a batch of one. Padding is zero."""
 
 from itertools import pairwise
 
@@ -108,7 +108,7 @@ def test_resets_start_from_the_initial_state(kind, lengths, seed, bidirectional,
 
 
 def in_pieces(layer, kind, direction, x, initial, anew, resets):
-    """One row and direction, computed piece by piece: up to the first reset, and from each reset on."""
+    """Compute one sequence in one direction, in one call for each segment between resets."""
     suffix = "_l0" + "_reverse" * direction
     weights = [getattr(layer, name + suffix) for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")]
     cut = resets[: len(x)].flip(0) if direction else resets[: len(x)]
@@ -130,7 +130,7 @@ def test_an_unbatched_sequence_has_one_length():
 
 @KINDS
 @pytest.mark.parametrize("lengths", [[2, 5, 3], [5]], ids=["three rows", "one row"])
-def test_lengths_equal_packing(kind, lengths):
+def test_lengths_give_the_results_of_packed_sequences(kind, lengths):
     layer = build(kind, num_layers=2, bidirectional=True)
     x, lengths = noise(1, 5, len(lengths), 3), torch.tensor(lengths)
     packed, packed_final = layer(pack_padded_sequence(x, lengths, enforce_sorted=False))
@@ -144,42 +144,42 @@ def test_lengths_equal_packing(kind, lengths):
 def test_resets_of_a_packed_batch_are_packed(kind):
     layer = build(kind, bidirectional=True)
     x, lengths, resets = noise(1, 5, 3, 3), torch.tensor([2, 5, 3]), noise(2, 5, 3) > 0
-    wanted, _ = layer(x, lengths=lengths, resets=resets)
+    expected, _ = layer(x, lengths=lengths, resets=resets)
     for mask in (
         pack_padded_sequence(resets, lengths, enforce_sorted=False),
         pack_padded_sequence(resets, lengths, enforce_sorted=False).data,
     ):
         output, _ = layer(pack_padded_sequence(x, lengths, enforce_sorted=False), resets=mask)
-        assert torch.equal(pad_packed_sequence(output)[0], wanted)
+        assert torch.equal(pad_packed_sequence(output)[0], expected)
 
 
 @KINDS
 @pytest.mark.parametrize("form", [list, tuple, torch.tensor, lambda v: torch.tensor(v, dtype=torch.uint8)])
-def test_forms_of_lengths(kind, form):
+def test_lengths_have_several_forms(kind, form):
     layer, x = build(kind), noise(1, 5, 3, 3)
     assert torch.equal(layer(x, lengths=form([5, 0, 2]))[0], layer(x, lengths=torch.tensor([5, 0, 2]))[0])
 
 
 @pytest.mark.parametrize("form", [torch.Tensor.bool, torch.Tensor.float, torch.Tensor.int])
 @pytest.mark.parametrize("batch_first", [False, True])
-def test_forms_of_resets(form, batch_first):
+def test_resets_have_several_forms(form, batch_first):
     layer, x = build("GRU", batch_first=batch_first), noise(1, 5, 5, 3)
     resets = noise(2, 5, 5) > 0
-    wanted, _ = build("GRU")(x.transpose(0, 1) if batch_first else x, resets=resets.T if batch_first else resets)
+    expected, _ = build("GRU")(x.transpose(0, 1) if batch_first else x, resets=resets.T if batch_first else resets)
     output, _ = layer(x, resets=form(resets))
-    assert torch.equal(output.transpose(0, 1) if batch_first else output, wanted)
+    assert torch.equal(output.transpose(0, 1) if batch_first else output, expected)
 
 
 def test_unbatched_input_with_lengths_and_resets():
     layer, x = build("LSTM"), noise(1, 5, 3)
     output, (h_n, c_n) = layer(x, lengths=[3], resets=torch.tensor([0, 0, 1, 1, 1]))
-    wanted, (h, c) = layer(x[2:3])
+    expected, (h, c) = layer(x[2:3])
     assert not output[3:].any()
     got = {"output": output[2:3].detach(), "h_n": h_n.detach(), "c_n": c_n.detach()}
-    check(got, {"output": wanted.detach(), "h_n": h.detach(), "c_n": c.detach()})
+    check(got, {"output": expected.detach(), "h_n": h.detach(), "c_n": c.detach()})
 
 
-def test_a_long_row_does_not_disturb_a_short_one():
+def test_a_long_sequence_does_not_change_the_result_of_a_short_one():
     layer, x = build("LSTM", bidirectional=True), noise(1, 6, 2, 3)
     output, _ = layer(x, lengths=[3, 6])
     x[3:, 0] = float("nan")

@@ -1,4 +1,4 @@
-"""Streams equal whole sequences, step by step, on every engine."""
+"""A stream gives the results of a call on whole sequences, on every engine."""
 
 import pytest
 import torch
@@ -18,7 +18,7 @@ LAYERS = {
 
 @pytest.mark.parametrize("engine", ["auto", "reference"])
 @pytest.mark.parametrize("kind", LAYERS)
-def test_equals_the_layer(kind, engine):
+def test_a_stream_equals_the_layer(kind, engine):
     torch.manual_seed(0)
     layer = LAYERS[kind](dtype=torch.float64).eval()
     for name, parameter in layer.named_parameters():
@@ -95,7 +95,7 @@ def test_a_step_allocates_no_memory():
     assert sum(event.self_cpu_memory_usage for event in profile.events() if event.self_cpu_memory_usage > 0) == 0
 
 
-def test_errors():
+def test_wrong_arguments_are_rejected():
     with pytest.raises(ValueError, match="stream must have one direction, got bidirectional=True"):
         gg.LSTM(3, 4, bidirectional=True).stream(2)
     stream = gg.LSTM(3, 4).stream(2)

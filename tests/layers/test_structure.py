@@ -1,4 +1,4 @@
-"""The structure of a network: sizes, merging, projection, residuals, dropout between layers, learned states."""
+"""The options of a stack: sizes, merging, projection, residuals, dropout between layers, learned states."""
 
 import pytest
 import torch
@@ -11,7 +11,7 @@ DOUBLE = {"dtype": torch.float64}
 
 
 def one_way(layer, index, direction, x, kind="lstm"):
-    """One direction of one layer through the functional form: its output, in the order of time."""
+    """Return the output of one direction of one layer, computed by `gg.functional`, in the order of time."""
     suffix = f"_l{index}" + "_reverse" * direction
     weights = [getattr(layer, name + suffix) for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")]
     output, _ = getattr(gg.functional, kind)(x.flip(0) if direction else x, None, *weights)
@@ -26,26 +26,26 @@ MERGES = {
 
 
 @pytest.mark.parametrize("merge", MERGES)
-def test_merge(engine, merge):
+def test_merged_directions_equal_two_separate_calls(engine, merge):
     layer = gg.LSTM(3, 4, 2, bidirectional=True, merge=merge, **DOUBLE)
     x = noise(1, 5, 2, 3)
-    wanted = x
+    expected = x
     for k in range(2):
-        wanted = MERGES[merge](*(one_way(layer, k, d, wanted) for d in (0, 1)))
+        expected = MERGES[merge](*(one_way(layer, k, d, expected) for d in (0, 1)))
     output, (h_n, c_n) = layer(x)
-    check({"output": output.detach()}, {"output": wanted.detach()})
+    check({"output": output.detach()}, {"output": expected.detach()})
     assert output.shape == (5, 2, layer.output_size)
     assert h_n.shape == c_n.shape == (4, 2, 4)
 
 
-def test_separate_directions():
+def test_directions_can_stay_separate():
     layer = gg.GRU(3, (4, 6), 2, bidirectional=True, merge="none", **DOUBLE)
     x = noise(1, 5, 2, 3)
     (forward, reverse), h_n = layer(x)
-    wanted = [one_way(layer, 1, d, one_way(layer, 0, d, x, "gru"), "gru") for d in (0, 1)]
+    expected = [one_way(layer, 1, d, one_way(layer, 0, d, x, "gru"), "gru") for d in (0, 1)]
     check(
         {"forward": forward.detach(), "reverse": reverse.detach()},
-        {"forward": wanted[0].detach(), "reverse": wanted[1].detach()},
+        {"forward": expected[0].detach(), "reverse": expected[1].detach()},
     )
     assert [h.shape for h in h_n] == [(2, 4), (2, 6)] * 2
     changed = x.clone()
@@ -63,16 +63,16 @@ def test_separate_directions():
         (4, 2, [4] * 6),
     ],
 )
-def test_sizes_by_direction_and_layer(hidden_size, D, widths):
+def test_sizes_can_differ_by_direction_and_layer(hidden_size, D, widths):
     layer = gg.LSTM(3, hidden_size, 3, bidirectional=D == 2, **DOUBLE)
     x = noise(1, 5, 2, 3)
     output, (h_n, c_n) = layer(x)
     assert [h.shape for h in h_n] == [c.shape for c in c_n] == [(2, w) for w in widths]
     assert isinstance(h_n, torch.Tensor) == (len(set(widths)) == 1)
-    wanted = x
+    expected = x
     for k in range(3):
-        wanted = torch.cat([one_way(layer, k, d, wanted) for d in range(D)], -1)
-    check({"output": output.detach()}, {"output": wanted.detach()})
+        expected = torch.cat([one_way(layer, k, d, expected) for d in range(D)], -1)
+    check({"output": output.detach()}, {"output": expected.detach()})
     first, hx = layer(x[:2])
     if D == 1:
         second, _ = layer(x[2:], hx)
@@ -81,7 +81,7 @@ def test_sizes_by_direction_and_layer(hidden_size, D, widths):
         assert layer(x[2:], hx)[0].shape == (3, 2, layer.output_size)
 
 
-def test_size_by_direction_equals_two_layers():
+def test_directions_of_different_size_equal_two_layers():
     both = gg.LSTM(3, (4, 6), bidirectional=True, **DOUBLE)
     x = noise(1, 5, 2, 3)
     output, (h_n, c_n) = both(x, lengths=[5, 3])
@@ -93,10 +93,14 @@ def test_size_by_direction_equals_two_layers():
         alone.load_state_dict(state)
         for n, length in enumerate((5, 3)):
             row = x[:length, n].flip(0) if reverse else x[:length, n]
-            wanted, (h, c) = alone(row)
+            expected, (h, c) = alone(row)
             check(
                 {"output": part[:length, n].detach(), "h": h_n[direction][n].detach(), "c": c_n[direction][n].detach()},
-                {"output": (wanted.flip(0) if reverse else wanted).detach(), "h": h[0].detach(), "c": c[0].detach()},
+                {
+                    "output": (expected.flip(0) if reverse else expected).detach(),
+                    "h": h[0].detach(),
+                    "c": c[0].detach(),
+                },
             )
 
 
@@ -104,14 +108,14 @@ def test_projected_rnn_equals_a_manual_loop():
     layer = gg.RNN(3, 5, proj_size=2, **DOUBLE)
     x, h = noise(1, 6, 2, 3), noise(2, 2, 2)
     output, h_n = layer(x, h[None])
-    wanted = []
+    expected = []
     for x_t in x:
         a = linear(x_t, layer.weight_ih_l0, layer.bias_ih_l0) + linear(h, layer.weight_hh_l0, layer.bias_hh_l0)
         h = linear(torch.tanh(a), layer.weight_hr_l0)
-        wanted.append(h)
+        expected.append(h)
     check(
         {"output": output.detach(), "h_n": h_n.detach()},
-        {"output": torch.stack(wanted).detach(), "h_n": h[None].detach()},
+        {"output": torch.stack(expected).detach(), "h_n": h[None].detach()},
     )
 
 
@@ -121,18 +125,18 @@ def test_projected_gru_equals_a_manual_loop():
     x, h, m = noise(1, 6, 2, 3), noise(2, 2, 2), noise(3, 2, 5)
     output, (h_n, m_n) = layer(x, (h[None], m[None]))
     again, _ = gg.functional.gru(x, (h, m), *layer.parameters())
-    wanted = []
+    expected = []
     for x_t in x:
         ih, hh = linear(x_t, layer.weight_ih_l0, layer.bias_ih_l0), linear(h, layer.weight_hh_l0, layer.bias_hh_l0)
         (r, z), (ih_n, hh_n) = torch.sigmoid(ih + hh).chunk(3, -1)[:2], (ih[:, 10:], hh[:, 10:])
         m = (1 - z) * torch.tanh(ih_n + r * hh_n) + z * m
         h = linear(m, layer.weight_hr_l0)
-        wanted.append(h)
+        expected.append(h)
     check(
         {"output": output.detach(), "functional": again.detach(), "h_n": h_n.detach(), "m_n": m_n.detach()},
         {
-            "output": torch.stack(wanted).detach(),
-            "functional": torch.stack(wanted).detach(),
+            "output": torch.stack(expected).detach(),
+            "functional": torch.stack(expected).detach(),
             "h_n": h[None].detach(),
             "m_n": m[None].detach(),
         },
@@ -148,11 +152,11 @@ def test_projection_to_one_unit_does_not_broadcast():
 def test_residual_adds_where_widths_agree():
     layer = gg.LSTM(3, [4, 4, 6, 6], 4, residual=True, **DOUBLE)
     x = noise(1, 5, 2, 3)
-    wanted = one_way(layer, 0, 0, x)
-    wanted = one_way(layer, 1, 0, wanted) + wanted
-    wanted = one_way(layer, 2, 0, wanted)
-    wanted = one_way(layer, 3, 0, wanted) + wanted
-    check({"output": layer(x)[0].detach()}, {"output": wanted.detach()})
+    expected = one_way(layer, 0, 0, x)
+    expected = one_way(layer, 1, 0, expected) + expected
+    expected = one_way(layer, 2, 0, expected)
+    expected = one_way(layer, 3, 0, expected) + expected
+    check({"output": layer(x)[0].detach()}, {"output": expected.detach()})
 
 
 def test_residual_keeps_padding_zero():
@@ -166,8 +170,8 @@ def test_residual_goes_around_dropout():
     layer = gg.LSTM(3, 4, 2, residual=True, dropout=1.0, **DOUBLE)
     x = noise(1, 5, 2, 3)
     first = one_way(layer, 0, 0, x)
-    wanted = first + one_way(layer, 1, 0, torch.zeros_like(first))
-    check({"output": layer(x)[0].detach()}, {"output": wanted.detach()})
+    expected = first + one_way(layer, 1, 0, torch.zeros_like(first))
+    check({"output": layer(x)[0].detach()}, {"output": expected.detach()})
 
 
 class TestDropout:
@@ -186,8 +190,8 @@ class TestDropout:
 
     def test_dropout_is_off_in_eval_mode(self, engine):
         layer = self.layer(0.5).eval()
-        wanted = one_way(layer, 1, 0, one_way(layer, 0, 0, self.x))
-        check({"output": layer(self.x)[0].detach()}, {"output": wanted.detach()})
+        expected = one_way(layer, 1, 0, one_way(layer, 0, 0, self.x))
+        check({"output": layer(self.x)[0].detach()}, {"output": expected.detach()})
 
     def test_a_rate_of_zero_drops_nothing(self, engine):
         layer = self.layer(0.0)
@@ -195,10 +199,10 @@ class TestDropout:
 
     def test_a_rate_of_one_drops_everything(self, engine):
         layer = self.layer(1.0)
-        wanted = one_way(layer, 1, 0, torch.zeros(5, 2, 4, dtype=torch.float64))
-        check({"output": layer(self.x)[0].detach()}, {"output": wanted.detach()})
+        expected = one_way(layer, 1, 0, torch.zeros(5, 2, 4, dtype=torch.float64))
+        check({"output": layer(self.x)[0].detach()}, {"output": expected.detach()})
 
-    def test_same_seed_same_noise_as_torch(self, engine):
+    def test_the_same_seed_gives_the_noise_of_torch(self, engine):
         layer, stock = self.layer(0.4), torch.nn.LSTM(3, 4, 2, dropout=0.4, **DOUBLE)
         stock.load_state_dict(layer.state_dict())
         torch.manual_seed(3)
@@ -240,7 +244,7 @@ class TestLearnedInitialState:
             weight.data = noise(k, *weight.shape)
         return layer
 
-    def test_starts_at_zero(self):
+    def test_learned_states_start_at_zero(self):
         layer = gg.GRU(3, 4, learn_initial_state=True)
         assert not layer.h_0_l0.any()
 
@@ -252,16 +256,16 @@ class TestLearnedInitialState:
         ]
         resets, lengths = noise(61, 6, 3) > 0.5, [6, 0, 2]
         learned, final = layer(x, lengths=lengths, resets=resets)
-        given, wanted = layer(x, (states[0], states[1]), lengths=lengths, resets=resets)
+        given, expected = layer(x, (states[0], states[1]), lengths=lengths, resets=resets)
         assert torch.equal(learned, given)
-        for a, b in zip(final, wanted, strict=True):
+        for a, b in zip(final, expected, strict=True):
             assert all(torch.equal(u, v) for u, v in zip(a, b, strict=True))
 
-    def test_it_learns(self, layer):
+    def test_initial_states_are_learned(self, layer):
         layer(noise(60, 6, 3, 3))[0].sum().backward()
         assert all(p.grad.any() for name, p in layer.named_parameters() if "_0_l" in name)
 
-    def test_hx_comes_first(self, layer):
+    def test_hx_replaces_learned_states(self, layer):
         zero = tuple([torch.zeros(3, w, dtype=torch.float64) for w in (4, 5, 4, 5)] for _ in "hc")
         output, _ = layer(noise(60, 6, 3, 3), zero)
         output.sum().backward()
@@ -269,7 +273,7 @@ class TestLearnedInitialState:
 
 
 @pytest.mark.parametrize("merge", ["concat", "none"])
-def test_every_state_at_every_step(merge):
+def test_return_states_returns_every_state_at_every_step(merge):
     layer = gg.LSTM(3, 4, 2, bidirectional=True, merge=merge, **DOUBLE)
     x = noise(1, 5, 3, 3)
     output, (h_n, c_n), states = layer(x, lengths=[5, 3, 0], return_states=True)
@@ -306,7 +310,7 @@ def test_final_states_may_be_modified(name, steps):
 
 
 @pytest.mark.parametrize("name", ["reference", "cpu", "torch"])
-def test_writing_to_final_states_leaves_the_graph_as_it_is(name):
+def test_writing_to_final_states_does_not_change_gradients(name):
     gradients = []
     for write in (False, True):
         torch.manual_seed(0)
@@ -325,7 +329,7 @@ def test_a_call_does_not_change_earlier_results():
     with gg.engine("cpu"):
         first, _ = layer(x)
         kept = first.detach().clone()
-        wanted = torch.autograd.grad(first.square().sum(), layer.weight_hh_l0, retain_graph=True)
+        expected = torch.autograd.grad(first.square().sum(), layer.weight_hh_l0, retain_graph=True)
         layer(2 * x)[0].sum().backward()
     assert torch.equal(first, kept)
-    assert all(map(torch.equal, torch.autograd.grad(first.square().sum(), layer.weight_hh_l0), wanted))
+    assert all(map(torch.equal, torch.autograd.grad(first.square().sum(), layer.weight_hh_l0), expected))

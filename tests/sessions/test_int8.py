@@ -1,4 +1,4 @@
-"""int8 sessions: matrix products, differences from float32, files and errors."""
+"""Sessions in int8: matrix products, differences from float32, files and errors."""
 
 import pytest
 import torch
@@ -27,32 +27,32 @@ def made(kind: str) -> gg.Recurrent:
 
 
 def rounded_rows(matrix: Tensor) -> Tensor:
-    """Each row as integers from -127 to 127 times a scale."""
+    """Round each row to integers from -127 to 127 times a scale."""
     largest = matrix.abs().amax(1, keepdim=True)
     return (matrix * (127 / largest)).round().double() * (largest / 127).double()
 
 
 @pytest.mark.parametrize("integers", ["", "portable", "emulated"])
 def test_a_step_multiplies_rounded_rows(integers):
-    """The instructions of this processor, plain operations, and the memory layout of VNNI."""
+    """The three cases are the instructions of this processor, plain operations, and the memory layout of VNNI."""
     layer, x, h = made("gru"), noise(1, 1, 3, 33).float(), noise(2, 1, 3, 17).float()
     ih = rounded_rows(x[0]) @ rounded_rows(layer.weight_ih_l0.detach()).T + layer.bias_ih_l0.double()
     hh = rounded_rows(h[0]) @ rounded_rows(layer.weight_hh_l0.detach()).T + layer.bias_hh_l0.double()
     (r, z, n), (r_h, z_h, n_h) = ih.chunk(3, -1), hh.chunk(3, -1)
     r, z = torch.sigmoid(r + r_h), torch.sigmoid(z + z_h)
-    wanted = (1 - z) * torch.tanh(n + r * n_h) + z * h[0]
+    expected = (1 - z) * torch.tanh(n + r * n_h) + z * h[0]
     with pretend(host().full_precision._replace(integers=integers)):
         got = gg.freeze(layer, "int8")(x, h)[0][0]
-    torch.testing.assert_close(got.double(), wanted.detach(), atol=2e-6, rtol=0)
+    torch.testing.assert_close(got.double(), expected.detach(), atol=2e-6, rtol=0)
 
 
 @pytest.mark.parametrize("kind", CELLS)
-def test_every_cell_is_near_float32_in_every_form_of_call(kind):
+def test_results_of_every_cell_are_near_those_in_float32(kind):
     layer = made(kind)
     session, exact, x = gg.freeze(layer, "int8"), gg.freeze(layer), noise(1, 9, 4, layer.input_size).float()
     for options in ({}, {"lengths": [9, 0, 4, 1]}, {"resets": noise(2, 9, 4) > 0.5}):
-        got, wanted = session(x, **options)[0], exact(x, **options)[0]
-        assert 0 < (got - wanted).norm() / wanted.norm() < 0.03
+        got, expected = session(x, **options)[0], exact(x, **options)[0]
+        assert 0 < (got - expected).norm() / expected.norm() < 0.03
     if not layer.bidirectional:
         stream = session.stream(4)
         steps = torch.stack([stream.step(x_t).clone() for x_t in x])
@@ -60,8 +60,8 @@ def test_every_cell_is_near_float32_in_every_form_of_call(kind):
 
 
 @pytest.mark.parametrize("scale", [1e-20, 1e6])
-def test_rows_of_any_scale(scale):
-    """Each row has its own scale, so neither the size of the input nor another row of the batch matters."""
+def test_each_row_has_its_own_scale(scale):
+    """The accuracy does not depend on the scale of the input or on other rows of the batch."""
     layer = made("input only")
     with torch.no_grad():
         layer.weight_ih_l0.div_(scale)
@@ -74,7 +74,7 @@ def test_rows_of_any_scale(scale):
     assert session(fault)[0].isnan().all()
 
 
-def test_files_are_a_quarter_and_give_the_same_bits(tmp_path):
+def test_saved_sessions_are_a_quarter_of_the_size_and_give_the_same_bits(tmp_path):
     layer, x = gg.LSTM(256, 256).eval(), noise(1, 3, 2, 256).float()
     small, large = tmp_path / "int8.safetensors", tmp_path / "float32.safetensors"
     session = gg.freeze(layer, "int8")
@@ -120,7 +120,7 @@ class Fading(gg.Cell):
         return s.h * 0.5
 
 
-def test_errors():
+def test_wrong_arguments_are_rejected():
     with pytest.raises(
         gg.EngineError,
         match=r"int8' needs a cell with matrix products, and the equations of this",

@@ -1,4 +1,4 @@
-"""Sessions equal their modules, in every form of call, and fail with clear messages."""
+"""Sessions give the results of their modules in every form of call, and clear error messages."""
 
 import copy
 import pickle
@@ -37,7 +37,7 @@ class Cumulative(gg.Cell):
 
 
 def made(kind: str, scale: float = 1.0, **options) -> gg.Recurrent:
-    """A layer in eval mode with random weights and learned states."""
+    """Create a layer in eval mode with random weights and learned states."""
     layer = LAYERS[kind](**options).eval()
     with torch.no_grad():
         for k, parameter in enumerate(layer.parameters()):
@@ -46,7 +46,7 @@ def made(kind: str, scale: float = 1.0, **options) -> gg.Recurrent:
 
 
 def flat(result) -> dict[str, Tensor]:
-    """All tensors of a call's result."""
+    """Return all tensors in the result of a call."""
     tensors: dict[str, Tensor] = {}
 
     def take(value, name):
@@ -63,7 +63,7 @@ def flat(result) -> dict[str, Tensor]:
 
 
 @pytest.mark.parametrize("kind", LAYERS)
-def test_equals_its_layer_in_every_form_of_call(kind):
+def test_a_session_equals_its_layer_in_every_form_of_call(kind):
     layer = made(kind, dtype=torch.float64)
     session, N, L = gg.freeze(layer), 4, 6
     form = (N, L) if layer.batch_first else (L, N)
@@ -82,8 +82,8 @@ def test_equals_its_layer_in_every_form_of_call(kind):
         ((x, hx), {"return_states": True}),
     ]
     with gg.engine("reference"):
-        wanted = [flat(layer(*args, **kwargs)) for args, kwargs in calls]
-    for (args, kwargs), truth in zip(calls, wanted, strict=True):
+        expected = [flat(layer(*args, **kwargs)) for args, kwargs in calls]
+    for (args, kwargs), truth in zip(calls, expected, strict=True):
         for _ in range(2):
             got = session(*args, **kwargs)
             check(flat(got), truth)
@@ -91,7 +91,7 @@ def test_equals_its_layer_in_every_form_of_call(kind):
 
 
 @pytest.mark.parametrize("kind", ["lstm", "projected", "apart"])
-def test_has_the_structure_of_its_layer(kind):
+def test_a_session_has_the_attributes_of_its_layer(kind):
     layer = made(kind)
     frozen = gg.freeze(layer).module
     for name in (
@@ -124,14 +124,14 @@ def test_packed_sequences_and_half_precision():
     x = noise(1, 5, 3, 5).bfloat16()
     packed = pack_padded_sequence(x, [5, 4, 2])
     output, (h_n, _) = session(packed)
-    wanted, (h, _) = made("lstm", dtype=torch.float32)(packed._replace(data=packed.data.float()))
+    expected, (h, _) = made("lstm", dtype=torch.float32)(packed._replace(data=packed.data.float()))
     assert output.data.dtype == h_n.dtype == torch.bfloat16
-    torch.testing.assert_close(output.data.float(), wanted.data, atol=0.02, rtol=0)
+    torch.testing.assert_close(output.data.float(), expected.data, atol=0.02, rtol=0)
     torch.testing.assert_close(h_n.float(), h, atol=0.02, rtol=0)
 
 
 class Tagger(nn.Module):
-    """Other modules around a layer that is used twice."""
+    """A model with other modules and a recurrent layer that is used twice."""
 
     def __init__(self, layer) -> None:
         super().__init__()
@@ -144,10 +144,10 @@ class Tagger(nn.Module):
 @pytest.mark.parametrize(
     "layer", [lambda: gg.LSTM(5, 7, bidirectional=True), lambda: nn.LSTM(5, 7, bidirectional=True)]
 )
-def test_a_whole_model(layer, tmp_path):
+def test_a_session_of_a_model_equals_the_model(layer, tmp_path):
     model, tokens = Tagger(layer()).eval(), torch.arange(12).view(6, 2) % 11
-    session, wanted = gg.freeze(model), model(tokens)
-    torch.testing.assert_close(session(tokens), wanted.detach())
+    session, expected = gg.freeze(model), model(tokens)
+    torch.testing.assert_close(session(tokens), expected.detach())
     assert not session(tokens).requires_grad
     session.save(tmp_path / "tagger.safetensors")
     loaded = gg.load_session(tmp_path / "tagger.safetensors", Tagger(layer()))
@@ -177,11 +177,11 @@ def test_weights_are_copied_until_refresh():
 def test_a_cell_without_kernel_runs_on_the_reference(tmp_path):
     layer = gg.Recurrent(Cumulative(), 3, 4).eval()
     with pytest.warns(UserWarning, match=r"it runs on the reference engine"):
-        wanted = layer(x := noise(0, 5, 2, 3).float())[0].detach()
+        expected = layer(x := noise(0, 5, 2, 3).float())[0].detach()
     session = gg.freeze(layer)
-    torch.testing.assert_close(session(x)[0], wanted)
-    torch.testing.assert_close(session.stream(2).step(x[0]), wanted[0])
-    torch.testing.assert_close(session.stream(2).run(x), wanted)
+    torch.testing.assert_close(session(x)[0], expected)
+    torch.testing.assert_close(session.stream(2).step(x[0]), expected[0])
+    torch.testing.assert_close(session.stream(2).run(x), expected)
     with pytest.raises(ValueError, match=r"the cell Cumulative runs on the reference engine, .* state_dict instead"):
         session.save(tmp_path / "cumulative.safetensors")
     with pytest.raises(gg.EngineError, match=r"precision='bfloat16' needs the kernels of engine 'cpu'"):
@@ -203,12 +203,12 @@ def test_a_named_engine_runs_the_session_or_raises():
             create(layer)
 
 
-def test_many_threads_share_a_session():
+def test_threads_can_share_a_session():
     layer = made("lstm")
     session = gg.freeze(layer)
     inputs = [noise(k, 3 + k % 5, 1 + k % 4, 5).float() for k in range(24)]
     ragged = [[max(0, len(x) - n) for n in range(x.shape[1])] for x in inputs]
-    wanted = [(layer(x)[0].detach(), layer(x, lengths=n)[0].detach()) for x, n in zip(inputs, ragged, strict=True)]
+    expected = [(layer(x)[0].detach(), layer(x, lengths=n)[0].detach()) for x, n in zip(inputs, ragged, strict=True)]
     start = threading.Barrier(4)
 
     def work(thread: int) -> float:
@@ -218,7 +218,7 @@ def test_many_threads_share_a_session():
             k = (k * (thread + 1)) % len(inputs)
             x, n = inputs[k], ragged[k]
             got = (session if thread % 2 else session.clone())(x)[0], session(x, lengths=n)[0]
-            worst = max(worst, *((a - b).abs().max().item() for a, b in zip(got, wanted[k], strict=True)))
+            worst = max(worst, *((a - b).abs().max().item() for a, b in zip(got, expected[k], strict=True)))
             if stream is not None:
                 stream.step(x[0, :1])
         return worst
@@ -227,7 +227,7 @@ def test_many_threads_share_a_session():
         assert max(pool.map(work, range(4))) < 1e-6
 
 
-def test_streams_of_a_session():
+def test_streams_of_a_session_equal_its_results():
     layer = made("residual", dtype=torch.float64)
     session, x = gg.freeze(layer, compile_for=[(1, 2)]), noise(3, 6, 2, 5)
     stream = session.stream(2)
@@ -243,7 +243,7 @@ def test_streams_of_a_session():
         gg.freeze(nn.Sequential(layer)).stream(2)
 
 
-def test_copies_are_refused_with_the_remedy():
+def test_copies_are_rejected_with_the_remedy():
     session = gg.freeze(gg.GRU(2, 3).eval())
     with pytest.raises(TypeError, match=r"use session\.clone\(\) or session\.save\(path\)"):
         pickle.dumps(session)
@@ -281,7 +281,7 @@ def test_another_processor_packs_again(tmp_path):
     torch.testing.assert_close(other, session(x)[0])
 
 
-def test_files_without_a_session(tmp_path):
+def test_files_without_a_session_are_rejected(tmp_path):
     from safetensors.torch import save_file
 
     path = tmp_path / "gru.safetensors"
@@ -317,7 +317,7 @@ def test_a_failed_save_keeps_the_former_file(tmp_path, monkeypatch):
     assert [*tmp_path.iterdir()] == [path]
 
 
-def test_errors():
+def test_wrong_arguments_are_rejected():
     with pytest.raises(TypeError, match=r"module must be a layer or a model, a torch.nn.Module, got int"):
         gg.freeze(3)
     with pytest.raises(ValueError, match=r"Linear has no recurrent layer; a session has at least one"):
