@@ -102,13 +102,13 @@ def _bindings(kernel: KernelPlan) -> str:
         args.SIZES: f"the batch layout: {time.sizes[1:-1].tolist()}",
         args.STEPS: f"the batch layout: {time.steps}",
     }
-    origin |= dict.fromkeys([args.FIRST, args.LAST, *args.units(UNITS), args.BARRIER, args.PARTIES], "the launch")
-    origin[args.number("of the processor")] = "fixed by the width of SIMD vectors"
+    origin |= dict.fromkeys([args.FIRST, args.LAST, *args.unit_range(UNITS), args.BARRIER, args.PARTIES], "the launch")
+    origin[args.integer("of the processor")] = "fixed by the width of SIMD vectors"
     operands = [*kernel.loop.operands, args.FIRST, args.LAST]
     lines = []
     for k, (argument, operand) in enumerate(zip(kernel.kernel.arguments, operands, strict=True)):
         if argument.label.startswith("block_pitch"):
-            operand = args.number("of the processor")
+            operand = args.integer("of the processor")
         text = f"always {operand}" if isinstance(operand, int) else origin.get(operand, "the call")
         lines.append(f"{k:2} {argument.label:16} {text}")
     return "\n".join(lines)

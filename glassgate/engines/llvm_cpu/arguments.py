@@ -37,7 +37,7 @@ class Argument:
 
 
 @cache
-def number(label: str) -> Argument:
+def integer(label: str) -> Argument:
     """Return an argument that is neither a table nor a property of a buffer."""
     return Argument(label)
 
@@ -67,7 +67,7 @@ def starts(buffer: Buffer) -> Argument:
 
 
 @cache
-def before(state: str) -> Argument:
+def previous_state(state: str) -> Argument:
     """Return the argument for the table with the addresses of the rows of a state before the current step."""
     return Argument(f"{state}_before", is_table=True)
 
@@ -79,7 +79,7 @@ def row_addresses(buffer: Buffer) -> Argument:
 
 
 @cache
-def of_product(label: str, k: int) -> Argument:
+def product_argument(label: str, k: int) -> Argument:
     """Return an argument of the k-th matrix product of a kernel.
 
     Args:
@@ -96,7 +96,7 @@ def of_product(label: str, k: int) -> Argument:
 
 
 @cache
-def of_row_sum(label: str, k: int) -> Argument:
+def row_sum_argument(label: str, k: int) -> Argument:
     """Return an argument of the k-th sum over the units of a row.
 
     Args:
@@ -119,34 +119,34 @@ def axis_pitch(axis: Axis) -> Argument:
 
 
 @cache
-def units(axis: Axis) -> tuple[Argument, Argument]:
+def unit_range(axis: Axis) -> tuple[Argument, Argument]:
     """Return the arguments for the first unit of an axis that a thread computes, and for the end of its range."""
     return Argument(f"{axis}_first"), Argument(f"{axis}_last")
 
 
 @cache
-def head(axis: Axis) -> tuple[Argument, Argument]:
+def head_sizes(axis: Axis) -> tuple[Argument, Argument]:
     """Return the arguments for the number of units of a head, and for the number of vectors that they fill."""
     return Argument(f"{axis}_of_head"), Argument(f"{axis}_blocks_of_head")
 
 
-STEPS, ORIGIN, TURN = number("steps"), number("origin"), number("turn")
-"""The number of steps, the index of the first one, and the direction of time, 1 or -1."""
+STEPS, ORIGIN, DT = integer("steps"), integer("origin"), integer("dt")
+"""The number of steps, the index of the first step, and the index difference of consecutive steps, 1 or -1."""
 SIZES, STARTS = table("sizes"), table("starts")
 """The tables with the number of rows of each step, and with the index of its first row."""
-RESETS, SAVE = number("resets"), number("save")
+RESETS, SAVE = integer("resets"), integer("save")
 """The address of the mask of resets, 0 without one; and whether values for the backward pass are stored."""
-BARRIER, PARTIES = number("barrier"), number("parties")
+BARRIER, PARTIES = integer("barrier"), integer("parties")
 """The address of the barrier, and the number of threads that wait at it; see `atomics.wait`."""
-FIRST, LAST = number("first"), number("last")
+FIRST, LAST = integer("first"), integer("last")
 """The first sequence that a thread computes, and the end of its range. These are the last arguments of every kernel."""
-ROWS, SEQUENCES = number("rows"), number("sequences")
+ROWS, SEQUENCES = integer("rows"), integer("sequences")
 """The number of rows of all steps, and the number of sequences."""
-INPUT_BLOCK_PITCH = number("block_pitch_ih")
+INPUT_BLOCK_PITCH = integer("block_pitch_ih")
 """The distance in elements between the blocks of the packed input weights."""
-ROUNDED_OUTPUT = number("output_rounded")
+ROUNDED_OUTPUT = integer("output_rounded")
 """The address of the bfloat16 output; 0 without one."""
-ROUNDED_INPUT = number("data_rounded")
+ROUNDED_INPUT = integer("data_rounded")
 """The address of the input, rounded to bfloat16."""
 ROUNDED = Kind.D_PRE, Kind.D_PROJECTED
 """The buffers that are stored in bfloat16 if products are computed in bfloat16, because several products read them."""

@@ -8,7 +8,7 @@ from glassgate.engines.llvm_cpu.native import native
 from glassgate.engines.llvm_cpu.tasks import Launch, Operand, ParallelTask
 
 CHUNKS = '''
-def chunks(steps, origin, starts: words, sizes: words, turn, max_rows, loop_steps, loop_origin, tasks, moving, *parts):
+def chunks(steps, origin, starts: words, sizes: words, dt, max_rows, loop_steps, loop_origin, tasks, moving, *parts):
     """Run chunks of steps: first the tasks for all rows of a chunk, then the loop over its steps.
 
     `loop_steps` and `loop_origin` are the offsets of these two arguments of the loop. All offsets are in bytes.
@@ -18,12 +18,12 @@ def chunks(steps, origin, starts: words, sizes: words, turn, max_rows, loop_step
     """
     loop, done, before = 3 * tasks, 0, 0
     while done < steps:
-        t = origin + done * turn
+        t = origin + done * dt
         count, rows = 1, sizes[t]
-        while done + count < steps and rows + sizes[t + count * turn] <= max_rows:
-            rows += sizes[t + count * turn]
+        while done + count < steps and rows + sizes[t + count * dt] <= max_rows:
+            rows += sizes[t + count * dt]
             count += 1
-        first = starts[min(t, t + (count - 1) * turn)]
+        first = starts[min(t, t + (count - 1) * dt)]
         for k in range(loop + 3, loop + 3 + 2 * moving, 2):
             words(address + parts[k])[0] -= (first - before) * parts[k + 1]
         before = first
@@ -51,7 +51,7 @@ class Chunks(ParallelTask):
     Args:
         tasks: the tasks for the rows of a chunk, in order.
         loop: the kernel of a cell.
-        turn: the direction of time, 1 or -1.
+        dt: the difference between the indices of two consecutive steps, 1 or -1.
         max_rows: the largest number of rows of a chunk. A chunk has at least one step, even if it has more rows.
         moving: the buffers that hold only the rows of one chunk, with the size of a row in bytes.
     """
@@ -60,14 +60,14 @@ class Chunks(ParallelTask):
         self,
         tasks: Sequence[ParallelTask],
         loop: ParallelTask,
-        turn: int,
+        dt: int,
         max_rows: int,
         moving: Mapping[Argument, int],
     ) -> None:
         parts = [*tasks, loop]
         row_sizes = [(k, slot, moving[a]) for k, part in enumerate(parts) for slot, a in part.slots if a in moving]
         operands: list[Operand] = [args.STEPS, args.ORIGIN, args.STARTS, args.SIZES]
-        operands += [turn, max_rows, 0, 0, len(tasks), len(row_sizes)]
+        operands += [dt, max_rows, 0, 0, len(tasks), len(row_sizes)]
         starts = [len(operands) + 3 * len(parts) + 2 * len(row_sizes)]
         for part in parts:
             starts.append(starts[-1] + len(part.launch.arguments))

@@ -62,7 +62,7 @@ class _Emitter:
     def kernel(self, title: str) -> PrintedKernel:
         """Print the loop over time, then the first lines of the function, which unpack the arguments."""
         name = "backward" if self.program.backward else "forward"
-        for argument in (args.STEPS, args.ORIGIN, args.TURN, args.SIZES, args.STARTS):
+        for argument in (args.STEPS, args.ORIGIN, args.DT, args.SIZES, args.STARTS):
             self.argument(argument)
         self.line("for _step in range(_steps):")
         self.depth += 1
@@ -105,13 +105,13 @@ class _Emitter:
 
     def _start_step(self) -> None:
         """Print the first lines of a step: its rows, and the addresses of the states before it."""
-        self.line("_t = _origin + _step * _turn")
+        self.line("_t = _origin + _step * _dt")
         self.line("_first_row, _end = _starts[_t], min(_last, _sizes[_t])")
         if self.program.states:
-            self.line(f"_previous = _t {'+' if self.program.backward else '-'} _turn")
+            self.line(f"_previous = _t {'+' if self.program.backward else '-'} _dt")
         for state in self.program.states:
             buffer = self.program.buffers.of_state(Kind.STATE, state)
-            table = self.argument(args.before(state))
+            table = self.argument(args.previous_state(state))
             states = map(self.argument, (args.address(buffer), args.pitch(buffer)))
             first = [args.address(self.program.buffers.of_state(kind, state)) for kind in (Kind.INITIAL, Kind.RESTART)]
             self.line("_write_state_addresses(")
@@ -125,7 +125,7 @@ class _Emitter:
         state = next(iter(self.program.buffers.states))
         buffer, to = self.program.buffers.of_state(Kind.STATE, state), self.argument(args.ROUNDED_OUTPUT)
         base, pitch = self.argument(args.address(buffer)), self.argument(args.pitch(buffer))
-        width, (first, last) = self.argument(args.width(buffer.axis)), map(self.argument, args.units(buffer.axis))
+        width, (first, last) = self.argument(args.width(buffer.axis)), map(self.argument, args.unit_range(buffer.axis))
         self.line(f"if {to} != 0:")
         self.line(f"_from = {base} + ({self.argument(args.starts(buffer))}[_t] + _first) * {pitch}", 1)
         self.line(f"_to = {to} + (_first_row + _first) * {width} * 2", 1)
@@ -145,11 +145,11 @@ class _Emitter:
                 if buffer not in self.read_buffers:
                     address, pitch = self.argument(args.address(buffer)), self.argument(args.pitch(buffer))
                     name = self.names.internal(("ahead", buffer), f"{buffer.label}_ahead")
-                    self.line(f"{name} = {address} + (_starts[_t + _turn] + _n) * {pitch}")
+                    self.line(f"{name} = {address} + (_starts[_t + _dt] + _n) * {pitch}")
                     prefetched[name] = pitch, columns
             sums = {term: self.names.internal(("sum", term.number), f"sum_{term.number}") for term in phase.sums}
             self._lines([f"{name} = _fill(0.0)" for name in sums.values()])
-            first, last = map(self.argument, args.units(phase.axis))
+            first, last = map(self.argument, args.unit_range(phase.axis))
             width = self.argument(args.width(phase.axis))
             self.line(f"for _unit in range({first}, {last}, _LANES):")
             self.line(f"_live = {width} - _unit", 1)
@@ -192,11 +192,11 @@ class _Emitter:
         max_area = "1" if heads > 1 else f"_MAX_AREA_{max_results}"
         self.line(f"_tile_rows, _tile_blocks = _shape_of_tiles(_end - _first, _MAX_ROWS_{max_results}, {max_area})")
         if heads > 1:
-            size, blocks = map(self.argument, args.head(phase.axis))
+            size, blocks = map(self.argument, args.head_sizes(phase.axis))
             self.line("_first_block, _done = 0, 0")
             self.line(f"_blocks = {heads} * {blocks}")
         else:
-            first, last = map(self.argument, args.units(phase.axis))
+            first, last = map(self.argument, args.unit_range(phase.axis))
             self.line(f"_first_block, _done = {first} // _LANES, 0")
             self.line(f"_blocks = ({last} + _LANES - 1) // _LANES - _first_block")
         self.line("while _done < _blocks:")
@@ -233,7 +233,7 @@ class _Emitter:
             self.line(f"_live = {self.argument(args.width(phase.axis))} - _unit")
         for multiply in phase.products:
             size = f"{len(multiply.product.results)} * _LANES * _BYTES"
-            sums = self.argument(args.of_product("sums", multiply.number))
+            sums = self.argument(args.product_argument("sums", multiply.number))
             name = product_sums_name(multiply.number, self.names)
             self.line(f"{name} = {sums} + (_tile_row * _tile_blocks + _tile_block) * {size}")
         self._lines(body.unit_lines)
@@ -253,14 +253,14 @@ class _Emitter:
     def _operand_table(self, multiply: Multiply) -> str:
         """Return the name of the table with the addresses of the rows of a product's left operand."""
         if isinstance(multiply.left.rows, StateBefore) and not self.rounds:
-            return self.argument(args.before(multiply.left.rows.state))
-        return self.argument(args.of_product("left", multiply.number))
+            return self.argument(args.previous_state(multiply.left.rows.state))
+        return self.argument(args.product_argument("left", multiply.number))
 
     def _write_operand_table(self, multiply: Multiply) -> None:
         """Print the lines that write the addresses of the rows of a product's left operand to its table."""
         if isinstance(multiply.left.rows, StateBefore):
             if self.rounds:
-                self._round_operand(multiply, self.argument(args.before(multiply.left.rows.state)))
+                self._round_operand(multiply, self.argument(args.previous_state(multiply.left.rows.state)))
             return
         table, buffer = self._operand_table(multiply), multiply.left.rows.buffer
         base = self.argument(args.address(buffer))
@@ -283,7 +283,7 @@ class _Emitter:
     def _round_operand(self, multiply: Multiply, table: str) -> None:
         """Print the rounding of a product's left operand to other memory. `table` has the addresses of its rows."""
         column, width = self._operand_columns(multiply)
-        to = self.argument(args.of_product("rounded", multiply.number))
+        to = self.argument(args.product_argument("rounded", multiply.number))
         self.line(f"_round_rows({self._operand_table(multiply)}, {table}, _first, _end, {column}, {width}, {to})")
 
     def _operand_columns(self, multiply: Multiply) -> tuple[str, str]:
@@ -300,11 +300,14 @@ class _Emitter:
         if self._is_rounded(multiply):
             first = "0"
         if heads > 1:
-            blocks, size = self.argument(args.head(axis)[1]), self.argument(args.head(multiply.left.axis)[0])
+            blocks, size = (
+                self.argument(args.head_sizes(axis)[1]),
+                self.argument(args.head_sizes(multiply.left.axis)[0]),
+            )
             first, depth = f"{first} + _block // {blocks} * {size}", size
         transposed = multiply.product.op.endswith("_t")
         labels = "weights", "block_pitch", "row_pitch" if transposed else "gates", "sums"
-        weights, pitch, layout, sums = (self.argument(args.of_product(label, k)) for label in labels)
+        weights, pitch, layout, sums = (self.argument(args.product_argument(label, k)) for label in labels)
         n, table = len(multiply.product.results), self._operand_table(multiply)
         self.line(f"_weights = {weights} + _block * {pitch} * _BYTES")
         self.line(f"_live = {self.argument(args.width(axis))} - _block * _LANES")
@@ -320,7 +323,7 @@ class _Emitter:
             partial: for each sum, the expression of a vector whose lanes add up to it.
         """
         for term, sum_ in partial.items():
-            total = self.argument(args.of_row_sum("total", term.number))
+            total = self.argument(args.row_sum_argument("total", term.number))
             self.line(f"_put_total({total} + _n * _BYTES, {sum_})")
         kept = [(term.kept, sum_) for term, sum_ in partial.items() if term.kept is not None and not self.input_size]
         if kept:

@@ -93,8 +93,8 @@ class ForwardPlan(KernelPlan):
     def one_thread_tasks(self) -> list[ParallelTask]:
         if not self._chunk_rows:
             return super().one_thread_tasks
-        turn = -1 if self.is_reversed else 1
-        return [Chunks([*chain(*self.rounds_before)], self.loop, turn, self._chunk_rows, self.row_sizes)]
+        dt = -1 if self.is_reversed else 1
+        return [Chunks([*chain(*self.rounds_before)], self.loop, dt, self._chunk_rows, self.row_sizes)]
 
     def buffered_rows(self, rows: int, threads: int) -> int:
         return rows if threads > 1 or not self._chunk_rows else min(rows, max(self._chunk_rows, self.sizes.N))

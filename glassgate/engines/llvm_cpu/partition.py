@@ -110,7 +110,7 @@ def units_of_part(plan: KernelPlan, k: int, parts: int) -> Bindings:
     for axis in (UNITS, PROJECTED):
         width = sizes.extent(axis)
         bounds = [min(-(-width // lanes) * n // parts * lanes, width) for n in (k, k + 1)]
-        bindings |= dict(zip(args.units(axis), bounds, strict=True))
+        bindings |= dict(zip(args.unit_range(axis), bounds, strict=True))
     return bindings
 
 

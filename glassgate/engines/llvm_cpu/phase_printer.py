@@ -179,13 +179,13 @@ class PhasePrinter:
         """Return the expression that reads one term of a value."""
         match term:
             case StateBefore(state):
-                table = self.argument(args.before(state))
+                table = self.argument(args.previous_state(state))
                 return f"_load({self._name_address(term, f'{state}_before', f'{table}[_n]')}, _unit, _live)"
             case ProductResult(product, result):
                 index = "0" if result == 0 else "_LANES" if result == 1 else f"{result} * _LANES"
                 return f"_load({product_sums_name(product, self.names)}, {index}, _LANES)"
             case RowSum(k):
-                return f"_fill(_number({self.argument(args.of_row_sum('total', k))} + _n * _BYTES))"
+                return f"_fill(_number({self.argument(args.row_sum_argument('total', k))} + _n * _BYTES))"
             case KeptRowSum(column):
                 return f"_fill(_number({self._row_address(column.buffer)} + {column.number} * _BYTES))"
             case Size(axis):
@@ -201,7 +201,7 @@ class PhasePrinter:
     def _input_product(self, half: Column) -> str:
         """Return the expression of an input half: the sum of the input's numbers times vectors of packed weights."""
         data = self._row_address(self.program.buffers[Kind.DATA])
-        packed = args.of_product("weights_ih", 0)
+        packed = args.product_argument("weights_ih", 0)
         weights, pitch = self.argument(packed), self.argument(args.INPUT_BLOCK_PITCH)
         address = self.names.internal(("at", packed), f"{packed.label}_at")
         line = f"{address} = {weights} + _unit // _LANES * {pitch} * _BYTES"
@@ -300,7 +300,7 @@ def product_sums_name(product: int, names: Names) -> str:
 
 def partial_sum_address(k: int, argument: Callable[[Argument], str]) -> str:
     """Return the address of the partial sums of a row sum, one vector per row, in a phase with products."""
-    return f"{argument(args.of_row_sum('sum', k))} + _n * _LANES * _BYTES"
+    return f"{argument(args.row_sum_argument('sum', k))} + _n * _LANES * _BYTES"
 
 
 def count_input_columns(phase: Phase) -> int:

@@ -110,12 +110,12 @@ class KernelPlan:
         self._constants = self._constant_values(save)
         self.quantised_matrices: list[QuantisedMatrix] = []
         self.input_gates = gate_indices(cell.gates, trace.ih)
-        matrices = [(args.of_product("weights", m.number), *self._matrix_of(m)) for m in self.program.products]
+        matrices = [(args.product_argument("weights", m.number), *self._matrix_of(m)) for m in self.program.products]
         packed = [self._pack(*matrix, sizes.terms) for matrix in matrices]
         for k, p in enumerate(packed):
             layout = {"block_pitch": p.pitch, "gates": p.gate_offsets, "row_pitch": p.row_pitch}
-            self._constants |= {args.of_product(label, k): value for label, value in layout.items()}
-        self._weight_operands = {args.of_product("weights", k): p.start for k, p in enumerate(packed)}
+            self._constants |= {args.product_argument(label, k): value for label, value in layout.items()}
+        self._weight_operands = {args.product_argument("weights", k): p.start for k, p in enumerate(packed)}
         if step_inputs:
             self._constants[args.INPUT_BLOCK_PITCH] = self.input_weights(self.input_gates).pitch
         self.loop, self.bindings = self._loop()
@@ -181,11 +181,11 @@ class KernelPlan:
 
     def _constant_values(self, save: bool) -> Bindings:
         """Return the arguments that are the same in every call of these sizes."""
-        sizes, constants = self.sizes, {args.SAVE: int(save), args.TURN: -1 if self.is_reversed else 1}
+        sizes, constants = self.sizes, {args.SAVE: int(save), args.DT: -1 if self.is_reversed else 1}
         for axis in (UNITS, PROJECTED):
             width = sizes.extent(axis)
             constants |= {args.width(axis): width, args.axis_pitch(axis): width * sizes.bytes}
-            (units, blocks), units_of_head = args.head(axis), width // self.cell.heads
+            (units, blocks), units_of_head = args.head_sizes(axis), width // self.cell.heads
             constants |= {units: units_of_head, blocks: -(-units_of_head // host().lanes(sizes.bits))}
         for argument in self.kernel.arguments:
             if argument.property is Property.PITCH and argument.buffer is not None:
@@ -210,19 +210,19 @@ class KernelPlan:
         The buffers contain the sums of a tile, the addresses of rows, and temporary values.
         """
         vector, program, sizes = host().width, self.program, self.sizes
-        candidates = {args.before(state): 8 * sizes.N for state in program.states}
+        candidates = {args.previous_state(state): 8 * sizes.N for state in program.states}
         for m in program.products:
-            candidates[args.of_product("sums", m.number)] = size_of_sums(len(m.product.results), self.processor)
-            candidates[args.of_product("left", m.number)] = 8 * sizes.N
+            candidates[args.product_argument("sums", m.number)] = size_of_sums(len(m.product.results), self.processor)
+            candidates[args.product_argument("left", m.number)] = 8 * sizes.N
             depth = m.left.columns * sizes.extent(m.left.axis)
-            candidates[args.of_product("rounded", m.number)] = sizes.N * self.processor.rounded_pitch(depth)
+            candidates[args.product_argument("rounded", m.number)] = sizes.N * self.processor.rounded_pitch(depth)
         for temporary in program.temporaries.values():
             width = temporary.buffer.width(sizes) * sizes.bytes
             size = -(-width // vector) * vector if temporary.shares_row else sizes.N * width
             candidates[address(temporary.buffer)] = size
         for k in range(program.row_sums):
-            candidates[args.of_row_sum("sum", k)] = sizes.N * vector
-            candidates[args.of_row_sum("total", k)] = sizes.N * sizes.bytes
+            candidates[args.row_sum_argument("sum", k)] = sizes.N * vector
+            candidates[args.row_sum_argument("total", k)] = sizes.N * sizes.bytes
         shared = [address(temporary.buffer) for temporary in program.temporaries.values() if not temporary.shares_row]
         return {
             argument: aligned(size) for argument, size in candidates.items() if argument in self.kernel.arguments
@@ -232,7 +232,7 @@ class KernelPlan:
         """Return the task that runs the kernel, and the default values of its arguments."""
         sizes, constants, bindings = self.sizes, self._constants, dict[Argument, int]()
         for axis in (UNITS, PROJECTED):
-            bindings |= dict(zip(args.units(axis), (0, sizes.extent(axis)), strict=True))
+            bindings |= dict(zip(args.unit_range(axis), (0, sizes.extent(axis)), strict=True))
         bindings |= {args.SEQUENCES: sizes.N, args.PARTIES: 1, args.BARRIER: 0, args.RESETS: 0}
         for half in ("ih", "hh"):
             bindings[address(bias_buffer(half, self.trace))] = self.zeros.data_ptr()
@@ -270,7 +270,7 @@ class KernelPlan:
         gate_count, sizes = len(self.cell.gates), self.sizes
         start = address(weight_buffer(self.cell, "weight_ih"))
         matrix = Matrix(start, gate_count, gate_count * sizes.H, sizes.D, sizes.bits)
-        return self._pack(args.of_product("weights_ih", part), matrix, gates, 1, transposed, sizes.terms_of_input)
+        return self._pack(args.product_argument("weights_ih", part), matrix, gates, 1, transposed, sizes.terms_of_input)
 
     def _matrix_of(self, multiplication: Multiply) -> tuple[Matrix, Sequence[int], int, bool]:
         """Return the matrix of a product in the loop, its gates, its number of heads, and whether it is transposed."""

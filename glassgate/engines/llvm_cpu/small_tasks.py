@@ -13,10 +13,10 @@ def fill_row_addresses(table: words, start, pitch, first, last):
 '''
 
 FILL_STATE_ADDRESSES = '''
-def fill_state_addresses(table, turn, sizes: words, starts: words, resets, state, pitch, initial, restart, first, last):
+def fill_state_addresses(table, dt, sizes: words, starts: words, resets, state, pitch, initial, restart, first, last):
     """Write the address of the state before each row of the steps `first` to `last` - 1 to a table."""
     for t in range(first, last):
-        to, start, size, previous = words(table + starts[t] * 8), starts[t], sizes[t], t + turn
+        to, start, size, previous = words(table + starts[t] * 8), starts[t], sizes[t], t + dt
         before, count = starts[previous], sizes[previous]
         write_state_addresses(to, 0, size, start, resets, state, pitch, before, count, initial, restart)
 '''
@@ -60,8 +60,8 @@ def fill_state_addresses(
         initial, restart: the addresses of the initial states and of the states after a reset.
         reverse: whether the loop runs from the last step to the first.
     """
-    turn = 1 if reverse else -1
-    operands = (table, turn, args.SIZES, args.STARTS, args.RESETS, state.start, state.pitch, initial, restart)
+    dt = 1 if reverse else -1
+    operands = (table, dt, args.SIZES, args.STARTS, args.RESETS, state.start, state.pitch, initial, restart)
     return ParallelTask(native(FILL_STATE_ADDRESSES), operands, args.STEPS, is_light=True)
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from glassgate.engines.llvm_cpu.amx import request_permission, with_amx
-from glassgate.engines.llvm_cpu.arguments import Argument, number
+from glassgate.engines.llvm_cpu.arguments import Argument, integer
 from glassgate.engines.llvm_cpu.gemm.pack import Matrix, pack
 from glassgate.engines.llvm_cpu.gemm.products import RowVectors, multiply, outer, round_rows
 from glassgate.engines.llvm_cpu.processor import host, pretend
@@ -31,11 +31,11 @@ def find_wrong_products() -> list[str]:
         return torch.randn(shape, generator=generator)
 
     x, weight, d = random(ROWS, COLUMNS), random(GATES * UNITS, COLUMNS), random(ROWS, GATES * UNITS)
-    matrix = Matrix(number("weight"), GATES, GATES * UNITS, COLUMNS, 32)
-    ahead = pack(number("ahead"), matrix, range(GATES), 1, transposed=False, terms=1)
-    back = pack(number("back"), matrix, range(GATES), 1, transposed=True, terms=1)
-    round_x, x_16 = round_rows(_rows("x", x), number("x_16"), ROWS, terms=1)
-    round_d, d_16 = round_rows(_rows("d", d), number("d_16"), ROWS, terms=1)
+    matrix = Matrix(integer("weight"), GATES, GATES * UNITS, COLUMNS, 32)
+    ahead = pack(integer("ahead"), matrix, range(GATES), 1, transposed=False, terms=1)
+    back = pack(integer("back"), matrix, range(GATES), 1, transposed=True, terms=1)
+    round_x, x_16 = round_rows(_rows("x", x), integer("x_16"), ROWS, terms=1)
+    round_d, d_16 = round_rows(_rows("d", d), integer("d_16"), ROWS, terms=1)
     results = {"input": x.new_empty(ROWS, GATES * UNITS), "gradient": torch.empty_like(x), "weights": weight.clone()}
     total = x.new_empty(GATES * UNITS)
     out = [_rows(name, result) for name, result in results.items()]
@@ -45,10 +45,10 @@ def find_wrong_products() -> list[str]:
             *back.tasks,
             round_x,
             round_d,
-            fill_row_addresses(number("table"), _rows("x", x), ROWS),
+            fill_row_addresses(integer("table"), _rows("x", x), ROWS),
             multiply(x_16, ahead, GATES, out[0]._replace(width=UNITS), ROWS, 32),
             multiply(d_16, back, 1, out[1], ROWS, 32),
-            outer(d_16, ROWS, (number("table"), 0), out[2], [number("total")], 32, terms=1),
+            outer(d_16, ROWS, (integer("table"), 0), out[2], [integer("total")], 32, terms=1),
         ],
         x=x,
         weight=weight,
@@ -68,11 +68,11 @@ def find_wrong_products() -> list[str]:
 
 
 def _rows(name: str, matrix: Tensor) -> RowVectors:
-    return RowVectors(number(name), matrix.stride(0) * matrix.element_size(), matrix.shape[1])
+    return RowVectors(integer(name), matrix.stride(0) * matrix.element_size(), matrix.shape[1])
 
 
 def _run(tasks: Sequence[ParallelTask], **memory: Tensor) -> None:
-    bindings: dict[Argument, int] = {number(name): tensor.data_ptr() for name, tensor in memory.items()}
+    bindings: dict[Argument, int] = {integer(name): tensor.data_ptr() for name, tensor in memory.items()}
     for task in tasks:
         task.whole(bindings)()
 

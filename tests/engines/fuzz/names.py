@@ -16,7 +16,7 @@ AFFIXES += ("d_new_{}", "gate_{}", "d_gate_{}", "new_{}", "{}_i", "d_{}_0", "lef
 OWN = """
 h c n i f g o r z x y u v d v0 v1 v2 row rows left last first exp sum sums total unit units weights weight_ih weight_hh
 weight_hr bias_ih bias_hh raw saved block out panel h_prev d_pre d_state d_parameter job word words state grad noise
-update gain gain_i gates step steps size sizes live lanes turn turns here there near reset resets initial final data
+update gain gain_i gates step steps size sizes live lanes dt here there near reset resets initial final data
 given form plan input output hx l0 reverse self cell forward backward
 """
 UNICODE = "α β Δ ε µ ñ é ß ǆ ﬁ 名 门 состояние μ"  # noqa: RUF001

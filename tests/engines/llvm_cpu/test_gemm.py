@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from glassgate.engines.llvm_cpu.arguments import SIZES as STEP_SIZES
-from glassgate.engines.llvm_cpu.arguments import STARTS, STEPS, number
+from glassgate.engines.llvm_cpu.arguments import STARTS, STEPS, integer
 from glassgate.engines.llvm_cpu.gemm import products
 from glassgate.engines.llvm_cpu.gemm.pack import Matrix, pack, unpacked_matrix
 from glassgate.engines.llvm_cpu.gemm.products import RowVectors
@@ -23,7 +23,7 @@ GATES = (2, 0, 1)
 
 def bound(**tensors):
     """Where tensors are, by name."""
-    return {number(name): tensor.data_ptr() for name, tensor in tensors.items()}
+    return {integer(name): tensor.data_ptr() for name, tensor in tensors.items()}
 
 
 def done(tasks, parts, known):
@@ -33,7 +33,7 @@ def done(tasks, parts, known):
 
 
 def stored(name, matrix):
-    return RowVectors(number(name), matrix.stride(0) * matrix.element_size(), matrix.shape[1])
+    return RowVectors(integer(name), matrix.stride(0) * matrix.element_size(), matrix.shape[1])
 
 
 def memory(packed):
@@ -71,23 +71,23 @@ def check_products(processor, rows, columns, units, dtype, terms=0):
     before = d_x.clone()
     outer, total, also = x.new_empty(3 * units, columns), x.new_empty(3 * units), x.new_empty(3 * units)
     bits = x.element_size() * 8
-    matrix = Matrix(number("weight"), 3, 3 * units, columns, bits)
+    matrix = Matrix(integer("weight"), 3, 3 * units, columns, bits)
     with pretend(processor):
-        ahead = pack(number("ahead"), matrix, GATES, 1, transposed=False, terms=terms)
-        back = pack(number("back"), matrix, GATES, 1, transposed=True, terms=terms)
+        ahead = pack(integer("ahead"), matrix, GATES, 1, transposed=False, terms=terms)
+        back = pack(integer("back"), matrix, GATES, 1, transposed=True, terms=terms)
         places = {"ahead": memory(ahead), "back": memory(back), "table": table(len(x))}
         places |= {"x_16": torch.empty(len(x), 4 * columns + 64), "d_16": torch.empty(len(x), 12 * units + 64)}
         known = bound(x=x, weight=weight, d=d, out=out, d_x=d_x, outer=outer, total=total, also=also, **places)
-        done([*ahead.tasks, *back.tasks, fill_row_addresses(number("table"), stored("x", x), len(x))], 2, known)
+        done([*ahead.tasks, *back.tasks, fill_row_addresses(integer("table"), stored("x", x), len(x))], 2, known)
         x_rows, d_rows = stored("x", x), stored("d", d)
         if terms:
-            round_x, x_rows = products.round_rows(x_rows, number("x_16"), len(x), terms)
-            round_d, d_rows = products.round_rows(d_rows, number("d_16"), len(x), terms)
+            round_x, x_rows = products.round_rows(x_rows, integer("x_16"), len(x), terms)
+            round_d, d_rows = products.round_rows(d_rows, integer("d_16"), len(x), terms)
             done([round_x, round_d], 2, known)
-        a_gate, right = RowVectors(number("out"), out.stride(0) * bits // 8, units), (number("table"), 0)
+        a_gate, right = RowVectors(integer("out"), out.stride(0) * bits // 8, units), (integer("table"), 0)
         done([products.multiply(x_rows, ahead, 3, a_gate, len(x), bits)], 2, known)
         done([products.multiply(d_rows, back, 1, stored("d_x", d_x), len(x), bits, added=True)], 2, known)
-        sums = stored("outer", outer), [number("total"), number("also")], bits
+        sums = stored("outer", outer), [integer("total"), integer("also")], bits
         done([products.outer(d_rows, len(x), right, *sums, terms=terms)], 2, known)
     chosen = selected(weight)
     close(total, product(torch.ones(1, rows), d, terms)[0])
@@ -117,9 +117,9 @@ def test_products_with_unpacked_weights(processor, rows, dtype):
     for columns, units in ((1, 16), (16, 32), (37, 64), (5, 3), (20, 41)):
         x, weight = noise(0, rows, columns).to(dtype), noise(1, 3 * units, columns).to(dtype)
         outs, bits = x.new_empty(2, rows, 3 * units), 8 * x.element_size()
-        matrix = Matrix(number("weight"), 3, 3 * units, columns, bits)
+        matrix = Matrix(integer("weight"), 3, 3 * units, columns, bits)
         with pretend(processor):
-            a_gate = RowVectors(number("out"), 3 * units * bits // 8, units)
+            a_gate = RowVectors(integer("out"), 3 * units * bits // 8, units)
             product = products.multiply(
                 stored("x", x), unpacked_matrix(matrix, GATES, transposed=False), 3, a_gate, rows, bits
             )
@@ -136,9 +136,9 @@ def test_transposed_products_with_unpacked_weights(processor, rows, dtype):
     gates = (1, 2)
     for columns, units in ((1, 16), (16, 32), (37, 64), (5, 3), (20, 41), (300, 2)):
         d, weight = noise(0, rows, 2 * units).to(dtype), noise(1, 3 * units, columns).to(dtype)
-        matrix, results = Matrix(number("weight"), 3, 3 * units, columns, 8 * d.element_size()), []
+        matrix, results = Matrix(integer("weight"), 3, 3 * units, columns, 8 * d.element_size()), []
         with pretend(processor):
-            packed = pack(number("packed"), matrix, gates, 1, transposed=True, terms=0)
+            packed = pack(integer("packed"), matrix, gates, 1, transposed=True, terms=0)
             for weights, parts in ((packed, 1), (unpacked_matrix(matrix, gates, transposed=True), min(rows, 3))):
                 d_x, buffer = noise(2, rows, columns).to(dtype), memory(packed)
                 known = bound(d=d, weight=weight, d_x=d_x, packed=buffer)
@@ -157,9 +157,10 @@ def test_bits_do_not_depend_on_the_division_of_tasks(parts):
     for k in (1, parts):
         outer, total, places = torch.empty(50, 37), torch.empty(50), table(300)
         known = bound(x=x, d=d, table=places, outer=outer, total=total)
-        done([fill_row_addresses(number("table"), stored("x", x), 300)], 1, known)
+        totals = [integer("total")]
+        done([fill_row_addresses(integer("table"), stored("x", x), 300)], 1, known)
         done(
-            [products.outer(stored("d", d), 300, (number("table"), 0), stored("outer", outer), [number("total")], 32)],
+            [products.outer(stored("d", d), 300, (integer("table"), 0), stored("outer", outer), totals, 32)],
             k,
             known,
         )
@@ -170,7 +171,7 @@ def test_bits_do_not_depend_on_the_division_of_tasks(parts):
 def test_a_sum_of_no_rows_alone_is_asked_for_nothing():
     total = torch.full((4,), 7.0)
     known = bound(total=total)
-    done([products.outer(RowVectors(0, 16, 4), 0, (0, 0), RowVectors(0, 0, 0), [number("total")], 32)], 1, known)
+    done([products.outer(RowVectors(0, 16, 4), 0, (0, 0), RowVectors(0, 0, 0), [integer("total")], 32)], 1, known)
     assert total.tolist() == [7.0] * 4
 
 
@@ -180,7 +181,7 @@ def test_the_last_state_is_that_of_each_sequence(reverse):
     state, initial, out = noise(0, 7, 5).float(), noise(1, 4, 5).float(), torch.empty(4, 5)
     known = bound(state=state, initial=initial, out=out)
     known |= {STEP_SIZES: time.sizes[1:].data_ptr(), STARTS: time.starts[1:].data_ptr(), STEPS: 3}
-    task = copy_final_states(number("out"), stored("state", state), number("initial"), STARTS, 4, reverse, 32)
+    task = copy_final_states(integer("out"), stored("state", state), integer("initial"), STARTS, 4, reverse, 32)
     done([task], 2, known)
     places = [0, 1, 2] if reverse else [5, 6, 2]
     assert torch.equal(out, torch.stack([*state[places], initial[3]]))
