@@ -21,7 +21,7 @@ class Operator(NamedTuple):
     Attributes:
         cell: the cell.
         kind: the name of the operator.
-        gates: the cell's gates in the order of the operator. "-f" stands for f with negated weights and biases.
+        gates: the cell's gates in the order of the operator. "-f" denotes f with negated weights and biases.
         attributes: the attributes of the operator.
         peepholes: the cell's parameters for the input P, in the order of the operator.
     """

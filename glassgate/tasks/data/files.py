@@ -20,7 +20,7 @@ from typing import Any, BinaryIO, NamedTuple, cast
 from glassgate.tasks.errors import DataError
 
 STDIN = "-"
-"""The path that stands for standard input."""
+"""The path by which commands name standard input."""
 _COMPRESSION_SUFFIXES = {
     b"\x1f\x8b": ".gz",
     b"\xfd7zXZ\0": ".xz",

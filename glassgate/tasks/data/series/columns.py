@@ -13,7 +13,7 @@ from glassgate.tasks.data.series.schema import TIME_NAMES, Schema, format_time, 
 from glassgate.tasks.errors import DataError, OptionError
 
 _MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "?")
-"""The texts that stand for a missing number."""
+"""The texts that denote a missing number."""
 _COMPACT_DATE = r"(19|20)\d\d[01]\d[0-3]\d"
 # Numbers such as 1.234, whose mark can separate decimals or thousands.
 _AMBIGUOUS_NUMBER = r"[+-]?[1-9]\d{0,2}[.,]\d{3}"
