@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from glassgate.glass.contexts import eval_mode
-from glassgate.glass.edit import applied, editable, hold
+from glassgate.glass.edit import apply_edits, editable_values, hold
 from glassgate.layers.edits import Edit, Edits, Positions, positions
 from glassgate.layers.stack import LayerCall, Recurrent
 
@@ -91,7 +91,7 @@ def ablate(
 
 
 Editable = Mapping[str, tuple[Recurrent, str, str, int]]
-"""The values that can be edited, as returned by `editable`."""
+"""The values that can be edited, as returned by `editable_values`."""
 HeldPart = dict[str, Edit]
 """Edits that hold a part at its mean, by the names of gates and states."""
 
@@ -110,12 +110,12 @@ def run_with_parts_held(
         held: takes the editable values and their means by name. Returns the edits for each part.
         per_step: whether parts are held at selected steps only.
     """
-    places = editable(model)
+    editable = editable_values(model)
     with torch.no_grad(), eval_mode(model):
-        with _means(places) as means:
+        with _means(editable) as means:
             results = {"": run("")}
-        for name, edits in held(places, means()).items():
-            with applied(_prepared(places, edits, per_step)):
+        for name, edits in held(editable, means()).items():
+            with apply_edits(_prepared(editable, edits, per_step)):
                 results[name] = run(name)
     return results
 
@@ -136,10 +136,10 @@ def measure_means(
     Returns:
         The editable values, their means by name, and the number of rows of each call by the name of the layer.
     """
-    places = editable(model)
-    with torch.no_grad(), eval_mode(model), _means(places) as means:
+    editable = editable_values(model)
+    with torch.no_grad(), eval_mode(model), _means(editable) as means:
         rows: dict[str, list[int]] = {}
-        for name, (layer, label, value, _) in places.items():
+        for name, (layer, label, value, _) in editable.items():
             prefix = name.removesuffix(f".{label}.{value}")
             if prefix not in rows:
                 rows[prefix] = []
@@ -147,30 +147,30 @@ def measure_means(
         try:
             run()
         finally:
-            for layer in {place[0] for place in places.values()}:
+            for layer in {place[0] for place in editable.values()}:
                 layer.glassgate.watchers.pop()
-        return places, means(), rows
+        return editable, means(), rows
 
 
 @contextmanager
-def hold_in_rows(model: nn.Module, places: Editable, held: Sequence[HeldPart], length: int | None) -> Iterator[None]:
+def hold_in_rows(model: nn.Module, editable: Editable, held: Sequence[HeldPart], length: int | None) -> Iterator[None]:
     """Hold a different part in each row of a batch, so that one forward pass measures many parts.
 
     Args:
         model: the model whose layers are edited.
-        places: the editable values of the layers.
+        editable: the editable values of the layers.
         held: the edits of each row, all from `hold`.
         length: the length of the sequences; None for one row and any number of calls.
     """
-    changes = held[0] if length is None else _in_rows(places, held, length)
-    with torch.no_grad(), eval_mode(model), applied(_prepared(places, changes, True)):
+    changes = held[0] if length is None else _in_rows(editable, held, length)
+    with torch.no_grad(), eval_mode(model), apply_edits(_prepared(editable, changes, True)):
         yield
 
 
-def _in_rows(places: Editable, held: Sequence[HeldPart], length: int) -> HeldPart:
+def _in_rows(editable: Editable, held: Sequence[HeldPart], length: int) -> HeldPart:
     """One edit for each gate and state, with different values in each row."""
     changes = {}
-    for name, (*_, width) in places.items():
+    for name, (*_, width) in editable.items():
         # Infinity marks values that are not edited.
         values = torch.full((length, len(held), width), torch.inf)
         for row, edits in enumerate(held):
@@ -182,18 +182,18 @@ def _in_rows(places: Editable, held: Sequence[HeldPart], length: int) -> HeldPar
     return changes
 
 
-def hold_window(places: Editable, means: Mapping[str, Tensor], window: tuple[int, int]) -> HeldPart:
+def hold_window(editable: Editable, means: Mapping[str, Tensor], window: tuple[int, int]) -> HeldPart:
     """The edits that hold all states at their means in a window of steps, from its first step to the step after it."""
-    states = [name for name, (layer, _, value, _) in places.items() if value in layer.cell.state and name in means]
+    states = [name for name, (layer, _, value, _) in editable.items() if value in layer.cell.state and name in means]
     return {name: hold(means[name], steps=slice(*window)) for name in states}
 
 
 def hold_parts(
-    places: Editable, means: Mapping[str, Tensor], groups: int | Sequence[Sequence[int]], steps: Positions = None
+    editable: Editable, means: Mapping[str, Tensor], groups: int | Sequence[Sequence[int]], steps: Positions = None
 ) -> dict[str, HeldPart]:
     """The edits that hold each gate, state, group of units, direction and layer, by the name of the part."""
     parts: dict[str, HeldPart] = {}
-    for name, (layer, _, value, width) in places.items():
+    for name, (layer, _, value, width) in editable.items():
         if name not in means:
             continue
         label, output = name.rpartition(".")[0], layer.cell.state[0]
@@ -226,17 +226,17 @@ def _span(units: Sequence[int]) -> str:
     return f"[{units[0]}:{units[-1] + 1}]" if adjacent else f"[{', '.join(map(str, units))}]"
 
 
-def _prepared(places: Editable, held: HeldPart, per_step: bool) -> dict[Recurrent, Edits]:
+def _prepared(editable: Editable, held: HeldPart, per_step: bool) -> dict[Recurrent, Edits]:
     """The edits, with edits of no units for all other names, so that one kernel runs every part."""
     changes: dict[Recurrent, dict[str, dict[str, list[Edit]]]] = {}
     neutral = [hold(0.0, units=[], steps=[] if per_step else None)]
-    for name, (layer, label, value, _) in places.items():
+    for name, (layer, label, value, _) in editable.items():
         changes.setdefault(layer, {}).setdefault(label, {})[value] = [held[name]] if name in held else neutral
     return {layer: Edits(by_part) for layer, by_part in changes.items()}
 
 
 @contextmanager
-def _means(places: Editable) -> Iterator[Callable[[], dict[str, Tensor]]]:
+def _means(editable: Editable) -> Iterator[Callable[[], dict[str, Tensor]]]:
     """Yields a function that returns the mean of each value over all steps and sequences, one number per unit."""
     sums: dict[str, Tensor] = {}
     counts: dict[str, int] = {}
@@ -251,7 +251,7 @@ def _means(places: Editable) -> Iterator[Callable[[], dict[str, Tensor]]]:
                 counts[name] = counts.get(name, 0) + len(rows)
 
     layers: dict[Recurrent, str] = {}
-    for name, (layer, label, value, _) in places.items():
+    for name, (layer, label, value, _) in editable.items():
         layers.setdefault(layer, name.removesuffix(f"{label}.{value}"))
     with ExitStack() as stack:
         for layer, prefix in layers.items():

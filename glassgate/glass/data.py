@@ -7,7 +7,7 @@ import numpy as np
 
 from glassgate.glass.findings import Finding, findings
 from glassgate.glass.followers import best_followers
-from glassgate.glass.heat_map import by_similarity
+from glassgate.glass.heat_map import similarity_order
 from glassgate.glass.places import Places, packed
 from glassgate.glass.study import Direction, Relevances, Study
 
@@ -133,7 +133,7 @@ def _part(each: Direction, bits: int, fraction: float, named: list[int]) -> dict
         "cell": type(each.cell).__name__,
         "units": units,
         "shown": shown,
-        "order": by_similarity(output),
+        "order": similarity_order(output),
         "kinds": each.kinds,
         "states": list(each.states),
         "values": {

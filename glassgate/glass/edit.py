@@ -95,18 +95,18 @@ def edit(module: nn.Module, edits: Mapping[str, Edit | Sequence[Edit]]) -> Itera
         >>> tape["layer0.forward.f"][:, 0, 3] == 1
         tensor([False,  True,  True, False, False])
     """
-    with applied(by_layer(module, edits)):
+    with apply_edits(group_by_layer(module, edits)):
         yield
 
 
-def by_layer(module: nn.Module, edits: Mapping[str, Edit | Sequence[Edit]]) -> dict[Recurrent, Edits]:
+def group_by_layer(module: nn.Module, edits: Mapping[str, Edit | Sequence[Edit]]) -> dict[Recurrent, Edits]:
     """Check edits, and group them by layer."""
-    places = editable(module)
+    editable = editable_values(module)
     changes: dict[Recurrent, dict[str, dict[str, list[Edit]]]] = {}
     for name, edit in edits.items():
-        if name not in places:
-            raise KeyError(f"edit: no gate or state {name!r}; there are {', '.join(places)}")
-        layer, label, value, width = places[name]
+        if name not in editable:
+            raise KeyError(f"edit: no gate or state {name!r}; there are {', '.join(editable)}")
+        layer, label, value, width = editable[name]
         in_order: list[Edit] = [edit] if isinstance(edit, Edit) else list(edit) if isinstance(edit, Sequence) else []
         if not in_order or not all(isinstance(each, Edit) for each in in_order):
             raise TypeError(f"edit: {name!r} must be given gg.hold, gg.scale or gg.replace, got {edit!r}")
@@ -116,13 +116,13 @@ def by_layer(module: nn.Module, edits: Mapping[str, Edit | Sequence[Edit]]) -> d
     return {layer: Edits(by_part) for layer, by_part in changes.items()}
 
 
-def editable(module: nn.Module) -> dict[str, tuple[Recurrent, str, str, int]]:
+def editable_values(module: nn.Module) -> dict[str, tuple[Recurrent, str, str, int]]:
     """All gates and states that can be edited, by name: the layer, the direction, the short name and the width of each.
 
     Raises:
         TypeError: the module has no layer of glassgate, or a cell has no graph.
     """
-    places: dict[str, tuple[Recurrent, str, str, int]] = {}
+    editable: dict[str, tuple[Recurrent, str, str, int]] = {}
     for prefix, layer in module.named_modules():
         if not isinstance(layer, Recurrent):
             continue
@@ -133,14 +133,14 @@ def editable(module: nn.Module) -> dict[str, tuple[Recurrent, str, str, int]]:
         for part in layer.glassgate.parts:
             label = f"{prefix}.{part.label}" if prefix else part.label
             widths = dict.fromkeys(gates, part.hidden_size) | part.widths
-            places |= {f"{label}.{name}": (layer, part.label, name, width) for name, width in widths.items()}
-    if not places:
+            editable |= {f"{label}.{name}": (layer, part.label, name, width) for name, width in widths.items()}
+    if not editable:
         raise TypeError(f"edit: the module must be or hold a recurrent layer of glassgate, got {description(module)}")
-    return places
+    return editable
 
 
 @contextmanager
-def applied(changes: Mapping[Recurrent, Edits]) -> Iterator[None]:
+def apply_edits(changes: Mapping[Recurrent, Edits]) -> Iterator[None]:
     """Apply edits to layers, after the edits that they already have."""
     previous = {layer: layer.glassgate.edits for layer in changes}
     with uncompiled("edit"):

@@ -72,8 +72,8 @@ def correlations(direction: Direction, marked: np.ndarray) -> np.ndarray:
     return absolute
 
 
-def marks_are_answers(study: Study) -> bool:
-    """Whether the marks are right answers, not predictions of the model."""
+def marks_are_targets(study: Study) -> bool:
+    """Whether the labels are correct answers, not predictions of the model."""
     return any(answer.target is not None for passage in study.passages for answer in passage.answers)
 
 

@@ -71,19 +71,19 @@ def differentiate(
         tick: called after each backward pass
     """
     after, before = CurvesByState(), CurvesByState()
-    for number, passage in enumerate(study.passages):
+    for passage_index, passage in enumerate(study.passages):
         chosen = evenly_spaced(len(passage.answers), max_answers(len(passage.steps), len(study.passages)))
         matrix = []
         for start in range(0, len(chosen), max(1, _MAX_STEPS_AT_ONCE // len(passage.steps))):
-            some = chosen[start : start + max(1, _MAX_STEPS_AT_ONCE // len(passage.steps))]
-            tape, contributed = _backward(network, answer_values, number, some, layer)
-            matrix.append(contributed)
-            _collect(tape, study, [number] * len(some), after, layer)
+            batch = chosen[start : start + max(1, _MAX_STEPS_AT_ONCE // len(passage.steps))]
+            tape, contributions = _backward(network, answer_values, passage_index, batch, layer)
+            matrix.append(contributions)
+            _collect(tape, study, [passage_index] * len(batch), after, layer)
             tick()
         if initial is not None:
-            some = [chosen[place] for place in evenly_spaced(len(chosen), MAX_INITIAL_ANSWERS)]
-            tape, _ = _backward(initial, answer_values, number, some, layer)
-            _collect(tape, study, [number] * len(some), before, layer)
+            batch = [chosen[place] for place in evenly_spaced(len(chosen), MAX_INITIAL_ANSWERS)]
+            tape, _ = _backward(initial, answer_values, passage_index, batch, layer)
+            _collect(tape, study, [passage_index] * len(batch), before, layer)
             tick()
         study.connections.append(Connections(chosen, np.concatenate(matrix)))
     _fill(study, after, before)
@@ -123,7 +123,7 @@ def vanishing_lag(lags: Sequence[int], curve: np.ndarray, fraction: float = VANI
 
 
 def _backward(
-    network: nn.Module, answer_values: AnswerValues, number: int, chosen: list[int], layer: str
+    network: nn.Module, answer_values: AnswerValues, passage_index: int, chosen: list[int], layer: str
 ) -> tuple[Recorded, np.ndarray]:
     """Run a backward pass in which row b differentiates answer `chosen[b]`.
 
@@ -131,26 +131,26 @@ def _backward(
         The recording, and gradient times input for each step, (B, L).
     """
     with torch.enable_grad(), Watch(network, Recorded(first=True)) as tape:
-        rows = answer_values(network, number, len(chosen))
+        rows = answer_values(network, passage_index, len(chosen))
     call = next(call for label, call, _ in tape.directions() if label.startswith(f"{layer}."))
-    picked = rows[torch.arange(len(chosen)), torch.tensor(chosen, device=rows.device)]
-    grad = call.input_gradient(picked.sum())
+    answers = rows[torch.arange(len(chosen)), torch.tensor(chosen, device=rows.device)]
+    grad = call.input_gradient(answers.sum())
     assert grad is not None, "an answer is computed from the input"
-    contributed = call.layout.by_step((grad * call.steps.data.detach()).sum(-1, keepdim=True))[..., 0]
-    return tape, np.asarray(contributed.T.float().cpu())
+    contributions = call.layout.by_step((grad * call.steps.data.detach()).sum(-1, keepdim=True))[..., 0]
+    return tape, np.asarray(contributions.T.float().cpu())
 
 
 def _collect(tape: Recorded, study: Study, passages: Sequence[int], collected: CurvesByState, layer: str = "") -> None:
     """Add the gradient norms of a backward pass to the curves of each state.
 
     Args:
-        passages: the passage of each row of the batch
+        passages: the index of the passage of each row of the batch
         layer: the name of the layer that the study shows
     """
     grads = tape.grad
-    kept = {f"{each.label}.{name}": value for each in study.directions for name, value in each.retained.items()}
-    for label, call, number in tape.directions():
-        part, short = call.layer.glassgate.parts[number], label.removeprefix(f"{layer}.") if layer else label
+    retained = {f"{each.label}.{name}": value for each in study.directions for name, value in each.retained.items()}
+    for label, call, index in tape.directions():
+        part, short = call.layer.glassgate.parts[index], label.removeprefix(f"{layer}.") if layer else label
         steps = min(len(study.passages[passage].steps) for passage in passages)
         if (layer and short == label) or call.layout.length < steps:
             continue
@@ -161,19 +161,19 @@ def _collect(tape: Recorded, study: Study, passages: Sequence[int], collected: C
                 continue
             grad = grad.detach().cpu()
             curves, norms = collected[f"{short}.{name}"], grad.norm(dim=-1).numpy()
-            of_step, direct = kept.get(f"{short}.{name}", (None, False))
+            retained_by_step, direct = retained.get(f"{short}.{name}", (None, False))
             for row, passage in enumerate(passages):
                 at, one_step = origins[row]
                 if at is None:
                     continue
-                of_row = norms[: len(study.passages[passage].steps), row]
-                sides = (of_row[at:], of_row[: at + 1][::-1])
+                row_norms = norms[: len(study.passages[passage].steps), row]
+                sides = (row_norms[at:], row_norms[: at + 1][::-1])
                 curves.norms.append(sides[0] if part.direction else sides[1])
                 curves.later_norms.append(sides[1] if part.direction else sides[0])
                 curves.one_step.append(one_step)
-                if of_step is not None and direct:
+                if retained_by_step is not None and direct:
                     start = study.starts[passage]
-                    path = of_step[start : start + len(of_row)]
+                    path = retained_by_step[start : start + len(row_norms)]
                     path = (path[at:] if part.direction else path[: at + 1][::-1])[: _MAX_LAG + 1]
                     carried = np.cumprod(np.vstack([np.ones_like(path[:1]), path[:-1]]), 0) * grad[at, row].numpy()
                     curves.direct_paths.append(np.linalg.norm(carried, axis=-1))
@@ -186,11 +186,11 @@ def _origins(tape: Recorded, label: str) -> list[tuple[int | None, bool]]:
     of that layer. If the answer does not read this direction, it is the step that it reads from the other one. If it
     reads several steps, lag 0 is the last of them in the order of the direction.
     """
-    call, number = tape.call_of(label)
+    call, index = tape.call_of(label)
     parts = call.layer.glassgate.parts
-    prefix = label.removesuffix(parts[number].label)
+    prefix = label.removesuffix(parts[index].label)
     top = [part for part in parts if part.layer == parts[-1].layer]
-    top.sort(key=lambda part: part.direction != parts[number].direction)
+    top.sort(key=lambda part: part.direction != parts[index].direction)
     reads = [tape.steps_with_gradient(f"{prefix}{part.label}").cpu().numpy() for part in top]
     origins: list[tuple[int | None, bool]] = []
     for row in range(reads[0].shape[1]):
@@ -198,11 +198,12 @@ def _origins(tape: Recorded, label: str) -> list[tuple[int | None, bool]]:
         if steps is None:
             origins.append((None, False))
         else:
-            origins.append((int(steps[0 if parts[number].direction else -1]), len(steps) == 1))
+            origins.append((int(steps[0 if parts[index].direction else -1]), len(steps) == 1))
     return origins
 
 
 def _fill(study: Study, after: CurvesByState, before: CurvesByState) -> None:
+    """Set the gradient flow of each state from its curves after and before training."""
     for direction in study.directions:
         for name in direction.states:
             key = f"{direction.label}.{name}"
@@ -211,18 +212,18 @@ def _fill(study: Study, after: CurvesByState, before: CurvesByState) -> None:
 
 
 def _flow(after: Curves, before: Curves | None) -> Flow:
-    norms, first = after.norms, before.norms if before else []
+    norms, initial = after.norms, before.norms if before else []
     if max(map(len, norms)) == 1:
-        norms, first = after.later_norms, before.later_norms if before else []
+        norms, initial = after.later_norms, before.later_norms if before else []
     longest = max(map(len, norms)) - 1
-    if first:
-        longest = min(longest, max(map(len, first)) - 1)
+    if initial:
+        longest = min(longest, max(map(len, initial)) - 1)
     chosen = [k for k in lags(max(1, min(_MAX_LAG, longest))) if k <= longest]
 
-    def at(rows: list[np.ndarray]) -> np.ndarray:
+    def at_lags(rows: list[np.ndarray]) -> np.ndarray:
         return np.array([[each[k] if len(each) > k else np.nan for k in chosen] for each in rows], np.float64)
 
     direct_path = None
     if after.direct_paths and norms is after.norms:
-        direct_path = np.asarray(np.nanmedian(at(after.direct_paths), axis=0))
-    return Flow(chosen, at(norms), at(first) if first else None, direct_path, all(after.one_step))
+        direct_path = np.asarray(np.nanmedian(at_lags(after.direct_paths), axis=0))
+    return Flow(chosen, at_lags(norms), at_lags(initial) if initial else None, direct_path, all(after.one_step))

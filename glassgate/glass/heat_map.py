@@ -57,12 +57,13 @@ def _png(numbers: np.ndarray, colours: list[tuple[int, int, int, float]]) -> byt
     )
 
 
-def by_similarity(values: np.ndarray) -> list[int]:
+def similarity_order(values: np.ndarray) -> list[int]:
     """An order of the units of states (S, H): by angle in their first two principal components, so similar ones adjoin.
 
     Example:
         >>> wave = np.sin(np.arange(20.0))
-        >>> by_similarity(np.stack([wave, -wave, wave + 1e-3, -wave], 1)) in ([0, 2, 1, 3], [1, 3, 0, 2], [2, 0, 1, 3])
+        >>> order = similarity_order(np.stack([wave, -wave, wave + 1e-3, -wave], 1))
+        >>> order in ([0, 2, 1, 3], [1, 3, 0, 2], [2, 0, 1, 3])
         True
     """
     if values.shape[1] < 3 or len(values) < 2:

@@ -5,7 +5,7 @@ from html import escape
 import numpy as np
 
 from glassgate.glass.elements import Section, colour_scale, for_each_direction, row_ruler, step_ruler
-from glassgate.glass.heat_map import Scale, by_similarity, heat_map
+from glassgate.glass.heat_map import Scale, heat_map, similarity_order
 from glassgate.glass.study import Direction, Study
 from glassgate.glass.wording import count, quoted, steps
 
@@ -79,11 +79,11 @@ def gates_section(study: Study) -> Section:
     """The section Gates by time: a heat map of each gate and state, units by steps."""
 
     def plots(each: Direction) -> str:
-        order = by_similarity(each.values[each.states[0]])
+        order = similarity_order(each.values[each.states[0]])
         parts = []
         for name, values in each.values.items():
             kind = each.kinds.get(name, "state")
-            shown = values[:, order if values.shape[1] == len(order) else by_similarity(values)]
+            shown = values[:, order if values.shape[1] == len(order) else similarity_order(values)]
             gate, peak = kind == "gate", float(np.abs(values).max())
             low, high = ("0, closed", "1, open") if gate else ("\N{MINUS SIGN}1", "1")
             if peak > 1 and not gate:

@@ -82,10 +82,10 @@ def saturation(tape: Recorded) -> dict[str, Saturation]:
     """See `Tape.saturation`."""
     result = {}
     for label, call, _ in tape.directions():
-        inside = tape.unpadded(label)
+        unpadded = tape.unpadded(label)
         for name, kind in ranges(call.layer.cell).items():
             if kind != "unbounded" and f"{label}.{name}" in tape:
-                values = tape[f"{label}.{name}"][inside]
+                values = tape[f"{label}.{name}"][unpadded]
                 low = CLOSED if kind == "gate" else -OPEN
                 result[f"{label}.{name}"] = Saturation(
                     (values < low).double().mean(0), (values > OPEN).double().mean(0)
@@ -126,15 +126,15 @@ def memory(tape: Recorded, longest: int = 100) -> dict[str, Memory]:
     """See `Tape.memory`."""
     result = {}
     for label, call, index in tape.directions():
-        inside, reverse = tape.unpadded(label), call.layer.glassgate.parts[index].direction == 1
+        unpadded, reverse = tape.unpadded(label), call.layer.glassgate.parts[index].direction == 1
         for name, each in retentions(call, index).items():
-            result[f"{label}.{name}"] = memory_of(each.by_step, inside, reverse, longest)
+            result[f"{label}.{name}"] = memory_of(each.by_step, unpadded, reverse, longest)
     return result
 
 
-def memory_of(retained: Tensor, inside: Tensor, reverse: bool, longest: int) -> Memory:
+def memory_of(retained: Tensor, unpadded: Tensor, reverse: bool, longest: int) -> Memory:
     """The memory of a state, from the fraction (L, N, H) that each step keeps."""
-    rows = [retained[inside[:, n], n].double().abs() for n in range(inside.shape[1])]
+    rows = [retained[unpadded[:, n], n].double().abs() for n in range(unpadded.shape[1])]
     return _memory_of_rows([row.flip(0) if reverse else row for row in rows], longest)
 
 

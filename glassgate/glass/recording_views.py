@@ -11,7 +11,7 @@ from glassgate.glass.controls import CONTROLS, with_random_weights
 from glassgate.glass.cost import cost, describe
 from glassgate.glass.diagrams.svg import Picture
 from glassgate.glass.gradients import flow_from_backward
-from glassgate.glass.heat_map import by_similarity, heat_map
+from glassgate.glass.heat_map import heat_map, similarity_order
 from glassgate.glass.measures import ranges
 from glassgate.glass.page import page
 from glassgate.glass.recorded import Recorded
@@ -27,7 +27,7 @@ _GREY = "#808890"  # readable on white and on black
 def plot(tape: Recorded, name: str, row: int = 0) -> Picture:
     """See `Tape.plot`."""
     values, kind = _values(tape, name, row), _kind(tape, name)
-    order = by_similarity(values)
+    order = similarity_order(values)
     largest = 1.0 if kind == "gate" else max(1.0, float(np.abs(values).max()))
     lowest = 0.0 if kind == "gate" else -1.0
     steps, units = values.shape
@@ -127,7 +127,7 @@ def _kind(tape: Recorded, name: str) -> str:
 
 
 def _heat(values: np.ndarray, kind: str) -> str:
-    values = values[:, by_similarity(values)].T
+    values = values[:, similarity_order(values)].T
     return heat_map(
         values if kind == "gate" else values / max(1.0, float(np.abs(values).max())),
         "gate" if kind == "gate" else "signed",

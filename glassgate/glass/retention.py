@@ -34,7 +34,7 @@ def retentions(call: LayerCall, index: int) -> dict[str, Retention]:
     """The retention of each state with a direct path, in one direction. If no state has one, the one of the output."""
     layer, part = call.layer, call.layer.glassgate.parts[index]
     weights = {name: w.detach() for name, w in weights_of(layer, part).items()}
-    ih = linear(inputs(call, index), weights["weight_ih"], weights.get("bias_ih"))
+    ih = linear(direction_inputs(call, index), weights["weight_ih"], weights.get("bias_ih"))
     before = states_before(call, index)
     diagonals = {
         name: Retention(diagonal, True)
@@ -85,7 +85,7 @@ def _diagonal(cell: Cell, weights: Weights, ih: Tensor, before: tuple[Tensor, ..
         return diagonal
 
 
-def inputs(call: LayerCall, index: int) -> Tensor:
+def direction_inputs(call: LayerCall, index: int) -> Tensor:
     """The input rows of one direction of one layer, (S, H_in), without padding and without dropout."""
     layer, parts = call.layer, call.layer.glassgate.parts
     data = [call.steps.data.detach()]

@@ -150,7 +150,7 @@ def test_edits_work_with_zoneout_and_recurrent_dropout():
 
 
 class CustomCell(gg.Cell):
-    """Two of its gates are no variables of `step`. They have the names of their pre-activations."""
+    """Two of its gates lack a variable in `step`, so they have the names of their pre-activations."""
 
     gates, state = ("f", "g", "r"), ("h",)
     parameters = {"gain": gg.Parameter(1.0)}

@@ -96,7 +96,7 @@ def test_planted_structure_is_found(change: Callable[[gg.LSTM], None], sentence:
 def test_a_unit_that_follows_a_label_is_compared_with_many_untrained_networks(
     equal: int | None, is_finding: bool
 ) -> None:
-    """There is no finding if a unit of one of the 36 further networks follows the label as closely."""
+    """The unit is a finding unless a unit of one of the 36 further networks follows the label as closely."""
     labels = ["high" if k // 3 % 3 == 0 else "low" for k in range(L)]
     made, drawn = answered(labels, labels), []
     weak = deepcopy(made.directions)

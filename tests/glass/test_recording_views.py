@@ -11,7 +11,7 @@ import torch
 
 import glassgate as gg
 from glassgate.glass.data import decode_array
-from glassgate.glass.heat_map import by_similarity, heat_map
+from glassgate.glass.heat_map import heat_map, similarity_order
 from tests.glass.test_measures import Leaky
 
 
@@ -71,4 +71,4 @@ def test_pictures_of_many_steps_and_units_are_small() -> None:
     """Pictures show means of adjacent units. Constant units have an order, too."""
     picture = heat_map(np.random.default_rng(0).random((512, 2000)), "gate")
     assert len(picture) < 350_000
-    assert sorted(by_similarity(np.zeros((30, 512)))) == list(range(512))
+    assert sorted(similarity_order(np.zeros((30, 512)))) == list(range(512))

@@ -15,7 +15,7 @@ from glassgate.engines.symbolic.graph_cell import GraphCell
 from glassgate.engines.symbolic.step import equations_of
 from glassgate.glass.diagrams.cell import name_of
 from glassgate.glass.diagrams.flow import Value, flow
-from glassgate.glass.retention import by_step, inputs, states_before
+from glassgate.glass.retention import by_step, direction_inputs, states_before
 from glassgate.layers.base import weights_of
 from glassgate.layers.stack import LayerCall
 
@@ -29,7 +29,7 @@ def wires(call: LayerCall, index: int) -> dict[str, Tensor]:
     """
     layer, part = call.layer, call.layer.glassgate.parts[index]
     weights = {name: w.detach() for name, w in weights_of(layer, part).items()}
-    x, before = inputs(call, index), states_before(call, index)
+    x, before = direction_inputs(call, index), states_before(call, index)
     try:
         with torch.no_grad():
             values = wire_values(layer.cell, weights, x, before)

@@ -16,7 +16,7 @@ from glassgate.glass.followers import (
     correlations,
     followers_in,
     marks,
-    marks_are_answers,
+    marks_are_targets,
 )
 from glassgate.glass.study import Direction, Study
 
@@ -31,9 +31,9 @@ _CHANCE_QUANTILE = 0.95
 def following(study: Study) -> Iterator[Effect]:
     """Absolute correlation of a unit's state with a label, a property of the text or a channel."""
     if study.directions and (
-        marks_are_answers(study) or not any(p.answers for p in study.passages) or _marks_are_of_input(study)
+        marks_are_targets(study) or not any(p.answers for p in study.passages) or _marks_are_of_input(study)
     ):
-        yield from _strongest(study, lambda label: label != STEP_NUMBER and label not in BACKGROUND)
+        yield from _strongest(study, lambda mark: mark != STEP_NUMBER and mark not in BACKGROUND)
 
 
 def draw_controls(study: Study, rule: str) -> None:
@@ -55,7 +55,7 @@ def draw_controls(study: Study, rule: str) -> None:
 
 def counting(study: Study) -> Iterator[Effect]:
     """Absolute correlation of a unit's state with the number of the step."""
-    yield from _strongest(study, lambda label: label == STEP_NUMBER)
+    yield from _strongest(study, lambda mark: mark == STEP_NUMBER)
 
 
 def _strongest(study: Study, is_wanted: Callable[[str], bool]) -> Iterator[Effect]:
@@ -102,16 +102,16 @@ def _effect(study: Study, direction: Direction, follower: Follower, mark: np.nda
 
 
 def _chance_correlations(direction: Direction, marked: dict[str, np.ndarray]) -> dict[str, float]:
-    """The 95 % quantile, for each mark (S,), of the highest correlation of a unit with shifted copies of the mark.
+    """The correlation by chance with each mark (S,): the 95th percentile of the highest correlation of a unit with it.
 
-    A shifted copy is the mark rotated in time by one of many distances, so that its runs stay whole. The value of the
-    step number is 0, because its shifted copies have the same slope.
+    The percentile is over copies of the mark that are rotated in time by different distances, so that runs stay
+    whole. The value of the step number is 0, because its shifted copies have the same slope.
     """
     columns = np.stack(list(marked.values()), 1)
     shifted = [np.roll(columns, int(k * len(columns)), 0) for k in np.linspace(0.1, 0.9, _SHIFTS)]
     highest = correlations(direction, np.concatenate(shifted, 1)).max(0).reshape(_SHIFTS, -1)
     chance = dict(zip(marked, np.quantile(highest, _CHANCE_QUANTILE, axis=0).tolist(), strict=True))
-    return {label: 0.0 if label == STEP_NUMBER else value for label, value in chance.items()}
+    return {name: 0.0 if name == STEP_NUMBER else value for name, value in chance.items()}
 
 
 def _marks_are_of_input(study: Study) -> bool:

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 import glassgate as gg
-from glassgate.glass.edit import editable
+from glassgate.glass.edit import editable_values
 from glassgate.tasks import task_class
 from glassgate.tasks.data.batches import collate
 from glassgate.tasks.data.labelled import Labelled
@@ -145,7 +145,7 @@ def random_edits(
     task: Task[Any, Any, Any], random: np.random.Generator, count: int = 2
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Some edits, for Python and for a page; of a decoder, which takes one step at a time, at all steps."""
-    names = [name for name in editable(task.network) if name.startswith(("encoder.", "decoder."))]
+    names = [name for name in editable_values(task.network) if name.startswith(("encoder.", "decoder."))]
     edits, given_edits = {}, []
     for name in random.choice(names, min(count, len(names)), replace=False).tolist():
         value, unit, start = round(float(random.uniform(-1, 1)), 2), int(random.integers(4)), int(random.integers(2))
@@ -157,7 +157,7 @@ def random_edits(
             change |= {"from": start, "to": start + 1 + 2 * (kind != "replace")}
             where["steps"] = slice(change["from"], change["to"])
         if kind == "replace":
-            values = random.normal(0, 0.5, (2, 1, editable(task.network)[name][3])).astype(np.float32)
+            values = random.normal(0, 0.5, (2, 1, editable_values(task.network)[name][3])).astype(np.float32)
             edits[name] = gg.replace(torch.from_numpy(values), **where)
             given_edits.append(change | {"values": values.flatten().tolist()})
         else:

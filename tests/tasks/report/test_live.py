@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import glassgate as gg
-from glassgate.glass.edit import editable
+from glassgate.glass.edit import editable_values
 from glassgate.tasks.errors import OptionError
 from glassgate.tasks.progress import Progress
 from glassgate.tasks.report.live.page import live
@@ -155,7 +155,7 @@ def test_the_python_code_of_a_page_gives_its_answers(name: str, tmp_path: Path) 
 
 def editable_state(task: Any) -> str:
     """The first state of the encoder."""
-    return next(name for name in editable(task.network) if name.startswith("encoder.") and name.endswith(".h"))
+    return next(name for name in editable_values(task.network) if name.startswith("encoder.") and name.endswith(".h"))
 
 
 def test_sixteen_bits_change_answers_little_and_the_error_is_known(tmp_path: Path) -> None:
