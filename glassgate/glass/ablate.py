@@ -99,7 +99,7 @@ HeldPart = dict[str, Edit]
 def run_with_parts_held(
     model: nn.Module,
     run: Callable[[str], T],
-    held: Callable[[Editable, Mapping[str, Tensor]], Mapping[str, HeldPart]],
+    edits_by_part: Callable[[Editable, Mapping[str, Tensor]], Mapping[str, HeldPart]],
     per_step: bool = False,
 ) -> dict[str, T]:
     """Run a model with each part held at its mean. Returns the results by part; the key of the unchanged model is "".
@@ -107,14 +107,14 @@ def run_with_parts_held(
     Args:
         model: a layer, or a model that contains some.
         run: called with the name of each part.
-        held: takes the editable values and their means by name. Returns the edits for each part.
+        edits_by_part: takes the editable values and their means by name. Returns the edits for each part.
         per_step: whether parts are held at selected steps only.
     """
     editable = editable_values(model)
     with torch.no_grad(), eval_mode(model):
         with _means(editable) as means:
             results = {"": run("")}
-        for name, edits in held(editable, means()).items():
+        for name, edits in edits_by_part(editable, means()).items():
             with apply_edits(_prepared(editable, edits, per_step)):
                 results[name] = run(name)
     return results

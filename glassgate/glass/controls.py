@@ -20,23 +20,23 @@ def with_random_weights(tape: Recorded, seed: int) -> Recorded:
     for label, call, index in tape.directions():
         calls[label.removesuffix(call.layer.glassgate.parts[index].label).rstrip(".")] = call
     for name, call in calls.items():
-        layer = _copied(call.layer)
+        layer = _copy_unrecorded(call.layer)
         steps = call.layout.by_step(call.steps.data.detach())
         resets = call.steps.resets
         masks = None if resets is None else call.layout.by_step(resets[:, None].float())[..., 0] > 0
-        lengths = tape.unpadded(_first(tape, name)).sum(0).cpu()
+        lengths = tape.unpadded(_first_direction(tape, name)).sum(0).cpu()
         with torch.random.fork_rng(devices=[]), torch.no_grad():
             torch.manual_seed(seed)
             layer.reset_parameters()
-            with Watch(layer, Recorded()) as again:
+            with Watch(layer, Recorded()) as recording:
                 if layer.batch_first:
                     steps, masks = steps.transpose(0, 1), None if masks is None else masks.T
                 layer(steps, lengths=lengths, resets=masks)
-        controls.take_over(again, name)
+        controls.take_over(recording, name)
     return controls
 
 
-def _copied(layer: Recurrent) -> Recurrent:
+def _copy_unrecorded(layer: Recurrent) -> Recurrent:
     """A copy of a layer in eval mode, which active recordings do not record."""
     watchers, layer.glassgate.watchers = layer.glassgate.watchers, []
     try:
@@ -45,6 +45,6 @@ def _copied(layer: Recurrent) -> Recurrent:
         layer.glassgate.watchers = watchers
 
 
-def _first(tape: Recorded, name: str) -> str:
+def _first_direction(tape: Recorded, name: str) -> str:
     """The label of the first direction of a layer."""
     return next(label for label, *_ in tape.directions() if label.startswith(name))

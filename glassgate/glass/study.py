@@ -311,10 +311,10 @@ def directions(tape: Recorded, layer: str = "", brief: bool = False) -> list[Dir
         brief: whether to omit the memory and the wires, for a network that is only compared with another
     """
     saturated, result = measures.saturation(tape), []
-    for label, call, number in tape.directions():
+    for label, call, index in tape.directions():
         if layer and not label.startswith(f"{layer}."):
             continue
-        part, cell = call.layer.glassgate.parts[number], call.layer.cell
+        part, cell = call.layer.glassgate.parts[index], call.layer.cell
         unpadded = tape.unpadded(label)
         short = label.removeprefix(f"{layer}.") if layer else label
 
@@ -325,7 +325,7 @@ def directions(tape: Recorded, layer: str = "", brief: bool = False) -> list[Dir
         def select(by_name: dict[str, Any], label: str = label) -> dict[str, Any]:
             return {name.removeprefix(f"{label}."): v for name, v in by_name.items() if name.startswith(f"{label}.")}
 
-        retained, reverse = retentions(call, number), part.direction == 1
+        retained, reverse = retentions(call, index), part.direction == 1
         direction = Direction(
             label=short,
             reverse=reverse,
@@ -344,6 +344,6 @@ def directions(tape: Recorded, layer: str = "", brief: bool = False) -> list[Dir
         if not brief:
             for name, each in retained.items():
                 direction.memory[name] = measures.memory_of(each.by_step, unpadded, reverse, _LONGEST_LAG)
-            direction.wires = {name: concatenate(each) for name, each in wires(call, number).items()}
+            direction.wires = {name: concatenate(each) for name, each in wires(call, index).items()}
         result.append(direction)
     return result

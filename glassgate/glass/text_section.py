@@ -38,10 +38,10 @@ def text_section(study: Study) -> Section:
     marked = "Sets with an F1 score below one half" if sets else "Wrong answers"
     intro = "The input of each step, shaded by a value of one unit."
     intro += f' {marked} are <i class="u w">underlined</i>.' if wrong else ""
-    words = f'<b data-id="shading">{escape(name)} of unit {unit} of {escape(direction.label)}</b>'
-    words += f'<span data-id="why">{reason}</span>'
+    caption = f'<b data-id="shading">{escape(name)} of unit {unit} of {escape(direction.label)}</b>'
+    caption += f'<span data-id="why">{reason}</span>'
     colours = colour_scale(number(float(f"{-scale:.2g}")), number(float(f"{scale:.2g}")), "signed", "scale")
-    legend = f'<p class="legend"><span>{words}</span> {colours}</p>'
+    legend = f'<p class="legend"><span>{caption}</span> {colours}</p>'
     rows = "".join(
         f'<tr><td>{escape(each.mark)}</td><td>{escape(each.direction)}</td><td class="num">'
         f'<button data-part="{escape(each.direction)}" data-unit="{each.unit}" data-name="{escape(each.state)}">'
@@ -59,14 +59,14 @@ def text_section(study: Study) -> Section:
     first = study.passages[0]
     numbered = all(step.isdigit() for step in first.steps)
     title = "The series" if first.series is not None else "The steps" if numbered else "The text"
-    average = f'<p class="source">{escape(_accuracy_sentence(study))}</p>' if _accuracy_sentence(study) else ""
+    accuracy = f'<p class="source">{escape(_accuracy_sentence(study))}</p>' if _accuracy_sentence(study) else ""
     side = f'<div class="aside">{table}{_mistakes(study)}</div>' if table or wrong else ""
-    body = f'<div class="reading"><div class="passages">{average}{legend}{"".join(blocks)}</div>{side}</div>'
+    body = f'<div class="reading"><div class="passages">{accuracy}{legend}{"".join(blocks)}</div>{side}</div>'
     return Section("text", title, intro, body)
 
 
 def _are_characters(study: Study) -> tuple[bool, bool]:
-    """Whether the steps, and the answers about whole passages, are single characters: two values."""
+    """Whether the steps are single characters, and whether the answers about whole passages are."""
     steps = [len(step) for passage in study.passages for step in passage.steps]
     whole = [
         len(each.best[0][0])
