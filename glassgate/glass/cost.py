@@ -10,7 +10,7 @@ from glassgate.layers.stack import Recurrent
 
 
 def describe(study: Study, task: str = "") -> str:
-    """Describe the model and its input in a sentence.
+    """Describe the task, the model and its input.
 
     Args:
         study: the study of the model.
@@ -23,9 +23,10 @@ def describe(study: Study, task: str = "") -> str:
     projected = f", projected to {first.sizes[2]}" if first.sizes[2] != first.sizes[1] else ""
     total, passages = study.starts[-1], len(study.passages)
     read = f"{total:,} steps" + (f" of {count(passages, 'sequence', 'sequences')}" if passages > 1 else "")
-    sentence = f"{type(first.cell).__name__}, {count(layers, 'layer', 'layers')}{both}, "
-    sentence += f"{' and '.join(map(str, units))} units{projected}, reading {read}."
-    return f"{task[0].upper()}{task[1:].replace('-', ' ')} with {sentence}" if task else sentence
+    model = f"{type(first.cell).__name__}, {count(layers, 'layer', 'layers')}{both}, "
+    model += f"{' and '.join(map(str, units))} units{projected}"
+    prefix = f"Task: {task.replace('-', ' ')}. " if task else ""
+    return f"{prefix}Model: {model}. Input: {read}."
 
 
 def cost(layer: Recurrent, network: nn.Module, lengths: Sequence[int]) -> list[tuple[str, str]]:

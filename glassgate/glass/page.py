@@ -111,7 +111,7 @@ def _bar(studies: Sequence[Study]) -> str:
 def _subtitles(studies: Sequence[Study]) -> str:
     if len(studies) == 1:
         return f'<p class="sub">{escape(studies[0].subtitle)}</p>'
-    return "".join(f'<p class="sub"><b>{escape(each.title)}</b>: {escape(each.subtitle)}</p>' for each in studies)
+    return "".join(f'<p class="sub"><b>{escape(each.title)}</b> · {escape(each.subtitle)}</p>' for each in studies)
 
 
 def _contents(entries: Sequence[tuple[str, str]]) -> str:

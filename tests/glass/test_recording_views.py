@@ -22,7 +22,7 @@ def test_the_report_of_a_custom_cell(tmp_path: Path) -> None:
     output[0].sum().backward()
     tape.report(tmp_path / "page.html", [list("nine step"), ["four", "steps", "to", "read"]])
     text = (tmp_path / "page.html").read_text("utf-8")
-    assert "Leaky, 2 layers in two directions, 5 units, reading 13 steps of 2 sequences." in text
+    assert "Model: Leaky, 2 layers in two directions, 5 units. Input: 13 steps of 2 sequences." in text
     assert "return f * s.h + (1 - f) * torch.tanh(a.n)" in text
     assert 'class="gg-diagram"' in text
     assert "Gradient flow" in text
