@@ -164,7 +164,7 @@ def test_answers_connectivity_and_gradient_flow(made: Made) -> None:
         order = sorted(range(L), key=lambda s, t=t: abs(s - t))
         within = next(n for n in range(1, L + 1) if row[order[:n]].sum() >= 0.9 * row.sum())
         near.append(abs(order[within - 1] - t))
-    said = re.search(r"90 % of the contributions are within ([\d.]+) step", made.text)
+    said = re.search(r"90 % of the contributions come from within ([\d.]+) step", made.text)
     assert said is not None
     assert float(said[1]) == float(np.median(near))
 
@@ -225,7 +225,7 @@ def test_cost(made: Made) -> None:
     network = made.task.network
     layer = [p.numel() for p in network.encoder.parameters()]
     assert rows["parameters"].startswith(f"{sum(layer):,} in the recurrent layers")
-    assert f"{sum(p.numel() for p in network.parameters()):,} in all" in rows["parameters"]
+    assert f"{sum(p.numel() for p in network.parameters()):,} in total" in rows["parameters"]
     products = sum(p.numel() for p in network.encoder.parameters() if p.dim() == 2)
     assert rows["multiplications per step"].startswith(f"{products:,}:")
     assert rows["multiplications on this page"] == f"{products * L / 1e6:,.2f} million for {L} steps, without padding"
