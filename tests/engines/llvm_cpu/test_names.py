@@ -1,4 +1,4 @@
-"""Whatever an author calls his gates, states, parameters and variables, the kernel is the same but for those names."""
+"""The names of gates, states, parameters and variables change nothing in a kernel except the names."""
 
 import ast
 import builtins
@@ -30,13 +30,14 @@ PLAIN = {name: f"plain_{name}" for name in (*GATES, *STATES, *PARAMETERS, *LOCAL
 AFFIXES = ("", "d_", "_prev", "_next", "_0", "_rows", "_at", "_pitch", "_pre", "_ih", "_before", "_", "__")
 
 
-def cell(called):
-    """A cell with every kind of buffer, its names chosen."""
+def cell_with_names(names):
+    """A cell with every kind of buffer. `names` maps the placeholders of `STEP` to names."""
     scope = {"torch": torch}
-    exec(STEP.format(**called), scope)
-    parameters = {called["p0"]: gg.Parameter(1.0, per_gate=True), called["p1"]: gg.Parameter(0.5)}
-    own = {"gates": tuple(called[g] for g in GATES), "state": tuple(called[s] for s in STATES), "step": scope["step"]}
-    return type("Called", (gg.Cell,), own | {"parameters": parameters})()
+    exec(STEP.format(**names), scope)
+    parameters = {names["p0"]: gg.Parameter(1.0, per_gate=True), names["p1"]: gg.Parameter(0.5)}
+    gates, states = tuple(names[gate] for gate in GATES), tuple(names[state] for state in STATES)
+    attributes = {"gates": gates, "state": states, "step": scope["step"], "parameters": parameters}
+    return type("Named", (gg.Cell,), attributes)()
 
 
 def kernels(cell):
@@ -45,65 +46,62 @@ def kernels(cell):
         return [printed(cell, traced, is_backward).text for is_backward in (False, True)]
 
 
-def written(kernel):
-    """The names that a kernel assigns."""
+def assigned_names(kernel):
+    """The names to which a kernel assigns."""
     return {node.id for node in ast.walk(kernel) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
 
 
 def check_equal_but_for_names(text, other):
-    """The kernels have the same form: variables correspond one to one, and they call the same functions."""
-    kernel, plain = ast.parse(text), ast.parse(other)
-    own, wanted = written(kernel), written(plain)
-    there, back = {}, {}
-    pairs = zip(ast.walk(kernel), ast.walk(plain), strict=True)
-    for node, like in pairs:
-        assert type(node) is type(like)
+    """Check that the variables of two kernels correspond one to one, and that all else is equal."""
+    kernel, other_kernel = ast.parse(text), ast.parse(other)
+    variables, other_variables = assigned_names(kernel), assigned_names(other_kernel)
+    to_other, from_other = {}, {}
+    for node, other_node in zip(ast.walk(kernel), ast.walk(other_kernel), strict=True):
+        assert type(node) is type(other_node)
         if isinstance(node, ast.Name):
-            assert (node.id in own) == (like.id in wanted)
-            if node.id in own:
-                assert there.setdefault(node.id, like.id) == like.id
-                assert back.setdefault(like.id, node.id) == node.id
+            assert (node.id in variables) == (other_node.id in other_variables)
+            if node.id in variables:
+                assert to_other.setdefault(node.id, other_node.id) == other_node.id
+                assert from_other.setdefault(other_node.id, node.id) == node.id
             else:
-                assert node.id == like.id
+                assert node.id == other_node.id
         if isinstance(node, ast.Constant):
-            assert node.value == like.value or isinstance(node.value, str)
+            assert node.value == other_node.value or isinstance(node.value, str)
 
 
-PLAIN_KERNELS = kernels(cell(PLAIN))
-INSIDE = {node.id for text in PLAIN_KERNELS for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name)}
+PLAIN_KERNELS = kernels(cell_with_names(PLAIN))
+KERNEL_NAMES = {node.id for text in PLAIN_KERNELS for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name)}
 HOSTILE = sorted(
-    {name for inside in INSIDE for name in (inside, inside.strip("_"), inside.replace("plain_s0", "h").strip("_"))}
+    {name for used in KERNEL_NAMES for name in (used, used.strip("_"), used.replace("plain_s0", "h").strip("_"))}
     | {*dir(builtins), *keyword.softkwlist, *FUNCTIONS, *dir(torch.nn.functional), "LANES", "H", "P", "ñ", "门"}
 )
 OF_PYTHON = {*keyword.kwlist, "torch", "self", "a", "s", "p", "ih", "hh", "noise", "update"}
-"""What an author's own code would break on."""
+"""Names that would break the step itself."""
 HOSTILE = [n for n in HOSTILE if n.isidentifier() and n not in OF_PYTHON and not n.startswith("__")]
 NAMES = st.tuples(st.sampled_from(HOSTILE), st.sampled_from(AFFIXES)).map(
     lambda pair: pair[1] + pair[0] if pair[1].startswith("d_") else pair[0] + pair[1]
 )
-"""Names as a kernel has them, with whatever a machine might add to a name."""
+"""Names that kernels use, with affixes that the engine adds to names."""
 
 
 @given(st.lists(NAMES.filter(lambda name: name not in OF_PYTHON), min_size=10, max_size=10, unique=True))
 @settings(max_examples=30, phases=[Phase.generate])
-def test_names_change_nothing_but_names(names):
-    called = dict(zip(PLAIN, names, strict=True))
-    for text, plain in zip(kernels(cell(called)), PLAIN_KERNELS, strict=True):
+def test_kernels_are_equal_except_for_the_names(names):
+    chosen = dict(zip(PLAIN, names, strict=True))
+    for text, plain in zip(kernels(cell_with_names(chosen)), PLAIN_KERNELS, strict=True):
         check_equal_but_for_names(text, plain)
 
 
-def test_names_of_the_author_are_kept_and_names_of_the_engine_begin_with_an_underscore():
-    kernel = kernels(cell(PLAIN | {"l0": "load", "l1": "h_at", "l2": "tanh"}))[0]
-    own = {name for name in written(ast.parse(kernel)) if not name.startswith("_")}
-    assert {"load", "h_at", "tanh_"} <= own
-    called = {node.id for node in ast.walk(ast.parse(kernel)) if isinstance(node, ast.Name)} - written(
-        ast.parse(kernel)
-    )
-    assert {name for name in called if not name.startswith("_")} <= {*FUNCTIONS, "range", "min"}
+def test_names_of_the_step_are_kept_and_names_of_the_engine_begin_with_an_underscore():
+    kernel = ast.parse(kernels(cell_with_names(PLAIN | {"l0": "load", "l1": "h_at", "l2": "tanh"}))[0])
+    variables = assigned_names(kernel)
+    assert {"load", "h_at", "tanh_"} <= {name for name in variables if not name.startswith("_")}
+    functions = {node.id for node in ast.walk(kernel) if isinstance(node, ast.Name)} - variables
+    assert {name for name in functions if not name.startswith("_")} <= {*FUNCTIONS, "range", "min"}
 
 
 class Hostile(gg.Cell):
-    """Once each a wrong result, an abort or a compiler's error: these names together."""
+    """A cell with names each of which once caused a wrong result, an abort or an error of the compiler."""
 
     gates = ("i", "n", "range")
     state = ("h", "d_h", "row", "left", "last", "unit", "h_prev")
@@ -118,12 +116,12 @@ class Hostile(gg.Cell):
         return (1 - first) * weights + first * s.h, exp, weights + 0.5 * s.row, first * s.left, α, -s.unit, s.h
 
 
-def both(layer, x, **more):
-    """Values and gradients, by the kernels and by the reference."""
+def results_by_engine(layer, x, **options):
+    """Return results and gradients of the kernels, and those of the reference."""
     by_engine = []
     for engine in ("cpu", "reference"):
         with gg.engine(engine):
-            output, state = layer(x, **more)
+            output, state = layer(x, **options)
             state = state if isinstance(state, tuple) else (state,)
             loss = output.sin().sum() + sum((k + 1) * v.cos().sum() for k, v in enumerate(state))
             leaves = [v for v in (x, *layer.parameters()) if v.requires_grad]
@@ -132,14 +130,14 @@ def both(layer, x, **more):
     return by_engine
 
 
-def check_same(layer, **more):
+def check_same(layer, **options):
     for parameter in layer.parameters():
         torch.nn.init.normal_(parameter, std=0.5)
     x = noise(1, 7, 3, layer.input_size).requires_grad_()
-    for ours, wanted in zip(*both(layer, x, **more), strict=True):
-        torch.testing.assert_close(ours, wanted, rtol=0, atol=1e-12 * max(1.0, wanted.abs().max().item()))
+    for result, expected in zip(*results_by_engine(layer, x, **options), strict=True):
+        torch.testing.assert_close(result, expected, rtol=0, atol=1e-12 * max(1.0, expected.abs().max().item()))
 
 
-def test_hostile_names_compute_the_same():
+def test_a_cell_with_hostile_names_computes_the_same():
     layer = gg.Recurrent(Hostile(), 5, 6, dtype=torch.float64)
     check_same(layer, resets=noise(2, 7, 3) > 0.5)
