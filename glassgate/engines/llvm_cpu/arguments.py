@@ -21,7 +21,9 @@ class Property(Enum):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Argument:
-    """One integer that a call passes to kernels. The functions below return the same object for the same argument.
+    """One integer that a call passes to kernels.
+
+    Arguments are compared by identity. The functions below are cached, so that they return one object per argument.
 
     Attributes:
         label: the name of the argument in the printed kernel. If two arguments of a kernel have the same label, the
@@ -131,7 +133,7 @@ def head_sizes(axis: Axis) -> tuple[Argument, Argument]:
 
 
 STEPS, ORIGIN, DT = integer("steps"), integer("origin"), integer("dt")
-"""The number of steps, the index of the first step, and the index difference of consecutive steps, 1 or -1."""
+"""The number of steps, the index of the step that runs first, and the change of the index per step, 1 or -1."""
 SIZES, STARTS = table("sizes"), table("starts")
 """The tables with the number of rows of each step, and with the index of its first row."""
 RESETS, SAVE = integer("resets"), integer("save")

@@ -51,7 +51,7 @@ class Chunks(ParallelTask):
     Args:
         tasks: the tasks for the rows of a chunk, in order.
         loop: the kernel of a cell.
-        dt: the difference between the indices of two consecutive steps, 1 or -1.
+        dt: the change of the time index per step, 1 or -1.
         max_rows: the largest number of rows of a chunk. A chunk has at least one step, even if it has more rows.
         moving: the buffers that hold only the rows of one chunk, with the size of a row in bytes.
     """

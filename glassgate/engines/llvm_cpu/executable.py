@@ -156,7 +156,7 @@ class Executable:
     - The caller allocates all other tensors and passes their addresses to `run`.
 
     Args:
-        plans: one per direction.
+        plans: the kernel plan of each direction.
         partition: the division among threads.
         addresses: for each direction, the index of each argument among the addresses of a call.
     """
@@ -168,7 +168,7 @@ class Executable:
             d for d, parts in enumerate(partition.unit_parts) if parts > 1 and plans[d].has_barriers
         ]
         self._loop_times = LoopTimes()
-        self._even_layouts: dict[int, LayoutValues] = {}
+        self._equal_length_layouts: dict[int, LayoutValues] = {}
         """The call values of the layouts of sequences of equal length, by the number of steps."""
         self._assign_indices(addresses)
         regions = [Region() for _ in plans]
@@ -201,13 +201,13 @@ class Executable:
         return memory
 
     def packed_offset(self, argument: Argument) -> int:
-        """The offset in bytes of a packed matrix in the memory of the first direction's weights."""
+        """Return the offset in bytes of a packed matrix in the memory of the first direction's weights."""
         return self._weight_offsets[0][argument]
 
     def bound_pass(
         self, layout: BatchLayout, addresses: Iterable[int], packed: Sequence[Tensor], varying: int | None
     ) -> BoundPass:
-        """A pass on one thread, with a workspace of its own, for calls that differ in at most one address.
+        """Return a pass on one thread, with a workspace of its own, for calls that differ in at most one address.
 
         Args:
             layout, addresses, packed: as in `run`.
@@ -215,9 +215,14 @@ class Executable:
                 differs.
         """
         assert self._one_thread
-        of_layout = self._layout_values(layout)
-        memory = empty([of_layout.workspace_size + ALIGN], torch.uint8)
-        values = [aligned(memory.data_ptr()), 0, *[aligned(block.data_ptr()) for block in packed], *of_layout.values]
+        layout_values = self._layout_values(layout)
+        memory = empty([layout_values.workspace_size + ALIGN], torch.uint8)
+        values = [
+            aligned(memory.data_ptr()),
+            0,
+            *[aligned(block.data_ptr()) for block in packed],
+            *layout_values.values,
+        ]
         values += addresses
         parts = [
             self._part(d, task)
@@ -232,12 +237,12 @@ class Executable:
                 varying_slots.append(slot)
             else:
                 arguments[slot] += values[value]
-        return BoundPass(Launch(function, arguments), varying_slots, (self, of_layout, memory, packed))
+        return BoundPass(Launch(function, arguments), varying_slots, (self, layout_values, memory, packed))
 
     def repeated_pass(
         self, layout: BatchLayout, addresses: Sequence[int], packed: Sequence[Tensor], owners: Sequence[Tensor]
     ) -> RepeatedPass:
-        """A pass on one thread for calls that differ in the address of the input and in their last addresses.
+        """Return a pass on one thread for calls that differ in the address of the input and in their last addresses.
 
         Args:
             layout, packed: as in `run`.
@@ -245,13 +250,13 @@ class Executable:
             owners: the tensors at these addresses, which the result keeps alive.
         """
         assert self._one_thread
-        of_layout = self._layout_values(layout)
+        layout_values = self._layout_values(layout)
         ((function, arguments),) = (self._rounds.get((False, None)) or self._create_rounds(False))[0]
-        values = array("q", [0, 0, *[aligned(block.data_ptr()) for block in packed], *of_layout.values])
+        values = array("q", [0, 0, *[aligned(block.data_ptr()) for block in packed], *layout_values.values])
         workspace, data = len(arguments) + WORKSPACE, len(arguments) + len(values) + DATA
         values = arguments + values + array("q", addresses)
-        all_owners = (self, of_layout, packed, owners)
-        return RepeatedPass(function, values, workspace, data, of_layout.workspace_size, all_owners)
+        all_owners = (self, layout_values, packed, owners)
+        return RepeatedPass(function, values, workspace, data, layout_values.workspace_size, all_owners)
 
     def run(
         self,
@@ -269,9 +274,9 @@ class Executable:
             packed: the result of `pack`; None if the weights are packed now.
             copies: the copies before and after the pass, if there are any.
         """
-        of_layout = self._even_layouts.get(layout.steps) if layout.has_equal_lengths else None
-        of_layout = of_layout or self._layout_values(layout)
-        start, _memory = borrow(of_layout.workspace_size)
+        layout_values = self._equal_length_layouts.get(layout.steps) if layout.has_equal_lengths else None
+        layout_values = layout_values or self._layout_values(layout)
+        start, _memory = borrow(layout_values.workspace_size)
         barriers = None
         if self._directions_with_barriers:
             barriers = torch.zeros(len(self.plans), 2, dtype=torch.int64, device="cpu")
@@ -282,7 +287,7 @@ class Executable:
                 start += size
         else:
             values.extend([aligned(block.data_ptr()) for block in packed])
-        values += of_layout.values
+        values += layout_values.values
         values.extend(addresses)
         packs = packed is None
         rounds = self._rounds.get((packs, copies)) or self._create_rounds(packs, copies, len(addresses))
@@ -304,12 +309,12 @@ class Executable:
 
     def _assign_indices(self, addresses: Sequence[AddressIndices]) -> None:
         """Assign an index to each call value: memory, then the values of `_layout_values`, then addresses."""
-        threads_count, indices = self.partition.threads, count(WEIGHTS + len(self.plans))
+        thread_count, indices = self.partition.threads, count(WEIGHTS + len(self.plans))
         steps, rows, sizes, starts = islice(indices, 4)
-        self._copied_values = steps, sizes, starts
+        self._layout_indices = steps, sizes, starts
         self._whole_bounds: BoundIndices = {args.STEPS: (0, steps), args.ROWS: (0, rows)}
         self._part_bounds: dict[Argument, Sequence[int]] = {
-            argument: (0, *islice(indices, threads_count - 1), end) for argument, (_, end) in self._whole_bounds.items()
+            argument: (0, *islice(indices, thread_count - 1), end) for argument, (_, end) in self._whole_bounds.items()
         }
         self._sequence_parts = min(self.partition.sequence_parts, max(self.plans[0].sizes.N, 1))
         if self._sequence_parts > 1:
@@ -329,18 +334,18 @@ class Executable:
             of_direction |= {argument: (self._first_address + k,) for argument, k in address_indices.items()}
 
     def _layout_values(self, layout: BatchLayout) -> LayoutValues:
-        """The call values of a batch layout, in the order of `_assign_indices`."""
-        (threads_count, _), steps, rows = self.partition, layout.steps, layout.rows
+        """Return the call values of a batch layout, in the order of `_assign_indices`."""
+        (thread_count, _), steps, rows = self.partition, layout.steps, layout.rows
         if not layout.has_equal_lengths and self._one_thread and steps * layout.N <= PADDED_MEMORY_ROWS:
             # Only the number of rows and the addresses of the two tables differ from those of the padded batch.
-            padded = self._even_layouts.get(steps) or self._layout_values(
+            padded = self._equal_length_layouts.get(steps) or self._layout_values(
                 batch_layout(None, steps * layout.N, layout.N)
             )
             values = padded.values[:]
             values[1:4] = array("q", (rows, *layout.addresses))
             return LayoutValues(values, padded.workspace_size, (layout, padded))
         values = array("q", (steps, rows, *layout.addresses))
-        values.extend([size * k // threads_count for size in (steps, rows) for k in range(1, threads_count)])
+        values.extend([size * k // thread_count for size in (steps, rows) for k in range(1, thread_count)])
         if self._sequence_parts > 1:
             values.extend(sequence_bounds(layout, self._sequence_parts)[1:])
         owners, ends, region = list[object]([layout]), list[int](), Region(self._loop_end)
@@ -352,18 +357,18 @@ class Executable:
                 values.append(starts.data_ptr() + 8)
             # On one thread, the directions run one after the other, so they use the same memory.
             region = Region(self._loop_end) if self._one_thread else region
-            buffered_rows = plan.buffered_rows(rows, threads_count)
+            buffered_rows = plan.buffered_rows(rows, thread_count)
             values.extend([region.allocate(size * buffered_rows) for size in plan.row_sizes.values()])
             ends.append(region.end)
-        of_layout = LayoutValues(values, max(ends), owners)
+        layout_values = LayoutValues(values, max(ends), owners)
         if layout.has_equal_lengths:
-            if len(self._even_layouts) >= MAX_LAYOUTS:
-                self._even_layouts.clear()
-            self._even_layouts[steps] = of_layout
-        return of_layout
+            if len(self._equal_length_layouts) >= MAX_LAYOUTS:
+                self._equal_length_layouts.clear()
+            self._equal_length_layouts[steps] = layout_values
+        return layout_values
 
     def _part(self, d: int, task: ParallelTask, k: int = 0, parts: int = 1) -> TaskPart:
-        """The k-th part of a task of one direction."""
+        """Return the k-th part of a task of direction `d`."""
         bounds = self._part_bounds if parts > 1 else self._whole_bounds
         return task.part(self._loop_constants[d][0], self._value_indices[d], bounds, k, parts)
 
@@ -377,7 +382,7 @@ class Executable:
         """
         plans, sizes = self.plans, self.plans[0].sizes
         copies_before, copies_after = (
-            copies.parts(sizes.N, sizes.bits, self._copied_values, self._first_address + address_count)
+            copies.parts(sizes.N, sizes.bits, self._layout_indices, self._first_address + address_count)
             if copies
             else ([], [])
         )
@@ -404,7 +409,7 @@ class Executable:
         return rounds
 
     def _round_launches(self, tasks: Sequence[Sequence[ParallelTask]]) -> list[Launch]:
-        """The launches of a round before or after the loop: one per thread, or a single one if all tasks are light.
+        """Return the launches of a round before or after the loop: one per thread, or only one if all tasks are light.
 
         Args:
             tasks: the tasks of each direction.
@@ -416,7 +421,10 @@ class Executable:
         return [launch_template(join_parts([self._part(d, task, k, parts) for d, task in pairs])) for k in range(parts)]
 
     def _constants(self, d: int) -> list[Bindings]:
-        """The constant arguments of each launch of a direction's loop. Its tasks use those of the first launch."""
+        """Return the constant arguments of each launch of a direction's loop.
+
+        The tasks before and after the loop use those of the first launch.
+        """
         plan, unit_parts = self.plans[d], self.partition.unit_parts[d]
         region = Region(sum(self._packed_sizes) if self._one_thread else self._loop_end)
         constants = plan.bindings | dict.fromkeys(self._value_indices[d], 0)
@@ -432,7 +440,7 @@ class Executable:
         return launches
 
     def _loop_parts(self, d: int) -> list[TaskPart]:
-        """The parts of a direction's loop, one per thread that runs it."""
+        """Return the parts of a direction's loop, one per thread that runs it."""
         loop, constants, values = self.plans[d].loop, self._loop_constants[d], self._value_indices[d]
         if self.partition.unit_parts[d] == 1:
             bounds = self._part_bounds if self._sequence_parts > 1 else {}

@@ -59,18 +59,18 @@ def choose_partition(plans: Sequence[KernelPlan], layout: BatchLayout) -> Partit
 
 
 def fits_one_thread(plans: Sequence[KernelPlan], layout: BatchLayout) -> bool:
-    """Whether the pass has so little work that `choose_partition` always chooses one thread."""
+    """Return whether the pass has so little work that `choose_partition` always chooses one thread."""
     return _work(plans, layout) <= MIN_WORK_PER_THREAD
 
 
 def _work(plans: Sequence[KernelPlan], layout: BatchLayout) -> int:
-    """The approximate number of multiplications of a pass with these directions."""
+    """Return the approximate number of multiplications of a pass with these directions."""
     return layout.rows * sum([plan.work_per_row for plan in plans])
 
 
 @cache
 def one_thread_partition(directions: int) -> Partition:
-    """The division of a pass that runs on one thread."""
+    """Return the division of a pass that runs on one thread."""
     return Partition(1, (1,) * directions)
 
 
@@ -94,7 +94,10 @@ def _choose_unit_parts(plan: KernelPlan, layout: BatchLayout, parts: int) -> int
 
 
 def sequence_bounds(layout: BatchLayout, parts: int) -> list[int]:
-    """The first sequence of each part, then the number of sequences. All parts have about the same number of rows."""
+    """Return the first sequence of each part, then the number of sequences.
+
+    All parts have about the same number of rows.
+    """
     N = layout.N
     if layout.has_equal_lengths or parts == 1 or N < 2:
         return [N * k // parts for k in range(parts + 1)]
@@ -104,7 +107,7 @@ def sequence_bounds(layout: BatchLayout, parts: int) -> list[int]:
 
 
 def units_of_part(plan: KernelPlan, k: int, parts: int) -> Bindings:
-    """The range of units of thread k, if `parts` threads divide the units."""
+    """Return the range of units of thread k, if `parts` threads divide the units."""
     sizes, bindings = plan.sizes, Bindings()
     lanes = host().lanes(sizes.bits)
     for axis in (UNITS, PROJECTED):

@@ -127,7 +127,7 @@ class ParallelTask:
         self.bounds_slot, self.size = len(operands), _split_operand(size)
 
     def whole(self, bindings: Bindings) -> Launch:
-        """The launch of the whole task. `bindings` must have a value for every argument."""
+        """Return the launch of the whole task. `bindings` must have a value for every argument."""
         return self.part(bindings).launch
 
     def part(
@@ -138,7 +138,7 @@ class ParallelTask:
         k: int = 0,
         parts: int = 1,
     ) -> TaskPart:
-        """Part `k` of `parts` parts of about equal size.
+        """Return part `k` of `parts` parts of about equal size.
 
         Args:
             constants: the constant summand of each argument.
