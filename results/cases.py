@@ -108,7 +108,7 @@ def _filled(task: Any, split: Split[Any]) -> str:
     for text in split.test[:400:50]:
         line = "".join(text.tokens).strip()[:24]
         middle = next(place for place in range(len(line) // 2, len(line)) if line[place].isalpha())
-        best = task.fill(f"{line[:middle]}___{line[middle + 1 :]}", length=1, most=5)[0]
+        best = task.fill(f"{line[:middle]}___{line[middle + 1 :]}", length=1, n_best=5)[0]
         shown.append(
             f"{line[:middle]}[{line[middle]}]{line[middle + 1 :]}  "
             + " ".join(f"{each.text} {each.probability:.2f}" for each in best)

@@ -9,7 +9,7 @@ import numpy as np
 
 from glassgate.tasks.data.series import Frequency, series_of
 from glassgate.tasks.forecasting.output import Forecast, Origin, fan_picture
-from glassgate.tasks.pictures.attention import Attended, attention_picture
+from glassgate.tasks.pictures.attention import AttentionWeights, attention_picture
 from glassgate.tasks.task import Split
 
 TITLES = {
@@ -34,7 +34,7 @@ def kept(kind: str, task: Any, split: Split[Any]) -> dict[str, Any]:
 def draw(picture: Mapping[str, Any], path: Path) -> None:
     """Draw stored values as SVG."""
     if picture["kind"] == "attention":
-        shown = [Attended(each["source"], each["target"], _rows(each["weights"])) for each in picture["shown"]]
+        shown = [AttentionWeights(each["source"], each["target"], _rows(each["weights"])) for each in picture["shown"]]
         path.write_text(attention_picture(*shown), "utf-8")
     else:
         fan_picture([_origin(each) for each in picture["shown"]], picture["shown"][0]["levels"], path)

@@ -44,8 +44,8 @@ def add_options(parser: Parser, options: type[Options], builtin: Mapping[str, An
         else:
             settings |= {"type": str, "metavar": rules["metavar"]}
         groups[rules["group"]].add_argument(_flag(option.name), **settings)
-        if rules["former"]:
-            parser.add_former_name(_flag(rules["former"]), _flag(option.name))
+        if rules["former_name"]:
+            parser.add_former_name(_flag(rules["former_name"]), _flag(option.name))
 
 
 def add_help(parser: ArgumentParser, common: Iterable[str]) -> None:
@@ -120,8 +120,8 @@ def _flag(option: str) -> str:
 
 def _describe_default(option: "dataclasses.Field[Any]", builtin: Mapping[str, Any]) -> str:
     """The behaviour if the option is not given, with and without --data."""
-    value, unset = option.default, option.metadata["unset"]
-    text = unset if unset and value in (None, "", 0) else _format(value)
+    value, if_unset = option.default, option.metadata["if_unset"]
+    text = if_unset if if_unset and value in (None, "", 0) else _format(value)
     without_data = f"; {_format(builtin[option.name])} without --data" if option.name in builtin else ""
     return f"(default: {text}{without_data})"
 

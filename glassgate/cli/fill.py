@@ -32,7 +32,7 @@ def command(argv: list[str]) -> None:
     arguments = parser.parse_args(argv)
     task = load_as(FillBlanks, arguments)
     text = arguments.text if arguments.text != STDIN else "\n".join(line for _, line in read_lines(STDIN))
-    blanks = task.fill(text, length=arguments.length, longest=arguments.longest_blank, most=arguments.n_best)
+    blanks = task.fill(text, length=arguments.length, longest=arguments.longest_blank, n_best=arguments.n_best)
     if unknown := task.unknown(text):
         print(
             f"unknown tokens, not in the model's training data: {' '.join(map(repr, unknown))}",

@@ -66,10 +66,10 @@ def task_class_of_run(path: str | Path) -> "type[Task[Any, Any, Any]]":
         RunError: see `Run.open`
     """
     from glassgate.tasks.errors import OptionError
-    from glassgate.tasks.runs import Run, version_mismatch
+    from glassgate.tasks.runs import Run, version_error
 
     name = Run.open(path).content["task"]
     try:
         return task_class(name)
     except OptionError as error:
-        raise version_mismatch(path, error) from None
+        raise version_error(path, error) from None

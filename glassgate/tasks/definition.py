@@ -1,4 +1,4 @@
-"""The parts of a task: reading its data, its network, loss, scores and predictions."""
+"""The interface that a task implements: reading its data, its network, loss, scores and predictions."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
@@ -19,7 +19,7 @@ from glassgate.tasks.errors import OptionError, UserError
 from glassgate.tasks.loss import Loss
 from glassgate.tasks.metrics.summary import Summary
 from glassgate.tasks.options import Options
-from glassgate.tasks.pictures.attention import Attended
+from glassgate.tasks.pictures.attention import AttentionWeights
 from glassgate.tasks.predictions import Record
 from glassgate.tasks.progress import Progress
 
@@ -59,7 +59,8 @@ class Definition(ABC, Generic[OptionsType, Example, Prediction]):
         builtin_try_next: commands to suggest after training on built-in data, if they differ
         padding: the fields of an encoded example, and the padding value of each
         targets: the attributes of an example that are labels, each with the name of its vocabulary
-        input_field: the field of an encoded example that contains the indices of the input tokens
+        input_field: the field of an encoded example that contains the indices of the input tokens; most tasks call it
+            "units", as the vocabulary of tokens in stored runs
         target_field: the field that contains the indices of the targets; empty if the targets are not indices
         builtin_options: defaults that differ for built-in data
         summary_type: the class that formats the scores
@@ -170,7 +171,11 @@ class Definition(ABC, Generic[OptionsType, Example, Prediction]):
         """Replace random initial values of the new network, for example by pretrained vectors."""
 
     def begin_step(self, done: float) -> None:
-        """Change settings before a training step; `done` is the completed fraction of the training."""
+        """Change settings before a training step, such as a schedule.
+
+        Args:
+            done: the completed fraction of the training
+        """
 
     def glance(self, output: Any, batch: Batch) -> dict[str, Any]:
         """Return a cheaper version of `observe`, for the scores between epochs."""
@@ -180,7 +185,7 @@ class Definition(ABC, Generic[OptionsType, Example, Prediction]):
         """Return a prediction as a JSON object with probabilities and character offsets."""
         return {"prediction": self.text(example, prediction)}
 
-    def attend(self, example: Example) -> Attended:
+    def attend(self, example: Example) -> AttentionWeights:
         """Return the attention weights of the steps of an example.
 
         Raises:

@@ -77,7 +77,7 @@ class LabelledTask(Task[LabelledOptionsType, Labelled, Prediction]):
         progress.note(f"{path}: {reader.description}; {count}{labels}{dropped}")
 
     def read_label(self, label: str | None, separator: str) -> str | None:
-        """Return the label in a row's cell. `separator` is that of the table, and empty for other files."""
+        """Return the label in a cell of a table, whose columns have this separator; it is empty for other files."""
         return label
 
     def from_rows(self, rows: Iterator[tuple[int, Any, records.LabelNames]]) -> list[Labelled]:
@@ -85,7 +85,7 @@ class LabelledTask(Task[LabelledOptionsType, Labelled, Prediction]):
 
     @property
     def held_out_rule(self) -> Rule[Labelled]:
-        """Selects dev and test data by a hash of tokens or series, so that a file and a data frame are split alike."""
+        """The rule that selects by a hash of the tokens or the series, so that a file and a frame are split alike."""
 
         def content_to_hash(example: Labelled) -> object:
             content = example.content

@@ -1,4 +1,7 @@
-"""Losses as sums of means, which several processes can compute exactly, and the cross entropy of most tasks."""
+"""Losses as sums of means, and the cross entropy that most tasks use.
+
+Several processes compute exactly the loss of one process: they add the sums and the counts of each mean first.
+"""
 
 from collections.abc import Sequence
 from typing import NamedTuple, Self
@@ -11,7 +14,7 @@ _IGNORED = -100
 
 
 class Mean(NamedTuple):
-    """A mean before the division: a sum and a count. Several processes add theirs before they divide.
+    """A mean before the division, as a sum and a count.
 
     Attributes:
         total: the sum of the values, a scalar
@@ -33,8 +36,8 @@ Loss = Sequence[Mean]
 """The parts of a loss; the loss is the sum of these means."""
 
 
-def full(scores: Tensor) -> Tensor:
-    """Return scores in float32, or float64 if they are float64."""
+def to_float(scores: Tensor) -> Tensor:
+    """Convert scores to float32; float64 stays float64."""
     return scores if scores.dtype == torch.float64 else scores.float()
 
 
@@ -57,7 +60,7 @@ def cross_entropy(scores: Tensor, targets: Tensor, label_smoothing: float = 0.0)
     """
     mask = (targets >= 0) & (targets < scores.shape[-1])
     nats = F.cross_entropy(
-        full(scores).flatten(0, -2),
+        to_float(scores).flatten(0, -2),
         targets.where(mask, _IGNORED).flatten(),
         ignore_index=_IGNORED,
         label_smoothing=label_smoothing,
@@ -66,7 +69,7 @@ def cross_entropy(scores: Tensor, targets: Tensor, label_smoothing: float = 0.0)
     return nats.unflatten(0, targets.shape), mask
 
 
-def sums(loss: Loss) -> Tensor:
+def totals_and_counts(loss: Loss) -> Tensor:
     """Return the totals and the counts of the P parts of a loss, `(2, P)`, on their device and without gradients."""
     totals = [part.total.detach() for part in loss]
     counts = [
@@ -78,17 +81,17 @@ def sums(loss: Loss) -> Tensor:
     return torch.stack([*totals, *counts]).unflatten(0, (2, -1))
 
 
-def value(loss: Loss, counts: Tensor | None = None) -> Tensor:
-    """Return a loss as a scalar.
+def loss_value(loss: Loss, counts: Tensor | None = None) -> Tensor:
+    """Return a loss as a scalar: the sum of its means.
 
     Args:
         loss: the parts of the loss
         counts: the divisor of each part, `(P,)`; its `num_values` if None
 
     Example:
-        >>> value([Mean(torch.tensor(6.0), 3), Mean(torch.tensor(1.0), 2)])
+        >>> loss_value([Mean(torch.tensor(6.0), 3), Mean(torch.tensor(1.0), 2)])
         tensor(2.5000)
     """
-    counts = sums(loss)[1] if counts is None else counts
+    counts = totals_and_counts(loss)[1] if counts is None else counts
     totals = torch.stack([part.total for part in loss])
     return (totals / counts.to(totals.dtype).clamp(min=1)).sum()

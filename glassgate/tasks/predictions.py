@@ -11,55 +11,56 @@ Record = dict[str, Any]
 """One prediction, ready for JSON. Offsets count characters of "text" from 0; the end is exclusive."""
 
 
-def tokens_of(units: Sequence[str], starts: Sequence[int] = ()) -> tuple[str, list[Record]]:
-    """Return a text and its tokens with their offsets.
+def token_records(tokens: Sequence[str], starts: Sequence[int] = ()) -> tuple[str, list[Record]]:
+    """Return a text, and a record for each token with its offsets.
 
     Args:
-        units: the tokens; characters if it is a string
-        starts: the position of each token in its line of raw text; if empty, tokens are joined by spaces
+        tokens: the tokens; a string is a sequence of characters
+        starts: the offset of each token in the raw text; if empty, the text consists of the tokens joined by spaces, or
+            of the characters
 
     Example:
-        >>> tokens_of(["Hi", "!"], [0, 2])
+        >>> token_records(["Hi", "!"], [0, 2])
         ('Hi!', [{'text': 'Hi', 'start': 0, 'end': 2}, {'text': '!', 'start': 2, 'end': 3}])
     """
     if not len(starts):
-        gap = 0 if isinstance(units, str) else 1
+        gap = 0 if isinstance(tokens, str) else 1
         starts = [0]
-        for unit in units[:-1]:
-            starts.append(starts[-1] + len(unit) + gap)
-    tokens: list[Record] = [
-        {"text": unit, "start": int(start), "end": int(start) + len(unit)}
-        for unit, start in zip(units, starts, strict=True)
+        for token in tokens[:-1]:
+            starts.append(starts[-1] + len(token) + gap)
+    records: list[Record] = [
+        {"text": token, "start": int(start), "end": int(start) + len(token)}
+        for token, start in zip(tokens, starts, strict=True)
     ]
-    gaps = [after["start"] - before["end"] for before, after in pairwise(tokens)]
-    indent = " " * tokens[0]["start"] if tokens else ""
-    text = indent + "".join(each["text"] + " " * gap for each, gap in zip(tokens, [*gaps, 0], strict=True))
-    return text, tokens
+    gaps = [following["start"] - record["end"] for record, following in pairwise(records)]
+    indent = " " * records[0]["start"] if records else ""
+    text = indent + "".join(record["text"] + " " * gap for record, gap in zip(records, [*gaps, 0], strict=True))
+    return text, records
 
 
-def text_record(units: Sequence[str], unit: str, values: Sequence[Record]) -> Record:
-    """Return a text and its tokens, each with its offsets and some values.
+def text_record(tokens: Sequence[str], token_kind: str, values: Sequence[Record]) -> Record:
+    """Return a record of a text, with its tokens, their offsets and additional values.
 
     Args:
-        units: the tokens
-        unit: one of `texts.TOKEN_KINDS`; if tokens are bytes, offsets count bytes
-        values: the values to add to each token
+        tokens: the tokens
+        token_kind: one of `texts.TOKEN_KINDS`; if tokens are bytes, offsets count bytes
+        values: the values to add to the record of each token
 
     Example:
         >>> text_record(["No", "!"], "word", [{"nats": 0.5}, {"nats": 0.25}])["tokens"][1]
         {'text': '!', 'start': 2, 'end': 3, 'nats': 0.25}
     """
-    _, tokens = tokens_of(units, texts.starts(units, unit))
+    _, records = token_records(tokens, texts.starts(tokens, token_kind))
     return {
-        "text": texts.join(units, unit),
-        "tokens": [token | value for token, value in zip(tokens, values, strict=True)],
+        "text": texts.join(tokens, token_kind),
+        "tokens": [record | value for record, value in zip(records, values, strict=True)],
     }
 
 
 def tagged_record(example: Tagged, labels: Sequence[str], probabilities: Sequence[float], are_bio: bool) -> Record:
-    """Return the tokens of a sequence with their labels and, if the labels are in BIO form, the spans of its entities.
+    """Return a record of a sequence with the labels of its tokens and, if they are in BIO form, the spans of entities.
 
-    The probability of a span is the mean of its tokens' probabilities.
+    The probability of a span is the mean of the probabilities of its tokens.
 
     Args:
         example: the sequence
@@ -71,7 +72,7 @@ def tagged_record(example: Tagged, labels: Sequence[str], probabilities: Sequenc
         >>> tagged_record(example, ["O", "B-LOC", "I-LOC"], [0.9, 0.75, 0.25], True)["spans"]
         [{'text': 'New York', 'label': 'LOC', 'probability': 0.5, 'start': 3, 'end': 11}]
     """
-    text, tokens = tokens_of(example.tokens, example.starts)
+    text, tokens = token_records(example.tokens, example.starts)
     for token, label, probability in zip(tokens, labels, probabilities, strict=True):
         token |= {"label": label, "probability": probability}
     record: Record = {"text": text, "tokens": tokens}

@@ -1,10 +1,13 @@
-"""Callbacks that report the progress of a training, and the exception that interrupts it."""
+"""Callbacks that report the progress of a training, and the exception for an interruption."""
 
 from collections.abc import Mapping
 
 
 class Progress:
-    """The callbacks of a training. They do nothing here; override those you need."""
+    """The callbacks of a training. Here they do nothing; subclasses override those they need.
+
+    Amounts of training are counted in units: tokens of texts, or time steps of series.
+    """
 
     def reading(self) -> None:
         """Called before the data is read."""
@@ -16,16 +19,16 @@ class Progress:
         """Called with each message for the user."""
 
     def begin(self, units: int, done: int) -> None:
-        """Called when training starts: `units` tokens in all epochs, of which `done` were processed before."""
+        """Called when training starts, with the number of units in all epochs, and of those processed before."""
 
     def change(self, units: int) -> None:
-        """Called when the remaining amount of training changes by `units` tokens, positive or negative."""
+        """Called when the remaining amount of training changes by a positive or negative number of units."""
 
     def step(self, units: int, loss: float) -> None:
-        """Called after each batch with its number of tokens and its loss."""
+        """Called after each batch, with its number of units and its loss."""
 
     def epoch(self, number: int, scores: Mapping[str, float]) -> None:
-        """Called after each epoch with its number, from 1, and its training loss and dev scores."""
+        """Called after each epoch, with its number, from 1, its training loss and its dev scores."""
 
     def stopping(self) -> None:
         """Called after Ctrl-C or SIGTERM; training ends after the current step."""

@@ -233,7 +233,7 @@ def write(path: Path, content: bytes, run: Path | None = None) -> None:
     except OSError as error:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
-        raise write_error(path, run or path.parent, error) from error
+        raise cannot_write_error(path, run or path.parent, error) from error
     if os.name == "posix":
         folder = os.open(path.parent, os.O_RDONLY)
         try:
@@ -242,7 +242,7 @@ def write(path: Path, content: bytes, run: Path | None = None) -> None:
             os.close(folder)
 
 
-def write_error(path: Path, run: Path, error: OSError) -> RunError:
+def cannot_write_error(path: Path, run: Path, error: OSError) -> RunError:
     """Return the error for a file that cannot be written, in a run folder or elsewhere."""
     remedy = "choose another path, or free disk space"
     if (run / RUN).exists() and not (run / METRICS).exists():
@@ -250,14 +250,14 @@ def write_error(path: Path, run: Path, error: OSError) -> RunError:
     return RunError(f"{path}: could not be written ({error.strerror}); {remedy}")
 
 
-def damaged(run: str | Path, error: Exception) -> RunError:
+def damaged_error(run: str | Path, error: Exception) -> RunError:
     """Return the error for a run.json from which no network can be built, for example after an edit."""
     return RunError(
         f"{Path(run) / RUN}: no network can be built from it ({error!r}); copy the folder again, or train again"
     )
 
 
-def version_mismatch(run: str | Path, error: OptionError) -> RunError:
+def version_error(run: str | Path, error: OptionError) -> RunError:
     """Return the error for a run whose task or options this version does not have."""
     return RunError(
         f"{run}: made by another version of glassgate: {error}; upgrade: pip install -U glassgate, or train again"

@@ -26,7 +26,7 @@ from glassgate.tasks.definition import Definition, Example, OptionsType, Predict
 from glassgate.tasks.errors import OptionError, RunError, UserError
 from glassgate.tasks.options import Options
 from glassgate.tasks.progress import Progress
-from glassgate.tasks.runs import Run, damaged, version_mismatch
+from glassgate.tasks.runs import Run, damaged_error, version_error
 from glassgate.tasks.training.by_size import by_size
 from glassgate.tasks.training.devices import check_device, device_of
 from glassgate.tasks.training.loop import train
@@ -327,7 +327,7 @@ class Task(Definition[OptionsType, Example, Prediction]):
             # Older versions, without the option `held_out`, held out no data.
             task = cls(cls.options_type.from_mapping({"held_out": 0.0, **run.content["options"]}))  # type: ignore[arg-type]
         except OptionError as error:
-            raise version_mismatch(run.path, error) from None
+            raise version_error(run.path, error) from None
         task._set_content(run.content)
         return task
 
@@ -378,7 +378,7 @@ def _convert_build_errors(run: Run) -> Iterator[None]:
     try:
         yield
     except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
-        raise error if isinstance(error, UserError) else damaged(run.path, error) from None
+        raise error if isinstance(error, UserError) else damaged_error(run.path, error) from None
 
 
 @contextmanager

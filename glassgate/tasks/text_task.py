@@ -15,7 +15,7 @@ TextOptionsType = TypeVar("TextOptionsType", bound=TextOptions)
 
 
 class TextTask(Task[TextOptionsType, Any, Prediction]):
-    """Reads texts, splits them and counts their tokens. Subclasses add the network and its predictions."""
+    """Reads texts, splits them into tokens, and collects the vocabulary. Subclasses add the network and predictions."""
 
     lower_is_better = True
     monitor = "nats"

@@ -25,11 +25,11 @@ def duration(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
-def some(names: Sequence[str], limit: int = 12) -> str:
+def shortened_list(names: Sequence[str], limit: int = 12) -> str:
     """Return the first names of a list, separated by commas.
 
     Example:
-        >>> some(["O", "B-PER", "I-PER"], 2)
+        >>> shortened_list(["O", "B-PER", "I-PER"], 2)
         'O, B-PER, ...'
     """
     return ", ".join(names[:limit]) + (", ..." if len(names) > limit else "")

@@ -1,6 +1,6 @@
-"""Trainings of these tests draw no pictures, as without matplotlib, and do not wait for the disk.
+"""The trainings of these tests draw no pictures and do not call fsync.
 
-Drawing and waiting take longer than the trainings do; waiting only matters after a power failure.
+Both take longer than the trainings. Without fsync, files can only be lost in a power failure.
 """
 
 import importlib.util
@@ -28,7 +28,7 @@ def _no_pictures() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def pictures(_no_pictures: None) -> Iterator[None]:
-    """The tests of a module that ask for this, and those after them, draw pictures all the same."""
+    """Draw pictures in the tests of a module that request this fixture, and in the tests after them."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(charts, "find_spec", importlib.util.find_spec)
         yield

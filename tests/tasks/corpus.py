@@ -1,4 +1,4 @@
-"""A small corpus that tests make: sentences of a toy grammar whose tags depend on neighbours to both sides."""
+"""A small generated corpus: sentences of a toy grammar whose tags depend on the words on both sides."""
 
 import random
 from pathlib import Path
@@ -10,7 +10,7 @@ VERBS = ("sees", "hears", "likes", "run", "walk")
 
 
 def sentences(count: int, seed: int = 0) -> list[Tagged]:
-    """Sentences of 2 to 9 words; "run" and "walk" are noun or verb by their place."""
+    """Return sentences of 2 to 9 words, in which "run" and "walk" are nouns or verbs by their position."""
     draw = random.Random(seed)
     made = []
     for _ in range(count):
@@ -26,7 +26,7 @@ def sentences(count: int, seed: int = 0) -> list[Tagged]:
 
 
 def write_conllu(path: Path, examples: list[Tagged]) -> Path:
-    """Write a CoNLL-U file with comments, a multiword token and an empty node among the words."""
+    """Write a CoNLL-U file that also contains comments, multiword tokens and empty nodes."""
     lines = []
     for number, each in enumerate(examples):
         lines.append(f"# sent_id = {number}")

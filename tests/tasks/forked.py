@@ -1,4 +1,4 @@
-"""Processes that begin with the libraries loaded, because loading takes longer than the trainings of the tests."""
+"""Processes that start with the libraries loaded, because loading takes longer than the trainings of the tests."""
 
 from multiprocessing import get_context
 from multiprocessing.context import ForkServerContext
@@ -7,7 +7,7 @@ _LOADED = [
     "glassgate.cli.train",
     "glassgate.tasks.forecasting.task",
     "glassgate.tasks.tagging.task",
-    "torch._dynamo",  # of each optimizer
+    "torch._dynamo",  # loaded by each optimizer
     "torch.utils.tensorboard",
     "torchmetrics",
 ]

@@ -19,7 +19,7 @@ FILLING = ["so", "it", "was", "then", "and", "there"]
 
 
 def texts(count: int, seed: int = 0) -> list[Labelled]:
-    """Sentences of random words, one of which determines the label."""
+    """Return sentences of random words, one of which determines the label."""
     random = np.random.default_rng(seed)
     examples = []
     for _ in range(count):
@@ -31,7 +31,7 @@ def texts(count: int, seed: int = 0) -> list[Labelled]:
 
 
 def series(count: int, seed: int = 0) -> list[Labelled]:
-    """Two channels of noise of very different scale; the slower wave in the first is "slow"."""
+    """Return series of two channels of very different scale: a wave, whose speed is the label, and noise."""
     random = np.random.default_rng(seed)
     examples = []
     for number in range(count):
@@ -43,7 +43,7 @@ def series(count: int, seed: int = 0) -> list[Labelled]:
 
 
 def trained(train: list[Labelled], **options: object) -> Classification:
-    """A small classifier."""
+    """Return a small trained classifier."""
     task = Classification(ClassificationOptions.from_mapping(QUICK | options))
     task.fit(Split(train))
     return task

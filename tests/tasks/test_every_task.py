@@ -1,4 +1,4 @@
-"""What holds for each task: it learns without data of one's own, and its options are one language everywhere."""
+"""Each task trains on its built-in data, and its options are the same on the command line, in files and in runs."""
 
 import dataclasses
 import json
@@ -26,7 +26,7 @@ from tests.tasks.training.test_resume import CtrlC
 
 @pytest.mark.parametrize(
     "name", [name for name in TASKS if name not in ("tagging", "regression")]
-)  # the demo trains tagging, and regression has no data of its own
+)  # the demo trains tagging, and regression has no built-in data
 def test_learns_without_data_and_saves_its_options(name: str, tmp_path: Path) -> None:
     kind = task_class(name)
     options = kind.options_type.from_mapping(
@@ -48,13 +48,13 @@ SPLITS: dict[str, Split[Any]] = {
         [series_of(np.arange(130) % 7 * 3, "", np.datetime64("2024-01-01", "us"), Frequency(TIME, 10**6))]
     ),
 }
-# Of these the choice is in how files are read, or where to compute, or has tests of its own.
+# These options select how files are read or where to compute, or have their own tests.
 REFUSED = ("16-mixed",)  # on a CPU
 ELSEWHERE = {"bleu", "cell", "device", "format", "missing", "sequence", "source_tokens", "target_tokens", "tokens"}
 
 
 def choices() -> Iterator[tuple[str, str, Any]]:
-    """Each task, each of its options with a choice, each value that is not the default; but those that are refused."""
+    """Yield each task, each of its options with choices, and each value except the default and refused ones."""
     for task in TASKS:
         for each in dataclasses.fields(task_class(task).options_type):
             values = (False, True) if isinstance(each.default, bool) else each.metadata["choices"] or ()
@@ -78,7 +78,7 @@ def test_runs_of_every_option_load_with_equal_predictions(name: str, option: str
 def test_command_line_and_file_set_the_same_options(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Each option once on the command line and once in a file: both give the same settings, the expected ones."""
+    """The command line and a file give the same settings, with the expected values."""
     kind = task_class(name).options_type
     wanted = {}
     for each in dataclasses.fields(kind):
@@ -86,7 +86,7 @@ def test_command_line_and_file_set_the_same_options(
         if choices:
             wanted[each.name] = choices[0]
         elif isinstance(each.default, int | float) and not isinstance(each.default, bool):
-            wanted[each.name] = each.default if each.metadata["most"] is not None else each.default + 1
+            wanted[each.name] = each.default if each.metadata["maximum"] is not None else each.default + 1
     words = [f"--{option.replace('_', '-')}={value}" for option, value in wanted.items()]
     assert main(["train", name, "--data=x", *words, "--print-config"]) == 0
     by_words = yaml.safe_load(capsys.readouterr().out)

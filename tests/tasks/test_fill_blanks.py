@@ -1,4 +1,4 @@
-"""Blanks are filled from both sides, never from their contents; the probabilities of all fillings sum to one."""
+"""Blanks are filled from the text on both sides, never from their contents; all probabilities sum to 1."""
 
 from pathlib import Path
 
@@ -25,7 +25,7 @@ PROSE = Text("salt and pepper, bread and butter, " * 25)
 
 
 def trained(texts: list[Text] | None = None, **options: object) -> FillBlanks:
-    """A small model that has seen some prose."""
+    """Return a small model trained on some prose."""
     task = FillBlanks(FillBlanksOptions.from_mapping(QUICK | options))
     task.fit(Split(texts or [PROSE]))
     return task
@@ -38,7 +38,7 @@ def filler() -> FillBlanks:
 
 @pytest.mark.parametrize("options", [{}, {"num_layers": 3}, {"cell": "gru", "num_layers": 2}, {"bidirectional": False}])
 def test_the_model_does_not_read_the_blank(options: dict[str, object]) -> None:
-    """The contents of a blank do not change its scores; every unit next to it does."""
+    """The contents of a blank do not change its scores. Every token next to it does."""
     network = BlankNetwork(FillBlanksOptions.from_mapping(QUICK | options), 12).double().eval()
     numbers, lengths = torch.randint(2, 12, (1, 9)), torch.tensor([9])
 
@@ -46,7 +46,7 @@ def test_the_model_does_not_read_the_blank(options: dict[str, object]) -> None:
         forward, backward, _ = network.read(numbers, lengths)
         before = torch.nn.functional.pad(forward, (0, 0, 1, 0))[:, blank]
         after = None if backward is None else torch.nn.functional.pad(backward, (0, 0, 0, 9))[:, blank + length]
-        return network.unit_scores(before, after, torch.tensor([length]))
+        return network.token_scores(before, after, torch.tensor([length]))
 
     for blank in range(9):
         one = network({"units": numbers, "lengths": lengths}).token_scores[:, blank]
@@ -59,7 +59,7 @@ def test_the_model_does_not_read_the_blank(options: dict[str, object]) -> None:
 
 
 def test_the_model_does_not_read_the_blank_in_training() -> None:
-    """A drawn blank's scores depend on no unit that it covers."""
+    """The scores of a random blank do not depend on the tokens that it covers."""
     network = BlankNetwork(FillBlanksOptions.from_mapping(QUICK | {"num_layers": 2}), 12).train()
     numbers = torch.randint(2, 12, (3, 9))
     lengths = torch.tensor([9, 9, 5])
@@ -90,11 +90,11 @@ def test_the_right_side_decides() -> None:
 @pytest.mark.parametrize("longest", [1, 2, 3])
 def test_probabilities_sum_to_one(longest: int) -> None:
     task = trained([Text("abcab")] * 8, longest_blank=3, epochs=30)
-    candidates = task.fill("ab___ab", longest=longest, most=10**4)[0]
+    candidates = task.fill("ab___ab", longest=longest, n_best=10**4)[0]
     assert (
         len(candidates) == len({each.text for each in candidates}) == sum(3**length for length in range(1, longest + 1))
     )
-    # The rest is for units that it has never seen: training has left them next to nothing.
+    # The rest is the probability of the unknown token, which training has made very small.
     assert 0.9 < sum(each.probability for each in candidates) <= 1.0001
     assert [each.probability for each in candidates] == sorted((each.probability for each in candidates), reverse=True)
 
@@ -106,7 +106,7 @@ def test_fills_blanks_of_unknown_length(filler: FillBlanks) -> None:
     of_one = filler.fill("salt and pepper, bread and b___tter, ", length=1)[0]
     assert of_one[0].text == "u"
     assert all(len(each.text) == 1 for each in of_one)
-    assert len(filler.fill("br___d", most=3)[0]) == 3
+    assert len(filler.fill("br___d", n_best=3)[0]) == 3
 
 
 def test_several_blanks_and_sides_without_text(filler: FillBlanks) -> None:
@@ -132,11 +132,11 @@ def test_scores_equal_a_manual_computation(filler: FillBlanks) -> None:
     text = "salt and pepper, bread"
     candidates = filler.predict([Text(text)])[0]
     chances = [
-        {each.text: each.probability for each in place}.get(unit, 0)
-        for place, unit in zip(candidates, text, strict=True)
+        {each.text: each.probability for each in place}.get(token, 0)
+        for place, token in zip(candidates, text, strict=True)
     ]
     assert filler.evaluate([Text(text)])["nats"] == pytest.approx(-np.log(chances).mean(), rel=1e-3)
-    hits = [place[0].text == unit for place, unit in zip(candidates, text, strict=True)]
+    hits = [place[0].text == token for place, token in zip(candidates, text, strict=True)]
     assert filler.evaluate([Text(text)])["accuracy"] == pytest.approx(np.mean(hits))
 
 

@@ -1,4 +1,4 @@
-"""Forecasts follow from the past alone, are scored as NumPy scores them, and are the same after any way round."""
+"""Forecasts depend only on the past. Scores equal NumPy's. Saved, resumed and converted runs give equal forecasts."""
 
 import csv
 import json
@@ -37,7 +37,7 @@ WORDS = [f"--{name.replace('_', '-')}={value}" for name, value in SMALL.items()]
 
 
 def made(name: str = "a", count: int = 80, seed: int = 0, **others: Any) -> Series:
-    """Counts with a season of six steps."""
+    """Return counts with a season of six steps."""
     steps, random = np.arange(count), np.random.default_rng(seed)
     values = 10 + 5 * np.sin(steps * np.pi / 3) + random.integers(0, 4, count)
     return replace(series_of(values.round(), name, np.datetime64("2024-01-01", "us"), HOUR), **others)
@@ -52,7 +52,7 @@ def trained(examples: list[Series], **options: Any) -> Forecasting:
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("head", HEADS)
 def test_no_value_after_the_cut_changes_a_forecast(model: str, head: str) -> None:
-    """Not by the scales, the weights, the window nor the naive forecasts: two worlds that part at the cut agree."""
+    """Forecasts from the split, also naive ones, are equal for two data sets that differ only after it."""
     task = Forecasting(ForecastingOptions.from_mapping(SMALL | {"model": model, "head": head, "calendar": True}))
     one, names = [made("a"), made("b", seed=1)], ("a", "b")
     cut = len(one[0]) - 24
@@ -63,18 +63,18 @@ def test_no_value_after_the_cut_changes_a_forecast(model: str, head: str) -> Non
         other[number] = made(name=names[number], seed=number)
         other[number] = replace(other[number], values=series_of(values).values)
     forecasts = []
-    for world in (one, other):
-        parts = task.split(world)
+    for series in (one, other):
+        parts = task.split(series)
         task.fit(replace(parts, dev=[]))
-        (first, second) = task.predict([each.part(0, cut) for each in world])
-        inside = [origin for origin in task.backtest(world) if origin.start == cut]
+        (first, second) = task.predict([each.part(0, cut) for each in series])
+        inside = [origin for origin in task.backtest(series) if origin.start == cut]
         assert inside[0].forecast.values == pytest.approx(first[0].values, rel=1e-5)
         forecasts.append((first, second, [(each.forecast, each.naive, each.seasonal) for each in inside]))
     assert forecasts[0] == forecasts[1]
 
 
 def test_windows_are_exact() -> None:
-    """Every origin of a part occurs once, beginning at the end of the part before, with the values of the series."""
+    """Every origin of a part occurs once, from the end of the previous part on, with the values of the series."""
     series = made()
     task = trained([series])
     parts = task.split([series])
@@ -166,7 +166,7 @@ def test_a_model_worse_than_the_naive_forecast_gives_a_note() -> None:
 
 
 def test_a_recursive_model_reads_the_covariates_of_the_step_that_it_forecasts() -> None:
-    """A series equal to its random covariate: a covariate read one step late or early has no information about it."""
+    """The series equals its random covariate, so covariates of earlier or later steps have no information about it."""
     random = np.random.default_rng(0)
     chance = random.choice([-1.0, 1.0], 404)
     known = series_of(chance).values
@@ -204,7 +204,7 @@ def test_resumed_with_the_same_weights(model: str, tmp_path: Path) -> None:
 
 @pytest.fixture
 def table(tmp_path: Path) -> Path:
-    """A long table of two series, with a covariate known ahead and four rows ahead."""
+    """Write a long table of two series, with a covariate known for four more steps."""
     rows = []
     for name, seed in (("a", 0), ("b", 1)):
         series = made(name, seed=seed)
@@ -218,7 +218,7 @@ def table(tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def wave(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A wide table of one series, wave.csv, and a run trained on it."""
+    """Write a wide table of one series, wave.csv, and train a run on it."""
     folder, series = tmp_path_factory.mktemp("wave"), made()
     rows = zip(series.times(0, 80), series.values[:], strict=True)
     (folder / "wave.csv").write_text("date,load\n" + "".join(f"{HOUR.text(a)},{b:g}\n" for a, b in rows))
@@ -283,10 +283,10 @@ def test_frames_of_neuralforecast_and_darts_come_back_in_their_own_form() -> Non
     pandas = pytest.importorskip("pandas")
     hours = pandas.date_range("2024-01-01", periods=80, freq="h")
     values = {name: np.asarray(made(name, seed=seed).values[:]) for seed, name in enumerate(("load", "oil"))}
-    wide = pandas.DataFrame(values, index=hours)  # as `TimeSeries.to_dataframe` of darts
+    wide = pandas.DataFrame(values, index=hours)  # the form of `TimeSeries.to_dataframe` in darts
     long = pandas.concat(
         pandas.DataFrame({"unique_id": name, "ds": hours, "y": each}) for name, each in values.items()
-    )  # as `NeuralForecast.fit` takes it
+    )  # the form that `NeuralForecast.fit` accepts
     task = Forecasting(ForecastingOptions.from_mapping(SMALL | {"head": "quantiles"}))
     task.fit(wide)
     out = task.forecast(wide)
@@ -299,7 +299,7 @@ def test_frames_of_neuralforecast_and_darts_come_back_in_their_own_form() -> Non
     assert (again.set_index("time") == out).all(axis=None)
 
     class TimeSeries:
-        """The representation of darts' class."""
+        """A stand-in for the class of darts."""
 
         def to_dataframe(self):
             return wide
@@ -372,7 +372,7 @@ def swapped(rows: list[str]) -> list[str]:
 
 
 def valued(value: str, *places: int) -> Callable[[list[str]], list[str]]:
-    """Rows with another value at these places, at all of them if none is named."""
+    """Return rows with another value at these positions, or at all positions if none are given."""
 
     def change(rows: list[str]) -> list[str]:
         which = {place % len(rows) for place in places or range(len(rows))}
@@ -402,7 +402,7 @@ def test_an_invalid_table_raises_one_sentence_and_writes_nothing(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Not by training, nor by a forecast from the end of it: of a constant series that is none to complain about."""
+    """Neither training nor forecasting writes a file, except that a constant series can be forecast."""
     first, *rows = (wave / "wave.csv").read_text().splitlines()
     bad, out, run = tmp_path / "bad.csv", tmp_path / "out.csv", tmp_path / "run"
     bad.write_text("\n".join([first, *change(rows)]) + "\n")

@@ -1,4 +1,4 @@
-"""The heads against torch.distributions, and the networks against plain torch written from the papers' equations."""
+"""The heads equal torch.distributions, and the networks equal the equations of the papers in plain torch."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ LEVELS = [0.1, 0.5, 0.9]
 
 
 def parameters(of: Head, scale: float = 1.0) -> tuple[Tensor, Tensor]:
-    """Parameters of 200 steps, and the scale of each."""
+    """Return random parameters of 200 steps, and their scales."""
     random = torch.Generator().manual_seed(1)
     raw = torch.randn(200, of.size, generator=random, dtype=torch.float64)
     one = torch.ones(200, dtype=torch.float64)
@@ -76,7 +76,7 @@ def built(sizes: Sizes, **options: Any) -> tuple[Forecaster, ForecastingOptions]
 
 
 def batch(sizes: Sizes, rows: int = 5, length: int = 25) -> dict[str, Tensor]:
-    """Windows with more context before them than is read."""
+    """Return windows with more steps before them than the network reads."""
     random = torch.Generator().manual_seed(4)
     return {
         "values": torch.randn(rows, length, generator=random),
@@ -132,7 +132,7 @@ def test_shared_values_of_segments_are_computed_once(cell: str, monkeypatch: pyt
         return [forecast, *torch.autograd.grad(forecast.square().sum(), list(ours.parameters()))]
 
     ours.double()
-    monkeypatch.setattr(networks, "_CHUNK_ELEMENTS", 3 * 3 * 10)  # three rows of three segments of ten units
+    monkeypatch.setattr(networks, "_CHUNK_ELEMENTS", 3 * 3 * 10)  # three rows of three segments of ten hidden units
     with gg.engine("reference"), FlopCounterMode(display=False) as shared:
         counts = measured()
     monkeypatch.setattr(ours, "_run_in_chunks", ours._run_as_sequences)
@@ -156,7 +156,7 @@ def test_edits_and_recordings_see_the_segments_of_the_horizon(monkeypatch: pytes
 
 @pytest.mark.parametrize("name", ["gaussian", "student-t"])
 def test_drawn_paths_equal_those_of_a_loop(name: str) -> None:
-    """Each path separately: the past step by step, then the drawn values; the head is asked only for draws."""
+    """The loop computes each path separately: first the past step by step, then the sampled values."""
     sizes = Sizes(known=2, series=2)
     ours, options = built(sizes, model="recursive", head=name, samples=4)
     given, cell = batch(sizes), gru(ours, 1 + 2 + 3)
@@ -184,7 +184,7 @@ def test_drawn_paths_equal_those_of_a_loop(name: str) -> None:
 @pytest.mark.parametrize("model", ["direct", "recursive", "segments"])
 @pytest.mark.parametrize("normalize", ["last", "window", "none"])
 def test_a_forecast_reads_only_its_window(model: str, normalize: str) -> None:
-    """No value of the horizon, none before the look-back, no past covariate of the horizon: the gradients are zero."""
+    """The gradients of values outside of the window, and of past covariates in the horizon, are zero."""
     sizes = Sizes(known=1, past=0 if model == "recursive" else 1)
     ours, _ = built(sizes, model=model, normalize=normalize)
     given = batch(sizes)

@@ -28,7 +28,7 @@ CASES: list[tuple[str, dict[str, Any]]] = [
 
 
 def trained(name: str, **options: Any) -> Any:
-    """A task after one epoch."""
+    """Return a task trained for one epoch."""
     kind = task_class(name)
     task = kind(kind.options_type.from_mapping(SMALL | options))
     task.fit(SPLITS[name])
@@ -36,7 +36,7 @@ def trained(name: str, **options: Any) -> Any:
 
 
 def tensors(value: Any) -> Iterator[Tensor]:
-    """All tensors of an output."""
+    """Return all tensors of an output."""
     if isinstance(value, Tensor):
         yield value
     elif isinstance(value, tuple | list):

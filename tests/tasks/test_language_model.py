@@ -32,7 +32,7 @@ COUNTING = Text("zero one two three four five six seven eight nine\n" * 12)
 
 
 def trained(texts: Split[Text | Roll] | None = None, **options: object) -> LanguageModel:
-    """A small model that has seen some counting."""
+    """Return a small model trained on counting."""
     model = LanguageModel(LanguageModelOptions.from_mapping(QUICK | options))
     model.fit(texts or Split([COUNTING]))
     return model
@@ -55,9 +55,9 @@ def counter() -> LanguageModel:
     ],
 )
 def test_it_learns(options: dict[str, object]) -> None:
-    unit, sequence = str(options.get("tokens", "character")), str(options.get("sequence", "file"))
+    token_kind, sequence = str(options.get("tokens", "character")), str(options.get("sequence", "file"))
     texts = [COUNTING] if sequence == "file" else [Text(line + "\n") for line in str(COUNTING.tokens).splitlines()]
-    if unit == "word":
+    if token_kind == "word":
         texts = [Text(str(COUNTING.tokens).split())]
     model = LanguageModel(LanguageModelOptions.from_mapping(QUICK | options))
     result = model.fit(Split(texts, texts))
@@ -78,7 +78,7 @@ def test_scores_equal_a_manual_computation(counter: LanguageModel) -> None:
 
 
 def test_the_loss_is_that_of_the_whole_text(counter: LanguageModel) -> None:
-    """With the state carried over, chunks give the same surprise as one call over all of the text."""
+    """With carried states, chunks give the same surprise as one call with the complete text."""
     numbers = torch.from_numpy(counter.vocabularies["units"].encode(COUNTING.tokens))[None]
     network = counter.network
     assert isinstance(network, LanguageNetwork)
@@ -111,7 +111,7 @@ def test_new_rows_start_from_zero_states(counter: LanguageModel) -> None:
 
 
 class CtrlC(Progress):
-    """Presses Ctrl-C after so many steps."""
+    """Sends SIGINT after a number of steps, like Ctrl-C."""
 
     def __init__(self, after: int):
         self.left = after
@@ -229,7 +229,7 @@ def test_music() -> None:
 
 
 def test_chunks_of_music_continue_from_the_carried_state() -> None:
-    """Without updates, the loss of pieces of different lengths is the same in chunks as in whole sequences."""
+    """Without updates, the loss of pieces of different lengths is the same with chunks as with whole sequences."""
     random = np.random.default_rng(0)
     pieces = [Roll(random.integers(0, 2, (length, 88), np.uint8)) for length in (33, 30, 21, 4, 2)]
     losses = []

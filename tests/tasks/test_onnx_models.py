@@ -27,7 +27,7 @@ from glassgate.tasks.runs import Run
 from glassgate.tasks.translation.search import Search
 from tests.openvino_core import core
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # of torch's exporter
+pytestmark = pytest.mark.filterwarnings("ignore")  # a warning of torch's exporter
 
 Model = Callable[..., list[np.ndarray]]
 """Takes inputs by name, and returns the outputs in order."""
@@ -37,7 +37,7 @@ SMALL = {"hidden_size": 6, "embedding_size": 5}
 
 
 def saved(task: Any, examples: Sequence[Any], folder: Path) -> Any:
-    """A run with random weights."""
+    """Save a run with random weights."""
     task.vocabularies = task.collect(examples)
     task.network = task.build().eval()
     with torch.no_grad():
@@ -58,21 +58,21 @@ def openvino(path: Path) -> Model:
 
 
 def zeros(task: Any, layer: Any) -> dict[str, np.ndarray]:
-    """Initial states of one sequence."""
+    """Return zero initial states of one sequence."""
     shape = layer.num_layers, 1, task.options.hidden_size
     return {f"{state}_0": np.zeros(shape, np.float32) for state in layer.cell.state}
 
 
 def fed_back(layer: Any, results: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
-    """The final states as the next initial ones."""
+    """Return the final states under the names of the initial ones."""
     return {f"{state}_0": value for state, value in zip(layer.cell.state, results, strict=True)}
 
 
 def classification(task: Any, folder: Path, examples: Sequence[Any], load: Runtime) -> None:
     model = load(folder / "model.onnx")
     for example in examples:
-        units = task.encode(example)["units"]
-        outputs = model(units=units[None], lengths=np.array([len(units)]))
+        tokens = task.encode(example)["units"]
+        outputs = model(units=tokens[None], lengths=np.array([len(tokens)]))
         (answer,) = task.predict([example])
         np.testing.assert_allclose(outputs[0][0], list(answer.probabilities.values()), atol=1e-5)
         np.testing.assert_allclose(outputs[1][0], answer.attention, atol=1e-5)
@@ -99,7 +99,7 @@ def language_model(task: Any, folder: Path, examples: Sequence[Any], load: Runti
 
 
 def fill_blanks(task: Any, folder: Path, examples: Sequence[Any], load: Runtime) -> None:
-    """The probability of the best candidate for two units after an empty text, and before one."""
+    """Compare the probability of the best candidate of two tokens, for a blank at the start of a text."""
     text, layer, known = "___er, ", task.network.encoder, task.vocabularies["units"]
     best = task.fill(text, length=2)[0][0]
     after = known.encode(text[3:])
@@ -108,20 +108,20 @@ def fill_blanks(task: Any, folder: Path, examples: Sequence[Any], load: Runtime)
         (state_after,) = load(folder / "model-after.onnx")(units=after[None], lengths=np.array([len(after)]))
         beside = {"after": state_after}
     before = load(folder / ("model-before.onnx" if layer.bidirectional else "model.onnx"))
-    units, length, states, total = np.zeros((1, 1), np.int64), np.array([0]), zeros(task, layer), 0.0
+    tokens, length, states, total = np.zeros((1, 1), np.int64), np.array([0]), zeros(task, layer), 0.0
     for missing, number in zip((2, 1), known.encode(best.text), strict=True):
         scores, lengths, *states_n = before(
-            units=units, lengths=length, missing=np.array([missing]), **states, **beside
+            units=tokens, lengths=length, missing=np.array([missing]), **states, **beside
         )
         if missing == 2:
             np.testing.assert_allclose(np.exp(lengths).sum(), 1, rtol=1e-5)
-        units, length, states = number[None, None], np.array([1]), fed_back(layer, states_n)
+        tokens, length, states = number[None, None], np.array([1]), fed_back(layer, states_n)
         total += scores[0, number - UNKNOWN]
     np.testing.assert_allclose(np.exp(total), best.probability, rtol=1e-4)
 
 
 def tokenizer(path: Path) -> Any:
-    """The tokenizer of source texts that a file contains."""
+    """Return the tokenizer of source texts that is stored in a file."""
     stored = onnxruntime.InferenceSession(path).get_modelmeta().custom_metadata_map
     return tokenizers.Tokenizer.from_str(json.dumps(json.loads(stored["run"])["fitted"]["subwords"][0]))
 

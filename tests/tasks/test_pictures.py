@@ -1,4 +1,4 @@
-"""Figures are written small, equal figures equally, and numbers that a reader sees stay exact."""
+"""SVG files have short coordinates and exact labels, and equal figures give equal files."""
 
 import re
 from pathlib import Path

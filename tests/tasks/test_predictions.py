@@ -1,4 +1,4 @@
-"""Predictions as JSON: offsets point at their text, probabilities are those of the network."""
+"""In predictions as JSON, offsets select the text of a token, and probabilities are those of the network."""
 
 import io
 import json
@@ -20,7 +20,7 @@ TINY = {"hidden_size": 4, "embedding_size": 4, "epochs": 1, "threads": 1}
 
 
 def located(record: Any) -> list[dict[str, Any]]:
-    """Every object with offsets in a record."""
+    """Yield every object with offsets in a record."""
     if isinstance(record, list):
         return [each_located for each in record for each_located in located(each)]
     if not isinstance(record, dict):

@@ -43,16 +43,16 @@ SLOTS = ["O", "B-a", "I-a", "B-b", "I-b"]
 
 
 def tagging(**options: Any) -> Tagging:
-    """A tagging task that read a few words."""
+    """Return a tagging task trained on a few words."""
     head = {"head": "crf"} if options.get("crf") else {}
     bio = [SLOTS[k % 5] for k in range(len(WORDS))]
     labels = bio if options.get("bio") or head else ["X" if len(word) > 2 else "Y" for word in WORDS]
-    units = "".join(WORDS) if options.get("tokens") == "character" else WORDS
-    labels = [labels[k % len(labels)] for k in range(len(units))]
+    tokens = "".join(WORDS) if options.get("tokens") == "character" else WORDS
+    labels = [labels[k % len(labels)] for k in range(len(tokens))]
     intents = ["ask", "say"] if options.get("intents") else [None, None]
     chosen = {key: value for key, value in options.items() if key not in ("crf", "bio", "intents")}
     task = Tagging(TaggingOptions(**SMALL, format="text", character_embedding_size=3, **head, **chosen))
-    task.fit(Split([Tagged(units[part:], labels[part:], intent=intents[part]) for part in (0, 1)]))
+    task.fit(Split([Tagged(tokens[part:], labels[part:], intent=intents[part]) for part in (0, 1)]))
     return task
 
 
@@ -122,7 +122,7 @@ TABLES: dict[str, tuple[Callable[[int], str], dict[str, Any]]] = {
 
 
 def printed(task: Task[Any, Any, Any], file: Path, folder: Path, *flags: str, **options: Any) -> tuple[str, str]:
-    """What the task prints for a file, and what its program prints."""
+    """Return the output of a task for a file, and that of its program."""
     if shutil.which("gcc") is None:
         pytest.skip("gcc is not installed")
     examples = task.read(str(file), labelled=False)
@@ -140,7 +140,7 @@ def printed(task: Task[Any, Any, Any], file: Path, folder: Path, *flags: str, **
 
 
 def check(expected: str, printed: str) -> None:
-    """Compare texts, whose numbers may differ in their last digit."""
+    """Compare texts; numbers may differ in the last digit."""
     number = re.compile(r"-?\d+\.\d+(?:e-?\d+)?")
     assert number.sub("0", printed) == number.sub("0", expected)
     for ours, theirs in zip(number.findall(printed), number.findall(expected), strict=True):

@@ -24,7 +24,7 @@ ROOT = Path(_FOLDER or ".")
 
 @pytest.mark.parametrize("file", ["ud_english_ewt_pos/train.tsv", "snips_slu/train"])
 def test_little_of_a_batch_is_padding(file: str) -> None:
-    """By the default options, sentences are batched with their likes in length."""
+    """With the default options, a batch contains sentences of similar length."""
     path = ROOT / file
     _, layout = detect_format(path, label_suffix=".labels")
     words = read_text(path / "seq.in", labelled=False) if layout is None else read_columns(path, layout)
@@ -87,7 +87,7 @@ def test_a_poem_in_both_directions() -> None:
 
 
 def test_oil_temperature() -> None:
-    """A day ahead by Informer's split: the last value as the forecast is off by 0.0343, as others report it."""
+    """Forecasts of a day with Informer's split. The last value as the forecast has the published error of 0.0343."""
     steps = {"train_steps": 8640, "dev_steps": 2880, "test_steps": 2880}
     small = {"hidden_size": 32, "embedding_size": 0, "epochs": 2, "batch_size": 256, "learning_rate": 5e-3}
     options = {"data": str(ROOT / "ett/ETTh1.csv"), "target": "OT", "look_back": 96, "model": "segments", "cell": "gru"}

@@ -1,4 +1,4 @@
-"""Regression: one and several numbers, from texts and series, scored in their own units; wrong data is refused."""
+"""Regression predicts one or several numbers from texts and series. Scores have the units of the data."""
 
 import json
 from pathlib import Path
@@ -20,7 +20,7 @@ SMALL = {"hidden_size": 8, "embedding_size": 8, "threads": 1, "least_count": 1}
 
 
 def life(count: int, seed: int) -> list[Labelled]:
-    """Series that rise at different rates; the numbers are the rate and 100 minus the last value."""
+    """Return series that rise at different rates. Their numbers are the rate, and 100 minus the last value."""
     random, examples = np.random.default_rng(seed), []
     for _ in range(count):
         rate, length = random.uniform(1, 5), int(random.integers(5, 15))
@@ -73,7 +73,7 @@ def test_command_line_holds_out_and_predicts(tmp_path: Path, capsys: pytest.Capt
 
 
 class Notes(Progress):
-    """Keeps the notes of a training."""
+    """Stores the notes of a training."""
 
     def __init__(self) -> None:
         self.notes: list[str] = []
@@ -83,7 +83,7 @@ class Notes(Progress):
 
 
 def test_a_large_file_stays_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The stored examples train the same network as those in memory; errors in their numbers come before training."""
+    """Stored examples train the same network as those in memory, and errors in numbers are raised before training."""
     monkeypatch.setenv("GLASSGATE_CACHE", str(tmp_path / "cache"))
     file = tmp_path / "stars.csv"
     file.write_text("text,label\n" + "".join(f"{'good ' * (k % 5)}day,{k % 5}.5\n" for k in range(40)))

@@ -1,4 +1,4 @@
-"""Series are read from wide and long tables alike; errors name the file and the line."""
+"""Wide and long tables give the same series; errors name the file and the line."""
 
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ def wide(count: int = 30) -> dict[str, list[Any]]:
 
 
 def long(count: int = 30) -> dict[str, list[Any]]:
-    """The same, the rows of the two series by turns."""
+    """Return the same data as a long table, in which the rows of the two series alternate."""
     columns = wide(count)
     return {
         "unique_id": ["a", "b"] * count,
@@ -86,7 +86,7 @@ def test_frames_of_pandas() -> None:
 
 
 def test_a_column_of_times_next_to_an_index() -> None:
-    """Part of a frame has an index that starts later; the column of times counts, under any of its names."""
+    """A part of a frame has an index that does not start at 0. Its column of times, by any usual name, is used."""
     pandas = pytest.importorskip("pandas")
     for name in ("time", "ds"):
         frame = pandas.DataFrame({"y": range(30), name: pandas.date_range("2024-01-01", periods=30)})
@@ -118,7 +118,7 @@ def test_frequencies_are_detected(stamps: list[str], said: str, after: str, tmp_
 
 
 def broken(path: Path, line: int, text: str) -> Path:
-    """A wide table whose line has other content; an empty one leaves it out."""
+    """Return a wide table with one line replaced; an empty replacement removes it."""
     lines = csv(path, wide()).read_text().splitlines()
     lines[line - 1 : line] = [text] if text else []
     path.write_text("\n".join(lines) + "\n")

@@ -70,7 +70,7 @@ def test_processes_exchange_tensors_on_the_cpu(tmp_path, monkeypatch):
 
 
 def training_of(name: str, split: Split[Any], options: dict[str, Any]) -> Training:
-    """A training that is about to begin."""
+    """Return a training before its first step."""
     kind = task_class(name)
     task = kind(kind.options_type.from_mapping(SMALL | options))
     task.vocabularies = task.collect(split.train)

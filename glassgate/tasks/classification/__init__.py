@@ -1,4 +1,4 @@
-"""Classification: one label for a text or a series."""
+"""Classification: predict one label for a text or a series."""
 
 from glassgate.tasks.classification.options import POOLINGS, ClassificationOptions
 from glassgate.tasks.classification.task import Classification

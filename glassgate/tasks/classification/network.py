@@ -13,7 +13,12 @@ from glassgate.tasks.networks.states import step_mask
 
 
 class Scores(NamedTuple):
-    """The output: a score for each label, `(N, labels)`, and with attention a weight for each step, `(N, L)`."""
+    """The output of the network.
+
+    Attributes:
+        labels: the score of each label, `(N, K)`
+        attention: the weight of each step, `(N, L)`, with attention pooling; None otherwise
+    """
 
     labels: Tensor
     attention: Tensor | None
@@ -24,38 +29,40 @@ class Classifier(SequenceEncoder):
 
     Args:
         options: sizes, cell and pooling
-        tokens: the size of the vocabulary, including padding and unknown; None for series
+        vocabulary_size: the number of tokens, including padding and unknown; None for series
         input_size: the number of features of a step
-        labels: the number of labels
+        num_labels: the number of labels, K
     """
 
-    def __init__(self, options: ClassificationOptions, tokens: int | None, input_size: int, labels: int):
-        super().__init__(options, tokens, input_size)
+    def __init__(self, options: ClassificationOptions, vocabulary_size: int | None, input_size: int, num_labels: int):
+        super().__init__(options, vocabulary_size, input_size)
         self.pooling = options.pooling
         size = self.encoder.output_size
         if options.pooling == "attention":
             self.attention = nn.Sequential(
                 nn.Linear(size, options.hidden_size), nn.Tanh(), nn.Linear(options.hidden_size, 1)
             )
-        self.head = nn.Linear(size, labels)
+        self.head = nn.Linear(size, num_labels)
 
     def forward(self, batch: Batch) -> Scores:
-        """From a batch as in `encode`."""
+        """Score the labels of a batch, whose fields `encode` describes."""
         output, state = self.encode(batch)
-        inside = step_mask(batch["lengths"], output)
-        pooled, weights = self._pooled(output, state, inside)
+        mask = step_mask(batch["lengths"], output)
+        pooled, weights = self._pool(output, state, mask)
         return Scores(self.head(self.dropout(pooled)), weights)
 
-    def _pooled(
-        self, output: Tensor, state: Tensor | tuple[Tensor, ...], inside: Tensor
-    ) -> tuple[Tensor, Tensor | None]:
-        """Pool the states of all steps to `(N, H)`; return them and, with attention, the weights of the steps."""
+    def _pool(self, output: Tensor, state: Tensor | tuple[Tensor, ...], mask: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Pool the outputs of all steps.
+
+        Returns:
+            the pooled output, `(N, H)`; and the weights of the steps, `(N, L)`, with attention pooling, otherwise None
+        """
         if self.pooling == "last":
             return last_outputs(self.encoder, state), None
         if self.pooling == "mean":
-            return output.sum(1) / inside.sum(1, keepdim=True), None  # padded states are zero
+            return output.sum(1) / mask.sum(1, keepdim=True), None  # the outputs of padded steps are zero
         if self.pooling == "max":
-            return output.masked_fill(~inside[..., None], -torch.inf).amax(1), None
-        scores = self.attention(output).squeeze(-1).masked_fill(~inside, -torch.inf)
+            return output.masked_fill(~mask[..., None], -torch.inf).amax(1), None
+        scores = self.attention(output).squeeze(-1).masked_fill(~mask, -torch.inf)
         weights = scores.softmax(-1)
         return (weights[:, None] @ output).squeeze(1), weights

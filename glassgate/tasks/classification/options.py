@@ -4,9 +4,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from glassgate.tasks.data.labelled import LabelledOptions
-from glassgate.tasks.options import Options, changed, option
+from glassgate.tasks.options import Options, option, override
 
 POOLINGS = ("last", "mean", "max", "attention")
+"""The ways to combine the outputs of all steps: the last one, their mean, their maximum, or a weighted mean."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,5 +16,5 @@ class ClassificationOptions(LabelledOptions):
 
     common: ClassVar = (*Options.common, "label_column", "pooling")
 
-    data: str | None = changed("data", None, unset="Python's library")
+    data: str | None = override("data", None, if_unset="Python's library")
     pooling: str = option("last", "how the states of all steps are combined", choices=POOLINGS)

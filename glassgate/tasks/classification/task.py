@@ -1,4 +1,4 @@
-"""Classification: one label for a whole text or series of numbers."""
+"""Classification: predict one label for a text or a series of numbers."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -18,8 +18,8 @@ from glassgate.tasks.errors import DataError, OptionError
 from glassgate.tasks.labelled_task import LabelledTask, label_counts
 from glassgate.tasks.loss import Loss, Mean, cross_entropy
 from glassgate.tasks.metrics.confusion import LabelSummary
-from glassgate.tasks.pictures.attention import Attended
-from glassgate.tasks.predictions import Record, tokens_of
+from glassgate.tasks.pictures.attention import AttentionWeights
+from glassgate.tasks.predictions import Record, token_records
 from glassgate.tasks.task import Split, Vocabularies
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class Answer(NamedTuple):
     Attributes:
         label: the most probable label
         probabilities: the probability of each label
-        attention: the weight of each step, with pooling "attention"; None otherwise
+        attention: the weight of each token or step, with attention pooling; None otherwise
     """
 
     label: str
@@ -41,7 +41,7 @@ class Answer(NamedTuple):
 
 
 class Classification(LabelledTask[ClassificationOptions, Answer]):
-    """Find the label of a text or a series.
+    """Predict the label of a text or a series.
 
     Example:
         >>> rows = [Labelled("such a fine day", "good"), Labelled("such a foul day", "bad")]
@@ -111,7 +111,7 @@ class Classification(LabelledTask[ClassificationOptions, Answer]):
         return answers
 
     def text(self, example: Labelled, prediction: Answer) -> str:
-        """Return the label and its probability; with attention also each token, or step, with its weight."""
+        """Return the label and its probability; with attention pooling also each token or step with its weight."""
         words = [prediction.label, f"{prediction.probabilities[prediction.label]:.4f}"]
         if prediction.attention is not None:
             pairs = zip(self.steps(example), prediction.attention, strict=True)
@@ -119,29 +119,33 @@ class Classification(LabelledTask[ClassificationOptions, Answer]):
         return "\t".join(words)
 
     def record(self, example: Labelled, prediction: Answer) -> Record:
-        """Return the label, the probabilities of all labels and, with attention, the weight of each token or step."""
+        """Return the label, the probabilities of all labels and, with attention pooling, the weights of the steps."""
         record: Record = {"label": prediction.label, "probability": prediction.probabilities[prediction.label]}
         record["probabilities"] = prediction.probabilities
         if isinstance(example.content, np.ndarray):
             return record | ({} if prediction.attention is None else {"attention": prediction.attention})
-        units = self.tokens(example)
+        tokens = self.tokens(example)
         raw = example.content if isinstance(example.content, str) else None
-        text, tokens = tokens_of(units, () if raw is None else starts_of(units, raw))
-        for token, weight in zip(tokens, prediction.attention or (), strict=False):
-            token["weight"] = weight
-        return {"text": raw or text, **record, "tokens": tokens}
+        text, records = token_records(tokens, () if raw is None else starts_of(tokens, raw))
+        for token_record, weight in zip(records, prediction.attention or (), strict=False):
+            token_record["weight"] = weight
+        return {"text": raw or text, **record, "tokens": records}
 
-    def attend(self, example: Labelled) -> Attended:
-        """Return the weight of each token, or step, in the decision, with pooling "attention"."""
+    def attend(self, example: Labelled) -> AttentionWeights:
+        """Return the weight of each token or step in the pooled output.
+
+        Raises:
+            OptionError: the run has no attention pooling
+        """
         (answer,) = self.predict([example])
         if answer.attention is None:
             raise OptionError(
                 f"pooling: expected a run with attention, got {self.options.pooling}; train with --pooling attention"
             )
-        return Attended(self.steps(example), [answer.label], np.array([answer.attention]))
+        return AttentionWeights(self.steps(example), [answer.label], np.array([answer.attention]))
 
     def raw_text(self, example: Labelled) -> RawTokeniser | None:
-        """Return the tokeniser of raw text if the run reads words, and the example is a text without a label."""
+        """Return the tokeniser of raw text if the run reads words and the example is a text without a label."""
         known = vars(self).get("vocabularies", {}).get("units")
         if example.label is not None or known is None or self.options.tokens not in ("word", "token"):
             return None

@@ -22,7 +22,7 @@ def detect_format(
     column: str | None = None,
     text_column: str | None = None,
     label_suffix: str | None = None,
-    piped: str = "text",
+    stdin_format: str = "text",
 ) -> tuple[str, Layout | None]:
     """Return the format of a file of labelled sequences and, if it has a token per row, the layout of its columns.
 
@@ -30,11 +30,11 @@ def detect_format(
         format: one of `FORMATS`; only "auto" detects the format
         column, text_column: the columns of labels and of tokens; detected if None
         label_suffix: the suffix of the label file of a text file; None if no labels are read
-        piped: the format of standard input if its content does not reveal it
+        stdin_format: the format of standard input if it cannot be detected from the content
 
     Raises:
         DataError: see `read_lines`; the header of a table has no column of words or of labels
-        OptionError: the suffix is unknown and the file has no columns; no such column
+        OptionError: a column does not exist; or the suffix is unknown and the file has no columns
     """
     labelled = label_suffix is not None
     kind = detect_kind(path) if format == "auto" else format
@@ -56,8 +56,10 @@ def detect_format(
     if kind in FORMATS:
         return kind, None
     if str(path) == STDIN:
-        return ("text", None) if piped == "text" else detect_format(path, piped, column, text_column, label_suffix)
-    known = ", ".join(suffix for suffix, each in SUFFIXES.items() if each in FORMATS)
+        if stdin_format == "text":
+            return "text", None
+        return detect_format(path, stdin_format, column, text_column, label_suffix)
+    known = ", ".join(suffix for suffix, kind in SUFFIXES.items() if kind in FORMATS)
     raise OptionError(
         f"{path}: it has no columns; cannot detect the format from the suffix {suffix_of(path)!r}; known are {known}; "
         f"name it with --format {'|'.join(FORMATS[1:-2])}"

@@ -40,10 +40,10 @@ class LabelledOptions(Options):
     text_column: str = option("text", "text column: a name, or a number from 1", group="data")
     label_column: str = option("label", "label column: a name, or a number from 1", group="data")
     tokens: str = option(
-        "word", "kind of tokens that a text is split into", group="data", choices=TOKEN_KINDS, former="unit"
+        "word", "kind of tokens that a text is split into", group="data", choices=TOKEN_KINDS, former_name="unit"
     )
     missing: str = option("error", "treatment of missing values", group="data", choices=MISSING)
-    least_count: int = option(2, "minimum occurrences in training; rarer tokens are unknown", least=1)
+    least_count: int = option(2, "minimum occurrences in training; rarer tokens are unknown", minimum=1)
 
 
 Row = tuple[int, str, str | None]
@@ -113,10 +113,12 @@ class Reader:
             self.description += encoding_note(path)
 
     def __iter__(self) -> Iterator[Labelled]:
-        is_folder = self.format == "folder"
-        examples = (
-            self._read_series() if self.format in SERIES else self._read_folder() if is_folder else self._read_texts()
-        )
+        if self.format in SERIES:
+            examples = self._read_series()
+        elif self.format == "folder":
+            examples = self._read_folder()
+        else:
+            examples = self._read_texts()
         message = "the file holds no example; give one with at least one row of data"
         return nonempty(self._drop_incomplete(examples), DataError(self.path, None, message))
 
@@ -164,9 +166,12 @@ class Reader:
         return f"texts in column {found[0]!r}{labels}{layout}{'' if has_header else ', no header'}"
 
     def _columns_without_header(self, first_row: Sequence[str], rows: records.Cells) -> dict[str, str] | None:
-        """The numbers of the text and the label column, of two columns; None if the first row may be a header.
+        """Choose the text and the label column of a table with two columns, as numbers from 1.
 
-        Labels are repeated in their column, including that of the first row. Texts are not.
+        The labels are in the column whose values are repeated, including the value in the first row.
+
+        Returns:
+            the numbers; None if the first row may be a header
         """
         cells = [row for _, row in islice(rows, _EXAMINED_ROWS) if row]
         counts = [Counter(row[column].strip() for row in cells) for column in (0, 1)]

@@ -65,7 +65,7 @@ def read_columns(path: str | Path, layout: Layout, labelled: bool = True) -> Ite
     Raises:
         DataError: see `read_lines`; a line has more or fewer columns than expected, or an empty cell in a table
     """
-    rows = _checked_rows(path, layout) if layout.is_table else _column_rows(path, layout, labelled)
+    rows = _table_rows(path, layout) if layout.is_table else _column_rows(path, layout, labelled)
     return _nonempty(path, _sequences(path, rows, layout, labelled))
 
 
@@ -100,6 +100,7 @@ def _sequences(path: str | Path, rows: Iterator[tuple[int, Row]], layout: Layout
 
 
 def _column_rows(path: str | Path, layout: Layout, labelled: bool) -> Iterator[tuple[int, Row]]:
+    """Yield the rows and the intents of a file without named columns, and None between sequences."""
     is_conllu = layout.kind == "conllu"
     separated = " separated by blanks" if layout.separator is None else " separated by tabs"
     width = layout.width if is_conllu else 0  # 0 until the first row
@@ -138,8 +139,8 @@ def _column_rows(path: str | Path, layout: Layout, labelled: bool) -> Iterator[t
             yield number, row
 
 
-def _checked_rows(path: str | Path, layout: Layout) -> Iterator[tuple[int, Row]]:
-    """The rows of a table. Raises DataError if a token or a label is empty."""
+def _table_rows(path: str | Path, layout: Layout) -> Iterator[tuple[int, Row]]:
+    """Yield the rows of a table, and raise a DataError if a token or a label is empty."""
     for number, row in table_rows(path, layout):
         for content, column in (("token", layout.token_column), ("label", layout.label_column)):
             if row is not None and column is not None and not row[column].strip():
@@ -159,9 +160,8 @@ def read_rows(
         labelled: whether labels are required
 
     Raises:
-        DataError: see `records.read_rows`; a key is missing, or its values are not two lists of equal length
+        DataError: see `records.read_rows`; a key is missing, or the values are not two lists of equal length
     """
-
     return _nonempty(path, from_rows(path, records.read_rows(path), column, text_column, labelled))
 
 
@@ -204,7 +204,8 @@ def read_text(
         label_suffix: replaces the suffix of the text file in the name of the label file: `a.txt`, `a.labels`
 
     Raises:
-        DataError: see `read_lines`; the label file is missing, shorter or longer, or a line's counts differ
+        DataError: see `read_lines`; the label file is missing or has another number of lines; a line has another number
+            of labels than of tokens
     """
     label_file = Path(path).with_suffix(label_suffix) if labelled else None
     if label_file is not None and str(path) == STDIN:
@@ -230,7 +231,8 @@ def read_folder(path: str | Path, labelled: bool = True) -> Iterator[Tagged]:
     """Yield the sentences of a folder: tokens in `seq.in`, labels in `seq.out` and, if it exists, intents in `label`.
 
     Raises:
-        DataError: see `read_lines`; a file is missing, shorter or longer, a line is empty or its counts differ
+        DataError: see `read_lines`; a file is missing or has another number of lines; a line is empty, or has another
+            number of labels than of words
     """
     texts, tags, intents = (Path(path) / name for name in FOLDER)
     if not texts.exists():
@@ -269,8 +271,8 @@ def describe_counts(examples: Stored[Tagged]) -> str:
     return ", ".join([*parts, plural(len(labels), "label")])
 
 
-def check_labels(example: Tagged, labels: Sequence[str], intents: bool) -> None:
-    """Check that each token has a label, and that the sequence has an intent if `intents` is true.
+def check_labels(example: Tagged, labels: Sequence[str], needs_intent: bool) -> None:
+    """Check that a sequence has a label for each token and, if it needs one, an intent.
 
     Raises:
         DataError: there are too many or too few labels, or the intent is missing
@@ -278,7 +280,7 @@ def check_labels(example: Tagged, labels: Sequence[str], intents: bool) -> None:
     message = ""
     if len(labels) != len(example.tokens):
         message = f"expected {len(example.tokens)} labels, one for each token, got {len(labels)}"
-    elif intents and example.intent is None:
+    elif needs_intent and example.intent is None:
         message = "expected an intent, as in training, got none; write `# intent = NAME` in a line before the sequence"
     if message:
         raise DataError(example.source, example.line(), message)

@@ -17,7 +17,7 @@ from glassgate.tasks.data.store.examples import LINE, SEQUENCE, Stored, counts, 
 from glassgate.tasks.data.store.tokens import read_tokens
 from glassgate.tasks.data.vocabulary import Vocabulary
 from glassgate.tasks.errors import DataError, OptionError
-from glassgate.tasks.options import Options, changed, option
+from glassgate.tasks.options import Options, option, override
 from glassgate.tasks.progress import Progress
 
 _WORDS = re.compile(r"\n|<\w+>|\w+(?:['\u2019]\w+)*|[^\w\s]")
@@ -38,22 +38,24 @@ TOKEN_KINDS = tuple(_SPLITTERS)
 class TextOptions(Options):
     """The options of tasks on plain text."""
 
-    data: str | None = changed("data", None, unset="Python's documentation")
+    data: str | None = override("data", None, if_unset="Python's documentation")
     tokens: str = option(
         "character",
         "kind of tokens; the kind token is text between spaces",
         group="data",
         choices=TOKEN_KINDS,
-        former="unit",
+        former_name="unit",
     )
     sequence: str = option(
         "file", "text of one sequence: the whole file, or a line", group="data", choices=("file", "line")
     )
-    text_column: str | None = option(None, "key of the texts in JSON lines and Parquet", group="data", unset="detected")
-    held_out: float = changed("held_out", 0.05)
-    least_count: int = option(1, "minimum occurrences in training; rarer tokens are unknown", least=1)
-    dropout: float = changed("dropout", 0.2)
-    learning_rate: float = changed("learning_rate", 8e-3)
+    text_column: str | None = option(
+        None, "key of the texts in JSON lines and Parquet", group="data", if_unset="detected"
+    )
+    held_out: float = override("held_out", 0.05)
+    least_count: int = option(1, "minimum occurrences in training; rarer tokens are unknown", minimum=1)
+    dropout: float = override("dropout", 0.2)
+    learning_rate: float = override("learning_rate", 8e-3)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from glassgate.tasks.data.store.examples import Stored, counts
 from glassgate.tasks.data.vocabulary import Vocabulary
-from glassgate.tasks.wording import plural, some
+from glassgate.tasks.wording import plural, shortened_list
 
 UNLABELLED = -100
 """The index of a missing label; losses and scores ignore it."""
@@ -84,4 +84,4 @@ def _as_list(value: str | Sequence[str] | None) -> Sequence[str | None]:
 
 def _with_counts(labels: Mapping[str, int]) -> str:
     most_frequent = sorted(labels, key=lambda label: (-labels[label], label))
-    return some([f"{label} ({plural(labels[label], 'time')})" for label in most_frequent], 6)
+    return shortened_list([f"{label} ({plural(labels[label], 'time')})" for label in most_frequent], 6)

@@ -1,4 +1,4 @@
-"""The network of the fill-blanks task: two separate directions, and scores from the states at both ends of a blank."""
+"""The network that fills blanks. One direction reads the text before a blank, the other one the text after it."""
 
 from typing import NamedTuple
 
@@ -14,17 +14,17 @@ from glassgate.tasks.networks.encoder import encoder
 State = Tensor | tuple[Tensor, ...] | None
 
 
-class Blanks(NamedTuple):
-    """Scores for a blank that begins at each token of a batch.
+class BlankScores(NamedTuple):
+    """The scores of blanks: for each position in a batch, those of a blank that begins there.
 
     Attributes:
-        token_scores: `(N, L, U)`, scores for the blank's first token
-        lengths: `(N, L, longest)`, scores for the blank's length, from 1
-        blank_lengths: `(N, L)`, the length of the blank for which `units` is computed
+        token_scores: the score of each token as the first token of the blank, `(N, L, V - 1)`; without padding
+        length_scores: the score of each length of the blank, from 1 to the longest, `(N, L, longest)`
+        blank_lengths: the lengths of the blanks for which `token_scores` is computed, `(N, L)`
     """
 
     token_scores: Tensor
-    lengths: Tensor
+    length_scores: Tensor
     blank_lengths: Tensor
 
 
@@ -33,85 +33,93 @@ class BlankNetwork(nn.Module):
 
     Args:
         options: sizes, cell and the longest blank
-        units: the size of the vocabulary, including padding and unknown
+        vocabulary_size: the number of tokens, V, including padding and unknown
     """
 
-    def __init__(self, options: FillBlanksOptions, units: int):
+    def __init__(self, options: FillBlanksOptions, vocabulary_size: int):
         super().__init__()
         size = options.hidden_size
         states_size = size * (1 + options.bidirectional)
         self.longest = options.longest_blank
-        self.embedding = nn.Embedding(units, options.embedding_size, padding_idx=PADDING)
+        self.embedding = nn.Embedding(vocabulary_size, options.embedding_size, padding_idx=PADDING)
         self.dropout = nn.Dropout(options.dropout)
         self.encoder = encoder(options, merge="none" if options.bidirectional else "concat")
-        # Stored runs contain the names of these modules.
+        # Stored runs contain the names of these modules, so they cannot be renamed.
         self.beside = nn.Linear(states_size, size)  # of the two states next to a blank
         self.left = nn.Embedding(self.longest + 1, size)  # of the length of the blank; 0: unknown
-        self.lengths = nn.Linear(size, self.longest)
-        self.units = nn.Linear(size, units - UNKNOWN)
+        self.lengths = nn.Linear(size, self.longest)  # the output layer for the length
+        self.units = nn.Linear(size, vocabulary_size - UNKNOWN)  # the output layer for the first token
 
-    def forward(self, batch: Batch) -> Blanks:
-        """Score a blank that begins at each token of a batch. Its length is random in training, otherwise one token.
+    def forward(self, batch: Batch) -> BlankScores:
+        """Score a blank that begins at each token. In training its length is random, otherwise it is one token.
 
         Args:
-            batch: with `units`, `(N, L)`, and `lengths`, `(N,)`
+            batch: with the tokens as `units`, `(N, L)`, and `lengths`, `(N,)`
         """
-        numbers, lengths = batch["units"], batch["lengths"]
-        forward, backward, _ = self.read(numbers, lengths)
-        blank_lengths = torch.ones_like(numbers)
+        tokens, lengths = batch["units"], batch["lengths"]
+        forward, backward, _ = self.read(tokens, lengths)
+        blank_lengths = torch.ones_like(tokens)
         if self.training:
-            steps = torch.arange(numbers.shape[1], device=numbers.device)
-            remaining = move(lengths, numbers.device)[:, None] - steps
-            drawn = draw_for(batch, lambda shape: torch.randint(1, self.longest + 1, shape, device=numbers.device))
+            steps = torch.arange(tokens.shape[1], device=tokens.device)
+            remaining = move(lengths, tokens.device)[:, None] - steps
+            drawn = draw_for(batch, lambda shape: torch.randint(1, self.longest + 1, shape, device=tokens.device))
             blank_lengths = drawn.minimum(remaining.clamp(min=1))
         before = F.pad(forward, (0, 0, 1, 0))[:, :-1]
         after = None if backward is None else _outputs_after(backward, blank_lengths, self.longest)
-        scores = self.unit_scores(before, after, blank_lengths)
-        return Blanks(scores, self.length_scores(before, after), blank_lengths)
+        token_scores = self.token_scores(before, after, blank_lengths)
+        return BlankScores(token_scores, self.length_scores(before, after), blank_lengths)
 
-    def unit_scores(self, before: Tensor, after: Tensor | None, length: Tensor) -> Tensor:
-        """Scores for the first token of a blank.
+    def token_scores(self, before: Tensor, after: Tensor | None, length: Tensor) -> Tensor:
+        """Return the scores of the first token of a blank, `(..., V - 1)`.
 
         Args:
-            before, after: `(..., H)`, the states of the directions next to the blank
-            length: `(...)`, the length of the blank
+            before: the output of the forward direction for the token before the blank, `(..., H)`
+            after: the output of the reverse direction for the token after it, `(..., H)`; None with one direction
+            length: the number of tokens of the blank, `(...)`
         """
-        return self.units(self._joined(before, after, length))
+        return self.units(self._combine(before, after, length))
 
     def length_scores(self, before: Tensor, after: Tensor | None) -> Tensor:
-        """Scores for each length of a blank, from 1."""
+        """Return the score of each length of a blank, from 1, `(..., longest)`; the arguments as in `token_scores`."""
         unknown = torch.zeros(before.shape[:-1], dtype=torch.long, device=before.device)
-        return self.lengths(self._joined(before, after, unknown))
+        return self.lengths(self._combine(before, after, unknown))
 
-    def _joined(self, before: Tensor, after: Tensor | None, length: Tensor) -> Tensor:
-        """Combine the two states and the blank's length (0 if unknown) in one vector."""
+    def _combine(self, before: Tensor, after: Tensor | None, length: Tensor) -> Tensor:
+        """Combine the two states and the length of the blank (0 if unknown) in one vector, `(..., H)`."""
         states = before if after is None else torch.cat([before, after], -1)
         return self.dropout(torch.tanh(self.beside(states) + self.left(length)))
 
-    def read_before(self, numbers: Tensor) -> tuple[Tensor, State]:
-        """Read the text before a blank, `(1, L)`; return the output at its end, `(1, H)`, and the state to continue."""
-        if not numbers.shape[1]:
+    def read_before(self, tokens: Tensor) -> tuple[Tensor, State]:
+        """Read the text before a blank, `(1, L)`; return the output for its last token, `(1, H)`, and the state."""
+        if not tokens.shape[1]:
             return self._zero_output(), None
-        forward, _, state = self.read(numbers)
+        forward, _, state = self.read(tokens)
         return forward[:, -1], state
 
-    def read_after(self, numbers: Tensor) -> Tensor | None:
-        """Read the text after a blank, `(1, L)`, in reverse; return the output next to it (None with one direction)."""
+    def read_after(self, tokens: Tensor) -> Tensor | None:
+        """Read the text after a blank, `(1, L)`, in reverse; return the output for its first token, `(1, H)`.
+
+        A network of one direction returns None.
+        """
         if not self.encoder.bidirectional:
             return None
-        _, backward, _ = self.read(numbers) if numbers.shape[1] else (None, None, None)
+        _, backward, _ = self.read(tokens) if tokens.shape[1] else (None, None, None)
         return self._zero_output() if backward is None else backward[:, 0]
 
-    def advance(self, numbers: Tensor, state: State) -> tuple[Tensor, State]:
-        """Read one more token in each row, `(N,)`; return the output and the state to continue from."""
-        forward, _, state = self.read(numbers[:, None], state=state)
+    def advance(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+        """Read one more token in each row, `(N,)`; return the output, `(N, H)`, and the new state."""
+        forward, _, state = self.read(tokens[:, None], state=state)
         return forward[:, -1], state
 
     def read(
-        self, numbers: Tensor, lengths: Tensor | None = None, state: State = None
+        self, tokens: Tensor, lengths: Tensor | None = None, state: State = None
     ) -> tuple[Tensor, Tensor | None, State]:
-        """Read tokens, `(N, L)`; return the outputs of both directions (the second may be None) and the states."""
-        vectors = self.dropout(self.embedding(numbers))
+        """Read tokens, `(N, L)`.
+
+        Returns:
+            the outputs of both directions, `(N, L, H)`, the second of which is None with one direction; and the states
+        """
+        vectors = self.dropout(self.embedding(tokens))
         output, state = self.encoder(vectors, state, lengths=lengths)
         if not self.encoder.bidirectional:
             return self.dropout(output), None, state
@@ -123,7 +131,13 @@ class BlankNetwork(nn.Module):
 
 
 def _outputs_after(backward: Tensor, blank_lengths: Tensor, longest: int) -> Tensor:
-    """The output of the reverse direction after a blank that begins at each token; zero after the end of the text."""
-    steps = torch.arange(blank_lengths.shape[1], device=blank_lengths.device) + blank_lengths
+    """The output of the reverse direction for the token after each blank; zero after the end of the text.
+
+    Args:
+        backward: the output of the reverse direction, `(N, L, H)`
+        blank_lengths: the length of the blank that begins at each position, `(N, L)`
+        longest: the length of the longest blank
+    """
+    positions = torch.arange(blank_lengths.shape[1], device=blank_lengths.device) + blank_lengths
     padded = F.pad(backward, (0, 0, 0, longest))
-    return padded.gather(1, steps[..., None].expand(-1, -1, backward.shape[-1]))
+    return padded.gather(1, positions[..., None].expand(-1, -1, backward.shape[-1]))

@@ -13,5 +13,7 @@ class FillBlanksOptions(TextOptions):
 
     common: ClassVar = (*TextOptions.common, "tokens", "longest_blank")
 
-    longest_blank: int = option(4, "length of the longest blank, in tokens", least=1)
-    longest: int = option(256, "cut longer sequences in training, in tokens; 0 disables it", group="training", least=0)
+    longest_blank: int = option(4, "length of the longest blank, in tokens", minimum=1)
+    longest: int = option(
+        256, "cut longer sequences in training, in tokens; 0 disables it", group="training", minimum=0
+    )

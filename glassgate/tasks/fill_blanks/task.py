@@ -16,10 +16,10 @@ from glassgate.tasks.data.batching import Batching
 from glassgate.tasks.data.texts import Text
 from glassgate.tasks.data.vocabulary import FIRST, PADDING, UNKNOWN
 from glassgate.tasks.errors import OptionError
-from glassgate.tasks.fill_blanks.network import BlankNetwork, Blanks
+from glassgate.tasks.fill_blanks.network import BlankNetwork, BlankScores
 from glassgate.tasks.fill_blanks.options import FillBlanksOptions
 from glassgate.tasks.loss import Loss, Mean, cross_entropy
-from glassgate.tasks.networks.states import selected
+from glassgate.tasks.networks.states import select_rows
 from glassgate.tasks.predictions import Record, text_record
 from glassgate.tasks.progress import Progress
 from glassgate.tasks.text_task import TextTask
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
     from torchmetrics import MetricCollection
 
 BLANK = "___"
+"""A blank in a text; two or more underscores are a blank, too."""
 
-_BLANK = re.compile("_{2,}")
+_BLANK_PATTERN = re.compile("_{2,}")
 
-# Evaluation cuts a file into pieces of this length; the missing context at their ends does not change the scores.
+# Evaluation cuts a file into pieces of this many tokens. The missing context at their ends hardly changes the scores.
 _LONGEST_PIECE = 4096
 
-# Rows of the search, and candidates returned.
-_WIDTH = 32
+_BEAM_SIZE = 32
 
-_MOST = 10
+_N_BEST = 10  # the default number of candidates
 
 
 class Candidate(NamedTuple):
@@ -50,8 +50,9 @@ class Candidate(NamedTuple):
 class FillBlanks(TextTask[FillBlanksOptions, list[list[Candidate]]]):
     """Fill blanks. Training reads texts, prediction reads lines with blanks.
 
-    Each direction stops at the blank, in every layer, and the prediction depends only on the two states next to it. In
-    training, the length of a blank is drawn uniformly from 1 to `longest_blank`.
+    No direction reads the blank or the text on its other side, in any layer. The prediction depends only on the two
+    states next to the blank. In training, the length of a blank is drawn uniformly from 1 to `longest_blank`, but never
+    reaches beyond the end of the text.
 
     Example:
         >>> from glassgate.tasks.task import Split
@@ -83,13 +84,13 @@ class FillBlanks(TextTask[FillBlanksOptions, list[list[Candidate]]]):
         return BlankNetwork(self.options, len(self.vocabularies["units"]))
 
     def encode(self, example: Text | str) -> Encoded:
-        units = example.tokens if isinstance(example, Text) else texts.split(example, self.options.tokens)
-        return {"units": self.vocabularies["units"].encode(units)}
+        tokens = example.tokens if isinstance(example, Text) else texts.split(example, self.options.tokens)
+        return {"units": self.vocabularies["units"].encode(tokens)}
 
-    def loss(self, output: Blanks, batch: Batch) -> Loss:
-        units, mask = cross_entropy(output.token_scores, batch["units"] - UNKNOWN)
-        lengths, _ = cross_entropy(output.lengths, output.blank_lengths - 1)
-        return [Mean.of(units + lengths, mask)]
+    def loss(self, output: BlankScores, batch: Batch) -> Loss:
+        token_nats, mask = cross_entropy(output.token_scores, batch["units"] - UNKNOWN)
+        length_nats, _ = cross_entropy(output.length_scores, output.blank_lengths - 1)
+        return [Mean.of(token_nats + length_nats, mask)]
 
     def metrics(self) -> "MetricCollection":
         from torchmetrics import MetricCollection
@@ -98,40 +99,40 @@ class FillBlanks(TextTask[FillBlanksOptions, list[list[Candidate]]]):
 
         return MetricCollection({"likelihood": Likelihood(), "accuracy": Accuracy()})
 
-    def observe(self, output: Blanks, batch: Batch) -> dict[str, Tensor]:
-        """Score blanks of one token, at every position of the text."""
+    def observe(self, output: BlankScores, batch: Batch) -> dict[str, Tensor]:
+        """Score a blank of one token at every position of the text."""
         target = batch["units"] - UNKNOWN
         nats, mask = cross_entropy(output.token_scores, target)
         return {"nats": nats, "mask": mask, "preds": output.token_scores.argmax(-1), "target": target}
 
-    def decode(self, output: Blanks, batch: Batch) -> list[list[list[Candidate]]]:
+    def decode(self, output: BlankScores, batch: Batch) -> list[list[list[Candidate]]]:
         symbols = self.vocabularies["units"].symbols
-        chances = output.token_scores.float().softmax(-1)[..., FIRST - UNKNOWN :]
-        best, numbers = chances.topk(min(_MOST, chances.shape[-1]))
-        rows = zip(best.tolist(), numbers.tolist(), batch["lengths"].tolist(), strict=True)
+        probabilities = output.token_scores.float().softmax(-1)[..., FIRST - UNKNOWN :]
+        best, indices = (each.tolist() for each in probabilities.topk(min(_N_BEST, probabilities.shape[-1])))
         return [
             [
-                [Candidate(symbols[number], chance) for chance, number in zip(*place, strict=True)]
-                for place in zip(of_row[:length], which[:length], strict=True)
+                [Candidate(symbols[index], probability) for probability, index in zip(*at_position, strict=True)]
+                for at_position in zip(best_of_row[:length], indices_of_row[:length], strict=True)
             ]
-            for of_row, which, length in rows
+            for best_of_row, indices_of_row, length in zip(best, indices, batch["lengths"].tolist(), strict=True)
         ]
 
     def predict(self, examples: Sequence[Text | str]) -> list[list[list[Candidate]]]:
-        """Return candidates for each blank of a line; for a text, candidates for each token as if it were missing."""
+        """Return the candidates for each blank of a line. For a text, each single token is treated as a blank."""
         task = self.frozen()
-        units = iter(super(FillBlanks, task).predict([each for each in examples if isinstance(each, Text)]))
-        return [task.fill(each) if isinstance(each, str) else next(units) for each in examples]
+        of_texts = iter(super(FillBlanks, task).predict([each for each in examples if isinstance(each, Text)]))
+        return [task.fill(each) if isinstance(each, str) else next(of_texts) for each in examples]
 
     def text(self, example: Text | str, prediction: list[list[Candidate]]) -> str:
-        """Return a line with its blanks filled; for a text, a line for each token and the most probable one."""
+        """Return a line with its blanks filled; for a text, return a line per token with its best candidate."""
         if isinstance(example, Text):
-            return "".join(f"{u!r}\t{best[0].text!r}\n" for u, best in zip(example.tokens, prediction, strict=True))
+            rows = zip(example.tokens, prediction, strict=True)
+            return "".join(f"{token!r}\t{candidates[0].text!r}\n" for token, candidates in rows)
         first, *rest = self.parts(example)
         return first + "".join(best[0].text + part for best, part in zip(prediction, rest, strict=True))
 
     def record(self, example: Text | str, prediction: list[list[Candidate]]) -> Record:
-        """Return the candidates of each blank and its place in the filled text; of a text those of each token."""
+        """Return the filled text, and the position and the candidates of each blank; for a text those of each token."""
         by_blank = [{"candidates": [each._asdict() for each in candidates]} for candidates in prediction]
         if isinstance(example, Text):
             return text_record(example.tokens, self.options.tokens, by_blank)
@@ -144,96 +145,106 @@ class FillBlanks(TextTask[FillBlanksOptions, list[list[Candidate]]]):
         return {"text": text, "blanks": blanks}
 
     def fill(
-        self, text: str, *, length: int | None = None, longest: int | None = None, most: int = _MOST
+        self, text: str, *, length: int | None = None, longest: int | None = None, n_best: int = _N_BEST
     ) -> list[list[Candidate]]:
         """Return candidates for each blank of a text, the most probable first.
 
-        A blank is two or more underscores. Each blank is filled from the text between its adjacent blanks.
+        A blank is two or more underscores. A blank is filled from the text between the blanks before and after it.
 
         Args:
             text: a text with blanks
             length: the number of tokens of each blank; None if unknown
-            longest: the maximum number of tokens of a candidate; as in training if None
-            most: the number of candidates to return
+            longest: the maximum number of tokens of a candidate; that of the training if None
+            n_best: the number of candidates for each blank
 
         Raises:
             OptionError: the text has no blank, or the model was not trained for the length
         """
-        known = self.options.longest_blank
+        longest_trained = self.options.longest_blank
         for name, value in (("length", length), ("longest", longest)):
-            if value is not None and not 1 <= value <= known:
+            if value is not None and not 1 <= value <= longest_trained:
                 raise OptionError(
-                    f"{name}: expected 1 to {known}, the longest blank of this model's training, got {value}; "
-                    "for longer ones train with --longest-blank"
+                    f"{name}: expected 1 to {longest_trained}, the longest blank of this model's training, got "
+                    f"{value}; for longer ones train with --longest-blank"
                 )
         parts = self.parts(text)
         if len(parts) < 2:
             raise OptionError(f"text: expected a blank, as in 'I am {BLANK} hungry', got {text!r}")
-        lengths = [length] if length else list(range(1, (longest or known) + 1))
-        pairs = [
+        lengths = [length] if length else list(range(1, (longest or longest_trained) + 1))
+        contexts = [
             (texts.split(before, self.options.tokens), texts.split(after, self.options.tokens))
             for before, after in pairwise(parts)
         ]
         if self.options.sequence == "line":
-            pairs[-1] = (pairs[-1][0], [*pairs[-1][1], "\n"])
+            contexts[-1] = (contexts[-1][0], [*contexts[-1][1], "\n"])
         task = self.frozen()
-        return [task._candidates(*pair, lengths, most) for pair in pairs]
+        return [task._search(*context, lengths, n_best) for context in contexts]
 
     def parts(self, text: str) -> list[str]:
-        """Split a text at its blanks; spaces between a blank and a wide character, such as a Chinese one, are dropped.
+        """Split a text at its blanks, and drop spaces between a blank and a wide character, such as a Chinese one.
 
         Example:
             >>> FillBlanks(FillBlanksOptions()).parts("我 ___ 饿了, so ___ hungry")
             ['我', '饿了, so ', ' hungry']
         """
-        parts = _BLANK.split(text)
-        for place, part in enumerate(parts):
-            if place and _wide(part.lstrip(" ")[:1]):
+        parts = _BLANK_PATTERN.split(text)
+        for index, part in enumerate(parts):
+            if index > 0 and _is_wide(part.lstrip(" ")[:1]):
                 part = part.lstrip(" ")
-            if place < len(parts) - 1 and _wide(part.rstrip(" ")[-1:]):
+            if index < len(parts) - 1 and _is_wide(part.rstrip(" ")[-1:]):
                 part = part.rstrip(" ")
-            parts[place] = part
+            parts[index] = part
         return parts
 
     def unknown(self, text: str) -> list[str]:
         """Return the distinct tokens of a text that are not in the vocabulary."""
-        units = (unit for part in self.parts(text) for unit in texts.split(part, self.options.tokens))
-        return [unit for unit in dict.fromkeys(units) if unit not in self.vocabularies["units"]]
+        tokens = (token for part in self.parts(text) for token in texts.split(part, self.options.tokens))
+        return [token for token in dict.fromkeys(tokens) if token not in self.vocabularies["units"]]
 
     @torch.inference_mode()
-    def _candidates(
-        self, before: Sequence[str], after: Sequence[str], lengths: list[int], most: int
-    ) -> list[Candidate]:
-        """Search for the content of a blank, token by token from the left, separately for each length."""
+    def _search(self, before: Sequence[str], after: Sequence[str], lengths: list[int], n_best: int) -> list[Candidate]:
+        """Find the most probable contents of a blank with a beam search from left to right for each length.
+
+        Args:
+            before, after: the tokens before and after the blank
+            lengths: the lengths to try
+            n_best: the number of candidates to return
+        """
         network, vocabulary = self.network.eval(), self.vocabularies["units"]
         assert isinstance(network, BlankNetwork)
         device = next(network.parameters()).device
-        rows = [torch.from_numpy(vocabulary.encode(units))[None].to(device) for units in (before, after)]
-        output_before, start = network.read_before(rows[0])
-        output_after = network.read_after(rows[1])
-        priors = network.length_scores(output_before, output_after)[0, [length - 1 for length in lengths]]
-        priors = priors.float().log_softmax(-1)
-        width = max(_WIDTH, most)
-        scored: list[tuple[float, list[int]]] = []
-        for prior, length in zip(priors, lengths, strict=True):
-            scores, tokens = prior[None], torch.empty(1, 0, dtype=torch.long, device=device)
-            before_blank, state = output_before, start
+        before_indices, after_indices = (
+            torch.from_numpy(vocabulary.encode(tokens))[None].to(device) for tokens in (before, after)
+        )
+        output_before, state_before = network.read_before(before_indices)
+        output_after = network.read_after(after_indices)
+        length_scores = network.length_scores(output_before, output_after)[0, [length - 1 for length in lengths]]
+        beam_size = max(_BEAM_SIZE, n_best)
+        found: list[tuple[float, list[int]]] = []
+        for length_score, length in zip(length_scores.float().log_softmax(-1), lengths, strict=True):
+            scores, tokens = length_score[None], torch.empty(1, 0, dtype=torch.long, device=device)
+            output, state = output_before, state_before
             for remaining in range(length, 0, -1):
-                after_blank = None if output_after is None else output_after.expand(len(before_blank), -1)
-                chances = network.unit_scores(
-                    before_blank, after_blank, torch.full((len(before_blank),), remaining, device=device)
+                rows = len(output)
+                token_scores = network.token_scores(
+                    output,
+                    None if output_after is None else output_after.expand(rows, -1),
+                    torch.full((rows,), remaining, device=device),
                 )
-                totals = scores[:, None] + chances.float().log_softmax(-1)[:, FIRST - UNKNOWN :]
-                scores, best = totals.flatten().topk(min(width, totals.numel()))
-                origin, number = best // totals.shape[1], best % totals.shape[1]
-                tokens = torch.cat([tokens[origin], number[:, None]], 1)
+                totals = scores[:, None] + token_scores.float().log_softmax(-1)[:, FIRST - UNKNOWN :]
+                scores, best = totals.flatten().topk(min(beam_size, totals.numel()))
+                origins, new_tokens = best // totals.shape[1], best % totals.shape[1]
+                tokens = torch.cat([tokens[origins], new_tokens[:, None]], 1)
                 if remaining > 1:
-                    before_blank, state = network.advance(number + FIRST, selected(state, origin))
-            scored += zip(scores.exp().tolist(), tokens.tolist(), strict=True)
-        scored.sort(key=lambda each: -each[0])
-        symbols, unit = vocabulary.symbols, self.options.tokens
-        return [Candidate(texts.join([symbols[n] for n in row], unit), chance) for chance, row in scored[:most]]
+                    output, state = network.advance(new_tokens + FIRST, select_rows(state, origins))
+            found += zip(scores.exp().tolist(), tokens.tolist(), strict=True)
+        found.sort(key=lambda pair: -pair[0])
+        symbols, token_kind = vocabulary.symbols, self.options.tokens
+        return [
+            Candidate(texts.join([symbols[index] for index in row], token_kind), probability)
+            for probability, row in found[:n_best]
+        ]
 
 
-def _wide(character: str) -> bool:
+def _is_wide(character: str) -> bool:
     return bool(character) and unicodedata.east_asian_width(character) in "WF"

@@ -10,9 +10,9 @@ import glassgate as gg
 from glassgate.tasks.data.batches import Batch
 from glassgate.tasks.forecasting.heads import Head, SharedDraws
 from glassgate.tasks.forecasting.options import ForecastingOptions
-from glassgate.tasks.loss import full
+from glassgate.tasks.loss import to_float
 from glassgate.tasks.networks.encoder import encoder, last_outputs
-from glassgate.tasks.networks.states import as_tuple, repeated
+from glassgate.tasks.networks.states import as_tuple, repeat_rows
 
 _CHUNK_ELEMENTS = 2**22  # per chunk of rows; the allocator reuses memory up to this size
 
@@ -111,7 +111,7 @@ class Forecaster(nn.Module):
 
     def head_parameters(self, raw: Tensor, window: Window) -> Tensor:
         """Return the parameters of the head for raw outputs, `(N, S, size)`."""
-        return self.head.parameters(full(raw), window.shift, window.scale, window.series_scale)
+        return self.head.parameters(to_float(raw), window.shift, window.scale, window.series_scale)
 
 
 class Direct(Forecaster):
@@ -185,7 +185,7 @@ class Recursive(Forecaster):
         rows, count = len(parameters), self.options.samples if self.head.can_sample else 1
         draws = SharedDraws(rows, self.options.seed, parameters.device) if self.head.can_sample else None
         window = Window(*(each.repeat_interleave(count, 0) for each in window))
-        state = repeated(state, count)
+        state = repeat_rows(state, count)
         value, outputs, samples = window.values[:, self.back - 1 : self.back], [], []
         for step in range(self.back, self.back + self.horizon):
             inputs = self._inputs(value, window.known[:, step : step + 1], window.series)
@@ -280,7 +280,7 @@ class Segments(Forecaster):
         queries = torch.cat([places, window.series[:, None].expand(-1, self.count, -1)], -1)
         if self.sizes.known:
             queries = queries + self.ahead(self._cut(window.known[:, self.back :]))
-        output, _ = self.encoder(queries.reshape(rows * self.count, 1, -1), repeated(state, self.count))
+        output, _ = self.encoder(queries.reshape(rows * self.count, 1, -1), repeat_rows(state, self.count))
         return output.reshape(rows, self.count, -1)
 
     def _cut(self, steps: Tensor) -> Tensor:

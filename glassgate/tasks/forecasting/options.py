@@ -5,11 +5,14 @@ from typing import ClassVar
 
 from glassgate.tasks.data.series import MISSING, Schema
 from glassgate.tasks.errors import OptionError
-from glassgate.tasks.options import Options, changed, option
+from glassgate.tasks.options import Options, option, override
 
 MODELS = ("direct", "recursive", "segments")
+"""The networks: all steps at once, step by step, or by segments."""
 HEADS = ("mse", "mae", "huber", "quantiles", "gaussian", "student-t", "negative-binomial")
-NORMALIZE = ("last", "window", "none")
+"""The outputs of the network, with their losses."""
+NORMALIZATIONS = ("last", "window", "none")
+"""The normalisations of a window: by its last value, by its mean and standard deviation, or none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,49 +25,55 @@ class ForecastingOptions(Options):
 
     common: ClassVar = (*Options.common, "horizon", "target")
 
-    data: str | None = changed("data", None, help="table of series", unset="a generated series")
-    horizon: int = option(24, "number of steps to forecast", group="data", least=1, most=2**16)
+    data: str | None = override("data", None, help="table of series", if_unset="a generated series")
+    horizon: int = option(24, "number of steps to forecast", group="data", minimum=1, maximum=2**16)
     look_back: int = option(
-        0, "steps of history per forecast", group="data", least=0, most=2**20, unset="four times the horizon"
+        0, "steps of history per forecast", group="data", minimum=0, maximum=2**20, if_unset="four times the horizon"
     )
     target: str | None = option(
-        None, "columns to forecast, separated by commas", group="data", unset="all others", metavar="NAMES"
+        None, "columns to forecast, separated by commas", group="data", if_unset="all others", metavar="NAMES"
     )
-    time: str | None = option(None, "column of the time stamps", group="data", unset="detected")
-    series: str | None = option(None, "column of the series' names in a long table", group="data", unset="detected")
+    time: str | None = option(None, "column of the time stamps", group="data", if_unset="detected")
+    series: str | None = option(None, "column of the series' names in a long table", group="data", if_unset="detected")
     past: str | None = option(
-        None, "columns of covariates known up to the present", group="data", unset="none", metavar="NAMES"
+        None, "columns of covariates known up to the present", group="data", if_unset="none", metavar="NAMES"
     )
-    known: str | None = option(None, "columns of covariates known ahead", group="data", unset="none", metavar="NAMES")
+    known: str | None = option(
+        None, "columns of covariates known ahead", group="data", if_unset="none", metavar="NAMES"
+    )
     static: str | None = option(
-        None, "columns of attributes of a whole series", group="data", unset="none", metavar="NAMES"
+        None, "columns of attributes of a whole series", group="data", if_unset="none", metavar="NAMES"
     )
     calendar: bool = option(False, "add hour, weekday and time of year as covariates known ahead", group="data")
     time_format: str = option(
-        "", "strptime format of the time stamps", group="data", unset="detected", metavar="FORMAT"
+        "", "strptime format of the time stamps", group="data", if_unset="detected", metavar="FORMAT"
     )
     decimal: str | None = option(
-        None, "decimal mark of the numbers", group="data", choices=(".", ","), unset="detected"
+        None, "decimal mark of the numbers", group="data", choices=(".", ","), if_unset="detected"
     )
     missing: str = option("error", "treatment of gaps; last repeats the previous value", group="data", choices=MISSING)
     season: int = option(
-        0, "steps per season of the seasonal naive forecast", group="data", least=0, unset="by the frequency"
+        0, "steps per season of the seasonal naive forecast", group="data", minimum=0, if_unset="by the frequency"
     )
-    train_steps: int = option(0, "steps to train on", group="data", least=0, unset="all others")
+    train_steps: int = option(0, "steps to train on", group="data", minimum=0, if_unset="all others")
     dev_steps: int = option(
-        0, "steps of dev, after the training steps", group="data", least=0, unset="--held-out of all"
+        0, "steps of dev, after the training steps", group="data", minimum=0, if_unset="--held-out of all"
     )
-    test_steps: int = option(0, "steps of test, after the dev steps", group="data", least=0, unset="--held-out of all")
-    every: int = option(1, "steps from one evaluated origin to the next", group="data", least=1)
+    test_steps: int = option(
+        0, "steps of test, after the dev steps", group="data", minimum=0, if_unset="--held-out of all"
+    )
+    every: int = option(1, "steps from one evaluated origin to the next", group="data", minimum=1)
 
-    bidirectional: bool = changed("bidirectional", False, help="read the past from both ends (direct model)")
-    embedding_size: int = changed("embedding_size", 16, help="size of the vector of a series; 0 disables it", least=0)
+    bidirectional: bool = override("bidirectional", False, help="read the past from both ends (direct model)")
+    embedding_size: int = override(
+        "embedding_size", 16, help="size of the vector of a series; 0 disables it", minimum=0
+    )
     model: str = option("direct", "all steps at once, step by step, or by segments", choices=MODELS)
     head: str = option("mse", "loss and output: a value, quantiles or a distribution", choices=HEADS)
-    normalize: str = option("last", "normalisation of a window; counts have none", choices=NORMALIZE)
-    segment: int = option(24, "steps of a segment", least=1, most=2**16)
+    normalize: str = option("last", "normalisation of a window; counts have none", choices=NORMALIZATIONS)
+    segment: int = option(24, "steps of a segment", minimum=1, maximum=2**16)
     quantiles: str = option("0.1,0.5,0.9", "quantiles of a forecast, separated by commas", metavar="X,X")
-    samples: int = option(100, "sampled paths for heads without a quantile formula", least=2, most=10_000)
+    samples: int = option(100, "sampled paths for heads without a quantile formula", minimum=2, maximum=10_000)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -95,7 +104,7 @@ class ForecastingOptions(Options):
 
     @property
     def levels(self) -> list[float]:
-        """The quantiles in ascending order; none if they are not numbers."""
+        """The quantiles in ascending order; an empty list if the option is not a list of numbers."""
         try:
             return sorted({float(each) for each in self.quantiles.split(",")})
         except ValueError:

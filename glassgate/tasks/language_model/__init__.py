@@ -1,4 +1,4 @@
-"""Language models: the next token of a text, or the notes of the next step of a piece of music."""
+"""Language models: predict the next token of a text, or the notes of the next step of a piece of music."""
 
 from glassgate.tasks.language_model.options import LanguageModelOptions
 from glassgate.tasks.language_model.task import LanguageModel

@@ -1,4 +1,4 @@
-"""The network of language models: embeddings of tokens, or notes; stateful recurrent layers; and scores."""
+"""The network of language models: embeddings of tokens, or notes; recurrent layers; and scores of the next step."""
 
 from typing import Any
 
@@ -16,48 +16,58 @@ from glassgate.tasks.networks.states import as_hx, as_tuple
 class LanguageNetwork(nn.Module):
     """Embeddings, recurrent layers that carry their states from batch to batch, and scores of the next token.
 
+    For notes, the network has no embedding, and scores each of the 88 keys of a piano.
+
     Args:
         options: sizes and cell
-        units: the size of the vocabulary, including padding and unknown; None for notes
+        vocabulary_size: the number of tokens, V, including padding and unknown; None for notes
 
     Attributes:
         carried: the names of the buffers that contain the states, `(num_layers, N, H)`
     """
 
-    def __init__(self, options: LanguageModelOptions, units: int | None):
+    def __init__(self, options: LanguageModelOptions, vocabulary_size: int | None):
         super().__init__()
         self.dropout = nn.Dropout(options.dropout)
-        if units is None:
+        if vocabulary_size is None:
             self.embedding = None
             self.encoder = encoder(options, input_size=NUM_KEYS)
             self.head: nn.Module = nn.Linear(options.hidden_size, NUM_KEYS)
         else:
-            self.embedding = nn.Embedding(units, options.embedding_size, padding_idx=PADDING)
+            self.embedding = nn.Embedding(vocabulary_size, options.embedding_size, padding_idx=PADDING)
             self.encoder = encoder(options)
             if options.tied:
                 self.head = Tied(self.embedding, options.hidden_size)
             else:
-                self.head = nn.Linear(options.hidden_size, units - UNKNOWN)
+                self.head = nn.Linear(options.hidden_size, vocabulary_size - UNKNOWN)
         self.carried = [f"state_{name}" for name in self.encoder.cell.state]
 
     def forward(self, batch: Batch) -> Tensor:
-        """From `inputs`, `(N, L)` or `(N, L, 88)`, `lengths` and `continues`, `(N,)`, to `(N, L, units - 1)`."""
-        logits, state = self.advance(batch["inputs"], batch["lengths"], self._carried(batch["continues"]))
-        for name, part in zip(self.carried, as_tuple(state), strict=True):
-            self.register_buffer(name, part.detach(), persistent=False)
-        return logits
+        """Score the next token or notes after each step of a batch, and carry the final states to the next call.
+
+        Args:
+            batch: with `inputs`, tokens `(N, L)` or notes `(N, L, 88)`; `lengths`, `(N,)`; and `continues`, `(N,)`,
+                whether a row continues the same row of the previous batch
+
+        Returns:
+            the scores, `(N, L, V - 1)`, without padding, or `(N, L, 88)`
+        """
+        scores, state = self.advance(batch["inputs"], batch["lengths"], self._carried_state(batch["continues"]))
+        for name, tensor in zip(self.carried, as_tuple(state), strict=True):
+            self.register_buffer(name, tensor.detach(), persistent=False)
+        return scores
 
     def advance(self, inputs: Tensor, lengths: Tensor | None, state: object) -> tuple[Tensor, Any]:
-        """Continue from a state (zero if None); return the scores and the new state."""
+        """Read inputs from a state on, or from zero states if it is None; return the scores and the new state."""
         vectors = inputs.float() if self.embedding is None else self.embedding(inputs)
         output, state = self.encoder(self.dropout(vectors), state, lengths=lengths)
-        states = self.dropout(output)
+        output = self.dropout(output)
         if isinstance(self.head, Tied) and self.embedding is not None:
-            return self.head(states, self.embedding.weight), state
-        return self.head(states), state
+            return self.head(output, self.embedding.weight), state
+        return self.head(output), state
 
-    def _carried(self, continues: Tensor) -> object:
-        """The states of the previous batch, with zeros in rows that do not continue it."""
+    def _carried_state(self, continues: Tensor) -> object:
+        """The final states of the previous batch, with zeros in rows that do not continue it."""
         if not continues.any():
             return None
         rows = move(continues, self.get_buffer(self.carried[0]).device)[:, None]

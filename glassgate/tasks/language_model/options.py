@@ -6,9 +6,10 @@ from typing import ClassVar
 from glassgate.tasks.data import texts
 from glassgate.tasks.data.texts import TextOptions
 from glassgate.tasks.errors import OptionError
-from glassgate.tasks.options import changed, option
+from glassgate.tasks.options import option, override
 
 NOTES = "notes"
+"""The kind of tokens of piano rolls."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,16 +27,18 @@ class LanguageModelOptions(TextOptions):
         "kind of predicted tokens; notes are piano rolls",
         group="data",
         choices=(*texts.TOKEN_KINDS, NOTES),
-        former="unit",
+        former_name="unit",
     )
-    hidden_size: int = changed("hidden_size", 256, help="hidden units")
-    bidirectional: bool = changed("bidirectional", False, help="not available: a language model reads in one direction")
+    hidden_size: int = override("hidden_size", 256, help="hidden units")
+    bidirectional: bool = override(
+        "bidirectional", False, help="not available: a language model reads in one direction"
+    )
     tied: bool = option(False, "share the weights of embedding and output")
     chunk: int = option(
         50,
         "tokens or steps of music per chunk; the state is carried to the next chunk, the gradient is not",
         group="training",
-        least=1,
+        minimum=1,
     )
 
     def __post_init__(self) -> None:

@@ -5,18 +5,18 @@ from torch import Tensor
 
 from glassgate.tasks.errors import OptionError
 
-COLDEST = 1e-30
-"""The minimum temperature above 0, so that float32 can represent the quotient."""
+MIN_TEMPERATURE = 1e-30
+"""The minimum temperature above 0. In float32, scores divided by a smaller one could become NaN."""
 
 
 def choose(logits: Tensor, temperature: float, top_k: int, top_p: float, random: torch.Generator) -> int:
-    """Return the index of a sampled token.
+    """Sample a token, and return its index.
 
     Args:
         logits: the scores, `(V,)`
         temperature: the divisor of the logits; 0 selects the largest
         top_k: sample only from this many of the largest logits; 0 for all
-        top_p: sample only from the largest logits that together have this probability
+        top_p: sample only from the most probable tokens, up to the one with which their probabilities reach this value
         random: the random generator
 
     Example:
@@ -25,18 +25,22 @@ def choose(logits: Tensor, temperature: float, top_k: int, top_p: float, random:
     """
     if temperature == 0:
         return int(logits.argmax())
-    scaled = (logits - logits.max()) / max(temperature, COLDEST)
-    chances, order = scaled.softmax(-1).sort(descending=True, stable=True)
-    before = chances.cumsum(-1) - chances
-    allowed = before < top_p
-    allowed[0] = True
+    scaled = (logits - logits.max()) / max(temperature, MIN_TEMPERATURE)
+    probabilities, order = scaled.softmax(-1).sort(descending=True, stable=True)
+    probability_before = probabilities.cumsum(-1) - probabilities
+    is_allowed = probability_before < top_p
+    is_allowed[0] = True
     if top_k:
-        allowed[top_k:] = False
-    return int(order[torch.multinomial(chances * allowed, 1, generator=random)])
+        is_allowed[top_k:] = False
+    return int(order[torch.multinomial(probabilities * is_allowed, 1, generator=random)])
 
 
-def check_draw(length: int, temperature: float, top_k: int, top_p: float, seed: int | None) -> None:
-    """Raise OptionError for settings outside their range."""
+def check_sampling(length: int, temperature: float, top_k: int, top_p: float, seed: int | None) -> None:
+    """Check the arguments of `LanguageModel.generate`.
+
+    Raises:
+        OptionError: a value is out of its range
+    """
     if seed is not None and not 0 <= seed < 2**64:
         raise OptionError(f"seed: expected 0 to 2**64 - 1, got {seed}")
     if length < 0:

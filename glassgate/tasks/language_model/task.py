@@ -24,8 +24,8 @@ from glassgate.tasks.data.vocabulary import FIRST, PADDING, UNKNOWN
 from glassgate.tasks.errors import DataError, OptionError
 from glassgate.tasks.language_model.network import LanguageNetwork
 from glassgate.tasks.language_model.options import NOTES, LanguageModelOptions
-from glassgate.tasks.language_model.sampling import COLDEST, check_draw, choose
-from glassgate.tasks.loss import Loss, Mean, cross_entropy, full
+from glassgate.tasks.language_model.sampling import MIN_TEMPERATURE, check_sampling, choose
+from glassgate.tasks.loss import Loss, Mean, cross_entropy, to_float
 from glassgate.tasks.networks.states import step_mask
 from glassgate.tasks.predictions import Record, text_record
 from glassgate.tasks.progress import Progress
@@ -56,7 +56,7 @@ class LanguageModel(TextTask[LanguageModelOptions, list[float]]):
     builtin_options = {"dropout": 0.0, "epochs": 3, "batch_size": 16, "learning_rate": 5e-3}
 
     def read(self, path: str | Path, labelled: bool = True, progress: Progress | None = None) -> Sequence[Text | Roll]:
-        """Read a text, or piano rolls. If the file of rolls has parts, read its test part."""
+        """Read a text, or piano rolls. Of a file of rolls with a test part, return only that part."""
         is_new = "vocabularies" not in vars(self)
         if is_new and self.options.tokens == LanguageModelOptions.tokens and is_music(path):
             self.options = self.requested = replace(self.options, tokens=NOTES)
@@ -92,7 +92,11 @@ class LanguageModel(TextTask[LanguageModelOptions, list[float]]):
         return ByContent(attrgetter("steps")) if self.options.tokens == NOTES else super().held_out_rule
 
     def batching(self) -> Batching:
-        """Batch files as streams, pieces of music as sequences of similar length, both chunk by chunk; lines whole."""
+        """Return the rules of batching.
+
+        Files are concatenated to streams, and pieces of music form batches of similar length; both are read chunk by
+        chunk. Lines form batches of similar length, and are read whole.
+        """
         if self.options.tokens == NOTES:
             return ChunkBatching(self.options, self.options.chunk)
         if self.options.sequence == "file":
@@ -112,8 +116,8 @@ class LanguageModel(TextTask[LanguageModelOptions, list[float]]):
                 "inputs": np.concatenate([np.zeros_like(example.steps[:1]), example.steps[:-1]]),
                 "targets": example.steps,
             }
-        numbers = self.vocabularies["units"].encode(example.tokens)
-        return {"inputs": texts.shift_right(numbers, PADDING), "targets": numbers}
+        indices = self.vocabularies["units"].encode(example.tokens)
+        return {"inputs": texts.shift_right(indices, PADDING), "targets": indices}
 
     def loss(self, output: Tensor, batch: Batch) -> Loss:
         return [Mean.of(*self._nats(output, batch))]
@@ -146,7 +150,7 @@ class LanguageModel(TextTask[LanguageModelOptions, list[float]]):
             steps = [notes_of(step) for step in example.steps]
         else:
             steps = [*map(printable, example.tokens)]
-        return "".join(f"{unit}\t{nats:.3f}\n" for unit, nats in zip(steps, prediction, strict=True))
+        return "".join(f"{step}\t{nats:.3f}\n" for step, nats in zip(steps, prediction, strict=True))
 
     def record(self, example: Text | Roll, prediction: list[float]) -> Record:
         """Return each token, or step of music, with its surprise in nats and its probability."""
@@ -166,70 +170,76 @@ class LanguageModel(TextTask[LanguageModelOptions, list[float]]):
         top_p: float = 1.0,
         seed: int | None = None,
     ) -> Iterator[str]:
-        """Continue a text token by token, or generate music: one line of MIDI numbers per step.
+        """Continue a text token by token, or generate music as one line of MIDI numbers per step.
 
         Args:
-            prompt: the beginning of the text, which is not repeated; empty for music
-            length: number of tokens to generate; a model of lines starts again after a line end
+            prompt: the beginning of the text, which is not returned; empty for music
+            length: the number of tokens or steps to generate; a model of lines begins a new line after a line end
             temperature: below 1 favours probable tokens, above 1 improbable ones; 0 always takes the most probable one
-            top_k: choose among this many most probable tokens; 0 for all
-            top_p: choose among the most probable tokens whose probabilities sum to this value
+            top_k: sample only from this many of the most probable tokens; 0 for all
+            top_p: sample only from the most probable tokens, up to the one with which their probabilities reach this
+                value
             seed: the seed of the random choices; None for another text at each call
 
         Raises:
             OptionError: a value out of range; an option that music does not support; a prompt with unknown tokens
         """
-        check_draw(length, temperature, top_k, top_p, seed)
+        check_sampling(length, temperature, top_k, top_p, seed)
         random = torch.Generator()
         random.seed() if seed is None else random.manual_seed(seed)
         network = self.frozen().network
         if self.options.tokens != NOTES:
-            draw = partial(choose, temperature=temperature, top_k=top_k, top_p=top_p, random=random)
-            return self._write(network, self._prompted(prompt), length, draw)
+            sample = partial(choose, temperature=temperature, top_k=top_k, top_p=top_p, random=random)
+            return self._generate_text(network, self._split_prompt(prompt), length, sample)
         if prompt or top_k or top_p < 1:
             raise OptionError("prompt, top_k, top_p: music takes none of them; leave them out")
-        return self._play(network, length, temperature, random)
+        return self._generate_music(network, length, temperature, random)
 
-    def _prompted(self, prompt: str) -> list[str]:
-        units = list(texts.split(prompt, self.options.tokens))
-        known = self.vocabularies["units"]
+    def _split_prompt(self, prompt: str) -> list[str]:
+        """Split a prompt into tokens; an unknown token is an error if the training data had none."""
+        tokens = list(texts.split(prompt, self.options.tokens))
+        vocabulary = self.vocabularies["units"]
         if self.options.least_count == 1:
-            for unit in units:
-                if unit not in known:
+            for token in tokens:
+                if token not in vocabulary:
                     raise OptionError(
-                        f"prompt: expected tokens that the training data had, got {unit!r}; "
+                        f"prompt: expected tokens that the training data had, got {token!r}; "
                         "leave it out, or train on text that has it"
                     )
-        return units
+        return tokens
 
-    def _write(
-        self, network: nn.Module, prompt: list[str], length: int, draw: Callable[[Tensor], int]
+    def _generate_text(
+        self, network: nn.Module, prompt: list[str], length: int, sample: Callable[[Tensor], int]
     ) -> Iterator[str]:
-        vocabulary, unit = self.vocabularies["units"], self.options.tokens
+        vocabulary, token_kind = self.vocabularies["units"], self.options.tokens
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        before, state = prompt[-1] if prompt else "\n", None
+        previous, state = prompt[-1] if prompt else "\n", None
         inputs = [PADDING, *vocabulary.encode(prompt).tolist()]
         for _ in range(length):
             logits, state = _advance(network, torch.tensor([inputs]), state)
-            number = draw(logits[FIRST - UNKNOWN :])
-            token = vocabulary.symbols[number]
-            yield (
-                decoder.decode(token.encode("latin-1")) if unit == "byte" else texts.gap(before, token, unit) + token
-            )
-            before, inputs = token, [number + FIRST]
+            index = sample(logits[FIRST - UNKNOWN :])
+            token = vocabulary.symbols[index]
+            if token_kind == "byte":
+                yield decoder.decode(token.encode("latin-1"))
+            else:
+                yield texts.gap(previous, token, token_kind) + token
+            previous, inputs = token, [index + FIRST]
             if token == "\n" and self.options.sequence == "line":
                 inputs, state = [PADDING], None
 
-    def _play(self, network: nn.Module, length: int, temperature: float, random: torch.Generator) -> Iterator[str]:
-        step, state = torch.zeros(NUM_KEYS), None
+    def _generate_music(
+        self, network: nn.Module, length: int, temperature: float, random: torch.Generator
+    ) -> Iterator[str]:
+        notes, state = torch.zeros(NUM_KEYS), None
         for _ in range(length):
-            logits, state = _advance(network, step[None, None], state)
-            chances = (logits / max(temperature, COLDEST)).sigmoid() if temperature else (logits > 0).float()
-            step = torch.bernoulli(chances, generator=random)
-            yield notes_of(step.numpy()) + "\n"
+            logits, state = _advance(network, notes[None, None], state)
+            scaled = logits / max(temperature, MIN_TEMPERATURE)
+            probabilities = scaled.sigmoid() if temperature else (logits > 0).float()
+            notes = torch.bernoulli(probabilities, generator=random)
+            yield notes_of(notes.numpy()) + "\n"
 
     def _nats(self, output: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
-        """The negative log probability of each token, or of all notes of a step, and the mask of the steps."""
+        """The negative log-probability of each token, or of the notes of each step, and the mask of the steps."""
         targets = batch["targets"]
         if self.options.tokens == NOTES:
             return surprise(output, targets), step_mask(batch["lengths"], targets)
@@ -238,15 +248,20 @@ class LanguageModel(TextTask[LanguageModelOptions, list[float]]):
 
 @torch.inference_mode()
 def _advance(network: nn.Module, inputs: Tensor, state: object) -> tuple[Tensor, object]:
-    """The scores after the last input, and the final state."""
+    """Read inputs, and return the scores after the last one and the final state."""
     assert isinstance(network, LanguageNetwork)
     logits, state = network.advance(inputs.to(next(network.parameters()).device), None, state)
     return logits[0, -1].float().cpu(), state
 
 
 def surprise(output: Tensor, notes: Tensor) -> Tensor:
-    """Return the negative log probability `(..., L)` of chords `(..., L, K)`."""
-    scores = full(output)
+    """Return the negative log-probability, `(..., L)`, of the notes of each step, `(..., L, 88)`.
+
+    Args:
+        output: the scores of the keys, `(..., L, 88)`
+        notes: 1 where a key sounds and 0 elsewhere, `(..., L, 88)`
+    """
+    scores = to_float(output)
     return F.binary_cross_entropy_with_logits(scores, notes.to(scores.dtype), reduction="none").sum(-1)
 
 

@@ -1,1 +1,1 @@
-"""Metrics that torchmetrics lacks, and the confusion matrix."""
+"""Metrics that torchmetrics lacks, the confusion matrix, and the format of scores."""

@@ -1,4 +1,4 @@
-"""The confusion matrix of a task whose vocabulary has labels."""
+"""The confusion matrix of a task that predicts labels."""
 
 import json
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from glassgate.tasks.runs import write
 
 
 class LabelSummary(Summary):
-    """`confusion.json` and, if matplotlib is installed, `confusion.png`."""
+    """Writes a confusion matrix as `confusion.json` and, if matplotlib is installed, `confusion.png`."""
 
     def labels(self) -> list[str]:
         """Return the labels of the training data, and one name for all unknown labels."""
@@ -21,19 +21,20 @@ class LabelSummary(Summary):
         ]
 
     def matrix(self, encoded: Sequence[Encoded]) -> list[list[int]]:
-        """Return counts with a row per true label and a column per predicted label, in the order of `labels`."""
+        """Return the counts, with a row per true label and a column per predicted label, in the order of `labels`."""
         from torchmetrics.classification import MulticlassConfusionMatrix
 
-        from glassgate.tasks.metrics.scores import alone
+        from glassgate.tasks.metrics.scores import not_distributed
 
-        count = len(self.labels())
-        counts = MulticlassConfusionMatrix(count, distributed_available_fn=alone)
+        num_labels = len(self.labels())
+        metric = MulticlassConfusionMatrix(num_labels, distributed_available_fn=not_distributed)
         for output, batch, _ in self.task.outputs(encoded):
             observed = self.task.observe(output, batch)
-            labelled = observed["target"] >= 0
-            counts.update(observed["preds"][labelled].cpu(), observed["target"][labelled].cpu().clamp(max=count - 1))
-        rows: list[list[int]] = counts.compute().tolist()
-        return rows
+            mask = observed["target"] >= 0
+            # All unknown labels share the last index.
+            metric.update(observed["preds"][mask].cpu(), observed["target"][mask].cpu().clamp(max=num_labels - 1))
+        counts: list[list[int]] = metric.compute().tolist()
+        return counts
 
     def write(self, encoded: Sequence[Encoded], folder: Path) -> list[Path]:
         labels, counts = self.labels(), self.matrix(encoded)

@@ -1,4 +1,7 @@
-"""Metrics that torchmetrics lacks, and scores per label."""
+"""Metrics that torchmetrics lacks, and scores per label.
+
+In each `update`, targets that do not count, such as padding and missing labels, are negative or masked.
+"""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -11,11 +14,11 @@ from torchmetrics import Metric, MetricCollection
 LabelScores = dict[str, float]
 """Precision, recall and F1, from 0 to 1, and support, the number of times that the label occurs."""
 
-_MAX_ROWS = 60  # labels in a table
+_MAX_TABLE_ROWS = 60
 
 
-def alone() -> bool:
-    """Return False: pass this function to torchmetrics to compute scores in this process only."""
+def not_distributed() -> bool:
+    """Return False. As the `distributed_available_fn` of a metric, it restricts the metric to this process."""
     return False
 
 
@@ -40,7 +43,7 @@ class Likelihood(Metric):
         self.add_state("tokens", torch.tensor(0), dist_reduce_fx="sum")
 
     def update(self, nats: Tensor, mask: Tensor) -> None:
-        """Add a batch: minus the natural logarithm of each token's probability, and the mask of tokens that count."""
+        """Add a batch: the negative log-likelihood of each token in nats, and the mask of the tokens that count."""
         self.total += nats.where(mask, 0.0).double().sum()
         self.tokens += mask.sum()
 
@@ -51,7 +54,7 @@ class Likelihood(Metric):
 
 
 class Fraction(Metric):
-    """The fraction of correct answers. Unlike in torchmetrics, counting them does not wait for a GPU."""
+    """The fraction of correct predictions. Unlike the metrics of torchmetrics, it does not wait for the GPU."""
 
     full_state_update = False
 
@@ -64,17 +67,17 @@ class Fraction(Metric):
         self.add_state("total", torch.tensor(0), dist_reduce_fx="sum")
 
     def count(self, correct: Tensor, mask: Tensor) -> None:
-        """Add a batch of answers: the mask of the correct ones, and the mask of those that count."""
+        """Add a batch of predictions: the mask of the correct ones, and the mask of those that count."""
         self.correct += (correct & mask).sum()
         self.total += mask.sum()
 
     def compute(self) -> Tensor:
-        """Return the fraction, NaN without answers."""
+        """Return the fraction; NaN without predictions."""
         return self.correct / self.total
 
 
 class Accuracy(Fraction):
-    """The fraction of targets that are predicted.
+    """The fraction of targets that are predicted correctly.
 
     Example:
         >>> metric = Accuracy()
@@ -84,12 +87,12 @@ class Accuracy(Fraction):
     """
 
     def update(self, preds: Tensor, target: Tensor) -> None:
-        """Add a batch, both of one shape, `target` negative for missing labels and padding."""
+        """Add a batch of predicted and true labels, both of one shape; `target` is negative where it does not count."""
         self.count(preds == target, target >= 0)
 
 
 class LabelCounts(Metric):
-    """Correct, predicted and true labels, counted per label: the basis of precision, recall and F1.
+    """Counts, per label, of correct predictions, predictions and targets, from which precision, recall and F1 follow.
 
     Args:
         names: the names of the labels, in the order of their indices
@@ -112,21 +115,21 @@ class LabelCounts(Metric):
             self.add_state(name, torch.zeros(len(self.names), dtype=torch.long), dist_reduce_fx="sum")
 
     def count(self, preds: Tensor, target: Tensor, predicted: Tensor, true: Tensor, correct: Tensor) -> None:
-        """Add predictions and targets, all arguments of one shape.
+        """Add a batch. All arguments have one shape.
 
         Args:
-            preds, target: indices of labels
-            predicted, true: the masks of the indices that count
+            preds, target: the predicted and the true labels, as indices
+            predicted, true: the masks of the predictions and of the targets that count
             correct: the mask of correct predictions
         """
         for counts, labels, mask in (
             (self.correct, target, correct), (self.predicted, preds, predicted), (self.true, target, true)
         ):  # fmt: skip
-            # On a GPU, `bincount` and indexing by a mask would wait.
+            # `bincount` and indexing by a mask would make the process wait for the GPU.
             counts.index_add_(0, labels.where(mask, 0).flatten(), mask.flatten().to(counts.dtype))
 
     def by_label(self) -> dict[str, LabelScores]:
-        """Return the scores of each label that occurs or was predicted, the most frequent first."""
+        """Return the scores of each label that is a target or was predicted, the most frequent target first."""
         rows = zip(self.names, self.correct.tolist(), self.predicted.tolist(), self.true.tolist(), strict=True)
         scores = {
             name: {
@@ -154,21 +157,21 @@ def label_table(kind: str, scores: Mapping[str, LabelScores]) -> str:
         label  precision   recall       f1  support
         NOUN      50.00%  100.00%   66.67%        4
     """
-    width = max(map(len, [kind, *list(scores)[:_MAX_ROWS]]))
+    width = max(map(len, [kind, *list(scores)[:_MAX_TABLE_ROWS]]))
     lines = [f"{kind:{width}}  precision   recall       f1  support"]
-    for name, each in list(scores.items())[:_MAX_ROWS]:
-        row = f"{each['precision']:11.2%}{each['recall']:9.2%}{each['f1']:9.2%}"
-        lines.append(f"{name:{width}}{row}{each['support']:9,}")
-    if len(scores) > _MAX_ROWS:
-        lines.append(f"and {len(scores) - _MAX_ROWS} more; --json prints all")
+    for name, label_scores in list(scores.items())[:_MAX_TABLE_ROWS]:
+        row = f"{label_scores['precision']:11.2%}{label_scores['recall']:9.2%}{label_scores['f1']:9.2%}"
+        lines.append(f"{name:{width}}{row}{label_scores['support']:9,}")
+    if len(scores) > _MAX_TABLE_ROWS:
+        lines.append(f"and {len(scores) - _MAX_TABLE_ROWS} more; --json prints all")
     return "\n".join(lines)
 
 
 class MacroF1(LabelCounts):
-    """The mean of the labels' F1, over those that occur or were predicted.
+    """The mean F1 of the labels that are targets or were predicted.
 
-    Memory grows linearly with the number of labels. The metric of torchmetrics needs quadratic memory, which is too
-    much if the wrong column of a file, with many thousands of values, is read as labels.
+    Its memory grows linearly with the number of labels. That of the metric of torchmetrics grows quadratically, which
+    is too much if a column of many thousands of different values is read as labels by mistake.
 
     Example:
         >>> metric = MacroF1(["DET", "NOUN", "VERB", "ADJ"])
@@ -180,11 +183,11 @@ class MacroF1(LabelCounts):
     """
 
     def update(self, preds: Tensor, target: Tensor) -> None:
-        """Add a batch, both of one shape, `target` negative for missing labels."""
-        labelled = target >= 0
-        self.count(preds, target, labelled, labelled, labelled & (preds == target))
+        """Add a batch of predicted and true labels, both of one shape; `target` is negative where it does not count."""
+        mask = target >= 0
+        self.count(preds, target, mask, mask, mask & (preds == target))
 
     def compute(self) -> Tensor:
-        """Return the mean, NaN without labels."""
-        occurrences = self.predicted + self.true
-        return (2.0 * self.correct.double() / occurrences)[occurrences > 0].mean()
+        """Return the mean; NaN without labels."""
+        counts = self.predicted + self.true
+        return (2.0 * self.correct.double() / counts)[counts > 0].mean()

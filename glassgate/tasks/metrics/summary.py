@@ -8,7 +8,7 @@ from glassgate.tasks.data.batches import Encoded
 
 
 class Summary:
-    """Formats scores as one line and writes no files; tasks override it.
+    """Selects and formats scores. Subclasses for tasks add tables and files.
 
     Args:
         task: the task, with its options, vocabularies and network
@@ -26,7 +26,7 @@ class Summary:
         return ""
 
     def signatures(self) -> dict[str, str]:
-        """Return the signature of each score by name, such as that of sacrebleu, which defines its computation."""
+        """Return the signatures of scores, by name; a signature, such as one of sacrebleu, defines the computation."""
         return {}
 
     def write(self, encoded: Sequence[Encoded], folder: Path) -> list[Path]:

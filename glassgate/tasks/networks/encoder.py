@@ -12,15 +12,15 @@ from glassgate.tasks.options import Options
 
 
 def encoder(options: Options, input_size: int | None = None, **others: Any) -> gg.Recurrent:
-    """Build layers that map `(N, L, input_size)`, with `lengths=`, to `(N, L, hidden_size * D)` and final states.
+    """Build layers that map `(N, L, input_size)` and `lengths` to outputs, `(N, L, hidden_size * D)`, and final states.
 
     Args:
         options: cell, sizes, depth, directions and dropout
-        input_size: features per step; `embedding_size` if None
+        input_size: the number of features of a step; `embedding_size` if None
         others: other arguments of the layer's constructor
 
     Raises:
-        OptionError: a hidden size that is not a multiple of a custom cell's heads
+        OptionError: the hidden size is not a multiple of the number of heads of the cell
     """
     cell = cells.build_cell(options.cell)
     if options.hidden_size % cell.heads:

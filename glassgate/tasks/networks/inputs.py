@@ -1,4 +1,4 @@
-"""The recurrent layers of a network: their names in logs, and the inputs that they read."""
+"""Finds the recurrent layers of a network, names them in logs, and watches their inputs."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -18,7 +18,11 @@ def recurrent_layers(network: nn.Module) -> dict[str, gg.Recurrent]:
 
 
 def part_label(name: str, part: str) -> str:
-    """Return the name of a layer and direction in logs. That of an encoder has no prefix.
+    """Return the name, in logs, of one direction of a layer. In an encoder, it has no prefix.
+
+    Args:
+        name: the name of the recurrent layer in the network
+        part: the name of the direction in that layer
 
     Example:
         >>> part_label("encoder", "layer0.forward"), part_label("decoder", "layer0.forward")
@@ -28,22 +32,22 @@ def part_label(name: str, part: str) -> str:
 
 
 @contextmanager
-def watch_inputs(layers: Mapping[str, gg.Recurrent], keep: Callable[[str, Tensor, Tensor], None]) -> Iterator[None]:
-    """Call `keep(name, data, lengths)` before each call of a layer inside the `with`.
+def watch_inputs(layers: Mapping[str, gg.Recurrent], callback: Callable[[str, Tensor, Tensor], None]) -> Iterator[None]:
+    """Call `callback(name, data, lengths)` before each call of a layer inside the `with`.
 
-    `data` is `(N, L, H_in)` for any form of the layer's input, and `lengths` is `(N,)`, on the CPU.
+    `data` is `(N, L, H_in)`, whatever the layout of the layer's input, and `lengths` is `(N,)`, on the CPU.
     """
 
-    def before(name: str, layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def hook(name: str, layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         assert isinstance(layer, gg.Recurrent)
-        keep(name, *_batch_first(layer, *args[:1], **kwargs))
+        callback(name, *_batch_first(layer, *args[:1], **kwargs))
 
-    hooks = [layer.register_forward_pre_hook(partial(before, name), with_kwargs=True) for name, layer in layers.items()]
+    handles = [layer.register_forward_pre_hook(partial(hook, name), with_kwargs=True) for name, layer in layers.items()]
     try:
         yield
     finally:
-        for hook in hooks:
-            hook.remove()
+        for handle in handles:
+            handle.remove()
 
 
 def _batch_first(
@@ -52,5 +56,5 @@ def _batch_first(
     if isinstance(input, PackedSequence):
         return pad_packed_sequence(input, batch_first=True)
     data = input[None] if input.dim() == 2 else input if layer.batch_first else input.transpose(0, 1)
-    full = torch.full(data.shape[:1], data.shape[1])
-    return data, full if lengths is None else torch.as_tensor(lengths).cpu().view(-1)
+    full_lengths = torch.full(data.shape[:1], data.shape[1])
+    return data, full_lengths if lengths is None else torch.as_tensor(lengths).cpu().view(-1)

@@ -1,4 +1,4 @@
-"""The common part of networks that map a text or a series to a label or numbers."""
+"""The encoder of networks that map a text or a series to a label or numbers."""
 
 from typing import Any
 
@@ -15,13 +15,15 @@ class SequenceEncoder(nn.Module):
 
     Args:
         options: sizes, cell and dropout
-        tokens: the size of the vocabulary, including padding and unknown; None for series
+        vocabulary_size: the number of tokens, including padding and unknown; None for series
         input_size: the number of features of a step
     """
 
-    def __init__(self, options: Options, tokens: int | None, input_size: int):
+    def __init__(self, options: Options, vocabulary_size: int | None, input_size: int):
         super().__init__()
-        self.embedding = None if tokens is None else nn.Embedding(tokens, input_size, padding_idx=PADDING)
+        self.embedding = (
+            None if vocabulary_size is None else nn.Embedding(vocabulary_size, input_size, padding_idx=PADDING)
+        )
         self.dropout = nn.Dropout(options.dropout)
         self.encoder = encoder(options, input_size)
 
@@ -29,7 +31,7 @@ class SequenceEncoder(nn.Module):
         """Return the layers' output `(N, L, H)` and final states.
 
         Args:
-            batch: with `units`, `(N, L)`, or `series`, `(N, L, C)`, and `lengths`, `(N,)`
+            batch: with tokens as `units`, `(N, L)`, or a `series`, `(N, L, C)`; and `lengths`, `(N,)`
         """
         steps = batch["series"] if self.embedding is None else self.dropout(self.embedding(batch["units"]))
         output, state = self.encoder(steps, lengths=batch["lengths"])

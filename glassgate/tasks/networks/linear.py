@@ -6,17 +6,17 @@ from torch import Tensor, nn
 
 from glassgate.tasks.data.vocabulary import PADDING, UNKNOWN
 
-_WORTHWHILE = 2**20  # multiplications; a oneDNN call has about 10 microseconds more overhead
+_MIN_MULTIPLICATIONS = 2**20  # for fewer, oneDNN is not faster: its calls have about 10 microseconds more overhead
 
 
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """Return `input @ weight.T + bias`.
 
-    In single precision torch calls MKL, which uses half of Zen 5's vector width: 80 GFLOP/s vs. 200 GFLOP/s with
-    oneDNN. Only Zen 5 was measured; other processors use oneDNN as well. The oneDNN operator has no gradient in torch,
-    so training uses `F.linear`.
+    In single precision, `F.linear` calls MKL, which uses only half of Zen 5's vector width: 80 GFLOP/s vs. 200 GFLOP/s
+    with oneDNN. Only Zen 5 was measured, but oneDNN is used on all processors. The oneDNN operator has no gradient in
+    torch, so training uses `F.linear`.
     """
-    if torch.is_grad_enabled() or torch.compiler.is_compiling() or not _fits(input, weight):
+    if torch.is_grad_enabled() or torch.compiler.is_compiling() or not _can_use_onednn(input, weight):
         return F.linear(input, weight, bias)
     product: Tensor = torch.ops.mkldnn._linear_pointwise(input, weight, bias, "none", [], "")
     return product
@@ -38,33 +38,36 @@ class Linear(nn.Linear):
 
 
 class Tied(nn.Module):
-    """An output layer with tied weights: the product of a state, projected to the embedding size, and each embedding.
+    """An output layer with tied weights: the score of a token is the product of the state and the token's embedding.
+
+    A state of another size is first projected to the size of the embeddings.
 
     Args:
-        embedding: the tied embedding; it is not registered here, so that a saved model contains it once
+        embedding: the embedding whose weights are shared; it is not registered here, so that a saved model contains it
+            only once
         hidden_size: the size of a state
     """
 
     def __init__(self, embedding: nn.Embedding, hidden_size: int):
         super().__init__()
-        same = hidden_size == embedding.embedding_dim
-        self.projection = nn.Identity() if same else nn.Linear(hidden_size, embedding.embedding_dim)
+        is_same_size = hidden_size == embedding.embedding_dim
+        self.projection = nn.Identity() if is_same_size else nn.Linear(hidden_size, embedding.embedding_dim)
         self.bias = nn.Parameter(torch.zeros(embedding.num_embeddings - UNKNOWN))
         nn.init.normal_(embedding.weight, std=embedding.embedding_dim**-0.5)
         with torch.no_grad():
             embedding.weight[PADDING].zero_()
 
     def forward(self, states: Tensor, vectors: Tensor) -> Tensor:
-        """From states, `(N, L, H)`, and all embeddings, `(units, E)`, to scores, `(N, L, units - 1)`."""
+        """From states, `(N, L, H)`, and the embeddings of V tokens, `(V, E)`, to scores, `(N, L, V - 1)`."""
         return linear(self.projection(states), vectors[UNKNOWN:], self.bias)
 
 
-def _fits(input: Tensor, weight: Tensor) -> bool:
-    """Whether oneDNN is available, supports these tensors, and is faster for this size."""
+def _can_use_onednn(input: Tensor, weight: Tensor) -> bool:
+    """Whether oneDNN is available, supports these tensors, and is faster for their size."""
     return (
         input.device.type == "cpu"
         and input.dtype == weight.dtype == torch.float32
-        and input.numel() * weight.shape[0] >= _WORTHWHILE
+        and input.numel() * weight.shape[0] >= _MIN_MULTIPLICATIONS
         and not torch.is_autocast_enabled("cpu")
         and bool(torch.backends.mkldnn.enabled)
         and hasattr(torch.ops.mkldnn, "_linear_pointwise")

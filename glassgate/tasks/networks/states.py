@@ -1,4 +1,4 @@
-"""Recurrent states, which layers take and return as a tensor or a tuple of tensors; and masks of padded steps."""
+"""Helpers for recurrent states, which layers take and return as a tensor or a tuple, and masks of padded steps."""
 
 import torch
 from torch import Tensor
@@ -9,7 +9,7 @@ States = tuple[Tensor, ...]
 
 
 def as_tuple(state: Tensor | States) -> States:
-    """Return the states of a layer as a tuple, also if its cell has only one."""
+    """Return the states of a layer as a tuple, even if its cell has only one state."""
     return state if isinstance(state, tuple) else (state,)
 
 
@@ -18,13 +18,13 @@ def as_hx(states: States) -> Tensor | States:
     return states if len(states) > 1 else states[0]
 
 
-def selected(state: Tensor | States | None, rows: Tensor) -> Tensor | States | None:
-    """Select rows of the states `(layers, N, H)`. None, the initial state, stays None: its rows are all the same."""
+def select_rows(state: Tensor | States | None, rows: Tensor) -> Tensor | States | None:
+    """Select rows of the states, `(layers, N, H)`. None, the same initial state in all rows, stays None."""
     return None if state is None else as_hx(tuple(each.index_select(1, rows) for each in as_tuple(state)))
 
 
-def repeated(state: Tensor | States | None, count: int) -> Tensor | States | None:
-    """Repeat each row of the states `(layers, N, H)`."""
+def repeat_rows(state: Tensor | States | None, count: int) -> Tensor | States | None:
+    """Repeat each row of the states, `(layers, N, H)`, `count` times."""
     return None if state is None else as_hx(tuple(each.repeat_interleave(count, 1) for each in as_tuple(state)))
 
 

@@ -1,1 +1,1 @@
-"""Trained runs as ONNX models; one module per task, with the name of the task."""
+"""Trained runs as ONNX models. `models` writes them. Each task has a module with its name."""

@@ -1,4 +1,4 @@
-"""Classification as an ONNX model: from tokens or the steps of a series to the probabilities of labels."""
+"""Classification as an ONNX model, from a text or a series to the probabilities of the labels."""
 
 from torch import Tensor
 
@@ -11,7 +11,7 @@ class _Probabilities(Labelled):
     """From a text or a series to probabilities."""
 
     def forward(self, steps: Tensor, lengths: Tensor) -> tuple[Tensor, ...]:
-        """The probability of each label, (N, K); with attention, also the weight of each step, (N, L)."""
+        """Return the probability of each label, (N, K); with attention pooling also the weight of each step, (N, L)."""
         scores = self.output(steps, lengths)
         probabilities = scores.labels.softmax(-1)
         return (probabilities,) if scores.attention is None else (probabilities, scores.attention)

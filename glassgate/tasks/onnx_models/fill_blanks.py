@@ -1,4 +1,7 @@
-"""Filling blanks as two ONNX models: one reads the text after a blank, the other the text before it and predicts."""
+"""Filling blanks as two ONNX models.
+
+The first model reads the text after a blank. The second one reads the text before it, and predicts its tokens.
+"""
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +21,7 @@ class _After(nn.Module):
         self.network = network
 
     def forward(self, tokens: Tensor, lengths: Tensor) -> Tensor:
-        """The output for the token next to the blank, (N, H); zero for an empty text."""
+        """Return the output for the token after the blank, (N, H); zero for an empty text."""
         _, backward, _ = self.network.read(tokens, lengths)
         assert backward is not None
         return backward[:, 0]
@@ -37,39 +40,39 @@ class _Before(nn.Module):
         """Read tokens, and score the next one.
 
         Args:
-            tokens: the text before the blank, (N, L); in later calls the last predicted token.
-            lengths: (N,), zero allowed.
-            states: (num_layers, N, H) each; initially zero.
-            missing: the number of tokens of the blank that are still missing, (N,).
-            after: the output of the other model, (N, H).
+            tokens: in the first call the text before the blank, in later calls the last predicted token, (N, L).
+            lengths: the numbers of tokens, (N,); 0 is allowed.
+            states: (num_layers, N, H) each; zero in the first call, then the states that the last call returned.
+            missing: the number of tokens of the blank that are not predicted yet, (N,).
+            after: the output of the first model, (N, H); None for a network of one direction.
 
         Returns:
-            the log-probabilities of the next token, (N, U), and of the length of the blank, with column k for k + 1
-            tokens; then the states.
+            the log-probabilities of the next token, (N, V - 1), without padding; those of the length of the blank,
+            where column k is for k + 1 tokens; and the new states.
         """
         network, directions = self.network, self.network.encoder.num_directions
         # The layer takes the states of both directions, but those of the reverse one do not affect the forward one.
-        both = tuple(torch.stack([each] * directions, 1).flatten(0, 1) for each in states)
-        _, _, state = network.read(tokens, lengths, as_hx(both))
-        assert state is not None
-        new = tuple(each.unflatten(0, (-1, directions))[:, 0] for each in as_tuple(state))
-        before = new[0][-1]
-        scores = network.unit_scores(before, after, missing), network.length_scores(before, after)
-        return *(each.log_softmax(-1) for each in scores), *new
+        repeated_states = tuple(torch.stack([state] * directions, 1).flatten(0, 1) for state in states)
+        _, _, final_states = network.read(tokens, lengths, as_hx(repeated_states))
+        assert final_states is not None
+        new_states = tuple(state.unflatten(0, (-1, directions))[:, 0] for state in as_tuple(final_states))
+        before = new_states[0][-1]
+        token_scores, length_scores = network.token_scores(before, after, missing), network.length_scores(before, after)
+        return token_scores.log_softmax(-1), length_scores.log_softmax(-1), *new_states
 
 
 def exported(task: FillBlanks) -> Exported:
     """Return the models. A network of one direction has no model for the text after a blank."""
     network = task.network
     assert isinstance(network, BlankNetwork)
-    layer, count = network.encoder, len(task.vocabularies["units"])
-    text = {"units": "N L", "lengths": "N"}
-    axes = text | dict.fromkeys(inputs.names(layer, "0"), "* N *") | {"missing": "N"}
+    layer, vocabulary_size = network.encoder, len(task.vocabularies["units"])
+    text_axes = {"units": "N L", "lengths": "N"}
+    axes = text_axes | dict.fromkeys(inputs.names(layer, "0"), "* N *") | {"missing": "N"}
     axes |= {"after": "N *"} if layer.bidirectional else {}
 
     def draw(N: int, L: int) -> tuple[Tensor | States, ...]:
         missing = torch.randint(1, network.longest + 1, (N,))
-        example = (*inputs.random_indices(N, L, count), inputs.random_states(layer, N), missing)
+        example = (*inputs.random_indices(N, L, vocabulary_size), inputs.random_states(layer, N), missing)
         return (*example, torch.randn(N, task.options.hidden_size)) if layer.bidirectional else example
 
     outputs = ["log_probabilities", "length_log_probabilities", *inputs.names(layer, "n")]
@@ -77,5 +80,14 @@ def exported(task: FillBlanks) -> Exported:
     if not layer.bidirectional:
         return Exported([before])
     return Exported(
-        [before, Model(_After(network), text, lambda N, L: inputs.random_indices(N, L, count), ["after"], "after")]
+        [
+            before,
+            Model(
+                _After(network),
+                text_axes,
+                lambda N, L: inputs.random_indices(N, L, vocabulary_size),
+                ["after"],
+                "after",
+            ),
+        ]
     )

@@ -1,4 +1,4 @@
-"""Forecasting as an ONNX model: from the past of series to the horizon, in units of the data."""
+"""Forecasting as an ONNX model, from the past of series to the horizon, in units of the data."""
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +13,11 @@ class _Forecast(nn.Module):
     """The network as a function of tensors, with the scaling of its inputs and outputs.
 
     Args:
-        task: the task, with its network.
+        task: the task, with its trained network.
+
+    Attributes:
+        scales: the offset and the divisor of each training series, (S, 2).
+        known, past: the offsets and the divisors of the covariates, (2, K) and (2, P).
     """
 
     scales: Tensor
@@ -23,9 +27,9 @@ class _Forecast(nn.Module):
     def __init__(self, task: Forecasting) -> None:
         super().__init__()
         self.network, self.head, self.options, fitted = task.network, task.head, task.options, task.fitted
-        self.register_buffer("scales", torch.tensor([of[:2] for of in fitted["series"].values()]))
-        extra = task.learned.known - len(fitted["known"])  # calendar and static covariates are not scaled
-        known = [*fitted["known"], *[[0.0, 1.0]] * extra]
+        self.register_buffer("scales", torch.tensor([scale[:2] for scale in fitted["series"].values()]))
+        num_unscaled = task.learned.known - len(fitted["known"])  # calendar and static covariates
+        known = [*fitted["known"], *[[0.0, 1.0]] * num_unscaled]
         for name, moments in (("known", known), ("past", fitted["past"])):
             self.register_buffer(name, torch.tensor([[mean, scale or 1.0] for mean, scale in moments]).view(-1, 2).T)
 
@@ -41,7 +45,7 @@ class _Forecast(nn.Module):
             past: covariates known up to the present, (N, B, P).
 
         Returns:
-            the values (N, H), and the quantiles (N, H, Q) if the head has a formula for them.
+            the forecast values, (N, H); and the quantiles, (N, H, Q), if the head has a formula for them.
         """
         shift, scale = self._scale(values, series)
         horizon = self.options.horizon
@@ -57,7 +61,7 @@ class _Forecast(nn.Module):
         return (point,) if quantiles is None else (point, quantiles * scale[..., None] + shift[..., None])
 
     def _scale(self, values: Tensor, series: Tensor) -> tuple[Tensor, Tensor]:
-        """The offset and the divisor of each series, (N, 1). For new series they are computed from the values."""
+        """The offset and the divisor of each series, (N, 1) each; computed from the values if the series is new."""
         learned = self.scales[series.clamp(min=0)]
         if self.options.head == "negative-binomial":
             shift, scale = torch.zeros_like(values[:, :1]), 1 + values.abs().mean(1, keepdim=True)

@@ -1,4 +1,4 @@
-"""Inputs of exported models: texts or series, and random examples of them and of states of recurrent layers."""
+"""Inputs of exported models: texts or series, random examples of them, and random states of recurrent layers."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,11 +14,14 @@ from glassgate.tasks.onnx_models.models import Model
 
 
 def random_indices(N: int, L: int, count: int) -> tuple[Tensor, Tensor]:
-    """Random padded indices into a vocabulary of `count` tokens, (N, L), and lengths, (N,), the first of which is L."""
+    """Return random texts: padded indices into a vocabulary of `count` tokens, (N, L), and their lengths, (N,).
+
+    The first length is L.
+    """
     lengths = torch.randint(1, L + 1, (N,))
     lengths[0] = L
-    units = torch.randint(min(1, count - 1), count, (N, L))
-    return units.masked_fill(torch.arange(L) >= lengths[:, None], PADDING), lengths
+    tokens = torch.randint(min(1, count - 1), count, (N, L))
+    return tokens.masked_fill(torch.arange(L) >= lengths[:, None], PADDING), lengths
 
 
 class Labelled(nn.Module):
@@ -45,7 +48,12 @@ class Labelled(nn.Module):
         return self.network({"series": (steps - self.scale[0]) / self.scale[1], "lengths": lengths})
 
     def model(self, task: LabelledTask[Any, Any], outputs: Sequence[str]) -> Model:
-        """The model with these outputs, and its random inputs."""
+        """Return the description of the model for the exporter.
+
+        Args:
+            task: the task
+            outputs: the names of the outputs
+        """
         scale = self.scale
         if scale is None:
             count = len(task.vocabularies["units"])
@@ -59,16 +67,19 @@ class Labelled(nn.Module):
 
 
 def names(layer: gg.Recurrent, suffix: str) -> list[str]:
-    """The names of the initial states (`suffix` "0") or final states ("n") of a layer in `gg.to_onnx`."""
+    """Return the names of the states of a layer: initial states have the suffix "0", final states "n"."""
     return [f"{state}_{suffix}" for state in layer.cell.state]
 
 
 def random_states(layer: gg.Recurrent, N: int) -> States:
-    """Random initial states of a one-directional layer, (num_layers, N, H) each; positive, as some cells require."""
-    return tuple(torch.rand(layer.num_layers, N, size) for size in widths(layer))
+    """Return random initial states of a layer of one direction, (num_layers, N, H) each.
+
+    They are positive, because some cells require it.
+    """
+    return tuple(torch.rand(layer.num_layers, N, size) for size in state_sizes(layer))
 
 
-def widths(layer: gg.Recurrent) -> Sequence[int]:
-    """The number of units of each state; fewer for a projected state."""
+def state_sizes(layer: gg.Recurrent) -> Sequence[int]:
+    """Return the size of each state of a layer. A projected state is smaller than the others."""
     _, state = layer(torch.zeros(1, 1, layer.input_size))
     return [each.shape[-1] for each in as_tuple(state)]

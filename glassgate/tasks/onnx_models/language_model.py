@@ -1,4 +1,4 @@
-"""Language models as an ONNX model: from tokens (or notes) and states to scores of the next token and new states."""
+"""Language models as an ONNX model, from tokens or notes and states to predictions and new states."""
 
 import torch
 from torch import Tensor, nn
@@ -19,7 +19,11 @@ class _Next(nn.Module):
         self.network = network
 
     def forward(self, steps: Tensor, states: States) -> tuple[Tensor, ...]:
-        """The log-probability of each next token, (N, L, U), or the probability of each key; and the new states."""
+        """Return the predictions for the step after each input, and the new states.
+
+        The predictions are the log-probabilities of V tokens without padding, (N, L, V - 1), or the probabilities of
+        keys, (N, L, 88).
+        """
         scores, state = self.network.advance(steps, None, as_hx(states))
         predictions = scores.sigmoid() if self.network.embedding is None else scores.log_softmax(-1)
         return predictions, *as_tuple(state)
@@ -30,17 +34,17 @@ def exported(task: LanguageModel) -> Exported:
     network = task.network
     assert isinstance(network, LanguageNetwork)
     layer = network.encoder
-    notes = network.embedding is None
-    axes = {"notes": "N L *"} if notes else {"units": "N L"}
+    reads_notes = network.embedding is None
+    axes = {"notes": "N L *"} if reads_notes else {"units": "N L"}
 
     def draw(N: int, L: int) -> tuple[Tensor, States]:
         steps = (
             torch.randint(2, (N, L, NUM_KEYS)).float()
-            if notes
+            if reads_notes
             else torch.randint(len(task.vocabularies["units"]), (N, L))
         )
         return steps, inputs.random_states(layer, N)
 
     axes |= dict.fromkeys(inputs.names(layer, "0"), "* N *")
-    outputs = ["probabilities" if notes else "log_probabilities", *inputs.names(layer, "n")]
+    outputs = ["probabilities" if reads_notes else "log_probabilities", *inputs.names(layer, "n")]
     return Exported([Model(_Next(network), axes, draw, outputs)])

@@ -1,4 +1,4 @@
-"""Regression as an ONNX model: from tokens or the steps of a series to numbers in units of the data."""
+"""Regression as an ONNX model, from a text or a series to numbers in units of the data."""
 
 import torch
 from torch import Tensor
@@ -12,18 +12,18 @@ class _Numbers(Labelled):
     """From a text or a series to K numbers.
 
     Attributes:
-        targets: the mean and the standard deviation of each number in the training data, (2, K)
+        target_scale: the mean and the standard deviation of each number in the training data, (2, K)
     """
 
-    targets: Tensor
+    target_scale: Tensor
 
     def __init__(self, task: Regression) -> None:
         super().__init__(task)
-        self.register_buffer("targets", torch.tensor(task.fitted["numbers"]))
+        self.register_buffer("target_scale", torch.tensor(task.fitted["numbers"]))
 
     def forward(self, steps: Tensor, lengths: Tensor) -> Tensor:
-        """The numbers (N, K)."""
-        mean, deviation = self.targets
+        """Return the numbers, (N, K)."""
+        mean, deviation = self.target_scale
         numbers: Tensor = self.output(steps, lengths) * deviation + mean
         return numbers
 

@@ -1,4 +1,4 @@
-"""Tagging as an ONNX model: from tokens, and their characters, to scores of labels."""
+"""Tagging as an ONNX model, from tokens and their characters to the scores of labels."""
 
 import torch
 from torch import Tensor, nn
@@ -10,7 +10,7 @@ from glassgate.tasks.tagging.network import Tagger
 from glassgate.tasks.tagging.task import Tagging
 
 _FORBIDDEN = -1e9
-"""The score of a transition that is never taken; JSON has no infinity."""
+"""The score of a forbidden transition, because JSON has no infinity."""
 _WORD_LENGTH = 4  # characters of a word in random inputs
 
 
@@ -21,33 +21,33 @@ class _Labels(nn.Module):
         super().__init__()
         self.network = network
 
-    def forward(self, units: Tensor, lengths: Tensor, characters: Tensor | None = None) -> tuple[Tensor, ...]:
-        """The scores of labels, (N, L, K), and of intents, (N, I), if the run has them."""
-        batch = {"units": units, "lengths": lengths}
+    def forward(self, tokens: Tensor, lengths: Tensor, characters: Tensor | None = None) -> tuple[Tensor, ...]:
+        """Return the scores of labels, (N, L, K), and, if the run has intents, their scores, (N, I)."""
+        batch = {"units": tokens, "lengths": lengths}
         scores = self.network(batch if characters is None else batch | {"characters": characters})
         return tuple(each for each in scores if each is not None)
 
 
 def exported(task: Tagging) -> Exported:
     """Return the model. Its decoding tables are the scores of first labels, of transitions and of last labels."""
-    network, known = task.network, task.vocabularies
+    network, vocabularies = task.network, task.vocabularies
     axes = {"units": "N L", "lengths": "N"} | ({"characters": "N L W"} if network.spelling else {})
 
     def draw(N: int, L: int) -> tuple[Tensor, ...]:
-        units, lengths = inputs.random_indices(N, L, len(known["units"]))
+        tokens, lengths = inputs.random_indices(N, L, len(vocabularies["units"]))
         if not network.spelling:
-            return units, lengths
-        words = torch.randint(1, len(known["characters"]), (N, L, _WORD_LENGTH))
-        return units, lengths, words.masked_fill((units == PADDING)[..., None], PADDING)
+            return tokens, lengths
+        characters = torch.randint(1, len(vocabularies["characters"]), (N, L, _WORD_LENGTH))
+        return tokens, lengths, characters.masked_fill((tokens == PADDING)[..., None], PADDING)
 
     outputs = ["labels"] if network.intent_head is None else ["labels", "intents"]
-    return Exported([Model(_Labels(network), axes, draw, outputs)], _chain(network))
+    return Exported([Model(_Labels(network), axes, draw, outputs)], _decoding_tables(network))
 
 
-def _chain(network: Tagger) -> dict[str, list[float] | list[list[float]]]:
-    labels = network.head.out_features
+def _decoding_tables(network: Tagger) -> dict[str, list[float] | list[list[float]]]:
+    num_labels = network.head.out_features
     chain = network.chain()
     if chain is None:
-        chain = torch.zeros(labels), torch.zeros(labels, labels), torch.zeros(labels)
+        chain = torch.zeros(num_labels), torch.zeros(num_labels, num_labels), torch.zeros(num_labels)
     start, transitions, end = (each.detach().clamp(min=_FORBIDDEN).tolist() for each in chain)
     return {"start": start, "transitions": transitions, "end": end}

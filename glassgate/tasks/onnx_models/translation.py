@@ -12,14 +12,14 @@ from glassgate.tasks.translation.task import Translation
 
 
 class _Encoder(nn.Module):
-    """From sources to the decoder's initial states and, with attention, its memory."""
+    """From sources to the initial states of the decoder and, with attention, its memory (values and keys)."""
 
     def __init__(self, network: Translator) -> None:
         super().__init__()
         self.network = network
 
     def forward(self, source: Tensor, lengths: Tensor) -> tuple[Tensor, ...]:
-        """The initial states (num_layers, N, H); with attention the values and the keys (N, S, H)."""
+        """Return the initial states, (num_layers, N, H) each; with attention also values and keys, (N, S, H)."""
         memory, state = self.network.encode(source, lengths)
         return state if self.network.decoder.attention is None else (*state, memory.values, memory.keys)
 
@@ -37,13 +37,14 @@ class _Decoder(nn.Module):
         """Score the next token.
 
         Args:
-            previous: the previous token, (N,); initially 0.
-            states: (num_layers, N, H) each.
-            readout: with input feeding, the readout of the previous step, (N, F); initially zero.
-            memory: with attention, values and keys, (N, S, H), and the lengths of the sources, (N,).
+            previous: the previous token, (N,); 0 in the first step.
+            states: (num_layers, N, H) each; in the first step those of the encoder.
+            readout: with input feeding, the readout of the previous step, (N, F); zero in the first step.
+            memory: with attention, values and keys, (N, S, H) each, and the lengths of the sources, (N,).
 
         Returns:
-            the log-probabilities (N, U), the states and, with input feeding, the readout (`next_readout`).
+            the log-probabilities of the next token, (N, V - 1), without padding; the new states; and, with input
+            feeding, the readout for the next step.
         """
         decoder = self.network.decoder
         vectors = decoder.embedding(previous)

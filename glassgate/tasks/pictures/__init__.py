@@ -1,1 +1,1 @@
-"""Pictures of results."""
+"""Pictures of scores, training curves and attention."""

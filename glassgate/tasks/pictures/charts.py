@@ -1,4 +1,4 @@
-"""Pictures of results, drawn with matplotlib if it is installed."""
+"""Confusion matrices, training curves and learning rate range tests as pictures, drawn with matplotlib."""
 
 import io
 import re
@@ -9,18 +9,19 @@ from typing import IO, Any
 
 from glassgate.tasks.runs import write
 
-_TAG, _COORDINATE = re.compile(rb"<[^>]*>"), re.compile(rb"-?\d+\.\d{4,}")
+_SVG_TAG = re.compile(rb"<[^>]*>")
+_LONG_DECIMAL = re.compile(rb"-?\d+\.\d{4,}")
 
 
 def has_matplotlib() -> bool:
-    """Return whether matplotlib is installed."""
+    """Whether matplotlib is installed."""
     return find_spec("matplotlib") is not None
 
 
 def save_figure(figure: Any, path: Path) -> None:
-    """Write a figure of matplotlib as PNG or SVG, by the suffix of the path.
+    """Write a matplotlib figure as PNG or SVG; the suffix of the path selects the format.
 
-    In SVG, text is stored as text and coordinates have one decimal (0.1 pt). Equal figures give equal files.
+    In SVG, text is stored as text, and coordinates are rounded to 0.1 pt. Equal figures give equal files.
     """
     from matplotlib import rc_context
 
@@ -30,19 +31,21 @@ def save_figure(figure: Any, path: Path) -> None:
         figure.savefig(content, dpi=120, format=path.suffix[1:], metadata=metadata)
     raw = content.getvalue()
     if path.suffix == ".svg":
-        raw = re.sub(rb"(?m)^ +| +$", b"", _TAG.sub(_rounded, raw))
+        raw = re.sub(rb"(?m)^ +| +$", b"", _SVG_TAG.sub(_round_coordinates, raw))
     write(path, raw)
 
 
-def _rounded(tag: "re.Match[bytes]") -> bytes:
-    return _COORDINATE.sub(lambda match: b"%.1f" % float(match[0]), tag[0])
+def _round_coordinates(tag: "re.Match[bytes]") -> bytes:
+    return _LONG_DECIMAL.sub(lambda match: b"%.1f" % float(match[0]), tag[0])
 
 
 def confusion_picture(counts: Sequence[Sequence[int]], labels: Sequence[str], path: Path) -> None:
-    """Draw a confusion matrix: a row per true label, a column per predicted one, shaded by the fraction of the row.
+    """Draw a confusion matrix: a row per true label and a column per predicted label.
+
+    The shade of a square is the fraction of its row.
 
     Args:
-        counts: a row of counts per true label
+        counts: a row of counts per true label, with a count per predicted label
         labels: the names of the labels
         path: the path of the picture, PNG or SVG
     """
@@ -53,25 +56,26 @@ def confusion_picture(counts: Sequence[Sequence[int]], labels: Sequence[str], pa
     axes = figure.subplots()
     fractions = [[count / max(1, sum(row)) for count in row] for row in counts]
     axes.imshow(fractions, cmap="Blues", vmin=0, vmax=1)
-    size = min(10.0, 900 / len(labels))
-    axes.set_xticks(range(len(labels)), labels, rotation=90 if max(map(len, labels)) > 2 else 0, fontsize=size)
-    axes.set_yticks(range(len(labels)), labels, fontsize=size)
+    font_size = min(10.0, 900 / len(labels))
+    rotation = 90 if max(map(len, labels)) > 2 else 0
+    axes.set_xticks(range(len(labels)), labels, rotation=rotation, fontsize=font_size)
+    axes.set_yticks(range(len(labels)), labels, fontsize=font_size)
     axes.set(xlabel="predicted", ylabel="true")
-    for row, of_row in enumerate(counts):
-        for column, count in enumerate(of_row):
+    for i, row in enumerate(counts):
+        for j, count in enumerate(row):
             if count:
-                colour = "white" if fractions[row][column] > 0.5 else "black"
-                axes.text(column, row, str(count), ha="center", va="center", color=colour, fontsize=0.8 * size)
+                colour = "white" if fractions[i][j] > 0.5 else "black"
+                axes.text(j, i, str(count), ha="center", va="center", color=colour, fontsize=0.8 * font_size)
     save_figure(figure, path)
 
 
 def curves_picture(rows: Sequence[Mapping[str, float]], monitor: str, file: IO[bytes]) -> None:
-    """Draw the loss and the monitored score on training and dev data, and the learning rate below.
+    """Draw the loss and the monitored score on training and dev data, and the learning rate below them.
 
     Args:
         rows: the rows of the log, each with "step" and some of "train_loss", "dev_loss", "train_<monitor>",
             "dev_<monitor>" and "learning_rate"
-        monitor: the name of the score
+        monitor: the name of the score that selects the best epoch
         file: receives the picture as PNG
     """
     from matplotlib.figure import Figure
@@ -79,8 +83,8 @@ def curves_picture(rows: Sequence[Mapping[str, float]], monitor: str, file: IO[b
 
     figure = Figure((9, 4), layout="constrained")
     grid = figure.add_gridspec(2, 2, height_ratios=(5, 1))
-    for place, name in enumerate(("loss", monitor)):
-        axes = figure.add_subplot(grid[0, place])
+    for column, name in enumerate(("loss", monitor)):
+        axes = figure.add_subplot(grid[0, column])
         for part, colour in (("train", "tab:blue"), ("dev", "tab:orange")):
             steps, values = _curve(rows, f"{part}_{name}")
             if steps:
@@ -94,22 +98,22 @@ def curves_picture(rows: Sequence[Mapping[str, float]], monitor: str, file: IO[b
     axes.set_ylabel("rate", fontsize=8)
     axes.set_xlabel("steps", fontsize=9)
     axes.ticklabel_format(axis="y", style="sci", scilimits=(0, 0))
-    last = max((row["step"] for row in rows), default=1)
-    for each in figure.axes:
-        each.set_xlim(0, 1.02 * last)
-        each.grid(alpha=0.3)
-        each.tick_params(labelsize=8)
-        each.yaxis.offsetText.set_fontsize(7)
-        each.xaxis.set_major_locator(MaxNLocator(integer=True))
+    last_step = max((row["step"] for row in rows), default=1)
+    for axes in figure.axes:
+        axes.set_xlim(0, 1.02 * last_step)
+        axes.grid(alpha=0.3)
+        axes.tick_params(labelsize=8)
+        axes.yaxis.offsetText.set_fontsize(7)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     figure.savefig(file, dpi=120, format="png")
 
 
 def range_test_picture(rates: Sequence[float], losses: Sequence[float], rate: float, path: Path) -> None:
-    """Draw the losses of a learning rate range test, and the selected rate.
+    """Draw the losses of a learning rate range test, and mark the selected rate.
 
     Args:
-        rates, losses: the rate and the smoothed loss of each step
-        rate: the selected rate
+        rates, losses: the learning rate and the smoothed loss of each step
+        rate: the selected learning rate
         path: the path of the picture, PNG or SVG
     """
     from matplotlib.figure import Figure

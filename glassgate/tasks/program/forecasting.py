@@ -1,4 +1,4 @@
-"""Forecasting in C."""
+"""The program of a forecasting run in C."""
 
 from torch import nn
 
@@ -25,7 +25,7 @@ def forecasting(task: Forecasting) -> Parts:
         )
     network = task.network
     assert isinstance(network, Forecaster)
-    modules, vector = _modules(network), network.embedding_size
+    modules, embedding_size = _modules(network), network.embedding_size
     frequency = learned.frequency
     levels = options.levels if head.has_quantiles else []
     names = list(fitted["series"])
@@ -45,8 +45,8 @@ def forecasting(task: Forecasting) -> Parts:
             KNOWN=max(1, learned.known),
             KNOWN_COUNT=learned.known,
             CALENDAR=learned.known,
-            SERIES_SIZE=max(1, vector),
-            SERIES_COUNT=vector,
+            SERIES_SIZE=max(1, embedding_size),
+            SERIES_COUNT=embedding_size,
             DIRECTIONS=1 + options.bidirectional,
             HEAD_SIZE=head.size,
             LEVELS=len(levels),
@@ -80,7 +80,7 @@ def forecasting(task: Forecasting) -> Parts:
 
 
 def _modules(network: Forecaster) -> dict[str, nn.Module]:
-    """The parts of the network."""
+    """The parts of the network by the names that the program uses."""
     modules: dict[str, nn.Module] = {}
     match network:
         case Direct():
@@ -98,6 +98,7 @@ def _modules(network: Forecaster) -> dict[str, nn.Module]:
 
 
 def _flags(frequency: Frequency) -> dict[str, bool]:
+    """The flags of the template that depend on the frequency."""
     return {
         "DATED": frequency.has_dates,
         "EVEN": frequency.unit in ("time", "step"),

@@ -15,8 +15,8 @@ class Parts:
     """The task-specific parts of the program of a run.
 
     Attributes:
-        modules: the modules of the network by name, each of which is exported as functions
-        code: tables, functions and `main`
+        modules: the modules of the network by name; `gg.to_c` exports each as C functions
+        code: the tables, the functions and `main` of the program
         states: the variable for the state of a module, if its name differs from that of the module
         reads: a description of the input
         prints: a description of the output

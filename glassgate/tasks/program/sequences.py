@@ -1,4 +1,4 @@
-"""Tagging, classification and regression in C."""
+"""The programs of tagging, classification and regression runs in C."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from glassgate.tasks.classification.task import Classification
 from glassgate.tasks.data.raw_text import raw_tokeniser
 from glassgate.tasks.program.parts import Parts, refuse
 from glassgate.tasks.program.source import constants, matrix, numbers, ranges, strings, template
-from glassgate.tasks.program.texts import splitting
+from glassgate.tasks.program.texts import tokeniser_code
 from glassgate.tasks.regression.task import Regression
 from glassgate.tasks.tagging.spelling import LONGEST_WORD
 from glassgate.tasks.tagging.task import Tagging
@@ -30,8 +30,8 @@ def tagging(task: Tagging) -> Parts:
         tables["character_table"] = vocabularies["characters"]
     names = vocabularies["labels"].symbols
     # The words of tagged files are separated by blanks.
-    unit = "character" if raw is None or raw.is_character_level else "token"
-    code = [splitting(vocabularies["units"], unit, raw, tables)]
+    token_kind = "character" if raw is None or raw.is_character_level else "token"
+    code = [tokeniser_code(vocabularies["units"], token_kind, raw, tables)]
     code += [ranges("printable", str.isprintable), strings("label_names", names)]
     code.append(constants(LABELS=len(names), LONGEST_WORD=LONGEST_WORD))
     chain = network.chain()
@@ -52,20 +52,28 @@ def classification(task: Classification) -> Parts:
     labels = task.vocabularies["labels"].symbols
     modules = {"attention": task.network.attention} if pooling == "attention" else {}
     code = [strings("label_names", labels)]
-    return _sequence(task, modules, code, pooling, "the label and its probability")
+    return _sequence_program(task, modules, code, pooling, "the label and its probability")
 
 
 def regression(task: Regression) -> Parts:
     """Return the program of a regression run."""
     means, deviations = task.fitted["numbers"]
     code = [numbers("number_means", means), numbers("number_deviations", deviations)]
-    return _sequence(task, {}, code, "last", "the numbers")
+    return _sequence_program(task, {}, code, "last", "the numbers")
 
 
-def _sequence(
+def _sequence_program(
     task: Classification | Regression, modules: dict[str, Any], code: list[str], pooling: str, prints: str
 ) -> Parts:
-    """The program of a run with one answer per sequence."""
+    """The program of a run with one answer per sequence.
+
+    Args:
+        task: the task
+        modules: the modules of the task in addition to the encoder and the head
+        code: the tables of the task
+        pooling: how the outputs of all steps are combined
+        prints: a description of the output
+    """
     network, scales = task.network, task.series_scale
     modules |= {"encoder": network.encoder, "head": network.head}
     code.append(constants(DIRECTIONS=1 + task.options.bidirectional))
@@ -74,9 +82,10 @@ def _sequence(
     else:
         assert network.embedding is not None
         modules["words"] = network.embedding
-        units, unit = task.vocabularies["units"], task.options.tokens
-        refines = isinstance(task, Classification) and unit in ("word", "token")
-        code.append(splitting(units, unit, raw_tokeniser(units) if refines else None, {}))
+        vocabulary, token_kind = task.vocabularies["units"], task.options.tokens
+        refines_tokens = isinstance(task, Classification) and token_kind in ("word", "token")
+        raw = raw_tokeniser(vocabulary) if refines_tokens else None
+        code.append(tokeniser_code(vocabulary, token_kind, raw, {}))
     flags = {pooling.upper(): True, "SERIES": scales is not None, "LABELLED": isinstance(task, Classification)}
     reads = _TEXTS if scales is None else _SERIES
     return Parts(modules, "\n".join([*code, template("sequence.c", flags)]), reads, prints)

@@ -1,4 +1,4 @@
-"""Tokenisation in C: the vocabulary, and functions that split a line as in training."""
+"""Tokenisation in C: the vocabulary, and functions that split a line into tokens as in training."""
 
 from collections.abc import Mapping
 
@@ -15,29 +15,31 @@ typedef struct {
 """
 
 
-def splitting(units: Vocabulary, unit: str, raw: RawTokeniser | None, tables: Mapping[str, Vocabulary]) -> str:
+def tokeniser_code(
+    vocabulary: Vocabulary, token_kind: str, raw: RawTokeniser | None, other_tables: Mapping[str, Vocabulary]
+) -> str:
     """Return the tables and the functions that split a line into tokens.
 
     Args:
-        units: the vocabulary
-        unit: "word", "token", "character" or "byte"
+        vocabulary: the tokens
+        token_kind: "word", "token", "character" or "byte"
         raw: splits unknown words, and drops unknown blanks between characters; None for a run that does neither
-        tables: other vocabularies, by the names of their tables
+        other_tables: other vocabularies, by the names of their tables
     """
-    further = raw is not None and unit != "character"
+    splits_words = raw is not None and token_kind != "character"
     flags = {
-        "CHARACTERS": unit == "character",
-        "BYTES": unit == "byte",
-        "WORDS": unit == "word",
-        "TOKENS": unit == "token",
-        "KEEPS_SPACES": raw is None and unit in ("character", "byte"),
-        "TOKENISED": further and raw is not None and raw.splits_punctuation,
-        "SEGMENTED": further and raw is not None and raw.segments_cjk,
+        "CHARACTERS": token_kind == "character",
+        "BYTES": token_kind == "byte",
+        "WORDS": token_kind == "word",
+        "TOKENS": token_kind == "token",
+        "KEEPS_SPACES": raw is None and token_kind in ("character", "byte"),
+        "TOKENISED": splits_words and raw is not None and raw.splits_punctuation,
+        "SEGMENTED": splits_words and raw is not None and raw.segments_cjk,
     }
-    flags["KNOWN"] = flags["TOKENISED"] or (unit == "character" and raw is not None)
-    encoding = "latin-1" if unit == "byte" else "utf-8"
-    parts = [_ENTRY, table("unit_table", _numbered(units, encoding))]
-    parts += [table(name, _numbered(each, "utf-8")) for name, each in tables.items()]
+    flags["KNOWN"] = flags["TOKENISED"] or (token_kind == "character" and raw is not None)
+    encoding = "latin-1" if token_kind == "byte" else "utf-8"
+    parts = [_ENTRY, table("unit_table", _indices(vocabulary, encoding))]
+    parts += [table(name, _indices(each, "utf-8")) for name, each in other_tables.items()]
     parts.append(ranges("spaces", str.isspace))
     if flags["WORDS"] or flags["TOKENISED"]:
         parts.append(ranges("word_characters", _is_in_words))
@@ -49,9 +51,10 @@ def splitting(units: Vocabulary, unit: str, raw: RawTokeniser | None, tables: Ma
 
 
 def _is_in_words(character: str) -> bool:
-    """Whether the pattern \\w of a regular expression matches a character."""
+    """Whether the regular expression \\w matches a character."""
     return character.isalnum() or character == "_"
 
 
-def _numbered(vocabulary: Vocabulary, encoding: str) -> dict[bytes, int]:
-    return {symbol.encode(encoding): number for number, symbol in enumerate(vocabulary.symbols, start=FIRST)}
+def _indices(vocabulary: Vocabulary, encoding: str) -> dict[bytes, int]:
+    """The index of each symbol, encoded as bytes."""
+    return {symbol.encode(encoding): index for index, symbol in enumerate(vocabulary.symbols, start=FIRST)}

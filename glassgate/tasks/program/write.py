@@ -70,9 +70,13 @@ def write_program(
     return [target / file for file in files]
 
 
-def _program(task: Task[Any, Any, Any], parts: Parts, name: str, from_file: bool, max_steps: int) -> str:
-    """The text of the program."""
-    usage = " Its argument is the file of the weights (net.weights)." if from_file else ""
+def _program(task: Task[Any, Any, Any], parts: Parts, name: str, reads_weights: bool, max_steps: int) -> str:
+    """The text of the program.
+
+    Args:
+        reads_weights: whether the program reads the weights from a file
+    """
+    usage = " Its argument is the file of the weights (net.weights)." if reads_weights else ""
     head = f"""\
 /* A {task.name} model trained by Glassgate. Reads {parts.reads}, from standard input.
    Prints {parts.prints}.{usage}
@@ -87,17 +91,17 @@ def _program(task: Task[Any, Any, Any], parts: Parts, name: str, from_file: bool
 
 #define TOO_LONG {quoted(f"more than {max_steps} steps; export the run again with a larger --max-steps")}
 """
-    text = "\n".join([head, _start(parts, from_file), template("lines.c", {}), parts.code])
+    text = "\n".join([head, _initialisation(parts, reads_weights), template("lines.c", {}), parts.code])
     return re.sub(r"\bnet(?=_|\.[ch]\b|\.weights| \*/)", name, text)
 
 
-def _start(parts: Parts, from_file: bool) -> str:
-    """The states of the network's parts, and the function that initialises them."""
+def _initialisation(parts: Parts, reads_weights: bool) -> str:
+    """The variables for the states of the network's parts, and the function that initialises them."""
     states = {key: parts.states.get(key, key) for key in parts.modules}
-    lines = ["static net_weights weights;"] if from_file else []
+    lines = ["static net_weights weights;"] if reads_weights else []
     lines += [f"static net_{key}_state {state};" for key, state in states.items()]
     lines += ["", "/* Initialises the parts of the network. */", "static void start(int argc, char **argv) {"]
-    if from_file:
+    if reads_weights:
         lines += [
             '    const char *path = argc > 1 ? argv[1] : "net.weights";',
             "    if (net_load(&weights, path)) {",
@@ -107,6 +111,6 @@ def _start(parts: Parts, from_file: bool) -> str:
         ]
     else:
         lines += ["    (void)argc;", "    (void)argv;"]
-    argument = ", &weights" if from_file else ""
+    argument = ", &weights" if reads_weights else ""
     lines += [f"    net_{key}_init(&{state}{argument});" for key, state in states.items()]
     return "\n".join([*lines, "}", ""])

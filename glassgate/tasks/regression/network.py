@@ -1,4 +1,4 @@
-"""The network of regression: recurrent layers over a text or a series, and a linear map of their last states."""
+"""The network of regression: recurrent layers over a text or a series, and a linear map of their last outputs."""
 
 from torch import Tensor, nn
 
@@ -13,16 +13,16 @@ class Regressor(SequenceEncoder):
 
     Args:
         options: sizes, cell and dropout
-        tokens: the size of the vocabulary, including padding and unknown; None for series
+        vocabulary_size: the number of tokens, including padding and unknown; None for series
         input_size: the number of features of a step
-        numbers: the count of numbers to predict
+        num_targets: how many numbers to predict, K
     """
 
-    def __init__(self, options: LabelledOptions, tokens: int | None, input_size: int, numbers: int):
-        super().__init__(options, tokens, input_size)
-        self.head = nn.Linear(self.encoder.output_size, numbers)
+    def __init__(self, options: LabelledOptions, vocabulary_size: int | None, input_size: int, num_targets: int):
+        super().__init__(options, vocabulary_size, input_size)
+        self.head = nn.Linear(self.encoder.output_size, num_targets)
 
     def forward(self, batch: Batch) -> Tensor:
-        """From a batch as in `encode` to `(N, numbers)`."""
+        """Predict the standardised numbers, `(N, K)`, of a batch, whose fields `encode` describes."""
         _, state = self.encode(batch)
         return self.head(self.dropout(last_outputs(self.encoder, state)))

@@ -1,4 +1,4 @@
-"""Regression: one or several numbers for a text or a series, and its options."""
+"""Regression: predict one or several numbers for a text or a series. The options are here, too."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from glassgate.tasks.data.number_labels import mean_and_deviation, parse_numbers
 from glassgate.tasks.data.store.examples import Stored
 from glassgate.tasks.data.vocabulary import PADDING
 from glassgate.tasks.labelled_task import LabelledTask
-from glassgate.tasks.loss import Loss, Mean, full
+from glassgate.tasks.loss import Loss, Mean, to_float
 from glassgate.tasks.options import option
 from glassgate.tasks.predictions import Record
 from glassgate.tasks.regression.network import Regressor
@@ -33,7 +33,7 @@ class RegressionOptions(LabelledOptions):
 
 
 class Regression(LabelledTask[RegressionOptions, list[float]]):
-    """Predict numbers. The network sees them standardised; scores and predictions are in their own units.
+    """Predict numbers. The network computes standardised numbers; scores and predictions are in units of the data.
 
     Example:
         >>> from glassgate.tasks.task import Split
@@ -62,23 +62,23 @@ class Regression(LabelledTask[RegressionOptions, list[float]]):
         return Regressor(self.options, *self.input_sizes(), len(self.fitted["numbers"][0]))
 
     def encoded(self, examples: Sequence[Labelled]) -> Sequence[Encoded]:
-        """Encode examples. Stored ones are encoded lazily; errors in their numbers are reported now."""
+        """Encode examples. Stored examples are encoded lazily; errors in their numbers are reported now."""
         for each in examples if isinstance(examples, Stored) else ():
-            self._numbers(each)
+            self._encode_numbers(each)
         return super().encoded(examples)
 
     def encode(self, example: Labelled) -> Encoded:
-        return self.encode_input(example) | self._numbers(example)
+        return self.encode_input(example) | self._encode_numbers(example)
 
-    def _numbers(self, example: Labelled) -> dict[str, np.ndarray]:
-        """The standardised numbers of an example as a field, if it has any."""
+    def _encode_numbers(self, example: Labelled) -> dict[str, np.ndarray]:
+        """The field with the standardised numbers of an example; no field if it has no label."""
         if example.label is None:
             return {}
         mean, deviation = np.array(self.fitted["numbers"])
         return {"numbers": ((parse_numbers(example, len(mean)) - mean) / deviation).astype(np.float32)}
 
     def loss(self, output: Tensor, batch: Batch) -> Loss:
-        return [Mean.of(F.smooth_l1_loss(full(output), batch["numbers"], reduction="none"))]
+        return [Mean.of(F.smooth_l1_loss(to_float(output), batch["numbers"], reduction="none"))]
 
     def metrics(self) -> "MetricCollection":
         from torchmetrics import MeanAbsoluteError, MeanSquaredError, MetricCollection
@@ -86,20 +86,24 @@ class Regression(LabelledTask[RegressionOptions, list[float]]):
         return MetricCollection({"mae": MeanAbsoluteError(), "mse": MeanSquaredError()})
 
     def observe(self, output: Tensor, batch: Batch) -> dict[str, Tensor]:
-        return {"preds": self._unscaled(output).flatten(), "target": self._unscaled(batch["numbers"]).flatten()}
+        return {
+            "preds": self._to_data_units(output).flatten(),
+            "target": self._to_data_units(batch["numbers"]).flatten(),
+        }
 
     def decode(self, output: Tensor, batch: Batch) -> list[list[float]]:
-        return [row.tolist() for row in self._unscaled(output)]
+        return [row.tolist() for row in self._to_data_units(output)]
 
     def text(self, example: Labelled, prediction: list[float]) -> str:
         return "\t".join(f"{number:.6g}" for number in prediction)
 
     def record(self, example: Labelled, prediction: list[float]) -> Record:
-        """Return the numbers by name: that of the label column, numbered from 1 if there are several."""
-        column, several = self.options.label_column, len(prediction) > 1
-        names = (f"{column}_{k}" if several else column for k in range(1, len(prediction) + 1))
+        """Return the numbers by name: the name of the label column, with a suffix from _1 on if there are several."""
+        column, has_several = self.options.label_column, len(prediction) > 1
+        names = (f"{column}_{k}" if has_several else column for k in range(1, len(prediction) + 1))
         return {"prediction": dict(zip(names, prediction, strict=True))}
 
-    def _unscaled(self, numbers: Tensor) -> Tensor:
-        mean, deviation = move(torch.tensor(self.fitted["numbers"], dtype=full(numbers).dtype), numbers.device)
-        return full(numbers) * deviation + mean
+    def _to_data_units(self, numbers: Tensor) -> Tensor:
+        """Undo the standardisation."""
+        mean, deviation = move(torch.tensor(self.fitted["numbers"], dtype=to_float(numbers).dtype), numbers.device)
+        return to_float(numbers) * deviation + mean

@@ -19,12 +19,12 @@ class LanguageModelView(TaskView[LanguageModel]):
     """One answer per step: the next token, or the next notes."""
 
     def example(self, text: str) -> Text | Roll:
-        """Return a text, or for music a roll with a step for each line of MIDI numbers."""
-        unit = self.task.options.tokens
-        return parse_roll(text) if unit == NOTES else Text(texts.split(text, unit))
+        """Return the example of a text; for music, each line of MIDI numbers is a step."""
+        token_kind = self.task.options.tokens
+        return parse_roll(text) if token_kind == NOTES else Text(texts.split(text, token_kind))
 
     def answers(self, output: Tensor, batch: Batch) -> BatchAnswers:
-        """Return the prediction of each token, or for music the notes with a probability above one half."""
+        """Return the prediction of each token; for music, the notes of each step with a probability above 0.5."""
         targets, length = batch["targets"], output.shape[1]
         if self.task.options.tokens != NOTES:
             names = ["unknown", *map(visible, self.task.vocabularies["units"].symbols)]
@@ -48,7 +48,7 @@ class LanguageModelView(TaskView[LanguageModel]):
         return BatchAnswers(answers, -nats, evidence_name, (group,), scores, score_name=score)
 
     def steps(self, example: Text | Roll) -> Sequence[str]:
-        """Return the token that each step reads, which is the one before the token to predict; first a start sign."""
+        """Return the input of each step: the token or notes before the ones to predict; first a start sign."""
         if isinstance(example, Roll):
             return ["start", *(notes_of(step) for step in example.steps[:-1])]
         return ["\N{BLACK RIGHT-POINTING SMALL TRIANGLE}", *example.tokens[:-1]]

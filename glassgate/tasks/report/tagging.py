@@ -15,7 +15,7 @@ from glassgate.tasks.tagging.task import Tagging
 
 
 class TaggingView(TaskView[Tagging]):
-    """One answer per token, and the intent."""
+    """One answer per token, and one for the intent."""
 
     def example(self, text: str) -> Tagged:
         """Return the example of a text, split as in the training data. Python code that can be parsed has labels."""
@@ -28,11 +28,11 @@ class TaggingView(TaskView[Tagging]):
         tokeniser = raw_tokeniser(task.vocabularies["units"])
         if tokeniser.is_character_level:
             return Tagged(text, None)
-        units = tokeniser.split(text)
-        return Tagged(units, None, starts=starts_of(units, text))
+        tokens = tokeniser.split(text)
+        return Tagged(tokens, None, starts=starts_of(tokens, text))
 
     def answers(self, output: Scores, batch: Batch) -> BatchAnswers:
-        """Return each token's label, and the intent. Label transitions (a CRF) are not applied to the scores."""
+        """Return the label of each token, and the intent. The scores do not include transitions between labels."""
         vocabularies, steps = self.task.vocabularies, range(output.labels.shape[1])
         labels = answers_of(output.labels.log_softmax(-1), vocabularies["labels"].symbols, batch.get("labels"), steps)
         if output.intents is None:

@@ -1,4 +1,4 @@
-"""The network of tagging: embeddings of tokens and characters, recurrent layers, scores of labels and intents."""
+"""The network of tagging: embeddings of tokens and characters, recurrent layers, and scores of labels and intents."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,12 +10,17 @@ from torch import Tensor, nn
 from glassgate.tasks.data.batches import Batch, draw_for, move
 from glassgate.tasks.data.vocabulary import PADDING, UNKNOWN
 from glassgate.tasks.networks.encoder import encoder, last_outputs
-from glassgate.tasks.tagging.crf import CRF, best_paths, marginals, penalties
+from glassgate.tasks.tagging.crf import CRF, best_paths, bio_penalties, marginals
 from glassgate.tasks.tagging.options import TaggingOptions
 
 
 class Scores(NamedTuple):
-    """The output: scores of the labels of each token, `(N, L, K)`, and scores of intents, `(N, intents)`, if any."""
+    """The output of the network.
+
+    Attributes:
+        labels: the score of each label for each token, `(N, L, K)`
+        intents: the score of each intent for each sequence, `(N, I)`; None without intents
+    """
 
     labels: Tensor
     intents: Tensor | None
@@ -26,13 +31,14 @@ class Tagger(nn.Module):
 
     Args:
         options: sizes, cell and head
-        units: the size of the vocabulary, including padding and unknown
+        vocabulary_size: the number of tokens, including padding and unknown
         input_size: the size of the embedding of a token
-        labels: the labels
-        singletons: the index of the first token that occurs once in training; `units` if there is none
-        characters: the number of characters, including padding and unknown; 0 for no character network
-        valid: whether predicted paths must be valid BIO
-        intents: the number of intents
+        label_names: the names of the labels, in the order of their indices
+        first_singleton: the index of the first token that occurs once in training, as all following tokens do;
+            `vocabulary_size` if there is none
+        num_characters: the number of characters, including padding and unknown; 0 for no character network
+        requires_bio: whether predicted paths must be valid BIO
+        num_intents: the number of intents
     """
 
     transition_penalties: Tensor
@@ -41,33 +47,39 @@ class Tagger(nn.Module):
     def __init__(
         self,
         options: TaggingOptions,
-        units: int,
+        vocabulary_size: int,
         input_size: int,
-        labels: Sequence[str],
+        label_names: Sequence[str],
         *,
-        singletons: int,
-        characters: int = 0,
-        valid: bool = False,
-        intents: int = 0,
+        first_singleton: int,
+        num_characters: int = 0,
+        requires_bio: bool = False,
+        num_intents: int = 0,
     ):
         super().__init__()
         size = options.hidden_size * (1 + options.bidirectional)
-        self.singletons, self.singleton_dropout, self.valid = singletons, options.singleton_dropout, valid
-        self.embedding = nn.Embedding(units, input_size, padding_idx=PADDING)
-        self.spelling = Spelling(options, characters) if characters else None
+        self.first_singleton, self.singleton_dropout = first_singleton, options.singleton_dropout
+        self.requires_bio = requires_bio
+        self.embedding = nn.Embedding(vocabulary_size, input_size, padding_idx=PADDING)
+        self.spelling = CharacterEncoder(options, num_characters) if num_characters else None
         self.dropout = nn.Dropout(options.dropout)
-        self.encoder = encoder(options, input_size + 2 * options.character_size * bool(characters))
-        self.head = nn.Linear(size, len(labels))
-        self.crf = CRF(len(labels)) if options.head == "crf" else None
-        self.intent_head = nn.Linear(size, intents) if intents else None
-        if valid:
-            start, transitions = penalties(labels)
+        self.encoder = encoder(options, input_size + 2 * options.character_size * bool(num_characters))
+        self.head = nn.Linear(size, len(label_names))
+        self.crf = CRF(len(label_names)) if options.head == "crf" else None
+        self.intent_head = nn.Linear(size, num_intents) if num_intents else None
+        if requires_bio:
+            start, transitions = bio_penalties(label_names)
             self.register_buffer("start_penalties", start, persistent=False)
             self.register_buffer("transition_penalties", transitions, persistent=False)
 
     def forward(self, batch: Batch) -> Scores:
-        """From `units`, `(N, L)`, `characters`, `(N, L, W)`, if the network reads them, and `lengths`, `(N,)`."""
-        vectors = self.embedding(self._with_unknown(batch))
+        """Score the labels of each token and, if the network has them, the intents.
+
+        Args:
+            batch: with the tokens as `units`, `(N, L)`; `lengths`, `(N,)`; and, if the network has a character network,
+                `characters`, `(N, L, W)`, where W is the length of the longest word
+        """
+        vectors = self.embedding(self._replace_singletons(batch))
         if self.spelling is not None:
             vectors = torch.cat([vectors, self.spelling(batch["characters"])], -1)
         output, _ = self.encoder(self.dropout(vectors), lengths=batch["lengths"])
@@ -78,7 +90,7 @@ class Tagger(nn.Module):
         return Scores(labels, self.intent_head(self.dropout(pooled)))
 
     def best(self, scores: Scores, lengths: Tensor) -> Tensor:
-        """Return the index of the label of each token, `(N, L)`: the best path of allowed transitions."""
+        """Return the most probable allowed path: the index of a label for each token, `(N, L)`."""
         if (chain := self.chain()) is None:
             return scores.labels.argmax(-1)
         return best_paths(scores.labels.float(), lengths, *chain)
@@ -90,46 +102,59 @@ class Tagger(nn.Module):
         return marginals(scores.labels.float(), lengths, *chain)
 
     def chain(self) -> tuple[Tensor, Tensor, Tensor] | None:
-        """Return the scores of the first label, of transitions and of the last label; None for independent labels."""
-        if self.crf is None and not self.valid:
+        """Return the scores of first labels, `(K,)`, transitions, `(K, K)`, and last labels, `(K,)`.
+
+        Return None if the labels are independent of each other.
+        """
+        if self.crf is None and not self.requires_bio:
             return None
         zeros = self.head.weight.new_zeros(self.head.out_features, dtype=torch.float32)
         start, transitions, end = zeros, zeros.expand(len(zeros), -1), zeros
         if self.crf is not None:
             start, transitions, end = self.crf.start, self.crf.transitions, self.crf.end
-        if self.valid:
+        if self.requires_bio:
             start, transitions = start + self.start_penalties, transitions + self.transition_penalties
         return start, transitions, end
 
-    def _with_unknown(self, batch: Batch) -> Tensor:
-        """Replace some tokens that occur once by the unknown token in training, so that its embedding is trained."""
-        units = batch["units"]
-        if not (self.training and self.singleton_dropout and self.singletons < self.embedding.num_embeddings):
-            return units
-        drawn = draw_for(batch, lambda shape: torch.rand(shape, device=units.device))
-        return units.masked_fill((units >= self.singletons) & (drawn < self.singleton_dropout), UNKNOWN)
+    def _replace_singletons(self, batch: Batch) -> Tensor:
+        """Return the tokens; in training, replace some tokens that occur once by the unknown token.
+
+        The embedding of the unknown token is trained in this way.
+        """
+        tokens = batch["units"]
+        if not (self.training and self.singleton_dropout and self.first_singleton < self.embedding.num_embeddings):
+            return tokens
+        drawn = draw_for(batch, lambda shape: torch.rand(shape, device=tokens.device))
+        return tokens.masked_fill((tokens >= self.first_singleton) & (drawn < self.singleton_dropout), UNKNOWN)
 
 
-class Spelling(nn.Module):
+class CharacterEncoder(nn.Module):
     """Encodes the characters of each word: the last states of a bidirectional layer (Ling et al. 2015).
 
     Args:
         options: sizes and cell
-        characters: the number of characters, including padding and unknown
+        num_characters: the number of characters, including padding and unknown
     """
 
-    def __init__(self, options: TaggingOptions, characters: int):
+    def __init__(self, options: TaggingOptions, num_characters: int):
         super().__init__()
-        self.embedding = nn.Embedding(characters, options.character_embedding_size, padding_idx=PADDING)
-        layers = replace(options, hidden_size=options.character_size, num_layers=1, bidirectional=True)
-        self.encoder = encoder(layers, options.character_embedding_size)
+        self.embedding = nn.Embedding(num_characters, options.character_embedding_size, padding_idx=PADDING)
+        layer_options = replace(options, hidden_size=options.character_size, num_layers=1, bidirectional=True)
+        self.encoder = encoder(layer_options, options.character_embedding_size)
 
     def forward(self, characters: Tensor) -> Tensor:
-        """From `(N, L, W)`, on the CPU, to `(N, L, 2 * character_size)`; each distinct word is read once."""
+        """Encode each distinct word once.
+
+        Args:
+            characters: the indices of the characters of each word, padded, `(N, L, W)`, on the CPU
+
+        Returns:
+            a vector for each word, `(N, L, 2 * character_size)`
+        """
         device = self.embedding.weight.device
-        words, places = characters.flatten(0, 1), None
-        if not torch.compiler.is_compiling():  # the number of distinct words is not known in an exported program
-            words, places = torch.unique(words, dim=0, return_inverse=True)
+        words, indices = characters.flatten(0, 1), None
+        if not torch.compiler.is_compiling():  # an exported program cannot depend on the number of distinct words
+            words, indices = torch.unique(words, dim=0, return_inverse=True)
         _, state = self.encoder(self.embedding(move(words, device)), lengths=(words != PADDING).sum(1))
         vectors = last_outputs(self.encoder, state)
-        return (vectors if places is None else vectors[move(places, device)]).unflatten(0, characters.shape[:2])
+        return (vectors if indices is None else vectors[move(indices, device)]).unflatten(0, characters.shape[:2])

@@ -1,4 +1,4 @@
-"""Scores of tagging: entities, whole tokens, and sequences with their intent."""
+"""Metrics of tagging: of entities, of whole tokens of code, and of sequences with their intent."""
 
 from collections.abc import Sequence
 
@@ -8,8 +8,8 @@ from torch import Tensor
 from glassgate.tasks.data.bio import BIO_LABEL
 from glassgate.tasks.metrics.scores import Fraction, LabelCounts
 
-_OUTSIDE, _BEGINS, _INSIDE = 0, 1, 2
-_KINDS = {"O": _OUTSIDE, "B": _BEGINS, "I": _INSIDE}
+_OUTSIDE, _BEGIN, _INSIDE = 0, 1, 2
+_BIO_KINDS = {"O": _OUTSIDE, "B": _BEGIN, "I": _INSIDE}
 
 
 class EntityScores(LabelCounts):
@@ -19,7 +19,8 @@ class EntityScores(LabelCounts):
     continues one of type X.
 
     Args:
-        labels: the labels in the order of their indices; labels that are not in BIO form are outside of entities
+        label_names: the names of the labels, in the order of their indices; labels that are not in BIO form are outside
+            of entities
 
     Example:
         >>> metric = EntityScores(["O", "B-PER", "I-PER"])
@@ -32,26 +33,26 @@ class EntityScores(LabelCounts):
 
     kind = "entity"
 
-    kinds: Tensor
+    bio_kinds: Tensor
     types: Tensor
 
-    def __init__(self, labels: Sequence[str]):
-        types = sorted({label[1:] for label in labels})
+    def __init__(self, label_names: Sequence[str]):
+        types = sorted({label[1:] for label in label_names})
         super().__init__([type.removeprefix("-") or "entity" for type in types])
-        kinds = torch.tensor([_KINDS[label[0]] if BIO_LABEL.fullmatch(label) else _OUTSIDE for label in labels])
-        self.register_buffer("kinds", kinds, persistent=False)
-        self.register_buffer("types", torch.tensor([types.index(label[1:]) for label in labels]), persistent=False)
+        kinds = [_BIO_KINDS[label[0]] if BIO_LABEL.fullmatch(label) else _OUTSIDE for label in label_names]
+        self.register_buffer("bio_kinds", torch.tensor(kinds), persistent=False)
+        self.register_buffer("types", torch.tensor([types.index(label[1:]) for label in label_names]), persistent=False)
 
     def update(self, preds: Tensor, target: Tensor) -> None:
-        """Add a batch: both `(N, L)`, `target` negative at padding."""
-        none = target < 0
-        predicted, predicted_ends, predicted_types = self._entities(preds, none)
-        true, true_ends, true_types = self._entities(target, none)
-        same = (predicted_ends == true_ends) & (predicted_types == true_types)
-        self.count(predicted_types, true_types, predicted, true, predicted & true & same)
+        """Add a batch of labels, both `(N, L)`; `target` is negative at padding."""
+        is_padding = target < 0
+        predicted, predicted_ends, predicted_types = self._entities(preds, is_padding)
+        true, true_ends, true_types = self._entities(target, is_padding)
+        is_same = (predicted_ends == true_ends) & (predicted_types == true_types)
+        self.count(predicted_types, true_types, predicted, true, predicted & true & is_same)
 
     def compute(self) -> dict[str, Tensor]:
-        """Return the scores over all types, 0 without entities."""
+        """Return the scores over the entities of all types; they are 0 without entities."""
         correct, predicted, true = self.correct.sum().double(), self.predicted.sum(), self.true.sum()
         return {
             "precision": correct / predicted.clamp(min=1),
@@ -59,23 +60,23 @@ class EntityScores(LabelCounts):
             "f1": 2 * correct / (predicted + true).clamp(min=1),
         }
 
-    def _entities(self, labels: Tensor, none: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _entities(self, labels: Tensor, is_padding: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Whether an entity begins at each token, the position of its last token, and its type, all `(N, L)`."""
-        labels = labels.masked_fill(none, 0)
-        kinds = self.kinds[labels].masked_fill(none, _OUTSIDE)
+        labels = labels.masked_fill(is_padding, 0)
+        kinds = self.bio_kinds[labels].masked_fill(is_padding, _OUTSIDE)
         types = self.types[labels]
-        continues = torch.zeros_like(none)
+        continues = torch.zeros_like(is_padding)
         continues[:, 1:] = (kinds[:, 1:] == _INSIDE) & (kinds[:, :-1] != _OUTSIDE) & (types[:, 1:] == types[:, :-1])
         begins = (kinds != _OUTSIDE) & ~continues
-        places = torch.arange(labels.shape[1], device=labels.device).expand_as(labels)
-        last = torch.ones_like(none)
-        last[:, :-1] = ~continues[:, 1:]
-        ends = places.where(last, labels.shape[1]).flip(1).cummin(1).values.flip(1)
+        positions = torch.arange(labels.shape[1], device=labels.device).expand_as(labels)
+        is_last = torch.ones_like(is_padding)
+        is_last[:, :-1] = ~continues[:, 1:]
+        ends = positions.where(is_last, labels.shape[1]).flip(1).cummin(1).values.flip(1)
         return begins, ends, types
 
 
 class WholeTokens(Fraction):
-    """The fraction of words of code whose characters all have the correct label.
+    """The fraction of tokens of code whose characters all have the correct label.
 
     Example:
         >>> metric = WholeTokens()
@@ -85,24 +86,29 @@ class WholeTokens(Fraction):
     """
 
     def update(self, preds: Tensor, target: Tensor, tokens: Tensor) -> None:
-        """Add a batch: all arguments are `(N, L)`; `tokens` are numbered from 0 in each row, -1 outside of tokens."""
-        inside = tokens >= 0
-        places = tokens.clamp(min=0)
-        characters, wrong = (
-            torch.zeros_like(tokens).scatter_add_(1, places, mask.to(tokens.dtype))
-            for mask in (inside, inside & (preds != target))
+        """Add a batch of characters.
+
+        Args:
+            preds, target: the predicted and the true labels, `(N, L)`
+            tokens: the token that contains each character, numbered from 0 in each row, `(N, L)`; -1 outside of tokens
+        """
+        is_in_token = tokens >= 0
+        indices = tokens.clamp(min=0)
+        num_characters, num_wrong = (
+            torch.zeros_like(tokens).scatter_add_(1, indices, mask.to(tokens.dtype))
+            for mask in (is_in_token, is_in_token & (preds != target))
         )
-        self.count(wrong == 0, characters > 0)
+        self.count(num_wrong == 0, num_characters > 0)
 
 
-class Frames(LabelCounts):
+class FrameAccuracy(LabelCounts):
     """The fraction of sequences with the correct intent, and of those that also have only correct labels.
 
     Args:
         names: the names of the intents, in the order of their indices
 
     Example:
-        >>> metric = Frames(["book", "play"])
+        >>> metric = FrameAccuracy(["book", "play"])
         >>> intents = torch.tensor([0, 1])
         >>> metric.update(torch.tensor([[1, 1], [1, 0]]), torch.tensor([[1, 2], [1, -100]]), intents, intents)
         >>> {name: float(value) for name, value in metric.compute().items()}
@@ -111,21 +117,29 @@ class Frames(LabelCounts):
 
     kind = "intent"
 
-    frames: Tensor
+    correct_frames: Tensor
     sequences: Tensor
 
     def __init__(self, names: Sequence[str]):
         super().__init__(names)
-        for name in ("frames", "sequences"):
+        for name in ("correct_frames", "sequences"):
             self.add_state(name, torch.tensor(0), dist_reduce_fx="sum")
 
     def update(self, preds: Tensor, target: Tensor, intents: Tensor, true_intents: Tensor) -> None:
-        """Add a batch: labels `(N, L)`, `target` negative at padding, and intents `(N,)`."""
-        correct, known = intents == true_intents, true_intents >= 0
-        self.count(intents, true_intents, known, known, correct & known)
-        self.frames += (correct & ((preds == target) | (target < 0)).all(1)).sum()
-        self.sequences += len(correct)
+        """Add a batch of sequences.
+
+        Args:
+            preds, target: the predicted and the true labels, `(N, L)`; `target` is negative at padding
+            intents, true_intents: the predicted and the true intents, `(N,)`
+        """
+        is_correct, has_intent = intents == true_intents, true_intents >= 0
+        self.count(intents, true_intents, has_intent, has_intent, is_correct & has_intent)
+        self.correct_frames += (is_correct & ((preds == target) | (target < 0)).all(1)).sum()
+        self.sequences += len(is_correct)
 
     def compute(self) -> dict[str, Tensor]:
         """Return the two fractions."""
-        return {"intent_accuracy": self.correct.sum() / self.sequences, "frame_accuracy": self.frames / self.sequences}
+        return {
+            "intent_accuracy": self.correct.sum() / self.sequences,
+            "frame_accuracy": self.correct_frames / self.sequences,
+        }

@@ -1,4 +1,4 @@
-"""The indices of the characters of words."""
+"""The characters of words as indices into a vocabulary."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,7 @@ import numpy as np
 from glassgate.tasks.data.vocabulary import PADDING, Vocabulary
 
 LONGEST_WORD = 32
-"""The maximum number of characters of a word; the middle of longer words, such as links, is removed."""
+"""The maximum number of characters of a word. The middle of a longer word, such as a link, is removed."""
 
 
 class Spellings:
@@ -27,11 +27,12 @@ class Spellings:
         words = [word if len(word) <= LONGEST_WORD else word[:half] + word[-half:] for word in words]
         self.lengths = np.fromiter(map(len, words), np.int64, len(words))
         self.starts = np.cumsum(self.lengths) - self.lengths
-        # The padding keeps positions after the last word inside the array.
-        self.numbers = np.pad(characters.encode("".join(words)).astype(np.int32), (0, LONGEST_WORD))
+        # `rows` also reads positions after the last word. The padding keeps them inside of the array.
+        self.indices = np.pad(characters.encode("".join(words)).astype(np.int32), (0, LONGEST_WORD))
 
-    def rows(self, which: np.ndarray) -> np.ndarray:
-        """Return the characters of some words, `(L, W)`, padded to the longest."""
-        lengths = self.lengths[which, None]
-        places = np.arange(max(1, lengths.max(initial=0)))
-        return np.where(places < lengths, self.numbers[self.starts[which, None] + places], PADDING).astype(np.int64)
+    def rows(self, word_indices: np.ndarray) -> np.ndarray:
+        """Return the characters of the words with these indices, `(L, W)`, padded to the longest word."""
+        lengths = self.lengths[word_indices, None]
+        offsets = np.arange(max(1, lengths.max(initial=0)))
+        indices = self.indices[self.starts[word_indices, None] + offsets]
+        return np.where(offsets < lengths, indices, PADDING).astype(np.int64)

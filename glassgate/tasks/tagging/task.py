@@ -47,16 +47,17 @@ from glassgate.tasks.tagging.network import Scores, Tagger
 from glassgate.tasks.tagging.options import TaggingOptions
 from glassgate.tasks.tagging.spelling import Spellings
 from glassgate.tasks.task import Split, Task, Vocabularies
-from glassgate.tasks.wording import printable, some
+from glassgate.tasks.wording import printable, shortened_list
 
 if TYPE_CHECKING:
     from torchmetrics import Metric, MetricCollection
 
 _NO_TOKEN = -1
+"""The number of the token of characters outside of tokens."""
 
 
 class Labels(list[str]):
-    """A label for each token.
+    """The predicted labels of a sequence, one per token.
 
     Attributes:
         probabilities: the probability of each label
@@ -114,8 +115,8 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
     summary_type = LabelSummary
 
     network: Tagger
-    _vectors: Vectors | None = None
-    _columns: dict[str, Any] | None = None
+    _vectors: Vectors | None = None  # the pretrained vectors, from `collect` to `start`
+    _columns: dict[str, Any] | None = None  # the columns of the file that was read last
 
     @property
     def monitor(self) -> str:
@@ -126,14 +127,16 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
     def read(self, path: str | Path, labelled: bool = True, progress: Progress | None = None) -> Sequence[Tagged]:
         options = self.options
         suffix = options.label_suffix if labelled else None
-        trained = "vocabularies" in vars(self)
-        piped = SUFFIXES.get(suffix_of(options.data or ""), "text") if trained else "text"
-        piped = piped if labelled or piped == "python" else "text"
-        format, layout = detect_format(path, options.format, options.label_column, options.text_column, suffix, piped)
+        is_trained = "vocabularies" in vars(self)
+        stdin_format = SUFFIXES.get(suffix_of(options.data or ""), "text") if is_trained else "text"
+        stdin_format = stdin_format if labelled or stdin_format == "python" else "text"
+        format, layout = detect_format(
+            path, options.format, options.label_column, options.text_column, suffix, stdin_format
+        )
         layout = self._as_in_training(layout)
         if format == "python":
             return python_source.read(path, labelled)
-        if format == "text" and trained and not labelled and options.tokens != "character":
+        if format == "text" and is_trained and not labelled and options.tokens != "character":
             return read_raw(path, raw_tokeniser(self.vocabularies["units"]), progress)
         sources = sources_of(path, format, suffix)
         if layout is not None:
@@ -169,12 +172,12 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
         """Return the layout with the columns of the training data, unless an option names them."""
         if layout is None or layout.kind != "columns":
             return layout
-        trained = self._columns or self.fitted.get("columns")
-        if trained and trained["width"] == layout.width:
+        training_columns = self._columns or self.fitted.get("columns")
+        if training_columns and training_columns["width"] == layout.width:
             if self.options.text_column is None:
-                layout = replace(layout, token_column=trained["unit"])
+                layout = replace(layout, token_column=training_columns["unit"])
             if self.options.label_column is None and layout.label_column is not None:
-                layout = replace(layout, label_column=trained["label"])
+                layout = replace(layout, label_column=training_columns["label"])
         if layout.label_column is not None:
             self._columns = {"width": layout.width, "unit": layout.token_column, "label": layout.label_column}
         return layout
@@ -194,8 +197,8 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
         for each in () if isinstance(examples, Stored) else examples:
             if each.labels is None:
                 raise DataError(each.source, each.line(), "expected labels to train on, one for each token, got none")
-        unit_counts = counts(examples, "tokens", lambda each: each.tokens)
-        units = Vocabulary.of(unit_counts, self.options.least_count)
+        token_counts = counts(examples, "tokens", lambda each: each.tokens)
+        tokens = Vocabulary.of(token_counts, self.options.least_count)
         labels = Vocabulary.of(counts(examples, "labels", lambda each: each.labels or ()))
         if len(labels.symbols) < 2:
             raise DataError(
@@ -204,35 +207,37 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
                 f"expected at least 2 different labels, got {', '.join(labels.symbols) or 'none'}; add some with "
                 "another one, or choose another --label-column",
             )
-        vocabularies = {"units": units, "labels": labels}
-        if self.options.character_size and any(len(unit) > 1 for unit in unit_counts):
-            vocabularies["characters"] = Vocabulary.of(chain.from_iterable(unit_counts), min_count=2)
-        intents = counts(examples, "intent", lambda each: [each.intent])
-        if intents.keys() - {None}:
-            vocabularies["intents"] = Vocabulary.of({name: n for name, n in intents.items() if name is not None})
+        vocabularies = {"units": tokens, "labels": labels}
+        if self.options.character_size and any(len(token) > 1 for token in token_counts):
+            vocabularies["characters"] = Vocabulary.of(chain.from_iterable(token_counts), min_count=2)
+        intent_counts = counts(examples, "intent", lambda each: [each.intent])
+        if intent_counts.keys() - {None}:
+            vocabularies["intents"] = Vocabulary.of(
+                {name: count for name, count in intent_counts.items() if name is not None}
+            )
         self.fitted = {
             "bio": bio.is_bio(labels.symbols),
-            "valid": self._must_be_valid(labels.symbols, examples),
-            "singletons": FIRST + sum(unit_counts[unit] > 1 for unit in units.symbols),
+            "valid": self._requires_bio(labels.symbols, examples),
+            "singletons": FIRST + sum(token_counts[token] > 1 for token in tokens.symbols),
             "embedding_size": self.options.embedding_size,
             "columns": self._columns,
         }
         if self.options.vectors:
-            self._vectors = self._read_vectors(units)
+            self._vectors = self._read_vectors(tokens)
             self.fitted |= {"embedding_size": self._vectors.size, "vectors": self._vectors.coverage()}
         return vocabularies
 
     def build(self) -> Tagger:
-        numbers = {name: len(vocabulary) for name, vocabulary in self.vocabularies.items()}
+        sizes = {name: len(vocabulary) for name, vocabulary in self.vocabularies.items()}
         return Tagger(
             self.options,
-            numbers["units"],
+            sizes["units"],
             self.fitted["embedding_size"],
             self.vocabularies["labels"].symbols,
-            characters=numbers.get("characters", 0),
-            singletons=self.fitted["singletons"],
-            valid=self.fitted["valid"],
-            intents=numbers.get("intents", FIRST) - FIRST,
+            num_characters=sizes.get("characters", 0),
+            first_singleton=self.fitted["singletons"],
+            requires_bio=self.fitted["valid"],
+            num_intents=sizes.get("intents", FIRST) - FIRST,
         )
 
     def start(self, progress: Progress) -> None:
@@ -253,10 +258,10 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
         if "characters" in self.vocabularies:
             fields["characters"] = self._characters(example.tokens)
         if example.labels is not None:
-            intents = "intents" in self.vocabularies
-            check_labels(example, example.labels, intents)
+            has_intents = "intents" in self.vocabularies
+            check_labels(example, example.labels, has_intents)
             fields["labels"] = self.label_indices("labels", example.labels)
-            if intents and example.intent is not None:
+            if has_intents and example.intent is not None:
                 fields["intent"] = self.label_indices("intents", [example.intent])[0]
         if example.word_spans:
             fields["tokens"] = np.full(len(example.tokens), _NO_TOKEN)
@@ -265,22 +270,22 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
         return fields
 
     def loss(self, output: Scores, batch: Batch) -> Loss:
-        """The mean over tokens for labels, plus the mean over sequences for intents, in nats."""
-        labels, last = batch["labels"], output.labels.shape[-1] - 1
+        """Return the mean over tokens for labels and, with intents, the mean over sequences for them, in nats."""
+        labels, max_label = batch["labels"], output.labels.shape[-1] - 1
         if self.network.crf is None:
             loss = Mean.of(*cross_entropy(output.labels, labels))
         else:  # paths with unknown labels have no probability
-            paths = (labels <= last).all(1)
-            nats = self.network.crf(output.labels, labels.clamp(max=last), batch["lengths"])
-            tokens = move(batch["lengths"], paths.device).where(paths, 0).sum()
-            loss = Mean(nats.where(paths, 0.0).sum(), tokens)
+            is_known = (labels <= max_label).all(1)
+            nats = self.network.crf(output.labels, labels.clamp(max=max_label), batch["lengths"])
+            num_tokens = move(batch["lengths"], is_known.device).where(is_known, 0).sum()
+            loss = Mean(nats.where(is_known, 0.0).sum(), num_tokens)
         return [loss] if output.intents is None else [loss, Mean.of(*cross_entropy(output.intents, batch["intent"]))]
 
     def metrics(self) -> "MetricCollection":
         from torchmetrics import MetricCollection
 
         from glassgate.tasks.metrics.scores import Accuracy, MacroF1
-        from glassgate.tasks.tagging.scores import EntityScores, Frames, WholeTokens
+        from glassgate.tasks.tagging.scores import EntityScores, FrameAccuracy, WholeTokens
 
         labels = self.label_names("labels")
         scores: dict[str, Metric | MetricCollection] = {"accuracy": Accuracy()}
@@ -289,7 +294,7 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
         else:
             scores["macro_f1"] = MacroF1(labels)
         if "intents" in self.vocabularies:
-            scores["frames"] = Frames(self.label_names("intents"))
+            scores["frames"] = FrameAccuracy(self.label_names("intents"))
         else:
             scores["whole_tokens"] = WholeTokens()
         return MetricCollection(scores)
@@ -304,23 +309,24 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
     def decode(self, output: Scores, batch: Batch) -> list[Labels]:
         symbols, lengths = self.vocabularies["labels"].symbols, batch["lengths"].tolist()
         best = self.network.best(output, batch["lengths"])
-        chosen = self.network.probabilities(output, batch["lengths"]).gather(2, best[..., None])[..., 0]
+        probabilities = self.network.probabilities(output, batch["lengths"]).gather(2, best[..., None])[..., 0]
         intents: list[tuple[str | None, float | None]] = [(None, None)] * len(lengths)
         if output.intents is not None:
             names = self.vocabularies["intents"].symbols
-            most = output.intents.float().softmax(-1).max(-1)
-            intents = [(names[k], chance) for chance, k in zip(*map(Tensor.tolist, most), strict=True)]
+            best_intents = output.intents.float().softmax(-1).max(-1)
+            intents = [
+                (names[k], probability) for probability, k in zip(*map(Tensor.tolist, best_intents), strict=True)
+            ]
+        rows = zip(best.tolist(), probabilities.tolist(), lengths, intents, strict=True)
         return [
-            Labels((symbols[number] for number in path[:length]), intent, chances[:length], chance)
-            for path, chances, length, (intent, chance) in zip(
-                best.tolist(), chosen.tolist(), lengths, intents, strict=True
-            )
+            Labels((symbols[index] for index in path[:length]), intent, label_probabilities[:length], probability)
+            for path, label_probabilities, length, (intent, probability) in rows
         ]
 
     def text(self, example: Tagged, prediction: Labels) -> str:
-        """Return a line for each token, with columns separated by tabs; the first line is the intent, if any."""
+        """Return a line per token: the token, a tab and its label. With intents, the first line is the intent."""
         rows = zip(example.tokens, prediction, strict=True)
-        lines = "".join(f"{printable(unit)}\t{label}\n" for unit, label in rows)
+        lines = "".join(f"{printable(token)}\t{label}\n" for token, label in rows)
         return lines if prediction.intent is None else f"# intent = {prediction.intent}\n{lines}"
 
     def record(self, example: Tagged, prediction: Labels) -> Record:
@@ -329,7 +335,7 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
             record |= {"intent": prediction.intent, "intent_probability": prediction.intent_probability}
         return record
 
-    def _must_be_valid(self, labels: Sequence[str], examples: Sequence[Tagged]) -> bool:
+    def _requires_bio(self, labels: Sequence[str], examples: Sequence[Tagged]) -> bool:
         """Whether predicted labels must be valid BIO."""
         rule = self.options.transitions
         if rule == "auto":
@@ -340,13 +346,14 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
             return all(bio.is_valid(each.labels or ()) for each in examples)
         if rule == "bio" and not bio.is_bio(labels):
             raise OptionError(
-                f"transitions: bio goes with labels such as B-X, I-X and O, got {some(labels)}; use any, or auto"
+                f"transitions: bio goes with labels such as B-X, I-X and O, got {shortened_list(labels)}; use any, or "
+                "auto"
             )
         return rule == "bio"
 
-    def _read_vectors(self, units: Vocabulary) -> Vectors:
+    def _read_vectors(self, tokens: Vocabulary) -> Vectors:
         options = self.options
-        vectors = read_vectors(str(options.vectors), units.symbols)
+        vectors = read_vectors(str(options.vectors), tokens.symbols)
         if options.embedding_size not in (vectors.size, TaggingOptions.embedding_size):
             raise OptionError(
                 f"embedding_size: {options.vectors} has vectors of {vectors.size} numbers, got "
@@ -354,10 +361,10 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
             )
         return vectors
 
-    def _characters(self, units: Sequence[str]) -> np.ndarray:
+    def _characters(self, tokens: Sequence[str]) -> np.ndarray:
         """The indices of the characters of each token, `(L, W)`."""
         characters = self.vocabularies["characters"]
-        if isinstance(units, StoredTokens):
-            spellings = units.column.derived(characters, lambda symbols: Spellings(symbols, characters))
-            return spellings.rows(units.indices(0, len(units)))
-        return Spellings(units, characters).rows(np.arange(len(units)))
+        if isinstance(tokens, StoredTokens):
+            spellings = tokens.column.derived(characters, lambda symbols: Spellings(symbols, characters))
+            return spellings.rows(tokens.indices(0, len(tokens)))
+        return Spellings(tokens, characters).rows(np.arange(len(tokens)))

@@ -32,7 +32,8 @@ class Checkpointer:
         self.history: list[dict[str, Any]] = []
         self.best: dict[str, Tensor] = {}
         self.epoch_loss = 0.0  # the sum of the losses of all tokens since the start of the epoch
-        self.unlogged = {"loss": 0.0, "units": 0.0}  # the same sum, and the tokens, since the last row of the logs
+        # The sum of the losses of all tokens since the last row of the logs, and the number of these tokens.
+        self.unlogged = {"loss": 0.0, "units": 0.0}
         self.logs: Logs | None = None
         self.stop = StopRequest(progress)
         self.health = Health(training.task, training.dev, list(training.task.warnings))

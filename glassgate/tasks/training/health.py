@@ -12,7 +12,7 @@ from glassgate.tasks.data.batches import Encoded, sample
 from glassgate.tasks.data.vocabulary import UNKNOWN
 from glassgate.tasks.definition import Definition
 from glassgate.tasks.options import Options
-from glassgate.tasks.wording import plural, some
+from glassgate.tasks.wording import plural, shortened_list
 
 _SAMPLE = 20_000  # tokens of the dev data that are examined
 _FIRST_STEPS = 3  # steps whose loss is that of the untrained network
@@ -138,8 +138,8 @@ RULES = (
         "labels without examples",
         lambda s: len(s.missing) > 1 and len(s.missing) * 4 > s.labels,
         lambda s: (
-            f"the dev data has no example of {len(s.missing)} of {s.labels} labels ({some(s.missing, 6)}), so the "
-            "scores do not cover them; use a --dev file with examples of every label"
+            f"the dev data has no example of {len(s.missing)} of {s.labels} labels ({shortened_list(s.missing, 6)}), "
+            "so the scores do not cover them; use a --dev file with examples of every label"
         ),
     ),
 )

@@ -10,7 +10,7 @@ from typing import Any
 
 from glassgate.tasks.errors import RunError
 from glassgate.tasks.pictures.charts import curves_picture, has_matplotlib
-from glassgate.tasks.runs import Run, write, write_error
+from glassgate.tasks.runs import Run, cannot_write_error, write
 
 FOLDER = "logs"
 FILE = "metrics.csv"
@@ -51,7 +51,7 @@ class Logs:
             RunError: the files cannot be written
         """
         self.rows.append({**values, "step": step})
-        with self._write_errors():
+        with self._convert_write_errors():
             for name, value in values.items():
                 self.tensorboard.add_scalar(name, value, step)
 
@@ -61,7 +61,7 @@ class Logs:
         Raises:
             RunError: the files cannot be written
         """
-        with self._write_errors():
+        with self._convert_write_errors():
             names = [*dict.fromkeys(name for row in self.rows for name in row)]
             table = io.StringIO(newline="")
             writer = csv.DictWriter(table, names, lineterminator="\n")
@@ -86,11 +86,12 @@ class Logs:
             self.last_drawing = time.monotonic()
 
     @contextmanager
-    def _write_errors(self) -> Iterator[None]:
+    def _convert_write_errors(self) -> Iterator[None]:
+        """Convert errors of writing to errors that name the run and a remedy."""
         try:
             yield
         except OSError as error:
-            raise write_error(self.run.path / FOLDER, self.run.path, error) from error
+            raise cannot_write_error(self.run.path / FOLDER, self.run.path, error) from error
 
 
 def _hparam(value: Any) -> bool | int | float | str:

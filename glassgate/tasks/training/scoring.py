@@ -74,10 +74,10 @@ def device_of_network(network: nn.Module) -> torch.device:
 
 def scores_of(metrics: "MetricCollection", processes: Group | None = None) -> dict[str, float]:
     """Return the scores, computed from the metrics of all processes; scores that are NaN are left out."""
-    from glassgate.tasks.metrics.scores import alone
+    from glassgate.tasks.metrics.scores import not_distributed
 
     for each in metrics.values():
-        each.distributed_available_fn = alone
+        each.distributed_available_fn = not_distributed
     if processes is None or processes.size == 1:
         return _compute(metrics)
     own_metrics = {name: copy.deepcopy(each).cpu() for name, each in metrics.items(keep_base=True)}

@@ -25,7 +25,7 @@ from glassgate.tasks.data.batches import (
     to_device,
 )
 from glassgate.tasks.data.pieces import Batches, padding_fraction
-from glassgate.tasks.loss import Loss, Mean, sums, value
+from glassgate.tasks.loss import Loss, Mean, loss_value, totals_and_counts
 from glassgate.tasks.training.devices import device_of
 from glassgate.tasks.training.exponents import Exponents
 from glassgate.tasks.training.layer_statistics import LayerStatistics
@@ -43,6 +43,7 @@ class Step(NamedTuple):
     """The result of a step over all processes.
 
     Attributes:
+        loss: the loss, as a mean over all processes
         units: the number of tokens or time steps
         requests: for each kind of request, its sum over all processes; see `Training.requests`
     """
@@ -183,7 +184,7 @@ class Training:
             for output, batch, _ in outputs(self.task, self.dev, shard=self.processes.shard):
                 self.metrics.update(**self.task.glance(output, batch))
                 if self.task.comparable_losses:
-                    losses.append(sums(self.task.loss(output, batch)))
+                    losses.append(totals_and_counts(self.task.loss(output, batch)))
         self.dev_loss = torch.stack(losses).cpu().double().sum(0).numpy() if losses else None
         self.scores = scores_of(self.metrics, self.processes)
 
@@ -197,7 +198,7 @@ class Training:
         with restored_random_state(self.device):
             for _ in range(2):  # the first step may compile kernels
                 start = time.perf_counter()
-                value(self.task.loss(network(batch), batch)).backward()
+                loss_value(self.task.loss(network(batch), batch)).backward()
                 optimizer.step()
                 next(network.parameters()).sum().item()  # on a GPU, waits for the end of the step
                 seconds = time.perf_counter() - start
@@ -253,10 +254,10 @@ class Training:
         if is_idle(batch):
             loss = [Mean(part.total * 0.0, 0) for part in loss]
         units = 0.0 if is_idle(batch) else float(batch["lengths"].sum())
-        parts = sums(loss).flatten()
+        parts = totals_and_counts(loss).flatten()
         counters = move(torch.tensor([units, *self.requests()], dtype=parts.dtype), self.device)
         self._unread.append(self.processes.sum(torch.cat([counters, parts])))
-        return value(loss, self._unread[-1][-len(loss) :]) * self.processes.size
+        return loss_value(loss, self._unread[-1][-len(loss) :]) * self.processes.size
 
     def _is_logged(self, step: int) -> bool:
         """Whether the layers are measured in this step, for its row of the logs."""

@@ -4,16 +4,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from glassgate.tasks.data import texts as text
+from glassgate.tasks.data import texts
 from glassgate.tasks.data.pairs import FILE_SEPARATOR
 from glassgate.tasks.errors import OptionError
-from glassgate.tasks.options import Options, changed, option
+from glassgate.tasks.options import Options, option, override
 from glassgate.tasks.translation.attention import KINDS
 
 SUBWORD = "subword"
-TOKEN_KINDS = (SUBWORD, *text.TOKEN_KINDS)
-SCHEDULES = ("constant", "linear", "sigmoid")
-TOKENIZERS = ("13a", "zh", "char", "intl", "none")
+TOKEN_KINDS = (SUBWORD, *texts.TOKEN_KINDS)
+TEACHER_SCHEDULES = ("constant", "linear", "sigmoid")
+"""The decay of the fraction of steps that read the true previous token; see `TranslationOptions.teacher_fraction`."""
+BLEU_TOKENIZERS = ("13a", "zh", "char", "intl", "none")
+"""The tokenizers of BLEU in sacrebleu."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,50 +29,52 @@ class TranslationOptions(Options):
 
     common: ClassVar = (*Options.common, "source_tokens", "attention")
 
-    data: str | None = changed(
-        "data", None, help="file of pairs separated by a tab, or two files A,B", unset="dates and numbers"
+    data: str | None = override(
+        "data", None, help="file of pairs separated by a tab, or two files A,B", if_unset="dates and numbers"
     )
     source: str | None = option(
-        None, "file of source sentences, instead of --data", group="data", unset="none", metavar="FILE"
+        None, "file of source sentences, instead of --data", group="data", if_unset="none", metavar="FILE"
     )
     target: str | None = option(
-        None, "file of target sentences, instead of --data", group="data", unset="none", metavar="FILE"
+        None, "file of target sentences, instead of --data", group="data", if_unset="none", metavar="FILE"
     )
     reverse: bool = option(False, "translate the second column to the first", group="data")
-    source_tokens: str = option(SUBWORD, "kind of tokens", group="data", choices=TOKEN_KINDS, former="source_unit")
+    source_tokens: str = option(SUBWORD, "kind of tokens", group="data", choices=TOKEN_KINDS, former_name="source_unit")
     target_tokens: str = option(
-        SUBWORD, "kind of tokens of translations", group="data", choices=TOKEN_KINDS, former="target_unit"
+        SUBWORD, "kind of tokens of translations", group="data", choices=TOKEN_KINDS, former_name="target_unit"
     )
-    subwords: int = option(4000, "maximum number of subwords per language", group="data", least=1)
-    least_count: int = option(1, "minimum occurrences in training; rarer tokens are unknown", group="data", least=1)
+    subwords: int = option(4000, "maximum number of subwords per language", group="data", minimum=1)
+    least_count: int = option(1, "minimum occurrences in training; rarer tokens are unknown", group="data", minimum=1)
     joint: bool = option(False, "one vocabulary and embedding for both sides", group="data")
     lower: bool = option(False, "convert letters to lower case", group="data")
-    longest: int = option(100, "longest sentence to train on, in tokens; 0 disables it", group="data", least=0)
-    held_out: float = changed("held_out", 0.05)
+    longest: int = option(100, "longest sentence to train on, in tokens; 0 disables it", group="data", minimum=0)
+    held_out: float = override("held_out", 0.05)
     bleu: str = option(
-        "auto", "tokenizer of BLEU, by its name in sacrebleu", group="data", choices=("auto", *TOKENIZERS)
+        "auto", "tokenizer of BLEU, by its name in sacrebleu", group="data", choices=("auto", *BLEU_TOKENIZERS)
     )
 
-    hidden_size: int = changed("hidden_size", 256)
-    embedding_size: int = changed("embedding_size", 128)
-    dropout: float = changed("dropout", 0.3)
+    hidden_size: int = override("hidden_size", 256)
+    embedding_size: int = override("embedding_size", 128)
+    dropout: float = override("dropout", 0.3)
     attention: str = option("general", "score function of the attention", choices=(*KINDS, "none"))
     input_feeding: bool = option(False, "each step also reads the context of the previous one; slower training")
     wide_output: bool = option(False, "compute scores from state, context and previous vector directly")
     tied: bool = option(False, "share the weights of target embedding and output")
 
-    learning_rate: float = changed("learning_rate", 0.0, unset="0.002 to 0.004, by batch size")
-    label_smoothing: float = option(0.1, "label smoothing", group="training", least=0, most=1)
+    learning_rate: float = override("learning_rate", 0.0, if_unset="0.002 to 0.004, by batch size")
+    label_smoothing: float = option(0.1, "label smoothing", group="training", minimum=0, maximum=1)
     teacher_forcing: float = option(
-        1.0, "final fraction of steps that read the true previous token", group="training", least=0, most=1
+        1.0, "final fraction of steps that read the true previous token", group="training", minimum=0, maximum=1
     )
-    teacher_schedule: str = option("linear", "decay to --teacher-forcing from 1", group="training", choices=SCHEDULES)
+    teacher_schedule: str = option(
+        "linear", "decay to --teacher-forcing from 1", group="training", choices=TEACHER_SCHEDULES
+    )
     best_by: str = option(
         "bleu", "score that selects the best epoch", group="training", choices=("bleu", "chrf", "exact_match")
     )
 
-    beam: int = option(5, "size of the beam; 1 is greedy", group="model", least=1)
-    length_penalty: float = option(1.0, "length penalty of the beam search", group="model", least=0)
+    beam: int = option(5, "size of the beam; 1 is greedy", group="model", minimum=1)
+    length_penalty: float = option(1.0, "length penalty of the beam search", group="model", minimum=0)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -91,20 +95,27 @@ class TranslationOptions(Options):
     def training_file(self) -> str | None:
         return self.data or (self.source and f"{self.source}{FILE_SEPARATOR}{self.target}")
 
-    def teacher_at(self, done: float) -> float:
-        """Return the fraction of steps that read the true previous token after a fraction `done` of the training."""
+    def teacher_fraction(self, done: float) -> float:
+        """Return the fraction of steps that read the true previous token, instead of the predicted one.
+
+        Args:
+            done: the completed fraction of the training
+        """
         decay = {"constant": 1.0, "linear": done, "sigmoid": 1 / (1 + 2.718281828 ** (10 * (0.5 - done)))}
         return 1.0 - (1.0 - self.teacher_forcing) * decay[self.teacher_schedule]
 
 
-def tokenizer_for(texts: Sequence[str]) -> str:
-    """Return the sacrebleu tokenizer for the language of texts: "zh" for Chinese, "char" for Japanese, otherwise "13a".
+def tokenizer_for(sentences: Sequence[str]) -> str:
+    """Return the sacrebleu tokenizer for a language: "zh" for Chinese, "char" for Japanese, "13a" for any other.
+
+    Args:
+        sentences: sentences in the language
 
     Example:
         >>> tokenizer_for(["a cat", "two cats"]), tokenizer_for(["一隻貓。"])
         ('13a', 'zh')
     """
-    letters = [character for text in texts for character in text if character.isalpha()]
+    letters = [character for sentence in sentences for character in sentence if character.isalpha()]
     han = sum("\u4e00" <= character <= "\u9fff" for character in letters)
     kana = sum("\u3040" <= character <= "\u30ff" for character in letters)
     if 2 * (han + kana) > len(letters):

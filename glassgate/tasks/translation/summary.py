@@ -8,7 +8,7 @@ import numpy as np
 from glassgate.tasks.data.batches import Encoded
 from glassgate.tasks.data.vocabulary import FIRST, UNKNOWN
 from glassgate.tasks.metrics.summary import Summary
-from glassgate.tasks.pictures.attention import Attended, attention_picture
+from glassgate.tasks.pictures.attention import AttentionWeights, attention_picture
 from glassgate.tasks.runs import write
 from glassgate.tasks.translation.search import END
 
@@ -27,7 +27,7 @@ class TranslationSummary(Summary):
     def write(self, encoded: Sequence[Encoded], folder: Path) -> list[Path]:
         task, encoded = self.task, encoded[:_MAX_WRITTEN]
         rows: list[list[str]] = [[] for _ in encoded]
-        pictures: dict[int, Attended] = {}
+        pictures: dict[int, AttentionWeights] = {}
         source, target = (task.vocabularies[side].symbols for side in ("source", "target"))
         for output, batch, pieces in task.outputs(encoded):
             hypotheses, references = task.hypotheses(output, batch, task.search), task.references(batch)
@@ -38,7 +38,7 @@ class TranslationSummary(Summary):
                 if piece.index < _MAX_DRAWN and task.options.attention != "none":
                     weights = task.attention_weights(indices, np.array([*best.tokens, END]))
                     target_tokens = [*(target[index - FIRST] for index in best.tokens), ""]
-                    pictures[piece.index] = Attended(tokens, target_tokens, weights)
+                    pictures[piece.index] = AttentionWeights(tokens, target_tokens, weights)
         files = [folder / "translations.tsv"]
         lines = ["\t".join(row) for row in (["source", "reference", "translation"], *rows)]
         write(files[0], "".join(f"{line}\n" for line in lines).encode())

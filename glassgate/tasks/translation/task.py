@@ -23,7 +23,7 @@ from glassgate.tasks.data.toy.dates import dates_and_numbers
 from glassgate.tasks.data.vocabulary import FIRST, PADDING, UNKNOWN, Vocabulary
 from glassgate.tasks.errors import DataError, OptionError, RunError
 from glassgate.tasks.loss import Loss, Mean, cross_entropy
-from glassgate.tasks.pictures.attention import Attended
+from glassgate.tasks.pictures.attention import AttentionWeights
 from glassgate.tasks.predictions import Record
 from glassgate.tasks.progress import Progress
 from glassgate.tasks.runs import Run
@@ -163,7 +163,7 @@ class Translation(Task[TranslationOptions, Pair, list[Translated]]):
 
     def begin_step(self, done: float) -> None:
         assert isinstance(self.network, Translator)
-        self.network.teacher_forcing = self.options.teacher_at(done)
+        self.network.teacher_forcing = self.options.teacher_fraction(done)
 
     def loss(self, output: Output, batch: Batch) -> Loss:
         return [Mean.of(*_nats(output, batch, self.options.label_smoothing))]
@@ -209,7 +209,7 @@ class Translation(Task[TranslationOptions, Pair, list[Translated]]):
             hypotheses[0].text for hypotheses in self.predict([Pair(self.insert_blanks(source)) for source in sources])
         ]
 
-    def attend(self, example: Pair) -> Attended:
+    def attend(self, example: Pair) -> AttentionWeights:
         """Return the attention weights of the decoder for the target of an example, or for the best translation."""
         if self.options.attention == "none":
             raise OptionError("attention: expected a run with attention, got none; train with --attention general")
@@ -217,7 +217,7 @@ class Translation(Task[TranslationOptions, Pair, list[Translated]]):
             example = dataclasses.replace(example, target=self.predict([example])[0][0].text)
         fields, target = self.encode(example), self._lower(example.target or "")
         weights = self.attention_weights(fields["source"], fields["target"])
-        return Attended([*self.source_tokens(example)], [*self._split(target, 1), ""], weights)
+        return AttentionWeights([*self.source_tokens(example)], [*self._split(target, 1), ""], weights)
 
     @torch.inference_mode()
     def attention_weights(self, source: np.ndarray, target: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Every unit is in one batch of an epoch, whatever the way of batching; epochs differ, and seeds repeat them."""
+"""Each token is in one batch of an epoch, with every kind of batching. Epochs differ, and equal seeds repeat them."""
 
 from collections import Counter
 
@@ -20,14 +20,14 @@ WAYS = {
 }
 
 
-def units(batches: Batches) -> Counter[tuple[int, int]]:
+def tokens_in(batches: Batches) -> Counter[tuple[int, int]]:
     return Counter((piece.index, k) for batch in batches for piece in batch for k in range(piece.start, piece.stop))
 
 
 @pytest.mark.parametrize("name", WAYS)
 def test_every_token_is_read_once(name: str) -> None:
     way, each = WAYS[name], {(index, k): 1 for index, length in enumerate(LENGTHS) for k in range(length)}
-    assert units(way.training(LENGTHS, 0)) == units(way.evaluation(LENGTHS)) == each
+    assert tokens_in(way.training(LENGTHS, 0)) == tokens_in(way.evaluation(LENGTHS)) == each
     assert way.units(LENGTHS) == len(each)
     assert list(way.training(LENGTHS, 0)) == list(way.training(LENGTHS, 0))
     assert len({str(list(way.training(LENGTHS, epoch))) for epoch in range(8)}) > 1

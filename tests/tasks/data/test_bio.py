@@ -6,14 +6,14 @@ import pytest
 import torch
 
 from glassgate.tasks.data.bio import is_bio, is_valid, may_follow
-from glassgate.tasks.tagging.crf import penalties
+from glassgate.tasks.tagging.crf import bio_penalties
 from glassgate.tasks.tagging.scores import EntityScores
 
 LABELS = ["B-PER", "O", "I-PER", "B-LOC", "I-LOC"]
 
 
 def entities(labels: list[str]) -> set[tuple[int, int, str]]:
-    """First unit, last unit and type, by conlleval's rules for the start and the end of a chunk, in its own words."""
+    """Return the first token, the last token and the type of each entity, by conlleval's rules for starts and ends."""
     spans, start, before = set(), 0, "O"
     for place, label in enumerate([*labels, "O"]):
         ends = before[0] in "BI" and (label[0] in "BO" or before[1:] != label[1:])
@@ -27,10 +27,10 @@ def entities(labels: list[str]) -> set[tuple[int, int, str]]:
 
 
 def scored(pairs: list[tuple[list[str], list[str]]]) -> dict[str, float]:
-    """The metric of pairs of answers and references, in one padded batch."""
+    """Return the scores of pairs of predicted and true labels, in one padded batch."""
     width = max(len(right) for _, right in pairs) + 1
     preds, target = torch.zeros(2, len(pairs), width, dtype=torch.long)
-    preds.fill_(LABELS.index("I-PER"))  # the contents of the padding must not matter
+    preds.fill_(LABELS.index("I-PER"))  # predictions at padding must not count
     target.fill_(-100)
     for row, (said, right) in enumerate(pairs):
         preds[row, : len(said)] = torch.tensor([LABELS.index(label) for label in said])
@@ -80,7 +80,7 @@ def test_random_paths() -> None:
 def test_form() -> None:
     assert is_bio(["O", "B", "I"])
     assert is_bio(["O", "B-a-b", "I-a-b"])
-    assert not is_bio(["O", "I-PER"])  # nothing begins
+    assert not is_bio(["O", "I-PER"])  # no entity begins
     assert not is_bio(["O", "B-PER", "E-PER"])
     assert not is_bio(["ADJ", "B-PER"])
 
@@ -89,14 +89,14 @@ def test_valid_paths() -> None:
     assert is_valid(["B-PER", "I-PER", "I-PER", "B-PER", "O"])
     for wrong in ("I-PER", "O I-PER", "B-LOC I-PER", "B-PER I-LOC"):
         assert not is_valid(wrong.split()), wrong
-    start, follow = penalties(LABELS)
+    start, follow = bio_penalties(LABELS)
     assert start.tolist() == [0.0 if may_follow(None, label) else -torch.inf for label in LABELS]
     assert follow.tolist() == [[0.0 if may_follow(a, b) else -torch.inf for b in LABELS] for a in LABELS]
     assert torch.isinf(follow).sum() == 2 + 1 + 1 + 1 + 1
 
 
 def test_scores_per_type() -> None:
-    """One of two people is found, one place is found in addition to the true one."""
+    """One of two people is found, and one place too many."""
     metric = EntityScores(LABELS)
     target, preds = (torch.tensor([[0, 2, 1, 0, 1, 3]]), torch.tensor([[0, 2, 1, 3, 1, 3]]))
     metric.update(preds, target)

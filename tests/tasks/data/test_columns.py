@@ -1,4 +1,4 @@
-"""Files as they are: their recognised format, the note about it, and the options that override it."""
+"""The format of tables of tokens is detected and reported, and options override it."""
 
 import bz2
 import gzip
@@ -49,7 +49,7 @@ class Notes(Progress):
 
 
 def read(path: Path, content: str | bytes | None = None, **options: Any) -> tuple[list[list[tuple[str, str]]], str]:
-    """The words and labels of a file, and the note about its format."""
+    """Return the words and labels of a file, and the note about its format."""
     if content is not None:
         path.write_bytes(content.encode() if isinstance(content, str) else content)
     notes = Notes()
@@ -125,7 +125,7 @@ def test_lines_of_text_are_not_read_as_columns(tmp_path: Path) -> None:
 
 
 def test_columns_have_the_same_meaning_as_in_training(tmp_path: Path) -> None:
-    """A file of one label alone would not show where its labels are."""
+    """From a file with only one label, the label column cannot be detected."""
     (tmp_path / "train.tsv").write_text("a\tx\tB-X\nb\ty\tO\n\nb\tx\tO\n")
     (tmp_path / "dev.tsv").write_text("b\tx\tO\na\ty\tO\n")
     options = {"hidden_size": 4, "embedding_size": 4, "epochs": 1, "data": str(tmp_path / "train.tsv")}

@@ -26,7 +26,7 @@ GERMAN = "Die Stra\u00dfe ist sch\u00f6n \u2013 \u201eja\u201c.\nM\u00fcller zah
 
 
 class Notes(Progress):
-    """Keeps what is reported."""
+    """Stores all notes."""
 
     def __init__(self) -> None:
         self.said: list[str] = []
@@ -77,7 +77,7 @@ def test_utf_8_is_never_read_as_another_encoding(tmp_path: Path) -> None:
 
 
 def write(folder: Path, kind: str) -> Path:
-    """The rows as a file of a kind."""
+    """Write the rows as a file of a kind."""
     path = folder / f"a.{kind}"
     keyed = [{"text": text, "label": label} for text, label in ROWS]
     if kind == "json":

@@ -1,4 +1,4 @@
-"""Held-out data: the same parts for every seed and order, and equal contents in one part."""
+"""Held-out parts do not depend on the seed or the order, and equal contents are in one part."""
 
 import random
 from pathlib import Path
@@ -53,7 +53,7 @@ def test_the_last_examples_and_the_last_steps() -> None:
 
 
 def _write(folder: Path) -> dict[str, tuple[str, dict[str, Any]]]:
-    """A file for each task, and the options to read it; several for tasks with several rules."""
+    """Write a file for each task and each of its rules; return the options that read it."""
     rows = [f"so {'fine' if k % 2 else 'foul'} {k}" for k in range(60)]
     content = {
         "tags.tsv": "".join(f"w{k}\tA\nv\tB\n\n" for k in range(60)),

@@ -1,4 +1,4 @@
-"""Labelled texts and series are read from each format, and faults are named by file, line and remedy."""
+"""Labelled texts and series are read from each format; errors name the file, the line and the remedy."""
 
 import re
 from pathlib import Path

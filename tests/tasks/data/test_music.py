@@ -1,4 +1,4 @@
-"""Piano rolls are the same from every format, and faults are named by file, piece and step."""
+"""Every format gives the same piano rolls; errors name the file, the piece and the step."""
 
 import json
 from pathlib import Path

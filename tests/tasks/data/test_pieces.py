@@ -1,4 +1,4 @@
-"""Batches hold every unit once; a row of a stream or of chunks continues in the next batch."""
+"""Batches contain every token once; a row of a stream or of chunks continues in the next batch."""
 
 from itertools import pairwise
 
@@ -16,18 +16,18 @@ LENGTHS = st.lists(st.integers(1, 40), min_size=1, max_size=6)
 
 
 def covered(batches: list) -> list[tuple[int, int]]:
-    """Sequence and place of each unit, in order."""
+    """Return the sequence and the position of each token, in order."""
     return sorted(
-        (piece.index, unit) for batch in batches for piece in batch for unit in range(piece.start, piece.stop)
+        (piece.index, position) for batch in batches for piece in batch for position in range(piece.start, piece.stop)
     )
 
 
 @given(LENGTHS, st.integers(1, 5), st.integers(1, 9), st.integers(0, 9))
 def test_every_token_once(lengths: list[int], rows: int, longest: int, first: int) -> None:
-    units = [(index, unit) for index, length in enumerate(lengths) for unit in range(length)]
-    assert covered(Streams(lengths, rows, longest, first)) == units
-    assert covered(evaluation_batches(lengths, rows, longest)) == units
-    assert covered(training_batches(lengths, rows, longest, seed=1, epoch=first)) == units
+    tokens = [(index, position) for index, length in enumerate(lengths) for position in range(length)]
+    assert covered(Streams(lengths, rows, longest, first)) == tokens
+    assert covered(evaluation_batches(lengths, rows, longest)) == tokens
+    assert covered(training_batches(lengths, rows, longest, seed=1, epoch=first)) == tokens
 
 
 @given(LENGTHS, st.integers(1, 5), st.integers(1, 9), st.integers(0, 9))

@@ -1,4 +1,6 @@
-"""Data from a pipe is read as from a file: every format, every task and every command, beyond the lines looked at."""
+"""Data from a pipe is read like a file, in every format, by every task and by every command.
+
+The files are longer than the part that is examined to detect their format."""
 
 import json
 import os
@@ -29,7 +31,7 @@ SMALL = ["--hidden-size=4", "--embedding-size=4", "--epochs=1", "--batch-size=64
 
 @pytest.fixture
 def piped(monkeypatch: pytest.MonkeyPatch) -> Iterator[Pipe]:
-    """Sends a file through a pipe to standard input."""
+    """Return a function that sends a file through a pipe to standard input."""
     threads, streams = [], []
 
     def send(path: Path) -> str:
@@ -57,7 +59,7 @@ def _columns(count: int) -> str:
 
 
 def _write(folder: Path) -> dict[str, Path]:
-    """A file of each kind that tasks read, by its name."""
+    """Write a file of each kind that tasks read; return their paths by name."""
     rows = [{"text": f"so {'fine' if k % 2 else 'foul'} {k % 5}", "label": "ab"[k % 2]} for k in range(50)]
     tagged = [{"tokens": ["the", "cat"], "tags": ["D", "N"]}, {"tokens": ["it", "rains"], "tags": ["P", "V"]}] * 20
     hours = [f"2024-01-{1 + k // 24:02} {k % 24:02}:00" for k in range(240)]
@@ -105,7 +107,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return _write(tmp_path_factory.mktemp("data"))
 
 
-# Each kind of file with its task, the options that it needs from a file, and those that a pipe needs besides.
+# Each kind of file: its task, the options to read the file, and the additional options to read it from a pipe.
 KINDS: list[tuple[str, str, dict[str, Any], dict[str, Any]]] = [
     ("tagging", "columns.conll", {}, {}),
     ("tagging", "columns.conll", {}, {"format": "columns"}),
@@ -158,7 +160,7 @@ def test_every_format_has_a_file(task: str) -> None:
 
 
 def _content(example: Any) -> Any:
-    """What an example holds, its source left out."""
+    """Return the content of an example without its source."""
     if isinstance(example, np.ndarray):
         return example.tolist()
     if hasattr(example, "frequency"):
@@ -184,7 +186,7 @@ def test_every_format(
     read = [_content(each) for each in own.read(data[name], labelled)]
     assert read
     assert [_content(each) for each in other.read(piped(data[name]), labelled)] == read
-    assert [_content(each) for each in other.read(files.STDIN, labelled)] == read  # once more, of the same input
+    assert [_content(each) for each in other.read(files.STDIN, labelled)] == read  # a second time, from the same input
 
 
 @pytest.mark.parametrize("compression", ["gz", "bz2", "xz", "zst", "zip"])
@@ -260,7 +262,7 @@ def test_every_command(
         assert answer
         assert _out([command, str(tmp_path / "file"), piped(file)], capsys) == answer
     if task != "forecasting":
-        short = tmp_path / name  # a report measures every answer of a file
+        short = tmp_path / name  # a report measures all predictions of a file
         short.write_text("".join(path.read_text().splitlines(keepends=True)[:6]))
         report = ["report", str(tmp_path / "file"), "--terminal", "--file"]
         shown = [_out([*report, each], capsys) for each in (str(short), piped(short))]

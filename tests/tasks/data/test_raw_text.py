@@ -34,7 +34,7 @@ class Notes(Progress):
 
 
 @pytest.mark.parametrize(
-    ("text", "units"),
+    ("text", "tokens"),
     [
         ("weather in Dodoma.", "weather in Dodoma ."),
         ('"the Dodoma" (weather)', '" the Dodoma " ( weather )'),
@@ -46,9 +46,9 @@ class Notes(Progress):
         (". ...", ". ..."),
     ],
 )
-def test_punctuation_is_split_off(text: str, units: str) -> None:
+def test_punctuation_is_split_off(text: str, tokens: str) -> None:
     assert TOKENISED.splits_punctuation
-    assert " ".join(TOKENISED.split(text)) == units
+    assert " ".join(TOKENISED.split(text)) == tokens
 
 
 def test_text_stays_whole_if_the_training_data_was_not_tokenised() -> None:
@@ -81,7 +81,7 @@ def test_a_note_lists_the_lines(tmp_path: Path) -> None:
 
 
 def test_a_tagger_reads_raw_text_like_tokens(tmp_path: Path) -> None:
-    """A period that touches its word changes neither the units nor the labels."""
+    """A period without a space before it changes neither the tokens nor the labels."""
     places = [f"Place{number}" for number in range(30)]
     train = [Tagged(["weather", "in", place, "."], ["O", "O", "B-CITY", "O"]) for place in places]
     options = TINY | {"epochs": 20, "learning_rate": 0.1, "character_size": 0, "dropout": 0.0, "batch_size": 4}

@@ -1,4 +1,4 @@
-"""Frames of pandas and datasets of Hugging Face in place of files."""
+"""Frames of pandas and datasets of Hugging Face are read like files."""
 
 from types import SimpleNamespace
 
@@ -19,7 +19,7 @@ WORDS = {"tokens": [["EU", "runs"], ["no", "EU"]], "ner_tags": [[1, 0], [0, 1]]}
 
 
 class Dataset:
-    """What of `datasets.Dataset` is used: its rows, and its features."""
+    """The part of `datasets.Dataset` that is used: its rows and its features."""
 
     def __init__(self, columns: dict[str, list[object]], features: dict[str, object]):
         self.columns_ = columns

@@ -1,4 +1,4 @@
-"""Tables of series as people have them: dates in any order, decimal commas, newest first, compressed, Excel."""
+"""Common tables of series are read: dates in any order, decimal commas, newest rows first, compressed files, Excel."""
 
 import gzip
 import io
@@ -20,7 +20,7 @@ VALUES = [1000.5 + k for k in range(60)]
 
 
 class Notes(Progress):
-    """Keeps what is reported."""
+    """Stores all notes."""
 
     def __init__(self) -> None:
         self.said: list[str] = []

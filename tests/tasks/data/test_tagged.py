@@ -1,4 +1,4 @@
-"""Each format is read as written, and each fault is reported by file, line and remedy."""
+"""Each format of tagged sequences is read; errors name the file, the line and the remedy."""
 
 import io
 import re

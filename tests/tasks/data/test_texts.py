@@ -1,4 +1,4 @@
-"""Text falls into units and comes together again; what cannot be read is named by file and line."""
+"""Texts are split into tokens and joined again; errors name the file and the line."""
 
 from pathlib import Path
 
@@ -10,9 +10,9 @@ from glassgate.tasks.errors import DataError
 PROSE = "I said: 'don't', twice (so).\nThen 我饿了。\n"
 
 
-@pytest.mark.parametrize("unit", ["character", "byte"])
-def test_nothing_is_lost(unit: str) -> None:
-    assert text.join(text.split(PROSE, unit), unit) == PROSE
+@pytest.mark.parametrize("token_kind", ["character", "byte"])
+def test_nothing_is_lost(token_kind: str) -> None:
+    assert text.join(text.split(PROSE, token_kind), token_kind) == PROSE
 
 
 def test_words_and_tokens() -> None:
@@ -20,8 +20,8 @@ def test_words_and_tokens() -> None:
         *["Don't", "go", "(", "yet", ")", ",", "<unk>", "!", "\n", "No", "."]
     ]
     assert text.split("Don't go (yet), <unk>!\nNo.", "token") == ["Don't", "go", "(yet),", "<unk>!", "\n", "No."]
-    for unit in ("word", "token"):
-        assert text.join(text.split("Don't go (yet), you!\nNo.", unit), unit) == "Don't go (yet), you!\nNo."
+    for token_kind in ("word", "token"):
+        assert text.join(text.split("Don't go (yet), you!\nNo.", token_kind), token_kind) == "Don't go (yet), you!\nNo."
 
 
 def test_files_and_lines(tmp_path: Path) -> None:

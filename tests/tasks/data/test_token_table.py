@@ -1,4 +1,4 @@
-"""CSV with a token a row: what its columns are taken for, and the sentences in it."""
+"""In CSV files with one token per row, the columns and the sentences are detected."""
 
 from pathlib import Path
 
@@ -28,7 +28,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def tokens_and_labels(path: Path, column: str | None = None) -> list[tuple[tuple[str, ...], tuple[str, ...]]]:
-    """The tokens and the labels of each sentence."""
+    """Return the tokens and the labels of each sentence."""
     sentences = read_columns(path, detect_token_table(path, column))
     return [(tuple(each.tokens), tuple(each.labels or ())) for each in sentences]
 
@@ -57,7 +57,7 @@ def test_as_excel_writes_it_with_the_sentence_in_each_row_and_other_marks(file: 
 
 def test_empty_rows_between_sentences(file: Path) -> None:
     file.write_text("token,tag\nHe,A\nran,B\n\nShe,A\n,\n,\nIt,A\n")
-    assert [units for units, _ in tokens_and_labels(file)] == [("He", "ran"), ("She",), ("It",)]
+    assert [tokens for tokens, _ in tokens_and_labels(file)] == [("He", "ran"), ("She",), ("It",)]
 
 
 def test_a_table_of_texts_is_not_read_as_tokens(file: Path) -> None:

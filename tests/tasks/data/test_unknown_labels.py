@@ -52,7 +52,7 @@ def test_a_training_continues_with_a_warning() -> None:
 
 @pytest.mark.parametrize("head", ["softmax", "crf"])
 def test_entities_of_unseen_types_are_missed(head: str) -> None:
-    """A right entity, one of an unseen type, and one predicted where the label is not valid BIO."""
+    """The entities are one correct, one of an unseen type, and one predicted where the true label is not valid BIO."""
     train = [Tagged(["go", "rome"], ["O", "B-LOC"], intent="ask"), Tagged(["go", "on"], ["O", "O"], intent="tell")] * 8
     strange = [("B-LOC", "ask"), ("B-PER", "tell"), ("PLACE", "shout")]
     test = [Tagged(["go", "rome"], ["O", label], intent=intent) for label, intent in strange]
@@ -77,7 +77,7 @@ def test_classes_that_are_not_in_the_training_data() -> None:
 def test_evaluate_and_report_of_a_file(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whether its examples stay in memory or on disk."""
+    """The results are the same for examples in memory and on disk."""
     monkeypatch.chdir(tmp_path)
     Path("train.tsv").write_text("the\tDET\ncat\tNOUN\n\n" * 16)
     Path("test.tsv").write_text("the\tDET\ncat\tNOUN\n\nthe\tDET\nsat\tVERB\noh\tVERB\n")
@@ -111,7 +111,7 @@ def test_scores_per_label_are_those_of_torchmetrics() -> None:
             metric.update(preds, target)
     assert float(ours.compute()) == pytest.approx(float(macro.compute()))
     rows = ours.by_label()
-    assert sorted(rows) == list("abcdefg")  # the others neither occur nor were predicted
+    assert sorted(rows) == list("abcdefg")  # the other labels neither occur nor were predicted
     assert [each["support"] for each in rows.values()] == sorted(supports[:7].tolist(), reverse=True)
     for place, name in enumerate("abcdefg"):
         scores = [float(metric.compute()[place]) for metric in theirs]

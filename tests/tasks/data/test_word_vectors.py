@@ -1,4 +1,4 @@
-"""Vectors are read with and without a first line; the word as written precedes its lower case; faults are reported."""
+"""Vectors are read with and without a header line; an exact word precedes its lower-case form; errors name the line."""
 
 import re
 from pathlib import Path

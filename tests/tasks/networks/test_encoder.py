@@ -1,4 +1,4 @@
-"""Every built-in cell can be trained, scored and used for predictions, by its name, in every task with a cell."""
+"""Every task can train, score and predict with every built-in cell, selected by name."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""The linear layer of decoding equals that of torch, and has gradients where they are needed."""
+"""`Linear` equals `nn.Linear`, with and without gradients."""
 
 import pytest
 import torch

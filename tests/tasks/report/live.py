@@ -1,4 +1,4 @@
-"""Small runs of every task, and their answers in Python, to compare interactive pages with."""
+"""Small runs of every task, and their answers computed in Python, for comparison with interactive pages."""
 
 from typing import Any
 
@@ -57,7 +57,7 @@ RUNS: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def trained(name: str) -> Task[Any, Any, Any]:
-    """A small run."""
+    """Return a small run of a task."""
     task_name, options = RUNS[name]
     kind = task_class(task_name)
     options = dict(options)
@@ -72,7 +72,7 @@ def trained(name: str) -> Task[Any, Any, Any]:
 
 
 def excerpts(task: Task[Any, Any, Any]) -> list[Excerpt]:
-    """The input of its page."""
+    """Return the excerpts that the page of a task shows."""
     if task.name == "forecasting":
         series = SPLITS["forecasting"].train[0]
         return [Excerpt(series, *view_of(task).excerpt(series, (0, len(series))))]
@@ -86,7 +86,7 @@ def excerpts(task: Task[Any, Any, Any]) -> list[Excerpt]:
 def random_inputs(
     task: Task[Any, Any, Any], excerpt: Excerpt, random: np.random.Generator, count: int
 ) -> list[tuple[Any, Excerpt]]:
-    """Random texts or series: for the page, and for Python."""
+    """Return random texts or series, both for the page and for Python."""
     if task.name == "forecasting":
         back = task.options.steps_back
         walks = [random.normal(0, 3, back).cumsum()[:, None].tolist() for _ in range(count)]
@@ -103,7 +103,7 @@ def _changed(task: Task[Any, Any, Any], excerpt: Excerpt, rows: Any) -> Any:
 
 
 def random_text(task: Task[Any, Any, Any], random: np.random.Generator) -> str:
-    """Known tokens, and unknown ones of several scripts with punctuation, in random order."""
+    """Return known tokens and unknown ones of several scripts, with punctuation, in random order."""
     if getattr(task.options, "tokens", "") == "notes":
         steps = [
             sorted(set(random.integers(21, 109, random.integers(5)).tolist())) for _ in range(random.integers(1, 9))
@@ -118,7 +118,7 @@ def random_text(task: Task[Any, Any, Any], random: np.random.Generator) -> str:
 
 
 def answers(task: Task[Any, Any, Any], excerpt: Excerpt, edits: dict[str, Any], target: str | None = None) -> Any:
-    """The probabilities of each answer, or the numbers; of music the logarithm of the probability of the notes."""
+    """Return the probabilities of each answer, or its numbers; for music, the log-probability of the notes."""
     example = excerpt.example if target is None else Pair(excerpt.example.source, target)
     batch = collate([task.encode(example)], [Piece(0, excerpt.start, excerpt.stop)], task.padding)
     view = view_of(task)
@@ -144,7 +144,7 @@ def answers(task: Task[Any, Any, Any], excerpt: Excerpt, edits: dict[str, Any], 
 def random_edits(
     task: Task[Any, Any, Any], random: np.random.Generator, count: int = 2
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Some edits, for Python and for a page; of a decoder, which takes one step at a time, at all steps."""
+    """Return random edits, for Python and for a page. Edits of a decoder apply to all steps."""
     names = [name for name in editable_values(task.network) if name.startswith(("encoder.", "decoder."))]
     edits, given_edits = {}, []
     for name in random.choice(names, min(count, len(names)), replace=False).tolist():

@@ -1,4 +1,4 @@
-"""The scripts of the interactive report against the tasks in Python, in Node; `make browser` compares the pages."""
+"""The scripts of the interactive report, run in Node, equal the tasks in Python. `make browser` compares the pages."""
 
 import json
 import subprocess
@@ -40,7 +40,7 @@ console.log(JSON.stringify(results));
 def read_in_node(
     task: Any, excerpt: Excerpt, calls: list[Any], folder: Path, half: bool = False, calls_of: str = ""
 ) -> list[Any]:
-    """The results of the script of a task."""
+    """Return the results of the script of a task."""
     part = live(task, [excerpt], folder, half)
     begin = part.script.rindex("globalThis.glassgate = ")
     inside = f"const data = {part.data};\nconst calls = {json.dumps(calls)};\n{READING}\n{_MODEL}\n{calls_of or _CALLS}"
@@ -53,14 +53,14 @@ def read_in_node(
 
 
 def page_input(task: Any, excerpt: Excerpt, folder: Path) -> Any:
-    """The text or series that the page begins with."""
+    """Return the text or series that the page shows first."""
     given = json.loads(live(task, [excerpt], folder).data)["given"]
     return given if isinstance(given, str) else given["rows"]
 
 
 @pytest.mark.parametrize("name", RUNS)
 def test_the_page_gives_the_predictions_of_the_task(name: str, tmp_path: Path) -> None:
-    """On its first input and on random ones, as it is and with random edits."""
+    """This holds for its first input and for random inputs, with and without random edits."""
     torch.manual_seed(1)
     with gg.engine("reference"):
         task = trained(name)
@@ -74,7 +74,7 @@ def test_the_page_gives_the_predictions_of_the_task(name: str, tmp_path: Path) -
 
 
 def agrees(task: Any, excerpt: Excerpt, edits: dict[str, Any], result: dict[str, Any], given: Any) -> None:
-    """The answers of a page against those of Python."""
+    """Compare the answers of a page with those of Python."""
     target = None
     if task.name == "translation":
         target = translation(task, result["chosen"])
@@ -93,7 +93,7 @@ def agrees(task: Any, excerpt: Excerpt, edits: dict[str, Any], result: dict[str,
 
 
 def translation(task: Any, chosen: list[int]) -> str:
-    """The text of the numbers that a page chose."""
+    """Return the text of the tokens that a page chose."""
     symbols = task.vocabularies["target"].symbols
     text: str = task.join([symbols[number - 1] for number in chosen if number != 1], 1)
     return text
@@ -154,7 +154,7 @@ def test_the_python_code_of_a_page_gives_its_answers(name: str, tmp_path: Path) 
 
 
 def editable_state(task: Any) -> str:
-    """The first state of the encoder."""
+    """Return the name of the first state of the encoder."""
     return next(name for name in editable_values(task.network) if name.startswith("encoder.") and name.endswith(".h"))
 
 

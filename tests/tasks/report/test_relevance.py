@@ -1,4 +1,4 @@
-"""The relevance on a report: against `gg.dynamics.relevance`, one answer at a time, and as the page has it."""
+"""The relevance on a report equals `gg.dynamics.relevance` of single answers; the page stores it in 8 bits."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ from tests.tasks.report.live import excerpts, trained
 
 
 class Reader(nn.Module):
-    """A network of a task as a model from the vectors that its encoder reads to the scores of its answers."""
+    """The network of a task as a function from the vectors that its encoder reads to the scores of its answers."""
 
     def __init__(self, view: TaskView[Any], batch: Batch) -> None:
         super().__init__()
@@ -38,7 +38,7 @@ class Reader(nn.Module):
 
 
 def read(name: str) -> tuple[TaskView[Any], Batch, Tensor, Relevances]:
-    """A run, its input as a batch and as vectors, and the relevance of its steps to every answer."""
+    """Return a run, its input as a batch and as vectors, and the relevance of its steps to every answer."""
     torch.manual_seed(1)
     with gg.engine("reference"):
         task = trained(name)
@@ -58,7 +58,7 @@ def test_relevance_equals_that_of_single_answers(name: str) -> None:
     model = Reader(view, batch)
     with gg.engine("reference"):
         every = [gg.dynamics.relevance(model, vectors, (k,)) for k in relevance.targets]
-    # The reader of characters comes before these vectors, so that its biases are part of them.
+    # The character network comes before these vectors, so its biases are part of them.
     np.testing.assert_allclose(relevance.matrix, [each.tokens[0] for each in every], atol=1e-6)
     np.testing.assert_allclose(relevance.biases, [each.biases for each in every], atol=1e-6)
     np.testing.assert_allclose(relevance.scores, [each.scores.item() for each in every], atol=1e-6)

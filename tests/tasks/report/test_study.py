@@ -13,7 +13,7 @@ from glassgate.tasks.report.study import excerpts_of_run
 
 @pytest.fixture(scope="module")
 def tagger(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """Learned sequences of 960 words, of whose labels every 240 have fewer right ones than the 240 before."""
+    """A tagger and a sequence of 960 words, of which each 240 words have fewer correct labels than the 240 before."""
     random = np.random.default_rng(0)
     sequences = []
     for _ in range(4):

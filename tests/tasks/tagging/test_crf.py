@@ -1,4 +1,4 @@
-"""The chain's probabilities and best paths are those of counting every path, its gradients those of small steps."""
+"""Probabilities and best paths of the CRF equal an enumeration of all paths; its gradients equal finite differences."""
 
 import math
 from copy import deepcopy
@@ -14,7 +14,7 @@ LENGTHS = torch.tensor([4, 1, 3])
 
 
 def chain(labels: int = 3, scale: float = 1.0) -> tuple[CRF, Tensor, Tensor]:
-    """A chain with random scores of transitions, scores of steps, and paths."""
+    """Return a CRF with random transition scores, random label scores, and random paths."""
     crf = CRF(labels).double()
     for parameter in crf.parameters():
         torch.nn.init.normal_(parameter, std=scale)
@@ -45,7 +45,7 @@ def test_probabilities_by_every_path(scale: float) -> None:
     ("mean", "spread"), [(95.0, 0.0), (-95.0, 0.0), (1e4, 1.0), (0.0, 19.0), (50.0, 200.0)], ids=str
 )
 def test_large_scores_of_transitions(mean: float, spread: float) -> None:
-    """In float32, the loss and its gradients are those of a forward algorithm of logsumexp in float64."""
+    """In float32, the loss and its gradients equal those of a forward algorithm with logsumexp in float64."""
     crf, scores, labels = chain(labels=7)
     with torch.no_grad():
         crf.transitions.copy_(mean + spread * torch.rand(7, 7))
@@ -96,7 +96,7 @@ def test_best_paths_by_every_path(scale: float) -> None:
 
 
 def test_marginals_by_every_path() -> None:
-    """The probability of a label at a step is the sum over all paths through it; forbidden paths have none."""
+    """The probability of a label at a step is the sum over all paths through it, without forbidden paths."""
     crf, scores, _ = chain()
     transitions = crf.transitions.detach().clone()
     transitions[0, 1] = -math.inf

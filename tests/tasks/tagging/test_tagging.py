@@ -39,7 +39,7 @@ def test_it_learns(cell: str) -> None:
 
 
 def test_future_matters() -> None:
-    """The first letter repeats the last: only a network that reads from both ends can know it."""
+    """The first label depends on the last letter, so only a network that reads in both directions can predict it."""
     letters = [Tagged(f"{'?'}xy{last}", [last, "n", "n", "n"]) for last in "ab"] * 30
     scores = {}
     for both in (True, False):
@@ -77,7 +77,7 @@ def test_whole_tokens() -> None:
     right = torch.zeros(3, 4, dtype=torch.long)
     metric.update(right, right, tokens)
     assert metric.compute() == 1
-    wrong = torch.tensor([[0, 1, 1, 0], [0, 1, 0, 1], [1, 1, 1, 1]])  # breaks one token in each of two rows
+    wrong = torch.tensor([[0, 1, 1, 0], [0, 1, 0, 1], [1, 1, 1, 1]])  # one token in each of two rows becomes wrong
     metric.reset()
     metric.update(wrong, right, tokens)
     assert metric.compute() == 0.5
@@ -112,7 +112,7 @@ def test_the_vector_of_a_word_does_not_depend_on_its_position() -> None:
     tagging = Tagging(TaggingOptions.from_mapping(QUICK | {"character_size": 4, "epochs": 1}))
     tagging.fit(Split(sentences(20)))
     spelling = tagging.network.spelling.eval()
-    rows = [tagging.encode(Tagged(units, None))["characters"] for units in (["cat", "sees"], ["x" * 40, "cat"])]
+    rows = [tagging.encode(Tagged(tokens, None))["characters"] for tokens in (["cat", "sees"], ["x" * 40, "cat"])]
     assert rows[1].shape == (2, 32)  # a long word loses its middle
     padded = torch.zeros(2, 2, 32, dtype=torch.long)
     for row, each in zip(padded, rows, strict=True):
@@ -126,20 +126,20 @@ def test_the_vector_of_a_word_does_not_depend_on_its_position() -> None:
 
 
 def test_singletons_train_the_unknown_token() -> None:
-    """Every noun is met once; without them taken for unknown, the unknown word's vector is as it was drawn."""
+    """Every noun occurs once. Without singleton dropout, the embedding of the unknown token keeps its initial value."""
     nouns = [Tagged(["the", f"n{number}", "sees"], ["DET", "NOUN", "VERB"]) for number in range(60)]
     nouns += [Tagged(["sees"], ["VERB"])] * 20 + [Tagged(["the"], ["DET"])] * 20
     for share in (0.0, 0.5):
         tagging = Tagging(TaggingOptions.from_mapping(QUICK | {"singleton_dropout": share, "weight_decay": 0.0}))
         tagging.fit(Split(nouns, [Tagged(["the"], ["DET"])]))
-        without = Tagger(tagging.options, 4, 8, ["A"], singletons=4)
+        without = Tagger(tagging.options, 4, 8, ["A"], first_singleton=4)
         assert tagging.fitted["singletons"] == FIRST + 2
         batch = {"units": torch.tensor([[2, 3, 4, 5] * 500]), "lengths": torch.tensor([2000])}
-        noisy = tagging.network.train()._with_unknown(batch)
+        noisy = tagging.network.train()._replace_singletons(batch)
         assert (noisy[0].view(-1, 4)[:, :2] == torch.tensor([2, 3])).all()
         assert float((noisy == UNKNOWN).float().mean()) == pytest.approx(share / 2, abs=0.03)
-        assert without.train()._with_unknown(batch) is batch["units"]
-        assert tagging.network.eval()._with_unknown(batch) is batch["units"]
+        assert without.train()._replace_singletons(batch) is batch["units"]
+        assert tagging.network.eval()._replace_singletons(batch) is batch["units"]
         assert tagging.predict([Tagged(["the", "daisy", "sees"], None)]) == [["DET", "NOUN", "VERB"]] or not share
 
 
@@ -151,7 +151,7 @@ def test_heads_learn(head: str) -> None:
 
 
 def test_the_crf_learns_dependencies_between_labels() -> None:
-    """Two readings are equally likely and never mixed: a chain gives one of them whole."""
+    """Two sequences of labels are equally likely and never mixed. A CRF predicts one of them completely."""
     both = [Tagged(["x"] * 6, [label] * 6) for label in "AB"] * 40
     options = QUICK | {"head": "crf", "epochs": 10}
     tagging = Tagging(TaggingOptions.from_mapping(options))
@@ -162,7 +162,7 @@ def test_the_crf_learns_dependencies_between_labels() -> None:
 
 
 def entities(count: int, seed: int = 0) -> list[Tagged]:
-    """Names of one or two words after a title, with an intent by the sentence's last word."""
+    """Return sentences with names of one or two words after a title. The last word determines the intent."""
     draw = random.Random(seed)
     made = []
     for _ in range(count):
@@ -222,7 +222,7 @@ def test_monitored_score() -> None:
 
 @pytest.mark.parametrize("head", ["softmax", "crf"])
 def test_results_are_valid_bio(head: str) -> None:
-    """Of an untrained network every path is about as good, so without the rule some go wrong."""
+    """An untrained network scores all paths nearly equally. Unconstrained, some predictions would be invalid."""
     valid = {}
     for transitions in ("any", "bio", "auto"):
         options = QUICK | {"head": head, "transitions": transitions, "epochs": 1, "learning_rate": 0.0}

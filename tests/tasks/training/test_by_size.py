@@ -1,4 +1,4 @@
-"""What the size of the data decides where no option does, and the learning rate that a test run finds."""
+"""The data size determines the options that are not set, and a range test finds the learning rate."""
 
 import json
 from dataclasses import replace
@@ -37,7 +37,7 @@ def test_little_data_makes_many_small_steps() -> None:
 
 @pytest.mark.parametrize("name", TASKS)
 def test_each_task_counts_the_elements_of_its_batches(name: str) -> None:
-    """At one example a step there are as many steps as examples; a stream's first chunk may be cut short."""
+    """With one example per step there are as many steps as examples. The first chunk of a stream may be shorter."""
     kind = task_class(name)
     task = kind(
         kind.options_type.from_mapping(
@@ -87,7 +87,7 @@ def test_the_learning_rate_is_found_and_kept(
     assert not kept["lr_find"]
     assert 1e-5 < kept["learning_rate"] < 1
     assert (tmp_path / "run" / rate.PICTURE).read_text().startswith("<?xml")
-    assert drawn[:5] == pytest.approx([drawn[0]] * 5, rel=0.3)  # at rates that change nothing yet
+    assert drawn[:5] == pytest.approx([drawn[0]] * 5, rel=0.3)  # at rates that are too small to change the loss
     assert any(f"the loss fell fastest at learning rate {kept['learning_rate']:g}; see " in each for each in notes.told)
     again = Tagging(options)
     again.fit(Split(sentences(9)))

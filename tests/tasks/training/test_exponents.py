@@ -1,4 +1,4 @@
-"""Lyapunov exponents over a training: closed forms for linear cells."""
+"""Lyapunov exponents that a training logs equal closed forms for linear cells."""
 
 import math
 
@@ -19,7 +19,7 @@ class Linear(gg.Cell):
 
 
 class Network(nn.Module):
-    """Two layers in two directions, whose states shrink by a factor of their own at each step."""
+    """Two layers of two directions; each direction has its own factor by which states shrink at each step."""
 
     factors = (0.5, 0.25, 0.8, 0.9)
 

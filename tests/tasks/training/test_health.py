@@ -30,7 +30,7 @@ HEALTHY = Measurements(
 
 
 class Notes(Progress):
-    """Keeps the warnings, each with the epoch that it follows."""
+    """Stores the warnings, each with the epoch that it follows."""
 
     def __init__(self) -> None:
         self.warnings: list[tuple[int, str]] = []
@@ -68,7 +68,7 @@ def test_a_learning_rate_of_zero_is_reported() -> None:
 
 
 def test_labels_that_do_not_depend_on_tokens_are_reported() -> None:
-    """The index of a word in place of the word, as a reader without columns would take it."""
+    """The tokens are the indices of words, as if the wrong column had been read."""
     train, dev = (
         [replace(each, tokens=[str(n) for n in range(len(each.tokens))][:1] * len(each.tokens)) for each in part]
         for part in (TRAIN, DEV)
@@ -80,7 +80,7 @@ def test_labels_that_do_not_depend_on_tokens_are_reported() -> None:
 
 
 def test_a_vocabulary_without_the_words_of_the_dev_data_is_reported() -> None:
-    other = [replace(each, tokens=[f"{unit}x" for unit in each.tokens]) for each in DEV]
+    other = [replace(each, tokens=[f"{token}x" for token in each.tokens]) for each in DEV]
     by_epoch = warnings(OPTIONS, TRAIN, other)
     assert any(
         epoch == 1 and "100% of the tokens of the dev data are not in the vocabulary" in each

@@ -1,4 +1,4 @@
-"""The statistics of the log are those of the layer's own parameters and gates."""
+"""The logged statistics equal those computed from the parameters and gates of the layer."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""A run's logs: CSV and TensorBoard with the same rows, none twice after a break; and a picture of them."""
+"""CSV and TensorBoard logs have the same rows, without repetitions after an interruption; the curves are drawn."""
 
 import csv
 import time
@@ -20,14 +20,14 @@ OPTIONS = TaggingOptions.from_mapping(SIZES | {"log_every": 3, "lyapunov": 6})
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory, pictures: None) -> Path:
-    """A run without a break."""
+    """A run without an interruption."""
     run = tmp_path_factory.mktemp("whole") / "run"
     Tagging(OPTIONS).fit(SPLIT, run=run)
     return run
 
 
 def scalars(run: Path) -> dict[str, list[tuple[int, float]]]:
-    """Each of TensorBoard's curves, as steps and values."""
+    """Return each curve of TensorBoard as steps and values."""
     events = EventAccumulator(str(run / FOLDER))
     events.Reload()
     return {tag: [(each.step, each.value) for each in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
@@ -65,7 +65,7 @@ def test_a_resumed_run_continues_its_logs(tmp_path: Path, whole: Path, presses: 
     with pytest.raises(Interrupted):
         Tagging(OPTIONS).fit(SPLIT, run=run, progress=CtrlC(presses[0]))
     for again in presses[1:]:
-        time.sleep(1)  # TensorBoard reads the files of one folder in the order of the seconds that they began in
+        time.sleep(1)  # TensorBoard orders the files of a folder by the second of their creation
         with pytest.raises(Interrupted):
             Tagging.resume(run, SPLIT, progress=CtrlC(again))
     time.sleep(1)
@@ -75,7 +75,7 @@ def test_a_resumed_run_continues_its_logs(tmp_path: Path, whole: Path, presses: 
 
 
 def test_rows_after_the_checkpoint_are_dropped(tmp_path: Path, whole: Path) -> None:
-    """A killed run may have written rows, the last one in part, that its checkpoint does not know."""
+    """A killed run may have written rows after its last checkpoint, the last one incompletely."""
     run = tmp_path / "run"
     with pytest.raises(Interrupted):
         Tagging(OPTIONS).fit(SPLIT, run=run, progress=CtrlC(7))
@@ -87,7 +87,7 @@ def test_rows_after_the_checkpoint_are_dropped(tmp_path: Path, whole: Path) -> N
 
 
 def test_statistics_of_each_layer_are_logged(whole: Path) -> None:
-    """The last logged forget bias is that of the weights, up to the change of the steps after it."""
+    """The last logged forget bias equals that of the final weights, except for the changes of later steps."""
     seen = [row for row in rows(whole) if "gradient_norm/layer0.forward" in row]
     assert seen
     for name in ("gradient_norm", "forget_bias", "saturation"):

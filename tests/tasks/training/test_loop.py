@@ -29,7 +29,7 @@ class Notes(Progress):
 
 @pytest.mark.parametrize(("right", "kept"), [(True, 1), (False, 5)])
 def test_the_first_epoch_is_kept_if_scores_are_equal_and_the_last_if_all_are_zero(right: bool, kept: int) -> None:
-    """A model with a learning rate of zero, which is right about one label only."""
+    """The model has a learning rate of zero and predicts only one label correctly."""
     labels = ("good", "bad")
     train = [Labelled(label, label) for label in labels]
     options = ClassificationOptions.from_mapping({**SMALL, "least_count": 1, "learning_rate": 0.0, "epochs": 5})

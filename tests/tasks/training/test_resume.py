@@ -1,4 +1,4 @@
-"""A run broken off at any moment and resumed ends with the same weights, bit for bit, as one without a break."""
+"""A run that is interrupted at any moment and resumed ends with the same weights, bit for bit."""
 
 import json
 import os
@@ -37,7 +37,7 @@ STEPS = 10  # batches of an epoch
 
 
 class CtrlC(Progress):
-    """Presses Ctrl-C after so many steps."""
+    """Sends SIGINT after a number of steps, like Ctrl-C."""
 
     def __init__(self, after: int):
         self.left = after
@@ -49,14 +49,14 @@ class CtrlC(Progress):
 
 
 def same_files(one: Path, other: Path, name: str) -> bool:
-    """Whether both runs hold equal tensors under this name."""
+    """Whether the files of this name in both runs contain equal tensors."""
     first, second = load_file(one / name), load_file(other / name)
     return first.keys() == second.keys() and all(torch.equal(first[key], second[key]) for key in first)
 
 
 @pytest.fixture(scope="module", params=[{}, {"dropout": 0.3, "accumulate": 3, "longest": 3, "patience": 1}])
 def unbroken(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[TaggingOptions, Path]:
-    """Options, and the run that they led to without a break."""
+    """Return options, and a run with them without an interruption."""
     options = TaggingOptions.from_mapping(SIZES | request.param)
     run = tmp_path_factory.mktemp("unbroken") / "run"
     Tagging(options).fit(SPLIT, run=run)
@@ -65,7 +65,7 @@ def unbroken(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of the usual options without a break."""
+    """A run with the usual options, without an interruption."""
     run = tmp_path_factory.mktemp("plain") / "run"
     Tagging(TaggingOptions.from_mapping(SIZES)).fit(SPLIT, run=run)
     return run
@@ -89,7 +89,7 @@ def test_a_training_interrupted_by_ctrl_c_resumes_bit_for_bit(
 
 
 def test_a_tagger_with_a_crf_resumes_bit_for_bit(tmp_path: Path) -> None:
-    """What forbids transitions is neither learned nor part of the model, and there again after a break."""
+    """The scores that forbid transitions are not parameters or stored weights, and a resumed run has them, too."""
     names = [Tagged(["mr", "ann", "lee", "?"], ["O", "B-PER", "I-PER", "O"], intent="ask")] * 20
     names += [Tagged(["to", "paris", "."], ["O", "B-LOC", "O"], intent="tell")] * 20
     split, options = Split(names, names[15:25]), TaggingOptions.from_mapping(SIZES | {"head": "crf"})
@@ -97,7 +97,7 @@ def test_a_tagger_with_a_crf_resumes_bit_for_bit(tmp_path: Path) -> None:
     with pytest.raises(Interrupted):
         Tagging(options).fit(split, run=tmp_path / "run", progress=CtrlC(7))
     task, _ = Tagging.resume(tmp_path / "run", split)
-    assert task.network.valid
+    assert task.network.requires_bio
     assert same_files(tmp_path / "whole", tmp_path / "run", MODEL)
     assert same_files(tmp_path / "whole", tmp_path / "run", CHECKPOINT)
     assert not [name for name in load_file(tmp_path / "run" / MODEL) if "penalties" in name]
@@ -183,7 +183,7 @@ FULL_AFTER = (1, 5, STEPS, STEPS + 3)
 
 
 class FullDisk(Progress):
-    """Lets no file grow beyond a few bytes after so many steps."""
+    """Limits the size of files to a few bytes after a number of steps."""
 
     def __init__(self, after: int, limits: tuple[int, int]):
         self.left, self.limits = after, limits
@@ -195,7 +195,7 @@ class FullDisk(Progress):
 
 
 def fill_the_disk(folder: Path) -> None:
-    """Train until the disk is full, once for each of `FULL_AFTER`, and write the messages to a file."""
+    """Train until the disk is full, for each number of steps in `FULL_AFTER`, and write the messages to a file."""
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     torch.set_num_threads(1)
@@ -213,7 +213,7 @@ def fill_the_disk(folder: Path) -> None:
 
 @pytest.fixture(scope="module")
 def full_disks(tmp_path_factory: pytest.TempPathFactory) -> dict[int, tuple[Path, str]]:
-    """Runs whose disk was full after so many steps, and their messages, from a process with a limit of its own."""
+    """Return runs whose disk became full after each number of steps, and their messages, from a separate process."""
     folder = tmp_path_factory.mktemp("full")
     process = forked().Process(target=fill_the_disk, args=(folder,))
     process.start()

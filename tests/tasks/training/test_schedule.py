@@ -1,4 +1,4 @@
-"""The learning rate and the end of a training: planned, longer while the dev score improves, shorter by patience."""
+"""A training ends as planned, later while the dev score improves, or earlier by patience; the rate follows."""
 
 import re
 from dataclasses import replace
@@ -17,7 +17,7 @@ from tests.tasks.training.test_resume import CtrlC, same_files
 
 
 def trained(schedule: Schedule, score: float) -> list[float]:
-    """The rates in the middle of all epochs of a training in which each epoch adds `score` until it stalls at 10."""
+    """Return the rates in the middle of all epochs, for a dev score that rises by `score` per epoch up to 10."""
     rates: list[float] = []
     scores: list[float] = []
     while len(scores) < schedule.total:
@@ -42,7 +42,7 @@ def test_the_rate_has_a_plateau_while_the_score_improves_and_decays_then() -> No
 
 
 def held_after(scores: list[float]) -> int:
-    """The number of epochs of the plateau after these scores, with 8 planned epochs."""
+    """Return the number of epochs of the plateau after these scores, with 8 planned epochs."""
     schedule = Schedule(8, 32, warmup=0.1)
     for epoch in range(len(scores)):
         schedule.update(scores[: epoch + 1])

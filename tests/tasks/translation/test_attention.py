@@ -1,4 +1,4 @@
-"""Attention against the formulas written again in plain torch, and that padding weighs exactly nothing."""
+"""Attention equals the formulas of the papers in plain Python, and padding has no weight."""
 
 import math
 from dataclasses import replace
@@ -13,7 +13,7 @@ from glassgate.tasks.translation.options import TranslationOptions
 
 @torch.no_grad()
 def score(attention: Attention, query: list[float], state: list[float]) -> float:
-    """One query and one state, by the papers' formulas, a number at a time."""
+    """Compute the score of one query and one state by the formulas of the papers."""
     q, m = torch.tensor(query), torch.tensor(state)
     if attention.kind == "dot":
         return float(q @ (m[: len(q)] + m[len(q) :])) / math.sqrt(len(q))
@@ -42,7 +42,7 @@ def test_weights_and_context_are_those_of_the_papers(kind: str) -> None:
 @torch.no_grad()
 @pytest.mark.parametrize("kind", KINDS)
 def test_untrained_attention_is_spread_over_many_states(kind: str) -> None:
-    """Also where states are as large as they get; a weight of 1 would stay, as it has no gradient."""
+    """This also holds for states of the largest size. A weight of 1 would have no gradient, and would never change."""
     attention = Attention(kind, query_size=512, memory_size=1024, directions=2)
     memory = attention.memory(torch.randn(1, 20, 1024).sign(), torch.tensor([20]))
     assert attention(torch.randn(1, 50, 512).sign(), memory)[1].max() < 0.9
@@ -51,7 +51,7 @@ def test_untrained_attention_is_spread_over_many_states(kind: str) -> None:
 @pytest.mark.parametrize("attention", [*KINDS, "none"])
 @pytest.mark.parametrize(("feeding", "wide_output"), [(False, False), (True, False), (True, True)])
 def test_padding_changes_nothing(attention: str, feeding: bool, wide_output: bool) -> None:
-    """Scores and gradients do not depend on further columns, on their contents, or on longer sentences in the batch."""
+    """Scores and gradients do not depend on additional padding, its contents, or longer sentences in the batch."""
     options = TranslationOptions(
         hidden_size=4,
         embedding_size=3,
@@ -85,7 +85,7 @@ def test_input_feeding_equals_the_equations_of_luong(cell: str) -> None:
     for previous in (0, 3, 4):
         vector = torch.cat([decoder.embedding.weight[[previous]], readout], -1)[:, None]
         out, state = decoder.layer(vector, state if cell == "lstm" or not isinstance(state, tuple) else state[0])
-        weights = (out[0] @ decoder.attention.key.weight @ memory.T / 2).softmax(-1)  # of the root of H = 4
+        weights = (out[0] @ decoder.attention.key.weight @ memory.T / 2).softmax(-1)  # divided by the root of H = 4
         readout = torch.tanh(torch.cat([weights @ memory, out[0]], -1) @ matrix.T + decoder.combine.bias)
         scores.append(decoder.head(readout))
     torch.testing.assert_close(output.scores, torch.stack(scores, 1))

@@ -1,4 +1,4 @@
-"""Greedy and beam search against plain loops over the network's own teacher-forced scores."""
+"""Greedy search and beam search equal plain loops over teacher-forced scores of the network."""
 
 import itertools
 
@@ -14,7 +14,7 @@ from glassgate.tasks.translation.options import TranslationOptions
 from glassgate.tasks.translation.search import END, Hypothesis, Search, search
 from results.plain import with_plain_layers
 
-UNITS = 5  # padding, unknown, the end and two others
+VOCABULARY_SIZE = 5  # padding, unknown, the end of a sentence and two tokens
 CASES = [
     {"attention": "general"},
     {"attention": "additive", "input_feeding": True, "num_layers": 2},
@@ -24,10 +24,10 @@ CASES = [
 ]
 
 
-def network(given: dict[str, object], units: int = UNITS) -> Translator:
+def network(given: dict[str, object], vocabulary_size: int = VOCABULARY_SIZE) -> Translator:
     options = {"hidden_size": 6, "embedding_size": 4, "dropout": 0.1} | given
-    made = Translator(TranslationOptions.from_mapping(options), 9, units).eval()
-    for parameter in made.parameters():  # far from even, so that beams differ
+    made = Translator(TranslationOptions.from_mapping(options), 9, vocabulary_size).eval()
+    for parameter in made.parameters():  # far from uniform, so that beams differ
         torch.nn.init.normal_(parameter, std=1.0)
     return made
 
@@ -46,8 +46,8 @@ def search_each(
 
 
 @torch.no_grad()
-def log_probability(model: Translator, source: Tensor, units: tuple[int, ...]) -> float:
-    target = torch.tensor([[*units, END]])
+def log_probability(model: Translator, source: Tensor, tokens: tuple[int, ...]) -> float:
+    target = torch.tensor([[*tokens, END]])
     batch = {"source": source[None], "target": target, "lengths": torch.tensor([len(source)])}
     logs = model(batch).scores.log_softmax(-1)
     return float(logs[0].gather(1, target[0][:, None] - UNKNOWN).sum())
@@ -55,46 +55,47 @@ def log_probability(model: Translator, source: Tensor, units: tuple[int, ...]) -
 
 @pytest.mark.parametrize("given", CASES, ids=str)
 def test_a_full_beam_equals_exhaustive_search(given: dict[str, object]) -> None:
-    """With room for every sequence, the n-best list is all sequences up to the limit, in order of their scores."""
+    """If the beam holds every sequence, the n-best list contains all sequences up to the limit, ordered by score."""
     model, limit, penalty = network(given), 4, 0.7
     source, lengths = sources(2)
     how = Search(beam=40, length_penalty=penalty)
     lists = search_each(model, source, lengths, [limit, limit], how)
-    every = [units for length in range(limit) for units in itertools.product((3, 4), repeat=length)]
+    every = [tokens for length in range(limit) for tokens in itertools.product((3, 4), repeat=length)]
     for row, length, best in zip(source, lengths, lists, strict=True):
         scores = {
-            units: log_probability(model, row[:length], units) / ((6 + len(units)) / 6) ** penalty for units in every
+            tokens: log_probability(model, row[:length], tokens) / ((6 + len(tokens)) / 6) ** penalty
+            for tokens in every
         }
-        expected = sorted(scores, key=lambda units: -scores[units])
+        expected = sorted(scores, key=lambda tokens: -scores[tokens])
         assert [each.tokens for each in best] == expected
-        assert [each.score for each in best] == pytest.approx([scores[units] for units in expected], abs=1e-4)
+        assert [each.score for each in best] == pytest.approx([scores[tokens] for tokens in expected], abs=1e-4)
 
 
 @pytest.mark.parametrize("given", CASES, ids=str)
 def test_a_beam_of_one_takes_the_most_likely_token(given: dict[str, object]) -> None:
-    model = network(given, units=9)
+    model = network(given, vocabulary_size=9)
     source, lengths = sources(6)
     limits = [4, 9, 3, 1, 7, 12]
     for row, best in enumerate(search_each(model, source, lengths, limits, Search(beam=1, length_penalty=1.0))):
-        units: list[int] = []
-        while len(units) < limits[row] - 1:
-            target = torch.tensor([[*units, PADDING]])
+        tokens: list[int] = []
+        while len(tokens) < limits[row] - 1:
+            target = torch.tensor([[*tokens, PADDING]])
             one = {"source": source[row, : lengths[row]][None], "target": target, "lengths": lengths[row : row + 1]}
             with torch.no_grad():
                 scores = model(one).scores[0, -1]
-            scores[0] = -torch.inf  # never the unknown unit
-            unit = int(scores.argmax()) + UNKNOWN
-            if unit == END:
+            scores[0] = -torch.inf  # never the unknown token
+            token = int(scores.argmax()) + UNKNOWN
+            if token == END:
                 break
-            units.append(unit)
-        assert best[0].tokens == tuple(units)
+            tokens.append(token)
+        assert best[0].tokens == tuple(tokens)
         assert len(best) == 1
 
 
 @pytest.mark.parametrize("given", CASES[:3], ids=str)
 def test_other_sequences_engines_and_plain_layers_do_not_change_translations(given: dict[str, object]) -> None:
-    """Sentences one by one and together, on streams, on the reference and through the layers of torch.nn."""
-    model, how = network(given, units=12), Search(beam=3, length_penalty=0.6)
+    """Sentences alone and in batches, streams, the reference engine and layers of torch.nn give equal translations."""
+    model, how = network(given, vocabulary_size=12), Search(beam=3, length_penalty=0.6)
     source, lengths = sources(8)
     limits = [3 + row for row in range(8)]
     together = search_each(model, source, lengths, limits, how)

@@ -1,4 +1,4 @@
-"""The task end to end: it learns, resumes bit for bit, reports its attention, and names faults of its input."""
+"""Translation learns, resumes bit for bit, reports its attention, and names errors in its input."""
 
 import json
 from pathlib import Path
@@ -94,7 +94,7 @@ def test_a_run_from_before_attention_was_divided_is_refused(trained: tuple[Trans
 
 
 def test_resumed_training_ends_with_the_same_weights(tmp_path: Path) -> None:
-    """Also where its own units are read at chance, which the place in the training decides."""
+    """This also holds if predicted tokens are read at random, as the step of the training determines."""
     split = Split(SPLIT.train[:40], SPLIT.dev[:8], SPLIT.test[:8])
     options = TranslationOptions.from_mapping(
         TINY | {"input_feeding": True, "teacher_forcing": 0.3, "teacher_schedule": "sigmoid", "dropout": 0.2}
@@ -113,7 +113,7 @@ PAIRS = "a cat\t一隻貓\na dog\t一隻狗\ntwo cats\t兩隻貓\ntwo dogs\t兩�
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two files of pairs, and a run of subwords to characters trained on them."""
+    """Write two files of pairs, and train a run on them that translates subwords to characters."""
     folder = tmp_path_factory.mktemp("pairs")
     (folder / "pairs.tsv").write_text(PAIRS, "utf-8")
     for side, name in enumerate(("a.en", "a.zh")):

@@ -20,5 +20,5 @@ def page_data(task: Classification, network: Network, excerpt: Excerpt) -> dict[
     }
     if model.pooling == "attention":
         content["attention"] = [network.linear(model.attention[0]), network.linear(model.attention[2])]
-    raw = task.options.tokens in ("word", "token")
-    return content | labelled_input(task, network, excerpt, raw)
+    splits_unknown = task.options.tokens in ("word", "token")
+    return content | labelled_input(task, network, excerpt, splits_unknown)

@@ -5,16 +5,16 @@ from typing import Any, cast
 from glassgate.glass.live.network import Network
 from glassgate.tasks.fill_blanks.network import BlankNetwork
 from glassgate.tasks.fill_blanks.task import FillBlanks
-from glassgate.tasks.report.live.tokens import tokens
+from glassgate.tasks.report.live.tokens import tokeniser_rules
 from glassgate.tasks.report.study import Excerpt
 
 
 def page_data(task: FillBlanks, network: Network, excerpt: Excerpt) -> dict[str, Any]:
     """Return the data that `fill_blanks.js` reads."""
-    model, known = cast(BlankNetwork, task.network), task.vocabularies["units"]
+    model, vocabulary = cast(BlankNetwork, task.network), task.vocabularies["units"]
     return {
-        "tokens": tokens(known, task.options.tokens),
-        "names": ["unknown", *known.symbols],
+        "tokens": tokeniser_rules(vocabulary, task.options.tokens),
+        "names": ["unknown", *vocabulary.symbols],
         "units": task.options.hidden_size,
         "embedding": network.array(model.embedding.weight),
         "size": model.embedding.embedding_dim,

@@ -6,7 +6,7 @@ from glassgate.glass.live.network import Network
 from glassgate.tasks.data.music import LOWEST_KEY, NUM_KEYS
 from glassgate.tasks.language_model.network import LanguageNetwork
 from glassgate.tasks.language_model.task import LanguageModel, notes_of
-from glassgate.tasks.report.live.tokens import output_layer, tokens
+from glassgate.tasks.report.live.tokens import output_layer, tokeniser_rules
 from glassgate.tasks.report.study import Excerpt
 
 
@@ -21,10 +21,10 @@ def page_data(task: LanguageModel, network: Network, excerpt: Excerpt) -> dict[s
             "head": network.linear(model.head),
             "initial_input": "\n".join(map(notes_of, steps)),
         }
-    known = task.vocabularies["units"]
+    vocabulary = task.vocabularies["units"]
     return {
-        "tokens": tokens(known, task.options.tokens),
-        "names": ["unknown", *known.symbols],
+        "tokens": tokeniser_rules(vocabulary, task.options.tokens),
+        "names": ["unknown", *vocabulary.symbols],
         "embedding": network.array(model.embedding.weight),
         "size": model.embedding.embedding_dim,
         "encoder": network.layer(model.encoder, "encoder"),

@@ -4,7 +4,7 @@ from typing import Any
 
 from glassgate.glass.live.network import Network
 from glassgate.tasks.data.raw_text import raw_tokeniser
-from glassgate.tasks.report.live.tokens import tokens
+from glassgate.tasks.report.live.tokens import tokeniser_rules
 from glassgate.tasks.report.study import Excerpt
 from glassgate.tasks.tagging.network import Tagger
 from glassgate.tasks.tagging.task import Tagging
@@ -13,11 +13,12 @@ from glassgate.tasks.tagging.task import Tagging
 def page_data(task: Tagging, network: Network, excerpt: Excerpt) -> dict[str, Any]:
     """Return the data that `tagging.js` reads."""
     model = task.network
-    known = task.vocabularies["units"]
-    characters = task.options.format == "python" or raw_tokeniser(known).is_character_level
+    vocabulary = task.vocabularies["units"]
+    reads_characters = task.options.format == "python" or raw_tokeniser(vocabulary).is_character_level
+    token_kind = "character" if reads_characters else "blank"
     intents = task.vocabularies.get("intents")
     return {
-        "tokens": tokens(known, "character" if characters else "blank", raw=not characters),
+        "tokens": tokeniser_rules(vocabulary, token_kind, splits_unknown=not reads_characters),
         "labels": task.vocabularies["labels"].symbols,
         "intents": intents and intents.symbols,
         "embedding": network.array(model.embedding.weight),

@@ -1,4 +1,4 @@
-"""The rules by which a page splits texts into tokens, and the data of tasks that read texts or series."""
+"""Data for the scripts of pages: the rules that split texts into tokens, embeddings, series and output layers."""
 
 from typing import Any
 
@@ -12,32 +12,33 @@ from glassgate.tasks.networks.linear import Tied
 from glassgate.tasks.report.study import Excerpt
 
 
-def tokens(vocabulary: Vocabulary, unit: str, *, raw: bool = False, lower: bool = False) -> dict[str, Any]:
-    """Return the rules by which the page splits texts.
+def tokeniser_rules(
+    vocabulary: Vocabulary, token_kind: str, *, splits_unknown: bool = False, lower: bool = False
+) -> dict[str, Any]:
+    """Return the rules by which the page splits texts into tokens.
 
     Args:
         vocabulary: the vocabulary of the tokens
-        unit: "character", "byte", "word", "token", "blank" or "subword"
-        raw: whether unknown tokens are split further, as in raw text
+        token_kind: "character", "byte", "word", "token", "blank" or "subword"
+        splits_unknown: whether unknown tokens are split further, as `RawTokeniser` does
         lower: whether texts are converted to lower case
     """
-    finer = raw_tokeniser(vocabulary) if raw else None
+    raw = raw_tokeniser(vocabulary) if splits_unknown else None
     return {
-        "unit": unit,
+        "unit": token_kind,
         "symbols": vocabulary.symbols,
         "lower": lower,
-        "raw": finer
-        and {"tokenised": finer.splits_punctuation, "segmented": finer.segments_cjk, "longest": finer.longest_cjk},
+        "raw": raw and {"tokenised": raw.splits_punctuation, "segmented": raw.segments_cjk, "longest": raw.longest_cjk},
     }
 
 
 def labelled_input(
-    task: LabelledTask[Any, Any], network: Network, excerpt: Excerpt, raw: bool = False
+    task: LabelledTask[Any, Any], network: Network, excerpt: Excerpt, splits_unknown: bool = False
 ) -> dict[str, Any]:
-    """Return the embeddings and the rules of texts, or the scale and the first rows of series.
+    """Return the embeddings and the rules for texts, or the scale of series and the steps of the excerpt.
 
     Args:
-        raw: whether unknown tokens are split further, as in raw text
+        splits_unknown: whether unknown tokens are split further, as `RawTokeniser` does
     """
     embedding = task.network.embedding
     if embedding is None:
@@ -45,14 +46,14 @@ def labelled_input(
         return {"series": task.series_scale, "initial_input": {"rows": rows.tolist()}}
     assert isinstance(embedding, nn.Embedding)
     return {
-        "tokens": tokens(task.vocabularies["units"], task.options.tokens, raw=raw),
+        "tokens": tokeniser_rules(task.vocabularies["units"], task.options.tokens, splits_unknown=splits_unknown),
         "embedding": network.array(embedding.weight),
         "size": embedding.embedding_dim,
     }
 
 
 def output_layer(network: Network, head: nn.Module, embedding: nn.Embedding) -> dict[str, Any]:
-    """Return the output layer of a model of tokens, and the projection of its states before it, if any."""
+    """Return the output layer for tokens, and the projection of states before it, which only tied weights may have."""
     if not isinstance(head, Tied):
         return {"head": network.linear(head), "projection": None}
     projection = network.linear(head.projection) if isinstance(head.projection, nn.Linear) else None
@@ -60,8 +61,8 @@ def output_layer(network: Network, head: nn.Module, embedding: nn.Embedding) -> 
     return {"head": {"weight": weight, "bias": network.array(head.bias)}, "projection": projection}
 
 
-def merges(subwords: dict[str, Any] | None) -> dict[str, Any]:
-    """Return the letters and merges of byte-pair encoding, from the stored form of a run; nothing without subwords."""
+def byte_pair_merges(subwords: dict[str, Any] | None) -> dict[str, Any]:
+    """Return the letters and the merges of byte-pair encoding, from the form in run.json; empty without subwords."""
     if subwords is None:
         return {}
     model = subwords["model"]

@@ -5,7 +5,7 @@ from typing import Any
 from torch import nn
 
 from glassgate.glass.live.network import Network
-from glassgate.tasks.report.live.tokens import merges, output_layer, tokens
+from glassgate.tasks.report.live.tokens import byte_pair_merges, output_layer, tokeniser_rules
 from glassgate.tasks.report.study import Excerpt
 from glassgate.tasks.translation.network import Decoder, Translator
 from glassgate.tasks.translation.task import Translation
@@ -17,10 +17,12 @@ def page_data(task: Translation, network: Network, excerpt: Excerpt) -> dict[str
     assert isinstance(model, Translator)
     decoder = model.decoder
     embedding = network.array(decoder.embedding.weight)
-    raw = options.source_tokens in ("word", "token")
+    splits_unknown = options.source_tokens in ("word", "token")
     return {
-        "tokens": tokens(task.vocabularies["source"], options.source_tokens, raw=raw, lower=options.lower)
-        | merges(task.fitted["subwords"][0]),
+        "tokens": tokeniser_rules(
+            task.vocabularies["source"], options.source_tokens, splits_unknown=splits_unknown, lower=options.lower
+        )
+        | byte_pair_merges(task.fitted["subwords"][0]),
         "names": ["unknown", "the end", *task.vocabularies["target"].symbols[1:]],
         "target_unit": options.target_tokens,
         "ratio": task.fitted["ratio"],

@@ -1,4 +1,4 @@
-"""A large text stays on disk, in a memory map that is made once, and trains as if it were in memory."""
+"""A large text is converted once to a memory-mapped file, and trains the same network as a text in memory."""
 
 import re
 import subprocess
@@ -22,7 +22,7 @@ LINES = "Salt, and pepper;\tda\u00df \u6211 \U0001f400.\r\nBread & butter\n\n"
 
 @pytest.fixture(autouse=True)
 def _small_is_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every file counts as large, and record batches and blocks are so small that there are many."""
+    """Treat every file as large, and make record batches and blocks so small that there are many."""
     monkeypatch.setenv("GLASSGATE_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(mapped, "LARGE", 1)
     monkeypatch.setattr(mapped, "_CHUNK", 50)
@@ -42,7 +42,7 @@ def cached() -> list[Path]:
 
 
 def both(path: Path, token_kind: str, monkeypatch: pytest.MonkeyPatch) -> tuple[mapped.StoredTokens, list[str]]:
-    """The tokens of a file on disk, and in memory."""
+    """Return the tokens of a file as stored on disk, and in memory."""
     (on_disk,) = text.read_text(path, token_kind, "file")
     assert isinstance(on_disk.tokens, mapped.StoredTokens)
     with monkeypatch.context() as here:
@@ -103,7 +103,7 @@ def test_pages_of_read_data_are_released(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def in_memory(file: Path) -> int:
-    """How much of a file this process has mapped and holds, in KiB."""
+    """Return how much of a file this process has mapped and keeps in memory, in KiB."""
     parts = Path("/proc/self/smaps").read_text().split(file.name)[1:]
     return sum(int(re.findall(r"Rss: +(\d+)", part)[0]) for part in parts)
 
@@ -138,7 +138,7 @@ def test_a_truncated_file_is_converted_again(path: Path, share: float) -> None:
     expected = list(example.tokens)
     (file,) = cached()
     content = file.read_bytes()
-    file.unlink()  # the map of before keeps the old file
+    file.unlink()  # the old memory map keeps the old file
     file.write_bytes(content[: int(len(content) * share)])
     (again,) = text.read_text(path, "word", "file")
     assert list(again.tokens) == expected

@@ -1,4 +1,4 @@
-"""Examples of a large file stay on disk as Arrow, made once, and train as those of a small file do."""
+"""Examples of a large file are converted once to Arrow, stay on disk, and train the same network as a small file."""
 
 import random
 import subprocess
@@ -33,7 +33,7 @@ SMALL = {"hidden_size": 4, "embedding_size": 4, "epochs": 2, "batch_size": 4, "t
 
 @pytest.fixture(autouse=True)
 def _small_is_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every file counts as large, and record batches are so small that there are many."""
+    """Treat every file as large, and make record batches so small that there are many."""
     monkeypatch.setenv("GLASSGATE_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(mapped, "LARGE", 1)
     monkeypatch.setattr(stored, "_MAX_EXAMPLES", 5)
@@ -45,7 +45,7 @@ def cached() -> list[Path]:
 
 
 def write(folder: Path, kind: str) -> tuple[str, dict[str, Any]]:
-    """Write a file of this kind; the task that reads it, and options."""
+    """Write a file of this kind; return the task that reads it, and its options."""
     draw = random.Random(1)
     words = ["fine", "foul", "day", "\u6211"]
     rows = [(" ".join(draw.choices(words, k=draw.randint(1, 6))), "ab"[k % 2]) for k in range(41)]
@@ -87,7 +87,7 @@ def made(folder: Path, kind: str) -> Task[Any, Any, Any]:
 
 
 def plain(example: Any) -> tuple[Any, ...]:
-    """The content of an example, as objects that can be compared."""
+    """Return the content of an example as objects that can be compared."""
     if isinstance(example, Labelled):
         return list(example.content), example.label, example.source, example.line
     if isinstance(example, Text):
@@ -136,7 +136,7 @@ def test_counts_are_those_of_the_examples(kind: str, tmp_path: Path) -> None:
 def test_training_on_stored_examples_equals_training_in_memory(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Read from disk, from a small file, and given as objects."""
+    """Examples read from disk, read from a small file and given as objects train the same network."""
     task = made(tmp_path, kind)
     results = [task.fit()]
     small = in_memory(task, monkeypatch)
@@ -153,7 +153,7 @@ def test_training_on_stored_examples_equals_training_in_memory(
 
 
 def as_given(example: Any) -> Any:
-    """The example as a user would make it."""
+    """Return the example as a user would create it."""
     if isinstance(example, Labelled):
         return Labelled(list(example.content), example.label)
     if isinstance(example, Text):
@@ -210,11 +210,11 @@ def test_changed_files_and_damaged_caches_are_converted_again(tmp_path: Path) ->
     wanted = [plain(each) for each in task.read(path)]
     (file,) = cached()
     content = file.read_bytes()
-    file.unlink()  # the map of before keeps the old file
+    file.unlink()  # the old memory map keeps the old file
     file.write_bytes(content[:-9])
     assert [plain(each) for each in task.read(path)] == wanted
     assert cached() == [file]
-    (path / "label").write_text("c\n" * len(wanted))  # in the same folder as the units, and part of the stored data
+    (path / "label").write_text("c\n" * len(wanted))  # in the same folder as the tokens, and part of the stored data
     assert {each.intent for each in task.read(path)} == {"c"}
 
 
@@ -230,7 +230,7 @@ def test_a_full_disk_raises_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 class Report(Progress):
-    """Remembers the progress of the preparation."""
+    """Records the reported fractions of the conversion."""
 
     def __init__(self) -> None:
         self.fractions: list[float] = []

@@ -1,4 +1,4 @@
-"""Spoken numbers and dates are distinct, their targets are figures, and the seed decides them."""
+"""Numbers and dates in words are distinct, their targets are digits, and the seed determines them."""
 
 from datetime import date
 

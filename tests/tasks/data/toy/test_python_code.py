@@ -1,4 +1,4 @@
-"""Characters of Python code carry the label of the token that holds them, on every version of Python."""
+"""Each character of Python code has the label of its token, in every version of Python."""
 
 from pathlib import Path
 
@@ -21,7 +21,7 @@ async def f(x: int = 0x1F) -> str:
 
 
 def labelled(part: str, after: str = "") -> set[str]:
-    """The labels of a stretch of CODE, the first one after some text."""
+    """Return the labels of a part of CODE, the first occurrence after a given text."""
     start = CODE.index(part, CODE.index(after))
     return set((label(CODE).labels or ())[start : start + len(part)])
 

@@ -1,4 +1,4 @@
-"""Several processes that train together, as torchrun would start them, and the functions that they run in the tests."""
+"""Starts several processes that train together, as torchrun does; defines the functions that they run in the tests."""
 
 import os
 import re
@@ -40,7 +40,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def crew(size: int, work: Callable[..., None], *arguments: Any, patience: float = 300) -> list[int]:
-    """Let so many processes do some work together and return their exit codes."""
+    """Run a function in several connected processes, and return their exit codes."""
     context = forked()
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -75,7 +75,7 @@ def double() -> Iterator[None]:
 
 
 def made(name: str, **options: Any) -> tuple[Task[Any, Any, Any], Split[Any]]:
-    """A small task, or variant, and its data: uneven batches, of which the last has a row for one process alone."""
+    """Return a small task or variant and its data, whose last batch has a row for only one process."""
     name, options = VARIANTS.get(name, (name, options))
     kind = task_class(name)
     train = SPLITS[name].train
@@ -84,14 +84,14 @@ def made(name: str, **options: Any) -> tuple[Task[Any, Any, Any], Split[Any]]:
 
 
 def result_of(task: Task[Any, Any, Any], result: dict[str, Any]) -> dict[str, Any]:
-    """What two trainings are compared by."""
+    """Return the results by which two trainings are compared."""
     curve = {f"{name}{row['epoch']}": value for row in result["history"] for name, value in row.items()}
     scores = {f"test_{name}": value for name, value in result["test"].items()}
     return {**curve, **scores, **{name: tensor.clone() for name, tensor in task.network.state_dict().items()}}
 
 
 def fit(names: list[str], folder: Path) -> None:
-    """Train the tasks and variants of these names, each in a run folder, and save each process's results there."""
+    """Train the tasks and variants of these names, each in a run folder, and save the results of each process there."""
     torch.set_num_threads(1)
     for name in names:
         task, split = made(name)
@@ -101,7 +101,7 @@ def fit(names: list[str], folder: Path) -> None:
 
 
 def broken(name: str, run: Path, rank: int, number: int, again: bool = False) -> None:
-    """Train until a process of this rank, or a single one, gets a signal in its third step."""
+    """Train until the process of this rank, or the only process, receives a signal in its third step."""
     torch.set_num_threads(1)
     task, split = made(name)
     if os.environ.get("RANK", str(rank)) == str(rank):
@@ -128,7 +128,7 @@ class Third:
 
 
 def resume(name: str, run: Path) -> None:
-    """Go on with a run."""
+    """Resume a run."""
     torch.set_num_threads(1)
     _, split = made(name)
     with double():

@@ -1,4 +1,6 @@
-"""The command line: killed, under torchrun and SLURM, and on two hosts; takes minutes: `make machines`."""
+"""The command line in several processes: killed, with torchrun, with SLURM, and on two hosts.
+
+The tests take minutes; `make machines` runs them."""
 
 import os
 import re
@@ -24,7 +26,7 @@ HOSTS = ("gg-test-a", "gg-test-b")
 
 @pytest.fixture
 def words(tmp_path: Path) -> list[str]:
-    """What trains for some seconds."""
+    """Return a command that trains for some seconds."""
     train = write_conllu(tmp_path / "train.conllu", sentences(4000))
     dev = write_conllu(tmp_path / "dev.conllu", sentences(50, seed=1))
     return ["train", "tagging", f"--data={train}", f"--dev={dev}", f"--run={tmp_path / 'run'}", "--epochs=2", *SIZES]
@@ -79,7 +81,7 @@ def test_torchrun(words: list[str], tmp_path: Path) -> None:
 
 @pytest.fixture
 def hosts() -> Iterator[None]:
-    """Two network namespaces with a cable between them: two machines, as far as networks go."""
+    """Two connected network namespaces, which behave like two machines."""
     ip = shutil.which("ip")
     if ip is None or os.geteuid() != 0:
         pytest.skip("network namespaces need root and iproute2")

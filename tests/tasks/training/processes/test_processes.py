@@ -16,7 +16,7 @@ from tests.tasks.training.processes.crew import VARIANTS, broken, fail, fit, res
 
 
 def equal(one: Path, other: Path, tolerance: float = 1e-9) -> None:
-    """See that two trainings came to the same losses, scores and weights."""
+    """Check that two trainings have equal losses, scores and weights."""
     first, second = torch.load(one), torch.load(other)
     assert first.keys() == second.keys()
     for name, value in first.items():
@@ -62,7 +62,7 @@ def test_two_processes_reach_the_results_of_one(tmp_path: Path) -> None:
     ("name", "before", "after"), [("tagging", 1, 2), ("language-model", 1, 2), ("language-model", 2, 1)]
 )
 def test_a_run_continues_with_another_number_of_processes(name: str, before: int, after: int, tmp_path: Path) -> None:
-    """Ctrl-C reaches one of them, all stop after the same step; streams find their states again."""
+    """After Ctrl-C in one process, all stop after the same step, and streams continue from their states."""
     (tmp_path / "whole").mkdir()
     crew.crew(1, fit, [name], tmp_path / "whole")
     number = int(signal.SIGINT)

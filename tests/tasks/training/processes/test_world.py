@@ -1,4 +1,4 @@
-"""Who trains with whom is read off the environment, and contradictions are reported."""
+"""The environment determines which processes train together; contradictions are reported."""
 
 import signal
 import subprocess
