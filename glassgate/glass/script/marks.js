@@ -48,7 +48,7 @@ const placeRow = (source, place, length, unit, series) => {
 };
 
 // `now` is the cursor of the run, and `elements` are those of the section Search. Returns functions that mark steps.
-const marking = (data, reading, now, letters, elements, panes) => {
+const marking = (data, reading, now, stepSpans, elements, panes) => {
   const { form, steps: stepsField, passage, units: unitsField, output, list, note } = elements;
   const marks = { first: 0, stop: 0, anchor: 0 };
   const sources = new Map();
@@ -62,7 +62,7 @@ const marking = (data, reading, now, letters, elements, panes) => {
   const valueHere = (unit, step) => reading.value(partHere(), partHere().states[0], step, unit);
 
   const paint = () => {
-    for (const [step, span] of letters) span.classList.toggle("marked", step >= marks.first && step < marks.stop);
+    for (const [step, span] of stepSpans) span.classList.toggle("marked", step >= marks.first && step < marks.stop);
     const total = reading.total;
     for (const pane of panes) {
       pane.style.display = marks.stop > marks.first ? "block" : "none";

@@ -2,18 +2,18 @@
 const report = (data, run, others) => {
   const $ = (id) => document.getElementById(run ? `${id}-${run}` : id);
   const roots = [...document.querySelectorAll(`[data-run="${run}"]`)];
-  const all = (selector, inside = null) => (inside ? [inside] : roots).flatMap((root) => [...root.querySelectorAll(selector)]);
-  const named = (id) => all(`[data-id="${id}"]`)[0];
+  const all = (selector) => roots.flatMap((root) => [...root.querySelectorAll(selector)]);
+  const byDataId = (id) => all(`[data-id="${id}"]`)[0];
   const now = { step: 0, answer: 0, unit: 0, part: 0, shade: "" };
   const reading = readings(data, now);
   const { total, steps, value, passageOf, answerAt, contributions } = reading;
-  const units = all(".answer + [dir] [data-a]");
-  const letters = new Map(all(".passage [data-s]").map((span) => [Number(span.dataset.s), span]));
-  const paint = shading(data, reading, now, letters, named);
+  const answerSpans = all(".answer + [dir] [data-a]");
+  const stepSpans = new Map(all(".passage [data-s]").map((span) => [Number(span.dataset.s), span]));
+  const paint = shading(data, reading, now, stepSpans, byDataId);
 
   const searching = all(".search:has(form)").map((place) => {
     const [form, output, list] = ["form", "output", "ol"].map((name) => place.querySelector(name));
-    return { form, output, list, note: named("places-note"), passage: named("sequence"), steps: named("steps"), units: named("units") };
+    return { form, output, list, note: byDataId("places-note"), passage: byDataId("sequence"), steps: byDataId("steps"), units: byDataId("units") };
   })[0];
   const bands = all(".heat.time .pane").map((pane) => {
     const band = document.createElement("i");
@@ -21,13 +21,13 @@ const report = (data, run, others) => {
     pane.append(band);
     return band;
   });
-  const marks = marking(data, reading, now, letters, searching, bands);
+  const marks = marking(data, reading, now, stepSpans, searching, bands);
 
   const wires = all(".diagram .wire text.value").map((label) => ({ label, name: label.parentNode.dataset.name || "" }));
-  let under = null;
+  let spanAtCursor = null;
   let highlighted = { key: "", dots: [] };
-  const lines = [];
-  const line = (pane, kind) => {
+  const timeMaps = [];
+  const addLine = (pane, kind) => {
     const made = document.createElement("i");
     made.className = kind;
     pane.append(made);
@@ -35,11 +35,11 @@ const report = (data, run, others) => {
   };
   for (const figure of all(".heat.time")) {
     const pane = figure.querySelector(".pane");
-    lines.push({ figure, down: line(pane, "down"), across: line(pane, "across"), output: figure.querySelector("output"), pane });
+    timeMaps.push({ figure, down: addLine(pane, "down"), across: addLine(pane, "across"), output: figure.querySelector("output"), pane });
   }
   const matrices = all(".heat.matrix").map((figure) => {
     const pane = figure.querySelector(".pane");
-    return { figure, pane, down: line(pane, "down"), across: line(pane, "across"), output: figure.querySelector("output"), passage: Number(figure.dataset.passage) };
+    return { figure, pane, down: addLine(pane, "down"), across: addLine(pane, "across"), output: figure.querySelector("output"), passage: Number(figure.dataset.passage) };
   });
   const timePlots = all("svg[data-time]").map((svg) => {
     const [first, count, x1, x2, y1, y2] = svg.dataset.time.split(" ").map(Number);
@@ -50,22 +50,22 @@ const report = (data, run, others) => {
   });
 
   // The sentence in a caption about the measure of the selected unit.
-  const measured = (part, measure, of) => {
+  const measureSentence = (part, measure, name) => {
     const unit = `Unit ${now.unit}`;
     if (measure === "half_life") {
-      const steps = part.half_life[of][now.unit];
+      const steps = part.half_life[name][now.unit];
       return steps === undefined ? "" : `${unit}: ${steps === null ? "infinite" : `${Number(steps.toPrecision(3))} steps`}.`;
     }
-    const [low, high] = part.saturation[of].map((each) => each[now.unit]);
+    const [low, high] = part.saturation[name].map((each) => each[now.unit]);
     return low === undefined ? "" : `${unit}: ${percent(low)} and ${percent(high)} of the steps.`;
   };
 
   const show = () => {
     const part = data.parts[now.part];
-    if (under) under.classList.remove("on");
-    under = letters.get(now.step) || null;
-    if (under) under.classList.add("on");
-    for (const unit of units) unit.classList.toggle("on", Number(unit.dataset.a) === now.answer && Number(unit.dataset.p) === passageOf(now.step));
+    if (spanAtCursor) spanAtCursor.classList.remove("on");
+    spanAtCursor = stepSpans.get(now.step) || null;
+    if (spanAtCursor) spanAtCursor.classList.add("on");
+    for (const span of answerSpans) span.classList.toggle("on", Number(span.dataset.a) === now.answer && Number(span.dataset.p) === passageOf(now.step));
     paint();
     const k = passageOf(now.step);
     const where = data.steps.length > 1 ? `sequence ${k + 1}, step ${now.step - data.starts[k] + 1}` : `step ${now.step + 1} of ${total}`;
@@ -89,7 +89,7 @@ const report = (data, run, others) => {
       label.textContent = v === undefined ? "" : name === "x" ? `‖x‖ ${v.toFixed(2)}` : v.toFixed(2);
     }
     const x = `${(100 * (now.step + 0.5)) / total}%`;
-    for (const { figure, down, across, output } of lines) {
+    for (const { figure, down, across, output } of timeMaps) {
       if (figure.closest(".part").dataset.part !== part.label) continue;
       const name = figure.dataset.name;
       const units = part.values[name].units;
@@ -126,7 +126,7 @@ const report = (data, run, others) => {
       for (const dot of highlighted.dots) dot.classList.remove("on");
       highlighted = { key: `${now.part} ${now.unit}`, dots: all(`.part.chosen [data-u="${now.unit}"]`) };
       for (const dot of highlighted.dots) dot.classList.add("on");
-      for (const output of all(".part.chosen output[data-measure]")) output.textContent = measured(part, output.dataset.measure, output.dataset.of);
+      for (const output of all(".part.chosen output[data-measure]")) output.textContent = measureSentence(part, output.dataset.measure, output.dataset.of);
     }
   };
 
@@ -169,7 +169,7 @@ const report = (data, run, others) => {
   };
 
   // The pointer selects steps in the text and in pictures, and units by their dots.
-  for (const [step, span] of letters) {
+  for (const [step, span] of stepSpans) {
     span.addEventListener("pointerenter", () => go(step));
     span.addEventListener("click", () => go(step));
   }
@@ -179,25 +179,25 @@ const report = (data, run, others) => {
       const span = under && under.closest("[data-s]");
       if (span) go(Number(span.dataset.s));
     });
-  const answer = (number, passage) => {
+  const selectAnswer = (number, passage) => {
     now.answer = number;
     go(passage === passageOf(now.step) ? now.step : data.starts[passage]);
   };
-  for (const unit of units)
-    for (const kind of ["pointerenter", "click"]) unit.addEventListener(kind, () => answer(Number(unit.dataset.a), Number(unit.dataset.p)));
+  for (const span of answerSpans)
+    for (const kind of ["pointerenter", "click"]) span.addEventListener(kind, () => selectAnswer(Number(span.dataset.a), Number(span.dataset.p)));
   const next = () => {
     const k = passageOf(now.step);
-    answer((now.answer + 1) % Math.max(1, data.answers[k].length), k);
+    selectAnswer((now.answer + 1) % Math.max(1, data.answers[k].length), k);
   };
   const onPoint = (pane, moved) => {
-    const heard = (event) => {
+    const handle = (event) => {
       const box = pane.getBoundingClientRect();
       moved((event.clientX - box.left) / box.width, (event.clientY - box.top) / box.height, event.type === "click");
     };
-    pane.addEventListener("pointermove", heard);
-    pane.addEventListener("click", heard);
+    pane.addEventListener("pointermove", handle);
+    pane.addEventListener("click", handle);
   };
-  for (const { figure, pane } of lines)
+  for (const { figure, pane } of timeMaps)
     onPoint(pane, (x, y, clicked) => {
       const part = data.parts[now.part];
       const units = part.values[figure.dataset.name].units;
@@ -232,7 +232,7 @@ const report = (data, run, others) => {
       marks.mark(from.step, to.step, from.row === undefined ? null : data.parts[now.part].order.slice(low, high + 1));
     });
   };
-  for (const { figure, pane } of lines)
+  for (const { figure, pane } of timeMaps)
     markOnDrag(pane, (event) => {
       const box = pane.getBoundingClientRect();
       const { order, values } = data.parts[now.part];
@@ -249,7 +249,7 @@ const report = (data, run, others) => {
   // Selecting text marks its steps, too.
   const stepUnder = (node) => {
     const span = (node.nodeType === Node.TEXT_NODE ? node.parentNode : node).closest?.("[data-s]");
-    return span && letters.get(Number(span.dataset.s)) === span ? Number(span.dataset.s) : null;
+    return span && stepSpans.get(Number(span.dataset.s)) === span ? Number(span.dataset.s) : null;
   };
   let selected = "";
   document.addEventListener("selectionchange", () => {
@@ -266,11 +266,11 @@ const report = (data, run, others) => {
   const nearest = (event) => {
     const svg = event.target.closest("svg");
     if (!svg) return null;
-    let [best, least] = [null, 24];
+    let [best, smallest] = [null, 24];
     for (const dot of svg.querySelectorAll("[data-u]")) {
       const box = dot.getBoundingClientRect();
-      const far = Math.hypot(event.clientX - box.x - box.width / 2, event.clientY - box.y - box.height / 2);
-      if (far < least) [best, least] = [dot, far];
+      const distance = Math.hypot(event.clientX - box.x - box.width / 2, event.clientY - box.y - box.height / 2);
+      if (distance < smallest) [best, smallest] = [dot, distance];
     }
     return best;
   };

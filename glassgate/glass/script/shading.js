@@ -6,31 +6,31 @@ const shadeOf = (fraction, kind) => {
   return (kind === "gate" ? "g" : fraction >= 0 || !level ? "p" : "n") + level;
 };
 
-// Returns the function that shades a run's text for its cursor. `letters` are the elements of the steps.
-const shading = (data, reading, now, letters, named) => {
+// Returns the function that shades a run's text for its cursor. `stepSpans` are the elements of the steps.
+const shading = (data, reading, now, stepSpans, byDataId) => {
   const { steps, value, answerAt } = reading;
-  const shaded = new Map([...letters].map(([step, span]) => [step, span.className.match(/\b[png]\d+\b/)[0]]));
+  const shaded = new Map([...stepSpans].map(([step, span]) => [step, span.className.match(/\b[png]\d+\b/)[0]]));
   let painted = "";
 
   // A row of numbers for the steps of the passage at the cursor.
-  const byRow = (row) => {
+  const shadeOfRow = (row) => {
     const peak = row ? Math.max(1e-30, ...row.numbers.map(Math.abs)) : 1;
     return (step) => {
       const place = row ? step - row.start : -1;
       return place >= 0 && place < (row ? row.numbers.length : 0) ? shadeOf(row.numbers[place] / peak) : "p0";
     };
   };
-  const ways = {
-    "": () => ({ of: () => "p0", low: "", high: "", words: "unshaded" }),
-    "?contributions": () => ({ of: byRow(reading.contributions()), low: "against", high: "for", words: "contribution to the answer at the cursor" }),
+  const shadeKinds = {
+    "": () => ({ shadeAt: () => "p0", low: "", high: "", words: "unshaded" }),
+    "?contributions": () => ({ shadeAt: shadeOfRow(reading.contributions()), low: "against", high: "for", words: "contribution to the answer at the cursor" }),
     "?relevance": () => {
       const row = reading.relevance();
       const words = row ? `relevance to the ${scoreOf(row.name, row)}` : "relevance";
       const at = row && row.step !== null && row.step + row.start !== now.step ? `, the answer at step ${row.step + 1}` : "";
-      return { of: byRow(row), low: "against", high: "for", words, why: row ? `${at}: ${sumOfParts(row)}` : "" };
+      return { shadeAt: shadeOfRow(row), low: "against", high: "for", words, why: row ? `${at}: ${sumOfParts(row)}` : "" };
     },
     "?right": () => ({
-      of: (step) => {
+      shadeAt: (step) => {
         const answer = answerAt(step);
         const p = answer && (answer.target ? answer.target[1] : answer.best[0][1]);
         return p === null || p === undefined ? "p0" : shadeOf(p, "gate");
@@ -46,8 +46,8 @@ const shading = (data, reading, now, letters, named) => {
     const follows = data.follows.filter(([, label, unit]) => label === part.label && unit === now.unit).map(([mark]) => `“${mark}”`);
     const why = follows.length ? `, the unit that follows ${follows.join(" and ")} most closely` : "";
     const [low, high] = gate ? ["0", "1"] : [`−${peak.toPrecision(2)}`, peak.toPrecision(2)];
-    const of = (step) => shadeOf(numbers[step] / peak, gate ? "gate" : "");
-    return { of, low, high, kind: gate ? "gate" : "signed", words: `${name} of unit ${now.unit} of ${part.label}`, why };
+    const shadeAt = (step) => shadeOf(numbers[step] / peak, gate ? "gate" : "");
+    return { shadeAt, low, high, kind: gate ? "gate" : "signed", words: `${name} of unit ${now.unit} of ${part.label}`, why };
   };
 
   return () => {
@@ -55,16 +55,16 @@ const shading = (data, reading, now, letters, named) => {
     const key = [now.shade, now.part, now.unit, byAnswer ? [now.step, now.answer] : ""].join();
     if (key === painted) return;
     painted = key;
-    const { of, low, high, kind = "signed", words, why = "" } = ways[now.shade]?.() ?? byValue(data.parts[now.part], now.shade);
-    named("shading").textContent = words;
+    const { shadeAt, low, high, kind = "signed", words, why = "" } = shadeKinds[now.shade]?.() ?? byValue(data.parts[now.part], now.shade);
+    byDataId("shading").textContent = words;
     // The legend about an answer changes while the pointer moves. It always gets two lines, so that the text does not move.
-    named("shading").closest(".legend").classList.toggle("tall", byAnswer);
-    named("why").textContent = why;
-    named("scale").className = `scale ${kind}`;
-    named("scale").firstChild.textContent = low;
-    named("scale").lastChild.textContent = high;
-    for (const [step, span] of letters) {
-      const [was, is] = [shaded.get(step), of(step)];
+    byDataId("shading").closest(".legend").classList.toggle("tall", byAnswer);
+    byDataId("why").textContent = why;
+    byDataId("scale").className = `scale ${kind}`;
+    byDataId("scale").firstChild.textContent = low;
+    byDataId("scale").lastChild.textContent = high;
+    for (const [step, span] of stepSpans) {
+      const [was, is] = [shaded.get(step), shadeAt(step)];
       if (was === is) continue;
       span.classList.replace(was, is);
       shaded.set(step, is);
