@@ -295,7 +295,7 @@ class Backend(Protocol):
     costs: Costs
 
     def why_not(self, steps: Steps, directions: Sequence[Direction]) -> Reason | None:
-        """Why the backend cannot run a call; None if it can. `Kernels.why_not` checks the equations of the cells."""
+        """Why the backend cannot run a call; None if it can. `KernelEngine.why_not` also checks the equations."""
 
     def compile(self, plans: tuple[Plan, ...]) -> CompiledLayer:
         """The directions of one layer, ready to run."""

@@ -11,7 +11,7 @@ from torch import Tensor
 from glassgate.engines import processors, reference, torch_kernels
 from glassgate.engines.backend import Signature
 from glassgate.engines.contract import Direction, Reason, Recording, Result, Steps, is_transformed, result_type
-from glassgate.engines.kernels import Kernels, Prepared
+from glassgate.engines.kernels import KernelEngine, PreparedCalls
 from glassgate.engines.registry import BACKENDS
 from glassgate.engines.symbolic.graph_cell import GraphCell
 from glassgate.engines.traced_cells import current_equations, why_not_traceable
@@ -37,7 +37,7 @@ class Engine(Protocol):
 
 def engines() -> dict[str, Engine]:
     """Engines by name, in the order in which "auto" tries them."""
-    backends: dict[str, Engine] = {name: Kernels(name) for name in BACKENDS}
+    backends: dict[str, Engine] = {name: KernelEngine(name) for name in BACKENDS}
     return backends | {"torch": torch_kernels, "reference": reference}
 
 
@@ -197,7 +197,7 @@ def prepare(
     directions: list[Direction],
     signature: Signature,
     draws: Sequence[Callable[[], dict[str, Tensor]]],
-) -> Prepared | None:
+) -> PreparedCalls | None:
     """Prepare the calls with this signature. Return None if no backend can run and prepare them.
 
     Args:
@@ -206,8 +206,8 @@ def prepare(
         draws: for each direction a function that draws its noise.
     """
     for name in preferred_engines(steps, directions) if _requested.name == "auto" else (_requested.name,):
-        if name in BACKENDS and Kernels(name).why_not(steps, directions) is None:
-            return Kernels(name).prepare(steps, directions, signature, draws)
+        if name in BACKENDS and KernelEngine(name).why_not(steps, directions) is None:
+            return KernelEngine(name).prepare(steps, directions, signature, draws)
         if name == "torch" and torch_kernels.why_not(steps, directions) is None:
             return None
     return None

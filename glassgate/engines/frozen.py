@@ -10,7 +10,7 @@ from glassgate.engines import choose, reference
 from glassgate.engines.backend import LARGEST_INT8, Freezer, FrozenDirections, NativeSteps, PackedPass, Stepper
 from glassgate.engines.choose import EngineError
 from glassgate.engines.contract import Direction, Reason, Recording, Result, Steps
-from glassgate.engines.kernels import Kernels
+from glassgate.engines.kernels import KernelEngine
 from glassgate.engines.registry import BACKENDS
 from glassgate.shapes import check_choice
 
@@ -73,7 +73,7 @@ def freeze(directions: Sequence[Direction], precision: str, scales: Sequence[Wei
         if not isinstance(backend, Freezer):
             continue
         reason = None if requested in ("auto", name) else Reason(f"engine {requested!r} was named")
-        reason = reason or Kernels(name).why_not(Steps(x, None, None), list(directions))
+        reason = reason or KernelEngine(name).why_not(Steps(x, None, None), list(directions))
         if reason is None:
             layer = backend.freeze(directions, precision, scales)
             if isinstance(layer, Reason):

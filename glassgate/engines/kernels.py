@@ -26,11 +26,11 @@ from glassgate.engines.plan import format_plans, operands_of, plan_of
 from glassgate.engines.registry import BACKENDS
 from glassgate.engines.torch_op import transforms
 from glassgate.engines.torch_op.autograd import LayerFunction, PreparedCall, PreparedFunction
-from glassgate.engines.torch_op.operators import text_of
+from glassgate.engines.torch_op.operators import format_layer
 from glassgate.engines.traced_cells import traced_cell, why_not_traceable
 
 
-class Kernels(NamedTuple):
+class KernelEngine(NamedTuple):
     """A backend as an engine.
 
     Attributes:
@@ -90,7 +90,7 @@ class Kernels(NamedTuple):
                 "gates; call torch.compile before the block"
             )
         if compiling:
-            text = text_of(self.name, [format_plans(directions, record)])
+            text = format_layer(self.name, [format_plans(directions, record)])
             flat = torch.ops.glassgate.layer(data, batch_sizes, resets, operands, text, all_states, save, dtype)
         else:
             compiled = self.compile(directions, record)
@@ -106,23 +106,23 @@ class Kernels(NamedTuple):
         directions: list[Direction],
         signature: Signature,
         draws: Sequence[Callable[[], dict[str, Tensor]]],
-    ) -> "Prepared | None":
+    ) -> "PreparedCalls | None":
         """Prepare calls, as in `choose.prepare`. Return None if the backend does not prepare calls."""
         dtype = result_type(steps.data.dtype, steps.data.device.type)
         compiled = self.compile(directions, signature.record)
         passes = compiled.prepare(operands_of(directions), steps, dtype, signature)
-        return None if passes is None else Prepared(passes, self.name, directions, signature.save, draws)
+        return None if passes is None else PreparedCalls(passes, self.name, directions, signature.save, draws)
 
 
-class Prepared:
-    """Calls of one layer that have the same signature.
+class PreparedCalls:
+    """Runs calls of one layer that have the same signature.
 
     Args:
         passes: the passes of the layer for this signature.
         backend: the name of the backend.
         directions: the directions of one of the calls. Noise that `draws` does not return is the same in all calls.
         save: whether a backward pass follows.
-        draws: for each direction a function that draws its noise.
+        draws: for each direction, a function that draws its noise.
     """
 
     def __init__(
@@ -184,7 +184,7 @@ class Prepared:
         return passes.forward(tensors, resets, ragged, recordings)[0]
 
     def _with_noise(self, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        """Insert the noise of each direction after the other operands of the direction."""
+        """Draw the noise of each direction, and insert it after the other operands of the direction."""
         remaining = iter(tensors)
         complete = [next(remaining)]
         for plan, (noise, draw) in zip(self.passes.plans, self._noise, strict=True):

@@ -68,11 +68,11 @@ def _emit_layer(
         plans: the descriptions of all directions as text.
     """
     from glassgate.engines.plan import by_direction
-    from glassgate.engines.torch_op.operators import plans_from
+    from glassgate.engines.torch_op.operators import layer_plans
     from glassgate.export.onnx_layer import Call, Sizes, emit_direction
 
     results: list[ir.Value] = []
-    directions: Any = by_direction(plans_from(plans), tensors_of_all)
+    directions: Any = by_direction(layer_plans(plans), tensors_of_all)
     for plan, tensors in directions:
         weights = dict(zip(plan.weights, tensors, strict=False))
         initial = list(tensors[len(weights) : len(weights) + len(plan.equations.state)])

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from glassgate.engines.backend import PackedLengths
-from glassgate.engines.choose import Prepared
+from glassgate.engines.choose import PreparedCalls
 from glassgate.engines.contract import Recording, Result
 
 
@@ -23,7 +23,7 @@ class PreparedStack:
     """
 
     def __init__(
-        self, layers: Sequence[Prepared], D: int, weight_count: int, state_count: int, visible_count: int
+        self, layers: Sequence[PreparedCalls], D: int, weight_count: int, state_count: int, visible_count: int
     ) -> None:
         self._layers, self._D = layers, D
         self._weight_count, self._state_count, self._visible_count = weight_count, state_count, visible_count

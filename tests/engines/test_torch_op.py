@@ -17,7 +17,7 @@ from torch.export import Dim
 import glassgate as gg
 from glassgate.engines import reference
 from glassgate.engines.contract import Direction, Steps
-from glassgate.engines.kernels import Kernels
+from glassgate.engines.kernels import KernelEngine
 from glassgate.engines.llvm_cpu import partition, passes
 from glassgate.engines.llvm_cpu.executable import Executable
 from glassgate.engines.llvm_cpu.pool import threads
@@ -65,7 +65,7 @@ def test_opcheck(resets, ragged):
     flat = torch.ops.glassgate.layer(data, sizes, resets_mask, operands, text, True, True, data.dtype)
     with_gradient = [0, 2, 3]
     d = [noise(k, *flat[k].shape) for k in with_gradient]
-    flat = [v.detach() for v in without_final_states(operators.plans_from(text), flat)]
+    flat = [v.detach() for v in without_final_states(operators.layer_plans(text), flat)]
     if ragged:
         # The reference engine computes the second derivative. Its loop over ragged sequences cannot be compiled.
         data, operands = data.detach(), [v.detach() for v in operands]
@@ -407,4 +407,4 @@ def test_gradients_of_all_states():
         outputs = dict(zip([*names, "h_n", "c_n"], (*result.states, *result.final), strict=True))
         return measure(outputs, leaves | weights)
 
-    check(run(Kernels("cpu")), run(reference))
+    check(run(KernelEngine("cpu")), run(reference))

@@ -86,7 +86,7 @@ class Evaluator:
         return tuple(self.sizes[axis] for axis in self.axes_of(value_type))
 
     def dimension_of(self, x: Value, axis: str) -> int:
-        """The dimension of the tensor of a value that an axis corresponds to."""
+        """The dimension that an axis has in the tensor of a value."""
         return self.axes_of(x.type).index(axis)
 
     def align(self, x: Value, to: Type) -> Tensor:
@@ -94,7 +94,7 @@ class Evaluator:
         return _insert_axes(self.values[x], self.axes_of(x.type), self.axes_of(to))
 
     def run_lines(self, lines: Iterable[Line]) -> None:
-        """Compute lines in order."""
+        """Compute the results of lines, in order."""
         for line in lines:
             self.values[line.result] = self.compute(line.operation, line.result.type)
 

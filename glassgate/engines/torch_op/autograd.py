@@ -21,7 +21,7 @@ from glassgate.engines.plan import (
 )
 from glassgate.engines.registry import BACKENDS
 from glassgate.engines.symbolic.tangent import is_tangent
-from glassgate.engines.torch_op.operators import plans_from, text_of, to_kernel_gradients
+from glassgate.engines.torch_op.operators import format_layer, layer_plans, to_kernel_gradients
 from glassgate.engines.torch_op.tangents import tangent_call, values_and_tangents
 
 Gradients = tuple[Sequence[Tensor | None], Sequence[Tensor | None]]
@@ -54,7 +54,7 @@ class LayerFunction(torch.autograd.Function):
         if ctx.recordings:
             _pass_gradients_to_recordings(ctx.recordings, results_by_direction(ctx.compiled.plans, d_results))
         if torch.is_grad_enabled():
-            text = text_of(ctx.backend, [plan.text for plan in ctx.compiled.plans])
+            text = format_layer(ctx.backend, [plan.text for plan in ctx.compiled.plans])
             d_data, d_operands = _gradients_by_operator(*_saved_tensors(ctx), text, d_results, ctx.needs_input_grad[6])
         else:
             steps, operands, flat = _saved_tensors(ctx)
@@ -139,7 +139,7 @@ def _prepared_gradients_by_operator(
     d_results = list[Tensor | None]()
     for plan, (d_states, d_final) in zip(passes.plans, _gradients_by_direction(passes, d_flat), strict=True):
         d_results += [*d_states, *[None] * (len(plan.equations.state) - len(d_states)), *d_final]
-    text = text_of(backend, [plan.text for plan in passes.plans])
+    text = format_layer(backend, [plan.text for plan in passes.plans])
     saved = [_as_rows(v)[: len(data)] for v in saved]
     d_data, d_operands = _gradients_by_operator(steps, operands, saved, text, d_results, needs_d_data)
     return [
@@ -163,7 +163,7 @@ def _pass_gradients_to_recordings(recordings: Sequence[Recording], gradients: It
 
 
 def _needed_gradients(needed: tuple[bool, ...], recordings: Sequence[Recording] | None) -> tuple[bool, ...]:
-    """`needed`, with False for the input, its first item, if the recording skips the gradient of the input."""
+    """Set the first item of `needed`, that of the input, to False if the recordings skip the gradient of the input."""
     return (False, *needed[1:]) if recordings and recordings[0].skips_input else needed
 
 
@@ -227,7 +227,7 @@ def _gradients_by_operator(
     d_data, *d_operands = torch.ops.glassgate.layer_backward(
         *steps, operands, flat, d_reached, reached, plans, needs_d_data
     )
-    differentiable = [has_gradient for plan in plans_from(plans) for has_gradient in plan.differentiable]
+    differentiable = [has_gradient for plan in layer_plans(plans) for has_gradient in plan.differentiable]
     # An operator cannot return None. A missing gradient is an empty tensor.
     d_existing = [
         d if exists and d.shape == v.shape else None
@@ -239,7 +239,7 @@ def _gradients_by_operator(
 def save_layer(ctx: Any, inputs: tuple[Any, ...], output: Sequence[Tensor]) -> None:
     """Save the tensors of the operator `layer` that `layer_gradient` reads."""
     *tensors, ctx.text, _, _, _ = inputs
-    _save(ctx, plans_from(ctx.text), tuple(tensors), output)
+    _save(ctx, layer_plans(ctx.text), tuple(tensors), output)
 
 
 def layer_gradient(ctx: Any, d_flat: Sequence[Tensor | None]) -> tuple[Any, ...]:
@@ -272,8 +272,9 @@ def layer_backward_gradient(ctx: Any, dd: Sequence[Tensor | None]) -> tuple[Any,
         data, *operands = [v.to(inputs[1].dtype) for v in inputs]
         dd = [None if v is None or v.shape != x.shape else v for v, x in zip(dd, inputs, strict=True)]
         d = [None if v is None else v.to(data.dtype) for v in dd]
-        plans, steps = plans_from(ctx.text), Steps(data, batch_sizes, resets)
+        plans, steps = layer_plans(ctx.text), Steps(data, batch_sizes, resets)
         if any(plan.equations.projected for plan in plans):
+            # Tangent cells do not support projections, so the reference engine is differentiated twice.
             results = [
                 v for r in reference.run(steps, directions_of(plans, operands), True) for v in (*r.states, *r.final)
             ]
@@ -293,7 +294,7 @@ def layer_backward_gradient(ctx: Any, dd: Sequence[Tensor | None]) -> tuple[Any,
 
 def _tangents(text: str, steps: Steps, operands: Sequence[Tensor], d: Sequence[Tensor | None]) -> list[Tensor]:
     """The tangents of the results of a call, for the tangents `d` of its input and its operands."""
-    plans, name = plans_from(text), text.partition("\n")[0]
+    plans, name = layer_plans(text), text.partition("\n")[0]
     steps, directions = tangent_call(steps, directions_of(plans, operands), d[0], d[1:])
     if name == "cpu" and not any(is_tangent(plan.equations) for plan in plans):
         backend = BACKENDS[name]

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from glassgate.engines.memory import COMPUTE_DTYPE
 from glassgate.engines.plan import by_direction
-from glassgate.engines.torch_op.operators import parse, plans_from
+from glassgate.engines.torch_op.operators import layer_plans, parse_layer
 
 
 def forward(
@@ -21,7 +21,7 @@ def forward(
     dtype: torch.dtype,
 ) -> list[Tensor]:
     S, results, saved = data.shape[0], [], []
-    compute_dtype, (backend, parsed) = COMPUTE_DTYPE[data.dtype], parse(plans)
+    compute_dtype, (backend, parsed) = COMPUTE_DTYPE[data.dtype], parse_layer(plans)
     for plan, own in by_direction(parsed, operands):
         sizes = plan.sizes(own, data)
         widths = list(plan.state_widths(sizes).values())
@@ -47,6 +47,6 @@ def backward(
     needs_d_data: bool,
 ) -> list[Tensor]:
     d = [data.new_empty(data.shape if needs_d_data else (0,))]
-    for plan, own in by_direction(plans_from(plans), operands):
+    for plan, own in by_direction(layer_plans(plans), operands):
         d += [v.new_empty(v.shape if exists else (0,)) for v, exists in zip(own, plan.differentiable, strict=True)]
     return d

@@ -1,4 +1,7 @@
-"""The implementation of the operators. Their argument `plans` is a string: the name of a backend, and the plans."""
+"""The implementation of the operators.
+
+Their argument `plans` describes a layer as text: the name of a backend, then the plan of each direction.
+"""
 
 from collections.abc import Sequence
 
@@ -12,27 +15,27 @@ from glassgate.engines.plan import Plan, parse_plans
 from glassgate.engines.registry import BACKENDS
 
 
-def text_of(backend: str, plans: Sequence[str]) -> str:
-    """Format the argument `plans` of the operators, from the name of a backend and the text of each plan."""
+def format_layer(backend: str, plans: Sequence[str]) -> str:
+    """Format the argument `plans`, from the name of a backend and the text of each plan."""
     return "\n".join([backend, *plans])
 
 
-def parse(text: str) -> tuple[Backend, tuple[Plan, ...]]:
-    """Parse the argument `plans`. If it was saved without the name of a backend, it belongs to the first backend."""
+def parse_layer(text: str) -> tuple[Backend, tuple[Plan, ...]]:
+    """Parse the argument `plans` into the backend and the plans. Without a name, the backend is the first one."""
     name, _, plans = text.partition("\n")
     if name not in BACKENDS:
         name, plans = next(iter(BACKENDS)), text
     return BACKENDS[name], parse_plans(plans, BACKENDS[name].costs)
 
 
-def plans_from(text: str) -> tuple[Plan, ...]:
-    """Parse only the plans in the argument `plans`."""
-    return parse(text)[1]
+def layer_plans(text: str) -> tuple[Plan, ...]:
+    """The plans in the argument `plans`."""
+    return parse_layer(text)[1]
 
 
-def compiled_from(text: str) -> CompiledLayer:
+def compile_layer(text: str) -> CompiledLayer:
     """Compile the layer that the argument `plans` describes."""
-    backend, plans = parse(text)
+    backend, plans = parse_layer(text)
     return backend.compile(plans)
 
 
@@ -53,7 +56,7 @@ def forward(
     dtype: torch.dtype,
 ) -> list[Tensor]:
     """`CompiledLayer.forward` with the arguments of the schema."""
-    return compiled_from(plans).forward(Steps(data, batch_sizes, resets), operands, all_states, save, dtype)
+    return compile_layer(plans).forward(Steps(data, batch_sizes, resets), operands, all_states, save, dtype)
 
 
 def backward(
@@ -75,5 +78,5 @@ def backward(
     d_all: list[Tensor | None] = [None] * (max(reached, default=-1) + 1)
     for k, d in zip(reached, d_results, strict=True):
         d_all[k] = d
-    gradients = compiled_from(plans).backward(steps, operands, flat, to_kernel_gradients(steps, d_all), needs_d_data)
+    gradients = compile_layer(plans).backward(steps, operands, flat, to_kernel_gradients(steps, d_all), needs_d_data)
     return [v.new_empty(0) if d is None else d for v, d in zip((data, *operands), gradients, strict=True)]

@@ -19,7 +19,7 @@ from glassgate.engines.lowering.ir import (
 )
 from glassgate.engines.triton_gpu.addresses import Addresses
 from glassgate.engines.triton_gpu.expressions import Expression, format_elementwise, format_number
-from glassgate.engines.triton_gpu.kernel import Kernel, Kernels
+from glassgate.engines.triton_gpu.kernel import Kernel, StepKernels
 from glassgate.engines.triton_gpu.phases import Phase, Phases, is_numbered
 from glassgate.engines.triton_gpu.products import Product
 
@@ -31,7 +31,7 @@ MAX_INLINE_LENGTH = 60
 
 
 @lru_cache(1024)
-def kernels(phases: Phases, title: str, ragged: bool) -> Kernels:
+def write_step_kernels(phases: Phases, title: str, ragged: bool) -> StepKernels:
     """Write the kernels of one pass, one per phase. The last kernel also runs phase 0 of the next step.
 
     If a program must own whole rows, the products of a phase are a separate kernel.
@@ -54,7 +54,7 @@ def kernels(phases: Phases, title: str, ragged: bool) -> Kernels:
             steps.append(Writer(phases, name, ragged, True).write_kernel(phase, (), ahead))
         else:
             steps.append(Writer(phases, name, ragged, phases.by_rows).write_kernel(phase, phase.products, ahead))
-    return Kernels(begin, tuple(steps))
+    return StepKernels(begin, tuple(steps))
 
 
 class Writer(Addresses):
@@ -65,7 +65,7 @@ class Writer(Addresses):
         self.loads: list[str] = []
         self.body: list[str] = []
         self.defined_by = {line.result: line.operation for line in phases.program.before}
-        self.texts: dict[object, Expression] = {}
+        self.expressions: dict[object, Expression] = {}
         """The expression of each value of this step that has been read or computed."""
         self.overwritten: set[str] = set()
         """The variables of this step that phase 0 of the next step computes again."""
@@ -85,7 +85,9 @@ class Writer(Addresses):
         steps = self.step_lines("iteration")
         if ahead is not None:
             self.is_next_step, self.loads, self.body = True, [], []
-            self.texts = {c.before: self.texts[c.before] for c in self.loop.carries if c.before in self.texts}
+            self.expressions = {
+                c.before: self.expressions[c.before] for c in self.loop.carries if c.before in self.expressions
+            }
             self.write_lines(ahead)
             steps += self.step_lines("iteration + 1")
         self.kernel.body = [*self.index_lines(), *steps]
@@ -97,8 +99,8 @@ class Writer(Addresses):
         self.used_variables -= {"row", "live"}
         inputs = [*rows, *self.loads]
         if inputs:
-            which = {"iteration": "step", "iteration + 1": "next step", "0": "first step"}[iteration]
-            inputs = ["", f"# Inputs of the {which}", *inputs]
+            step = {"iteration": "step", "iteration + 1": "next step", "0": "first step"}[iteration]
+            inputs = ["", f"# Inputs of the {step}", *inputs]
         return [*inputs, *self.body]
 
     @contextmanager
@@ -121,26 +123,26 @@ class Writer(Addresses):
         lines.append(f"{variable} = tl.load({address}{mask_and_default}){conversion}")
         return Expression(variable)
 
-    def text_of(self, value: Value | float, gate: int | None = None) -> Expression:
+    def expression_of(self, value: Value | float, gate: int | None = None) -> Expression:
         """The expression of a value. If the value is in memory, it is loaded first."""
         if not isinstance(value, Value):
             return format_number(value)
         value = self.phases.origin(value)
         key = value if gate is None else (value, gate)
-        if key not in self.texts:
-            self.texts[key] = self.first_text_of(value, gate)
-        return self.texts[key]
+        if key not in self.expressions:
+            self.expressions[key] = self.new_expression_of(value, gate)
+        return self.expressions[key]
 
-    def first_text_of(self, value: Value, gate: int | None) -> Expression:
+    def new_expression_of(self, value: Value, gate: int | None) -> Expression:
         """The expression of a value that this step has not read yet."""
         line = self.phases.line_of.get(value)
-        if value in self.deferred and (text := self.operation_text(self.deferred[value])):
-            return text
+        if value in self.deferred and (expression := self.operation_expression(self.deferred[value])):
+            return expression
         if line is not None and isinstance(line.operation, Stack):
             assert gate is not None
-            return self.text_of(line.operation.values[gate])
+            return self.expression_of(line.operation.values[gate])
         if line is not None and isinstance(line.operation, Block):
-            return self.text_of(line.operation.x, line.operation.at)
+            return self.expression_of(line.operation.x, line.operation.at)
         variable = self.variable_of(value, gate)
         if value in self.phases.carries:
             return self.load("carry", value, value, variable)
@@ -148,17 +150,17 @@ class Writer(Addresses):
             return self.load("sequence", self.phases.reads[value].sequence, value, variable, gate)
         if line is not None:
             return self.load("stored", value, value, variable, gate)
-        return self.constant_text(value) or self.load("given", value, value, variable, gate)
+        return self.constant_expression(value) or self.load("given", value, value, variable, gate)
 
-    def constant_text(self, value: Value) -> Expression | None:
+    def constant_expression(self, value: Value) -> Expression | None:
         """The expression of a value from outside of the loop, if it is a number or an extent; otherwise None."""
         match self.defined_by.get(value):
-            case Constant(value_of_constant):
-                return format_number(value_of_constant)
+            case Constant(number):
+                return format_number(number)
             case Size(axis):
                 return Expression(axis)
             case Broadcast(x, _):
-                return self.constant_text(x)
+                return self.constant_expression(x)
         return None
 
     # Operations.
@@ -169,11 +171,15 @@ class Writer(Addresses):
         self.deferred = self.phases.sums_over_steps(phase, uses) if self.kernel.by_rows else {}
         with self.section("The equations"):
             for line in phase.lines:
-                text = None if line.result in self.deferred else self.operation_text(line)
-                if text is None:
+                expression = None if line.result in self.deferred else self.operation_expression(line)
+                if expression is None:
                     continue
-                inline = uses[line.result] == 1 and is_numbered(line.result) and len(text.text) < MAX_INLINE_LENGTH
-                self.texts[line.result] = text if inline else self.assign(self.variable_of(line.result), text)
+                inline = (
+                    uses[line.result] == 1 and is_numbered(line.result) and len(expression.text) < MAX_INLINE_LENGTH
+                )
+                self.expressions[line.result] = (
+                    expression if inline else self.assign(self.variable_of(line.result), expression)
+                )
         with self.section("Results of the step, and values for later phases"):
             for write in phase.writes:
                 self.store("sequence", write.sequence, write.value)
@@ -185,35 +191,35 @@ class Writer(Addresses):
             for value in phase.published:
                 self.store("shared", value, value)
 
-    def operation_text(self, line: Line) -> Expression | None:
+    def operation_expression(self, line: Line) -> Expression | None:
         """The expression of one operation; None if it only changes axes."""
         match line.operation:
             case Elementwise(op, args):
-                return format_elementwise(op, [self.text_of(arg) for arg in args])
+                return format_elementwise(op, [self.expression_of(arg) for arg in args])
             case Sum(x, _):
                 units = self.unit_variables(x)
                 assert units is not None
-                return Expression(f"row_sum(tl.where({units[2]}, {self.text_of(x).text}, 0.0))")
+                return Expression(f"row_sum(tl.where({units[2]}, {self.expression_of(x).text}, 0.0))")
             case Broadcast(x, _):
-                return Expression(f"tl.broadcast_to({self.text_of(x).text}, (ROWS, UNITS))")
+                return Expression(f"tl.broadcast_to({self.expression_of(x).text}, (ROWS, UNITS))")
         return None
 
-    def assign(self, name: str, text: Expression) -> Expression:
+    def assign(self, name: str, expression: Expression) -> Expression:
         """Write an assignment to a variable, and return the variable."""
-        if name != text.text:
-            self.body.append(f"{name} = {text.text}")
+        if name != expression.text:
+            self.body.append(f"{name} = {expression.text}")
         return Expression(name)
 
     def commit(self, carries: Sequence[Carry]) -> None:
         """Write the stores of the next values of carries. Phase 0 of the next step reads them in the same kernel."""
-        following: dict[object, Expression] = {}
+        next_values: dict[object, Expression] = {}
         for carry in carries:
-            following[carry.before] = text = self.next_value(carry)
+            next_values[carry.before] = expression = self.next_value(carry)
             row = "seq_now" if self.is_next_step else "seq_next"
             address, mask = self.address_and_mask("carry", carry.before, carry.before, None, row)
-            self.body.append(f"tl.store({address}, {text.text}, {mask})")
+            self.body.append(f"tl.store({address}, {expression.text}, {mask})")
         if not self.is_next_step:
-            self.texts.update(following)
+            self.expressions.update(next_values)
 
     def next_value(self, carry: Carry) -> Expression:
         """The next value of a carry. Where a sequence has ended, it is the old value.
@@ -221,19 +227,19 @@ class Writer(Addresses):
         Phase 0 of the next step assigns new values to variables of this step, and may read the next value after that.
         An expression with such a variable is therefore assigned to a separate variable.
         """
-        text, name = self.text_of(carry.next), f"{self.variable_of(carry.before)}_next"
+        expression, name = self.expression_of(carry.next), f"{self.variable_of(carry.before)}_next"
         if self.ragged:
             return self.assign(
-                name, Expression(f"tl.where({self.live}, {text.text}, {self.text_of(carry.before).text})")
+                name, Expression(f"tl.where({self.live}, {expression.text}, {self.expression_of(carry.before).text})")
             )
-        is_safe = text.text.isidentifier() and text.text not in self.overwritten
-        return text if self.is_next_step or is_safe else self.assign(name, text)
+        is_safe = expression.text.isidentifier() and expression.text not in self.overwritten
+        return expression if self.is_next_step or is_safe else self.assign(name, expression)
 
     def store(self, kind: str, to: Value, value: Value) -> None:
         """Write the store of a value, gate by gate if it has gates."""
         for gate in self.gate_indices(value):
             address, mask = self.address_and_mask(kind, to, value, gate)
-            self.body.append(f"tl.store({address}, {self.text_of(value, gate).text}, {mask})")
+            self.body.append(f"tl.store({address}, {self.expression_of(value, gate).text}, {mask})")
 
     # Products.
 
@@ -267,7 +273,7 @@ class Writer(Addresses):
             ]
 
     def make_product(self, result: Value, contract: Contract) -> Product:
-        """The addresses of the operands of a product."""
+        """Return the product with the addresses of its operands."""
         units = self.unit_variables(result)
         assert units is not None
         shared = self.pointer("shared", self.phases.origin(contract.a))
@@ -275,9 +281,9 @@ class Writer(Addresses):
         return Product(self.phases, contract, units[1], shared.parameter, weight.parameter)
 
     def name_results(self, result: Value, product: Product) -> list[str]:
-        """The variable of the product of each gate. Gates that are summed have the same variable."""
+        """Name the variable of the product of each gate. Gates that are summed have the same variable."""
         by_gate = product.gate_axis is not None and not product.over_gates
         names = [self.variable_of(result, gate if by_gate else None) for gate in product.gates]
         for gate, name in enumerate(names):
-            self.texts[(result, gate) if by_gate else result] = Expression(name)
+            self.expressions[(result, gate) if by_gate else result] = Expression(name)
         return names

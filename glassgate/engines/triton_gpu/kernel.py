@@ -1,4 +1,4 @@
-"""Kernels as text: their parameters, and kernels that call other kernels.
+"""StepKernels as text: their parameters, and kernels that call other kernels.
 
 `emit.py` and `persistent.py` write the bodies of kernels.
 """
@@ -97,7 +97,7 @@ class Kernel:
         return function_text(self.name, [self.tensors, self.strides, self.other_parameters], self.body)
 
 
-class Kernels(NamedTuple):
+class StepKernels(NamedTuple):
     """The kernels of one pass.
 
     Attributes:

@@ -17,10 +17,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from glassgate.engines.triton_gpu.emit import kernels
-from glassgate.engines.triton_gpu.kernel import COUNTER_DISTANCE, HEAD_WIDTHS, Kernel, Kernels, join_directions
+from glassgate.engines.triton_gpu.emit import write_step_kernels
+from glassgate.engines.triton_gpu.kernel import COUNTER_DISTANCE, HEAD_WIDTHS, Kernel, StepKernels, join_directions
 from glassgate.engines.triton_gpu.mathematics import functions_called_in
-from glassgate.engines.triton_gpu.persistent import persistent
+from glassgate.engines.triton_gpu.persistent import write_persistent_kernel
 from glassgate.engines.triton_gpu.phases import Phases
 
 PREAMBLE = "import triton\nimport triton.language as tl\n"
@@ -135,13 +135,13 @@ class LoopKernels(NamedTuple):
     key: object
 
     @property
-    def step_kernels(self) -> Kernels:
+    def step_kernels(self) -> StepKernels:
         """Kernel C: usually one kernel per phase."""
-        return kernels(self.phases, self.title, self.ragged)
+        return write_step_kernels(self.phases, self.title, self.ragged)
 
     def persistent_kernel(self, solo: bool, chunks: int) -> Kernel:
         """Kernel A (`solo`) or kernel B."""
-        return persistent(self.phases, self.title, self.ragged, solo, chunks)
+        return write_persistent_kernel(self.phases, self.title, self.ragged, solo, chunks)
 
 
 class OtherArguments(NamedTuple):

@@ -16,7 +16,7 @@ from glassgate.engines.plan import Plan, Sizes, by_direction, operands_of, plan_
 from glassgate.engines.symbolic.equations import Equations
 from glassgate.engines.symbolic.trace import Trace, build_trace
 from glassgate.engines.triton_gpu.costs import COSTS
-from glassgate.engines.triton_gpu.emit import kernels
+from glassgate.engines.triton_gpu.emit import write_step_kernels
 from glassgate.engines.triton_gpu.launch import LoopKernels, module_text
 from glassgate.engines.triton_gpu.passes import PassRun, run_loops
 from glassgate.engines.triton_gpu.phases import Phases
@@ -272,5 +272,5 @@ def source_of(equations: Equations) -> str:
     trace, form = build_trace(equations, COSTS), Form(save=True)
     passes = [(Phases(_lowered(equations, trace, form, backward)), backward) for backward in (False, True)]
     return module_text(
-        [kernel for phases, backward in passes for kernel in kernels(phases, _title(backward), False).all]
+        [kernel for phases, backward in passes for kernel in write_step_kernels(phases, _title(backward), False).all]
     )

@@ -96,7 +96,7 @@ class PassRun(Evaluator):
         return tuple(self.rows.total if axis == "rows" else self.sizes[axis] for axis in self.axes_of(value_type))
 
     def dimension_of(self, x: Value, axis: str) -> int:
-        """The dimension of the tensor of a value that an axis corresponds to."""
+        """The dimension that an axis has in the tensor of a value."""
         axes = self.axes_of(x.type)
         return 0 if "rows" in axes and axis in ("T", "N") else axes.index(axis)
 

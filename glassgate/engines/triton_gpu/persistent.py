@@ -16,7 +16,7 @@ from glassgate.engines.triton_gpu.products import Product
 
 
 @lru_cache(1024)
-def persistent(phases: Phases, title: str, ragged: bool, solo: bool, chunks: int) -> Kernel:
+def write_persistent_kernel(phases: Phases, title: str, ragged: bool, solo: bool, chunks: int) -> Kernel:
     """Write kernel A or B for a pass.
 
     Args:
@@ -82,10 +82,10 @@ class _Persistent(Writer):
             committed = {c.before for c in phase.carries}
         else:
             committed = {c.before for c in self.loop.carries}
-        self.texts = dict(self.given)
+        self.expressions = dict(self.given)
         for carry in self.loop.carries:
             name = self.variable_of(carry.before)
-            self.texts[carry.before] = Expression(name if carry.before in committed else f"{name}_next")
+            self.expressions[carry.before] = Expression(name if carry.before in committed else f"{name}_next")
         self.write_products(phase.products)
         self.write_lines(phase)
         if self.is_next_step:  # at the end, because other lines may read the values before the step
@@ -132,40 +132,42 @@ class _Persistent(Writer):
         if kind != "given":
             return super().load(kind, value, like, variable, gate)
         self.loads, loads_in_loop = [], self.loads
-        text = super().load(kind, value, like, variable, gate)
+        expression = super().load(kind, value, like, variable, gate)
         self.before += self.loads
         self.loads = loads_in_loop
-        self.given[value if gate is None else (value, gate)] = text
-        return text
+        self.given[value if gate is None else (value, gate)] = expression
+        return expression
 
-    def first_text_of(self, value: Value, gate: int | None) -> Expression:
+    def new_expression_of(self, value: Value, gate: int | None) -> Expression:
         """The expression of a value. Results of earlier phases are variables."""
         line = self.phases.line_of.get(value)
         computed = line is not None and not isinstance(line.operation, Stack | Block)
-        return Expression(self.variable_of(value, gate)) if computed else super().first_text_of(value, gate)
+        return Expression(self.variable_of(value, gate)) if computed else super().new_expression_of(value, gate)
 
     def commit(self, carries: Sequence[Carry]) -> None:
         """Assign the next values of carries to variables."""
-        following: dict[object, Expression] = {}
+        next_values: dict[object, Expression] = {}
         for carry in carries:
-            name, text = self.variable_of(carry.before), self.text_of(carry.next)
+            name, expression = self.variable_of(carry.before), self.expression_of(carry.next)
             if self.ragged or self.is_next_step:
-                text = Expression(f"tl.where({self.live}, {text.text}, {self.text_of(carry.before).text})")
-            following[carry.before] = self.assign(f"{name}_next", text)
+                expression = Expression(
+                    f"tl.where({self.live}, {expression.text}, {self.expression_of(carry.before).text})"
+                )
+            next_values[carry.before] = self.assign(f"{name}_next", expression)
         if not self.is_next_step:
-            self.texts.update(following)
+            self.expressions.update(next_values)
 
     def store(self, kind: str, to: Value, value: Value) -> None:
         """Write the store of a sequence or of a left operand. Other values stay in variables."""
         if kind == "stored":
-            self.assign(self.variable_of(value), self.text_of(value))
+            self.assign(self.variable_of(value), self.expression_of(value))
         elif kind == "shared" and self.solo:
             units = self.unit_variables(value)
             assert units is not None
             weight = next(p.operation.b for p in self.phases.products if self.reads(p, value))  # type: ignore[union-attr]
             dtype = f"{self.pointer('weight', weight).parameter}.dtype.element_ty"
             for gate in self.gate_indices(value):
-                whole = f"tl.where(here & {units[2]}, {self.text_of(value, gate).text}, 0.0)"
+                whole = f"tl.where(here & {units[2]}, {self.expression_of(value, gate).text}, 0.0)"
                 self.body.append(f"{self.left_name(value, gate)} = {whole}.to({dtype})")
         else:
             super().store(kind, to, value)

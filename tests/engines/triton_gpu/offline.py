@@ -23,10 +23,10 @@ from glassgate.engines.lowering.ir import Role, Shift
 from glassgate.engines.symbolic.step import equations_of
 from glassgate.engines.symbolic.trace import build_trace
 from glassgate.engines.triton_gpu.costs import COSTS
-from glassgate.engines.triton_gpu.emit import kernels
+from glassgate.engines.triton_gpu.emit import write_step_kernels
 from glassgate.engines.triton_gpu.kernel import CONSTANTS, Kernel, Pointer, join_directions, kernel_in_graph
 from glassgate.engines.triton_gpu.launch import ALL_REGISTERS, Blocks, compile_module, module_text
-from glassgate.engines.triton_gpu.persistent import persistent
+from glassgate.engines.triton_gpu.persistent import write_persistent_kernel
 from glassgate.engines.triton_gpu.phases import Phases
 from glassgate.engines.triton_gpu.select import Chip, blocks_of, estimate_grid, estimate_solo
 
@@ -125,7 +125,7 @@ def cases(cell: str, products: str, N: int = ROWS, ragged: bool = False) -> Iter
             for r in (False, True)
         )
         done: dict[tuple[Kernel, Blocks], list[int]] = {}
-        steps = kernels(phases, title, ragged).steps
+        steps = write_step_kernels(phases, title, ragged).steps
         for H in SIZES:
             sizes = {"T": 100, "N": N, "H": H, "P": H, "heads": phases.heads}
             for kernel in steps:
@@ -144,7 +144,7 @@ def cases(cell: str, products: str, N: int = ROWS, ragged: bool = False) -> Iter
             choice = kernel_of(phases, sizes, dtype, CHIPS[80], 1) if phases.products else None
             if choice is not None and choice.blocks is not None:
                 two = [
-                    persistent(each, name, ragged, letter == "A", choice.chunks)
+                    write_persistent_kernel(each, name, ragged, letter == "A", choice.chunks)
                     for each, name in ((phases, title), (reverse, f"{title}_reverse"))
                 ]
                 yield Case(cell, N, ragged, letter, str(H), phases, two[:1], choice.blocks)

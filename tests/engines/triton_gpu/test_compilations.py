@@ -16,7 +16,7 @@ from glassgate.engines.symbolic.step import equations_of
 from glassgate.engines.symbolic.trace import build_trace
 from glassgate.engines.triton_gpu import launch, passes
 from glassgate.engines.triton_gpu.costs import COSTS
-from glassgate.engines.triton_gpu.emit import kernels
+from glassgate.engines.triton_gpu.emit import write_step_kernels
 from glassgate.engines.triton_gpu.launch import Blocks, KernelChoice
 from glassgate.engines.triton_gpu.phases import Phases
 from glassgate.engines.triton_gpu.select import Chip, blocks_of, select_kernel
@@ -99,7 +99,7 @@ def test_all_batch_sizes_and_lengths_together_use_few_blocks():
     ):
         equations = equations_of(cell)
         phases = Phases(build(equations, build_trace(equations, COSTS), Form(save=True)))
-        step_kernels = kernels(phases, "any", False).all
+        step_kernels = write_step_kernels(phases, "any", False).all
         for H, dtype, chip in product((64, 768, 1024), (torch.bfloat16, torch.float32), CHIPS):
             persistent, steps = set(), defaultdict(set)
             for N, T in product((*range(1, 70, 3), 128, 256, 512, 5000), (1, 20, 1000)):

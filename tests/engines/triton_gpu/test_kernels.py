@@ -13,10 +13,10 @@ from glassgate.engines.plan import format_plans, operands_of
 from glassgate.engines.symbolic.step import equations_of
 from glassgate.engines.symbolic.trace import build_trace
 from glassgate.engines.torch_op import fakes, operators
-from glassgate.engines.torch_op.operators import text_of
+from glassgate.engines.torch_op.operators import format_layer
 from glassgate.engines.triton_gpu import graphs, launch, passes
 from glassgate.engines.triton_gpu.costs import COSTS
-from glassgate.engines.triton_gpu.emit import kernels
+from glassgate.engines.triton_gpu.emit import write_step_kernels
 from glassgate.engines.triton_gpu.kernel import Kernel
 from glassgate.engines.triton_gpu.launch import Blocks, KernelChoice, Launch, OtherArguments, options_with_fewest_spills
 from glassgate.engines.triton_gpu.phases import Phases
@@ -153,7 +153,7 @@ def test_operands_fit_into_the_shared_memory_of_a_small_chip():
     for cell in (gg.cells.LSTM(), gg.cells.CIFG(), EightGates()):
         equations = equations_of(cell)
         phases = Phases(backward_pass(equations, build_trace(equations, COSTS), Form(save=True)))
-        for kernel in kernels(phases, "backward", False).steps:
+        for kernel in write_step_kernels(phases, "backward", False).steps:
             blocks = blocks_of(kernel, sizes, torch.bfloat16, chip)
             assert 3 * len(cell.gates) * blocks.columns * (blocks.rows + blocks.units) * 2 + 8192 <= chip.shared
         # The weights of CIFG, 98,304 bytes, fit without their left operands only.
@@ -255,7 +255,7 @@ def test_fake_kernels_return_the_dtypes_of_saved_tensors():
     weights = {name.removesuffix("_l0"): v.detach() for name, v in layer.named_parameters()}
     directions = [Direction(layer.cell, weights, (torch.zeros(2, 4, dtype=torch.float16),), False)]
     call = torch.randn(6, 3).half(), None, None, operands_of(directions)
-    rest = text_of("triton", [format_plans(directions, False)]), False, True, torch.float16
+    rest = format_layer("triton", [format_plans(directions, False)]), False, True, torch.float16
     real, fake = operators.forward(*call, *rest), fakes.forward(*call, *rest)
     assert [(v.shape, v.dtype) for v in real] == [(v.shape, v.dtype) for v in fake]
     assert {v.dtype for v in real[2:]} == {torch.float16, torch.float32}  # float32: row sums
