@@ -1,4 +1,4 @@
-"""The functions of a vector: as accurate as torch's, and its NaN and infinity, at every width."""
+"""The mathematical functions of vectors, compared with torch: errors, and results for NaN and infinity."""
 
 from array import array
 
@@ -39,8 +39,8 @@ SPECIAL = [
 ]
 
 
-EACH = """
-def each(address):
+APPLY = """
+def apply(address):
     job = words(address)
     x, y, out, n = job[0], job[1], job[2], job[3]
     for at in range(0, n, LANES):
@@ -50,15 +50,15 @@ def each(address):
 
 
 def compiled(function, arguments, bits, lanes):
-    """The function over arrays."""
+    """Compile a function of one or two vectors. Return a function of tensors that applies it to all elements."""
     operands = ", ".join(f"load({name}, at, live)" for name in "xy"[:arguments])
     names = memory_functions(bits, lanes)._asdict() | {"words": words, "LANES": lanes, "function": function}
-    each = load(machine_code(translate(EACH.format(operands=operands), "each", names)), "each")
+    apply = load(machine_code(translate(APPLY.format(operands=operands), "apply", names)), "apply")
 
     def run(*tensors):
         out = torch.full_like(tensors[0], 7.0)
         job = array("q", [tensors[0].data_ptr(), tensors[-1].data_ptr(), out.data_ptr(), out.numel()])
-        each(job.buffer_info()[0])
+        apply(job.buffer_info()[0])
         return out
 
     return run
@@ -66,7 +66,7 @@ def compiled(function, arguments, bits, lanes):
 
 @pytest.mark.parametrize(("bits", "lanes"), WIDTHS)
 @pytest.mark.parametrize("name", [n for n in FUNCTIONS if n != "where"])
-def test_function(name, bits, lanes):
+def test_error_and_special_values(name, bits, lanes):
     dtype = torch.float32 if bits == 32 else torch.float64
     torch_function = TORCH.get(name) or getattr(torch, name)
     arguments = 2 if name in ("minimum", "maximum", "power") else 1
@@ -78,9 +78,9 @@ def test_function(name, bits, lanes):
     others = (torch.randn(len(x), dtype=dtype),) if arguments == 2 else ()
     if name == "power":
         x = x.abs() + 0.1
-    ours, truth = function(x, *others), torch_function(x.double(), *(o.double() for o in others))
+    actual, truth = function(x, *others), torch_function(x.double(), *(o.double() for o in others))
     scale = torch.finfo(dtype).eps * (truth.abs() + (1.0 if name in ("sin", "cos") else 1e-30))
-    assert ((ours - truth).abs() / scale).max() <= (1.0 if name in EXACT else 4.0)
+    assert ((actual - truth).abs() / scale).max() <= (1.0 if name in EXACT else 4.0)
     special = torch.tensor(SPECIAL, dtype=dtype)
     others = (special.flip(0).contiguous(),) if arguments == 2 else ()
     torch.testing.assert_close(
@@ -89,7 +89,7 @@ def test_function(name, bits, lanes):
 
 
 @pytest.mark.parametrize(("bits", "lanes"), WIDTHS)
-def test_tanh_is_at_most_one(bits, lanes):
+def test_magnitude_of_tanh_is_at_most_one(bits, lanes):
     x = torch.linspace(4, 25, 40001, dtype=torch.float32 if bits == 32 else torch.float64)
     tanh = compiled(FUNCTIONS["tanh"], 1, bits, lanes)
     assert max(tanh(x).max(), -tanh(-x).min()) == 1.0

@@ -1,6 +1,6 @@
-"""Tile registers: their interpreter against NumPy, the true instructions' bytes, and what happens where they fail.
+"""Tile registers: the interpreter compared with NumPy, the encoding of the instructions, and the trial of AMX.
 
-That products on them are right, by the interpreter, is tested where products are.
+Other modules test matrix products on tile registers, with the interpreter.
 """
 
 import ctypes
@@ -29,7 +29,7 @@ from glassgate.engines.llvm_cpu.simd.instructions import INT64, words
 from glassgate.engines.llvm_cpu.simd.tiles import TileInstructions
 from glassgate.engines.llvm_cpu.simd.translate import translate
 from tests.engines.llvm_cpu import amx_interpreter as interpreter
-from tests.engines.llvm_cpu.test_bfloat16 import TILES, switched
+from tests.engines.llvm_cpu.test_bfloat16 import TILES, precision_settings
 
 SAPPHIRE_RAPIDS = (
     "sapphirerapids",
@@ -39,14 +39,14 @@ SAPPHIRE_RAPIDS = (
 
 @cache
 def _instruction(name, operands):
-    """The machine code of an instruction's interpreter."""
+    """Return the machine code that interprets an instruction."""
     text = f"def run(address):\n    f({', '.join(f'words(address)[{k}]' for k in range(operands))})\n"
     names = {"f": interpreter.FUNCTIONS[name], "words": words}
     return compiling.load(compiling.machine_code(translate(text, "run", names)), "run")
 
 
 class Registers:
-    """A kernel's state, and the instructions as the interpreter runs them, one call each."""
+    """The register state of a kernel. Its methods are the instructions, which the interpreter runs."""
 
     def __init__(self):
         self.state = np.zeros(interpreter.AT + interpreter.SIZE, np.uint8)
@@ -58,30 +58,30 @@ class Registers:
 
         return run
 
-    def sized(self, **sizes):
-        """Registers of so many rows and bytes: `_0=(16, 64)`."""
-        given = np.zeros(64, np.uint8)
-        given[0] = 1
+    def configure(self, **sizes):
+        """Set the rows and the bytes per row of registers, e.g. `_0=(16, 64)`. Return the registers."""
+        configuration = np.zeros(64, np.uint8)
+        configuration[0] = 1
         for name, (rows, width) in sizes.items():
-            given[16 + 2 * int(name[1:])], given[48 + int(name[1:])] = width, rows
-        self.ldtilecfg(given.ctypes.data)
+            configuration[16 + 2 * int(name[1:])], configuration[48 + int(name[1:])] = width, rows
+        self.ldtilecfg(configuration.ctypes.data)
         return self
 
 
 def rounded(numbers):
-    """Their nearest ones of bfloat16, as bits and as they are."""
+    """Round numbers to bfloat16. Return their bits, and their values in float32."""
     nearest = torch.tensor(numbers).bfloat16()
     return nearest.view(torch.int16).numpy().astype(np.uint16), nearest.float().numpy()
 
 
-def test_a_product_of_registers():
+def test_product_of_registers_equals_that_of_numpy():
     rows, pairs, columns = 5, 3, 7
     generator = np.random.default_rng(0)
     left, a = rounded(generator.standard_normal((rows, 2 * pairs), np.float32))
     right, b = rounded(generator.standard_normal((pairs, 2 * columns), np.float32))
     sums = np.full((16, 16), np.nan, np.float32)
     sums[:rows, :columns] = before = generator.standard_normal((rows, columns), np.float32)
-    registers = Registers().sized(_0=(rows, 4 * columns), _4=(rows, 4 * pairs), _6=(pairs, 4 * columns))
+    registers = Registers().configure(_0=(rows, 4 * columns), _4=(rows, 4 * pairs), _6=(pairs, 4 * columns))
     registers.tileloadd(sums.ctypes.data, 64, 0)
     registers.tileloadd(left.ctypes.data, 4 * pairs, 4)
     registers.tileloadd(right.ctypes.data, 4 * columns, 6)
@@ -98,16 +98,21 @@ def test_a_product_of_registers():
     [
         ([1.0, 1.0], [2.0**-127, 2.0**-133], 0.0, 0.0),  # denormal numbers are zero
         ([1.0, 1.0], [3.0, 4.0], 2.0**-130, 7.0),
-        ([2.0**-63, 0.0], [2.0**-64, 0.0], 0.0, 0.0),  # and so are denormal results
-        ([2.0**12, 2.0**12], [2.0**12, -(2.0**12)], 1.0, 1.0),  # both sums are each other's first, then the one before
-        ([2.0**12, 1.0], [2.0**12, 1.0], 0.0, 2.0**24),  # to the even one of two as near
+        ([2.0**-63, 0.0], [2.0**-64, 0.0], 0.0, 0.0),  # denormal results are zero, too
+        (
+            [2.0**12, 2.0**12],
+            [2.0**12, -(2.0**12)],
+            1.0,
+            1.0,
+        ),  # the two products are added first, then the previous sum
+        ([2.0**12, 1.0], [2.0**12, 1.0], 0.0, 2.0**24),  # ties are rounded to even
         ([2.0**12, 1.0], [2.0**12, 3.0], 0.0, 2.0**24 + 4),
         ([float("inf"), 0.0], [1.0, 1.0], 0.0, float("inf")),
         ([float("nan"), 0.0], [1.0, 1.0], 0.0, float("nan")),
     ],
 )
 def test_the_arithmetic_follows_the_manual(left, right, before, after):
-    registers = Registers().sized(_0=(1, 4), _4=(1, 4), _6=(1, 4))
+    registers = Registers().configure(_0=(1, 4), _4=(1, 4), _6=(1, 4))
     total, at = np.array([before], np.float32), []
     for pair in (left, right):
         bits = (np.array(pair, np.float32).view(np.uint32) >> 16).astype(np.uint16)
@@ -121,35 +126,35 @@ def test_the_arithmetic_follows_the_manual(left, right, before, after):
 
 WRONG = {
     "before ldtilecfg": lambda registers: registers.tilezero(0),
-    "after tilerelease": lambda registers: (registers.sized(_0=(1, 4)).tilerelease(), registers.tilezero(0)),
-    "sizes do not fit": lambda registers: registers.sized(_0=(1, 4), _4=(2, 4), _6=(1, 4)).tdpbf16ps(0, 4, 6),
-    "sizes that no tile": lambda registers: registers.sized(_0=(17, 64)),
+    "after tilerelease": lambda registers: (registers.configure(_0=(1, 4)).tilerelease(), registers.tilezero(0)),
+    "sizes do not fit": lambda registers: registers.configure(_0=(1, 4), _4=(2, 4), _6=(1, 4)).tdpbf16ps(0, 4, 6),
+    "sizes that no tile": lambda registers: registers.configure(_0=(17, 64)),
 }
 
 
 @pytest.mark.parametrize("message", WRONG)
-def test_invalid_instructions_end_the_interpreter(message):
+def test_invalid_instructions_end_the_process_with_a_message(message):
     registers = Registers()
-    registers.sized(_0=(1, 4), _4=(1, 4), _6=(1, 4)).tdpbf16ps(0, 4, 6)
+    registers.configure(_0=(1, 4), _4=(1, 4), _6=(1, 4)).tdpbf16ps(0, 4, 6)
     registers.tilezero(0)
     registers.tilerelease()
-    there, here = os.pipe()
+    read_end, write_end = os.pipe()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # the child only runs machine code, and ends
+        warnings.simplefilter("ignore", DeprecationWarning)  # the child only runs machine code and ends
         child = os.fork()
     if child == 0:
-        os.dup2(here, 2)
+        os.dup2(write_end, 2)
         signal.signal(signal.SIGABRT, signal.SIG_DFL)
         WRONG[message](registers)
         os._exit(0)
-    os.close(here)
-    with open(there, "rb") as heard:
-        assert message in heard.read().decode()
+    os.close(write_end)
+    with open(read_end, "rb") as stderr:
+        assert message in stderr.read().decode()
     assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGABRT
 
 
 def disassembled(path):
-    """The instructions of an object file, each its bytes and its text."""
+    """Return the bytes and the text of each instruction of an object file."""
     listing = subprocess.run(["objdump", "-d", "-w", path], capture_output=True, text=True, check=True).stdout
     return re.findall(r"^\s*[0-9a-f]+:\s+((?:[0-9a-f]{2} )+)\s*(.*?)\s*$", listing, re.MULTILINE)
 
@@ -163,7 +168,7 @@ def _machine():
 
 
 @pytest.mark.skipif(not (shutil.which("gcc") and shutil.which("objdump")), reason="there is no gcc or no objdump")
-def test_instructions_have_the_bytes_that_gcc_gives_them(tmp_path):
+def test_instructions_have_the_same_encoding_as_with_gcc(tmp_path):
     module = ir.Module()
     function = ir.Function(module, ir.FunctionType(ir.VoidType(), [INT64, INT64]), "f")
     builder = ir.IRBuilder(function.append_basic_block())
@@ -191,8 +196,8 @@ def test_instructions_have_the_bytes_that_gcc_gives_them(tmp_path):
 
 
 @pytest.mark.matrix
-def test_a_layer_s_kernels_for_a_processor_with_amx(tmp_path):
-    """Compiled for one, trained and in inference, and not run: each sets sizes in one place and ends without any."""
+def test_kernels_for_amx_configure_and_release_the_registers_once(tmp_path):
+    """The kernels of training and inference are compiled for a processor with AMX and do not run."""
     code = f"from tests.engines.llvm_cpu.test_tiles import write_object_files; write_object_files({str(tmp_path)!r})"
     subprocess.run([sys.executable, "-c", code], check=True, cwd=Path.cwd())
     instructions_by_kernel = {
@@ -203,7 +208,7 @@ def test_a_layer_s_kernels_for_a_processor_with_amx(tmp_path):
         multiplies = name in ("forward", "backward", "outer") or name.startswith("multiply")
         assert (instructions.count("ldtilecfg"), instructions.count("tilerelease")) == (multiplies, multiplies)
         assert ("tdpbf16ps" in instructions) == multiplies
-        # Gradients are also summed alone, for biases, two rows at once.
+        # For the gradients of biases, gradients are also summed without tile registers, two rows at once.
         assert ("vdpbf16ps" in instructions) == (name == "outer")
 
 
@@ -211,43 +216,43 @@ def test_a_layer_s_kernels_for_a_processor_with_amx(tmp_path):
 @pytest.mark.skipif(not shutil.which("gcc"), reason="there is no gcc")
 @pytest.mark.skipif(bool(llvm.get_host_cpu_features().get("amx-tile")), reason="this processor has AMX")
 def test_machine_code_runs_with_trapped_and_emulated_instructions(tmp_path):
-    """The kernels' machine code for AMX runs: `trap.c` executes each refused instruction from its bytes alone."""
+    """The processor rejects the instructions of AMX. `trap.c` handles the signal and executes them from their bytes."""
     trap = tmp_path / "trap.so"
     gcc = ["gcc", "-O2", "-shared", "-fPIC", Path(__file__).with_name("trap.c"), "-o", trap, "-lm"]
     subprocess.run(gcc, check=True)
     features = llvm.get_host_cpu_features().flatten() + ",+amx-tile,+amx-bf16"
     code = f"from tests.engines.llvm_cpu.test_tiles import trapped; trapped({str(trap)!r}, {features!r})"
-    more = {"GLASSGATE_CACHE": str(tmp_path)}
-    subprocess.run([sys.executable, "-c", code], check=True, env=os.environ | more, cwd=Path.cwd())
+    environment = os.environ | {"GLASSGATE_CACHE": str(tmp_path)}
+    subprocess.run([sys.executable, "-c", code], check=True, env=environment, cwd=Path.cwd())
 
 
 def trapped(library, features):
-    """The trial's products are right, and a layer that is trained computes the very bits that the interpreter does."""
+    """Check that the trial succeeds, and that a trained layer has bit for bit the results of the interpreter."""
     import glassgate as gg
 
     compiling.target_machine = partial(compiling.target_machine, "", features)
     trap = ctypes.CDLL(library)
     trap.install.restype = ctypes.POINTER(ctypes.c_long)
-    done = trap.install()
+    instruction_counts = trap.install()
     layer, x = gg.LSTM(70, 100, bidirectional=True), torch.randn(6, 33, 70)
     by_processor, counts = [], []
     for processor in (amx.with_amx(TILES), TILES):
         results = []
         with pretend(processor), gg.engine("cpu"):
-            assert trial.faults() == []
-            for asked in (torch.autocast("cpu", torch.bfloat16), switched("high")):
-                with asked:
+            assert trial.find_wrong_products() == []
+            for setting in (torch.autocast("cpu", torch.bfloat16), precision_settings("high")):
+                with setting:
                     output, _ = layer(x)
                     results += [output, *torch.autograd.grad(output.float().square().sum(), list(layer.parameters()))]
         by_processor.append(results)
-        counts.append(done[:6])
+        counts.append(instruction_counts[:6])
     assert all(map(torch.equal, *by_processor))
     assert min(counts[0]) > 0
-    assert counts[0] == counts[1], "the interpreter uses none of them"
+    assert counts[0] == counts[1], "the interpreter uses none of the instructions"
 
 
 def write_object_files(folder):
-    """Write the kernels of a layer that is trained as object files; none runs."""
+    """Write the kernels of a training step as object files. The kernels do not run."""
     import glassgate as gg
 
     class Idle(compiling.Function):
@@ -269,19 +274,19 @@ def write_object_files(folder):
         output.backward(torch.zeros_like(output))
 
 
-def test_few_rows_take_no_tile_registers():
+def test_few_rows_do_not_use_tile_registers():
     assert [TILES.of_rows(rows).tiles for rows in (1, 2, 3)] == ["", "", interpreter.INTERPRETED]
 
 
-def test_kernels_are_cached_per_kind_of_matrix_product():
+def test_kernels_are_cached_separately_for_each_multiplication_method():
     assert len({path_of("text", "name", 32, p) for p in (TILES, amx.with_amx(TILES), TILES.of_rows(1))}) == 3
 
 
-def test_the_trial_detects_errors(monkeypatch):
+def test_the_trial_detects_wrong_products(monkeypatch):
     with pretend(TILES):
-        assert trial.faults() == []
-        monkeypatch.setattr(trial, "ERROR", 0.0)
-        assert len(trial.faults()) == 3
+        assert trial.find_wrong_products() == []
+        monkeypatch.setattr(trial, "TOLERANCE", 0.0)
+        assert len(trial.find_wrong_products()) == 3
 
 
 REFUSED = "tests.engines.llvm_cpu.refused"
@@ -289,7 +294,7 @@ REFUSED = "tests.engines.llvm_cpu.refused"
 
 @pytest.fixture
 def machine(monkeypatch, tmp_path):
-    """One that has AMX and lends it."""
+    """A machine with AMX, whose operating system permits it. Its value is the monkeypatch."""
     monkeypatch.setenv("GLASSGATE_CACHE", str(tmp_path))
     monkeypatch.setattr(llvm, "get_host_cpu_features", lambda: llvm.FeatureMap({"amx-tile": True, "amx-bf16": True}))
     monkeypatch.setattr(amx, "request_permission", lambda: True)
@@ -299,33 +304,33 @@ def machine(monkeypatch, tmp_path):
     amx.obstacle.cache_clear()
 
 
-def test_an_instruction_that_is_refused_ends_the_trial_alone(machine):
+def test_an_illegal_instruction_ends_only_the_trial(machine):
     machine.setattr(amx, "TRIAL", REFUSED)
     assert amx.obstacle() == "a trial of it was ended by SIGILL"
     with pretend(Processor(64, 32, "avx512bf16")):
         assert amx.processor_for(1) == host()
         assert amx.explained() == "by AVX512-BF16; not by AMX-BF16: a trial of it was ended by SIGILL"
-    machine.setattr(amx, "run_trial", lambda: pytest.fail("what is known is not tried again"))
+    machine.setattr(amx, "run_trial", lambda: pytest.fail("the cached result is not used"))
     amx.obstacle.cache_clear()
     assert amx.obstacle() == "a trial of it was ended by SIGILL"
 
 
 @pytest.mark.parametrize(
-    ("fault", "lasts"), [("", True), ("a trial of it failed: product of weights: error 0.1", True), ("?", False)]
+    ("fault", "is_permanent"), [("", True), ("a trial of it failed: product of weights: error 0.1", True), ("?", False)]
 )
-def test_permanent_results_of_the_trial_are_cached(machine, fault, lasts):
+def test_permanent_results_of_the_trial_are_cached(machine, fault, is_permanent):
     count = []
-    machine.setattr(amx, "run_trial", lambda: (count.append(1), (fault, lasts))[1])
+    machine.setattr(amx, "run_trial", lambda: (count.append(1), (fault, is_permanent))[1])
     for _ in range(2):
         amx.obstacle.cache_clear()
         assert amx.obstacle() == (fault or None)
-    assert len(count) == (1 if lasts else 2)
+    assert len(count) == (1 if is_permanent else 2)
     with pretend(Processor(64, 32, "avx512bf16")):
         assert amx.processor_for(1).tiles == ("" if fault else "amx")
         assert amx.processor_for(0).tiles == ""
 
 
-def test_reasons_against_amx(machine):
+def test_reasons_why_amx_is_not_used(machine):
     machine.setattr(amx, "run_trial", lambda: ("", True))
     for value, used in (("AVX512_CORE_BF16", False), ("avx2", False), ("AVX512_CORE_AMX", True), ("default", True)):
         machine.setenv("ONEDNN_MAX_CPU_ISA", value)

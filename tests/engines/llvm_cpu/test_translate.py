@@ -1,4 +1,4 @@
-"""The translator of kernels: its statements and operators give what Python gives, and others are refused."""
+"""The translator of kernels: a kernel computes the same as Python, and other statements raise an error."""
 
 from array import array
 
@@ -19,14 +19,14 @@ def early(numbers, limit):
 
 TEXT = '''
 def run(address):
-    """Everything that kernels use, on integers."""
+    """Use all statements and operators of kernels on integers."""
     given, out = words(address), words(address + 64)
     a, b, c = given[0], given[1], given[2]
     out[0], out[1], out[2], out[3] = a // 8, a % 8, a // b, a % b
     out[4] = a // SEVEN + a % SEVEN
     low, high = (a, b) if a < b else (b, a)
     out[5] = low * 100 + high
-    # The second condition reads far from the array if the first one does not decide.
+    # If the second condition were evaluated, it would read memory far from the array.
     out[6] = 1 if c == 0 or given[FAR] > 0 else 2
     out[7] = 3 if not (c != 0 and given[FAR] > 0) else 4
     total, k = 0, 5
@@ -44,7 +44,7 @@ def run(address):
 
 
 class Memory(list):
-    """Integers, of which one is far away."""
+    """A list of integers that raises an error for an index far from it."""
 
     def __getitem__(self, k):
         return super().__getitem__(k) if k < 100 else 1 // 0
@@ -62,7 +62,7 @@ def test_a_kernel_computes_the_same_as_python(a, b):
     assert job[8:].tolist() == list(memory[64])
 
 
-def test_a_statement_that_kernels_do_not_have():
+def test_unsupported_statements_operators_and_functions_raise_an_error():
     with pytest.raises(TypeError, match="kernels cannot contain `with x:"):
         translate("def run(address):\n    with x:\n        pass\n", "run", {})
     with pytest.raises(TypeError, match=r"kernels cannot contain `address \*\* 2`"):
