@@ -54,7 +54,7 @@ def test_projection_noise_and_dropout_do_not_wait(monkeypatch):
 
 def test_graphs_do_not_wait(monkeypatch):
     torch.manual_seed(0)
-    monkeypatch.setattr(graphs, "LEAST", 1)
+    monkeypatch.setattr(graphs, "MIN_STEPS", 1)
     monkeypatch.setattr(graphs, "_graphs", {})
     monkeypatch.setattr(graphs, "_steps", {})
     monkeypatch.setattr(passes, "select_kernel", lambda *_: KernelChoice("steps", 0.0))
@@ -82,7 +82,7 @@ def test_streams_and_edits_do_not_wait(monkeypatch):
 
 def test_launches_select_the_gpu_of_their_tensors(monkeypatch):
     second, select_kernel, used = torch.device("cuda", 1), [], []
-    monkeypatch.setattr(graphs, "LEAST", 1)
+    monkeypatch.setattr(graphs, "MIN_STEPS", 1)
 
     @contextmanager
     def select(device):
