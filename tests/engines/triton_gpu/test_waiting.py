@@ -81,18 +81,18 @@ def test_streams_and_edits_do_not_wait(monkeypatch):
 
 
 def test_launches_select_the_gpu_of_their_tensors(monkeypatch):
-    second, select_kernel, used = torch.device("cuda", 1), [], []
+    second, selected_devices, used = torch.device("cuda", 1), [], []
     monkeypatch.setattr(graphs, "MIN_STEPS", 1)
 
     @contextmanager
     def select(device):
-        select_kernel.append(device)
+        selected_devices.append(device)
         yield
-        select_kernel.pop()
+        selected_devices.pop()
 
     def make_start(launch, *callers):
         start = of_simulated_gpu(launch, *callers)
-        return lambda arguments: used.append((launch.device, *select_kernel)) or start(arguments)
+        return lambda arguments: used.append((launch.device, *selected_devices)) or start(arguments)
 
     with simulated_gpu(monkeypatch), monkeypatch.context() as patch:
         of_simulated_gpu = Launch.make_start
