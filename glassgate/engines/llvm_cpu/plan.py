@@ -1,6 +1,6 @@
 """The plan of a pass: its arguments, its memory, and its tasks before, in and after the loop over time.
 
-`Forward` and `Backward` add the tasks before and after the loop. `executable.py` turns plans into launches.
+`ForwardPlan` and `BackwardPlan` add the tasks before and after the loop. `executable.py` turns plans into launches.
 """
 
 from collections.abc import Sequence

@@ -85,10 +85,11 @@ class Schedule(list[Stage]):
 
     Attributes:
         recomputed: the values that each stage computes itself instead of reading them, see `computes`.
-        result_columns: for each value that is a result of the step, its column. Later stages read it from there.
+        result_columns: the column of each result, from which later stages read it. Gradients that the step updates in
+            place are not among them.
         barriers: the stages that a barrier follows.
         groups: the stages in groups. All stages of a group run on one row before the next row. A stage with products is
-            a group of its own.
+            a group of its own, and a barrier ends a group.
         temporaries: the temporaries of all stages.
         shared_row_temporaries: the temporaries that the same group computes and reads. All sequences share one row of
             memory for such a temporary.
