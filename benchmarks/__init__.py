@@ -1,1 +1,4 @@
-"""Compares Glassgate with its peers. `python -m benchmarks` runs every row of rows.py; README.md has the method."""
+"""Compares the speed and memory of Glassgate with those of other programs (peers).
+
+`python -m benchmarks` measures the rows of rows.py. README.md describes the method.
+"""

@@ -1,4 +1,4 @@
-"""`python -m benchmarks [ROW ...]`: measures rows, stores the figures as JSON, and writes the table and the plots."""
+"""`python -m benchmarks [ROW ...]` measures rows, stores the results as JSON, and writes the table and the plots."""
 
 import argparse
 import sys
@@ -12,8 +12,8 @@ from benchmarks.measure import Bench, Figure
 from benchmarks.results import Store
 from benchmarks.row import Point, Row
 from benchmarks.rows import ROWS
-from benchmarks.work import Work
-from experiments.common.command_line import Clock, selected
+from benchmarks.workload import Workload
+from experiments.common.command_line import Clock, select
 from experiments.common.environment import ROOT, code, environment
 
 FULL, QUICK = Budget(1.5), Budget(0.3, most_rounds=5, sample=0.02, patience=1)
@@ -26,7 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         folder = ROOT / "runs" / "benchmarks-quick" if options.quick else ROOT / "benchmarks" / "results"
         gpu.main((options.out or folder) / "gpu.json", options.quick, options.rows[1:])
         return
-    rows = selected(ROWS, options.rows, "row")
+    rows = select(ROWS, options.rows, "row")
     if options.list:
         for row in rows:
             print(f"{row.name:30}{row.what}; compared with {row.against or 'a fixed limit'}; {len(row.points)} points")
@@ -50,7 +50,9 @@ def _parser() -> argparse.ArgumentParser:
         metavar="ROW",
         help="row names; * matches any characters (default: all); gpu [PART ...] measures the GPU engine",
     )
-    parser.add_argument("--quick", action="store_true", help="only some points of each row, with less time for each")
+    parser.add_argument(
+        "--quick", action="store_true", help="measure only some points of each row, with less time for each"
+    )
     parser.add_argument(
         "--out",
         type=Path,
@@ -65,40 +67,45 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def on_engine(row: Row, engine: str) -> Row:
-    """Return the row with the works of Glassgate on another engine, except those that use `auto`."""
+    """Return the row with the workloads of Glassgate on this engine, except those that use `auto`."""
 
-    def moved(work: Work) -> Work:
-        return work if work.engine == "auto" else replace(work, engine=engine)
+    def with_engine(workload: Workload) -> Workload:
+        return workload if workload.engine == "auto" else replace(workload, engine=engine)
 
-    points = [Point(moved(p.ours), {name: moved(work) for name, work in p.others.items()}) for p in row.points]
+    points = [
+        Point(with_engine(p.ours), {name: with_engine(workload) for name, workload in p.others.items()})
+        for p in row.points
+    ]
     return replace(row, points=tuple(points))
 
 
 def run(rows: Sequence[Row], out: Path, bench: Bench, quick: bool = False) -> None:
-    """Measure the points that the files in `out` lack, and print each."""
+    """Measure the points that the files in `out` do not contain, and print each result."""
     setting = {"environment": environment(bench.threads), "quick": quick}
     stores = [(row, Store(out, row, setting)) for row in rows]
-    chosen = {row.name: [p for p in row.points if p.quick or not quick] or list(row.points[:1]) for row in rows}
-    wanted = [(row, store, point) for row, store in stores for point in chosen[row.name] if store.lacks(point)]
-    print(f"{sum(map(len, chosen.values())) - len(wanted)} points are measured, {len(wanted)} are missing", flush=True)
+    points = {row.name: [p for p in row.points if p.quick or not quick] or list(row.points[:1]) for row in rows}
+    missing = [(row, store, point) for row, store in stores for point in points[row.name] if store.lacks(point)]
+    print(
+        f"{sum(map(len, points.values())) - len(missing)} points are measured, {len(missing)} are missing", flush=True
+    )
     clock = Clock()
-    for k, (row, store, point) in enumerate(wanted, 1):
+    for k, (row, store, point) in enumerate(missing, 1):
         figure = bench.measure(row, point)
         if code() != setting["environment"]["code"]:
             sys.exit("the code of the package changed during the measurement; run the command again for the new code")
-        store.keep(point, figure)
-        clock.print(f"{k:4}/{len(wanted)}  {line_of(row, point, figure)}")
+        store.add(point, figure)
+        clock.print(f"{k:4}/{len(missing)}  {to_line(row, point, figure)}")
 
 
-def line_of(row: Row, point: Point, figure: Figure) -> str:
-    """Return a point and its figure as one line of text."""
-    where = " ".join(f"{name}={value}" for name, value in point.at.items())
+def to_line(row: Row, point: Point, figure: Figure) -> str:
+    """Return a point and its result as one line of text."""
+    sizes = " ".join(f"{name}={value}" for name, value in point.at.items())
     if "missing" in figure:
-        return f"{row.name:30}{where:36} missing: {figure['missing']}"
+        return f"{row.name:30}{sizes:36} missing: {figure['missing']}"
     error = figure["contenders"]["ours"].get("error")
     against = f" against {figure['against']}" if figure["against"] else ""
     return (
-        f"{row.name:30}{where:36} {figure['figure']:.3g} {row.unit} ({figure['low']:.3g} to {figure['high']:.3g})"
+        f"{row.name:30}{sizes:36} {figure['figure']:.3g} {row.unit} ({figure['low']:.3g} to {figure['high']:.3g})"
         f"{against}{'' if error is None else f', error {error:.0e}'}"
     )
 

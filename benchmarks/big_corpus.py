@@ -1,7 +1,7 @@
-"""Training on a corpus that is larger than memory: python -m benchmarks.big_corpus --task language-model --gigabytes 5
+"""`python -m benchmarks.big_corpus` measures a training on a corpus that is larger than memory.
 
-Writes a file in the task's format, trains on it for some steps in a separate process, twice, and prints the peak
-memory of that process. The file and everything derived from it are deleted.
+It writes a file in the format of the task, and trains on it twice for some steps, each time in a separate process. It
+prints the peak memory of these processes. The file and all files derived from it are deleted.
 """
 
 import argparse
@@ -21,18 +21,18 @@ import json, resource, signal, sys, time
 from glassgate.tasks import task_class
 from glassgate.tasks.progress import Interrupted, Progress
 
-class Some(Progress):
-    left, begun, units = int(sys.argv[4]), 0.0, 0
+class StopAfterSteps(Progress):
+    remaining, begun, units = int(sys.argv[4]), 0.0, 0
     def begin(self, units, done):
         self.begun = time.monotonic()
     def step(self, units, loss):
-        self.left -= 1
+        self.remaining -= 1
         self.units += units
         self.loss = loss
-        if not self.left:
+        if not self.remaining:
             signal.raise_signal(signal.SIGINT)
 
-kind, progress, start = task_class(sys.argv[1]), Some(), time.monotonic()
+kind, progress, start = task_class(sys.argv[1]), StopAfterSteps(), time.monotonic()
 try:
     kind(kind.options_type(data=sys.argv[2])).fit(run=sys.argv[3], progress=progress)
 except Interrupted:
@@ -40,9 +40,9 @@ except Interrupted:
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 print(json.dumps({
     "seconds until the first step": round(progress.begun - start, 1),
-    "units a second": round(progress.units / (time.monotonic() - progress.begun)),
+    "units per second": round(progress.units / (time.monotonic() - progress.begun)),
     "last loss in nats": round(progress.loss, 3),
-    "resident memory at most in GB": round(peak / 1e9, 2),
+    "peak resident memory in GB": round(peak / 1e9, 2),
 }))
 """
 
@@ -50,10 +50,14 @@ print(json.dumps({
 def main() -> None:
     """Write the corpus, train on it twice, and print the memory and the times."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--task", choices=_WRITERS, default="language-model", help="what is trained (language-model)")
+    parser.add_argument(
+        "--task", choices=_WRITERS, default="language-model", help="the task to train (default: language-model)"
+    )
     parser.add_argument("--gigabytes", type=float, default=5.0, help="size of the file in GB (default: 5)")
-    parser.add_argument("--steps", type=int, default=300, help="of each training (300)")
-    parser.add_argument("--folder", help="folder with space for twice as much (default: the system's temporary folder)")
+    parser.add_argument("--steps", type=int, default=300, help="steps of each training (default: 300)")
+    parser.add_argument(
+        "--folder", help="folder with space for twice the size of the file (default: the system's temporary folder)"
+    )
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
         name, lines = _WRITERS[arguments.task]
@@ -62,23 +66,23 @@ def main() -> None:
         print(f"{name}: {data.stat().st_size / 1e9:.2f} GB")
         for number in ("first", "second"):
             words = [sys.executable, "-c", _TRAIN, arguments.task, data, Path(folder) / number, str(arguments.steps)]
-            around = os.environ | {"GLASSGATE_CACHE": str(Path(folder) / "cache"), "OMP_WAIT_POLICY": "PASSIVE"}
-            done = subprocess.run(words, env=around, capture_output=True, text=True, check=True)
-            print(f"{number} training: " + ", ".join(f"{n} {v}" for n, v in json.loads(done.stdout).items()))
+            environment = os.environ | {"GLASSGATE_CACHE": str(Path(folder) / "cache"), "OMP_WAIT_POLICY": "PASSIVE"}
+            completed = subprocess.run(words, env=environment, capture_output=True, text=True, check=True)
+            print(f"{number} training: " + ", ".join(f"{n} {v}" for n, v in json.loads(completed.stdout).items()))
 
 
 def _text(words: list[str], ends: list[int]) -> Iterator[str]:
-    """Write sentences."""
+    """Yield sentences."""
     return (" ".join(words[start:stop]) + ".\n" for start, stop in pairwise(ends))
 
 
 def _table(words: list[str], ends: list[int]) -> Iterator[str]:
-    """Write rows of a text and its label, which depends on the first word."""
+    """Yield rows of a text and its label. The label depends on the length of the first word."""
     return (f"{' '.join(words[start:stop])},{len(words[start]) % 3}\n" for start, stop in pairwise(ends))
 
 
 def _tagged(words: list[str], ends: list[int]) -> Iterator[str]:
-    """Write one word and its tag per line; the tag depends on the length of the word."""
+    """Yield sentences with one word and its tag per line. The tag depends on the length of the word."""
     return ("".join(f"{word}\tT{len(word)}\n" for word in words[start:stop]) + "\n" for start, stop in pairwise(ends))
 
 

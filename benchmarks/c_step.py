@@ -1,10 +1,8 @@
-"""The time of one step in C, with one input: LSTM and GRU vs. RTNeural, and other cells vs. the LSTM.
+"""`python -m benchmarks.c_step RTNEURAL` measures one step with one input in C.
 
-    python -m benchmarks.c_step RTNEURAL
-
-RTNEURAL is a folder with the sources of RTNeural (https://github.com/jatinchowdhury18/RTNeural). Both sides are
-compiled with the same flags. Rounds alternate between the contestants, and the table has the shortest round of each, in
-CPU time.
+LSTM and GRU are compared with RTNeural, and other cells with the LSTM. RTNEURAL is a folder with the sources of
+RTNeural (https://github.com/jatinchowdhury18/RTNeural). Both programs are compiled with the same flags. They run in
+turn, and the table has the CPU time of the shortest round of each.
 """
 
 import argparse
@@ -24,7 +22,7 @@ STEPS, ROUNDS = 4000, 100
 
 
 class Leaky(gg.Cell):
-    """A custom cell: a leaky unit whose leak is a gate."""
+    """A custom cell: a leaky unit with a gate as its leak."""
 
     gates = ("f", "n")
     state = ("h",)
@@ -43,7 +41,7 @@ _PROGRAM = """\
 #include <ctime>
 {includes}
 static const int STEPS = {steps}, ROUNDS = {rounds};
-static float sound[STEPS], sink;
+static float samples[STEPS], sink;
 
 static double now() {{
     timespec t;
@@ -53,21 +51,21 @@ static double now() {{
 
 template <typename Step> static void measure(double &best, Step step) {{
     const double start = now();
-    for (int t = 0; t < STEPS; t++) sink += step(&sound[t]);
+    for (int t = 0; t < STEPS; t++) sink += step(&samples[t]);
     const double time = 1e6 * (now() - start) / STEPS;
     if (time < best) best = time;
 }}
 
 int main() {{
-    for (int t = 0; t < STEPS; t++) sound[t] = std::sin(0.01f * t);
+    for (int t = 0; t < STEPS; t++) samples[t] = std::sin(0.01f * t);
 {body}
     return sink == 1e30f;
 }}
 """
 
 
-def size_program(size: int, folder: Path) -> str:
-    """Write the networks of one size, and return the part of the program that measures them."""
+def measuring_code(size: int, folder: Path) -> str:
+    """Write the networks of one size to the folder, and return the C++ code that measures them."""
     lines = []
     for name, cell in CELLS.items():
         torch.manual_seed(size)
@@ -77,19 +75,22 @@ def size_program(size: int, folder: Path) -> str:
         lines += [f"    float y_{name}[{size}];"]
         if name in ("lstm", "gru"):
             kind = {"lstm": gg.LSTM, "gru": gg.GRU}[name]
-            plain = kind(1, size)
-            plain.load_state_dict(layer.state_dict())
-            gg.to_rtneural(nn.Sequential(plain), folder / f"{name}{size}.json")
-            theirs = f"RTNeural::{name.upper()}LayerT<float, 1, {size}>"
-            lines += [f"    static RTNeural::ModelT<float, 1, {size}, {theirs}> rt_{name}; double r_{name} = 1e9;"]
+            drop_in = kind(1, size)
+            drop_in.load_state_dict(layer.state_dict())
+            gg.to_rtneural(nn.Sequential(drop_in), folder / f"{name}{size}.json")
+            rtneural_layer = f"RTNeural::{name.upper()}LayerT<float, 1, {size}>"
+            lines += [
+                f"    static RTNeural::ModelT<float, 1, {size}, {rtneural_layer}> rt_{name}; double r_{name} = 1e9;"
+            ]
             lines += [f'    std::ifstream file_{name}("{name}{size}.json", std::ifstream::binary);']
-            lines += [f"    rt_{name}.parseJson(file_{name}); rt_{name}.reset(); float off_{name} = 0;"]
+            lines += [f"    rt_{name}.parseJson(file_{name}); rt_{name}.reset(); float error_{name} = 0;"]
             lines += [
                 "    for (int t = 0; t < STEPS; t++) {",
-                f"        {name}{size}_step(&{name}, &sound[t], y_{name});",
-                f"        rt_{name}.forward(&sound[t]);",
+                f"        {name}{size}_step(&{name}, &samples[t], y_{name});",
+                f"        rt_{name}.forward(&samples[t]);",
                 f"        for (int j = 0; j < {size}; j++)",
-                f"            off_{name} = std::fmax(off_{name}, std::fabs(y_{name}[j] - rt_{name}.getOutputs()[j]));",
+                f"            error_{name} = std::fmax(error_{name}, "
+                f"std::fabs(y_{name}[j] - rt_{name}.getOutputs()[j]));",
                 "    }",
             ]
     lines.append("    for (int round = 0; round < ROUNDS; round++) {")
@@ -100,14 +101,14 @@ def size_program(size: int, folder: Path) -> str:
             lines.append(f"        measure(r_{name}, [&](const float *x) {{ return rt_{name}.forward(x); }});")
     lines.append("    }")
     row = ", ".join(["t_lstm, r_lstm, r_lstm / t_lstm", "t_gru, r_gru, r_gru / t_gru"])
-    rest = "t_layernorm / t_lstm, t_custom / t_lstm, off_lstm, off_gru"
+    rest = "t_layernorm / t_lstm, t_custom / t_lstm, error_lstm, error_gru"
     formats = "| " + " | ".join([str(size), *["%.3f", "%.3f", "%.2f"] * 2, "%.2f", "%.2f", "%.1e", "%.1e"]) + " |"
     lines.append(f'    std::printf("{formats}\\n", {row}, {rest});')
     return "    {\n" + "\n".join(lines) + "\n    }"
 
 
 def main() -> None:
-    """Build the program and print its table."""
+    """Build and run the program, which prints a table."""
     parser = argparse.ArgumentParser(description="Time of one step in C, compared with RTNeural.")
     parser.add_argument("rtneural", type=Path, help="folder with the sources of RTNeural")
     parser.add_argument("--sizes", type=int, nargs="*", default=SIZES)
@@ -116,16 +117,16 @@ def main() -> None:
     source = options.rtneural.resolve()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        body = "\n".join(size_program(size, folder) for size in options.sizes)
+        body = "\n".join(measuring_code(size, folder) for size in options.sizes)
         includes = "\n".join(f'#include "{cell}{size}.h"' for size in options.sizes for cell in CELLS)
         text = _PROGRAM.format(includes=includes, body=body, steps=STEPS, rounds=options.rounds)
         (folder / "main.cpp").write_text(text)
         for path in sorted(folder.glob("*.c")):
             subprocess.run(["gcc", "-std=gnu99", *FLAGS, "-c", path.name], cwd=folder, check=True)
         objects = [path.name for path in folder.glob("*.o")]
-        own = [f"-I{source}", f"-I{source}/modules/Eigen", "-DRTNEURAL_USE_EIGEN=1", "-std=c++17", "-w"]
+        rtneural_flags = [f"-I{source}", f"-I{source}/modules/Eigen", "-DRTNEURAL_USE_EIGEN=1", "-std=c++17", "-w"]
         files = ["main.cpp", f"{source}/RTNeural/RTNeural.cpp", *objects, "-lm", "-o", "program"]
-        subprocess.run(["g++", *FLAGS, *own, *files], cwd=folder, check=True)
+        subprocess.run(["g++", *FLAGS, *rtneural_flags, *files], cwd=folder, check=True)
         print("| units | LSTM, us | RTNeural, us | speedup | GRU, us | RTNeural, us | speedup |", end=" ")
         print("layer-normalised LSTM / LSTM | custom cell / LSTM | LSTM error | GRU error |")
         print("|" + "---|" * 11, flush=True)

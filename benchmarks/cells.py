@@ -1,4 +1,4 @@
-"""Cells by name: the built-in ones, and a custom cell as a user would define it."""
+"""The cells of the benchmarks by name: built-in cells, and a custom cell."""
 
 from torch import sigmoid
 from torch.nn.functional import silu
@@ -19,5 +19,5 @@ class FourGates(gg.Cell):
 
 
 def cell(name: str) -> gg.Cell:
-    """Return a new cell of this name."""
+    """Return a cell by name."""
     return FourGates() if name == "FourGates" else getattr(gg.cells, name)()

@@ -1,9 +1,10 @@
-"""`python -m benchmarks.deletion`: accuracy while tokens are deleted in the order of their relevance, or at random.
+"""`python -m benchmarks.deletion` evaluates relevance methods by deleting the most relevant tokens.
 
-A small LSTM classifies the utterances of SNIPS (7 intents), another one the series of Japanese Vowels (9 speakers). Of
-each test example that the network classifies correctly, tokens (or steps of the series) are deleted, those with the
-largest relevance for the predicted class first. The area between the accuracy curve and that of random orders is the
-mean difference over the deleted fractions 0.1 to 0.9 (Arras et al. 2019, arXiv:1909.12114, section 4).
+One small LSTM classifies the utterances of SNIPS (7 intents), and another one the series of Japanese Vowels (9
+speakers). The test examples are those that the network classifies correctly. Their tokens (or steps of the series) are
+deleted, those with the largest relevance for the predicted class first. The result is the area between the accuracy
+curves of random order and of this order, the mean difference over the deleted fractions 0.1 to 0.9 (Arras et al. 2019,
+arXiv:1909.12114, section 4).
 
 GLASSGATE_DATA names the folder of the data; docs/results.md describes it.
 """
@@ -23,13 +24,14 @@ from experiments.common.command_line import data_folder
 FRACTIONS = [k / 10 for k in range(1, 10)]
 METHODS = ("lrp", "contextual", "integrated", "gradient")
 SHUFFLES = 5
+"""The number of random orders."""
 
 Example = tuple[Tensor, int]
-"""Token numbers (L,) or a series (L, C), and the number of the class."""
+"""Token IDs (L,) or a series (L, C), and the index of the class."""
 
 
-class Reader(nn.Module):
-    """A class from the final state of an LSTM."""
+class Classifier(nn.Module):
+    """Classifies a sequence by the final state of an LSTM."""
 
     def __init__(self, vocabulary: int, channels: int, classes: int) -> None:
         super().__init__()
@@ -39,13 +41,13 @@ class Reader(nn.Module):
         self.linear = nn.Linear(64, classes)
 
     def forward(self, inputs: Tensor, lengths: Tensor | None = None) -> Tensor:
-        """Scores (N, classes) of inputs (L, N) or (L, N, C)."""
+        """Compute scores (N, classes) of inputs (L, N) or (L, N, C)."""
         _, (h, _) = self.lstm(self.dropout(self.embedding(inputs)), lengths=lengths)
         return self.linear(self.dropout(h[-1]))
 
 
-def snips(data: Path) -> tuple[list[Example], list[Example], int]:
-    """Training and test examples, and the size of the vocabulary. Number 0 is an unknown word."""
+def read_snips(data: Path) -> tuple[list[Example], list[Example], int]:
+    """Return training and test examples, and the size of the vocabulary. ID 0 is an unknown word."""
 
     def read(part: str) -> list[tuple[list[str], str]]:
         lines, labels = ((data / "snips_slu" / part / name).read_text().splitlines() for name in ("seq.in", "label"))
@@ -55,47 +57,47 @@ def snips(data: Path) -> tuple[list[Example], list[Example], int]:
     words = {word: k for k, word in enumerate(sorted({word for line, _ in train for word in line}), start=1)}
     classes = {label: k for k, label in enumerate(sorted({label for _, label in train}))}
 
-    def numbered(part: list[tuple[list[str], str]]) -> list[Example]:
+    def encode(part: list[tuple[list[str], str]]) -> list[Example]:
         return [(torch.tensor([words.get(word, 0) for word in line]), classes[label]) for line, label in part]
 
-    return numbered(train), numbered(test), len(words) + 1
+    return encode(train), encode(test), len(words) + 1
 
 
-def vowels(data: Path) -> tuple[list[Example], list[Example], int]:
-    """Training and test series."""
+def read_vowels(data: Path) -> tuple[list[Example], list[Example], int]:
+    """Return training and test series, and 0 as the size of the vocabulary."""
 
     def read(part: str) -> list[Example]:
         lines = (data / "japanese_vowels" / f"JapaneseVowels_{part}.ts").read_text().splitlines()
-        found = []
+        examples = []
         for line in lines[lines.index("@data") + 1 :]:
             *channels, label = line.split(":")
             series = torch.tensor([[float(v) for v in channel.split(",")] for channel in channels]).T
-            found.append((series, int(label) - 1))
-        return found
+            examples.append((series, int(label) - 1))
+        return examples
 
     return read("TRAIN"), read("TEST"), 0
 
 
-def batched(examples: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+def pad(examples: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
     """Return padded inputs (L, N, ...) and lengths."""
-    return pad_sequence(list(examples)), torch.tensor([len(each) for each in examples])
+    return pad_sequence(list(examples)), torch.tensor([len(example) for example in examples])
 
 
-def trained(train: list[Example], vocabulary: int, epochs: int) -> Reader:
-    """Return a network that is trained on the examples. One word in twenty is replaced by the unknown word."""
+def train_classifier(train: list[Example], vocabulary: int, epochs: int) -> Classifier:
+    """Train a network. In each batch, one word in twenty is replaced by the unknown word."""
     torch.manual_seed(0)
-    order = random.Random(0)
+    sampler = random.Random(0)
     channels = 0 if vocabulary else train[0][0].shape[1]
-    model = Reader(vocabulary, channels, max(label for _, label in train) + 1)
+    model = Classifier(vocabulary, channels, max(label for _, label in train) + 1)
     optimizer = torch.optim.Adam(model.parameters(), 0.005)
     steps = epochs * (len(train) // 32)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
     for _ in range(steps):
-        some = order.sample(train, 32)
-        inputs, lengths = batched([each for each, _ in some])
+        batch = sampler.sample(train, 32)
+        inputs, lengths = pad([inputs for inputs, _ in batch])
         if vocabulary:
             inputs = torch.where(torch.rand(inputs.shape) < 0.05, 0, inputs)
-        loss = nn.functional.cross_entropy(model(inputs, lengths), torch.tensor([label for _, label in some]))
+        loss = nn.functional.cross_entropy(model(inputs, lengths), torch.tensor([label for _, label in batch]))
         optimizer.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -104,56 +106,59 @@ def trained(train: list[Example], vocabulary: int, epochs: int) -> Reader:
     return model.eval()
 
 
-def right(model: Reader, inputs: Sequence[Tensor], labels: Sequence[int]) -> Tensor:
-    """Return whether each input is assigned this class, (N,)."""
+def is_correct(model: Classifier, inputs: Sequence[Tensor], labels: Sequence[int]) -> Tensor:
+    """Return whether the network predicts the label of each input, (N,) bool."""
     with torch.no_grad():
-        return model(*batched(inputs)).argmax(-1) == torch.tensor(labels)
+        return model(*pad(inputs)).argmax(-1) == torch.tensor(labels)
 
 
-def orders(model: Reader, examples: list[Example], method: str) -> list[Tensor]:
-    """The tokens of each example, the most relevant first. Examples of one length are explained together."""
-    found: dict[int, Tensor] = {}
-    for length in {len(each) for each, _ in examples}:
-        places = [k for k, (each, _) in enumerate(examples) if len(each) == length]
-        inputs = torch.stack([examples[k][0] for k in places], 1)
-        labels = torch.tensor([examples[k][1] for k in places])
+def relevance_orders(model: Classifier, examples: list[Example], method: str) -> list[Tensor]:
+    """Return the indices of the tokens of each example, the most relevant first."""
+    orders: dict[int, Tensor] = {}
+    for length in {len(inputs) for inputs, _ in examples}:  # examples of one length form a batch
+        rows = [k for k, (inputs, _) in enumerate(examples) if len(inputs) == length]
+        inputs = torch.stack([examples[k][0] for k in rows], 1)
+        labels = torch.tensor([examples[k][1] for k in rows])
         relevance = gg.dynamics.relevance(model, inputs, labels, method=method).tokens
-        found |= dict(zip(places, relevance.argsort(0, descending=True).unbind(1), strict=True))
-    return [found[k] for k in range(len(examples))]
+        orders |= dict(zip(rows, relevance.argsort(0, descending=True).unbind(1), strict=True))
+    return [orders[k] for k in range(len(examples))]
 
 
-def curve(model: Reader, examples: list[Example], order: list[Tensor]) -> Tensor:
-    """(fractions, N): whether the class is still right after the first tokens of the order are deleted."""
+def accuracy_curve(model: Classifier, examples: list[Example], orders: list[Tensor]) -> Tensor:
+    """Return whether the prediction is correct after each fraction of tokens is deleted, (fractions, N)."""
     rows = []
     for fraction in FRACTIONS:
-        left = []
-        for (inputs, _), places in zip(examples, order, strict=True):
-            kept = places[min(len(places) - 1, round(fraction * len(places))) :].sort().values
-            left.append(inputs[kept])
-        rows.append(right(model, left, [label for _, label in examples]))
+        remaining = []
+        for (inputs, _), order in zip(examples, orders, strict=True):
+            kept = order[min(len(order) - 1, round(fraction * len(order))) :].sort().values
+            remaining.append(inputs[kept])
+        rows.append(is_correct(model, remaining, [label for _, label in examples]))
     return torch.stack(rows).double()
 
 
 def main() -> None:
-    """Train, explain, delete, and print the areas with their 95 % intervals."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.deletion", description="Deletes relevant tokens.")
+    """Train the networks, delete tokens, and print the accuracies and the areas with their 95 % intervals."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.deletion", description="Evaluates relevance methods by deleting tokens."
+    )
     parser.add_argument("--examples", type=int, default=700, help="maximum number of test examples (default: 700)")
     options = parser.parse_args()
     torch.set_num_threads(1)
     data = data_folder()
-    for name, read, epochs in (("SNIPS", snips, 3), ("Japanese Vowels", vowels, 60)):
+    for name, read, epochs in (("SNIPS", read_snips, 3), ("Japanese Vowels", read_vowels, 60)):
         train, test, vocabulary = read(data)
-        model = trained(train, vocabulary, epochs)
-        correct = right(model, [each for each, _ in test], [label for _, label in test])
-        chosen = [each for each, is_right in zip(test, correct.tolist(), strict=True) if is_right and len(each[0]) > 1]
-        chosen = chosen[: options.examples]
+        model = train_classifier(train, vocabulary, epochs)
+        correct = is_correct(model, [inputs for inputs, _ in test], [label for _, label in test])
+        pairs = zip(test, correct.tolist(), strict=True)
+        explained = [example for example, is_right in pairs if is_right and len(example[0]) > 1]
+        explained = explained[: options.examples]
         torch.manual_seed(1)
-        shuffled = [[torch.randperm(len(each)) for each, _ in chosen] for _ in range(SHUFFLES)]
-        by_chance = torch.stack([curve(model, chosen, order) for order in shuffled]).mean(0)
-        print(f"{name}: accuracy {correct.double().mean():.1%} on {len(test)} examples, {len(chosen)} explained")
+        shuffled = [[torch.randperm(len(inputs)) for inputs, _ in explained] for _ in range(SHUFFLES)]
+        by_chance = torch.stack([accuracy_curve(model, explained, orders) for orders in shuffled]).mean(0)
+        print(f"{name}: accuracy {correct.double().mean():.1%} on {len(test)} examples, {len(explained)} explained")
         print(f"  random      {' '.join(f'{v:.2f}' for v in by_chance.mean(1))}")
         for method in METHODS:
-            deleted = curve(model, chosen, orders(model, chosen, method))
+            deleted = accuracy_curve(model, explained, relevance_orders(model, explained, method))
             area = (by_chance - deleted).mean(0)
             error = 1.96 * area.std() / len(area) ** 0.5
             print(

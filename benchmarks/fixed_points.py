@@ -1,9 +1,9 @@
-"""`python -m benchmarks.fixed_points FOLDER`: fixed points of a three-bit memory, compared with FixedPointFinder.
+"""`python -m benchmarks.fixed_points FOLDER` compares the search for fixed points with FixedPointFinder.
 
-FOLDER is a checkout of github.com/mattgolub/fixed-point-finder (Golub and Sussillo 2018, doi:10.21105/joss.01003).
-Both programs start from the same states of the same `RNN` of 24 units, in float64. FixedPointFinder minimises the speed
-with Adam, with its defaults; Glassgate uses Newton's method. Each time is the shortest processor time of interleaved
-runs, after a run of each that does not count.
+FOLDER is a checkout of github.com/mattgolub/fixed-point-finder (Golub and Sussillo 2018, doi:10.21105/joss.01003). The
+network is an `RNN` of 24 units in float64 that stores three bits. Both programs start from the same states.
+FixedPointFinder minimises the speed of states with Adam, with its default settings. Glassgate uses Newton's method.
+Each time is the shortest processor time of interleaved runs, after a warm-up run of each.
 """
 
 import argparse
@@ -16,18 +16,18 @@ import torch
 from torch import Tensor, nn
 
 import glassgate as gg
-from docs.draw_dynamics import flip_flops, memory
+from docs.draw_dynamics import flip_flops, train_memory
 from experiments.common.timing import interleaved
 
 
-def theirs(folder: str, layer: gg.Recurrent, starts: Tensor, iterations: int) -> Any:
-    """The fixed points that FixedPointFinder finds from these starts."""
+def search_with_fixed_point_finder(folder: str, layer: gg.Recurrent, starts: Tensor, iterations: int) -> Any:
+    """Return the fixed points that FixedPointFinder finds from these starts."""
     sys.path.insert(0, folder)
     from FixedPointFinderTorch import FixedPointFinderTorch as FixedPointFinder  # type: ignore[import-not-found]
 
-    stock = nn.RNN(3, layer.hidden_size, batch_first=True).double()
-    stock.load_state_dict(layer.state_dict())
-    finder = FixedPointFinder(stock, dtype="float64", max_iters=iterations, verbose=False, super_verbose=False)
+    torch_layer = nn.RNN(3, layer.hidden_size, batch_first=True).double()
+    torch_layer.load_state_dict(layer.state_dict())
+    finder = FixedPointFinder(torch_layer, dtype="float64", max_iters=iterations, verbose=False, super_verbose=False)
     with contextlib.redirect_stdout(io.StringIO()):
         unique, _ = finder.find_fixed_points(starts.numpy().copy(), torch.zeros(1, 3).double().numpy())
     return unique
@@ -35,24 +35,27 @@ def theirs(folder: str, layer: gg.Recurrent, starts: Tensor, iterations: int) ->
 
 def main() -> None:
     """Train the memory, search with both programs, and print the points and the times."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.fixed_points", description="Compares fixed points.")
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.fixed_points",
+        description="Compares the search for fixed points with FixedPointFinder.",
+    )
     parser.add_argument("folder", help="a checkout of fixed-point-finder")
-    parser.add_argument("--starts", type=int, default=1024, help="number of starts (1024)")
-    parser.add_argument("--rounds", type=int, default=5, help="runs of each program (5)")
-    parser.add_argument("--iterations", type=int, default=5000, help="iterations of FixedPointFinder (5000)")
+    parser.add_argument("--starts", type=int, default=1024, help="number of starts (default: 1024)")
+    parser.add_argument("--rounds", type=int, default=5, help="runs of each program (default: 5)")
+    parser.add_argument("--iterations", type=int, default=5000, help="iterations of FixedPointFinder (default: 5000)")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    layer = memory()[0].double()
+    layer = train_memory()[0].double()
     states = gg.dynamics.trajectory(layer, flip_flops(40, 64)[0].double()).states[1:].flatten(0, 1)
     first, second = (torch.randperm(len(states))[: options.starts] for _ in range(2))
     starts = (states[first] + states[second]) / 2
     searches = (
         lambda: gg.dynamics.fixed_points(layer, torch.zeros(3), starts),
-        lambda: theirs(options.folder, layer, starts, options.iterations),
+        lambda: search_with_fixed_point_finder(options.folder, layer, starts, options.iterations),
     )
-    ours, other = (search() for search in searches)
+    ours, theirs = (search() for search in searches)
     seconds, their_seconds = map(min, interleaved(searches, options.rounds))
-    points, q = torch.from_numpy(other.xstar), torch.from_numpy(other.qstar)
+    points, q = torch.from_numpy(theirs.xstar), torch.from_numpy(theirs.qstar)
     found = points[q < 1e-12]
     distance = torch.cdist(found, ours.states)
     common = distance[distance.amin(1) < 1e-3].amin(1)

@@ -1,6 +1,7 @@
 """Measurements that need a fresh process: peak memory of a first step, and times of a first call and of an import.
 
-`python -m benchmarks.fresh QUESTION [WORK as JSON]` is that process; the functions without `_` start it.
+Public functions start the process, `python -m benchmarks.fresh MEASUREMENT WORKLOAD`, with the workload as JSON. There,
+the private function of the same name runs.
 """
 
 import gc
@@ -14,47 +15,49 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.interleaved import ask_once
-from benchmarks.work import Work
 from benchmarks.worker import clock
+from benchmarks.workload import Workload
 
 MODULE = "benchmarks.fresh"
 
-FEW = 1_000
-"""Steps after which a stream has all the memory that it needs."""
+WARM_UP_STEPS = 1_000
+"""The number of steps after which a stream has allocated all its memory."""
 
 
-def peak(work: Work, threads: int) -> float:
-    """Bytes by which the first full step raises the process's highest resident size.
+def peak(workload: Workload, threads: int) -> float:
+    """Measure the bytes by which the first full training step raises the peak resident memory of the process.
 
-    A step of the same layer over two time steps comes first, so that libraries, thread pools, kernels, inputs and
-    weights are already loaded. Linux's own count (VmHWM, reset before the step) includes the allocations of libraries.
+    A training step of the same layer over two time steps runs before, so that libraries, thread pools and kernels are
+    loaded. Inputs and weights are allocated before the measured step, too. Linux counts the peak (VmHWM, reset before
+    the step), which includes allocations of libraries.
     """
-    return ask_once(MODULE, threads, "peak", json.dumps(asdict(work)))
+    return ask_once(MODULE, threads, "peak", json.dumps(asdict(workload)))
 
 
-def growth(work: Work, threads: int) -> float:
-    """Bytes by which the resident size grows over all steps of a stream after the first FEW."""
-    return ask_once(MODULE, threads, "growth", json.dumps(asdict(work)))
+def growth(workload: Workload, threads: int) -> float:
+    """Measure the bytes by which the resident memory grows during a stream after the first `WARM_UP_STEPS`."""
+    return ask_once(MODULE, threads, "growth", json.dumps(asdict(workload)))
 
 
-def first_call(work: Work, threads: int, cache: str) -> float:
-    """Seconds of the first training step of a process whose kernels are cached in a folder.
+def first_call(workload: Workload, threads: int, cache: str) -> float:
+    """Measure the seconds of the first training step of a process.
 
-    The bytecode of Python modules may be cached, too, as in an installed package.
+    Kernels are cached in the folder `cache`. The bytecode of Python modules may be cached, too, as in an installed
+    package.
     """
-    question = "first_call", json.dumps(asdict(work))
-    return ask_once(MODULE, threads, *question, GLASSGATE_CACHE=cache, PYTHONDONTWRITEBYTECODE="")
+    arguments = "first_call", json.dumps(asdict(workload))
+    return ask_once(MODULE, threads, *arguments, GLASSGATE_CACHE=cache, PYTHONDONTWRITEBYTECODE="")
 
 
-def importing(threads: int) -> float:
-    """Seconds of `import glassgate` once torch is imported."""
+def import_time(threads: int) -> float:
+    """Measure the seconds of `import glassgate` after torch is imported."""
     return ask_once("benchmarks.fresh_import", threads)
 
 
-def _peak(work: Work) -> float:
-    module = import_module(f"benchmarks.peers.{work.peer}")
-    module.prepare(replace(work, L=2)).run()
-    subject = module.prepare(work)
+def _peak(workload: Workload) -> float:
+    module = import_module(f"benchmarks.peers.{workload.peer}")
+    module.prepare(replace(workload, L=2)).run()
+    subject = module.prepare(workload)
     gc.collect()
     Path("/proc/self/clear_refs").write_text("5")
     before = _status("VmRSS")
@@ -62,27 +65,27 @@ def _peak(work: Work) -> float:
     return _status("VmHWM") - before
 
 
-def _growth(work: Work) -> float:
-    subject = import_module(f"benchmarks.peers.{work.peer}").prepare(replace(work, L=FEW))
-    for _ in range(FEW):
+def _growth(workload: Workload) -> float:
+    subject = import_module(f"benchmarks.peers.{workload.peer}").prepare(replace(workload, L=WARM_UP_STEPS))
+    for _ in range(WARM_UP_STEPS):
         subject.run()
     gc.collect()
     before = _status("VmRSS")
-    for _ in range(work.L):
+    for _ in range(workload.L):
         subject.run()
     return _status("VmRSS") - before
 
 
-def _first_call(work: Work) -> float:
-    subject = import_module(f"benchmarks.peers.{work.peer}").prepare(work)
-    _torch_alone()
-    gc.collect()  # otherwise a full collection, of the objects of torch, may become due in the step
+def _first_call(workload: Workload) -> float:
+    subject = import_module(f"benchmarks.peers.{workload.peer}").prepare(workload)
+    _import_modules_of_torch()
+    gc.collect()  # otherwise the step may include a full collection of the objects of torch
     start = clock()
     subject.run()
     return clock() - start
 
 
-def _torch_alone() -> None:
+def _import_modules_of_torch() -> None:
     """Import the modules that torch itself imports at the first gradient of a process."""
     import torch
 
@@ -96,17 +99,17 @@ def _status(name: str) -> int:
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{name}:"))
 
 
-def _work(text: str) -> Work:
+def _parse_workload(text: str) -> Workload:
     fields: dict[str, Any] = json.loads(text)
-    return Work(**{**fields, "options": tuple(tuple(option) for option in fields["options"])})
+    return Workload(**{**fields, "options": tuple(tuple(option) for option in fields["options"])})
 
 
 if __name__ == "__main__":
-    answers: dict[str, Callable[..., float]] = {
+    measurements: dict[str, Callable[..., float]] = {
         "peak": _peak,
         "growth": _growth,
         "first_call": _first_call,
     }
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    print(answers[sys.argv[1]](*map(_work, sys.argv[2:])), file=out)
+    print(measurements[sys.argv[1]](*map(_parse_workload, sys.argv[2:])), file=out)

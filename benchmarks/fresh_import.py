@@ -1,7 +1,7 @@
 """`python -m benchmarks.fresh_import` prints the seconds that `import glassgate` adds to `import torch`.
 
-torch would import Glassgate's operators itself, by their entry point, so this is turned off before the import of torch.
-Other modules of the benchmarks import Glassgate, so this file does not import them.
+The import of torch would also import Glassgate's operators by their entry point, so this is turned off. This file
+imports no other module of the benchmarks, because these import Glassgate.
 """
 
 import os

@@ -1,8 +1,9 @@
-"""`python -m benchmarks gpu`: the GPU engine on this machine's GPU; JSON, and the page docs/gpu-speed.md.
+"""`python -m benchmarks gpu` measures the GPU engine on this machine, and writes JSON and the page docs/gpu-speed.md.
 
-Parts run in order of importance; `python -m benchmarks gpu plain options` runs only these two. No case starts after the
-first ten minutes of a part. Every figure is stored when it is measured. The next run continues with those that are
-missing, and then repeats the cases that failed. With `--quick`, tiny layers run once, also in Triton's interpreter.
+A part is a table of the page, and a case is a row of it. Parts run in order of importance, or only the named ones:
+`python -m benchmarks gpu plain options`. No case starts after the first ten minutes of a part. Each result is stored at
+once. The next run continues with missing cases, and then repeats the cases that failed. With `--quick`, each call uses
+a tiny layer and runs once, also in Triton's interpreter.
 """
 
 import json
@@ -23,15 +24,15 @@ from glassgate.engines.triton_gpu.backend import INSTALLED, is_interpreted
 from glassgate.tasks.runs import write_json
 
 LIMIT = 600.0
-"""Seconds of a part in one run."""
+"""The time limit of a part in one run, in seconds."""
 
 
 def main(path: Path, quick: bool = False, parts: Sequence[str] = ()) -> None:
-    """Measures the figures that are not in the file yet. Without `quick`, writes the page.
+    """Measure the cases that are not in the file yet. Without `quick`, also write the page.
 
     Args:
         path: the JSON file.
-        quick: whether layers are tiny and calls run once.
+        quick: whether layers are tiny, and calls run once.
         parts: the names of the parts to run; all if empty.
 
     Raises:
@@ -45,28 +46,30 @@ def main(path: Path, quick: bool = False, parts: Sequence[str] = ()) -> None:
             "benchmarks gpu: expected a CUDA GPU, found none; run this command on a machine with one, or try it here "
             "with TRITON_INTERPRET=1 and --quick"
         )
-    done: Figures = json.loads(path.read_text()) if path.exists() else {}
-    if done.setdefault("chip", chip()) != chip():
-        raise SystemExit(f"benchmarks gpu: {path} has figures of {done['chip']}, this is {chip()}; name another --out")
-    done["versions"] = {"torch": torch.__version__, "triton": triton_version(), "glassgate": gg.__version__}
+    results: Figures = json.loads(path.read_text()) if path.exists() else {}
+    if results.setdefault("chip", chip()) != chip():
+        raise SystemExit(
+            f"benchmarks gpu: {path} has figures of {results['chip']}, this is {chip()}; name another --out"
+        )
+    results["versions"] = {"torch": torch.__version__, "triton": triton_version(), "glassgate": gg.__version__}
     path.parent.mkdir(parents=True, exist_ok=True)
     bench = Bench(quick)
     try:
         for name in parts or PARTS:
-            run_part(name, bench, done.setdefault(name, []), partial(write_json, path, done))
+            run_part(name, bench, results.setdefault(name, []), partial(write_json, path, results))
     finally:
         if not quick:
-            (ROOT / "docs" / "gpu-speed.md").write_text(page(done))
+            (ROOT / "docs" / "gpu-speed.md").write_text(page(results))
 
 
 def run_part(name: str, bench: Bench, rows: list[Figures], store: Callable[[], object]) -> None:
-    """Measures the cases of a part that have no row, then again those that failed in an earlier run.
+    """Measure the cases of a part that have no row, then those that failed in an earlier run.
 
     Args:
         name: the part.
         bench: measures the calls.
-        rows: its rows. A failed case has the row `{"case": ..., "error": ...}`.
-        store: writes all rows to the file.
+        rows: the rows of the part, which are changed. A failed case has the row `{"case": ..., "error": ...}`.
+        store: a function that writes all rows to the file.
     """
     start, row_of = time.monotonic(), {row["case"]: row for row in rows}
     cases = [case for case in PARTS[name](bench) if "error" in row_of.get(case.name, {"error": ""})]
@@ -78,7 +81,7 @@ def run_part(name: str, bench: Bench, rows: list[Figures], store: Callable[[], o
             rows.append(row := {"case": case.name})
         try:
             figures = case.measure()
-        except Exception as error:  # whatever fails in one case, the others are worth the time on a GPU
+        except Exception as error:  # an error in one case must not stop the others
             traceback.print_exc()
             figures = {"error": f"{type(error).__name__}: {error}".partition("\n")[0]}
         row.pop("error", None)
@@ -90,7 +93,7 @@ def run_part(name: str, bench: Bench, rows: list[Figures], store: Callable[[], o
 
 
 def is_usable(device: str) -> bool:
-    """Whether the device still computes. After an invalid access to memory, a process cannot use its GPU any more."""
+    """Whether the process can still use its GPU, which is impossible after an invalid memory access."""
     try:
         return torch.ones(2, device=device).sum().item() == 2
     except RuntimeError:
@@ -98,7 +101,7 @@ def is_usable(device: str) -> bool:
 
 
 def chip() -> str:
-    """The name of the device."""
+    """The name of the GPU, or that of Triton's interpreter."""
     return torch.cuda.get_device_name() if torch.cuda.is_available() else "Triton's interpreter"
 
 
@@ -107,22 +110,22 @@ def triton_version() -> str:
     return str(import_module("triton").__version__) if INSTALLED else "none"
 
 
-def page(done: Figures) -> str:
-    """The page of the figures."""
-    text = f"# Speed on a GPU\n\nMeasured on one {done['chip']}, PyTorch {done['versions']['torch']}, by "
+def page(results: Figures) -> str:
+    """The page with a table for each part."""
+    text = f"# Speed on a GPU\n\nMeasured on one {results['chip']}, PyTorch {results['versions']['torch']}, by "
     text += "`python -m benchmarks gpu`. Times of layers are medians in milliseconds: forward / forward and backward. "
     text += "*other* is cuDNN, or torch's `scan` in the part about it.\n"
     for name, part in PARTS.items():
-        rows = done.get(name, [])
+        rows = results.get(name, [])
         if not rows:
             continue
         columns = [*dict.fromkeys(key for row in rows for key in row)]
         text += f"\n{cleandoc(part.__doc__ or '')}\n\n| {' | '.join(columns)} |\n|{'---|' * len(columns)}\n"
-        text += "".join(f"| {' | '.join(shown(row.get(key)) for key in columns)} |\n" for row in rows)
+        text += "".join(f"| {' | '.join(format_value(row.get(key)) for key in columns)} |\n" for row in rows)
     return text
 
 
-def shown(value: object) -> str:
+def format_value(value: object) -> str:
     """A value as text."""
     match value:
         case None:
@@ -130,5 +133,5 @@ def shown(value: object) -> str:
         case float():
             return f"{value:.3g}"
         case list() | tuple():
-            return " / ".join(map(shown, value))
+            return " / ".join(map(format_value, value))
     return str(value)

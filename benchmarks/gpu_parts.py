@@ -1,4 +1,7 @@
-"""What `python -m benchmarks gpu` measures: the parts, in order of importance, and their cases."""
+"""The parts of `python -m benchmarks gpu`, each a generator of cases.
+
+The docstring of a part is printed above its table in docs/gpu-speed.md.
+"""
 
 import time
 from collections.abc import Callable, Iterator
@@ -22,11 +25,11 @@ Figures = dict[str, Any]
 
 
 class Case(NamedTuple):
-    """One row of a part.
+    """A row of the table of a part.
 
     Attributes:
         name: the name of the row.
-        measure: returns its figures.
+        measure: a function that returns the values of the row by column.
     """
 
     name: str
@@ -34,7 +37,7 @@ class Case(NamedTuple):
 
 
 class Swish(gg.Cell):
-    """A user-defined cell of the size of a GRU."""
+    """A custom cell with three gates, as many as a GRU."""
 
     gates = ("f", "g", "o")
 
@@ -47,22 +50,22 @@ class Bench:
     """Measures calls on one device.
 
     Args:
-        quick: whether layers are tiny and calls run once.
+        quick: whether layers are tiny, and calls run once.
     """
 
     def __init__(self, quick: bool) -> None:
         self.quick, self.device = quick, "cuda" if torch.cuda.is_available() else "cpu"
 
     def sizes(self, *sizes: int) -> tuple[int, ...]:
-        """The extents of a layer, or tiny ones."""
+        """These sizes, or at most 3 each if `quick`."""
         return tuple(min(n, 3) for n in sizes) if self.quick else sizes
 
     def random(self, *shape: int) -> Tensor:
-        """A random input."""
+        """A random input that requires gradients."""
         return torch.randn(shape, device=self.device, requires_grad=True)
 
     def milliseconds(self, run: Callable[[], object], rounds: int = 20) -> float:
-        """The median time of a call on the GPU, after three calls."""
+        """Measure the median time of a call on the GPU, after three warm-up calls."""
         if self.device == "cpu":
             start = time.perf_counter()
             run()
@@ -82,26 +85,26 @@ class Bench:
     def times(
         self, layer: Callable[..., Any], x: Any, dtype: torch.dtype, training: bool = True, **options: Any
     ) -> list[float]:
-        """Milliseconds of a forward pass without gradients, and of a forward and a backward pass."""
+        """Measure milliseconds of a forward pass without gradients, and of a forward and backward pass."""
 
         def forward() -> None:
-            with torch.no_grad(), self.cast(dtype):
+            with torch.no_grad(), self.autocast(dtype):
                 layer(x, **options)
 
         def forward_and_backward() -> None:
-            with self.cast(dtype):
+            with self.autocast(dtype):
                 output = layer(x, **options)[0]
             data = output.data if isinstance(output, nn.utils.rnn.PackedSequence) else output
             data.backward(torch.ones_like(data))
 
         return [self.milliseconds(run) for run in (forward, *([forward_and_backward] if training else []))]
 
-    def compared(
+    def compare(
         self, layer: gg.Recurrent, other: Callable[..., Any] | None, x: Any, dtype: torch.dtype, **options: Any
     ) -> Figures:
-        """Our times, and those of another layer of the same size."""
+        """Measure our layer and another layer of the same size. Returns the kernel and the times."""
         with gg.engine("triton"):
-            with self.cast(dtype):
+            with self.autocast(dtype):
                 kernel = gg.explain(layer, x, **options).detail
             figures = {"kernel": kernel, "ours": self.times(layer, x, dtype, **options)}
         # On CPUs, oneDNN lacks an LSTM in float16.
@@ -109,13 +112,13 @@ class Bench:
             return figures
         return figures | {"other": self.times(other, x, dtype)}
 
-    def cast(self, dtype: torch.dtype) -> AbstractContextManager[object]:
-        """Autocast to a type of half precision; nothing for float32."""
+    def autocast(self, dtype: torch.dtype) -> AbstractContextManager[object]:
+        """Autocast to a half precision. Without effect for float32."""
         return torch.autocast(self.device, dtype) if dtype in HALF.values() else nullcontext()
 
 
-def multiply_in(precision: str) -> None:
-    """Set the precision of all matrix products of float32: "ieee" or "tf32"."""
+def set_precision(precision: str) -> None:
+    """Set the precision of all float32 matrix products: "ieee" or "tf32"."""
     torch.backends.cudnn.rnn.fp32_precision = precision
     torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
 
@@ -137,7 +140,7 @@ def barriers(arrived, count):
 
 
 def multiprocessors() -> int:
-    """The number of multiprocessors of the GPU: the most programs of kernel B."""
+    """The number of multiprocessors of the GPU. Kernel B runs at most this many programs."""
     return torch.cuda.get_device_properties("cuda").multi_processor_count
 
 
@@ -185,12 +188,12 @@ def errors(bench: Bench) -> Iterator[Case]:
         x, lengths = torch.randn(L, 5, D, device=bench.device, dtype=dtype), torch.tensor([L, 0, 1, L - 1, L])
         resets, values = torch.rand(L, 5, device=bench.device) < 0.1, []
         for engine, layer in (("triton", ours), ("reference", ours), ("reference", exact)):
-            multiply_in(precision if engine == "triton" else "ieee")
+            set_precision(precision if engine == "triton" else "ieee")
             with gg.engine(engine):
                 output = layer(x.to(layer.weight_ih_l0.dtype), lengths=lengths, resets=resets)[0]
                 values.append([output.detach(), *torch.autograd.grad(output.square().sum(), [*layer.parameters()])])
         *approximate, truth = values
-        off, eager_off = (
+        errors_of_triton, errors_of_eager = (
             [
                 float((a.double() - b).abs().max() / b.abs().max().clamp(min=1e-30))
                 for a, b in zip(v, truth, strict=True)
@@ -198,8 +201,8 @@ def errors(bench: Bench) -> Iterator[Case]:
             for v in approximate
         )
         return {
-            "output": off[0], "eager output": eager_off[0],
-            "worst gradient": max(off[1:]), "eager worst gradient": max(eager_off[1:]),
+            "output": errors_of_triton[0], "eager output": errors_of_eager[0],
+            "worst gradient": max(errors_of_triton[1:]), "eager worst gradient": max(errors_of_eager[1:]),
         }  # fmt: skip
 
     kinds = [("float32", torch.float32, "ieee"), ("TF32", torch.float32, "tf32")]
@@ -211,8 +214,8 @@ def errors(bench: Bench) -> Iterator[Case]:
 
 def plain(bench: Bench) -> Iterator[Case]:
     """LSTM and GRU compared with cuDNN, in half precision and TF32. The first three sizes are FlashRNN's."""
-    every = ((1024, 16, 768), (128, 64, 256), (512, 32, 1024), (512, 16, 512), (100, 32, 64), (100, 32, 128))
-    for L, N, H in every[:1] if bench.quick else every:
+    all_sizes = ((1024, 16, 768), (128, 64, 256), (512, 32, 1024), (512, 16, 512), (100, 32, 64), (100, 32, 128))
+    for L, N, H in all_sizes[:1] if bench.quick else all_sizes:
         for name in ("LSTM", "GRU"):
             for dtype in (torch.float16,) if bench.quick else (*HALF.values(), torch.float32):
                 kind = "TF32" if dtype == torch.float32 else str(dtype).removeprefix("torch.")
@@ -220,14 +223,14 @@ def plain(bench: Bench) -> Iterator[Case]:
 
 
 def _plain(bench: Bench, name: str, sizes: tuple[int, ...], dtype: torch.dtype) -> Figures:
-    multiply_in("tf32")
+    set_precision("tf32")
     L, N, H = bench.sizes(*sizes)
     layer, other = (getattr(module, name)(H, H, device=bench.device) for module in (gg, nn))
-    return bench.compared(layer, other, bench.random(L, N, H), dtype)
+    return bench.compare(layer, other, bench.random(L, N, H), dtype)
 
 
 def scanned_swish(x: Tensor, h_0: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor, b_hh: Tensor) -> Any:
-    """`Swish` as torch's `scan`: the final state and the output."""
+    """Compute `Swish` by torch's `scan`. Returns the final state and the output."""
 
     def step(h: Tensor, ih: Tensor) -> tuple[Tensor, Tensor]:
         f, g, o = (ih + linear(h, w_hh)).chunk(3, -1)
@@ -251,8 +254,8 @@ def scan(bench: Bench) -> Iterator[Case]:
             final, output = run(x, *states, *(v.clone() for v in layer.parameters()))
             return output, final
 
-        multiply_in("tf32")
-        return bench.compared(layer, other, x, torch.float32)
+        set_precision("tf32")
+        return bench.compare(layer, other, x, torch.float32)
 
     yield Case("LSTM", partial(measure, gg.cells.LSTM(), scanned_lstm))
     yield Case("custom cell", partial(measure, Swish(), scanned_swish))
@@ -265,20 +268,20 @@ def options(bench: Bench) -> Iterator[Case]:
 
     def resets() -> Figures:
         mask = torch.rand(L, N, device=device) < 0.01
-        return bench.compared(gg.GRU(H, H, device=device), None, bench.random(L, N, H), dtype, resets=mask)
+        return bench.compare(gg.GRU(H, H, device=device), None, bench.random(L, N, H), dtype, resets=mask)
 
     def variant(**more: Any) -> Figures:
         layer, other = (module.LSTM(H, H, device=device, **more) for module in (gg, nn))
-        return bench.compared(layer, other, bench.random(L, N, H), dtype)
+        return bench.compare(layer, other, bench.random(L, N, H), dtype)
 
     def packed() -> Figures:
         layer, other = (module.LSTM(H, H, device=device) for module in (gg, nn))
         lengths = torch.linspace(L, 1, N).long()
         x = nn.utils.rnn.pack_padded_sequence(torch.randn(L, N, H, device=device), lengths)
-        return bench.compared(layer, other, x, dtype)
+        return bench.compare(layer, other, x, dtype)
 
     def cell(kind: gg.Cell) -> Figures:
-        return bench.compared(gg.Recurrent(kind, H, H, device=device), None, bench.random(L, N, H), dtype)
+        return bench.compare(gg.Recurrent(kind, H, H, device=device), None, bench.random(L, N, H), dtype)
 
     yield Case("GRU with resets (TorchRL's size)", resets)
     yield Case("LSTM, two directions", partial(variant, bidirectional=True))

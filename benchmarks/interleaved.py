@@ -1,4 +1,4 @@
-"""Interleaved runs of processes, one per peer: one runs while the others are stopped; and the ratios of their times."""
+"""Interleaved measurements of processes, one per peer. One process runs while the others are stopped."""
 
 import os
 import pickle
@@ -12,35 +12,35 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.work import Work
+from benchmarks.workload import Workload
 from experiments.common.environment import ROOT
 from experiments.common.summaries import quartiles, ratios
 
 
 class PeerError(Exception):
-    """A peer failed; the message is the last line of its standard error."""
+    """A peer failed. The message is the last line of its standard error."""
 
 
 class Process:
-    """A running worker.
+    """A running process of `benchmarks.worker`.
 
     Args:
         peer: a module of benchmarks.peers.
-        around: arguments of `Popen`, from `surroundings`.
+        options: arguments of `Popen`, from `process_options`.
     """
 
-    def __init__(self, peer: str, around: Mapping[str, Any]) -> None:
-        self.said = tempfile.TemporaryFile()  # noqa: SIM115
+    def __init__(self, peer: str, options: Mapping[str, Any]) -> None:
+        self.standard_error = tempfile.TemporaryFile()  # noqa: SIM115
         self.process = subprocess.Popen(
             [sys.executable, "-m", "benchmarks.worker", peer],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=self.said,
-            **around,
+            stderr=self.standard_error,
+            **options,
         )
 
     def ask(self, method: str, *arguments: Any) -> Any:
-        """Return the result of a method of `worker.Peer`; the process is stopped before and after the call.
+        """Call a method of `worker.Peer`, and return its result. The process is stopped before and after the call.
 
         Raises:
             PeerError: the process ended.
@@ -54,28 +54,28 @@ class Process:
             answer = pickle.load(self.process.stdout)
         except (BrokenPipeError, EOFError):
             self.process.wait()
-            raise PeerError(self._last_words()) from None
+            raise PeerError(self._error_message()) from None
         self.process.send_signal(signal.SIGSTOP)
         os.waitid(os.P_PID, self.process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
         return answer
 
-    def _last_words(self) -> str:
-        self.said.seek(0)
-        return last_words(self.said.read().decode(errors="replace"), self.process.returncode)
+    def _error_message(self) -> str:
+        self.standard_error.seek(0)
+        return error_message(self.standard_error.read().decode(errors="replace"), self.process.returncode)
 
     def end(self) -> None:
         """Kill the process."""
         self.process.kill()
         self.process.communicate()
-        self.said.close()
+        self.standard_error.close()
 
 
-def surroundings(threads: int, processors: int | None = None, **environment: str) -> dict[str, Any]:
+def process_options(threads: int, processors: int | None = None, **environment: str) -> dict[str, Any]:
     """Return the arguments of `Popen` for a process in the project's folder, pinned to processors.
 
     Args:
         threads: the number of threads.
-        processors: the number of processors; by default that of threads.
+        processors: the number of processors (default: the number of threads).
         environment: further environment variables.
     """
     pinned = sorted(os.sched_getaffinity(0))[: processors or threads]
@@ -87,44 +87,46 @@ def surroundings(threads: int, processors: int | None = None, **environment: str
     }
 
 
-def last_words(said: str, code: int) -> str:
-    """Return the last line of a standard error, or the exit code of the process."""
-    lines = said.strip().splitlines()
+def error_message(text: str, code: int) -> str:
+    """Return the last line of a standard error, or a sentence with the exit code of the process if it is empty."""
+    lines = text.strip().splitlines()
     return lines[-1] if lines else f"the process ended with {code}"
 
 
 def ask_once(module: str, threads: int, *arguments: str, **environment: str) -> float:
-    """Return the number that a fresh process prints.
+    """Run a module in a fresh process, and return the number that it prints.
 
     Raises:
         PeerError: the process failed.
     """
     command = [sys.executable, "-m", module, *arguments]
-    around = surroundings(threads, None, **environment)
-    done = subprocess.run(command, capture_output=True, text=True, **around)
-    if done.returncode:
-        raise PeerError(last_words(done.stderr, done.returncode))
-    return float(done.stdout)
+    options = process_options(threads, None, **environment)
+    completed = subprocess.run(command, capture_output=True, text=True, **options)
+    if completed.returncode:
+        raise PeerError(error_message(completed.stderr, completed.returncode))
+    return float(completed.stdout)
 
 
 class Workers:
-    """The processes of one run, started when first needed.
+    """The processes of a measurement, each started at its first request.
 
     Args:
-        around: arguments of `Popen` for each, from `surroundings`.
+        options: arguments of `Popen` for each process, from `process_options`.
     """
 
-    def __init__(self, around: Mapping[str, Any]) -> None:
-        self.around, self.running = around, dict[str, Process]()
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        self.options, self.running = options, dict[str, Process]()
 
     def ask(self, name: str, method: str, *arguments: Any) -> Any:
-        """Return the result of a method of a peer. A name with a colon, `ours:truth`, is another process of that peer.
+        """Call a method of a peer, and return its result.
+
+        A name with a colon, such as `ours:truth`, is a further process of that peer.
 
         Raises:
-            PeerError: the peer failed; the next request starts it again.
+            PeerError: the peer failed. The next request starts it again.
         """
         if name not in self.running:
-            self.running[name] = Process(name.partition(":")[0], self.around)
+            self.running[name] = Process(name.partition(":")[0], self.options)
         try:
             return self.running[name].ask(method, *arguments)
         except PeerError:
@@ -132,7 +134,7 @@ class Workers:
             raise
 
     def drop(self) -> None:
-        """Remove the works of every process."""
+        """Remove the prepared workloads of every process."""
         for name in list(self.running):
             self.ask(name, "drop")
 
@@ -144,44 +146,51 @@ class Workers:
 
 @dataclass(frozen=True)
 class Budget:
-    """The end of the measurement of a point: its ratios agree, or its time is over."""
+    """The conditions that end the measurement of a point: its ratios agree, or its time is over.
+
+    Attributes:
+        seconds: the time limit.
+        least_rounds: the minimum number of rounds.
+        most_rounds: the maximum number of rounds.
+        sample: the seconds that a contender runs in a round.
+        near: the ratios agree if their spread, divided by the square root of their number, is at most this.
+        patience: the factor of the time limit while the spread of the ratios exceeds `wide`.
+        wide: see `patience`.
+    """
 
     seconds: float
     least_rounds: int = 3
     most_rounds: int = 25
     sample: float = 0.03
-    """Seconds of one sample of a contender."""
     near: float = 0.01
-    """The ratios agree if their spread, divided by the square root of their number, is at most this."""
     patience: float = 3.0
-    """Factor of `seconds` while the spread of the ratios exceeds `wide`."""
     wide: float = 0.15
 
 
-def run_interleaved(workers: Workers, contenders: Mapping[str, Work], budget: Budget) -> dict[str, list[float]]:
-    """Measure works in rounds, each round in another order.
+def run_interleaved(workers: Workers, contenders: Mapping[str, Workload], budget: Budget) -> dict[str, list[float]]:
+    """Measure workloads in rounds. The order changes from round to round.
 
     Args:
-        workers: the processes, which have prepared the works.
-        contenders: works by name, that of Glassgate first.
-        budget: the end of the measurement.
+        workers: the processes, which have prepared the workloads.
+        contenders: workloads by name, that of Glassgate first.
+        budget: the conditions that end the measurement.
 
     Returns:
-        seconds per call times the scale of the work: for each name, one number per round.
+        for each name, one number per round: the seconds per call times the scale of the workload.
     """
     names = list(contenders)
     times: dict[str, list[float]] = {name: [] for name in names}
     start = time.perf_counter()
     for k in range(budget.most_rounds):
         for name in names[k % len(names) :] + names[: k % len(names)]:
-            work = contenders[name]
-            times[name].append(workers.ask(work.peer, "median", work, budget.sample) * work.scale)
-        if _enough(times, k + 1, time.perf_counter() - start, budget):
+            workload = contenders[name]
+            times[name].append(workers.ask(workload.peer, "median", workload, budget.sample) * workload.scale)
+        if _is_finished(times, k + 1, time.perf_counter() - start, budget):
             break
     return times
 
 
-def _enough(times: Mapping[str, list[float]], rounds: int, spent: float, budget: Budget) -> bool:
+def _is_finished(times: Mapping[str, list[float]], rounds: int, spent: float, budget: Budget) -> bool:
     if rounds < budget.least_rounds:
         return False
     ours, *others = times.values()
@@ -198,9 +207,9 @@ def _spread(values: list[float]) -> float:
 
 @contextmanager
 def cpu_contention(processes: int) -> Iterator[None]:
-    """Run other processes, which never wait, on the processors of the peers."""
+    """Run processes with an endless loop on the processors of the peers during the block."""
     command = [sys.executable, "-c", "while True: pass"]
-    others = [subprocess.Popen(command, **surroundings(processes)) for _ in range(processes)]
+    others = [subprocess.Popen(command, **process_options(processes)) for _ in range(processes)]
     try:
         yield
     finally:

@@ -1,7 +1,7 @@
-"""`python -m benchmarks.limited`: mean times of calls with more threads than processors.
+"""`python -m benchmarks.limited` measures mean times of calls with more threads than processors.
 
-A process is pinned, or its control group limits its processor time per 100 ms, as in a container. When this time is
-used up, all threads of the process stop for the rest of the 100 ms. The median of single calls would hide these stops.
+The process is pinned to processors, or its control group limits its processor time per 100 ms, as in a container. A
+process that has used up this time stops for the rest of the 100 ms. The median of single calls would hide these stops.
 """
 
 import argparse
@@ -12,28 +12,34 @@ from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.interleaved import Budget, Workers, surroundings
+from benchmarks.interleaved import Budget, Workers, process_options
 from benchmarks.measure import Bench
 from benchmarks.row import Point
-from benchmarks.rows import stock, works
+from benchmarks.rows import against_torch, workloads
 
 SIZES = (100, 8, 64), (100, 1, 256), (100, 32, 256)
-POINTS = [*stock(works(SIZES)), *stock(works(SIZES, do="inference"))]
+POINTS = [*against_torch(workloads(SIZES)), *against_torch(workloads(SIZES, do="inference"))]
 GROUPS = Path("/sys/fs/cgroup")
 PERIOD = 100_000
 """The period of a control group in microseconds."""
 
 
 class Limits(NamedTuple):
-    """The limits of a process: torch's threads, processors, and processor time in seconds per second."""
+    """The limits of a process.
+
+    Attributes:
+        threads: the number of threads of torch.
+        processors: the number of processors.
+        time: processor time in seconds per second; None without a limit.
+    """
 
     threads: int
     processors: int = 2
     time: float | None = None
 
     def __str__(self) -> str:
-        where = f"{self.threads} threads, {self.processors} processors"
-        return where if self.time is None else f"{where}, the time of {self.time:g}"
+        text = f"{self.threads} threads, {self.processors} processors"
+        return text if self.time is None else f"{text}, processor time of {self.time:g}"
 
 
 LIMITS = (
@@ -44,18 +50,18 @@ LIMITS = (
 
 
 @contextmanager
-def group(time: float) -> Iterator[Callable[[], object]]:
-    """Make a control group with this limit of processor time; yield a function that moves the calling process into it.
+def control_group(time: float) -> Iterator[Callable[[], object]]:
+    """Create a control group with a limit of processor time. Yields a function that moves the calling process into it.
 
     Raises:
         OSError: the system does not allow the group.
     """
-    of_version_1 = (GROUPS / "cpu").is_dir()
-    folder = GROUPS / ("cpu" if of_version_1 else "") / f"glassgate-{os.getpid()}"
+    is_version_1 = (GROUPS / "cpu").is_dir()
+    folder = GROUPS / ("cpu" if is_version_1 else "") / f"glassgate-{os.getpid()}"
     folder.mkdir()
     try:
         quota = round(time * PERIOD)
-        if of_version_1:
+        if is_version_1:
             (folder / "cpu.cfs_period_us").write_text(str(PERIOD))
             (folder / "cpu.cfs_quota_us").write_text(str(quota))
         else:
@@ -66,28 +72,28 @@ def group(time: float) -> Iterator[Callable[[], object]]:
             folder.rmdir()
 
 
-def row(bench: Bench, limits: Limits, seconds: float, rounds: int) -> str:
-    """Return a row of the table: milliseconds of Glassgate and of torch.nn at each point."""
-    around = surroundings(limits.threads, processors=limits.processors)
-    pin = around["preexec_fn"]
+def table_row(bench: Bench, limits: Limits, seconds: float, rounds: int) -> str:
+    """Measure a row of the table, milliseconds of Glassgate and of torch.nn at each point."""
+    options = process_options(limits.threads, processors=limits.processors)
+    pin = options["preexec_fn"]
     try:
-        with nullcontext(lambda: None) if limits.time is None else group(limits.time) as enter:
-            around["preexec_fn"] = lambda: (pin(), enter())
-            workers = Workers(around)
+        with nullcontext(lambda: None) if limits.time is None else control_group(limits.time) as enter:
+            options["preexec_fn"] = lambda: (pin(), enter())
+            workers = Workers(options)
             try:
                 cells = [_cell(bench, workers, point, seconds, rounds) for point in POINTS]
             finally:
                 workers.end()
     except OSError as error:
-        cells = [f"not measured, for no control group can be made here: {error}"]
+        cells = [f"not measured, because no control group can be created: {error}"]
     return f"| {limits} | {' | '.join(cells)} |"
 
 
 def _cell(bench: Bench, workers: Workers, point: Point, seconds: float, rounds: int) -> str:
     pair = point.ours, *point.others.values()
-    for work in pair:
-        workers.ask(work.peer, "prepare", work, bench.truths.of(work))
-    means = [[workers.ask(work.peer, "mean", work, seconds) for work in pair] for _ in range(rounds)]
+    for workload in pair:
+        workers.ask(workload.peer, "prepare", workload, bench.truths.file_for(workload))
+    means = [[workers.ask(workload.peer, "mean", workload, seconds) for workload in pair] for _ in range(rounds)]
     return " / ".join(f"{1e3 * statistics.median(times):.3g}" for times in zip(*means, strict=True))
 
 
@@ -102,7 +108,7 @@ def main() -> None:
     print("|---" * (1 + len(POINTS)) + "|")
     with Bench(1, Budget(1)) as bench:
         for limits in LIMITS:
-            print(row(bench, limits, options.seconds, options.rounds), flush=True)
+            print(table_row(bench, limits, options.seconds, options.rounds), flush=True)
 
 
 if __name__ == "__main__":

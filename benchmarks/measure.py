@@ -1,4 +1,4 @@
-"""The figure of a point: prepares and checks the contenders, then measures them in interleaved runs."""
+"""Measures the figure of a point: prepares and checks the contenders, then runs them in turn."""
 
 import tempfile
 import zlib
@@ -14,51 +14,63 @@ from benchmarks.interleaved import (
     PeerError,
     Workers,
     cpu_contention,
+    process_options,
     run_interleaved,
-    surroundings,
 )
 from benchmarks.row import Point, Row
-from benchmarks.work import Work
+from benchmarks.workload import Workload
 from experiments.common.summaries import quartiles, ratios
 
 Figure = dict[str, Any]
-"""`figure` with `low` and `high` (quartiles over the rounds), `against`, `rounds`, `contenders`; or only `missing`."""
+"""The result of a point as JSON values.
+
+"figure" is the median over the rounds, and "low" and "high" are the quartiles. "against" is the name of the other
+contender, "rounds" the number of rounds, and "contenders" the details of each contender. A point that could not be
+measured has only "missing", the reason.
+"""
 
 MOST_BYTES = 4e9
-"""Limit of the expected results that are kept on disk for later points of the same run."""
+"""The maximum size of the expected results on disk."""
 
 
 @dataclass
 class Truths:
-    """Files of the expected results of works, in a temporary folder with a size limit; the oldest are deleted first."""
+    """Stores expected results of workloads in a folder for later points of the same run.
+
+    If their size exceeds `MOST_BYTES`, the oldest are deleted.
+
+    Attributes:
+        folder: the folder.
+        workers: the processes, which compute the results.
+    """
 
     folder: Path
     workers: Workers
 
-    def of(self, work: Work) -> str | None:
-        """Return the file for a work, or None if nothing is checked."""
-        if work.peer == "products":
+    def file_for(self, workload: Workload) -> str | None:
+        """Return the file with the expected results of a workload, or None if nothing is checked."""
+        if workload.peer == "products":
             return None
-        wanted = work.checked().problem()
-        if wanted.do == "inference" and self._path(replace(wanted, do="training"), work.dtype).exists():
-            wanted = replace(wanted, do="training")
-        path = self._path(wanted, work.dtype)
+        problem = workload.checked().problem()
+        if problem.do == "inference" and self._path(replace(problem, do="training"), workload.dtype).exists():
+            problem = replace(problem, do="training")  # its results include those of inference
+        path = self._path(problem, workload.dtype)
         if not path.exists():
             kept = sorted(self.folder.iterdir(), key=lambda p: p.stat().st_mtime)
             while kept and sum(p.stat().st_size for p in kept) > MOST_BYTES:
                 kept.pop(0).unlink()
-            self.workers.ask("ours:truth", "truth", work, str(path))
+            self.workers.ask("ours:truth", "truth", workload, str(path))
         return str(path)
 
-    def _path(self, problem: Work, dtype: str) -> Path:
+    def _path(self, problem: Workload, dtype: str) -> Path:
         return self.folder / f"{zlib.crc32(f'{problem} {dtype}'.encode()):08x}.pt"
 
 
 class Bench:
-    """The processes, the expected results, and the time budget of a measurement."""
+    """Owns the processes and the expected results of a run, and measures points with a time budget."""
 
     def __init__(self, threads: int, budget: Budget) -> None:
-        self.threads, self.budget, self.workers = threads, budget, Workers(surroundings(threads))
+        self.threads, self.budget, self.workers = threads, budget, Workers(process_options(threads))
         self.folder = tempfile.TemporaryDirectory(prefix="glassgate-truths-")
         self.truths = Truths(Path(self.folder.name), self.workers)
 
@@ -78,39 +90,39 @@ class Bench:
 
 
 def time(bench: Bench, row: Row, point: Point) -> Figure:
-    """Return the ratio of two times over all rounds; the other contender is the one with the smallest median."""
+    """Measure the ratio of two times over all rounds. The other contender is the one with the smallest median."""
     bench.workers.drop()
     contenders = {"ours": point.ours, **point.others}
-    about: dict[str, Any] = {"ours": _ready(bench, point.ours)}
-    for name, work in point.others.items():
+    details: dict[str, Any] = {"ours": _prepare(bench, point.ours)}
+    for name, workload in point.others.items():
         try:
-            about[name] = _ready(bench, work)
+            details[name] = _prepare(bench, workload)
         except PeerError as error:
-            about[name] = {"missing": str(error)}
-    auto = about["ours"].get("auto")
+            details[name] = {"missing": str(error)}
+    auto = details["ours"].get("auto")
     if (
         auto not in (None, point.ours.engine)
         and point.ours.engine != "auto"
-        and all(work.peer != "ours" for work in point.others.values())
+        and all(workload.peer != "ours" for workload in point.others.values())
     ):
         contenders["auto"] = replace(point.ours, engine="auto")
-        about["auto"] = _ready(bench, contenders["auto"])
-    contenders = {name: work for name, work in contenders.items() if "missing" not in about[name]}
+        details["auto"] = _prepare(bench, contenders["auto"])
+    contenders = {name: workload for name, workload in contenders.items() if "missing" not in details[name]}
     if not any(name in contenders for name in point.others):
-        return {"missing": "; ".join(f"{name}: {about[name]['missing']}" for name in point.others)}
+        return {"missing": "; ".join(f"{name}: {details[name]['missing']}" for name in point.others)}
     with cpu_contention(bench.threads) if row.busy else nullcontext():
         times = run_interleaved(bench.workers, contenders, bench.budget)
     for name, seconds in times.items():
-        about[name]["seconds"] = quartiles(seconds)[1] / contenders[name].scale
+        details[name]["seconds"] = quartiles(seconds)[1] / contenders[name].scale
     best = min((quartiles(times[name])[1], name) for name in point.others if name in times)[1]
     result = _ratio(times["ours"], times[best], row.cost)
     if "auto" in times:
-        about["auto"]["figure"] = _ratio(times["auto"], times[best], row.cost)["figure"]
-    return {**result, "against": best, "rounds": len(times["ours"]), "contenders": about}
+        details["auto"]["figure"] = _ratio(times["auto"], times[best], row.cost)["figure"]
+    return {**result, "against": best, "rounds": len(times["ours"]), "contenders": details}
 
 
-def _ready(bench: Bench, work: Work) -> dict[str, Any]:
-    return bench.workers.ask(work.peer, "prepare", work, bench.truths.of(work))
+def _prepare(bench: Bench, workload: Workload) -> dict[str, Any]:
+    return bench.workers.ask(workload.peer, "prepare", workload, bench.truths.file_for(workload))
 
 
 def _ratio(ours: list[float], other: list[float], cost: bool) -> Figure:
@@ -119,49 +131,58 @@ def _ratio(ours: list[float], other: list[float], cost: bool) -> Figure:
 
 
 def memory(bench: Bench, row: Row, point: Point) -> Figure:
-    """Return the ratio of two peaks, each from a fresh process."""
+    """Measure the ratio of two peaks of memory, each in a fresh process."""
     ((name, other),) = point.others.items()
-    peaks = {who: fresh.peak(work, bench.threads) for who, work in (("ours", point.ours), (name, other))}
+    peaks = {
+        contender: fresh.peak(workload, bench.threads) for contender, workload in (("ours", point.ours), (name, other))
+    }
     ratio = peaks["ours"] / peaks[name]
-    about = {who: {"bytes": peak} for who, peak in peaks.items()}
-    return {"figure": ratio, "low": ratio, "high": ratio, "against": name, "rounds": 1, "contenders": about}
+    details = {contender: {"bytes": peak} for contender, peak in peaks.items()}
+    return {"figure": ratio, "low": ratio, "high": ratio, "against": name, "rounds": 1, "contenders": details}
 
 
 def growth(bench: Bench, row: Row, point: Point) -> Figure:
-    """Return the MiB that the steps of a stream add to the process."""
-    return _alone([fresh.growth(point.ours, bench.threads) / 2**20], "ours")
+    """Measure the MiB by which the steps of a stream increase the memory of the process."""
+    return _without_contender([fresh.growth(point.ours, bench.threads) / 2**20], "ours")
 
 
 def first_call(bench: Bench, row: Row, point: Point) -> Figure:
-    """Return the seconds of a cell's first call with an empty cache."""
+    """Measure the seconds of a cell's first call with an empty cache."""
     with tempfile.TemporaryDirectory() as cache:
-        return _alone([fresh.first_call(point.ours, bench.threads, cache)], "ours")
+        return _without_contender([fresh.first_call(point.ours, bench.threads, cache)], "ours")
 
 
 def new_cell(bench: Bench, row: Row, point: Point) -> Figure:
-    """Return the seconds of a cell's first call if an earlier process has called another cell."""
+    """Measure the seconds of a cell's first call after an earlier process has called another cell."""
     with tempfile.TemporaryDirectory() as cache:
         fresh.first_call(replace(point.ours, cell="RNN"), bench.threads, cache)
-        return _alone([fresh.first_call(point.ours, bench.threads, cache)], "ours")
+        return _without_contender([fresh.first_call(point.ours, bench.threads, cache)], "ours")
 
 
 def cached_call(bench: Bench, row: Row, point: Point) -> Figure:
-    """Return the seconds of a process's first call of a cell that an earlier process has cached."""
+    """Measure the seconds of the first call in a process after an earlier process has cached the cell."""
     with tempfile.TemporaryDirectory() as cache:
         fresh.first_call(point.ours, bench.threads, cache)
-        return _alone(
+        return _without_contender(
             [fresh.first_call(point.ours, bench.threads, cache) for _ in range(bench.budget.least_rounds)], "ours"
         )
 
 
-def importing(bench: Bench, row: Row, point: Point) -> Figure:
-    """Return the seconds that `import glassgate` adds to `import torch`."""
-    return _alone([fresh.importing(bench.threads) for _ in range(bench.budget.least_rounds)], "ours")
+def import_time(bench: Bench, row: Row, point: Point) -> Figure:
+    """Measure the seconds that `import glassgate` adds to `import torch`."""
+    return _without_contender([fresh.import_time(bench.threads) for _ in range(bench.budget.least_rounds)], "ours")
 
 
-def _alone(values: list[float], who: str) -> Figure:
+def _without_contender(values: list[float], contender: str) -> Figure:
     low, figure, high = quartiles(values)
-    return {"figure": figure, "low": low, "high": high, "against": "", "rounds": len(values), "contenders": {who: {}}}
+    return {
+        "figure": figure,
+        "low": low,
+        "high": high,
+        "against": "",
+        "rounds": len(values),
+        "contenders": {contender: {}},
+    }
 
 
 MEASURES: dict[str, Callable[[Bench, Row, Point], Figure]] = {
@@ -171,5 +192,5 @@ MEASURES: dict[str, Callable[[Bench, Row, Point], Figure]] = {
     "first call": first_call,
     "new cell": new_cell,
     "cached call": cached_call,
-    "import": importing,
+    "import": import_time,
 }

@@ -1,4 +1,4 @@
-"""The table and the plots, generated from the JSON files of a folder."""
+"""Generates the table and the plots from the JSON files of a folder."""
 
 import math
 from collections.abc import Iterable
@@ -17,7 +17,7 @@ Glassgate."""
 
 
 def write(folder: Path) -> None:
-    """Write table.md, plot.png, and by-size.png with the rows on torch.nn to the folder of the JSON files."""
+    """Write table.md, plot.png, and by-size.png (only rows that are compared with torch.nn) to the folder."""
     order = [row.name for row in ROWS]
     contents = sorted(results.read(folder), key=lambda c: order.index(c["row"]) if c["row"] in order else len(order))
     (folder / "table.md").write_text(table(contents))
@@ -26,7 +26,7 @@ def write(folder: Path) -> None:
 
 
 def table(contents: list[Content]) -> str:
-    """Return the summary, followed by all figures."""
+    """Return the summary of all rows and the figures of each row as Markdown."""
     lines = ["# Measured", "", *_about(contents), ""]
     lines += ["| row | compared with | geometric mean | target | worst point | target | spread | error | points |"]
     lines += ["|---|---|---|---|---|---|---|---|---|", *map(_summary, contents), ""]
@@ -56,7 +56,7 @@ def _about(contents: list[Content]) -> list[str]:
 
 
 def measured(content: Content) -> list[dict[str, Any]]:
-    """Return the points that have a figure."""
+    """Return the points of a row that have a figure."""
     return [point for point in content["points"] if "figure" in point]
 
 
@@ -66,8 +66,8 @@ def geometric_mean(values: Iterable[float]) -> float:
     return math.exp(sum(logs) / len(logs))
 
 
-def worst(content: Content) -> dict[str, Any]:
-    """Return the worst point: the highest cost or the worst_point speedup."""
+def worst_point(content: Content) -> dict[str, Any]:
+    """Return the point with the highest cost or the worst speedup."""
     return (max if content["wanted"]["cost"] else min)(measured(content), key=lambda point: point["figure"])
 
 
@@ -95,15 +95,17 @@ def _summary(content: Content) -> str:
         return f"| {content['what']} | {content['against']} | **missing** | {_format_target(content, 'mean')} | | " + (
             f"{_format_target(content, 'worst')} | | | {all_points} |"
         )
-    mean, worst_point = geometric_mean(p["figure"] for p in points), worst(content)
+    mean, worst = geometric_mean(p["figure"] for p in points), worst_point(content)
     auto = [p["contenders"].get("auto", {}).get("figure", p["figure"]) for p in points]
-    chosen = f"; {geometric_mean(auto):.3g} as `auto` chooses" if any("auto" in p["contenders"] for p in points) else ""
+    on_auto = (
+        f"; {geometric_mean(auto):.3g} as `auto` chooses" if any("auto" in p["contenders"] for p in points) else ""
+    )
     spread = sorted((p["high"] - p["low"]) / 2 / max(p["figure"], 1e-9) for p in points)[len(points) // 2]
     errors = [p["contenders"]["ours"]["error"] for p in points if p["contenders"]["ours"].get("error") is not None]
     return (
-        f"| {content['what']} | {content['against']} | {_format_figure(content, mean, wanted['mean'])}{chosen} | "
+        f"| {content['what']} | {content['against']} | {_format_figure(content, mean, wanted['mean'])}{on_auto} | "
         f"{_format_target(content, 'mean')} | "
-        f"{_format_figure(content, worst_point['figure'], wanted['worst'])} at {_sizes(worst_point)} | "
+        f"{_format_figure(content, worst['figure'], wanted['worst'])} at {_sizes(worst)} | "
         f"{_format_target(content, 'worst')} | {spread:.0%} | {f'{max(errors):.0e}' if errors else ''} | {all_points} |"
     )
 
@@ -121,18 +123,18 @@ def _figures(content: Content) -> list[str]:
             lines.append(f"| {_sizes(point)} | **missing** | {_without_bars(point['missing'])} |" + " |" * len(names))
             continue
         figure = _format_figure(content, point["figure"], content["wanted"]["worst"])
-        cells = [_contender(point["contenders"].get(name)) for name in names]
+        cells = [_format_contender(point["contenders"].get(name)) for name in names]
         quartiles = f"{point['low']:.3g} to {point['high']:.3g}"
         lines.append(f"| {_sizes(point)} | {figure} | {quartiles} | " + " | ".join(cells) + " |")
     return lines
 
 
-def _contender(about: dict[str, Any] | None) -> str:
+def _format_contender(about: dict[str, Any] | None) -> str:
     if about is None:
         return ""
     if "missing" in about:
         return f"missing: {_without_bars(about['missing'])}"
-    parts = [_seconds(about["seconds"])] if "seconds" in about else []
+    parts = [_format_seconds(about["seconds"])] if "seconds" in about else []
     parts += [f"{about['bytes'] / 2**20:.1f} MiB"] if "bytes" in about else []
     parts += [f"error {about['error']:.0e}"] if about.get("error") is not None else []
     parts += [f"first call {about['first call']:.3g} s"] if about.get("first call", 0) > 5 else []
@@ -143,7 +145,7 @@ def _without_bars(text: str) -> str:
     return text.replace("|", "/")
 
 
-def _seconds(value: float) -> str:
+def _format_seconds(value: float) -> str:
     for unit, size in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
         if value >= size:
             return f"{value / size:.3g} {unit}"
@@ -151,9 +153,9 @@ def _seconds(value: float) -> str:
 
 
 def plot(contents: list[Content], path: Path) -> None:
-    """Plot speedups, then costs, one line per row: every point, their mean and the target.
+    """Plot speedups and costs, one line per row, with each point, their mean and the target.
 
-    The right column shows the errors of Glassgate and of the contender of each point.
+    The right column shows the errors of Glassgate and of the other contender of each point.
     """
     from matplotlib.figure import Figure
     from matplotlib.ticker import LogLocator, NullFormatter
@@ -192,8 +194,8 @@ def plot(contents: list[Content], path: Path) -> None:
             right.set_title("error against float64", loc="left", fontsize=10)
         else:
             right.set_axis_off()
-    marks = axes[0, 0].get_legend_handles_labels(), axes[0, 1].get_legend_handles_labels()
-    handles = {label: handle for found in marks for handle, label in zip(*found, strict=True)}
+    entries = axes[0, 0].get_legend_handles_labels(), axes[0, 1].get_legend_handles_labels()
+    handles = {label: handle for pairs in entries for handle, label in zip(*pairs, strict=True)}
     figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=len(handles), fontsize=8)
     save_figure(figure, path)
 

@@ -1,4 +1,4 @@
-"""Figures as JSON, one file per row, each with its code version and machine. A later run measures the missing ones."""
+"""Stores figures as JSON, one file per row, with the version of the code and the machine."""
 
 import hashlib
 import json
@@ -19,7 +19,7 @@ class Store:
     Args:
         folder: the folder of the files.
         row: the row.
-        setting: the environment and the budget, on which figures also depend.
+        setting: the environment and whether the run is quick, on which figures also depend.
     """
 
     def __init__(self, folder: Path, row: Row, setting: dict[str, Any]) -> None:
@@ -28,17 +28,17 @@ class Store:
         self.points: dict[str, dict[str, Any]] = {point["key"]: point for point in old}
 
     def key(self, point: Point) -> str:
-        """Return a key of a point, the code and the setting."""
+        """Return a hash of a point, its row, and the setting, which includes the version of the code."""
         row = {"measure": self.row.measure, "busy": self.row.busy, "cost": self.row.cost}
         text = json.dumps([asdict(point), row, self.setting], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
     def lacks(self, point: Point) -> bool:
-        """Return whether a point has no figure, because it was not measured or the measurement failed."""
+        """Whether a point has no figure, because it was not measured or its measurement failed."""
         return "figure" not in self.points.get(self.key(point), {})
 
-    def keep(self, point: Point, figure: Figure) -> None:
-        """Write a figure, and remove figures of points that the row no longer has."""
+    def add(self, point: Point, figure: Figure) -> None:
+        """Write a figure to the file, and remove figures of points that the row no longer has."""
         self.points[self.key(point)] = {"key": self.key(point), "at": point.at, **figure, **origin()}
         self.path.parent.mkdir(parents=True, exist_ok=True)
         write_json(self.path, self._content())

@@ -1,29 +1,34 @@
-"""One measurement of the benchmarks, and one line of their table."""
+"""A row of the table of benchmarks, and a point, one measurement of a row."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from benchmarks.work import Work
+from benchmarks.workload import Workload
 
 
 @dataclass(frozen=True)
 class Point:
-    """One figure: the work of Glassgate, and the works that it is compared with, by name. The best of these counts."""
+    """One measurement: a workload of Glassgate, compared with the fastest of the others.
 
-    ours: Work
-    others: Mapping[str, Work] = field(default_factory=dict)
+    Attributes:
+        ours: the workload of Glassgate.
+        others: the workloads of other contenders, by name.
+    """
+
+    ours: Workload
+    others: Mapping[str, Workload] = field(default_factory=dict)
 
     @property
     def at(self) -> dict[str, Any]:
         """The sizes, by their names in the table."""
-        work = self.ours
-        at: dict[str, Any] = {"L": work.L, "N": work.N, "H": work.H}
-        return at if work.cell in ("LSTM", "GRU", "RNN") else {"cell": work.cell, **at}
+        workload = self.ours
+        at: dict[str, Any] = {"L": workload.L, "N": workload.N, "H": workload.H}
+        return at if workload.cell in ("LSTM", "GRU", "RNN") else {"cell": workload.cell, **at}
 
     @property
     def quick(self) -> bool:
-        """Whether `--quick` measures it."""
+        """Whether `--quick` measures the point."""
         return (self.ours.N, self.ours.H) in {(1, 64), (8, 64), (32, 256)} and self.ours.L <= 10_000
 
 
@@ -31,8 +36,20 @@ class Point:
 class Row:
     """One line of the table.
 
-    The figure of a point is a speedup: the time of the other program divided by that of Glassgate. With `cost`, it is
-    the inverse ratio, or a number with a unit, and lower is better.
+    The figure of a point is a speedup: the time of the other contender divided by that of Glassgate. With `cost`, it is
+    the inverse ratio or a number with a unit, and lower is better.
+
+    Attributes:
+        name: the name in commands and of the file.
+        what: the measured workload, as text.
+        against: the other contenders, as text.
+        points: the points.
+        mean: the target of the geometric mean of the figures.
+        worst: the target of every figure.
+        cost: whether lower is better.
+        unit: the unit of the figures; "x" for a ratio.
+        measure: the name of a function in `measure.MEASURES`.
+        busy: whether another process runs on each processor at the same time.
     """
 
     name: str
@@ -40,12 +57,8 @@ class Row:
     against: str
     points: tuple[Point, ...]
     mean: float | None = None
-    """The target of the geometric mean."""
     worst: float | None = None
-    """The target of every point."""
     cost: bool = False
     unit: str = "x"
     measure: str = "time"
-    """A function of measure.MEASURES."""
     busy: bool = False
-    """Whether one other process per processor runs at the same time."""

@@ -1,4 +1,4 @@
-"""The table of all measurements: the contenders, the sizes and the targets."""
+"""The rows of all measurements, with contenders, sizes and targets. Sizes are (L, N, H)."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -6,65 +6,72 @@ from itertools import product
 from typing import Any
 
 from benchmarks.row import Point, Row
-from benchmarks.work import SQUARE, Work
+from benchmarks.workload import SQUARE, Workload
 
 LOOPED = ("PeepholeLSTM", "LayerNormLSTM", "FourGates")
 HIDDEN, BATCH = (32, 64, 128, 256, 512, 1024), (1, 8, 32, 128)
 GRID = (*((100, N, H) for H, N in product(HIDDEN, BATCH)), (35, 20, 650), (1000, 16, 128))
-FEW = (1, 2, 5, 10, 20)
+STEPS_OF_SHORT_CALLS = (1, 2, 5, 10, 20)
 CELL_GRID = tuple((100, N, H) for H, N in product((64, 128, 256, 512), (8, 32, 128)))
 LARGE_GRID = tuple((L, N, H) for L, N, H in CELL_GRID if H >= 128)
 STOCK = {"LSTM": "nn.LSTM", "GRU": "nn.GRU", "RNN": "nn.RNN"}
 RUNTIMES = {"nn.LSTM": "stock", "ONNX Runtime": "onnxruntime_cpu", "OpenVINO": "openvino_cpu"}
 
 
-def works(sizes: Iterable[tuple[int, int, int]] = GRID, **more: Any) -> list[Work]:
-    """Return one work per size."""
-    return [Work(L, N, H, **more) for L, N, H in sizes]
+def workloads(sizes: Iterable[tuple[int, int, int]] = GRID, **more: Any) -> list[Workload]:
+    """Return one workload per size."""
+    return [Workload(L, N, H, **more) for L, N, H in sizes]
 
 
-def against(ours: Iterable[Work], name: str, **change: Any) -> tuple[Point, ...]:
-    """Compare each work with itself after a change."""
-    return tuple(Point(work, {name: replace(work, **change)}) for work in ours)
+def against(ours: Iterable[Workload], name: str, **change: Any) -> tuple[Point, ...]:
+    """Return a point for each workload, compared with the same workload after a change."""
+    return tuple(Point(workload, {name: replace(workload, **change)}) for workload in ours)
 
 
-def stock(ours: Iterable[Work]) -> tuple[Point, ...]:
-    """Compare each work with torch.nn."""
-    return tuple(Point(work, {STOCK[work.cell]: replace(work, peer="stock")}) for work in ours)
+def against_torch(ours: Iterable[Workload]) -> tuple[Point, ...]:
+    """Return a point for each workload, compared with torch.nn."""
+    return tuple(Point(workload, {STOCK[workload.cell]: replace(workload, peer="stock")}) for workload in ours)
 
 
-def plain(name: str, what: str, do: str, cell: str, mean: float, worst: float, **more: Any) -> Row:
-    """Return a row of the whole grid, compared with torch.nn."""
-    return Row(name, what, STOCK[cell], stock(works(do=do, cell=cell, **more)), mean, worst)
+def row_of_all_sizes(name: str, what: str, do: str, cell: str, mean: float, worst: float, **more: Any) -> Row:
+    """Return a row of all sizes, compared with torch.nn."""
+    return Row(name, what, STOCK[cell], against_torch(workloads(do=do, cell=cell, **more)), mean, worst)
 
 
-def around(work: Work) -> Point:
-    """Compare a training step with the matrix products outside of its recurrence."""
-    return Point(work, {"products": replace(work, peer="products", do="around")})
+def against_products(workload: Workload) -> Point:
+    """Return a point that compares a training step with its matrix products outside of the recurrence."""
+    return Point(workload, {"products": replace(workload, peer="products", do="around")})
 
 
-def share(work: Work) -> Point:
-    """Compare a training step with torch's large matrix product of the same number of operations."""
-    return Point(work, {"product": replace(work, peer="products", do="square", scale=work.flops / (2 * SQUARE**3))})
+def against_large_product(workload: Workload) -> Point:
+    """Return a point that compares a training step with a large matrix product of as many operations."""
+    return Point(
+        workload, {"product": replace(workload, peer="products", do="square", scale=workload.flops / (2 * SQUARE**3))}
+    )
 
 
 def cell_cost(name: str, what: str, mean: float, **cell: Any) -> Row:
-    """Return a row of a cell's training step, compared with that of the plain LSTM of Glassgate."""
-    ours = works(CELL_GRID, **cell)
+    """Return a row of training steps of a cell, compared with those of Glassgate's LSTM."""
+    ours = workloads(CELL_GRID, **cell)
     points = against(ours, "plain LSTM", cell="LSTM", options=())
     return Row(name, f"{what}, training", "the plain LSTM", points, mean, cost=True)
 
 
-def short(cell: str, do: str) -> Row:
-    """Return a row of calls of few steps, on the engine that `auto` chooses."""
-    ours = works(((L, N, H) for H, N, L in product(HIDDEN[:-1], (1, 8, 64), FEW)), do=do, cell=cell, engine="auto")
+def short_calls(cell: str, do: str) -> Row:
+    """Return a row of calls of few steps on the engine that `auto` chooses, compared with torch.nn."""
+    ours = workloads(
+        ((L, N, H) for H, N, L in product(HIDDEN[:-1], (1, 8, 64), STEPS_OF_SHORT_CALLS)),
+        do=do,
+        cell=cell,
+        engine="auto",
+    )
     what = f"{cell}, {do}, 1 to 20 steps"
-    return Row(f"short-{cell.lower()}-{do}", what, STOCK[cell], stock(ours), 1.5, 1.0)
+    return Row(f"short-{cell.lower()}-{do}", what, STOCK[cell], against_torch(ours), 1.5, 1.0)
 
 
-def short_cost(cell: str, do: str, name: str, what: str, **feature: Any) -> Row:
+def cost_in_short_calls(cell: str, do: str, name: str, what: str, **feature: Any) -> Row:
     """Return a row of calls of few steps that use a feature, compared with the same calls without it."""
-    ours = works(product(FEW, (1, 8), (64,)), do=do, cell=cell, engine="auto", **feature)
+    ours = workloads(product(STEPS_OF_SHORT_CALLS, (1, 8), (64,)), do=do, cell=cell, engine="auto", **feature)
     points = against(ours, "plain call", **dict.fromkeys(feature, False))
     return Row(
         f"short-{cell.lower()}-{do}-{name}",
@@ -76,74 +83,74 @@ def short_cost(cell: str, do: str, name: str, what: str, **feature: Any) -> Row:
     )
 
 
-FROZEN = tuple((100, N, H) for H, N in product((32, 64, 128, 256, 512, 1024), (1, 32)))
+SIZES_OF_SESSIONS = tuple((100, N, H) for H, N in product((32, 64, 128, 256, 512, 1024), (1, 32)))
 
 
-def frozen(cell: str, mean: float) -> Row:
-    """Return a row of sessions in float32, compared with the runtimes."""
+def sessions(cell: str, mean: float) -> Row:
+    """Return a row of float32 sessions, compared with torch.nn, ONNX Runtime and OpenVINO."""
     peers = {STOCK[cell]: "stock", **{name: peer for name, peer in RUNTIMES.items() if peer != "stock"}}
-    ours = works(FROZEN, do="inference", cell=cell, precision="float32")
+    ours = workloads(SIZES_OF_SESSIONS, do="inference", cell=cell, precision="float32")
     points = tuple(Point(w, {n: replace(w, peer=p, precision="") for n, p in peers.items()}) for w in ours)
     return Row(f"frozen-{cell.lower()}", f"{cell}, float32 session", f"the best of {', '.join(peers)}", points, mean)
 
 
-def frozen_int8(cell: str) -> Row:
+def int8_sessions(cell: str) -> Row:
     """Return a row of int8 sessions, compared with float32 sessions."""
-    ours = works(FROZEN, do="inference", cell=cell, precision="int8")
+    ours = workloads(SIZES_OF_SESSIONS, do="inference", cell=cell, precision="int8")
     points = against(ours, "our session in float32", precision="float32")
     return Row(f"frozen-{cell.lower()}-int8", f"{cell}, int8 session", "the float32 session", points, 1.3)
 
 
-def frozen_int8_lstm() -> Row:
+def int8_lstm_sessions() -> Row:
     """Return a row of int8 sessions, compared with the quantised LSTM of ONNX Runtime."""
-    ours = works(FROZEN, do="inference", precision="int8")
+    ours = workloads(SIZES_OF_SESSIONS, do="inference", precision="int8")
     points = against(ours, "ONNX Runtime, int8", peer="onnxruntime_cpu")
     return Row("frozen-lstm-int8-runtime", "LSTM, int8 session", "ONNX Runtime's quantised LSTM", points, 1.3)
 
 
 MINIMAL = tuple(product((1_000, 10_000), (1, 8), (64, 256)))
-TINY = Work(10, 2, 16)
+TINY = Workload(10, 2, 16)
 
 ROWS = (
-    plain("lstm-training", "LSTM, training", "training", "LSTM", 1.6, 1.0),
+    row_of_all_sizes("lstm-training", "LSTM, training", "training", "LSTM", 1.6, 1.0),
     Row(
         "model-training",
         "language model with an LSTM, training step",
         "the same model with nn.LSTM",
-        stock(works(CELL_GRID, do="model")),
+        against_torch(workloads(CELL_GRID, do="model")),
         worst=1.0,
     ),
     Row(
         "lstm-inference",
         "LSTM, inference",
         "the best of nn.LSTM, ONNX Runtime, OpenVINO",
-        tuple(Point(w, {n: replace(w, peer=p) for n, p in RUNTIMES.items()}) for w in works(do="inference")),
+        tuple(Point(w, {n: replace(w, peer=p) for n, p in RUNTIMES.items()}) for w in workloads(do="inference")),
         1.3,
         0.95,
     ),
-    frozen("LSTM", 1.3),
-    frozen("GRU", 1.5),
-    frozen_int8("LSTM"),
-    frozen_int8("GRU"),
-    frozen_int8_lstm(),
-    plain("gru-training", "GRU, training", "training", "GRU", 4, 1.2),
-    plain("gru-inference", "GRU, inference", "inference", "GRU", 4, 1.2),
-    plain("rnn-training", "RNN, training", "training", "RNN", 4, 1.2),
-    plain("rnn-inference", "RNN, inference", "inference", "RNN", 4, 1.2),
-    *(short(cell, do) for cell in STOCK for do in ("training", "inference")),
+    sessions("LSTM", 1.3),
+    sessions("GRU", 1.5),
+    int8_sessions("LSTM"),
+    int8_sessions("GRU"),
+    int8_lstm_sessions(),
+    row_of_all_sizes("gru-training", "GRU, training", "training", "GRU", 4, 1.2),
+    row_of_all_sizes("gru-inference", "GRU, inference", "inference", "GRU", 4, 1.2),
+    row_of_all_sizes("rnn-training", "RNN, training", "training", "RNN", 4, 1.2),
+    row_of_all_sizes("rnn-inference", "RNN, inference", "inference", "RNN", 4, 1.2),
+    *(short_calls(cell, do) for cell in STOCK for do in ("training", "inference")),
     *(
         row
         for cell, do in product(("LSTM", "GRU"), ("training", "inference"))
         for row in (
-            short_cost(cell, do, "record", "inside `gg.record`", record=True),
-            short_cost(cell, do, "lengths", "`lengths=` uniform in [L/10, L]", padded=True),
+            cost_in_short_calls(cell, do, "record", "inside `gg.record`", record=True),
+            cost_in_short_calls(cell, do, "lengths", "`lengths=` uniform in [L/10, L]", padded=True),
         )
     ),
     Row(
         "lstm-projection",
         "LSTM with projection to H / 2, training",
         "nn.LSTM",
-        stock(replace(w, proj=w.H // 2) for w in works()),
+        against_torch(replace(w, proj=w.H // 2) for w in workloads()),
         3,
         1.2,
     ),
@@ -155,7 +162,7 @@ ROWS = (
                 f"lstm-bfloat16-{do}",
                 f"LSTM under autocast to bfloat16, {do}",
                 "nn.LSTM under the same autocast",
-                stock(works(LARGE_GRID, do=do, autocast=True)),
+                against_torch(workloads(LARGE_GRID, do=do, autocast=True)),
                 1.5,
                 1.0,
             ),
@@ -167,7 +174,7 @@ ROWS = (
                     point
                     for cell in ("LSTM", "GRU", *LOOPED)
                     for point in against(
-                        works(LARGE_GRID, do=do, cell=cell, autocast=True), "ours in float32", autocast=False
+                        workloads(LARGE_GRID, do=do, cell=cell, autocast=True), "ours in float32", autocast=False
                     )
                 ),
                 1.4,
@@ -175,11 +182,11 @@ ROWS = (
             ),
         )
     ),
-    plain("lstm-float64", "LSTM in float64, training", "training", "LSTM", 3, 1.2, dtype="float64"),
-    plain(
+    row_of_all_sizes("lstm-float64", "LSTM in float64, training", "training", "LSTM", 3, 1.2, dtype="float64"),
+    row_of_all_sizes(
         "lstm-packed", "LSTM, packed lengths uniform in [L/10, L], training", "training", "LSTM", 3, 1.2, ragged=True
     ),
-    plain(
+    row_of_all_sizes(
         "lstm-bidirectional",
         "bidirectional LSTM of two layers, training",
         "training",
@@ -193,7 +200,7 @@ ROWS = (
         "resets",
         "LSTM with resets, 1 % per step, training",
         "the same without resets",
-        against(works(resets=0.01), "ours without resets", resets=0.0),
+        against(workloads(resets=0.01), "ours without resets", resets=0.0),
         0.95,
         0.9,
     ),
@@ -201,16 +208,19 @@ ROWS = (
         "stream",
         "one step of `layer.stream`, batch 1",
         "one call of nn.LSTM under no_grad",
-        stock(works(((20, 1, H) for H in (16, 32, 64, 128, 256)), do="step")),
+        against_torch(workloads(((20, 1, H) for H in (16, 32, 64, 128, 256)), do="step")),
         10,
         4,
     ),
-    replace(plain("lstm-training-busy", "LSTM, training under CPU contention", "training", "LSTM", 5, 2), busy=True),
+    replace(
+        row_of_all_sizes("lstm-training-busy", "LSTM, training under CPU contention", "training", "LSTM", 5, 2),
+        busy=True,
+    ),
     Row(
         "lstm-training-jax",
         "LSTM, training",
         "jax.lax.scan under jit",
-        against(works(), "jax", peer="jax_scan"),
+        against(workloads(), "jax", peer="jax_scan"),
         2,
         1.2,
     ),
@@ -218,7 +228,7 @@ ROWS = (
         "share-of-product",
         "LSTM, training, batch >= 32 and H >= 256",
         "torch's large matrix product",
-        tuple(share(w) for w in works((L, N, H) for L, N, H in GRID if N >= 32 and H >= 256)),
+        tuple(against_large_product(w) for w in workloads((L, N, H) for L, N, H in GRID if N >= 32 and H >= 256)),
         worst=0.7,
         unit="of it",
     ),
@@ -226,7 +236,7 @@ ROWS = (
         "memory-training",
         "peak memory of an LSTM's training step",
         "nn.LSTM",
-        stock(works(((100, 32, 128), (100, 128, 256), (100, 32, 512), (35, 20, 650), (1000, 16, 128)))),
+        against_torch(workloads(((100, 32, 128), (100, 128, 256), (100, 32, 512), (35, 20, 650), (1000, 16, 128)))),
         worst=1.0,
         cost=True,
         measure="memory",
@@ -235,7 +245,9 @@ ROWS = (
         "memory-recompute",
         "peak memory of an LSTM's training step with recompute=True",
         "the same without recompute",
-        against(works(((1000, 16, 128), (1000, 32, 256)), options=(("recompute", True),)), "ours without", options=()),
+        against(
+            workloads(((1000, 16, 128), (1000, 32, 256)), options=(("recompute", True),)), "ours without", options=()
+        ),
         worst=1.0,
         cost=True,
         measure="memory",
@@ -246,7 +258,7 @@ ROWS = (
         "the same at L = 1,000",
         tuple(
             Point(w, {"L = 1,000": replace(w, L=1_000, scale=w.L / 1_000)})
-            for w in works(((L, 1, 64) for L in (10_000, 100_000, 1_000_000)), do="inference")
+            for w in workloads(((L, 1, 64) for L in (10_000, 100_000, 1_000_000)), do="inference")
         ),
         worst=0.8,
     ),
@@ -254,7 +266,7 @@ ROWS = (
         "memory-stream",
         "memory that 1,000,000 steps of `layer.stream` add",
         "",
-        (Point(Work(1_000_000, 1, 64, do="step")),),
+        (Point(Workload(1_000_000, 1, 64, do="step")),),
         worst=1.0,
         cost=True,
         unit="MiB",
@@ -311,21 +323,21 @@ ROWS = (
         "eager-loop",
         "peephole, layer-normalised and custom cells, training",
         "the same cell as an eager loop",
-        tuple(p for cell in LOOPED for p in against(works(CELL_GRID, cell=cell), "eager loop", peer="loop")),
+        tuple(p for cell in LOOPED for p in against(workloads(CELL_GRID, cell=cell), "eager loop", peer="loop")),
         5,
     ),
     Row(
         "eager-loop-64",
         "the same at H = 64",
         "the same cell as an eager loop",
-        tuple(p for cell in LOOPED for p in against(works(CELL_GRID[:3], cell=cell), "eager loop", peer="loop")),
+        tuple(p for cell in LOOPED for p in against(workloads(CELL_GRID[:3], cell=cell), "eager loop", peer="loop")),
         10,
     ),
     Row(
         "compiled-loop",
         "layer-normalised LSTM, training",
         "the eager loop under torch.compile",
-        against([Work(100, 32, 128, cell="LayerNormLSTM")], "torch.compile", peer="compiled"),
+        against([Workload(100, 32, 128, cell="LayerNormLSTM")], "torch.compile", peer="compiled"),
         worst=1.0,
     ),
     *(
@@ -333,7 +345,7 @@ ROWS = (
             f"lstm-training-{name}",
             "LSTM, training",
             what,
-            against([Work(100, 32, 128)], "torch.compile", peer=peer),
+            against([Workload(100, 32, 128)], "torch.compile", peer=peer),
             worst=1.0,
         )
         for name, peer, what in (
@@ -345,7 +357,7 @@ ROWS = (
         "resets-by-step",
         "LSTM with resets, 1 % per step, training",
         "one nn.LSTM call per step with masked states",
-        stock([Work(128, 64, 256, resets=0.01)]),
+        against_torch([Workload(128, 64, 256, resets=0.01)]),
         worst=5,
     ),
     *(
@@ -353,7 +365,7 @@ ROWS = (
             name,
             f"{cell}, training",
             "the matrix products outside of the recurrence",
-            tuple(around(w) for w in works(MINIMAL, cell=cell)),
+            tuple(against_products(w) for w in workloads(MINIMAL, cell=cell)),
             worst=1.3,
             cost=True,
         )
@@ -363,7 +375,7 @@ ROWS = (
         "record",
         "LSTM, training inside `gg.record`",
         "the same step without recording",
-        against(works(CELL_GRID, record=True), "plain step", record=False),
+        against(workloads(CELL_GRID, record=True), "plain step", record=False),
         worst=1.3,
         cost=True,
     ),

@@ -1,9 +1,9 @@
-"""`python -m benchmarks.translation`: beam search over 1,000 sentences, compared with plain torch.nn.
+"""`python -m benchmarks.translation` compares the beam search of translations with one in plain torch.nn.
 
-The other program is written in the usual way: `nn.LSTM` called for one step at a time, the sources repeated for each
-beam, and a batch that continues until its last sentence is complete. Both programs have the same weights and must find
-the same translations. Runs are interleaved. The figure is the median ratio of processor times, on which other processes
-have less influence than on elapsed times.
+The other program is written in the usual way. It calls `nn.LSTM` for one step at a time, repeats the sources for each
+beam, and continues a batch until its last sentence is complete. Both programs have the same weights and should find the
+same translations. They run in turn. The result is the median ratio of processor times, on which other processes have
+less influence than on elapsed times.
 """
 
 import argparse
@@ -25,8 +25,12 @@ from glassgate.tasks.translation.search import END, Hypothesis, search
 from results.plain import with_plain_layers
 
 
-class Plain(nn.Module):
-    """The same model in plain torch.nn, with general attention, without input feeding, with or without wide output."""
+class PlainTranslator(nn.Module):
+    """A translation model in plain torch.nn, with general attention and without input feeding.
+
+    Args:
+        ours: the model with the weights.
+    """
 
     def __init__(self, ours: Translator):
         super().__init__()
@@ -44,57 +48,64 @@ class Plain(nn.Module):
         self.head = _linear(ours.decoder.head.weight, ours.decoder.head.bias)
 
     def encode(self, source: Tensor, lengths: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        """Return the states of the encoder, and the initial states of the decoder."""
         packed = pack_padded_sequence(self.source(source), lengths, batch_first=True, enforce_sorted=False)
-        output, last = self.encoder(packed)
+        output, final = self.encoder(packed)
         states, _ = pad_packed_sequence(output, batch_first=True)
-        first = []
-        for name, state in zip("hc", last, strict=True):
+        initial = []
+        for name, state in zip("hc", final, strict=True):
             both = [torch.cat([*pair], -1) for pair in state.chunk(self.encoder.num_layers)]
-            new = torch.stack([linear(each) for linear, each in zip(self.bridge[name], both, strict=True)])
-            first.append(new.tanh() if name == "h" else new)
-        return states, (first[0], first[1])
+            new = torch.stack([linear(state) for linear, state in zip(self.bridge[name], both, strict=True)])
+            initial.append(new.tanh() if name == "h" else new)
+        return states, (initial[0], initial[1])
 
     @torch.inference_mode()
-    def search(self, source: Tensor, lengths: Tensor, limits: list[int], how: Search) -> list[list[Hypothesis]]:
-        """Beam search over a batch, by the rules of `glassgate.tasks.translation.search`."""
-        rows, beam = len(source), how.beam
+    def search(self, source: Tensor, lengths: Tensor, limits: list[int], settings: Search) -> list[list[Hypothesis]]:
+        """Search a batch with the rules of `glassgate.tasks.translation.search`.
+
+        Args:
+            source, lengths: token IDs (N, L), and the number of tokens of each sentence.
+            limits: the maximum number of tokens of each translation.
+            settings: the width of the beam and the length penalty.
+        """
+        rows, beam = len(source), settings.beam
         states, (h, c) = self.encode(source, lengths)
         keys = self.key(states) / self.key.out_features**0.5
-        states, keys = (each.repeat_interleave(beam, 0) for each in (states, keys))
-        outside = (torch.arange(states.shape[1]) >= lengths[:, None]).repeat_interleave(beam, 0)[:, None]
+        states, keys = states.repeat_interleave(beam, 0), keys.repeat_interleave(beam, 0)
+        is_padding = (torch.arange(states.shape[1]) >= lengths[:, None]).repeat_interleave(beam, 0)[:, None]
         h, c = h.repeat_interleave(beam, 1), c.repeat_interleave(beam, 1)
-        units = torch.full((rows * beam, 1), PADDING)
-        totals = torch.full((rows, beam), -torch.inf)
-        totals[:, 0] = 0
+        tokens = torch.full((rows * beam, 1), PADDING)
+        scores = torch.full((rows, beam), -torch.inf)
+        scores[:, 0] = 0
         found: list[list[Hypothesis]] = [[] for _ in range(rows)]
-        last, room = torch.tensor(limits), torch.full((rows,), beam)
+        limit, open_beams = torch.tensor(limits), torch.full((rows,), beam)
         for length in range(1, max(limits) + 1):
-            vector = self.target(units[:, -1:])
+            vector = self.target(tokens[:, -1:])
             output, (h, c) = self.decoder(vector, (h, c))
-            weights = (output @ keys.transpose(1, 2)).masked_fill(outside, -torch.inf).softmax(-1)
-            look = torch.cat([weights @ states, output], -1)
-            look = torch.cat([look, vector], -1) if self.combine is None else self.combine(look).tanh()
-            logs = self.head(look[:, 0]).log_softmax(-1).view(rows, beam, -1)
+            weights = (output @ keys.transpose(1, 2)).masked_fill(is_padding, -torch.inf).softmax(-1)
+            features = torch.cat([weights @ states, output], -1)
+            features = torch.cat([features, vector], -1) if self.combine is None else self.combine(features).tanh()
+            logs = self.head(features[:, 0]).log_softmax(-1).view(rows, beam, -1)
             logs[..., 0] = -torch.inf
-            known = logs.shape[-1]
-            must = last == length
-            if must.any():
-                logs[must] = logs[must].where(torch.arange(known) == END - UNKNOWN, -torch.inf)
-            best, places = (totals[..., None] + logs).view(rows, -1).topk(2 * beam)
-            beams, said = places // known, places % known + UNKNOWN
-            ended = (said == END) & best.isfinite() & (torch.arange(2 * beam) < room[:, None])
+            vocabulary_size = logs.shape[-1]
+            must_end = limit == length
+            if must_end.any():
+                logs[must_end] = logs[must_end].where(torch.arange(vocabulary_size) == END - UNKNOWN, -torch.inf)
+            best, places = (scores[..., None] + logs).view(rows, -1).topk(2 * beam)
+            beams, candidates = places // vocabulary_size, places % vocabulary_size + UNKNOWN
+            ended = (candidates == END) & best.isfinite() & (torch.arange(2 * beam) < open_beams[:, None])
             for row, place in ended.nonzero().tolist():
-                history = units[row * beam + beams[row, place], 1:].tolist()
-                found[row].append(Hypothesis(tuple(history), float(best[row, place]) / how.penalty(length)))
-            room = (room - ended.sum(1)) * ~must
-            if not room.any():
+                history = tokens[row * beam + beams[row, place], 1:].tolist()
+                found[row].append(Hypothesis(tuple(history), float(best[row, place]) / settings.penalty(length)))
+            open_beams = (open_beams - ended.sum(1)) * ~must_end
+            if not open_beams.any():
                 break
-            totals, kept = best.masked_fill(said == END, -torch.inf).topk(beam)
-            totals = totals.masked_fill(torch.arange(beam) >= room[:, None], -torch.inf)
+            scores, kept = best.masked_fill(candidates == END, -torch.inf).topk(beam)
+            scores = scores.masked_fill(torch.arange(beam) >= open_beams[:, None], -torch.inf)
             flat = (beams.gather(1, kept) + beam * torch.arange(rows)[:, None]).flatten()
-            units = torch.cat([units[flat], said.gather(1, kept).view(-1, 1)], 1)
+            tokens = torch.cat([tokens[flat], candidates.gather(1, kept).view(-1, 1)], 1)
             h, c = h[:, flat], c[:, flat]
-        return [sorted(each, key=lambda one: -one.score)[:beam] for each in found]
+        return [sorted(hypotheses, key=lambda hypothesis: -hypothesis.score)[:beam] for hypotheses in found]
 
 
 def _linear(weight: Tensor, bias: Tensor | None) -> nn.Linear:
@@ -105,20 +116,26 @@ def _linear(weight: Tensor, bias: Tensor | None) -> nn.Linear:
 
 
 def batches(task: Translation, pairs: list[Pair], at_once: int | None) -> list[tuple[Tensor, Tensor, list[int]]]:
-    """Return batches of a given size, or those of `task.predict`, each with the limit of its translations' lengths."""
+    """Return batches of token IDs, lengths, and the maximum numbers of tokens of the translations.
+
+    Args:
+        task: the trained task.
+        pairs: the sentences.
+        at_once: the number of sentences per batch; None for the batches of `task.predict`.
+    """
     encoded = task.encoded(pairs)
-    made = []
-    sizes = [len(each["source"]) for each in encoded]
+    result = []
+    sizes = [len(example["source"]) for example in encoded]
     for pieces in evaluation_batches(sizes, at_once) if at_once else task.batching().evaluation(sizes):
         rows = [torch.from_numpy(encoded[piece.index]["source"]) for piece in pieces]
         lengths = torch.tensor([len(row) for row in rows])
         limits = [10 + int(2 * task.fitted["ratio"] * len(row)) for row in rows]
-        made.append((nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=PADDING), lengths, limits))
-    return made
+        result.append((nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=PADDING), lengths, limits))
+    return result
 
 
 def main() -> None:
-    """Measure the sizes that the command line selects."""
+    """Run the searches, and print times and differences."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.translation", description=__doc__.splitlines()[0])
     parser.add_argument("run", help="folder of a trained translation with LSTM, general attention, no input feeding")
     parser.add_argument("file", help="pairs or sentences")
@@ -131,42 +148,50 @@ def main() -> None:
     torch.set_num_threads(options.threads)
     task = Translation.load(options.run)
     task.network.eval()
-    known = task.options.cell, task.options.attention, task.options.input_feeding, task.options.tied
-    if known != ("lstm", "general", False, False):
+    settings = task.options.cell, task.options.attention, task.options.input_feeding, task.options.tied
+    if settings != ("lstm", "general", False, False):
         parser.error("expected a run with --cell lstm, --attention general and neither --input-feeding nor --tied")
     pairs = list(task.read(options.file, labelled=False))[-options.sentences :]
-    how, plain, made = (
+    settings, plain, examples = (
         Search(options.beam, task.options.length_penalty),
-        Plain(task.network).eval(),
+        PlainTranslator(task.network).eval(),
         batches(task, pairs, options.at_once),
     )
 
     @torch.inference_mode()
     def ours() -> list[list[Hypothesis]]:
         decoder = task.network.decoder
-        return [each for s, n, limits in made for each in search(decoder, *task.network.encode(s, n), limits, how)]
+        return [
+            found
+            for s, n, limits in examples
+            for found in search(decoder, *task.network.encode(s, n), limits, settings)
+        ]
 
     def theirs() -> list[list[Hypothesis]]:
-        return [each for s, n, limits in made for each in plain.search(s, n, limits, how)]
+        return [found for s, n, limits in examples for found in plain.search(s, n, limits, settings)]
 
     swapped = with_plain_layers(copy.deepcopy(task.network)).eval()
 
     @torch.inference_mode()
-    def ours_on_theirs() -> list[list[Hypothesis]]:
-        return [each for s, n, limits in made for each in search(swapped.decoder, *swapped.encode(s, n), limits, how)]
+    def our_search_on_torch_layers() -> list[list[Hypothesis]]:
+        return [
+            found
+            for s, n, limits in examples
+            for found in search(swapped.decoder, *swapped.encode(s, n), limits, settings)
+        ]
 
-    sides = {"ours": ours, "plain torch.nn": theirs, "our search on layers of torch.nn": ours_on_theirs}
-    first = {name: work() for name, work in sides.items()}
+    programs = {"ours": ours, "plain torch.nn": theirs, "our search on layers of torch.nn": our_search_on_torch_layers}
+    translations = {name: run() for name, run in programs.items()}
     print(f"{len(pairs)} sentences, beam {options.beam}, {options.threads} threads, medians of {options.rounds} rounds")
-    times = dict(zip(sides, interleaved(list(sides.values()), options.rounds), strict=True))
-    for name in sides:
-        slower = sorted(ratios(times[name], times["ours"]))
-        pairs_of = list(zip(first["ours"], first[name], strict=True))
-        same = sum(a[0].tokens == b[0].tokens for a, b in pairs_of)
-        error = max(abs(a[0].score - b[0].score) for a, b in pairs_of)
+    times = dict(zip(programs, interleaved(list(programs.values()), options.rounds), strict=True))
+    for name in programs:
+        relative = sorted(ratios(times[name], times["ours"]))
+        both = list(zip(translations["ours"], translations[name], strict=True))
+        same = sum(a[0].tokens == b[0].tokens for a, b in both)
+        error = max(abs(a[0].score - b[0].score) for a, b in both)
         print(
-            f"{name:34}{statistics.median(times[name]):6.2f} s, {statistics.median(slower):.2f} times ours "
-            f"({slower[0]:.2f} to {slower[-1]:.2f}); {same} translations equal, scores within {error:.0e}"
+            f"{name:34}{statistics.median(times[name]):6.2f} s, {statistics.median(relative):.2f} times ours "
+            f"({relative[0]:.2f} to {relative[-1]:.2f}); {same} translations equal, scores within {error:.0e}"
         )
 
 

@@ -1,7 +1,8 @@
-"""A peer in a separate process: prepares works, checks them against float64, and measures their time.
+"""The process of a peer. It prepares workloads, checks their results against float64, and measures their times.
 
-`python -m benchmarks.worker PEER` reads pickled (method, arguments) from standard input and answers each. An error ends
-the process, and interleaved.py reports the last line of its standard error.
+`python -m benchmarks.worker PEER` reads requests from standard input, and writes the result of each to standard output.
+A request is a pickled pair of a method of `Peer` and its arguments. An error ends the process, and interleaved.py
+reports the last line of its standard error.
 """
 
 import ctypes
@@ -16,85 +17,90 @@ import time
 from dataclasses import replace
 from typing import Any
 
-from benchmarks.work import LONG, Work
+from benchmarks.workload import LONG, Workload
 
 END = 2_000
-"""The last steps of a long work that are recomputed; earlier steps no longer influence them."""
+"""The number of last steps of a long workload that the reference computes. Earlier steps hardly influence the last
+half of these, which are compared."""
 
 clock = time.process_time if os.environ.get("OMP_NUM_THREADS") == "1" else time.perf_counter
-"""Seconds: CPU time on one thread, because other processes on the cores hardly change it; otherwise elapsed time."""
+"""The clock in seconds. CPU time on one thread, because other processes hardly change it; otherwise elapsed time."""
 SHORTEST = 2e-4
-"""Seconds. Shorter calls are measured several at a time."""
+"""The shortest measured time in seconds. Several shorter calls are measured together."""
 
 INT8_ERROR = 0.1
 """The largest allowed error of an int8 session, as a fraction of the largest value."""
 SLACK = 10.0
-"""The error allowed to other programs is this multiple of that allowed to Glassgate, for nn.LSTM's bias gradients."""
+"""Other programs may have this multiple of the error allowed to Glassgate, because of nn.LSTM's bias gradients."""
 
 
 class Peer:
-    """The methods that the runner calls in the process."""
+    """The methods that the benchmarks call in the process.
+
+    Args:
+        name: a module of benchmarks.peers.
+    """
 
     def __init__(self, name: str) -> None:
         self.module = importlib.import_module(f"benchmarks.peers.{name}")
-        self.subjects: dict[Work, Any] = {}
+        self.subjects: dict[Workload, Any] = {}
 
-    def prepare(self, work: Work, truth: str | None) -> dict[str, Any]:
-        """Prepare a work and check it.
+    def prepare(self, workload: Workload, truth: str | None) -> dict[str, Any]:
+        """Prepare a workload, and check its results.
 
         Args:
-            work: the computation.
-            truth: the file that `truth` wrote, or None if nothing is checked.
+            workload: the computation.
+            truth: the file that the method `truth` wrote, or None if nothing is checked.
 
         Returns:
-            "first call": seconds; "error": largest difference from float64 as a fraction of the largest value; "auto":
-            the engine that the layer would choose.
+            "first call", in seconds; "error", the largest difference from float64 relative to the largest value; and
+            "auto", the engine that `auto` would choose.
         """
-        subject = self.subjects[work] = self.module.prepare(work)
+        subject = self.subjects[workload] = self.module.prepare(workload)
         start = time.perf_counter()
         subject.run()
-        about: dict[str, Any] = {"first call": time.perf_counter() - start}
+        details: dict[str, Any] = {"first call": time.perf_counter() - start}
         if hasattr(subject, "choice"):
-            about["auto"] = subject.choice()
+            details["auto"] = subject.choice()
         if truth is not None:
-            checked = subject if work.checked() == work else self.module.prepare(work.checked())
-            about["error"] = _check(work, checked.results(), truth)
-        return about
+            checked = subject if workload.checked() == workload else self.module.prepare(workload.checked())
+            details["error"] = _check(workload, checked.results(), truth)
+        return details
 
-    def truth(self, work: Work, path: str) -> None:
-        """Write the expected results of a work, from the reference in float64 and in the dtype of the work."""
+    def truth(self, workload: Workload, path: str) -> None:
+        """Write the results of the reference for a workload, in float64 and in the dtype of the workload."""
         import torch
 
         both = []
-        for dtype in ("float64", work.dtype):
-            subject = self.module.prepare(replace(work.checked().problem(), dtype=dtype))
-            if work.L > LONG:
+        for dtype in ("float64", workload.dtype):
+            subject = self.module.prepare(replace(workload.checked().problem(), dtype=dtype))
+            if workload.L > LONG:
                 subject.keep_end(END)
             both.append(subject.results())
         torch.save(both, path)
 
-    def median(self, work: Work, seconds: float) -> float:
-        """Return the median time of one call, from as many calls as fit into `seconds`, without the first."""
-        run = self.subjects[work].run
+    def median(self, workload: Workload, seconds: float) -> float:
+        """Measure the median time of a call, in as many calls as fit into `seconds` after one warm-up call."""
+        run = self.subjects[workload].run
         gc.collect()
         gc.disable()
         start = clock()
         run()
-        once = clock() - start
-        calls = max(1, int(SHORTEST / once))  # that are measured together
-        times: list[float] = [once] if once > seconds else []
-        end = clock() + (0 if times and once > 1 else seconds)
+        first = clock() - start
+        calls_per_time = max(1, int(SHORTEST / first))
+        times: list[float] = [first] if first > seconds else []
+        end = clock() + (0 if times and first > 1 else seconds)
         while clock() < end or not times:
             start = clock()
-            for _ in range(calls):
+            for _ in range(calls_per_time):
                 run()
-            times.append((clock() - start) / calls)
+            times.append((clock() - start) / calls_per_time)
         gc.enable()
         return statistics.median(times)
 
-    def mean(self, work: Work, seconds: float) -> float:
-        """Return the mean time of one call over some seconds, including waits for a processor."""
-        run, calls = self.subjects[work].run, 0
+    def mean(self, workload: Workload, seconds: float) -> float:
+        """Measure the mean time of a call over some seconds, including the time without a processor."""
+        run, calls = self.subjects[workload].run, 0
         run()
         start = now = time.perf_counter()
         while now < start + seconds:
@@ -103,13 +109,17 @@ class Peer:
         return (now - start) / calls
 
     def drop(self) -> None:
-        """Remove all works."""
+        """Remove all prepared workloads."""
         self.subjects.clear()
         gc.collect()
 
 
-def _check(work: Work, results: dict[str, Any], path: str) -> float | None:
-    """Return the error of the results; raise AssertionError if it is too large."""
+def _check(workload: Workload, results: dict[str, Any], path: str) -> float | None:
+    """Return the error of the results; None if nothing is checked.
+
+    Raises:
+        AssertionError: the error is too large.
+    """
     if not results:
         return None
     import torch
@@ -117,23 +127,23 @@ def _check(work: Work, results: dict[str, Any], path: str) -> float | None:
     from tests.compare import check, error
 
     truth, eager = torch.load(path, mmap=True)
-    got = {name: torch.as_tensor(value) for name, value in results.items()}
-    if work.L > LONG:
-        got, truth, eager = ({**r, "output": r["output"][-END // 2 :]} for r in (got, truth, eager))
-    truth, eager = ({name: r[name] for name in got} for r in (truth, eager))
-    if work.precision == "int8":
-        allowed = INT8_ERROR * (1.0 if work.peer == "ours" else SLACK)
-        for name, value in got.items():
-            off = error(value, truth[name]) / max(truth[name].abs().max().item(), 1e-30)
-            assert off < allowed, f"{name}: off by {off:.3g} of the largest value, allowed {allowed}"
+    computed = {name: torch.as_tensor(value) for name, value in results.items()}
+    if workload.L > LONG:
+        computed, truth, eager = ({**r, "output": r["output"][-END // 2 :]} for r in (computed, truth, eager))
+    truth, eager = ({name: r[name] for name in computed} for r in (truth, eager))
+    if workload.precision == "int8":
+        allowed = INT8_ERROR * (1.0 if workload.peer == "ours" else SLACK)
+        for name, value in computed.items():
+            difference = error(value, truth[name]) / max(truth[name].abs().max().item(), 1e-30)
+            assert difference < allowed, f"{name}: off by {difference:.3g} of the largest value, allowed {allowed}"
     else:
-        check(got, truth, eager, slack=1.0 if work.peer == "ours" else SLACK)
-    return max(error(v, truth[k]) / max(truth[k].abs().max().item(), 1e-30) for k, v in got.items())
+        check(computed, truth, eager, slack=1.0 if workload.peer == "ours" else SLACK)
+    return max(error(v, truth[k]) / max(truth[k].abs().max().item(), 1e-30) for k, v in computed.items())
 
 
 def serve(name: str) -> None:
-    """Answer requests until standard input ends."""
-    requests, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
+    """Answer requests until the end of standard input."""
+    requests, results = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     if sys.platform == "linux":
         die_with_parent = 1
@@ -144,8 +154,8 @@ def serve(name: str) -> None:
             method, arguments = pickle.load(requests)
         except EOFError:
             return
-        pickle.dump(getattr(peer, method)(*arguments), answers)
-        answers.flush()
+        pickle.dump(getattr(peer, method)(*arguments), results)
+        results.flush()
 
 
 if __name__ == "__main__":

@@ -1,1 +1,1 @@
-"""Measures how close the defaults are to the best settings that a search finds, on three data sets per task."""
+"""Compares the default settings with the best settings that a search finds, on three data sets per task."""

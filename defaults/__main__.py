@@ -1,4 +1,4 @@
-"""`python -m defaults [SET ...]`: trains each set with the defaults, searches around them, and writes the page."""
+"""`python -m defaults [SET ...]` trains with the defaults, searches better settings, and writes the page."""
 
 import argparse
 import sys
@@ -10,7 +10,7 @@ from pathlib import Path
 from defaults import report
 from defaults.search import SEEDS, Result, Settings, Store, best, defaults, examples_of, fixed, search, train
 from defaults.sets import SETS, Set
-from experiments.common.command_line import data_folder, selected
+from experiments.common.command_line import data_folder, select
 from experiments.common.environment import ROOT
 from glassgate.tasks.progress import Interrupted
 
@@ -18,24 +18,28 @@ from glassgate.tasks.progress import Interrupted
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the measurements that the command line selects."""
     options = _parser().parse_args(arguments)
-    sets = selected(SETS, options.sets, "set")
+    sets = select(SETS, options.sets, "set")
     store = Store(options.out)
     if not options.report:
         try:
-            measure([_Run(data, data_folder(), store, options.seconds) for data in sets])
+            measure([_Measurement(data, data_folder(), store, options.seconds) for data in sets])
         except (KeyboardInterrupt, Interrupted):
             sys.exit("stopped; run the same command to continue")
     report.write(store, options.root / "docs" / "defaults.md")
     print(f"The page: {options.root}/docs/defaults.md")
 
 
-def measure(runs: Sequence["_Run"]) -> None:
-    """Compare on all sets, search where the least time has been spent, then repeat the shortest trainings first."""
+def measure(runs: Sequence["_Measurement"]) -> None:
+    """Train with the compared settings on all sets, search, and repeat the best settings with other seeds.
+
+    The search continues on the set on which it has spent the least time. Sets with short training runs are repeated
+    first.
+    """
     for run in runs:
         run.compare()
     searching = list(runs)
     while searching:
-        run = min(searching, key=_Run.spent)
+        run = min(searching, key=_Measurement.spent)
         if not run.search_once():
             searching.remove(run)
     for run in sorted(runs, key=lambda run: run.compare()["seconds"]):
@@ -59,14 +63,14 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-class _Run:
-    """The trainings of a set.
+class _Measurement:
+    """The training runs on one data set.
 
     Args:
-        data: the set
+        data: the data set
         folder: the folder of the data
         store: the stored results
-        seconds: processor time that the search may take, including stored trainings
+        seconds: the limit of processor time of the search, including stored training runs
     """
 
     def __init__(self, data: Set, folder: Path, store: Store, seconds: float):
@@ -77,16 +81,16 @@ class _Run:
         self.next: Settings | None = None
 
     def compare(self) -> Result:
-        """Train with common fixed settings and with the defaults; return the result of the defaults."""
+        """Train with fixed settings and with the defaults. Returns the result of the defaults."""
         self.train(fixed(self.data, self.examples))
         return self.train(defaults(self.data, self.examples))
 
     def spent(self) -> float:
-        """Seconds that the search has taken."""
-        return sum(each["seconds"] for each in self.store.searched(self.data))
+        """Return the seconds that the search has taken."""
+        return sum(result["seconds"] for result in self.store.searched(self.data))
 
     def search_once(self) -> bool:
-        """Run one training of the search; return False if the search or its time is over."""
+        """Run one training of the search. Returns False if the search has ended or its time is over."""
         try:
             self.next = self.search.send(self.train(self.next)) if self.next else next(self.search)
         except StopIteration:
@@ -94,21 +98,21 @@ class _Run:
         return self.spent() < self.seconds
 
     def repeat(self) -> None:
-        """Train the defaults and the best settings found with the other seeds."""
-        found = best(self.data, self.store.searched(self.data))
+        """Train with the defaults and with the best settings found, with the other seeds."""
+        best_settings = best(self.data, self.store.searched(self.data))
         for seed in SEEDS[1:]:
-            for settings in (defaults(self.data, self.examples), found):
+            for settings in (defaults(self.data, self.examples), best_settings):
                 self.train(settings, seed)
 
     def train(self, settings: Settings, seed: int = SEEDS[0]) -> Result:
-        """Train, unless the result is stored."""
+        """Return the stored result of a training run, or train and store the result."""
         if stored := self.store.get(self.data, settings, seed):
             return stored
         result = train(self.data, self.split, settings, seed)
-        self.store.keep(self.data, result)
-        shown = "  ".join(f"{name} {value:g}" for name, value in asdict(settings).items())
+        self.store.add(self.data, result)
+        text = "  ".join(f"{name} {value:g}" for name, value in asdict(settings).items())
         print(
-            f"{time.strftime('%H:%M:%S')}  {self.data.name:22} {shown}  seed {seed}  dev {result['dev']:.4f}  "
+            f"{time.strftime('%H:%M:%S')}  {self.data.name:22} {text}  seed {seed}  dev {result['dev']:.4f}  "
             f"test {result['test']:.4f}  {result['seconds']:.0f} s",
             flush=True,
         )

@@ -1,4 +1,4 @@
-"""The page and its picture, generated from the stored figures and the table of sets."""
+"""Writes the page on the defaults and its picture from the stored results and the table of data sets."""
 
 import statistics
 import textwrap
@@ -14,7 +14,7 @@ from glassgate.tasks.training.by_size import by_size
 from glassgate.tasks.wording import plural
 
 NEAR = 0.03
-"""The largest relative difference at which the defaults count as good as the best settings found."""
+"""The largest relative difference at which the defaults count as close to the best settings found."""
 
 INTRODUCTION = """\
 # How good the defaults are
@@ -115,9 +115,9 @@ class Row:
     """The measurements on one data set.
 
     Attributes:
-        data: the set
-        defaults, fixed, best: the settings that are compared, the best by the dev data
-        results: all trainings
+        data: the data set
+        defaults, fixed, best: the compared settings; the best ones have the best dev score
+        results: the results of all training runs
     """
 
     data: Set
@@ -132,33 +132,33 @@ class Row:
         return [seed for seed in SEEDS if {self.defaults, self.best} <= self._tests(seed).keys()]
 
     def tests(self, settings: Settings) -> list[float]:
-        """The test score for each seed. The fixed settings may have been trained with fewer seeds."""
+        """Return the test score for each seed. The fixed settings may have been trained with fewer seeds."""
         return [tests[settings] for tests in map(self._tests, self.seeds) if settings in tests]
 
-    def behind(self, settings: Settings) -> float:
-        """How much worse the mean test score is than that of the best settings, as a fraction of the latter."""
-        own, best = (statistics.mean(self.tests(each)) for each in (settings, self.best))
+    def deficit(self, settings: Settings) -> float:
+        """Return the relative difference by which the mean test score is worse than that of the best settings."""
+        own, best = (statistics.mean(self.tests(s)) for s in (settings, self.best))
         return (own - best) / best if self.data.score.lower_is_better else (best - own) / best
 
     def _tests(self, seed: int) -> dict[Settings, float]:
-        return {Settings(**each["settings"]): each["test"] for each in self.results if each["seed"] == seed}
+        return {Settings(**r["settings"]): r["test"] for r in self.results if r["seed"] == seed}
 
 
 def write(store: Store, page: Path) -> None:
-    """Write the page, and its picture to the same folder."""
+    """Write the page, and its picture into the same folder."""
     all_rows = rows(store)
-    page.write_text(text(all_rows), "utf-8")
-    picture(all_rows, page.with_name("defaults.svg"))
+    page.write_text(page_text(all_rows), "utf-8")
+    draw(all_rows, page.with_name("defaults.svg"))
 
 
-def text(rows: Sequence[Row]) -> str:
-    """The page."""
+def page_text(rows: Sequence[Row]) -> str:
+    """Return the page as Markdown."""
     rule = "\n".join(_rule(examples) for examples in (100, 300, 1_000, 3_000, 10_000, 30_000, 100_000))
     return INTRODUCTION.format(rule=rule) + _table(rows) + ENDING.format(summary=_summary(rows))
 
 
 def rows(store: Store) -> list[Row]:
-    """The rows of the table: the sets on which the defaults and the fixed settings were trained."""
+    """Return a row for each data set with results of the defaults and the fixed settings."""
     complete = []
     for data in SETS:
         if results := store.searched(data):
@@ -182,14 +182,14 @@ def _table(rows: Sequence[Row]) -> str:
     for row in rows:
         cells = [row.data.task, row.data.what, row.data.score.heading]
         cells += [_spread(row, settings) for settings in (row.fixed, row.defaults, row.best)]
-        cells += [f"{100 * row.behind(row.defaults) + 0:.1f} %", _describe(row.defaults), _describe(row.best)]
+        cells += [f"{100 * row.deficit(row.defaults) + 0:.1f} %", _describe(row.defaults), _describe(row.best)]
         cells += [str(len(row.results)), str(len(row.seeds))]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 
 def _spread(row: Row, settings: Settings) -> str:
-    """Mean and standard deviation of a test score."""
+    """Return the mean and standard deviation of a test score as text."""
     score = row.data.score
     return mean_and_deviation([score.factor * test for test in row.tests(settings)], score.places)
 
@@ -202,9 +202,9 @@ def _describe(settings: Settings) -> str:
 
 
 def _summary(rows: Sequence[Row]) -> str:
-    near = [row for row in rows if row.behind(row.defaults) <= NEAR]
+    near = [row for row in rows if row.deficit(row.defaults) <= NEAR]
     far = [f"{row.data.task}, {row.data.what}" for row in rows if row not in near]
-    better = sum(row.behind(row.defaults) < row.behind(row.fixed) for row in rows)
+    better = sum(row.deficit(row.defaults) < row.deficit(row.fixed) for row in rows)
     trainings = sum(len(row.results) for row in rows)
     fewest, most = (choose(len(row.results) for row in rows) for choose in (min, max))
     measured = [row.data for row in rows]
@@ -220,8 +220,8 @@ def _summary(rows: Sequence[Row]) -> str:
     )
 
 
-def picture(rows: Sequence[Row], path: Path) -> None:
-    """Draw for each set the distance of the defaults and of fixed settings from the best settings found."""
+def draw(rows: Sequence[Row], path: Path) -> None:
+    """Draw how much worse the defaults and the fixed settings are than the best settings found, for each data set."""
     from matplotlib.figure import Figure
 
     figure = Figure((9, 0.8 + 0.34 * len(rows)), layout="constrained")
@@ -229,12 +229,12 @@ def picture(rows: Sequence[Row], path: Path) -> None:
     places = range(len(rows), 0, -1)
     for name, colour, marker, size in (("fixed", "tab:gray", "o", 42), ("defaults", "tab:blue", "D", 42)):
         label = "the defaults" if name == "defaults" else "batch size 32, 10 epochs"
-        behind = [min(60.0, 100 * row.behind(getattr(row, name))) for row in rows]
-        axes.scatter(behind, places, s=size, color=colour, marker=marker, label=label, zorder=3)
+        deficits = [min(60.0, 100 * row.deficit(getattr(row, name))) for row in rows]
+        axes.scatter(deficits, places, s=size, color=colour, marker=marker, label=label, zorder=3)
     axes.axvspan(-100, 100 * NEAR, color="tab:blue", alpha=0.08, zorder=0)
     axes.axvline(0, color="black", linewidth=0.8)
     axes.set_yticks(places, [f"{row.data.task}: {row.data.what}" for row in rows], fontsize=9)
-    axes.set_xlim(min(-8.0, *(100 * row.behind(row.defaults) for row in rows)) - 1, 62)
+    axes.set_xlim(min(-8.0, *(100 * row.deficit(row.defaults) for row in rows)) - 1, 62)
     axes.set_xlabel("worse than the best settings found, % of their score (60 and more at the right edge)", fontsize=9)
     axes.grid(axis="x", alpha=0.3)
     axes.legend(fontsize=9, loc="lower right")

@@ -1,4 +1,4 @@
-"""One training with given settings, its storage as JSON, and the search around the defaults."""
+"""Trains with given settings, stores results as JSON, and searches settings that are better than the defaults."""
 
 import json
 import time
@@ -18,7 +18,7 @@ from glassgate.tasks.training.by_size import by_size
 Result = dict[str, Any]
 
 SEEDS = (1, 2, 3)
-"""The search trains with the first; the defaults and the best found are trained with all of them."""
+"""The search trains with the first seed. The defaults and the best settings found are trained with all seeds."""
 
 _VALUES: dict[str, tuple[float, ...]] = {
     "learning_rate": (1e-3, 2e-3, 4e-3, 8e-3, 16e-3),
@@ -27,12 +27,12 @@ _VALUES: dict[str, tuple[float, ...]] = {
     "batch_size": (2, 4, 8, 16, 32, 64, 128),
     "hidden_size": (64, 128, 256, 512),
 }
-"""The settings that the search varies, in this order, and their values. It tries the next value up and down."""
+"""The settings that the search changes, in this order, and their values. It tries the next larger and smaller value."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """The settings of a training that the search varies."""
+    """The settings that the search changes."""
 
     batch_size: int
     learning_rate: float
@@ -42,31 +42,31 @@ class Settings:
 
 
 class Store:
-    """The trainings of each set, one line of JSON each, appended when a training ends.
+    """Stores the results on each data set in a file, with one line of JSON per training run.
 
     Args:
-        folder: contains one file per set
+        folder: the folder of the files
     """
 
     def __init__(self, folder: Path):
         self.folder = folder
 
     def all(self, data: Set) -> list[Result]:
-        """Return the results of a set."""
+        """Return all results on a data set."""
         path = self._path(data)
         return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
     def get(self, data: Set, settings: Settings, seed: int) -> Result | None:
-        """Return the result of a training, or None if it is missing."""
-        wanted = {"settings": asdict(settings), "seed": seed}
-        return next((each for each in self.all(data) if wanted.items() <= each.items()), None)
+        """Return the result of a training run, or None if it is missing."""
+        key = {"settings": asdict(settings), "seed": seed}
+        return next((result for result in self.all(data) if key.items() <= result.items()), None)
 
     def searched(self, data: Set) -> list[Result]:
         """Return the results of the first seed, from which the search chooses."""
-        return [each for each in self.all(data) if each["seed"] == SEEDS[0]]
+        return [result for result in self.all(data) if result["seed"] == SEEDS[0]]
 
-    def keep(self, data: Set, result: Result) -> None:
-        """Add a result."""
+    def add(self, data: Set, result: Result) -> None:
+        """Append a result to the file."""
         self.folder.mkdir(parents=True, exist_ok=True)
         with self._path(data).open("a") as file:
             print(json.dumps(result), file=file)
@@ -76,7 +76,7 @@ class Store:
 
 
 def examples_of(data: Set, split: Split[Any]) -> int:
-    """Return the number of training examples of a set, as its task counts them."""
+    """Return the number of training examples of a data set, as its task counts them."""
     kind = task_class(data.task)
     task = kind(kind.options_type.from_mapping(data.options))
     task.vocabularies = task.collect(split.train)
@@ -97,7 +97,7 @@ def fixed(data: Set, examples: int) -> Settings:
 
 
 def train(data: Set, split: Split[Any], settings: Settings, seed: int) -> Result:
-    """Train once, on one thread, and return the scores of the best epoch and the processor's seconds."""
+    """Train on one thread. Returns the scores of the best epoch, and the processor time in seconds."""
     kind = task_class(data.task)
     torch.set_num_threads(1)
     start = time.process_time()
@@ -117,41 +117,41 @@ def train(data: Set, split: Split[Any], settings: Settings, seed: int) -> Result
 def search(data: Set, start: Settings) -> Generator[Settings, Result, None]:
     """Yield settings to train with, and receive their results, until no change of one setting is better.
 
-    Settings with a better dev score become the start of the next change.
+    Changes start from the settings with the best dev score so far.
     """
-    best, found = start, (yield start)
+    best, best_result = start, (yield start)
     tried = {start}
-    better = True
-    while better:
-        better = False
+    improved = True
+    while improved:
+        improved = False
         for name in _VALUES:
             for step in (1, -1):
                 while not (data.epochs and name == "epochs"):
-                    there = _next(best, name, step)
-                    if there is None or there in tried:
+                    settings = _next(best, name, step)
+                    if settings is None or settings in tried:
                         break
-                    tried.add(there)
-                    result = yield there
-                    if not is_better(data, result, found):
+                    tried.add(settings)
+                    result = yield settings
+                    if not is_better(data, result, best_result):
                         break
-                    best, found, better = there, result, True
+                    best, best_result, improved = settings, result, True
 
 
 def is_better(data: Set, one: Result, other: Result) -> bool:
-    """Return whether a training has a better dev score than another."""
+    """Whether a training run has a better dev score than another one."""
     return bool(one["dev"] < other["dev"] if data.score.lower_is_better else one["dev"] > other["dev"])
 
 
 def best(data: Set, results: Sequence[Result]) -> Settings:
-    """Return the settings with the best dev score; of equal ones, the first."""
+    """Return the settings with the best dev score, the first ones if several have it."""
     choose = min if data.score.lower_is_better else max
-    return Settings(**choose(results, key=lambda each: each["dev"])["settings"])
+    return Settings(**choose(results, key=lambda result: result["dev"])["settings"])
 
 
 def _next(settings: Settings, name: str, step: int) -> Settings | None:
-    """Return the settings with the next value of one setting, up or down, or None at the end of its values."""
+    """Return the settings with the next larger (step 1) or smaller (step -1) value of one setting, None without one."""
     value = getattr(settings, name)
-    values = [each for each in _VALUES[name] if (each - value) * step > 1e-9]
+    values = [other for other in _VALUES[name] if (other - value) * step > 1e-9]
     if not values:
         return None
     return Settings(**{**asdict(settings), name: min(values) if step > 0 else max(values)})

@@ -1,4 +1,4 @@
-"""The table of data sets: three for each task, cut to size from real data by one rule."""
+"""The table of data sets, three for each task, which are parts of real data."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,6 +13,7 @@ from glassgate.tasks.progress import Progress
 from glassgate.tasks.task import Split
 
 Cut = Callable[[Split[Any]], Split[Any]]
+"""A function that reduces the parts of a data set."""
 
 
 F1 = Score("f1", "F1")
@@ -24,18 +25,18 @@ MSE = Score("mse", "squared error", percent=False, lower_is_better=True, digits=
 
 @dataclass(frozen=True)
 class Set:
-    """Data that a task is trained on.
+    """A data set for a task.
 
     Attributes:
-        name: its name on the command line
+        name: the name on the command line
         task: a name of `glassgate.tasks`
-        what: its name on the page
+        what: the name on the page
         paths: files below the data folder, by the names of the options
-        options: options that the data requires, the same for every setting
-        score: the score that settings are compared by
-        cut: reduces the data to the size of this set
-        epochs: a number for every setting, if the default number would take too long; 0 for the default
-        reader: the task that reads the files, if it is another one
+        options: options that the data requires
+        score: the score by which settings are compared
+        cut: a function that reduces the data; None for the whole data
+        epochs: the number of epochs with all settings, if the default would take too long; 0 otherwise
+        reader: the task that reads the files, if it is another task
     """
 
     name: str
@@ -49,7 +50,7 @@ class Set:
     reader: str = ""
 
     def read(self, data: Path) -> Split[Any]:
-        """Read the data as the task does, and cut it."""
+        """Read the data as the task does, and reduce it."""
         kind = task_class(self.reader or self.task)
         paths = {name: str(data / path) for name, path in self.paths.items()}
         split = kind(kind.options_type.from_mapping({**self.options, **paths})).read_split(Progress())
@@ -57,22 +58,22 @@ class Set:
 
 
 def _spread(examples: Sequence[Any], count: int) -> list[Any]:
-    """Return `count` examples at equal distances, beginning with the first; all if there are fewer."""
+    """Return `count` examples at equal distances from the first one on, or all if there are fewer."""
     count = min(count, len(examples))
-    return [examples[place * len(examples) // count] for place in range(count)]
+    return [examples[k * len(examples) // count] for k in range(count)]
 
 
 def _examples(train: int, held_out: int) -> Cut:
-    """Keep `train` training examples, and at most `held_out` dev and 400 test examples with labels seen in training."""
+    """Keep `train` training examples, and at most `held_out` dev and 400 test examples without further labels."""
 
     def cut(split: Split[Any]) -> Split[Any]:
         kept = _spread(split.train, train)
-        seen = {label for each in kept for label in _labels(each)}
+        seen_labels = {label for example in kept for label in _labels(example)}
 
-        def known(part: Sequence[Any], count: int) -> list[Any]:
-            return _spread([each for each in part if seen.issuperset(_labels(each))], count)
+        def with_seen_labels(part: Sequence[Any], count: int) -> list[Any]:
+            return _spread([example for example in part if seen_labels.issuperset(_labels(example))], count)
 
-        return Split(kept, known(split.dev, held_out), known(split.test, 400))
+        return Split(kept, with_seen_labels(split.dev, held_out), with_seen_labels(split.test, 400))
 
     return cut
 
@@ -82,11 +83,11 @@ def _labels(example: Any) -> Sequence[str | None]:
 
 
 def _intents(train: int, held_out: int) -> Cut:
-    """Cut as `_examples`, then turn sentences with an intent into texts with the intent as label."""
+    """Keep examples as `_examples`, and replace utterances with an intent by texts with the intent as label."""
 
     def cut(split: Split[Any]) -> Split[Any]:
         parts = vars(_examples(train, held_out)(split)).values()
-        return Split(*([Labelled(" ".join(each.tokens), each.intent) for each in part] for part in parts))
+        return Split(*([Labelled(" ".join(example.tokens), example.intent) for example in part] for part in parts))
 
     return cut
 
@@ -97,7 +98,7 @@ def _halves(split: Split[Any]) -> Split[Any]:
 
 
 def _tokens(train: int, held_out: int) -> Cut:
-    """Keep the first tokens of each part of a text; 30,000 for test."""
+    """Keep the first tokens of each part of a text, of the test part 30,000."""
 
     def first(part: Sequence[Any], count: int) -> list[Any]:
         return [replace(part[0], tokens=part[0].tokens[:count])]

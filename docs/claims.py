@@ -1,7 +1,7 @@
-"""Writes the figures of `docs/why-lstm.md` and its Chinese version: `python docs/claims.py FOLDER` (`make claims`).
+"""Writes the results in `docs/why-lstm.md` and its Chinese version: `python docs/claims.py FOLDER` (`make claims`).
 
-FOLDER contains the output of `glassgate compare`, `compare directions` and `compare products`, and FOLDER/full that of
-`glassgate compare` without --quick. If FOLDER/full is missing, the table and the picture made from it do not change.
+FOLDER contains the output of `glassgate compare`, `compare directions` and `compare products`. FOLDER/full contains
+that of `glassgate compare` without --quick. If it is missing, the table and the picture of these results do not change.
 """
 
 import json
@@ -16,18 +16,19 @@ DOCS = Path(__file__).parent
 PAGES = ("why-lstm.md", "why-lstm.zh-CN.md")
 PICTURES = ("gradients", "learning", "forget-bias", "taggers-reach", "language-models", "models-reach", "variants")
 Content = dict[str, dict[str, Any]]
+"""The contents of the JSON files, by the name of the comparison."""
 
 
 def main(folder: Path) -> None:
-    """Copies the pictures and replaces the text between the comments of both pages."""
+    """Copy the pictures, and replace the text between the comments of both pages."""
     content = {
         name: json.loads((folder / f"{name}.json").read_text("utf-8")) for name in ("compare", "directions", "products")
     }
-    pictures, figures = [folder / f"{name}.svg" for name in PICTURES], FIGURES
+    pictures, blocks = [folder / f"{name}.svg" for name in PICTURES], BLOCKS
     if (folder / "full" / "compare.json").exists():
         content["full"] = json.loads((folder / "full" / "compare.json").read_text("utf-8"))
         pictures.append(folder / "full" / "success.svg")
-        figures = {**FIGURES, "every": every}
+        blocks = {**BLOCKS, "every": every}
     (DOCS / "claims").mkdir(exist_ok=True)
     for picture in pictures:
         if picture.exists():
@@ -37,20 +38,20 @@ def main(folder: Path) -> None:
     for language, page in enumerate(PAGES):
         path = DOCS / page
         text = path.read_text("utf-8")
-        for name, make in figures.items():
+        for name, block in blocks.items():
             begin, end = f"<!-- {name}, written by make claims -->\n", f"<!-- end of {name} -->"
             before, rest = text.split(begin)
-            text = before + begin + make(content, language) + end + rest.split(end, 1)[1]
+            text = before + begin + block(content, language) + end + rest.split(end, 1)[1]
         path.write_text(text, "utf-8")
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Rows as Markdown."""
+    """Return a table as Markdown."""
     return "".join(f"| {' | '.join(row)} |\n" for row in (head, ["---"] * len(head), *rows))
 
 
 def solved(content: Content, language: int) -> str:
-    """The seeds that solve each problem, and the median number of sequences until then."""
+    """Return the seeds that solve each problem, and the median number of sequences until the solution."""
     head = (
         ("problem", "lag", "cell", "seeds that solve it", "sequences until solved (median)", "in the paper (LSTM)"),
         ("问题", "间隔", "单元", "解出的种子", "解出所需序列数（中位数）", "论文（LSTM）"),
@@ -74,21 +75,21 @@ def solved(content: Content, language: int) -> str:
 
 
 def every(content: Content, language: int) -> str:
-    """Every problem at every lag: the seeds that solve it, the median of sequences, and the figures of the paper."""
+    """Return the seeds that solve each problem at each lag, the median numbers of sequences, and those of the paper."""
     rows = [row for row in content["full"]["problems"] if row["forget_bias"] is None]
     lags, own = sorted({row["lag"] for row in rows if row["lag"]}), ("its own", "自带")[language]
     head = [("problem", "问题")[language], ("cell", "单元")[language], *map(str, lags)]
     lines = []
     for problem in dict.fromkeys(row["problem"] for row in rows):
-        of = {(row["cell"], row["lag"]): row for row in rows if row["problem"] == problem}
-        for cell in dict.fromkeys(cell for cell, _ in of):
-            told = {lag: _seeds(row) for (name, lag), row in of.items() if name == cell}
-            lines.append([problem, cell, *_by_lag(told, lags, own)])
-        source = next(row["reported_in"] for row in of.values())
+        row_of = {(row["cell"], row["lag"]): row for row in rows if row["problem"] == problem}
+        for cell in dict.fromkeys(cell for cell, _ in row_of):
+            texts = {lag: _seeds(row) for (name, lag), row in row_of.items() if name == cell}
+            lines.append([problem, cell, *_by_lag(texts, lags, own)])
+        source = next(row["reported_in"] for row in row_of.values())
         if source:
-            told = {lag: f"{row['reported']:,}" for (_, lag), row in of.items() if row["reported"]}
+            texts = {lag: f"{row['reported']:,}" for (_, lag), row in row_of.items() if row["reported"]}
             lines.append(
-                [problem, ("LSTM of 1997", "1997 年的 LSTM")[language] + f", {source}", *_by_lag(told, lags, own)]
+                [problem, ("LSTM of 1997", "1997 年的 LSTM")[language] + f", {source}", *_by_lag(texts, lags, own)]
             )
     return table(head, lines)
 
@@ -98,21 +99,21 @@ def _seeds(row: dict[str, Any]) -> str:
     return f"{row['solved']}/{row['seeds']}" + (f", {median:,.0f}" if median else "")
 
 
-def _by_lag(told: dict[int, str], lags: Sequence[int], own: str) -> list[str]:
-    """One table cell per lag; a problem with one fixed lag uses the first."""
-    if 0 in told:
-        return [f"{told[0]} ({own})", *[""] * (len(lags) - 1)]
-    return [told.get(lag, "") for lag in lags]
+def _by_lag(texts: dict[int, str], lags: Sequence[int], own: str) -> list[str]:
+    """Return one table cell per lag. A problem with a fixed lag uses the first one."""
+    if 0 in texts:
+        return [f"{texts[0]} ({own})", *[""] * (len(lags) - 1)]
+    return [texts.get(lag, "") for lag in lags]
 
 
 def gradients(content: Content, language: int) -> str:
-    """The fraction of a gradient that is left after a hundred steps."""
+    """Return the fraction of the gradient that remains a hundred steps back, for each network."""
     head = (("cell", "gradient left 100 steps back"), ("单元", "100 步之前剩余的梯度"))[language]
     return table(head, [[row["label"], f"{row['h'][-1] / row['h'][0]:.1e}"] for row in content["compare"]["gradients"]])
 
 
 def directions(content: Content, language: int) -> str:
-    """The fraction of correct labels per reading direction, and the loss of both language models."""
+    """Return the fraction of correct labels for each reading direction, and the losses of the language models."""
     head = (
         ("reads", "labels correct", "as a language model, nats per character"),
         ("阅读方向", "标签正确率", "作语言模型，每字符奈特"),
@@ -123,7 +124,7 @@ def directions(content: Content, language: int) -> str:
 
 
 def generated(content: Content, language: int) -> str:
-    """Text generated by both language models."""
+    """Return the texts that the language models generated."""
     names = ({"forward": "One direction:", "both": "Two directions:"}, {"forward": "单向：", "both": "双向："})[
         language
     ]
@@ -132,7 +133,7 @@ def generated(content: Content, language: int) -> str:
 
 
 def products(content: Content, language: int) -> str:
-    """Microseconds per step of each variant."""
+    """Return the time per step of each variant."""
     head = (
         ("variant", "N", "H", "forward, us per step", "training, us per step", "error against float64"),
         ("实现", "N", "H", "前向，每步微秒", "训练，每步微秒", "与 float64 的误差"),
@@ -154,16 +155,19 @@ def products(content: Content, language: int) -> str:
 
 
 def machine(content: Content, language: int) -> str:
-    """The processor and the PyTorch version of the measurements."""
-    found = content["products"]["machine"]
+    """Return a sentence with the processor and the version of PyTorch."""
+    environment = content["products"]["machine"]
     if language:
-        return f"测量于 {found['processor']}，PyTorch {found['torch']}，最后一节的时间用一个线程。\n"
-    return f"Measured on {found['processor']} with PyTorch {found['torch']}, the last section on one thread.\n"
+        return f"测量于 {environment['processor']}，PyTorch {environment['torch']}，最后一节的时间用一个线程。\n"
+    return (
+        f"Measured on {environment['processor']} with PyTorch {environment['torch']}, the last section on one thread.\n"
+    )
 
 
-FIGURES: dict[str, Callable[[Content, int], str]] = {
-    each.__name__: each for each in (gradients, solved, directions, generated, products, machine)
+BLOCKS: dict[str, Callable[[Content, int], str]] = {
+    block.__name__: block for block in (gradients, solved, directions, generated, products, machine)
 }
+"""Functions that return the text of each block of a page. `language` is 0 for English and 1 for Chinese."""
 
 if __name__ == "__main__":
     main(Path(sys.argv[1]))

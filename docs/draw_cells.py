@@ -1,4 +1,4 @@
-"""Draws every built-in cell: `python docs/draw_cells.py` writes docs/cells/NAME.svg for cells.md."""
+"""`python docs/draw_cells.py` draws every built-in cell as docs/cells/NAME.svg for cells.md."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ FOLDER = Path(__file__).with_name("cells")
 
 
 def pictures() -> dict[str, str]:
-    """The SVG of each cell by name."""
+    """Return the SVG of each cell by name."""
     return {name: str(gg.draw(getattr(gg.cells, name)())) for name in gg.cells.__all__}
 
 

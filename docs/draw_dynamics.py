@@ -1,7 +1,4 @@
-"""Draws docs/dynamics.png: a network that remembers three bits, trained in some seconds, and its fixed points.
-
-python docs/draw_dynamics.py
-"""
+"""`python docs/draw_dynamics.py` draws docs/dynamics.png: the fixed points of a network that stores three bits."""
 
 from pathlib import Path
 
@@ -12,18 +9,18 @@ import glassgate as gg
 
 
 def flip_flops(steps: int, rows: int) -> tuple[Tensor, Tensor]:
-    """Pulses of +1 and -1 on three channels, and the last pulse of each channel: (L, N, 3) each."""
+    """Generate pulses of +1 and -1 on three channels. Returns them and the last pulse at each step, (L, N, 3) each."""
     pulses = (torch.rand(steps, rows, 3) < 0.1) * (2.0 * torch.randint(2, (steps, rows, 3)) - 1)
     pulses[0] = 2.0 * torch.randint(2, (rows, 3)) - 1
-    bits, now = [], torch.zeros(rows, 3)
+    bits, last_pulse = [], torch.zeros(rows, 3)
     for pulse in pulses:
-        now = torch.where(pulse == 0, now, pulse)
-        bits.append(now)
+        last_pulse = torch.where(pulse == 0, last_pulse, pulse)
+        bits.append(last_pulse)
     return pulses, torch.stack(bits)
 
 
-def memory() -> tuple[gg.RNN, nn.Linear]:
-    """A network that remembers three bits, trained from a fixed seed."""
+def train_memory() -> tuple[gg.RNN, nn.Linear]:
+    """Train a network that stores three bits, with a fixed seed. Returns the layer and its linear output layer."""
     torch.manual_seed(0)
     layer, readout = gg.RNN(3, 24), nn.Linear(24, 3)
     weights = [*layer.parameters(), *readout.parameters()]
@@ -42,12 +39,12 @@ def memory() -> tuple[gg.RNN, nn.Linear]:
 
 
 def main() -> None:
-    """Train, search and draw."""
-    layer, _ = memory()
+    """Train the network, search its fixed points, and draw them."""
+    layer, _ = train_memory()
     states = gg.dynamics.trajectory(layer, flip_flops(40, 24)[0]).states[1:]
     visited = states.flatten(0, 1)
-    between = (visited + visited[torch.randperm(len(visited))]) / 2
-    found = gg.dynamics.fixed_points(layer, torch.zeros(3), torch.cat([visited, between]))
+    midpoints = (visited + visited[torch.randperm(len(visited))]) / 2
+    found = gg.dynamics.fixed_points(layer, torch.zeros(3), torch.cat([visited, midpoints]))
     print(found, "unstable directions:", found.unstable_directions.bincount().tolist())
     found.plot(states, Path(__file__).with_name("dynamics.png"))
 

@@ -1,6 +1,6 @@
-"""Writes the pictures and the interactive page of the student pages into docs/student: `python docs/draw_student.py`.
+"""`python docs/draw_student.py` writes the pictures and the interactive page of the student pages into docs/student.
 
-The pages' own code saves the diagrams and heat maps; this script runs it and draws the matrices.
+The code of the pages writes diagrams and heat maps. This script runs that code, and draws the matrices itself.
 """
 
 import contextlib
@@ -15,19 +15,19 @@ DOCS = Path(__file__).parent
 FOLDER = DOCS / "student"
 PAGES = ("student.md", "student-deep.md", "student-projected.md", "student-functional.md")
 
-_CELL = 18  # pixels of one weight
+_CELL = 18  # the width and height of a weight in pixels
 _COLOURS = {"i": "#2f86cc", "f": "#0a9e76", "g": "#d9620f", "o": "#cc79a7", "": "#808890"}
 _INK = "#808890"  # readable on white and on black
 
 
 class Matrix:
-    """A matrix to draw: blocks of rows, each named by its gate, and the columns' meaning.
+    """A weight matrix to draw. Its rows are divided into blocks of gates, and its columns into groups.
 
     Args:
         name: the title, with the shape
-        columns: groups of columns: their number and meaning
+        columns: the number of columns and the label of each group
         rows: the number of rows of each block
-        blocks: the gates, from top to bottom
+        blocks: the gates of the blocks, from top to bottom
     """
 
     def __init__(self, name: str, columns: Sequence[tuple[int, str]], rows: int, blocks: Sequence[str]):
@@ -41,7 +41,7 @@ class Matrix:
     def height(self) -> int:
         return _CELL * self.rows * len(self.blocks)
 
-    def drawn(self, left: int, top: int) -> str:
+    def draw(self, left: int, top: int) -> str:
         """Return the matrix as SVG."""
         parts = [_text(left + self.width / 2, top - 30, self.name, "middle", bold=True)]
         x = left
@@ -53,9 +53,9 @@ class Matrix:
             y = top + k * self.rows * _CELL
             for row in range(self.rows):
                 x = left
-                for place, (count, _) in enumerate(self.columns):
+                for group, (count, _) in enumerate(self.columns):
                     for _ in range(count):
-                        parts.append(_square(x, y + row * _CELL, _COLOURS[gate], 0.75 - 0.35 * place))
+                        parts.append(_square(x, y + row * _CELL, _COLOURS[gate], 0.75 - 0.35 * group))
                         x += _CELL
             if gate:
                 parts.append(_text(left - 10, y + self.rows * _CELL / 2 + 5, gate, "end", bold=True))
@@ -74,12 +74,12 @@ def _text(x: float, y: float, text: str, anchor: str, bold: bool = False) -> str
     return f'<text x="{x:g}" y="{y:g}" text-anchor="{anchor}"{weight}>{text}</text>'
 
 
-def drawing(label: str, *matrices: Matrix, notes: Sequence[str] = ()) -> str:
-    """Matrices side by side as SVG, with lines of text below."""
+def draw_matrices(label: str, *matrices: Matrix, notes: Sequence[str] = ()) -> str:
+    """Draw matrices in a row as SVG, with lines of text below."""
     left, gap, top = 60, 110 if len(matrices) < 5 else 60, 60
     parts, x = [], left
     for matrix in matrices:
-        parts.append(matrix.drawn(x, top))
+        parts.append(matrix.draw(x, top))
         x += matrix.width + gap
     bottom = top + max(matrix.height for matrix in matrices)
     parts += [_text(10, bottom + 28 + 18 * k, note, "start") for k, note in enumerate(notes)]
@@ -92,29 +92,29 @@ def drawing(label: str, *matrices: Matrix, notes: Sequence[str] = ()) -> str:
 
 
 def matrices() -> dict[str, str]:
-    """The drawings of weight matrices, by file name: H = 4 units, I = 3 inputs."""
+    """Return the drawings of weight matrices by file name, with 3 inputs and 3, 4 or 6 units."""
     x, h = (3, "x"), (4, "h")
     return {
-        "gate.svg": drawing(
+        "gate.svg": draw_matrices(
             "The matrix of the forget gate: 4 rows, 3 columns of x and 4 columns of h",
             Matrix("forget_gate.linear.weight (4, 7)", [x, h], 4, ["f"]),
             notes=["a row per unit; the columns of x are W_f, those of h are U_f"],
         ),
-        "fused.svg": drawing(
+        "fused.svg": draw_matrices(
             "weight_ih and weight_hh: blocks of 4 rows for the gates i, f, g and o",
             Matrix("weight_ih (16, 3)", [x], 4, "ifgo"),
             Matrix("weight_hh (16, 4)", [h], 4, "ifgo"),
             Matrix("bias_ih (16)", [(1, "")], 4, "ifgo"),
             notes=["rows 0-3: input gate, 4-7: forget gate,", "8-11: candidate, 12-15: output gate; a row per unit"],
         ),
-        "projected.svg": drawing(
+        "projected.svg": draw_matrices(
             "weight_ih, weight_hh and weight_hr of an LSTM with 6 units and a projection to 2",
             Matrix("weight_ih (24, 3)", [x], 6, "ifgo"),
             Matrix("weight_hh (24, 2)", [(2, "h")], 6, "ifgo"),
             Matrix("weight_hr (2, 6)", [(6, "o tanh(c)")], 2, [""]),
             notes=["weight_hh reads the projected h: 2 columns, as many as weight_hr has rows"],
         ),
-        "stacked.svg": drawing(
+        "stacked.svg": draw_matrices(
             "Four matrices of a tutorial, each transposed, stacked into weight_ih",
             *(Matrix(f"W_x{name}", [(4, "")], 3, [gate]) for name, gate in zip("ifoc", "ifog", strict=True)),
             Matrix("weight_ih (16, 3)", [x], 4, "ifgo"),
@@ -123,8 +123,11 @@ def matrices() -> dict[str, str]:
     }
 
 
-def of_pages(folder: Path) -> dict[str, str]:
-    """The SVG files that the code of the pages writes, by name; the code runs in a folder, where its page stays."""
+def run_pages(folder: Path) -> dict[str, str]:
+    """Run the code of the pages in a folder. Returns the SVG files that it writes, by name.
+
+    It also writes the interactive page cells.html to the folder.
+    """
     with contextlib.chdir(folder):
         for page in PAGES:
             names: dict[str, object] = {"__name__": "__main__"}
@@ -137,6 +140,6 @@ def of_pages(folder: Path) -> dict[str, str]:
 if __name__ == "__main__":
     FOLDER.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
-        for name, svg in {**of_pages(Path(folder)), **matrices()}.items():
+        for name, svg in {**run_pages(Path(folder)), **matrices()}.items():
             (FOLDER / name).write_text(svg, "utf-8")
         shutil.copy(Path(folder, "cells.html"), FOLDER)

@@ -1,6 +1,6 @@
-"""Writes the blocks of from-step-to-machine-code.md: each stage of the translation of one cell, from the engine.
+"""`python docs/from_step.py` writes the blocks of from-step-to-machine-code.md, the translation of a cell in stages.
 
-Run `python docs/from_step.py` after a change of the engine; a test compares the page with what this writes.
+Run it after a change of the CPU engine. A test compares the page with the output of this script.
 """
 
 import re
@@ -36,6 +36,7 @@ from glassgate.engines.traced_cells import current_equations
 
 PAGE = Path(__file__).with_name("from-step-to-machine-code.md")
 L, N, D, H = 5, 3, 4, 8
+"""The numbers of steps, sequences, inputs and units."""
 
 
 class Leaky(gg.Cell):
@@ -53,12 +54,12 @@ def blocks() -> dict[str, str]:
     """Return the text of each block by its name."""
     cell = Leaky()
     traced = build_trace(equations_of(cell), COSTS)
-    found = {
+    texts = {
         "graph": "\n".join(map(str, traced.forward.nodes)),
         "gradient": "\n".join(map(str, traced.backward.nodes)),
         "results": "\n".join(f"{key}: {node.name or node}" for key, node in traced.backward.outputs.items()),
         "kept": "\n".join(f"{key}: {node.name}" for key, node in traced.saved.items()),
-        "sums": "\n".join(map(_sum, after_loop(current_equations(cell), traced, True).weight_gradients)),
+        "sums": "\n".join(map(_describe_gradient, after_loop(current_equations(cell), traced, True).weight_gradients)),
         "pass": "\n".join(
             format_pass(lowered(current_equations(cell), traced, Form(save=True)))
             for lowered in (forward_pass, backward_pass)
@@ -73,10 +74,10 @@ def blocks() -> dict[str, str]:
     )
     requested = RequestedGradients(plan.weights, data=True, added=False)
     backward = BackwardPlan(plan, sizes, requested, few_rows=False, processor=host())
-    found["bindings"] = _bindings(forward)
-    found["launches"] = f"forward\n{_launches(forward)}\n\nbackward\n{_launches(backward)}"
-    found["walk"] = _walk()
-    return {name: text.strip("\n") for name, text in found.items()}
+    texts["bindings"] = _bindings(forward)
+    texts["launches"] = f"forward\n{_launches(forward)}\n\nbackward\n{_launches(backward)}"
+    texts["walk"] = _called_functions()
+    return {name: text.strip("\n") for name, text in texts.items()}
 
 
 def _direction(cell: gg.Cell) -> Direction:
@@ -84,15 +85,15 @@ def _direction(cell: gg.Cell) -> Direction:
     return Direction(cell, weights, (torch.zeros(N, H),), reverse=False)
 
 
-def _sum(gradient: WeightGradient) -> str:
+def _describe_gradient(gradient: WeightGradient) -> str:
     d, right, names = gradient.d, gradient.right, ", ".join([gradient.weight, *gradient.biases])
     rows = f"{right.state} before each step" if isinstance(right, StateBefore) else right and right.kind.label
-    more = f" and the {gradient.gate_count - 1} after it" if gradient.gate_count > 1 else ""
-    return f"{names}, gate {gradient.gate}{more}: {d.kind.label}[{d.number}]{more}, times {rows}"
+    more_gates = f" and the {gradient.gate_count - 1} after it" if gradient.gate_count > 1 else ""
+    return f"{names}, gate {gradient.gate}{more_gates}: {d.kind.label}[{d.number}]{more_gates}, times {rows}"
 
 
 def _bindings(kernel: KernelPlan) -> str:
-    """The origin of each argument of the kernel."""
+    """Return the origin of each argument of the kernel."""
     origin = dict.fromkeys([*kernel.inputs, *kernel.results], "a tensor of the call")
     origin |= dict.fromkeys([*kernel.weight_sizes, *kernel.buffer_sizes, *kernel.row_sizes], "the call's workspace")
     origin |= dict.fromkeys(kernel.scratch_sizes, "the launch's own workspace")
@@ -115,7 +116,7 @@ def _bindings(kernel: KernelPlan) -> str:
 
 
 def _launches(kernel: KernelPlan) -> str:
-    """Return the tasks of a call in order. The tasks of one line are divided among the threads together."""
+    """Return the tasks of a call in order. Threads divide the tasks of a line among themselves."""
     rounds = [
         [*kernel.packing, *kernel.rounds_before[0]],
         *kernel.rounds_before[1:],
@@ -125,8 +126,8 @@ def _launches(kernel: KernelPlan) -> str:
     return "\n".join(f"  {', '.join(task.launch.function.name for task in tasks)}" for tasks in rounds if tasks)
 
 
-def _walk() -> str:
-    """Return the functions of a repeated call on one thread, and their number."""
+def _called_functions() -> str:
+    """Return the functions that a repeated call runs on one thread, and their number."""
     layer, x = gg.LSTM(D, H), torch.zeros(L, N, D, requires_grad=True)
 
     def infer() -> None:
@@ -142,7 +143,7 @@ def _walk() -> str:
         with gg.engine("cpu"):
             for _ in range(2):
                 infer(), train()
-            inference, training = _called(infer), _called(train)
+            inference, training = _trace_calls(infer), _trace_calls(train)
     finally:
         torch.set_num_threads(threads)
     lines = [
@@ -152,35 +153,35 @@ def _walk() -> str:
     return "\n".join([*lines, "", f"{len(inference)} functions; in training, forward and backward, {len(training)}"])
 
 
-def _called(work: Callable[[], None]) -> list[tuple[str, str]]:
-    """Return the functions of the package that a function calls, in order: file and name."""
-    root, found = Path(gg.__file__).parent, []
+def _trace_calls(work: Callable[[], None]) -> list[tuple[str, str]]:
+    """Run a function. Returns the functions of the package that it calls, as pairs of file and name, in order."""
+    root, calls = Path(gg.__file__).parent, []
 
-    def note(frame: FrameType, event: str, _: object) -> None:
+    def record(frame: FrameType, event: str, _: object) -> None:
         code = frame.f_code
         # Comprehensions are functions in some versions of Python and not in others.
         if event == "call" and code.co_filename.startswith(str(root)) and not code.co_name.startswith("<"):
-            found.append((str(Path(code.co_filename).relative_to(root)), code.co_name))
+            calls.append((str(Path(code.co_filename).relative_to(root)), code.co_name))
 
-    before = sys.getprofile()
-    sys.setprofile(note)
+    previous = sys.getprofile()
+    sys.setprofile(record)
     try:
         work()
     finally:
-        sys.setprofile(before)
-    return found
+        sys.setprofile(previous)
+    return calls
 
 
-def filled(page: str) -> str:
+def update(page: str) -> str:
     """Return the page with current blocks."""
-    found = blocks()
+    texts = blocks()
     return re.sub(
         r"(<!-- (\w+) -->\n```\w*\n).*?(\n```\n)",
-        lambda match: match[1] + found[match[2]] + match[3],
+        lambda match: match[1] + texts[match[2]] + match[3],
         page,
         flags=re.DOTALL,
     )
 
 
 if __name__ == "__main__":
-    PAGE.write_text(filled(PAGE.read_text("utf-8")), "utf-8")
+    PAGE.write_text(update(PAGE.read_text("utf-8")), "utf-8")

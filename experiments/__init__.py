@@ -1,1 +1,1 @@
-"""Code of the experiments outside of the package: benchmarks, results and defaults."""
+"""Code that the experiments share: benchmarks, results and defaults."""

@@ -1,4 +1,7 @@
-"""`python -m results [CASE ...]`: trains the missing runs, with both sides interleaved, and writes the pages."""
+"""`python -m results [CASE ...]` trains the missing runs and writes the pages.
+
+Each case is trained on two sides, with the layers of Glassgate ("ours") and those of `torch.nn` ("plain"), in turn.
+"""
 
 import argparse
 import sys
@@ -6,18 +9,18 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from experiments.common.command_line import Clock, data_folder, selected
+from experiments.common.command_line import Clock, data_folder, select
 from experiments.common.environment import ROOT
 from results import readme, report
 from results.cases import CASES, Case
-from results.interleaved import Broken, run_interleaved
+from results.interleaved import TrainingError, run_interleaved
 from results.store import Store
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the cases that the command line selects."""
     options = _parser().parse_args(arguments)
-    cases = selected(CASES, options.cases, "case")
+    cases = select(CASES, options.cases, "case")
     if options.list:
         for case in cases:
             print(f"{case.name:16}{case.what}; {case.seeds} seeds")
@@ -56,10 +59,10 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def run(cases: Sequence[Case], data: Path, store: Store, jobs: int, runs: Path) -> None:
-    """Train the missing runs, all cases with the first seed, then all with the second, and print each epoch."""
-    most = max(case.seeds for case in cases)
-    pairs = [(case, seed) for seed in range(1, most + 1) for case in cases if seed <= case.seeds]
-    missing = {(case.name, seed): store.lacks(case, seed) for case, seed in pairs}
+    """Train the missing runs, and print each epoch. All cases run with the first seed, then with the next one."""
+    max_seeds = max(case.seeds for case in cases)
+    pairs = [(case, seed) for seed in range(1, max_seeds + 1) for case in cases if seed <= case.seeds]
+    missing = {(case.name, seed): store.missing_sides(case, seed) for case, seed in pairs}
     count = sum(map(len, missing.values()))
     print(f"{2 * len(pairs) - count} trainings are done, {count} are missing", flush=True)
     clock = Clock()
@@ -72,7 +75,7 @@ def run(cases: Sequence[Case], data: Path, store: Store, jobs: int, runs: Path) 
         try:
             for training in trainings:
                 training.result()
-        except (KeyboardInterrupt, Broken) as error:
+        except (KeyboardInterrupt, TrainingError) as error:
             pool.shutdown(wait=False, cancel_futures=True)
             sys.exit(f"stopped: {str(error) or 'by Ctrl-C'}; run the same command to continue")
 

@@ -1,4 +1,4 @@
-"""The table of cases: the data, the options, the number of seeds, the scores and published figures."""
+"""The table of cases, with data, options, numbers of seeds, scores and published figures."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -10,13 +10,13 @@ from glassgate.tasks.data.labelled import Labelled
 from glassgate.tasks.task import Split, Task
 
 THREADS = 1
-"""The threads of each training. With one, processor time includes no waiting for other threads."""
+"""The number of threads of each training run. With one, processor time includes no waiting for other threads."""
 
 EARLIER_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "tagging": {"batch_size": 32, "dropout": 0.4, "learning_rate": 6e-3},
     "language-model": {"batch_size": 32, "dropout": 0.0},
 }
-"""Earlier defaults, with which the large cases were trained. Training these cases again takes hours."""
+"""Earlier defaults, with which the large cases were trained. To train these cases again would take hours."""
 
 
 @dataclass(frozen=True)
@@ -24,10 +24,10 @@ class Reported:
     """A published figure for a score.
 
     Attributes:
-        score: the score's key
-        value: in the score's unit, per cent or nats
+        score: the key of the score
+        value: the value in the unit of the score, for example per cent or nats
         who: the source
-        setting: what differs
+        setting: the differences from the setting of the case
     """
 
     score: str
@@ -41,18 +41,18 @@ class Case:
     """A task on a data set.
 
     Attributes:
-        name: its name on the command line
-        what: its name on the page
+        name: the name on the command line
+        what: the name on the page
         task: a name of `glassgate.tasks`
         paths: files below the data folder, by the names of the options
-        options: options that differ from the task's defaults
-        seeds: the number of trainings of each side
-        scores: the first one is drawn
+        options: options that differ from the defaults of the task
+        seeds: the number of training runs of each side
+        scores: the scores, of which the first one is drawn
         reported: published figures
         note: a remark for readers of the page
-        read: reads the examples where the task's own formats do not fit
-        sample: shows outputs of a trained model, on the test data if it needs some
-        picture: the kind of a further picture, a name of `results.pictures`
+        read: a function that reads the data folder, if the task cannot read its formats; None otherwise
+        sample: a function of the trained task and the data that returns output of the model as text
+        picture: the kind of a further picture, a key of `results.pictures.TITLES`
     """
 
     name: str
@@ -98,30 +98,30 @@ def _snips_intents(data: Path) -> Split[Labelled]:
     return Split(read("train"), read("valid"), read("test"))
 
 
-def _written(task: Any, split: Split[Any]) -> str:
+def _sample_text(task: Any, split: Split[Any]) -> str:
     return "".join(task.generate("", 300, temperature=0.8, seed=1)).strip()
 
 
-def _filled(task: Any, split: Split[Any]) -> str:
-    """Return lines of the test part with a hidden middle character, in brackets, and its most probable candidates."""
-    shown = []
+def _sample_blanks(task: Any, split: Split[Any]) -> str:
+    """Return lines of the test part with a missing character in brackets, and its most probable candidates."""
+    lines = []
     for text in split.test[:400:50]:
         line = "".join(text.tokens).strip()[:24]
-        middle = next(place for place in range(len(line) // 2, len(line)) if line[place].isalpha())
-        best = task.fill(f"{line[:middle]}___{line[middle + 1 :]}", length=1, n_best=5)[0]
-        shown.append(
+        middle = next(index for index in range(len(line) // 2, len(line)) if line[index].isalpha())
+        candidates = task.fill(f"{line[:middle]}___{line[middle + 1 :]}", length=1, n_best=5)[0]
+        lines.append(
             f"{line[:middle]}[{line[middle]}]{line[middle + 1 :]}  "
-            + " ".join(f"{each.text} {each.probability:.2f}" for each in best)
+            + " ".join(f"{candidate.text} {candidate.probability:.2f}" for candidate in candidates)
         )
-    return "\n".join(shown)
+    return "\n".join(lines)
 
 
-def _translated(task: Any, split: Split[Any]) -> str:
-    """Return some sentences of the test part, with their reference translations and those of the model."""
-    shown = split.test[:: max(1, len(split.test) // 8)][:8]
+def _sample_translations(task: Any, split: Split[Any]) -> str:
+    """Return sentences of the test part with their reference translations and those of the model."""
+    pairs = split.test[:: max(1, len(split.test) // 8)][:8]
     return "\n".join(
-        f"{pair.source}\n    {pair.target}\n    {made}"
-        for pair, made in zip(shown, task.translate([pair.source for pair in shown]), strict=True)
+        f"{pair.source}\n    {pair.target}\n    {translation}"
+        for pair, translation in zip(pairs, task.translate([pair.source for pair in pairs]), strict=True)
     )
 
 
@@ -137,7 +137,7 @@ def _tatoeba(name: str, what: str, **options: Any) -> Case:
         note="23,610 pairs. A hash of the source selects a twentieth of the pairs for dev and a twentieth for test, so "
         "no source is in two parts. sacrebleu computes the scores of beam search. The tokens are characters of Chinese "
         "and subwords of English. In the output, each source is followed by its reference and by the translation.",
-        sample=_translated,
+        sample=_sample_translations,
         picture="attention",
     )
 
@@ -151,15 +151,24 @@ ACCURACY = Score("accuracy", "accuracy")
 FIRST_TRY = "plain PyTorch, first try"
 
 SEGRNN = {96: (0.368, 0.395), 192: (0.408, 0.419), 336: (0.444, 0.440), 720: (0.446, 0.457)}
-"""Squared and absolute error on SegRNN's project page for ETTh1, look-back 96, last batch not dropped."""
+"""The squared and the absolute error of SegRNN on ETTh1 by horizon, with a look-back of 96 hours.
+
+They are from its project page. No test window is dropped."""
 
 
-def _against_naive(task: Any, split: Split[Any]) -> str:
+def _score_table(task: Any, split: Split[Any]) -> str:
     return str(task.summary.table(task.evaluate(split.test)))
 
 
 def _ett(horizon: int, univariate: bool, seeds: int = 1, quantiles: bool = False) -> Case:
-    """ETTh1, split as in Informer: 12, 4 and 4 months of hours, scaled by the first part; look-back of 96 hours."""
+    """Return a case of ETTh1, hourly data with 12, 4 and 4 months for training, dev and test, as in Informer.
+
+    Args:
+        horizon: the number of hours to predict.
+        univariate: whether only the oil temperature is read and predicted.
+        seeds: the number of seeds.
+        quantiles: whether the model predicts quantiles.
+    """
     options: dict[str, Any] = {
         "horizon": horizon,
         "look_back": 96,
@@ -209,7 +218,7 @@ def _ett(horizon: int, univariate: bool, seeds: int = 1, quantiles: bool = False
     paths = {"data": "ett/ETTh1.csv"}
     scores = (WQL, COVERAGE, MAE) if quantiles else (MSE, MAE)
     picture = "fan" if quantiles else None
-    return Case(name, what, "forecasting", paths, options, seeds, scores, reported, note, None, _against_naive, picture)
+    return Case(name, what, "forecasting", paths, options, seeds, scores, reported, note, None, _score_table, picture)
 
 
 CASES = (
@@ -293,7 +302,7 @@ CASES = (
         (NATS, ACCURACY),
         (Reported("nats", 1.61, FIRST_TRY, "LSTM 2 x 128, 9 epochs, T=50, the same split 90/5/5"),),
         "The last twentieth of the file is the test part, and the twentieth before it the dev part.",
-        sample=_written,
+        sample=_sample_text,
     ),
     Case(
         "tang-blanks",
@@ -316,7 +325,7 @@ CASES = (
         "few, and other settings reach a better score in them. With a batch size of 8, no dropout, learning rate 0.005 "
         "and seed 1, Glassgate reached 4.52 nats. In the output, brackets mark the missing character. The five most "
         "probable characters follow, with their probabilities.",
-        sample=_filled,
+        sample=_sample_blanks,
     ),
     Case(
         "tang-poems",
@@ -332,7 +341,7 @@ CASES = (
         },
         1,
         (NATS, ACCURACY),
-        sample=_written,
+        sample=_sample_text,
     ),
     Case(
         "snips-intents",

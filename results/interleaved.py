@@ -1,4 +1,4 @@
-"""Interleaved training of both sides of a case: two processes, of which one trains an epoch while the other waits."""
+"""Interleaved training of both sides of a case in two processes. One trains an epoch while the other waits."""
 
 import multiprocessing
 import sys
@@ -13,7 +13,7 @@ from results.store import Store
 from results.training import train
 
 
-class Broken(Exception):
+class TrainingError(Exception):
     """A training ended without a result."""
 
 
@@ -23,40 +23,41 @@ def run_interleaved(
     """Train the sides and store their results.
 
     Args:
-        sides: the missing ones
+        case, seed: the case and the seed
+        sides: the sides without a result
         data: the folder of data
         runs: the folder of the run folders; an interrupted run continues
         store: the destination of the results
         report: called with a line for each epoch
 
     Raises:
-        Broken: a process ended early
+        TrainingError: a process ended without a result
     """
     context = multiprocessing.get_context("spawn")
-    waiting: dict[str, Connection] = {}
+    connections: dict[str, Connection] = {}
     for side in sides:
-        here, there = context.Pipe()
-        context.Process(target=_train, args=(case, seed, side, data, runs, there), daemon=True).start()
-        there.close()
-        waiting[side] = here
-    while waiting:
-        for side, process in list(waiting.items()):
+        connection, remote_end = context.Pipe()
+        context.Process(target=_train, args=(case, seed, side, data, runs, remote_end), daemon=True).start()
+        remote_end.close()
+        connections[side] = connection
+    while connections:
+        for side, connection in list(connections.items()):
             try:
-                process.send("continue")
-                happened, what = process.recv()
+                connection.send("continue")
+                kind, content = connection.recv()
             except (EOFError, BrokenPipeError):
-                raise Broken(f"{case.name}, seed {seed}, {side}: the training ended without a result") from None
-            if happened == "epoch":
-                scores = "  ".join(f"{name} {value:.4g}" for name, value in what.items() if name != "epoch")
-                report(f"{case.name:14} seed {seed}  {side:5}  epoch {what['epoch']:3}  {scores}")
+                raise TrainingError(f"{case.name}, seed {seed}, {side}: the training ended without a result") from None
+            if kind == "epoch":
+                scores = "  ".join(f"{name} {value:.4g}" for name, value in content.items() if name != "epoch")
+                report(f"{case.name:14} seed {seed}  {side:5}  epoch {content['epoch']:3}  {scores}")
             else:
-                store.keep(case, seed, side, what)
-                report(f"{case.name:14} seed {seed}  {side:5}  test {what['test']}")
-                del waiting[side]
+                store.add(case, seed, side, content)
+                report(f"{case.name:14} seed {seed}  {side:5}  test {content['test']}")
+                del connections[side]
 
 
 def _train(case: Case, seed: int, side: str, data: Path, runs: Path, parent: Connection) -> None:
-    """Train in this process. Before each epoch, and at the end, wait for a message from the parent."""
+    """Train in this process. Wait for a message from the parent before each epoch and at the end."""
 
     def report(epoch: Mapping[str, Any]) -> None:
         parent.send(("epoch", dict(epoch)))

@@ -1,4 +1,4 @@
-"""Attention and forecasts of trained models: stored in small form in the results' JSON, and drawn from it alone."""
+"""Pictures of attention and forecasts of trained models, drawn from values that are stored with the results."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
@@ -17,11 +17,13 @@ TITLES = {
     "fan": "Forecasts of the test part with their quantiles, the actual values, and two naive forecasts",
 }
 _SENTENCES, _ORIGINS = 3, 3
-_BYTES = range(16, 33)  # of a sentence that fits a page
+"""The number of sentences of a picture of attention, and of forecasts in a picture of forecasts."""
+_BYTES = range(16, 33)
+"""The lengths in bytes of sentences that fit a page."""
 
 
-def kept(kind: str, task: Any, split: Split[Any]) -> dict[str, Any]:
-    """Return the values of a picture, ready for JSON.
+def picture_values(kind: str, task: Any, split: Split[Any]) -> dict[str, Any]:
+    """Return the values of a picture as JSON values.
 
     Args:
         kind: "attention" for translation, or "fan" for forecasting
@@ -32,21 +34,21 @@ def kept(kind: str, task: Any, split: Split[Any]) -> dict[str, Any]:
 
 
 def draw(picture: Mapping[str, Any], path: Path) -> None:
-    """Draw stored values as SVG."""
+    """Draw the picture of stored values as SVG."""
     if picture["kind"] == "attention":
-        shown = [AttentionWeights(each["source"], each["target"], _rows(each["weights"])) for each in picture["shown"]]
-        path.write_text(attention_picture(*shown), "utf-8")
+        attended = [AttentionWeights(s["source"], s["target"], _rows(s["weights"])) for s in picture["shown"]]
+        path.write_text(attention_picture(*attended), "utf-8")
     else:
-        fan_picture([_origin(each) for each in picture["shown"]], picture["shown"][0]["levels"], path)
+        fan_picture([_origin(values) for values in picture["shown"]], picture["shown"][0]["levels"], path)
 
 
 def _attended(task: Any, test: Sequence[Any]) -> list[dict[str, Any]]:
-    """Return the attention of the first sentences that fit a page, each with the translation of the model."""
+    """Return source, translation and attention weights of the first sentences that fit a page."""
     first = [pair.source for pair in test if len(pair.source.encode()) in _BYTES]
-    looks = [task.attend(type(test[0])(source)) for source in first[:_SENTENCES]]
+    attended = [task.attend(type(test[0])(source)) for source in first[:_SENTENCES]]
     return [
-        {"source": list(look.source), "target": list(look.target), "weights": _texts(look.weights, ".3f")}
-        for look in looks
+        {"source": list(sentence.source), "target": list(sentence.target), "weights": _texts(sentence.weights, ".3f")}
+        for sentence in attended
     ]
 
 
@@ -54,13 +56,13 @@ def _forecast(task: Any, test: Sequence[Any]) -> list[dict[str, Any]]:
     """Return forecasts from origins that are evenly distributed over the first series of the test part."""
     series = test[0]
     size = task.context + task.options.horizon
-    places = np.linspace(0, len(series) - size, _ORIGINS + 2).astype(int)[1:-1]
-    shown = []
-    for origin in task.backtest([series.part(place, place + size) for place in places]):
+    starts = np.linspace(0, len(series) - size, _ORIGINS + 2).astype(int)[1:-1]
+    forecasts = []
+    for origin in task.backtest([series.part(start, start + size) for start in starts]):
         first = origin.start - len(origin.past)
         lines = {"past": origin.past, "target": origin.target, "naive": origin.naive, "seasonal": origin.seasonal}
         lines["values"] = origin.forecast.values
-        shown.append(
+        forecasts.append(
             {
                 "name": origin.series.name,
                 "start": str(origin.series.times(first, first + 1)[0]),
@@ -70,20 +72,20 @@ def _forecast(task: Any, test: Sequence[Any]) -> list[dict[str, Any]]:
                 "quantiles": _texts(np.transpose(origin.forecast.quantiles or []), ".4g"),
             }
         )
-    return shown
+    return forecasts
 
 
-def _origin(kept: Mapping[str, Any]) -> Origin:
-    lines = {name: _rows([kept[name]])[0].tolist() for name in ("past", "target", "naive", "seasonal", "values")}
-    start = np.datetime64(kept["start"], "us")
-    series = series_of(np.array(lines["past"]), kept["name"], start, Frequency(**kept["frequency"]))
-    quantiles = _rows(kept["quantiles"]).T.tolist() if kept["quantiles"] else None
+def _origin(stored: Mapping[str, Any]) -> Origin:
+    lines = {name: _rows([stored[name]])[0].tolist() for name in ("past", "target", "naive", "seasonal", "values")}
+    start = np.datetime64(stored["start"], "us")
+    series = series_of(np.array(lines["past"]), stored["name"], start, Frequency(**stored["frequency"]))
+    quantiles = _rows(stored["quantiles"]).T.tolist() if stored["quantiles"] else None
     forecast = Forecast(lines["values"], quantiles)
     return Origin(series, len(series), forecast, *(lines[name] for name in ("past", "target", "naive", "seasonal")))
 
 
 def _texts(rows: Iterable[Iterable[float]], form: str) -> list[str]:
-    """Return each row of numbers as a text, so that the JSON file has one line per row."""
+    """Return each row of numbers as text, so that the JSON file has one line per row."""
     return [" ".join(format(value, form) for value in row) for row in rows]
 
 

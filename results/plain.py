@@ -1,4 +1,4 @@
-"""The other side of a comparison: a task whose network has the layers of `torch.nn` instead of those of Glassgate."""
+"""Tasks whose networks have the layers of `torch.nn` instead of those of Glassgate."""
 
 from typing import Any
 
@@ -9,11 +9,11 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 import glassgate as gg
 from glassgate.tasks.task import Task
 
-_KINDS: dict[type[gg.Cell], Any] = {gg.cells.LSTM: nn.LSTM, gg.cells.GRU: nn.GRU, gg.cells.RNN: nn.RNN}
+_TORCH_LAYERS: dict[type[gg.Cell], Any] = {gg.cells.LSTM: nn.LSTM, gg.cells.GRU: nn.GRU, gg.cells.RNN: nn.RNN}
 
 
-def plain(task: type[Task[Any, Any, Any]]) -> type[Task[Any, Any, Any]]:
-    """Return the task on `torch.nn`: same data, batches, initial weights, losses and scores, other recurrent layers."""
+def with_torch_layers(task: type[Task[Any, Any, Any]]) -> type[Task[Any, Any, Any]]:
+    """Return a task class with recurrent layers of `torch.nn`, and with the same data, initial weights and losses."""
 
     class Plain(task):  # type: ignore[misc, valid-type]
         def build(self) -> nn.Module:
@@ -34,12 +34,12 @@ def with_plain_layers(network: nn.Module) -> nn.Module:
 class PlainLayers(nn.Module):
     """Layers of `torch.nn` with the call signature of `gg.Recurrent`, as a user of `torch.nn` would write them.
 
-    With two directions, rows of unequal lengths are packed; an empty row is packed as one step of padding. With one
-    direction, the padding follows all steps that a row's output depends on, so nothing is packed, which is faster. The
-    final state of a shorter row is then wrong, because it has read padding. No case uses it.
+    With two directions, sequences of unequal lengths are packed. An empty sequence is packed as one step of padding.
+    With one direction, nothing is packed, which is faster. Outputs do not depend on padding, because it follows all
+    steps of a sequence. Final states of shorter sequences are wrong, because they depend on padding. No case uses them.
 
     Args:
-        ours: the layers whose options and weights are copied
+        ours: the layers with the options and weights
     """
 
     def __init__(self, ours: gg.Recurrent):
@@ -49,7 +49,7 @@ class PlainLayers(nn.Module):
         self.num_directions, self.bidirectional = ours.num_directions, ours.bidirectional
         self.output_size, self.merge = ours.output_size, ours.merge
         with torch.random.fork_rng():
-            self.layers: nn.RNNBase = _KINDS[type(ours.cell)](
+            self.layers: nn.RNNBase = _TORCH_LAYERS[type(ours.cell)](
                 ours.input_size,
                 ours.hidden_size,
                 ours.num_layers,
@@ -60,14 +60,14 @@ class PlainLayers(nn.Module):
         self.layers.load_state_dict(ours.state_dict())
 
     def forward(self, input: Tensor, hx: Any = None, *, lengths: Tensor | None = None) -> tuple[Any, Any]:
-        """Return the output for `(N, L, H_in)` and lengths `(N,)`, a pair with `merge="none"`, and the final states."""
+        """Map the input (N, L, H_in) to the output, a pair with `merge="none"`, and the final states."""
         steps = input.shape[1]
         if lengths is None or not self.bidirectional or bool((lengths == steps).all()):
             output, state = self.layers(input, hx)
         else:
             packed = pack_padded_sequence(input, lengths.clamp(min=1).cpu(), batch_first=True, enforce_sorted=False)
             output, state = self.layers(packed, hx)
-            # Time-major in memory, like the output of Glassgate, because dropout draws its numbers in memory order.
+            # Time-major in memory, as the output of Glassgate, because dropout draws random numbers in memory order.
             output = pad_packed_sequence(output, total_length=steps)[0].transpose(0, 1)
         if self.merge == "none" and self.bidirectional:
             output = output.chunk(2, -1)

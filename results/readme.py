@@ -1,10 +1,10 @@
-"""The short table of results in both READMEs, between two comments, generated from the same files as the page."""
+"""Writes the short table of results in both READMEs, between two comments."""
 
 import statistics
 from pathlib import Path
 
 from results.cases import CASES, FIRST_TRY, Case
-from results.report import OURS, PLAIN, Pairs, quoted, ratios, spread, values
+from results.report import OURS, PLAIN, Pairs, format_reported, speedups, spread, values
 from results.store import Store
 
 BEGIN, END = "<!-- table of results, written by make results -->\n", "<!-- end of the table -->"
@@ -14,7 +14,7 @@ HEADINGS = {
     "README.zh-CN.md": ("测试数据", OURS, PLAIN, "他人报告", "种子数", "训练速度之比"),
 }
 TIMES = {"README.md": "x", "README.zh-CN.md": " 倍"}
-"""The unit of a speedup."""
+"""The unit of a speedup on each page."""
 NAMES = {
     "ewt": ("UD English EWT, part of speech", "UD English EWT 词性"),
     "snips": ("SNIPS, slots (F1)", "SNIPS 槽位（F1）"),
@@ -41,8 +41,8 @@ def write(store: Store, root: Path) -> None:
 def table(store: Store, page: str) -> str:
     """Return the table of one README, with its comments."""
     language, headings = list(HEADINGS).index(page), HEADINGS[page]
-    shown = [case for case in CASES if case.name in NAMES]
-    paired = [(case, pairs) for case in shown if (pairs := store.pairs(case))]
+    cases = [case for case in CASES if case.name in NAMES]
+    paired = [(case, pairs) for case in cases if (pairs := store.pairs(case))]
     rows = [_row(NAMES[case.name][language], case, pairs, TIMES[page]) for case, pairs in paired]
     lines = [headings, ("---",) * len(headings), *rows]
     return BEGIN + "".join(f"| {' | '.join(line)} |\n" for line in lines) + END
@@ -52,5 +52,6 @@ def _row(name: str, case: Case, pairs: Pairs, times: str) -> tuple[str, ...]:
     score = case.scores[0]
     unit = " %" if score.percent else ""
     ours, plain = (spread(score, values(score, side)) + unit for side in zip(*pairs, strict=True))
-    others = [each for each in case.reported if each.score == score.key and each.who != FIRST_TRY]
-    return name, ours, plain, quoted(others, unit), str(len(pairs)), f"{statistics.median(ratios(pairs)):.2f}{times}"
+    others = [r for r in case.reported if r.score == score.key and r.who != FIRST_TRY]
+    speedup = f"{statistics.median(speedups(pairs)):.2f}{times}"
+    return name, ours, plain, format_reported(others, unit), str(len(pairs)), speedup

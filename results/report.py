@@ -1,4 +1,4 @@
-"""The page and its pictures, generated from the JSON files and the table of cases."""
+"""Writes the page of results and its pictures from the JSON files and the table of cases."""
 
 import statistics
 from collections.abc import Iterable, Sequence
@@ -13,6 +13,7 @@ from results.cases import CASES, Case, Reported
 from results.store import Result, Store
 
 Pairs = list[tuple[Result, Result]]
+"""The results of Glassgate and of `torch.nn`, for each seed."""
 
 OURS, PLAIN = "Glassgate", "torch.nn"
 COLOURS = ("tab:blue", "tab:orange")
@@ -98,10 +99,10 @@ The package does not contain the data. `GLASSGATE_DATA` names a folder with thes
 
 
 def write(store: Store, page: Path) -> None:
-    """Write the page, and its pictures to the same folder."""
+    """Write the page, and its pictures into the same folder."""
     contents = [(case, pairs) for case in CASES if (pairs := store.pairs(case))]
-    curves(contents, page.with_name(f"{page.stem}-curves.svg"))
-    scores(contents, page.with_name(f"{page.stem}-scores.svg"))
+    draw_curves(contents, page.with_name(f"{page.stem}-curves.svg"))
+    draw_scores(contents, page.with_name(f"{page.stem}-scores.svg"))
     rows = "".join(f"{_row(case, pairs)}\n" for case, pairs in contents)
     sections = "".join(_section(case, pairs, page) for case, pairs in contents)
     head = f"| {' | '.join(HEADINGS)} |\n{'|---' * len(HEADINGS)}|\n"
@@ -109,27 +110,27 @@ def write(store: Store, page: Path) -> None:
 
 
 def values(score: Score, results: Iterable[Result], part: str = "test") -> list[float]:
-    """A score of several results, multiplied by its factor (100 for percentages)."""
+    """Return a score of several results, times 100 if it is a percentage."""
     return [result[part][score.key] * score.factor for result in results]
 
 
-def seconds(result: Result) -> float:
-    """Processor seconds of the training steps of one epoch."""
+def seconds_per_epoch(result: Result) -> float:
+    """Return the processor time of the training steps of one epoch, in seconds."""
     processor, units = (sum(epoch[name] for epoch in result["times"]) for name in ("processor", "units"))
     return processor / units * max(epoch["units"] for epoch in result["times"])
 
 
-def ratios(pairs: Pairs) -> list[float]:
-    """The processor time of `torch.nn` divided by that of Glassgate, for each epoch that both sides trained."""
-    speedups = []
+def speedups(pairs: Pairs) -> list[float]:
+    """Return the processor time of `torch.nn` divided by that of Glassgate, for each epoch that both sides trained."""
+    ratios = []
     for both in pairs:
         ours, plain = ({e["epoch"]: e["processor"] / e["units"] for e in result["times"]} for result in both)
-        speedups += [plain[epoch] / ours[epoch] for epoch in ours.keys() & plain.keys()]
-    return speedups
+        ratios += [plain[epoch] / ours[epoch] for epoch in ours.keys() & plain.keys()]
+    return ratios
 
 
 def spread(score: Score, scores: Sequence[float]) -> str:
-    """Mean and standard deviation of the scores of several seeds, as text."""
+    """Return the mean and standard deviation of the scores of several seeds as text."""
     return mean_and_deviation(scores, score.places)
 
 
@@ -144,17 +145,17 @@ def _row(case: Case, pairs: Pairs) -> str:
         spread(score, ours),
         spread(score, plain),
         f"{round(difference, digits) + 0:+.{digits}f}",
-        quoted(each for each in case.reported if each.score == score.key),
+        format_reported(figure for figure in case.reported if figure.score == score.key),
         str(len(pairs)),
-        " / ".join(f"{statistics.mean(map(seconds, side)):.3g}" for side in zip(*pairs, strict=True)),
-        "{1:.2f} ({0:.2f} to {2:.2f})".format(*quartiles(ratios(pairs))),
+        " / ".join(f"{statistics.mean(map(seconds_per_epoch, side)):.3g}" for side in zip(*pairs, strict=True)),
+        "{1:.2f} ({0:.2f} to {2:.2f})".format(*quartiles(speedups(pairs))),
     ]
     return f"| {' | '.join(cells)} |"
 
 
-def quoted(reported: Iterable[Reported], unit: str = "") -> str:
-    """Figures of others, each with its source."""
-    return "; ".join(f"{each.value:g}{unit} ({each.who})" for each in reported) or "-"
+def format_reported(reported: Iterable[Reported], unit: str = "") -> str:
+    """Return published figures as text, each with its source."""
+    return "; ".join(f"{figure.value:g}{unit} ({figure.who})" for figure in reported) or "-"
 
 
 def _machines(contents: list[tuple[Case, Pairs]]) -> str:
@@ -204,7 +205,7 @@ def _crosswise(case: Case, pairs: Pairs) -> str:
 
 
 def _name(case: Case, key: str) -> str:
-    score = next(each for each in case.scores if each.key == key)
+    score = next(score for score in case.scores if score.key == key)
     return f"{'% ' if score.percent else ''}{score.title}"
 
 
@@ -214,13 +215,13 @@ def _seeds(case: Case, pairs: Pairs) -> str:
     for both in pairs:
         cells = [f"{values(score, [side])[0]:.{score.places + 1}f}" for score in case.scores for side in both]
         best_epochs = " / ".join(str(side["best_epoch"]) for side in both)
-        times = " / ".join(f"{seconds(side):.3g}" for side in both)
+        times = " / ".join(f"{seconds_per_epoch(side):.3g}" for side in both)
         lines.append(f"| {both[0]['seed']} | {' | '.join(cells)} | {best_epochs} | {times} |")
     return "\n".join(lines) + "\n"
 
 
-def curves(contents: list[tuple[Case, Pairs]], path: Path) -> None:
-    """Draw, for each case, the dev score by epoch; without dev data, the training loss."""
+def draw_curves(contents: list[tuple[Case, Pairs]], path: Path) -> None:
+    """Draw the dev score of each case by epoch, or the training loss if there is no dev data."""
     figure, axes = _panels(len(contents))
     for (case, pairs), panel in zip(contents, axes, strict=True):
         key = next(key for key in (case.scores[0].key, "loss") if key in pairs[0][0]["history"][0])
@@ -239,8 +240,8 @@ def curves(contents: list[tuple[Case, Pairs]], path: Path) -> None:
     save_figure(figure, path)
 
 
-def scores(contents: list[tuple[Case, Pairs]], path: Path) -> None:
-    """Draw, for each case, the scores of both sides and the published ones: a point per seed, a bar at the mean."""
+def draw_scores(contents: list[tuple[Case, Pairs]], path: Path) -> None:
+    """Draw the scores of both sides and published scores for each case, with a point per seed and a bar at the mean."""
     figure, axes = _panels(len(contents))
     for (case, pairs), panel in zip(contents, axes, strict=True):
         score = case.scores[0]
@@ -248,7 +249,7 @@ def scores(contents: list[tuple[Case, Pairs]], path: Path) -> None:
             (name, values(score, side), colour)
             for name, colour, side in zip((OURS, PLAIN), COLOURS, zip(*pairs, strict=True), strict=True)
         ]
-        rows += [(each.who, [each.value], "tab:grey") for each in case.reported if each.score == score.key]
+        rows += [(r.who, [r.value], "tab:grey") for r in case.reported if r.score == score.key]
         for y, (_, points, colour) in enumerate(rows):
             panel.plot(points, [y] * len(points), "o", color=colour, alpha=0.5)
             panel.plot(statistics.mean(points), y, "|", color=colour, ms=18, mew=2.5)

@@ -1,4 +1,4 @@
-"""One training of one side: timed step by step, reported epoch by epoch, stored as JSON when it ends."""
+"""Trains one side of a case, and measures the time of each step."""
 
 import json
 import shutil
@@ -14,28 +14,31 @@ from glassgate.tasks.task import Task
 from glassgate.tasks.training.by_size import BySize
 from results import pictures
 from results.cases import Case
-from results.plain import plain, with_plain_layers
+from results.plain import with_plain_layers, with_torch_layers
 
 Report = Callable[[Mapping[str, Any]], None]
 
 
 class Meter(Progress):
-    """Times each training step from the end of the step before.
+    """Measures the time of each training step, from the end of the previous step to its end.
 
-    The first step of each epoch is left out, with compilation and with the scores and checkpoints of the epoch before.
+    The first step of each epoch is not measured, because its time would include compilation, or the scores and
+    checkpoints of the previous epoch.
 
     Args:
-        path: a file with the times of each epoch as a line of JSON, which are kept if the training is interrupted
+        path: a file with the times of each epoch as a line of JSON, which an interrupted training continues
         report: called at the end of each epoch with its number and scores
-        wait: called after the first step of each epoch; the training continues when it returns
+        wait: called after the first step of each epoch; training continues when it returns
     """
 
     def __init__(self, path: Path, report: Report, wait: Callable[[], object]):
         self.path, self.report, self.wait = path, report, wait
-        self.last_end: tuple[float, float] | None = None  # processor and elapsed time at the end of the last step
+        self.last_end: tuple[float, float] | None = None
+        """The processor time and the elapsed time at the end of the last step."""
         self.clear()
 
     def clear(self) -> None:
+        """Set the times of the epoch to zero."""
         self.units, self.processor, self.wall = 0, 0.0, 0.0
 
     def begin(self, units: int, done: int) -> None:
@@ -61,7 +64,7 @@ class Meter(Progress):
         self.report({"epoch": number, **scores})
 
     def times(self) -> list[dict[str, float]]:
-        """Return the times of each epoch. If an epoch was repeated after an interruption, the last time counts."""
+        """Return the times of each epoch. For an epoch that was repeated after an interruption, the last ones count."""
         lines = (json.loads(line) for line in self.path.read_text().splitlines())
         return list({line["epoch"]: line for line in lines}.values())
 
@@ -69,18 +72,19 @@ class Meter(Progress):
 def train(
     case: Case, seed: int, side: str, data: Path, runs: Path, report: Report, wait: Callable[[], object]
 ) -> dict[str, Any]:
-    """Train one side; an interrupted training continues.
+    """Train one side, or continue an interrupted training.
 
     Args:
+        case, seed, side: the identity of the training run
         data: the folder of data
         runs: the folder of the run folders
         report, wait: see `Meter`
 
     Returns:
-        the result as it is stored
+        the result as JSON values
     """
     kind = task_class(case.task)
-    kind = kind if side == "ours" else plain(kind)
+    kind = kind if side == "ours" else with_torch_layers(kind)
     options = kind.options_type.from_mapping({**case.files(data), **case.options, "seed": seed})
     split = case.read(data) if case.read else kind(options).read_split(Progress())
     folder = runs / f"{case.name}-{seed}-{side}"
@@ -102,24 +106,24 @@ def train(
         "times": meter.times(),
         "parameters": sum(parameter.numel() for parameter in task.network.parameters()),
         "sample": case.sample(task, split) if case.sample and side == "ours" else None,
-        "picture": pictures.kept(case.picture, task, split) if case.picture and side == "ours" else None,
-        "crosswise": crosswise(case, task, split.test, result["test"]) if side == "ours" else None,
+        "picture": pictures.picture_values(case.picture, task, split) if case.picture and side == "ours" else None,
+        "crosswise": largest_change(case, task, split.test, result["test"]) if side == "ours" else None,
         "environment": environment(options.threads),
         **origin(),
     }
 
 
-def crosswise(case: Case, task: Task[Any, Any, Any], test: Sequence[Any], scores: Mapping[str, float]) -> float:
-    """Give the task the layers of `torch.nn` with the trained weights; return the largest change of a test score."""
+def largest_change(case: Case, task: Task[Any, Any, Any], test: Sequence[Any], scores: Mapping[str, float]) -> float:
+    """Replace the layers by those of `torch.nn` with the same weights. Returns the largest change of a test score."""
     task.network = with_plain_layers(task.network)
-    again = task.evaluate(test)
-    return max(abs(again[score.key] - scores[score.key]) for score in case.scores)
+    new_scores = task.evaluate(test)
+    return max(abs(new_scores[score.key] - scores[score.key]) for score in case.scores)
 
 
 def _is_interrupted(folder: Path, options: Mapping[str, Any]) -> bool:
-    """Return whether an unfinished run with these options exists."""
+    """Whether the folder contains an unfinished run with these options."""
     if not (folder / "run.json").exists() or (folder / "metrics.json").exists():
         return False
-    kept = json.loads((folder / "run.json").read_text("utf-8"))["options"]
+    stored = json.loads((folder / "run.json").read_text("utf-8"))["options"]
     by_size = [name for name in (*BySize._fields, "learning_rate") if not options[name]]
-    return bool({**kept, **dict.fromkeys(by_size, 0)} == options)
+    return bool({**stored, **dict.fromkeys(by_size, 0)} == options)

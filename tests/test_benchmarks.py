@@ -1,4 +1,4 @@
-"""The benchmark runner end to end on tiny tasks: processes, checks, files, resumption, table and plot."""
+"""The benchmarks on tiny workloads: processes, checks of results, files, resumption, tables and plots."""
 
 import json
 import os
@@ -17,21 +17,21 @@ from benchmarks.gpu_parts import Case
 from benchmarks.interleaved import Budget, PeerError, run_interleaved
 from benchmarks.measure import Bench
 from benchmarks.row import Point, Row
-from benchmarks.rows import ROWS, stock
-from benchmarks.work import Work
+from benchmarks.rows import ROWS, against_torch
+from benchmarks.workload import Workload
 from experiments.common.environment import ROOT, environment
 from experiments.common.summaries import quartiles
 
-TINY = [Work(3, 2, 4), Work(4, 1, 5, ragged=True)]
+TINY = [Workload(3, 2, 4), Workload(4, 1, 5, ragged=True)]
 SHORT = Budget(0.0, sample=0.001, patience=1)
-ROW = on_engine(Row("tiny", "a tiny LSTM", "nn.LSTM", stock(TINY), 1e9, 1e-9), "reference")
+ROW = on_engine(Row("tiny", "a tiny LSTM", "nn.LSTM", against_torch(TINY), 1e9, 1e-9), "reference")
 
 
 @pytest.fixture(scope="module")
 def bench() -> Iterator[Bench]:
-    """Processes that the tests share, because each takes seconds to start."""
-    with Bench(1, SHORT) as made:
-        yield made
+    """The processes, which the tests share, because each takes seconds to start."""
+    with Bench(1, SHORT) as shared:
+        yield shared
 
 
 def contents(folder: Path) -> dict:
@@ -55,26 +55,26 @@ def test_a_run_writes_figures_with_errors_and_continues_with_missing_points(benc
             assert 0 < point["contenders"][name]["error"] < 1e-5
             assert point["contenders"][name]["seconds"] > 0
     table = report.table([both])
-    assert "| a tiny LSTM | nn.LSTM | **" in table  # bold, because it misses the target of 1e9 times the speed
+    assert "| a tiny LSTM | nn.LSTM | **" in table  # bold, because the target is 1e9
     assert "| >= 1e+09 |" in table
     assert "2 of 2" in table
     assert "L=4 N=1 H=5" in table
 
 
-def test_a_failed_point_is_reported_with_its_last_output(bench, tmp_path):
+def test_a_failed_point_has_the_last_line_of_the_error(bench, tmp_path):
     ours = ROW.points[0].ours
-    absent = Point(replace(ours, cell="Absent"), {"nn.LSTM": replace(ours, peer="stock")})
+    with_unknown_cell = Point(replace(ours, cell="Absent"), {"nn.LSTM": replace(ours, peer="stock")})
     broken = Point(ours, {"another": replace(ours, peer="stock", cell="FourGates")})
-    run([replace(ROW, points=(absent, broken))], tmp_path, bench)
+    run([replace(ROW, points=(with_unknown_cell, broken))], tmp_path, bench)
     first, second = contents(tmp_path)["points"]
     assert "has no attribute 'Absent'" in first["missing"]
     assert second["missing"] == "another: KeyError: 'FourGates'"
     assert "**missing**" in report.table([contents(tmp_path)])
 
 
-def test_a_figure_of_other_code_is_measured_again(tmp_path):
+def test_a_figure_of_another_version_of_the_code_is_measured_again(tmp_path):
     store = results.Store(tmp_path, ROW, {"environment": {"code": "a"}, "quick": False})
-    store.keep(ROW.points[0], {"figure": 1.0})
+    store.add(ROW.points[0], {"figure": 1.0})
     assert not results.Store(tmp_path, ROW, {"environment": {"code": "a"}, "quick": False}).lacks(ROW.points[0])
     assert results.Store(tmp_path, ROW, {"environment": {"code": "b"}, "quick": False}).lacks(ROW.points[0])
     assert store.lacks(ROW.points[1])
@@ -82,43 +82,43 @@ def test_a_figure_of_other_code_is_measured_again(tmp_path):
 
 @pytest.mark.parametrize("name", ["output", "c_n", "grad weight_hh_l0"])
 @pytest.mark.parametrize("peer_name", ["ours", "stock"])
-def test_wrong_numbers_are_not_timed(name, peer_name, tmp_path):
-    work, path = replace(ROW.points[0].ours, peer=peer_name), str(tmp_path / "truth.pt")
-    worker.Peer("ours").truth(work, path)
+def test_wrong_results_raise_an_error(name, peer_name, tmp_path):
+    workload, path = replace(ROW.points[0].ours, peer=peer_name), str(tmp_path / "truth.pt")
+    worker.Peer("ours").truth(workload, path)
     peer = worker.Peer(peer_name)
-    right = peer.module.prepare(work).results()
-    assert worker._check(work, right, path) < 1e-5
+    results_of_peer = peer.module.prepare(workload).results()
+    assert worker._check(workload, results_of_peer, path) < 1e-5
     with pytest.raises(AssertionError, match=f"{name}: off by"):
-        worker._check(work, right | {name: right[name] * 1.001}, path)
+        worker._check(workload, results_of_peer | {name: results_of_peer[name] * 1.001}, path)
 
 
 @pytest.mark.parametrize("peer_name", ["ours", "stock"])
-def test_a_model_learns_and_is_checked_at_its_first_weights(peer_name, tmp_path):
-    work, path = replace(ROW.points[0].ours, do="model", peer=peer_name), str(tmp_path / "truth.pt")
-    worker.Peer("ours").truth(work, path)
-    model = worker.Peer(peer_name).module.prepare(work)
+def test_a_language_model_learns_and_is_checked_at_its_initial_weights(peer_name, tmp_path):
+    workload, path = replace(ROW.points[0].ours, do="model", peer=peer_name), str(tmp_path / "truth.pt")
+    worker.Peer("ours").truth(workload, path)
+    model = worker.Peer(peer_name).module.prepare(workload)
     first, *_, last = [model.run().item() for _ in range(5)]
     assert last < first
-    right = model.results()
-    assert right["loss"].item() == pytest.approx(first)
-    assert worker._check(work, right, path) < 1e-5
+    results_of_peer = model.results()
+    assert results_of_peer["loss"].item() == pytest.approx(first)
+    assert worker._check(workload, results_of_peer, path) < 1e-5
 
 
 def test_the_last_steps_of_a_long_sequence_are_checked(tmp_path):
-    work, path = Work(20_001, 1, 2, do="inference", peer="stock"), str(tmp_path / "truth.pt")
-    worker.Peer("ours").truth(work, path)
-    right = worker.Peer("stock").module.prepare(work).results()
-    assert worker._check(work, right, path) < 1e-5
+    workload, path = Workload(20_001, 1, 2, do="inference", peer="stock"), str(tmp_path / "truth.pt")
+    worker.Peer("ours").truth(workload, path)
+    results_of_peer = worker.Peer("stock").module.prepare(workload).results()
+    assert worker._check(workload, results_of_peer, path) < 1e-5
     with pytest.raises(AssertionError, match="output: off by"):
-        worker._check(work, right | {"output": right["output"] + 1e-3}, path)
+        worker._check(workload, results_of_peer | {"output": results_of_peer["output"] + 1e-3}, path)
 
 
-def test_processes_are_stopped_between_rounds_and_alternate(bench):
+def test_processes_run_in_turn_and_are_stopped_between_calls(bench):
     workers = bench.workers
     workers.drop()
     contenders = {"ours": ROW.points[0].ours, "nn.LSTM": ROW.points[0].others["nn.LSTM"]}
-    for work in contenders.values():
-        workers.ask(work.peer, "prepare", work, None)
+    for workload in contenders.values():
+        workers.ask(workload.peer, "prepare", workload, None)
     times = run_interleaved(workers, contenders, Budget(0.0, least_rounds=4))
     assert [len(values) for values in times.values()] == [4, 4]
     for process in workers.running.values():
@@ -134,70 +134,73 @@ def test_quartiles_of_an_odd_number_of_ratios():
     assert quartiles([4.0]) == (4.0, 4.0, 4.0)
 
 
-def test_every_row_has_a_name_and_points_also_with_quick():
+def test_names_of_rows_and_points_of_a_row_are_unique():
     assert len({row.name for row in ROWS}) == len(ROWS)
     for row in ROWS:
         assert row.points, row.name
         assert len({str(point) for point in row.points}) == len(row.points), row.name
 
 
-def test_an_unknown_row_is_refused_by_name():
+def test_an_unknown_row_raises_an_error():
     with pytest.raises(SystemExit, match="no row 'lsmt-training'; there are: lstm-training, "):
         main(["lsmt-training"])
 
 
-def test_peers_may_round_ten_times_as_much_as_ours(tmp_path):
-    work, path = ROW.points[0].ours, str(tmp_path / "truth.pt")
+def test_peers_may_have_ten_times_the_error_of_glassgate(tmp_path):
+    workload, path = ROW.points[0].ours, str(tmp_path / "truth.pt")
     peer = worker.Peer("ours")
-    peer.truth(work, path)
-    right = peer.module.prepare(work).results()
-    rough = right | {"output": right["output"] + 5e-6 * right["output"].abs().max()}
+    peer.truth(workload, path)
+    results_of_peer = peer.module.prepare(workload).results()
+    inaccurate = results_of_peer | {"output": results_of_peer["output"] + 5e-6 * results_of_peer["output"].abs().max()}
     with pytest.raises(AssertionError, match="output: off by"):
-        worker._check(work, rough, path)
-    assert worker._check(replace(work, peer="stock"), rough, path) < 1e-5
+        worker._check(workload, inaccurate, path)
+    assert worker._check(replace(workload, peer="stock"), inaccurate, path) < 1e-5
 
 
-def test_the_plots_are_made_from_the_files(tmp_path):
+def test_the_plots_are_generated_from_the_files(tmp_path):
     pytest.importorskip("matplotlib", reason="the plot needs the extra bench")
     setting = {"environment": environment(1), "quick": False}
     store = results.Store(tmp_path, ROW, setting)
-    about = {"ours": {"error": 1e-7, "seconds": 1.0}, "nn.LSTM": {"error": 2e-7, "seconds": 2.0}}
-    figure = {"figure": 2.0, "low": 1.9, "high": 2.1, "against": "nn.LSTM", "rounds": 3, "contenders": about}
-    store.keep(ROW.points[0], figure)
+    details = {"ours": {"error": 1e-7, "seconds": 1.0}, "nn.LSTM": {"error": 2e-7, "seconds": 2.0}}
+    figure = {"figure": 2.0, "low": 1.9, "high": 2.1, "against": "nn.LSTM", "rounds": 3, "contenders": details}
+    store.add(ROW.points[0], figure)
     memory = replace(ROW, name="memory", against="nn.LSTM", cost=True)
     unchecked = figure | {"contenders": {"ours": {"bytes": 1.0}, "nn.LSTM": {"bytes": 2.0}}}
-    results.Store(tmp_path, memory, {"environment": environment(1), "quick": False}).keep(ROW.points[0], unchecked)
+    results.Store(tmp_path, memory, {"environment": environment(1), "quick": False}).add(ROW.points[0], unchecked)
     report.write(tmp_path)
     assert "| a tiny LSTM | nn.LSTM | **2** |" in (tmp_path / "table.md").read_text()
     for plot in ("plot.png", "by-size.png"):
         assert (tmp_path / plot).read_bytes().startswith(b"\x89PNG")
 
 
-def test_calls_under_limits_have_a_row_or_a_reason(bench, tmp_path, monkeypatch):
+def test_calls_under_limits_have_times_or_the_reason_why_they_have_none(bench, tmp_path, monkeypatch):
     monkeypatch.setattr(limited, "POINTS", on_engine(ROW, "reference").points[:1])
-    _, limits, cell, _ = limited.row(bench, limited.Limits(1, 1), 0.01, 3).split("|")
+    _, limits, cell, _ = limited.table_row(bench, limited.Limits(1, 1), 0.01, 3).split("|")
     assert limits == " 1 threads, 1 processors "
     assert all(float(time) > 0 for time in cell.split("/"))
     monkeypatch.setattr(limited, "GROUPS", tmp_path / "absent")
-    row = limited.row(bench, limited.Limits(2, time=0.5), 0.01, 1)
-    assert "| 2 threads, 2 processors, the time of 0.5 | not measured, for no control group can be made here: " in row
+    row = limited.table_row(bench, limited.Limits(2, time=0.5), 0.01, 1)
+    assert (
+        "| 2 threads, 2 processors, processor time of 0.5 | not measured, because no control group can be created: "
+        in row
+    )
 
 
 @pytest.mark.parametrize(
     ("version", "file", "text"), [(1, "cpu.cfs_quota_us", "150000"), (2, "cpu.max", "150000 100000")]
 )
-def test_a_control_group_of_either_version(version, file, text, tmp_path, monkeypatch):
+def test_a_control_group_sets_the_limit_and_contains_the_process(version, file, text, tmp_path, monkeypatch):
     groups = tmp_path / "cpu" if version == 1 else tmp_path
     groups.mkdir(exist_ok=True)
     monkeypatch.setattr(limited, "GROUPS", tmp_path)
-    with limited.group(1.5) as enter:
+    with limited.control_group(1.5) as enter:
         enter()
         (folder,) = groups.iterdir()
         assert (folder / file).read_text() == text
         assert int((folder / "cgroup.procs").read_text()) == os.getpid()
 
 
-def test_the_gpu_benchmarks_need_a_gpu_and_write_their_page(tmp_path):
+def test_the_gpu_benchmarks_need_a_gpu_and_their_page_has_a_table(tmp_path):
     if not torch.cuda.is_available():
         with pytest.raises(SystemExit, match="expected a CUDA GPU, found none"):
             gpu.main(tmp_path / "gpu.json")
@@ -207,7 +210,7 @@ def test_the_gpu_benchmarks_need_a_gpu_and_write_their_page(tmp_path):
     assert "| case | ours | other |\n|---|---|---|\n| LSTM | 1.25 / 3 |  |\n| GRU | 1 / 2.5 | 0.5 / 1.5 |" in text
 
 
-def test_the_gpu_benchmarks_continue_after_ten_minutes(tmp_path, monkeypatch):
+def test_the_gpu_benchmarks_stop_after_the_time_limit_and_continue_in_the_next_run(tmp_path, monkeypatch):
     count = iter(range(10))
     measured = []
 

@@ -1,4 +1,4 @@
-"""The measurements of the defaults: the page, the search, and the continuation of a stopped run."""
+"""The measurements of the defaults: the page, the search, and the continuation of a stopped measurement."""
 
 from contextlib import suppress
 from dataclasses import asdict, replace
@@ -18,7 +18,7 @@ SET = replace(SETS[0], epochs=0, score=ACCURACY)
 BEST = Settings(batch_size=16, learning_rate=8e-3, dropout=0.2, hidden_size=64, epochs=40)
 
 
-def test_the_page_equals_the_stored_figures(tmp_path: Path) -> None:
+def test_the_page_is_generated_from_the_stored_results(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="the picture needs the extra pictures")
     (tmp_path / "docs").mkdir()
     program.main(["--report", "--root", str(tmp_path)])
@@ -27,20 +27,20 @@ def test_the_page_equals_the_stored_figures(tmp_path: Path) -> None:
     assert (tmp_path / "docs/defaults.svg").read_text("utf-8").count("<svg") == 1
 
 
-def test_the_search_finds_the_best_and_stops() -> None:
-    """Each value counts independently here, so one change at a time leads to the best."""
+def test_the_search_finds_the_best_settings_and_ends() -> None:
+    """The score is a sum over settings, so changes of one setting at a time lead to the best settings."""
 
     def dev(settings: Settings) -> float:
         return -sum(abs(getattr(settings, name) / value - 1) for name, value in asdict(BEST).items())
 
-    asked = search(SET, START)
-    tried = [next(asked)]
+    proposals = search(SET, START)
+    tried = [next(proposals)]
     with suppress(StopIteration):
         while True:
-            tried.append(asked.send({"dev": dev(tried[-1])}))
+            tried.append(proposals.send({"dev": dev(tried[-1])}))
     assert len(set(tried)) == len(tried) < 40
     assert tried[0] == START
-    assert best(SET, [{"settings": asdict(each), "dev": dev(each)} for each in tried]) == BEST
+    assert best(SET, [{"settings": asdict(settings), "dev": dev(settings)} for settings in tried]) == BEST
 
 
 def test_a_stopped_measurement_continues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -51,39 +51,39 @@ def test_a_stopped_measurement_continues(tmp_path: Path, monkeypatch: pytest.Mon
     figures = Store(tmp_path / "figures")
     trained: list[int] = []
 
-    def train(*given: Any) -> Any:
+    def train_twice_then_stop(*arguments: Any) -> Any:
         if len(trained) == 2:
             raise KeyboardInterrupt
         trained.append(1)
-        return once(*given)
+        return original_train(*arguments)
 
-    once = program.train
+    original_train = program.train
     for module in (program, report):
         monkeypatch.setattr(module, "SETS", (toy,))
     monkeypatch.setenv("GLASSGATE_DATA", str(tmp_path))
-    monkeypatch.setattr(program, "train", train)
+    monkeypatch.setattr(program, "train", train_twice_then_stop)
     (tmp_path / "docs").mkdir()
     arguments = ["toy", "--seconds", "0", "--out", str(figures.folder), "--root", str(tmp_path)]
     with pytest.raises(SystemExit, match="stopped; run the same command to continue"):
         program.main(arguments)
     first = figures.all(toy)
     assert len(first) == 2
-    monkeypatch.setattr(program, "train", once)
+    monkeypatch.setattr(program, "train", original_train)
     program.main(arguments)
-    kept = figures.all(toy)
-    assert kept[:2] == first
-    for compared in (defaults(toy, kept[0]["examples"]), best(toy, figures.searched(toy))):
-        assert [each["seed"] for each in kept if Settings(**each["settings"]) == compared] == list(SEEDS)
+    results = figures.all(toy)
+    assert results[:2] == first
+    for compared in (defaults(toy, results[0]["examples"]), best(toy, figures.searched(toy))):
+        assert [r["seed"] for r in results if Settings(**r["settings"]) == compared] == list(SEEDS)
     (row,) = report.rows(figures)
     assert row.seeds == list(SEEDS)
-    program.main(arguments)  # all is there
-    assert figures.all(toy) == kept
+    program.main(arguments)  # nothing is missing
+    assert figures.all(toy) == results
     page = (tmp_path / "docs/defaults.md").read_text("utf-8")
     assert "| tagging | a toy grammar | accuracy, % |" in page
     assert "1 epoch, H=4" in page
 
 
-def test_a_wrong_folder_and_an_unknown_set_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_folder_and_an_unknown_set_raise_errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GLASSGATE_DATA", str(tmp_path / "missing"))
     with pytest.raises(SystemExit, match=r"expected a folder of data in GLASSGATE_DATA, got .*missing; docs"):
         program.main([])

@@ -153,11 +153,11 @@ def test_the_index_lists_each_page_once() -> None:
     assert spec.loader is not None
     index = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(index)
-    listed = [file for pages in index.sections(index.INDEX.read_text("utf-8")).values() for file in pages.values()]
+    listed = [file for pages in index.read_sections(index.INDEX.read_text("utf-8")).values() for file in pages.values()]
     missing = {page.name for page in ROOT.glob("docs/*.md")} - {"README.md"} - set(listed)
     assert not missing, f"docs/README.md lacks {missing}"
     with pytest.raises(ValueError, match="expected each page once, below a heading, got '- \\[B"):
-        index.sections("## One\n- [A](a.md)\n## Two\n- [B](a.md)")
+        index.read_sections("## One\n- [A](a.md)\n## Two\n- [B](a.md)")
 
 
 def test_both_readmes_show_the_same_code_and_links() -> None:

@@ -1,4 +1,4 @@
-"""The comparison with plain PyTorch on a toy grammar: equal sides, interleaving, resumption, figures and page."""
+"""The comparison with plain PyTorch on a toy grammar: equal layers, interleaved training, resumption, and pages."""
 
 import json
 from collections.abc import Callable
@@ -46,34 +46,35 @@ def trained(case: Case, side: str, runs: Path, wait: Callable[[], object] = lamb
 
 @pytest.mark.parametrize(("directions", "merge"), [(1, "concat"), (2, "concat"), (2, "none")])
 @pytest.mark.parametrize("kind", [gg.LSTM, gg.GRU, gg.RNN])
-def test_both_implementations_compute_the_same(kind, directions, merge):
+def test_plain_layers_have_the_results_of_glassgate(kind, directions, merge):
     ours = kind(3, 5, 1 if merge == "none" else 2, batch_first=True, bidirectional=directions == 2, merge=merge)
-    theirs, lengths = PlainLayers(ours), torch.tensor([7, 4, 0])
+    plain, lengths = PlainLayers(ours), torch.tensor([7, 4, 0])
     input = torch.randn(3, 7, 3)
-    expected, got = (layers(input, lengths=lengths)[0] for layers in (ours, theirs))
-    for one, other in zip(*([each] if directions == 1 or merge == "concat" else each for each in (expected, got))):  # noqa: B905
+    outputs = [layers(input, lengths=lengths)[0] for layers in (ours, plain)]
+    pairs = zip(*outputs, strict=True) if merge == "none" else [outputs]
+    for expected, output in pairs:
         for row, length in enumerate(lengths):
-            torch.testing.assert_close(other[row, :length], one[row, :length])
+            torch.testing.assert_close(output[row, :length], expected[row, :length])
     if directions == 2:
-        state, other = (layers(input[:2], lengths=lengths[:2])[1] for layers in (ours, theirs))
-        torch.testing.assert_close(other, state)
+        expected, state = (layers(input[:2], lengths=lengths[:2])[1] for layers in (ours, plain))
+        torch.testing.assert_close(state, expected)
 
 
-def test_both_implementations_train_alternately_and_finished_results_are_kept(tmp_path, capsys):
+def test_both_sides_train_in_turn_and_finished_runs_are_not_repeated(tmp_path, capsys):
     store = Store(tmp_path / "figures")
     run([TOY], tmp_path, store, 1, tmp_path / "runs")
-    said = [line.split()[4:6] + line.split()[6:8] for line in capsys.readouterr().out.splitlines() if "epoch" in line]
-    assert [words[0] + words[2] for words in said] == ["ours1", "plain1", "ours2", "plain2"]
+    epochs = [line.split()[4:6] + line.split()[6:8] for line in capsys.readouterr().out.splitlines() if "epoch" in line]
+    assert [words[0] + words[2] for words in epochs] == ["ours1", "plain1", "ours2", "plain2"]
     ((ours, plain),) = store.pairs(TOY)
-    for one, other in zip(ours["history"], plain["history"], strict=True):
-        assert other == pytest.approx(one, rel=1e-4)
+    for our_epoch, plain_epoch in zip(ours["history"], plain["history"], strict=True):
+        assert plain_epoch == pytest.approx(our_epoch, rel=1e-4)
     assert plain["test"] == pytest.approx(ours["test"], abs=0.02)
     assert ours["crosswise"] < 1e-6
     assert [epoch["epoch"] for epoch in ours["times"]] == [1, 2]
     assert all(epoch["processor"] > 0 and epoch["units"] > 0 for epoch in ours["times"])
     run([TOY], tmp_path, store, 1, tmp_path / "runs")
     assert "2 trainings are done, 0 are missing" in capsys.readouterr().out
-    assert store.lacks(replace(TOY, options={**TOY.options, "epochs": 3}), 1) == ["ours", "plain"]
+    assert store.missing_sides(replace(TOY, options={**TOY.options, "epochs": 3}), 1) == ["ours", "plain"]
 
 
 def test_an_interrupted_training_continues(tmp_path):
@@ -84,19 +85,19 @@ def test_an_interrupted_training_continues(tmp_path):
     whole = trained(TOY, "ours", tmp_path / "whole")
     with pytest.raises(EOFError):
         trained(TOY, "ours", tmp_path / "broken", stop_in_the_second_epoch)
-    again: list[int] = []
-    resumed = trained(TOY, "ours", tmp_path / "broken", lambda: again.append(1))
-    assert len(again) == 1
+    waits: list[int] = []
+    resumed = trained(TOY, "ours", tmp_path / "broken", lambda: waits.append(1))
+    assert len(waits) == 1
     assert resumed["history"] == whole["history"]
     assert resumed["test"] == whole["test"]
     assert [epoch["epoch"] for epoch in resumed["times"]] == [1, 2]
 
 
-def test_the_page_is_made_from_the_files(tmp_path, monkeypatch):
+def test_the_page_is_generated_from_the_files(tmp_path, monkeypatch):
     pytest.importorskip("matplotlib", reason="the pictures need the extra pictures")
     store = Store(tmp_path)
     for side in ("ours", "plain"):
-        store.keep(TOY, 1, side, trained(TOY, side, tmp_path / "runs"))
+        store.add(TOY, 1, side, trained(TOY, side, tmp_path / "runs"))
     monkeypatch.setattr(report, "CASES", (TOY,))
     report.write(store, tmp_path / "results.md")
     page = (tmp_path / "results.md").read_text("utf-8")
@@ -109,16 +110,16 @@ def test_the_page_is_made_from_the_files(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("page", readme.HEADINGS)
-def test_the_tables_of_the_readmes_equal_the_figures(page, tmp_path):
+def test_the_tables_of_the_readmes_are_generated_from_the_files(page, tmp_path):
     store = Store(ROOT / "results" / "figures")
     assert readme.table(store, page) in (ROOT / page).read_text("utf-8")
-    for each in readme.HEADINGS:
-        (tmp_path / each).write_text(f"before\n{readme.BEGIN}old\n{readme.END}\nafter\n")
+    for name in readme.HEADINGS:
+        (tmp_path / name).write_text(f"before\n{readme.BEGIN}old\n{readme.END}\nafter\n")
     readme.write(store, tmp_path)
     assert (tmp_path / page).read_text("utf-8") == f"before\n{readme.table(store, page)}\nafter\n"
 
 
-def test_each_case_has_its_command_and_scores():
+def test_each_case_has_a_command_and_the_scores_of_its_published_figures():
     assert len({case.name for case in CASES}) == len(CASES)
     shakespeare = next(case for case in CASES if case.name == "shakespeare")
     assert shakespeare.command().startswith(
@@ -126,7 +127,7 @@ def test_each_case_has_its_command_and_scores():
     )
     for case in CASES:
         task_class(case.task).options_type.from_mapping({**case.files(Path("data")), **case.options})
-        assert {each.score for each in case.reported} <= {score.key for score in case.scores}, case.name
+        assert {figure.score for figure in case.reported} <= {score.key for score in case.scores}, case.name
 
 
 def test_missing_folders_and_unknown_cases_raise_errors(tmp_path, monkeypatch):

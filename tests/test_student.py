@@ -13,7 +13,7 @@ def test_pictures_equal_those_of_the_pages(tmp_path: Path) -> None:
     assert spec.loader is not None
     script = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(script)
-    drawn = {**script.of_pages(tmp_path), **script.matrices()}
+    drawn = {**script.run_pages(tmp_path), **script.matrices()}
     assert drawn.keys() == {path.name for path in (DOCS / "student").glob("*.svg")}
     changed = [name for name, svg in drawn.items() if svg != (DOCS / "student" / name).read_text("utf-8")]
     assert set(changed) <= set(HEAT_MAPS), "run: python docs/draw_student.py"

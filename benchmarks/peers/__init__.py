@@ -1,16 +1,16 @@
-"""The programs that are compared, one module each. `prepare(work)` returns a `Subject` with `run()` and `results()`.
+"""The peers, the programs that are compared. Each is a module whose function `prepare(workload)` returns a `Subject`.
 
-Only the module of a peer imports its library, in a separate process (worker.py).
+A peer runs in its own process (worker.py), which imports only the module of this peer.
 """
 
 from typing import Any, Protocol
 
 
 class Subject(Protocol):
-    """A prepared work."""
+    """A workload that a peer has prepared."""
 
     def run(self) -> Any:
-        """Compute the work; this is measured, and returns when the results are complete."""
+        """Compute the workload, and return when the results are complete. The time of this call is measured."""
 
     def results(self) -> dict[str, Any]:
-        """Return every output and gradient as an array, by the names of `peers.layer`; empty if nothing is checked."""
+        """Return every output and gradient by the names of `peers.layer`; empty if nothing is checked."""

@@ -1,4 +1,4 @@
-"""The LSTM as torch's `scan` under torch.compile, with nothing cached from an earlier run."""
+"""An LSTM by torch's `scan` under torch.compile. Nothing is cached from an earlier run."""
 
 from typing import Any
 
@@ -10,11 +10,11 @@ from torch.nn.functional import linear
 
 from benchmarks.peers.layer import Layer
 from benchmarks.peers.limit import limited
-from benchmarks.work import Work
+from benchmarks.workload import Workload
 
 
 def lstm(x: Tensor, h_0: Tensor, c_0: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor, b_hh: Tensor) -> Any:
-    """(L, N, H_in) and states (N, H) to the output (L, N, H) and the final states."""
+    """Map the input (L, N, H_in) and the states (N, H) to the final states and the output (L, N, H)."""
 
     def step(state: tuple[Tensor, Tensor], ih: Tensor) -> tuple[tuple[Tensor, Tensor], Tensor]:
         i, f, g, o = (ih + linear(state[0], w_hh)).chunk(4, -1)
@@ -25,16 +25,16 @@ def lstm(x: Tensor, h_0: Tensor, c_0: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: 
     return scan(step, (h_0, c_0), linear(x, w_ih, b_ih + b_hh))
 
 
-def prepare(work: Work) -> Layer:
-    """The compiled subject. Its first call compiles."""
+def prepare(workload: Workload) -> Layer:
+    """Return the compiled scan. Its first call compiles."""
     config.force_disable_caches, config.compile_threads = True, 1
-    layer = nn.LSTM(work.inputs, work.H)
+    layer = nn.LSTM(workload.inputs, workload.H)
     compiled = torch.compile(lstm, fullgraph=True)
 
     def call(x: Tensor, hx: tuple[Tensor, Tensor], resets: None) -> Any:
-        # Gradients of parameters that the body captures are wrong; those of other tensors are right.
+        # scan returns wrong gradients of captured parameters, and correct ones of other tensors.
         weights = [v.clone() for v in layer.parameters()]
         (h, c), output = compiled(x, hx[0][0], hx[1][0], *weights)
         return output, (h[None], c[None])
 
-    return limited(Layer(work, layer, ("h", "c"), call))
+    return limited(Layer(workload, layer, ("h", "c"), call))

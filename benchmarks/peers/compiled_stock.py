@@ -1,4 +1,4 @@
-"""torch.nn.LSTM under torch.compile with `allow_rnn`, with nothing cached from an earlier run."""
+"""torch.nn.LSTM under torch.compile with `allow_rnn`. Nothing is cached from an earlier run."""
 
 from typing import Any
 
@@ -8,17 +8,17 @@ from torch._inductor import config
 
 from benchmarks.peers.layer import Layer
 from benchmarks.peers.limit import limited
-from benchmarks.work import Work
+from benchmarks.workload import Workload
 
 
-def prepare(work: Work) -> Layer:
-    """The compiled subject. Its first call compiles."""
+def prepare(workload: Workload) -> Layer:
+    """Return the compiled layer. Its first call compiles."""
     torch._dynamo.config.allow_rnn = True
     config.force_disable_caches, config.compile_threads = True, 1
-    layer = nn.LSTM(work.inputs, work.H)
+    layer = nn.LSTM(workload.inputs, workload.H)
     compiled = torch.compile(layer, fullgraph=True)
 
     def call(x: Tensor, hx: tuple[Tensor, Tensor], resets: None) -> Any:
         return compiled(x, hx)
 
-    return limited(Layer(work, layer, ("h", "c"), call))
+    return limited(Layer(workload, layer, ("h", "c"), call))

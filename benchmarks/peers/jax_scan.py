@@ -1,4 +1,4 @@
-"""An LSTM as jax.lax.scan under jit: the input's product before the loop, gradients by jax."""
+"""An LSTM by jax.lax.scan under jit. The matrix product with the input precedes the loop."""
 
 from typing import Any
 
@@ -6,11 +6,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from benchmarks.work import Work, draw, weight
+from benchmarks.workload import Workload, draw, weight
 
 
 def lstm(leaves: dict[str, jax.Array]) -> dict[str, jax.Array]:
-    """Output and final states of one layer."""
+    """Compute the output and the final states of one layer."""
     bias = leaves["bias_ih_l0"] + leaves["bias_hh_l0"]
     projected = leaves["input"] @ leaves["weight_ih_l0"].T + bias
     recurrent = leaves["weight_hh_l0"].T
@@ -28,7 +28,7 @@ def lstm(leaves: dict[str, jax.Array]) -> dict[str, jax.Array]:
 
 @jax.jit
 def train(leaves: dict[str, jax.Array], upstream: dict[str, jax.Array]) -> dict[str, jax.Array]:
-    """Outputs and all gradients."""
+    """Compute the outputs and all gradients."""
     outputs, backward = jax.vjp(lstm, leaves)
     (gradients,) = backward(upstream)
     return outputs | {f"grad {name}": g for name, g in gradients.items()}
@@ -38,28 +38,28 @@ infer = jax.jit(lstm)
 
 
 class Scan:
-    """The weights, inputs and states on jax's device."""
+    """A workload with its weights, inputs and states on jax's device."""
 
-    def __init__(self, work: Work) -> None:
-        H, state, self.training = work.H, (1, work.N, work.H), work.do == "training"
-        leaves = {"input": draw("input", work.L, work.N, work.inputs), "h_0": draw("h_0", *state)}
+    def __init__(self, workload: Workload) -> None:
+        H, state, self.training = workload.H, (1, workload.N, workload.H), workload.do == "training"
+        leaves = {"input": draw("input", workload.L, workload.N, workload.inputs), "h_0": draw("h_0", *state)}
         leaves["c_0"] = draw("c_0", *state)
-        shapes: dict[str, tuple[int, ...]] = {"weight_ih_l0": (4 * H, work.inputs), "weight_hh_l0": (4 * H, H)}
+        shapes: dict[str, tuple[int, ...]] = {"weight_ih_l0": (4 * H, workload.inputs), "weight_hh_l0": (4 * H, H)}
         shapes |= {"bias_ih_l0": (4 * H,), "bias_hh_l0": (4 * H,)}
         leaves |= {name: weight(name, H, *shape) for name, shape in shapes.items()}
-        upstream = {"output": draw("d output", work.L, work.N, H)}
+        upstream = {"output": draw("d output", workload.L, workload.N, H)}
         upstream |= {name: draw(f"d {name}", *state) for name in ("h_n", "c_n")}
         self.leaves, self.upstream = jax.device_put(leaves), jax.device_put(upstream)
 
     def run(self) -> Any:
-        """One training step or forward pass."""
+        """Compute one training step or forward pass."""
         return jax.block_until_ready(train(self.leaves, self.upstream) if self.training else infer(self.leaves))
 
     def results(self) -> dict[str, np.ndarray]:
-        """All that `run` computes."""
+        """Return all results of `run` by name."""
         return {name: np.array(value) for name, value in self.run().items()}
 
 
-def prepare(work: Work) -> Scan:
-    """jax's subject."""
-    return Scan(work)
+def prepare(workload: Workload) -> Scan:
+    """Return the workload for jax."""
+    return Scan(workload)

@@ -1,4 +1,4 @@
-"""A limit for the time that a peer may take to compile."""
+"""A time limit for the compilation of a peer."""
 
 import signal
 from types import FrameType
@@ -7,11 +7,11 @@ from typing import Any
 from benchmarks.peers.layer import Layer
 
 SECONDS = 150
-"""Limit of the first call."""
+"""The time limit of the first call, which compiles."""
 
 
 def limited(layer: Layer) -> Layer:
-    """Return the layer; its first call raises TimeoutError if it takes longer than `SECONDS`."""
+    """Return the layer with a time limit: its first call raises TimeoutError after `SECONDS`."""
     run = layer.run
 
     def first() -> Any:

@@ -1,4 +1,4 @@
-"""ONNX Runtime on the processor: in float32, or with weights of int8 by its own dynamic quantisation."""
+"""ONNX Runtime on the CPU, in float32 or with its own dynamic quantisation to int8."""
 
 import os
 import tempfile
@@ -8,31 +8,31 @@ import numpy as np
 import onnxruntime
 
 from benchmarks.peers import onnx_model
-from benchmarks.work import Work
+from benchmarks.workload import Workload
 
 
 class Session:
-    """One session with fixed sizes."""
+    """A session with fixed sizes."""
 
-    def __init__(self, work: Work) -> None:
+    def __init__(self, workload: Workload) -> None:
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = int(os.environ["OMP_NUM_THREADS"])
-        model = onnx_model.model(work)
-        model = _quantised(model) if work.precision == "int8" else model
+        model = onnx_model.model(workload)
+        model = _quantise(model) if workload.precision == "int8" else model
         self.session = onnxruntime.InferenceSession(model, options, ["CPUExecutionProvider"])
-        self.inputs, self.names = onnx_model.inputs(work), onnx_model.outputs(work)
+        self.inputs, self.names = onnx_model.inputs(workload), onnx_model.outputs(workload)
 
     def run(self) -> list[np.ndarray]:
-        """One forward pass."""
+        """Compute one forward pass."""
         return self.session.run(self.names, self.inputs)
 
     def results(self) -> dict[str, np.ndarray]:
-        """The outputs."""
+        """Return the outputs by name."""
         return dict(zip(self.names, self.run(), strict=True))
 
 
-def _quantised(model: bytes) -> bytes:
-    """One scale per matrix: with one per row, the results of ONNX Runtime 1.31 are off by a third."""
+def _quantise(model: bytes) -> bytes:
+    """Quantise a model with one scale per matrix. With one per row, ONNX Runtime 1.31 is wrong by a third."""
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
     with tempfile.TemporaryDirectory() as folder:
@@ -42,6 +42,6 @@ def _quantised(model: bytes) -> bytes:
         return after.read_bytes()
 
 
-def prepare(work: Work) -> Session:
-    """ONNX Runtime's subject."""
-    return Session(work)
+def prepare(workload: Workload) -> Session:
+    """Return the workload for ONNX Runtime."""
+    return Session(workload)

@@ -1,4 +1,4 @@
-"""Glassgate's layers on one of its engines."""
+"""Layers, sessions and streams of Glassgate."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -9,22 +9,22 @@ from torch import Tensor
 
 import glassgate as gg
 from benchmarks import cells
-from benchmarks import work as works
+from benchmarks import workload as workloads
 from benchmarks.peers.layer import Layer, Model, Stream
-from benchmarks.work import Work
+from benchmarks.workload import Workload
 
 
-def layer_of(work: Work) -> gg.Recurrent:
-    """The layer that a work describes."""
-    options: dict[str, Any] = dict(work.options)
+def layer_of(workload: Workload) -> gg.Recurrent:
+    """Return the layer of a workload."""
+    options: dict[str, Any] = dict(workload.options)
     return gg.Recurrent(
-        cells.cell(work.cell),
-        work.inputs,
-        work.H,
-        work.layers,
-        bidirectional=work.bidirectional,
-        proj_size=work.proj,
-        dtype=getattr(torch, work.dtype),
+        cells.cell(workload.cell),
+        workload.inputs,
+        workload.H,
+        workload.layers,
+        bidirectional=workload.bidirectional,
+        proj_size=workload.proj,
+        dtype=getattr(torch, workload.dtype),
         **options,
     )
 
@@ -38,59 +38,63 @@ def _both(first: AbstractContextManager[Any], second: AbstractContextManager[Any
 class Ours(Layer):
     """A layer of Glassgate."""
 
-    def __init__(self, work: Work) -> None:
-        self.ours = layer = layer_of(work)
-        lengths = works.lengths(work).tolist() if work.padded else None
+    def __init__(self, workload: Workload) -> None:
+        self.ours = layer = layer_of(workload)
+        lengths = workloads.lengths(workload).tolist() if workload.padded else None
 
         def call(x: Any, hx: Any, resets: Tensor | None) -> Any:
             return layer(x, hx, lengths=lengths, resets=resets)
 
-        super().__init__(work, layer, layer.cell.state, call)
+        super().__init__(workload, layer, layer.cell.state, call)
 
     def on_engine(self) -> AbstractContextManager[Any]:
-        """Select the engine of the work, and record if the work requires it."""
-        recording = gg.record(self.ours) if self.work.record else nullcontext()
-        return recording if self.work.engine == "auto" else _both(gg.engine(self.work.engine), recording)
+        """Select the engine of the workload, and record if the workload requires it."""
+        recording = gg.record(self.ours) if self.workload.record else nullcontext()
+        return recording if self.workload.engine == "auto" else _both(gg.engine(self.workload.engine), recording)
 
     def choice(self) -> str:
-        """The engine that `auto` would choose."""
-        return gg.explain(self.ours, self.packed if self.work.ragged else self.input, resets=self.resets).engine
+        """Return the engine that `auto` would choose."""
+        return gg.explain(self.ours, self.packed if self.workload.ragged else self.input, resets=self.resets).engine
 
 
 class Frozen(Ours):
-    """A session of a layer, called with the input and the initial states."""
+    """An inference session of a layer."""
 
-    def __init__(self, work: Work) -> None:
-        super().__init__(work)
-        self.session = gg.freeze(self.ours.eval(), work.precision)
+    def __init__(self, workload: Workload) -> None:
+        super().__init__(workload)
+        self.session = gg.freeze(self.ours.eval(), workload.precision)
         self.call = lambda x, hx, resets: self.session(x, hx, **({} if resets is None else {"resets": resets}))
         hx = tuple(self.initial.values())
         self.hx = hx if len(hx) > 1 else hx[0]
 
     def run(self) -> Any:
-        """One call."""
+        """Call the session with the input and the initial states."""
         return self.session(self.input, self.hx)
 
     def results(self) -> dict[str, Tensor]:
-        """Output and final states by name."""
+        """Return the output and the final states by name."""
         return self.forward()
 
 
-def prepare(work: Work) -> Layer | Model | Stream:
-    """Return the subject of Glassgate."""
-    if work.precision:
-        frozen = Frozen(work)
-        return frozen if work.do != "step" else Stream(work, frozen.layer, lambda: frozen.session.stream(work.N).step)
-    ours = Ours(work)
-    if work.do == "model":
+def prepare(workload: Workload) -> Layer | Model | Stream:
+    """Return the layer, session, language model or stream of a workload."""
+    if workload.precision:
+        frozen = Frozen(workload)
+        return (
+            frozen
+            if workload.do != "step"
+            else Stream(workload, frozen.layer, lambda: frozen.session.stream(workload.N).step)
+        )
+    ours = Ours(workload)
+    if workload.do == "model":
         return Model(ours)
-    return Stream(work, ours.layer, lambda: _stream(ours.ours, work)) if work.do == "step" else ours
+    return Stream(workload, ours.layer, lambda: _stream(ours.ours, workload)) if workload.do == "step" else ours
 
 
-def _stream(layer: gg.Recurrent, work: Work) -> Callable[[Tensor], Tensor]:
-    with gg.engine(work.engine):
-        if work.engine != "reference":
-            return layer.stream(work.N).step
+def _stream(layer: gg.Recurrent, workload: Workload) -> Callable[[Tensor], Tensor]:
+    with gg.engine(workload.engine):
+        if workload.engine != "reference":
+            return layer.stream(workload.N).step
     state: list[Any] = [None]
 
     def step(x: Tensor) -> Tensor:

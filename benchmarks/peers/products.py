@@ -1,48 +1,48 @@
-"""Matrix products of torch: one large product, and those of a layer outside of its recurrence."""
+"""Matrix products in torch: one large product, and those of a layer outside of its recurrence."""
 
 import torch
 
-from benchmarks.work import SQUARE, Work, draw
+from benchmarks.workload import SQUARE, Workload, draw
 
 
-class Square:
-    """One large product; `work.scale` is the number of them that the figure compares."""
+class LargeProduct:
+    """One large product. `workload.scale` is the number of products that the figure compares with."""
 
     def __init__(self) -> None:
         self.a, self.b = (torch.from_numpy(draw(name, SQUARE, SQUARE)) for name in "ab")
         self.out = torch.empty(SQUARE, SQUARE)
 
     def run(self) -> torch.Tensor:
-        """2 * SQUARE^3 operations."""
+        """Compute 2 * SQUARE^3 operations."""
         return torch.mm(self.a, self.b, out=self.out)
 
     def results(self) -> dict[str, torch.Tensor]:
-        """Nothing to check."""
+        """Return no results, so nothing is checked."""
         return {}
 
 
-class Around:
-    """Products of a training step outside of the recurrence: the input's, and the gradients of input and weights."""
+class ProductsOutsideRecurrence:
+    """The matrix products of a training step with the input, and for the gradients of input and weights."""
 
-    def __init__(self, work: Work, gates: int) -> None:
-        rows = work.L * work.N
-        self.input = torch.from_numpy(draw("input", rows, work.inputs))
-        self.weight, self.bias = torch.randn(gates * work.H, work.inputs), torch.randn(gates * work.H)
+    def __init__(self, workload: Workload, gates: int) -> None:
+        rows = workload.L * workload.N
+        self.input = torch.from_numpy(draw("input", rows, workload.inputs))
+        self.weight, self.bias = torch.randn(gates * workload.H, workload.inputs), torch.randn(gates * workload.H)
 
     def run(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Three products of the same size."""
+        """Compute three products with the same number of operations."""
         gates = torch.addmm(self.bias, self.input, self.weight.t())
         return gates @ self.weight, gates.t() @ self.input
 
     def results(self) -> dict[str, torch.Tensor]:
-        """Nothing to check."""
+        """Return no results, so nothing is checked."""
         return {}
 
 
-def prepare(work: Work) -> Square | Around:
-    """Return the large product for `do="square"`, otherwise those outside of the recurrence."""
-    if work.do == "square":
-        return Square()
+def prepare(workload: Workload) -> LargeProduct | ProductsOutsideRecurrence:
+    """Return the large product if `do` is "square", otherwise the products outside of the recurrence."""
+    if workload.do == "square":
+        return LargeProduct()
     from benchmarks.cells import cell
 
-    return Around(work, len(cell(work.cell).gates))
+    return ProductsOutsideRecurrence(workload, len(cell(workload.cell).gates))

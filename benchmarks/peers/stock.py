@@ -1,4 +1,4 @@
-"""torch.nn's LSTM, GRU and RNN. With resets, one call per step with masked states, as policies are trained."""
+"""LSTM, GRU and RNN of torch.nn. With resets, there is one call per step, and states are masked between calls."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,23 +7,25 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.peers.layer import Layer, Model, Stream
-from benchmarks.work import Work
+from benchmarks.workload import Workload
 
 
-def prepare(work: Work) -> Layer | Model | Stream:
-    """torch.nn's subject."""
-    kind = {"LSTM": nn.LSTM, "GRU": nn.GRU, "RNN": nn.RNN}[work.cell]
-    more = {"proj_size": work.proj} if work.proj else {}
-    dtype = getattr(torch, work.dtype)
-    layer = kind(work.inputs, work.H, work.layers, bidirectional=work.bidirectional, dtype=dtype, **more)
+def prepare(workload: Workload) -> Layer | Model | Stream:
+    """Return the layer, language model or stream of a workload."""
+    layer_class = {"LSTM": nn.LSTM, "GRU": nn.GRU, "RNN": nn.RNN}[workload.cell]
+    options = {"proj_size": workload.proj} if workload.proj else {}
+    dtype = getattr(torch, workload.dtype)
+    layer = layer_class(
+        workload.inputs, workload.H, workload.layers, bidirectional=workload.bidirectional, dtype=dtype, **options
+    )
 
     def call(x: Any, hx: Any, resets: Tensor | None) -> Any:
         return layer(x, hx) if resets is None else _step_by_step(layer, x, hx, resets)
 
-    subject = Layer(work, layer, ("h", "c") if kind is nn.LSTM else ("h",), call)
-    if work.do == "model":
+    subject = Layer(workload, layer, ("h", "c") if layer_class is nn.LSTM else ("h",), call)
+    if workload.do == "model":
         return Model(subject)
-    return Stream(work, layer, lambda: _stream(layer)) if work.do == "step" else subject
+    return Stream(workload, layer, lambda: _stream(layer)) if workload.do == "step" else subject
 
 
 def _step_by_step(layer: nn.LSTM, x: Tensor, initial: tuple[Tensor, ...], resets: Tensor) -> Any:

@@ -1,4 +1,4 @@
-"""For the reference: `gg.LSTM`, `gg.GRU` and `gg.RNN` with the whole signature and docstring that `help()` shows."""
+"""Gives `gg.LSTM`, `gg.GRU` and `gg.RNN` the signatures and docstrings in the reference that `help()` shows."""
 
 import inspect
 import re
@@ -8,31 +8,31 @@ from griffe import Extension, Module, Object, Parameters, dynamic_import
 
 
 class AsHelpShows(Extension):
-    """Replaces `**options` in the signatures of these three by the arguments of `gg.Recurrent`."""
+    """Replaces `**options` in the signatures of the three classes by the arguments of `gg.Recurrent`."""
 
     def on_package(self, *, pkg: Module, **_: Any) -> None:
-        """Rewrite the three after the package is read, and convert examples and shapes to Markdown."""
-        whole = {each.name: each for each in pkg["layers.stack.Recurrent.__init__"].parameters}
+        """Change the three classes after the package is read, and convert examples and shapes to Markdown."""
+        parameters = {p.name: p for p in pkg["layers.stack.Recurrent.__init__"].parameters}
         drop_in = pkg["layers.drop_in"]
         for name in ("LSTM", "GRU", "RNN"):
             drop_in[name].docstring.value = inspect.getdoc(dynamic_import(drop_in[name].path))
         shared = dynamic_import("glassgate.layers.drop_in.Options").__annotations__
         for name in ("_Gated", "RNN"):  # the classes with a constructor; LSTM and GRU inherit theirs
             constructor = drop_in[name]["__init__"]
-            own = [each for each in constructor.parameters if each.name != "options"]
-            constructor.parameters = Parameters(*own, *(whole[each] for each in shared))
-        as_markdown(pkg)
+            own = [parameter for parameter in constructor.parameters if parameter.name != "options"]
+            constructor.parameters = Parameters(*own, *(parameters[name] for name in shared))
+        convert_to_markdown(pkg)
 
 
-def as_markdown(parent: Object) -> None:
-    """Rename each section Example to Examples, where the parser expects code, and format shapes as lists."""
-    for each in parent.members.values():
-        if not each.is_alias:
-            if each.docstring:
-                text = each.docstring.value.replace("\n\nExample:\n", "\n\nExamples:\n")
-                each.docstring.value = re.sub(r"\n\n(Shapes.*:)\n((?: {4}.*\n?)+)", _listed, text)
-            as_markdown(each)
+def convert_to_markdown(parent: Object) -> None:
+    """Rename sections from Example to Examples, in which the parser expects code, and format shapes as lists."""
+    for member in parent.members.values():
+        if not member.is_alias:
+            if member.docstring:
+                text = member.docstring.value.replace("\n\nExample:\n", "\n\nExamples:\n")
+                member.docstring.value = re.sub(r"\n\n(Shapes.*:)\n((?: {4}.*\n?)+)", _as_list, text)
+            convert_to_markdown(member)
 
 
-def _listed(section: re.Match[str]) -> str:
+def _as_list(section: re.Match[str]) -> str:
     return f"\n\n{section[1]}\n\n" + re.sub(r"^ {4}(?=\S)", "- ", section[2], flags=re.MULTILINE)

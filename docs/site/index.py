@@ -1,4 +1,4 @@
-"""The index of the documentation, docs/README.md, as the navigation of the site."""
+"""Reads the index of the documentation, docs/README.md, from which the navigation of the site is derived."""
 
 import re
 from pathlib import Path
@@ -8,24 +8,24 @@ _HEADING = re.compile(r"^## (.+)$")
 _ENTRY = re.compile(r"^- \[(.+?)\]\(([^)#]+)\)")
 
 
-def sections(text: str) -> dict[str, dict[str, str]]:
-    """Return the pages of an index: the file of each title, by the headings above them.
+def read_sections(text: str) -> dict[str, dict[str, str]]:
+    r"""Return the files of an index by title, grouped by the headings above them.
 
     Raises:
-        ValueError: an entry above the first heading, or two of one title or file
+        ValueError: an entry is above the first heading, or a title or a file occurs twice
 
     Example:
-        >>> sections("# All\n## Start\n- [Layers](layers.md): arguments and results")
+        >>> read_sections("# All\n## Start\n- [Layers](layers.md): arguments and results")
         {'Start': {'Layers': 'layers.md'}}
     """
-    found: dict[str, dict[str, str]] = {}
+    sections: dict[str, dict[str, str]] = {}
     files: set[str] = set()
     for line in text.splitlines():
         if heading := _HEADING.match(line):
-            found[heading[1]] = {}
+            sections[heading[1]] = {}
         elif entry := _ENTRY.match(line):
-            if not found or entry[2] in files or entry[1] in found[[*found][-1]]:
+            if not sections or entry[2] in files or entry[1] in sections[[*sections][-1]]:
                 raise ValueError(f"docs/README.md: expected each page once, below a heading, got {line!r}")
             files.add(entry[2])
-            found[[*found][-1]][entry[1]] = entry[2]
-    return found
+            sections[[*sections][-1]][entry[1]] = entry[2]
+    return sections

@@ -1,4 +1,4 @@
-"""Notebooks as pages of the site: their text and their code, without outputs."""
+"""Converts notebooks to pages of the site, with their text and code, without outputs."""
 
 import json
 from pathlib import Path
@@ -7,7 +7,7 @@ FOLDER = Path(__file__).parents[1] / "notebooks"
 
 
 def pages() -> dict[str, str]:
-    """Return the Markdown of each notebook, by the address of its page."""
+    """Return the Markdown of each notebook by the address of its page."""
     return {page_of(f"notebooks/{path.name}"): _page(path) for path in sorted(FOLDER.glob("*.ipynb"))}
 
 

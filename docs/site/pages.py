@@ -1,4 +1,4 @@
-"""Hooks of MkDocs: navigation, pages outside of docs/, links between them, the reference of names and commands."""
+"""Hooks of MkDocs: the navigation, pages from outside of docs/, links, and the reference of names and commands."""
 
 import contextlib
 import inspect
@@ -24,8 +24,8 @@ from glassgate.tasks import TASKS
 ROOT = Path(__file__).parents[2]
 SITE = Path(__file__).parent
 sys.path.insert(0, str(SITE))
-from checked import faults  # noqa: E402
-from index import INDEX, sections  # noqa: E402
+from checked import find_faults  # noqa: E402
+from index import INDEX, read_sections  # noqa: E402
 from notebooks import page_of as page_of_notebook  # noqa: E402
 from notebooks import pages as notebooks  # noqa: E402
 
@@ -35,10 +35,10 @@ ELSEWHERE = {
     "contributing.md": "CONTRIBUTING.md",
     "changelog.md": "CHANGELOG.md",
 }
-"""Files outside of docs/ that are pages of the site, by address."""
+"""Files outside of docs/ that are pages of the site, by the address of the page."""
 
 HOMES = {"docs/README.md": "index.md", "README.md": "index.md", **{file: page for page, file in ELSEWHERE.items()}}
-"""The page of the site for a file of the project, if it is not the same path below docs/."""
+"""The page of the site for files whose page has another path."""
 
 REFERENCE = {
     "layers": ("Layers", ["LSTM", "GRU", "RNN", "Recurrent", "LSTMCell", "GRUCell", "RNNCell", "RecurrentCell"]),
@@ -55,25 +55,25 @@ REFERENCE = {
     "init": ("Initial values", ["init"]),
     "gates": ("Gate by gate", ["gates"]),
 }
-"""Pages of the reference: title and public names."""
+"""The pages of the reference, with title and public names."""
 
 ALSO = {
     "record": ["glassgate.glass.record.Tape"],
     "explain": ["glassgate.engines.choose.Choice"],
     "freeze": ["glassgate.sessions.session.Session"],
 }
-"""Classes of the results of public names, shown below them."""
+"""Classes of the results of functions, which the reference shows below them."""
 
 MEMBERS = {"Cell": "[step, project]", "Recurrent": "[forward, stream]", "RecurrentCell": "[forward]", "cells": "false"}
-"""The members shown below a name, if not all."""
+"""The members that the reference shows below a name, if not all."""
 
 _LINK = re.compile(r"(\]\()([^)\s#:]+)(#[^)\s]*)?(\))")
 
 
 def on_config(config: MkDocsConfig) -> None:
-    """Derive the navigation from docs/README.md; the generated reference comes first in its section."""
+    """Derive the navigation from docs/README.md. The generated reference comes first in its section."""
     config.nav = [{"Home": "index.md"}]
-    for heading, pages in sections(INDEX.read_text("utf-8")).items():
+    for heading, pages in read_sections(INDEX.read_text("utf-8")).items():
         entries = [{title: page_of(file)} for title, file in pages.items()]
         if heading == "Reference":
             generated = [{title: f"reference/{key}.md"} for key, (title, _) in REFERENCE.items()]
@@ -83,67 +83,74 @@ def on_config(config: MkDocsConfig) -> None:
 
 
 def page_of(file: str) -> str:
-    """Return the page of the site for a file that docs/README.md names."""
+    """Return the page of the site for a file in the index docs/README.md."""
     path = posixpath.normpath(posixpath.join("docs", file))
     return HOMES.get(path) or page_of_notebook(path.removeprefix("docs/"))
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the pages from outside of docs/."""
-    written = {"index.md": home(), **reference()}
-    written |= {page: moved(text, f"docs/{page}", page) for page, text in notebooks().items()}
-    written |= {page: moved((ROOT / file).read_text("utf-8"), file, page) for page, file in ELSEWHERE.items()}
-    for address, text in written.items():
+    """Add the generated pages and those from outside of docs/."""
+    pages = {"index.md": home(), **reference()}
+    pages |= {page: with_site_links(text, f"docs/{page}", page) for page, text in notebooks().items()}
+    pages |= {page: with_site_links((ROOT / file).read_text("utf-8"), file, page) for page, file in ELSEWHERE.items()}
+    for address, text in pages.items():
         files.append(File.generated(config, address, content=text))
     return files
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Replace links in the pages of docs/ by links to pages of the site."""
-    here = page.file.src_uri
+    """Replace links in a page of docs/ by links to pages of the site."""
+    address = page.file.src_uri
     if page.file.generated_by:
         return markdown
-    return moved(markdown, f"docs/{here}", here)
+    return with_site_links(markdown, f"docs/{address}", address)
 
 
 def on_post_build(config: MkDocsConfig) -> None:
-    """Copy the files of the project that pages link to, and check the site."""
+    """Copy the files of the project to which pages link, and check the site."""
     site = Path(config.site_dir).resolve()
     for name in sorted(_COPIED):
         target = site / "files" / name
         target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(ROOT / name, target.with_name(target.name + _SHOWN.get(target.suffix, "")))
+        shutil.copyfile(ROOT / name, target.with_name(target.name + _ADDED_SUFFIXES.get(target.suffix, "")))
     (site / ".nojekyll").touch()  # GitHub Pages shows the folder as it is
-    if wrong := faults(site):
-        raise PluginError("\n".join(wrong))
+    if faults := find_faults(site):
+        raise PluginError("\n".join(faults))
 
 
 _COPIED: set[str] = set()
-_SHOWN = {".py": ".txt", ".cff": ".txt", "": ".txt"}
-"""Suffixes that are added, because browsers show text and would download other files."""
+"""The files of the project to which pages link."""
+_ADDED_SUFFIXES = {".py": ".txt", ".cff": ".txt", "": ".txt"}
+"""Suffixes that are added to copied files, because browsers show text and would download other files."""
 
 
-def moved(markdown: str, file: str, address: str) -> str:
-    """Return a file of the project as a page of the site: its links point to pages, or to copies of files."""
+def with_site_links(markdown: str, file: str, address: str) -> str:
+    """Replace the links of a file by links to pages of the site, or to copies of files.
 
-    def lead(match: re.Match[str]) -> str:
+    Args:
+        markdown: the text of the file.
+        file: the path of the file in the project.
+        address: the address of its page.
+    """
+
+    def replace_link(match: re.Match[str]) -> str:
         target = posixpath.normpath(posixpath.join(posixpath.dirname(file), match[2]))
         if not (ROOT / target).exists():
             raise PluginError(f"{file} links to {match[2]}, which does not exist")
-        there = HOMES.get(target) or page_of_notebook(target.removeprefix("docs/"))
-        if there == target:  # neither a page nor below docs/
+        page = HOMES.get(target) or page_of_notebook(target.removeprefix("docs/"))
+        if page == target:  # neither a page nor below docs/
             _COPIED.add(target)
-            there = f"files/{target}" + _SHOWN.get(posixpath.splitext(target)[1], "")
+            copy = f"files/{target}" + _ADDED_SUFFIXES.get(posixpath.splitext(target)[1], "")
             depth = address.count("/")
-            return f'{match[1]}{"../" * depth}{there}{match[4]}{{data-file=""}}'
-        return match[1] + posixpath.relpath(there, posixpath.dirname(address) or ".") + (match[3] or "") + match[4]
+            return f'{match[1]}{"../" * depth}{copy}{match[4]}{{data-file=""}}'
+        return match[1] + posixpath.relpath(page, posixpath.dirname(address) or ".") + (match[3] or "") + match[4]
 
-    return _LINK.sub(lead, markdown)
+    return _LINK.sub(replace_link, markdown)
 
 
 def home() -> str:
-    """Return the README, preceded by a picture of the report and three lines of code."""
-    readme = moved((ROOT / "README.md").read_text("utf-8"), "README.md", "index.md")
+    """Return the home page: the template home.md with the text of the README."""
+    readme = with_site_links((ROOT / "README.md").read_text("utf-8"), "README.md", "index.md")
     title, sentence, chinese, rest = readme.split("\n\n", 3)
     page = (SITE / "home.md").read_text("utf-8")
     values = {"TITLE": title.removeprefix("# "), "SENTENCE": sentence, "CHINESE": chinese}
@@ -153,7 +160,7 @@ def home() -> str:
 
 
 def reference() -> dict[str, str]:
-    """The pages of the reference, by address."""
+    """Return the pages of the reference by address."""
     named = [name for _, names in REFERENCE.values() for name in names]
     if sorted(named) != sorted(gg.__all__):
         raise PluginError(f"the reference and gg.__all__ differ by {set(named) ^ set(gg.__all__)}")
@@ -187,36 +194,36 @@ def _summary(value: Any) -> str:
 def _page(title: str, names: list[str]) -> str:
     parts = []
     for name in names:
-        module = gg._MODULES[name] == "glassgate"
+        is_module = gg._MODULES[name] == "glassgate"
         if name == "cells":
             parts += ["## The built-in cells\n", *(_cell(cell) for cell in gg.cells.__all__)]
-        elif module:
+        elif is_module:
             parts += [f"::: {_path(name)}\n    options: {{show_root_heading: false, show_root_toc_entry: false}}\n"]
         else:
-            shown = f"    options: {{members: {MEMBERS[name]}}}\n" if name in MEMBERS else ""
-            parts += [f"::: {path}\n{shown}" for path in (_path(name), *ALSO.get(name, ()))]
+            options = f"    options: {{members: {MEMBERS[name]}}}\n" if name in MEMBERS else ""
+            parts += [f"::: {path}\n{options}" for path in (_path(name), *ALSO.get(name, ()))]
     return f"# {title}\n\n" + "\n".join(parts)
 
 
 def _cell(name: str) -> str:
-    """Return the docstring of a cell and the source of its step."""
+    """Return the reference of a cell, with the source of its step."""
     source = inspect.getsource(getattr(gg.cells, name).step)
     options = "    options: {heading_level: 3, members: false}\n"
     return f"::: glassgate.cells.{name}\n{options}\n```python\n{textwrap.dedent(source)}```\n"
 
 
 def _commands() -> str:
-    """The output of `--help` for every command and task."""
+    """Return the output of `--help` for every command and task."""
     parts = ["# Command line\n\n`glassgate COMMAND`, or `python -m glassgate COMMAND`.\n"]
     os.environ["COLUMNS"] = "92"
     rows = [([name], summary) for name, summary in COMMANDS.items()]
-    at = [name for name in COMMANDS].index("train") + 1
-    rows[at:at] = [(["train", name], task.summary) for name, task in TASKS.items()]
+    after_train = [*COMMANDS].index("train") + 1
+    rows[after_train:after_train] = [(["train", name], task.summary) for name, task in TASKS.items()]
     for words, summary in rows:
-        printed = io.StringIO()
-        with contextlib.redirect_stdout(printed), contextlib.suppress(SystemExit):
+        output = io.StringIO()
+        with contextlib.redirect_stdout(output), contextlib.suppress(SystemExit):
             main([*words, "--help"])
-        mark = "#" * (len(words) + 1)
+        heading = "#" * (len(words) + 1)
         text = summary[0].upper() + summary[1:]
-        parts += [f"{mark} glassgate {' '.join(words)}\n\n{text}.\n\n```text\n{printed.getvalue().rstrip()}\n```\n"]
+        parts += [f"{heading} glassgate {' '.join(words)}\n\n{text}.\n\n```text\n{output.getvalue().rstrip()}\n```\n"]
     return "\n".join(parts)

@@ -1,5 +1,5 @@
-/* amp IN.wav OUT.wav: the network of net.c, sample by sample, on a recording with 16 bits per sample.
-   Each channel has its own state. Prints the fraction of a core that the network needs in real time. */
+/* amp IN.wav OUT.wav applies the network of net.c to a recording with 16 bits per sample, sample by sample. Each
+   channel has its own state. The program prints the fraction of a core that the network needs in real time. */
 #include "net.h"
 
 #include <stdint.h>
@@ -16,7 +16,7 @@ static uint32_t little_endian(const unsigned char *bytes, int count) {
     return value;
 }
 
-/* The chunk of a wav file with this name, or NULL; `size` becomes the bytes of its content. */
+/* Returns the content of the chunk of a wav file with this name, and sets `size` to its bytes; NULL without one. */
 static unsigned char *chunk(unsigned char *file, size_t length, const char *name, size_t *size) {
     if (length < 12 || memcmp(file, "RIFF", 4) || memcmp(file + 8, "WAVE", 4)) return NULL;
     for (size_t at = 12; at + 8 <= length; at += 8 + *size + *size % 2) {

@@ -1,4 +1,4 @@
-"""Trains an LSTM on a synthetic guitar amplifier, and writes it as C for the program `amp.c`: wav in, wav out.
+"""Trains an LSTM on a synthetic guitar amplifier, and writes it as C for `amp.c`, a program that processes wav files.
 
 python train.py --output build
 cc -std=gnu99 -O3 -march=native -ffast-math -I build amp.c build/net.c -lm -o build/amp
@@ -17,25 +17,25 @@ import glassgate as gg
 
 RATE = 48_000
 WARM_UP = 256
-"""Samples at the start of each excerpt whose error is ignored, because the states are still unknown."""
+"""The number of first samples of an excerpt whose error is ignored, because the states start from zero."""
 
 
 def guitar(seconds: float, seed: int) -> np.ndarray:
-    """Return plucked strings, two notes per second, `(samples,)`, between -1 and 1."""
+    """Generate plucked strings, two notes per second, (samples,), between -1 and 1."""
     random = np.random.default_rng(seed)
     t = np.arange(int(seconds * RATE)) / RATE
     sound = np.zeros_like(t)
     for start in np.arange(0, seconds, 0.5):
         pitch, loudness = 82.4 * 2 ** (random.integers(0, 36) / 12), random.uniform(0.1, 1)
-        since = np.maximum(t - start, 0)
+        elapsed = np.maximum(t - start, 0)
         for harmonic in range(1, 9):
-            decay = np.exp(-since * (2 + harmonic)) * (t >= start)
-            sound += loudness / harmonic * decay * np.sin(2 * np.pi * harmonic * pitch * since)
+            decay = np.exp(-elapsed * (2 + harmonic)) * (t >= start)
+            sound += loudness / harmonic * decay * np.sin(2 * np.pi * harmonic * pitch * elapsed)
     return (sound / np.abs(sound).max()).astype(np.float32)
 
 
-def amplifier(dry: np.ndarray) -> np.ndarray:
-    """Return the sound of the amplifier: a drive that clips asymmetrically, then a low-pass filter."""
+def amplify(dry: np.ndarray) -> np.ndarray:
+    """Apply the amplifier, which clips asymmetrically and then filters high frequencies."""
     driven = np.tanh(8 * dry + 0.3) - np.tanh(0.3)
     response = np.exp(-2 * np.pi * 4000 / RATE * np.arange(64))
     wet: np.ndarray = np.convolve(driven, response / response.sum())[: len(dry)]
@@ -43,21 +43,21 @@ def amplifier(dry: np.ndarray) -> np.ndarray:
 
 
 def error(output: Tensor, expected: Tensor) -> Tensor:
-    """Return the energy of the error as a fraction of the energy of the signal."""
+    """Compute the energy of the error as a fraction of the energy of the signal."""
     output, expected = output[:, WARM_UP:], expected[:, WARM_UP:]
     return ((output - expected) ** 2).mean() / (expected**2).mean()
 
 
 def excerpts(seconds: float, seed: int, length: int) -> tuple[Tensor, Tensor]:
-    """Return sounds before and after the amplifier, `(N, length, 1)`."""
+    """Generate excerpts of sound before and after the amplifier, (N, length, 1) each."""
     dry = guitar(seconds, seed)
     count = len(dry) // length
-    before, after = (torch.from_numpy(each[: count * length]) for each in (dry, amplifier(dry)))
+    before, after = (torch.from_numpy(sound[: count * length]) for sound in (dry, amplify(dry)))
     return before.view(count, length, 1), after.view(count, length, 1)
 
 
 def train(hidden_size: int, steps: int, seconds: float) -> tuple[gg.LSTM, nn.Linear, float]:
-    """Return the layers and their error on another recording."""
+    """Train the layers. Returns them and their error on another recording."""
     torch.manual_seed(0)
     layer, head = gg.LSTM(1, hidden_size, batch_first=True), nn.Linear(hidden_size, 1)
     optimizer = torch.optim.Adam([*layer.parameters(), *head.parameters()], lr=1e-2)
@@ -87,15 +87,15 @@ def write_wav(path: Path, sound: np.ndarray) -> None:
 
 
 def main(words: list[str] | None = None) -> nn.Sequential:
-    """Train, and write the network as C and a recording to try it on."""
+    """Train the network, and write it as C, together with a recording for the program."""
     parser = argparse.ArgumentParser(description="Train an LSTM on a synthetic guitar amplifier and write it as C.")
     parser.add_argument("--output", type=Path, default=Path("build"), help="folder for the files (default: build)")
     parser.add_argument("--hidden-size", type=int, default=16, help="units of the LSTM (default: 16)")
     parser.add_argument("--steps", type=int, default=400, help="training steps (default: 400)")
     parser.add_argument("--seconds", type=float, default=20, help="seconds of the recording to train on (default: 20)")
     options = parser.parse_args(words)
-    layer, head, wrong = train(options.hidden_size, options.steps, options.seconds)
-    print(f"error on another recording: {wrong:.4f} of the energy of the signal")
+    layer, head, test_error = train(options.hidden_size, options.steps, options.seconds)
+    print(f"error on another recording: {test_error:.4f} of the energy of the signal")
     network = nn.Sequential(layer, head)
     print(*gg.to_c(network, options.output, "net"), sep="\n")
     write_wav(options.output / "guitar.wav", guitar(options.seconds / 4, 2))

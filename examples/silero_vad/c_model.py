@@ -1,4 +1,4 @@
-"""Silero VAD as C: two chains of modules that `gg.to_c` writes, and the few lines of vad.c between them."""
+"""Writes Silero VAD as C: two sequences of modules by `gg.to_c`, which vad.c calls."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +14,7 @@ SPECTRA, BINS = 4, 129
 
 
 class Magnitude(gg.Cell):
-    """A cell without recurrence: the length of the vector (re, im)."""
+    """A cell without recurrence that computes the magnitude of re + i im."""
 
     gates = ("re", "im")
     state = ("h",)
@@ -29,23 +29,27 @@ def write(model: Vad, folder: Path) -> None:
     spectrum = gg.Recurrent(Magnitude(), 256, BINS, bias=False)
     with torch.no_grad():
         spectrum.weight_ih_l0.copy_(model.spectrum.weight[:, 0])
-        shape, stages = (BINS, SPECTRA), []
-        for stage in model.encoder:
-            if isinstance(stage, nn.ReLU):
-                stages.append(stage)
+        shape, modules = (BINS, SPECTRA), []
+        for module in model.encoder:
+            if isinstance(module, nn.ReLU):
+                modules.append(module)
                 continue
-            linear, shape = as_linear(stage, shape)
-            stages.append(linear)
+            linear, shape = as_linear(module, shape)
+            modules.append(linear)
     gg.to_c(spectrum, folder, name="spectrum")
-    gg.to_c(nn.Sequential(*stages, model.lstm, nn.ReLU(), model.head, nn.Sigmoid()), folder, name="speech")
+    gg.to_c(nn.Sequential(*modules, model.lstm, nn.ReLU(), model.head, nn.Sigmoid()), folder, name="speech")
 
 
 def as_linear(function: Callable[[Tensor], Tensor], shape: tuple[int, int]) -> tuple[nn.Linear, tuple[int, int]]:
-    """A convolution of (channels, steps) of one fixed shape as a linear layer of (steps * channels,) numbers."""
+    """Convert a convolution of a fixed shape (channels, steps) to a linear layer of (steps * channels,) numbers.
+
+    Returns:
+        the linear layer, and the shape (channels, steps) of the output of the convolution.
+    """
     channels, steps = shape
-    units = torch.eye(steps * channels).view(-1, steps, channels).transpose(1, 2)
+    unit_vectors = torch.eye(steps * channels).view(-1, steps, channels).transpose(1, 2)
     bias = function(torch.zeros(1, *shape))
-    columns = (function(units) - bias).transpose(1, 2)
+    columns = (function(unit_vectors) - bias).transpose(1, 2)
     linear = nn.Linear(steps * channels, columns[0].numel())
     linear.weight.copy_(columns.flatten(1).T)
     linear.bias.copy_(bias.transpose(1, 2).flatten())

@@ -1,9 +1,9 @@
-"""Compare the rebuilt Silero VAD with the package's own model on minutes of speech and noise, and time both.
+"""Compares the rebuilt Silero VAD with the model of the package on minutes of speech and noise, and measures times.
 
     python examples/silero_vad/check.py [--minutes 3] [--folder build]
 
-Needs `pip install --no-deps silero-vad`, glassgate[export], espeak-ng, sox and gcc. The folder receives vad.onnx, the C
-files and the sound.
+The program needs `pip install --no-deps silero-vad`, glassgate[export], espeak-ng, sox and gcc. It writes vad.onnx, the
+C files and the sound to the folder.
 """
 
 import argparse
@@ -32,8 +32,8 @@ NOISES = ("whitenoise", "pinknoise", "brownnoise")
 FLAGS = ("-O3", "-march=native", "-ffast-math", "-std=gnu99", "-shared", "-fPIC")
 
 
-def sound(folder: Path, minutes: float) -> np.ndarray:
-    """Speech of several voices and speeds, with pauses and noise of three kinds at falling volumes, as samples."""
+def generate_sound(folder: Path, minutes: float) -> np.ndarray:
+    """Generate speech of several voices and speeds, with pauses and noise of three kinds with decreasing volume."""
     parts: list[str] = []
     for k in range(int(np.ceil(minutes * 60 / 5))):  # a sentence takes about five seconds
         path = folder / f"{k}.wav"
@@ -59,9 +59,9 @@ def sound(folder: Path, minutes: float) -> np.ndarray:
     return np.frombuffer(raw, np.float32)
 
 
-def theirs(name: str) -> Callable[[np.ndarray], np.ndarray]:
-    """The package's own file in ONNX Runtime, frame by frame."""
-    session = opened(vad.packaged(name))
+def package_model(name: str) -> Callable[[np.ndarray], np.ndarray]:
+    """Return a function that runs a file of the package in ONNX Runtime, frame by frame."""
+    session = open_session(vad.package_file(name))
     rate = np.array(vad.RATE)
 
     def run(frames: np.ndarray) -> np.ndarray:
@@ -74,8 +74,8 @@ def theirs(name: str) -> Callable[[np.ndarray], np.ndarray]:
     return run
 
 
-def exported(model: vad.Vad, path: Path) -> Callable[[np.ndarray], np.ndarray]:
-    """The rebuilt model in ONNX Runtime, frame by frame."""
+def onnx_model(model: vad.Vad, path: Path) -> Callable[[np.ndarray], np.ndarray]:
+    """Export the rebuilt model. Returns a function that runs it in ONNX Runtime, frame by frame."""
     state = torch.zeros(2, 1, 2, 128)
     gg.to_onnx(
         model,
@@ -86,7 +86,7 @@ def exported(model: vad.Vad, path: Path) -> Callable[[np.ndarray], np.ndarray]:
         output_names=["probability", "h_n", "c_n"],
         verify=[(torch.randn(1, 1, 576), *state[:, :, :1])],
     )
-    session = opened(path)
+    session = open_session(path)
 
     def run(frames: np.ndarray) -> np.ndarray:
         h, c = np.zeros((2, 1, 1, 128), np.float32)
@@ -99,8 +99,8 @@ def exported(model: vad.Vad, path: Path) -> Callable[[np.ndarray], np.ndarray]:
     return run
 
 
-def compiled(model: vad.Vad, folder: Path) -> Callable[[np.ndarray], np.ndarray]:
-    """The rebuilt model in C, frame by frame."""
+def compile_c_model(model: vad.Vad, folder: Path) -> Callable[[np.ndarray], np.ndarray]:
+    """Compile the rebuilt model as C. Returns a function that runs it frame by frame."""
     c_model.write(model, folder)
     sources = [Path(__file__).with_name("vad.c"), folder / "spectrum.c", folder / "speech.c"]
     subprocess.run(["gcc", *FLAGS, *sources, "-I", folder, "-o", folder / "vad.so", "-lm"], check=True)
@@ -114,21 +114,21 @@ def compiled(model: vad.Vad, folder: Path) -> Callable[[np.ndarray], np.ndarray]
         frames = np.ascontiguousarray(frames)
         library.vad_init(state)
         probabilities = [library.vad_step(state, frame.ctypes.data) for frame in frames]
-        assert len(memory)  # it must outlive the calls
+        assert len(memory)  # keeps the memory alive during the calls
         return np.array(probabilities)
 
     return run
 
 
 @torch.inference_mode()
-def at_once(model: vad.Vad, frames: Tensor) -> np.ndarray:
-    """The rebuilt model in Python, all frames in one call."""
+def run_all_frames(model: vad.Vad, frames: Tensor) -> np.ndarray:
+    """Run the rebuilt model in Python with all frames in one call."""
     probabilities: np.ndarray = model(frames, *torch.zeros(2, 1, 1, 128))[0][:, 0].numpy()
     return probabilities
 
 
-def opened(path: Path) -> onnxruntime.InferenceSession:
-    """A model in ONNX Runtime on one thread, as the package opens it."""
+def open_session(path: Path) -> onnxruntime.InferenceSession:
+    """Open a model in ONNX Runtime on one thread, as the package does."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = 3
@@ -145,16 +145,16 @@ def main() -> None:
     folder.mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(1)
     model = vad.load()
-    frames = vad.framed(torch.tensor(sound(folder, arguments.minutes))[None])
+    frames = vad.to_frames(torch.tensor(generate_sound(folder, arguments.minutes))[None])
     programs = {
-        "package's silero_vad.onnx": theirs("silero_vad.onnx"),
-        "package's silero_vad_16k_op15.onnx": theirs("silero_vad_16k_op15.onnx"),
-        "rebuilt, exported to ONNX": exported(model, folder / "vad.onnx"),
-        "rebuilt, exported to C": compiled(model, folder),
-        "rebuilt, all frames at once": lambda _: at_once(model, frames),
+        "package's silero_vad.onnx": package_model("silero_vad.onnx"),
+        "package's silero_vad_16k_op15.onnx": package_model("silero_vad_16k_op15.onnx"),
+        "rebuilt, exported to ONNX": onnx_model(model, folder / "vad.onnx"),
+        "rebuilt, exported to C": compile_c_model(model, folder),
+        "rebuilt, all frames at once": lambda _: run_all_frames(model, frames),
     }
-    each = frames.numpy()
-    outputs = {name: run(each) for name, run in programs.items()}
+    inputs = frames.numpy()
+    outputs = {name: run(inputs) for name, run in programs.items()}
     truth = next(iter(outputs.values()))
     minutes = len(frames) * vad.FRAME / vad.RATE / 60
     print(f"{len(frames)} frames, {minutes:.1f} minutes, speech in {np.mean(truth > 0.5):.0%}")
@@ -162,7 +162,7 @@ def main() -> None:
     for _ in range(7):  # interleaved, so that all programs see the same load
         for name, run in programs.items():
             before = time.process_time()
-            run(each)
+            run(inputs)
             times[name].append((time.process_time() - before) / len(frames) * 1e6)
     for name, values in outputs.items():
         print(f"{name}: {np.median(times[name]):.1f} us per frame, difference {np.abs(values - truth).max():.2g}")

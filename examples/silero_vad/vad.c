@@ -1,4 +1,4 @@
-/* The probability of speech in a frame of 512 samples, which follow the last 64 samples of the frame before. */
+/* Computes the probability of speech in a frame of 512 samples, after the last 64 samples of the previous frame. */
 
 #include "speech.h"
 #include "spectrum.h"

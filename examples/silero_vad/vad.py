@@ -1,6 +1,6 @@
 """Silero VAD (voice activity detection), rebuilt with a glassgate layer from the weights of the package `silero-vad`.
 
-The weights are read from the package's ONNX file; none of its code is imported, and nothing is unpickled.
+The weights are read from the ONNX file of the package. None of its code is imported, and no file is unpickled.
 """
 
 from importlib.metadata import PackageNotFoundError, files
@@ -15,18 +15,18 @@ from torch.nn.functional import pad
 import glassgate as gg
 
 RATE = 16_000
-"""Samples per second."""
+"""The sample rate in Hz."""
 FRAME, CONTEXT = 512, 64
-"""Samples of a frame, and of the end of the frame before, which the network also reads."""
+"""The number of samples of a frame, and of the end of the previous frame, which the network also reads."""
 
 PARAMETERS = "weight", "bias"
 
 
 class Vad(nn.Module):
-    """The probability of speech in each frame of 32 ms.
+    """Computes the probability of speech in each frame of 32 ms.
 
-    Four spectra of a frame (a convolution with sines and cosines) go through four convolutions, whose result is one
-    step of an LSTM. A linear map of the LSTM's output gives the probability.
+    A convolution with sines and cosines computes four spectra of a frame. Four further convolutions reduce them to the
+    input of one step of an LSTM. A linear layer maps the output of the LSTM to the probability.
     """
 
     def __init__(self) -> None:
@@ -42,14 +42,14 @@ class Vad(nn.Module):
         self.head = nn.Linear(128, 1)
 
     def forward(self, frames: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Read frames.
+        """Compute the probabilities of frames.
 
         Args:
-            frames: (L, N, 576), L frames of N streams; see `framed`.
-            h, c: (1, N, 128), the state; zero at the beginning.
+            frames: (L, N, 576), L frames of N streams; see `to_frames`.
+            h, c: (1, N, 128), the states; zero at the beginning.
 
         Returns:
-            the probabilities (L, N), and the new state.
+            the probabilities (L, N), and the new states.
         """
         samples = pad(frames.flatten(0, 1), (0, CONTEXT), "reflect")
         real, imaginary = self.spectrum(samples[:, None]).chunk(2, 1)
@@ -58,17 +58,17 @@ class Vad(nn.Module):
         return self.head(output.relu()).sigmoid()[..., 0], h, c
 
 
-def framed(audio: Tensor) -> Tensor:
-    """Cut streams (N, S) into frames (L, N, 576), each with the end of the frame before; zeros fill the last frame."""
+def to_frames(audio: Tensor) -> Tensor:
+    """Divide streams (N, S) into frames (L, N, 576), each with the end of the previous frame. Zeros fill the last."""
     samples = pad(audio, (CONTEXT, -audio.shape[1] % FRAME))
     return samples.unfold(1, CONTEXT + FRAME, FRAME).transpose(0, 1)
 
 
-def packaged(name: str) -> Path:
-    """A data file of the installed package `silero-vad`.
+def package_file(name: str) -> Path:
+    """Return the path of a data file of the installed package `silero-vad`.
 
     Raises:
-        FileNotFoundError: the package is not installed, or lacks the file.
+        FileNotFoundError: the package is not installed, or does not contain the file.
     """
     try:
         paths = [path for path in files("silero-vad") or () if path.name == name]
@@ -80,17 +80,17 @@ def packaged(name: str) -> Path:
 
 
 def load() -> Vad:
-    """The rebuilt model with the weights of the package's ONNX file, in eval mode."""
-    graph = onnx.load(packaged("silero_vad_16k_op15.onnx")).graph
-    theirs = {each.name.removeprefix("model."): torch.tensor(to_array(each)) for each in graph.initializer}
+    """Return the rebuilt model in eval mode, with the weights of the ONNX file of the package."""
+    graph = onnx.load(package_file("silero_vad_16k_op15.onnx")).graph
+    weights = {w.name.removeprefix("model."): torch.tensor(to_array(w)) for w in graph.initializer}
     convolutions = {
-        f"encoder.{2 * k}.{name}": theirs[f"encoder.{k}.reparam_conv.{name}"] for k in range(4) for name in PARAMETERS
+        f"encoder.{2 * k}.{name}": weights[f"encoder.{k}.reparam_conv.{name}"] for k in range(4) for name in PARAMETERS
     }
     recurrent = {
-        f"lstm.{name}_{part}_l0": theirs[f"decoder.rnn.{name}_{part}"] for name in PARAMETERS for part in ("ih", "hh")
+        f"lstm.{name}_{part}_l0": weights[f"decoder.rnn.{name}_{part}"] for name in PARAMETERS for part in ("ih", "hh")
     }
-    head = {f"head.{name}": theirs[f"decoder.decoder.2.{name}"].reshape(1, -1) for name in PARAMETERS}
+    head = {f"head.{name}": weights[f"decoder.decoder.2.{name}"].reshape(1, -1) for name in PARAMETERS}
     head["head.bias"] = head["head.bias"][0]
     model = Vad()
-    model.load_state_dict({"spectrum.weight": theirs["stft.forward_basis_buffer"]} | convolutions | recurrent | head)
+    model.load_state_dict({"spectrum.weight": weights["stft.forward_basis_buffer"]} | convolutions | recurrent | head)
     return model.eval()

@@ -1,4 +1,4 @@
-"""Common parts of the commands: selection of measurements by name, the data folder, and elapsed time."""
+"""Shared parts of the commands: selection of measurements by name, the data folder, and elapsed time."""
 
 import os
 import sys
@@ -19,21 +19,29 @@ class Named(Protocol):
 Item = TypeVar("Item", bound=Named)
 
 
-def selected(items: Sequence[Item], wanted: Sequence[str], kind: str) -> list[Item]:
-    """Return the items with the wanted names, or all if none are wanted; end the program if a name does not exist.
+def select(items: Sequence[Item], names: Sequence[str], kind: str) -> list[Item]:
+    """Return the items with these names, or all items if there are no names.
 
     Args:
-        wanted: names; `*` matches any characters
-        kind: the kind of the items, for the message
+        items: all items
+        names: the names; `*` matches any characters
+        kind: the kind of the items, for the error message
+
+    Raises:
+        SystemExit: an item does not exist
     """
-    for name in wanted:
+    for name in names:
         if not any(fnmatch(item.name, name) for item in items):
             sys.exit(f"no {kind} {name!r}; there are: {', '.join(item.name for item in items)}")
-    return [item for item in items if not wanted or any(fnmatch(item.name, name) for name in wanted)]
+    return [item for item in items if not names or any(fnmatch(item.name, name) for name in names)]
 
 
 def data_folder() -> Path:
-    """Return the folder that GLASSGATE_DATA names, or end the program with a message."""
+    """Return the folder that GLASSGATE_DATA names.
+
+    Raises:
+        SystemExit: the variable is not set, or the folder does not exist
+    """
     folder = os.environ.get("GLASSGATE_DATA")
     if not folder or not Path(folder).is_dir():
         sys.exit(
@@ -43,12 +51,12 @@ def data_folder() -> Path:
 
 
 class Clock:
-    """Prints lines with the time since it was created."""
+    """Prints lines with the time since the clock was created."""
 
     def __init__(self) -> None:
         self.start = time.monotonic()
 
     def print(self, line: str) -> None:
-        """Print minutes, seconds and the line."""
+        """Print the minutes and seconds, and the line."""
         minutes, seconds = divmod(int(time.monotonic() - self.start), 60)
         print(f"{minutes:4}:{seconds:02}  {line}", flush=True)

@@ -17,8 +17,8 @@ ROOT = Path(__file__).parents[2]
 """The folder of the project."""
 
 PACKAGES = ("torch", "llvmlite", "numpy", "onnxruntime", "openvino", "jax")
-ABOVE = ("tasks", "cli")
-"""Packages that no benchmark depends on."""
+WITHOUT_INFLUENCE = ("tasks", "cli")
+"""The packages whose code does not change the results of benchmarks."""
 
 
 @cache
@@ -36,28 +36,28 @@ def environment(threads: int) -> dict[str, Any]:
 
 
 def origin() -> dict[str, str]:
-    """Return the commit and the time of a figure."""
+    """Return the commit and the current time."""
     return {"commit": commit(), "measured": datetime.now(UTC).isoformat(timespec="seconds")}
 
 
 def commit() -> str:
-    """Return the commit of the working tree, with a + if the package differs from it."""
+    """Return the current commit, followed by "+" if the package has changes that are not committed."""
     head = _git("rev-parse", "--short=12", "HEAD")
     return head + "+" if _git("status", "--porcelain", "--", "glassgate") else head
 
 
 def code() -> str:
-    """Return a hash of the source of the package, without `ABOVE`."""
+    """Return a hash of the source of the package, without `WITHOUT_INFLUENCE`."""
     digest, package = hashlib.sha256(), ROOT / "glassgate"
     for path in sorted(package.rglob("*.py")):
-        if path.relative_to(package).parts[0] not in ABOVE:
+        if path.relative_to(package).parts[0] not in WITHOUT_INFLUENCE:
             digest.update(path.read_bytes())
     return digest.hexdigest()[:12]
 
 
 def _git(*arguments: str) -> str:
-    done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True)
-    return done.stdout.strip() if done.returncode == 0 else "unknown"
+    completed = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True)
+    return completed.stdout.strip() if completed.returncode == 0 else "unknown"
 
 
 def _version(name: str) -> str | None:

@@ -1,4 +1,4 @@
-"""Scores of a training, and their form on the pages."""
+"""Scores of a training run, and their format on pages."""
 
 from dataclasses import dataclass
 
@@ -8,11 +8,11 @@ class Score:
     """A score on the test data.
 
     Attributes:
-        key: its name in metrics.json
-        title: its name on the page
-        percent: whether it is a fraction, shown in per cent
+        key: the name in metrics.json
+        title: the name on pages
+        percent: whether the score is a fraction, which pages show in per cent
         lower_is_better: whether a lower value is better
-        digits: shown after the decimal point; if None, by whether it is a fraction
+        digits: the number of digits after the decimal point (default: 1 for per cent, otherwise 3)
     """
 
     key: str
@@ -28,12 +28,12 @@ class Score:
 
     @property
     def factor(self) -> int:
-        """The factor between the value and its form on the page."""
+        """The factor by which pages multiply the value."""
         return 100 if self.percent else 1
 
     @property
     def heading(self) -> str:
-        """The title with the unit, or with the better direction."""
+        """The title with the unit, or with the direction that is better."""
         return (
             f"{self.title}, {'%' if self.percent else 'less is better' if self.lower_is_better else 'more is better'}"
         )

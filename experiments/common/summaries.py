@@ -1,12 +1,12 @@
-"""Summaries of repeated measurements."""
+"""Statistics of repeated measurements."""
 
 import statistics
 from collections.abc import Sequence
 
 
-def ratios(above: Sequence[float], below: Sequence[float]) -> list[float]:
+def ratios(numerators: Sequence[float], denominators: Sequence[float]) -> list[float]:
     """Return the ratio of each round."""
-    return [a / b for a, b in zip(above, below, strict=True)]
+    return [a / b for a, b in zip(numerators, denominators, strict=True)]
 
 
 def quartiles(values: Sequence[float]) -> tuple[float, float, float]:
@@ -23,11 +23,11 @@ def quartiles(values: Sequence[float]) -> tuple[float, float, float]:
 
 
 def mean_and_deviation(values: Sequence[float], places: int) -> str:
-    """Return the mean and, of several values, the standard deviation as text.
+    """Return the mean as text, with the standard deviation if there are several values.
 
     Example:
         >>> mean_and_deviation([1.0, 2.0], 2), mean_and_deviation([1.0], 2)
         ('1.50 ± 0.71', '1.00')
     """
-    found = [statistics.mean(values), *([statistics.stdev(values)] if len(values) > 1 else [])]
-    return " ± ".join(f"{each:.{places}f}" for each in found)
+    parts = [statistics.mean(values), *([statistics.stdev(values)] if len(values) > 1 else [])]
+    return " ± ".join(f"{part:.{places}f}" for part in parts)

@@ -1,4 +1,4 @@
-"""Processor times of functions in interleaved rounds of one process."""
+"""Measures the processor times of functions that run in turn in one process."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -7,7 +7,7 @@ Run = Callable[[], object]
 
 
 def processor_seconds(run: Run, repeats: int = 1) -> float:
-    """Return the processor time of one call, as a mean over calls."""
+    """Return the mean processor time of a call."""
     start = time.process_time()
     for _ in range(repeats):
         run()
@@ -15,7 +15,7 @@ def processor_seconds(run: Run, repeats: int = 1) -> float:
 
 
 def interleaved(runs: Sequence[Run], rounds: int, repeats: int = 1) -> list[list[float]]:
-    """Return the processor times of each function, one per round. All functions run in each round.
+    """Return the processor times of each function, one per round. Each round runs all functions.
 
     Example:
         >>> [len(times) for times in interleaved([lambda: 1, lambda: 2], rounds=3)]
@@ -23,6 +23,6 @@ def interleaved(runs: Sequence[Run], rounds: int, repeats: int = 1) -> list[list
     """
     times: list[list[float]] = [[] for _ in runs]
     for _ in range(rounds):
-        for run, own in zip(runs, times, strict=True):
-            own.append(processor_seconds(run, repeats))
+        for run, times_of_run in zip(runs, times, strict=True):
+            times_of_run.append(processor_seconds(run, repeats))
     return times

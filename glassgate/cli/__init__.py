@@ -1,4 +1,4 @@
-"""The command line: `glassgate COMMAND`. Each command is a module, which is loaded when it is called."""
+"""The command line: `glassgate COMMAND`. Each command is a module, which is imported when the command is called."""
 
 import io
 import os

@@ -1,4 +1,4 @@
-"""Converts the options of a task to command-line arguments, with a short and a full help."""
+"""Adds the options of a task to a parser, with a short and a full help."""
 
 import dataclasses
 from argparse import (
@@ -30,8 +30,8 @@ def add_options(parser: Parser, options: type[Options], builtin: Mapping[str, An
     groups = {name: parser.add_argument_group(name) for name in _GROUPS}
     for option in dataclasses.fields(options):
         rules, kind = option.metadata, value_type(options, option.name)
-        # A choice of punctuation is in quotes.
-        names = [each if any(map(str.isalnum, each)) else repr(each) for each in map(str, rules["choices"] or ())]
+        # Choices that consist of punctuation are in quotes.
+        names = [name if any(map(str.isalnum, name)) else repr(name) for name in map(str, rules["choices"] or ())]
         choices = f": {', '.join(names)}" if names else ""
         text = f"{rules['help']}{choices} {_describe_default(option, builtin)}"
         settings: dict[str, Any] = {"default": None, "help": text}
@@ -52,7 +52,7 @@ def add_help(parser: ArgumentParser, common: Iterable[str]) -> None:
     """Add `--help`, which shows the most used options on one screen, and `--help all`.
 
     Args:
-        parser: the parser, made without its own help
+        parser: a parser without a help option
         common: the names of the most used options
     """
     parser.formatter_class = _Formatter
@@ -73,7 +73,7 @@ def _short_help(parser: ArgumentParser, common: Iterable[str]) -> str:
     formatter = _Formatter(parser.prog)
     formatter.add_usage(None, [], [])
     formatter.add_text(parser.description)
-    actions = {each.dest: each for each in parser._actions if each.help != SUPPRESS}
+    actions = {action.dest: action for action in parser._actions if action.help != SUPPRESS}
     formatter.start_section("options")
     formatter.add_arguments(actions[name] for name in ("run", *common))
     formatter.end_section()
@@ -83,13 +83,13 @@ def _short_help(parser: ArgumentParser, common: Iterable[str]) -> str:
 
 
 class _Formatter(HelpFormatter):
-    """Short usage, and one line per option if it fits."""
+    """Formats a short usage, and one line per option if it fits."""
 
     def __init__(self, prog: str):
         super().__init__(prog, max_help_position=28)
 
     def add_usage(self, usage: Any, actions: Any, groups: Any, prefix: str | None = None) -> None:
-        """Leave the list of all options out of the usage."""
+        """Add the usage without the list of all options."""
         super().add_usage(usage or "%(prog)s [options]", [], [], prefix)
 
 
@@ -102,7 +102,7 @@ def add_processes(parser: ArgumentParser) -> None:
 
 def given_options(options: type[Options], arguments: Namespace) -> dict[str, Any]:
     """Return the options that were given, with their values."""
-    values = {each.name: getattr(arguments, each.name) for each in dataclasses.fields(options)}
+    values = {option.name: getattr(arguments, option.name) for option in dataclasses.fields(options)}
     return {name: value for name, value in values.items() if value is not None}
 
 
@@ -119,7 +119,7 @@ def _flag(option: str) -> str:
 
 
 def _describe_default(option: "dataclasses.Field[Any]", builtin: Mapping[str, Any]) -> str:
-    """The behaviour if the option is not given, with and without --data."""
+    """The description of the default, with and without --data."""
     value, if_unset = option.default, option.metadata["if_unset"]
     text = if_unset if if_unset and value in (None, "", 0) else _format(value)
     without_data = f"; {_format(builtin[option.name])} without --data" if option.name in builtin else ""

@@ -1,4 +1,4 @@
-"""`glassgate compare`: test claims of tutorials about recurrent networks, and write a page for each."""
+"""`glassgate compare`: test claims of tutorials about recurrent networks, and write a page for each comparison."""
 
 import os
 from argparse import Namespace
@@ -29,10 +29,10 @@ def command(argv: list[str]) -> None:
         return
     parser = _parser(
         "",
-        "Train cells with equal numbers of parameters on problems with long lags, and write a page with the results: "
-        "learning curves, success rate at each lag, gradients over time. The command may be interrupted; run it again "
-        "to continue. `glassgate compare directions` compares reading directions, `glassgate compare products` the "
-        "speed of implementations of an LSTM.",
+        "Train cells with equal numbers of parameters on problems with long lags, and write a page with learning "
+        "curves, success rates at each lag, and gradients over time. An interrupted command continues when it is run "
+        "again. `glassgate compare directions` compares reading directions, and `glassgate compare products` the speed "
+        "of implementations of an LSTM.",
         "only one problem at one lag; takes minutes",
     )
     problems = ", ".join(PROBLEMS)
@@ -60,7 +60,7 @@ def command(argv: list[str]) -> None:
         "--sequences",
         type=int,
         metavar="N",
-        help="maximum number of sequences per training (default: 100000; 48000 with --quick)",
+        help="maximum number of sequences per training run (default: 100000; 48000 with --quick)",
     )
     parser.add_argument(
         "--parameters",
@@ -77,7 +77,7 @@ def command(argv: list[str]) -> None:
         help="parallel training runs (default: one per processor)",
     )
     arguments = parser.parse_args(argv)
-    comparison = _comparison(arguments)
+    comparison = _parse_comparison(arguments)
     folder, console = Path(arguments.output), Console(highlight=False)
     console.print("Gradients at the start and after a short training ...")
     gradients = comparisons.measure_gradients(comparison)
@@ -111,8 +111,8 @@ def _print_paths(console: Console, files: Sequence[Path]) -> None:
 def _compare_directions(argv: list[str]) -> None:
     parser = _parser(
         "directions",
-        "Train a tagger that reads forward, one that reads backward and one that reads in both directions, and a "
-        "bidirectional language model, which sees the answer.",
+        "Train taggers that read forward, backward and in both directions. Train language models in one and in both "
+        "directions, of which the latter reads the token that it predicts.",
         "only one seed, and fewer updates",
     )
     parser.add_argument(
@@ -150,14 +150,14 @@ def _tagged_text(arguments: Namespace) -> tuple[Sequence[Any], Sequence[Any]]:
         raise UserError(
             f"{arguments.data}: expected 5 sequences or more, to keep a fifth of them for the test, got {len(train)}"
         )
-    return [each for k, each in enumerate(train) if k % 5], train[::5]
+    return [example for k, example in enumerate(train) if k % 5], train[::5]
 
 
 def _compare_products(argv: list[str]) -> None:
     parser = _parser(
         "products",
-        "Time one LSTM layer gate by gate, fused, with the input's product first, as a kernel, as torch.nn.LSTM "
-        "and in ONNX Runtime where it is installed.",
+        "Measure the speed of an LSTM layer that computes its gates separately, all gates at once, and the input of "
+        "all steps at once, of gg.LSTM, of torch.nn.LSTM, and of ONNX Runtime if it is installed.",
         "two sizes, three rounds",
     )
     arguments = parser.parse_args(argv)
@@ -169,8 +169,8 @@ def _compare_products(argv: list[str]) -> None:
     _print_paths(console, products.write(rows, Path(arguments.output)))
 
 
-def _comparison(arguments: Namespace) -> Comparison:
-    """Check all names and numbers, and return the requested comparison."""
+def _parse_comparison(arguments: Namespace) -> Comparison:
+    """Check the arguments, and return the comparison."""
     quick = arguments.quick
     cells = _names("--cells", arguments.cells)
     problems = _names("--problems", arguments.problems or ("adding" if quick else ",".join(PROBLEMS)))
@@ -236,7 +236,7 @@ def _run(comparison: Comparison, folder: Path, processes: int, console: Console)
         try:
             return comparisons.run(comparison.trials, folder, processes, report)
         except KeyboardInterrupt:
-            console.print(f"Finished trainings are in {folder}; run the same command to continue.", soft_wrap=True)
+            console.print(f"Finished training runs are in {folder}; run the same command to continue.", soft_wrap=True)
             raise
 
 

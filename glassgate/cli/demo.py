@@ -26,8 +26,8 @@ from glassgate.tasks.runs import Run, next_folder, write_json
 from glassgate.tasks.tagging import Labels, Tagging, TaggingOptions
 from glassgate.tasks.task import Split
 
-_LINES = 14  # of code to print
-_MODELS = {"bidirectional": True, "one-directional": False}  # by name: whether it is bidirectional
+_LINES = 14  # the number of lines of code to print
+_MODELS = {"bidirectional": True, "one-directional": False}  # whether each model is bidirectional, by name
 
 
 def command(argv: list[str]) -> None:
@@ -59,12 +59,12 @@ def command(argv: list[str]) -> None:
     train, held_out = standard_library(every=arguments.every)
     split = Split(train, test=held_out)
     _print_sizes(console, split)
-    jobs = {name: partial(_train, each, run / name, split) for name, each in options.items()}
+    jobs = {name: partial(_train, model_options, run / name, split) for name, model_options in options.items()}
     with resumable(*(str(run / name) for name in jobs)), display(console) as bars:
         trained = run_parallel(jobs, bars)
     results = {name: result for name, (result, _) in trained.items()}
     predictions = {name: labels for name, (_, labels) in trained.items()}
-    write_json(run / "demo.json", {"held_out": [each.source for each in split.test], "results": results})
+    write_json(run / "demo.json", {"held_out": [file.source for file in split.test], "results": results})
     _print_scores(console, {name: result["test"] for name, result in results.items()})
     _print_code(console, split.test, predictions)
     model = run / "bidirectional"
@@ -98,7 +98,7 @@ def _write_live_page(run: Path, output: Path) -> Path:
 
 
 def _options(bidirectional: bool, seed: int) -> TaggingOptions:
-    """Return the options of a model; each model uses an equal number of processors."""
+    """Return the options of a model. The processors are divided equally among the models."""
     threads = max(1, (os.cpu_count() or 1) // len(_MODELS))
     settings = {"bidirectional": bidirectional, "seed": seed, "threads": threads}
     return TaggingOptions.from_mapping(Tagging.builtin_options | settings)
@@ -107,17 +107,17 @@ def _options(bidirectional: bool, seed: int) -> TaggingOptions:
 def _train(
     options: TaggingOptions, run: Path, split: Split[Tagged], progress: Progress
 ) -> tuple[dict[str, Any], list[Labels]]:
-    """Train one model; return its scores and its predictions for the held-out files."""
+    """Train a model. Returns its scores and its predictions for the held-out files."""
     task = Tagging(options)
     return task.fit(split, run=run, progress=progress), task.predict(split.test)
 
 
 def _print_sizes(console: Console, split: Split[Tagged]) -> None:
-    characters = [sum(len(each.tokens) for each in part) for part in (split.train, split.test)]
+    characters = [sum(len(file.tokens) for file in part) for part in (split.train, split.test)]
     console.print(
         f"Training data: {len(split.train)} files, {characters[0]:,} characters.\n"
         f"Held-out data: {len(split.test)} files, {characters[1]:,} characters: "
-        + ", ".join(each.source for each in split.test)
+        + ", ".join(file.source for file in split.test)
     )
 
 
@@ -132,7 +132,7 @@ def _print_scores(console: Console, scores: dict[str, dict[str, float]]) -> None
 
 
 def _print_code(console: Console, files: Sequence[Tagged], predictions: dict[str, list[Labels]]) -> None:
-    """Print the passage of the held-out code with the most kinds of labels and, of these, the most mistakes."""
+    """Print the passage of the held-out code with the most kinds of labels, and among these the most mistakes."""
     first_model, *_ = predictions
 
     def variety(index: int, start: int, stop: int) -> tuple[int, int]:
@@ -140,7 +140,7 @@ def _print_code(console: Console, files: Sequence[Tagged], predictions: dict[str
         return len(set(labels)), sum(a != b for a, b in zip(labels, predicted, strict=True))
 
     index, start, stop = max(
-        ((index, *passage) for index, each in enumerate(files) for passage in _passages(str(each.tokens))),
+        ((index, *passage) for index, file in enumerate(files) for passage in _passages(str(file.tokens))),
         key=lambda passage: variety(*passage),
     )
     file = files[index]

@@ -1,4 +1,4 @@
-"""`glassgate evaluate`: the scores of a trained run on a labelled file."""
+"""`glassgate evaluate`: print the scores of a trained run on a labelled file."""
 
 import json
 import sys

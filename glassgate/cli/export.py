@@ -1,4 +1,4 @@
-"""`glassgate export`: a trained run's network as a file for deployment."""
+"""`glassgate export`: write a trained run's network as a file for deployment."""
 
 from argparse import Namespace
 from collections.abc import Callable
@@ -59,7 +59,7 @@ def command(argv: list[str]) -> None:
 
 
 def _session(task: Task[Any, Any, Any], run: Path, arguments: Namespace) -> str:
-    """Write a session and return the line to print."""
+    """Write a session. Returns the line to print."""
     path = Path(arguments.output or run / "session.safetensors")
     try:
         gg.freeze(task.network.eval(), arguments.weight_precision or "float32").save(path)
@@ -71,7 +71,7 @@ def _session(task: Task[Any, Any, Any], run: Path, arguments: Namespace) -> str:
 
 
 def _onnx(task: Task[Any, Any, Any], run: Path, arguments: Namespace) -> str:
-    """Write ONNX models and return the lines to print."""
+    """Write ONNX models. Returns the lines to print."""
     if arguments.weight_precision not in (None, "float32"):
         raise OptionError(f"--to onnx writes float32, got --weight-precision {arguments.weight_precision}")
     path = Path(arguments.output or run / "model.onnx")
@@ -79,7 +79,7 @@ def _onnx(task: Task[Any, Any, Any], run: Path, arguments: Namespace) -> str:
 
 
 def _c(task: Task[Any, Any, Any], run: Path, arguments: Namespace) -> str:
-    """Write a program in C and return the line to print."""
+    """Write a program in C. Returns the line to print."""
     if arguments.weight_precision not in (None, "float32"):
         raise OptionError(f"--to c writes float32, got --weight-precision {arguments.weight_precision}")
     folder, name = Path(arguments.output or run / "c"), arguments.name

@@ -1,4 +1,4 @@
-"""`glassgate fill`: candidates for the blanks of a text, with their probabilities."""
+"""`glassgate fill`: list candidates for the blanks of a text, with their probabilities."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""`glassgate forecast`: the next steps of the series of a file, as CSV and as a picture."""
+"""`glassgate forecast`: forecast the next steps of the series of a file, as CSV and as a picture."""
 
 import csv
 import io
@@ -37,8 +37,8 @@ def command(argv: list[str]) -> None:
     content = io.StringIO()
     writer = csv.writer(content, lineterminator="\n")
     writer.writerow(header(origins, task.options.levels))
-    for each in origins:
-        writer.writerows(rows(each.series, each.start, each.forecast))
+    for origin in origins:
+        writer.writerows(rows(origin.series, origin.start, origin.forecast))
     if arguments.picture:
         fan_picture(origins[:MAX_DRAWN], task.options.levels, Path(arguments.picture))
     if arguments.output:

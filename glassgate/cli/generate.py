@@ -1,4 +1,4 @@
-"""`glassgate generate`: text or music of a language model, printed as it is generated."""
+"""`glassgate generate`: continue text or music with a language model, and print each token at once."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""The shell command by which this command line was started, so that suggested commands can be copied."""
+"""Finds the shell command that started this command line, so that users can copy suggested commands."""
 
 import shlex
 import shutil

@@ -26,8 +26,8 @@ from glassgate.tasks.errors import UserError
 from glassgate.tasks.progress import Progress
 from glassgate.tasks.wording import plural, printable
 
-_MAX_TOKENS = 12  # of an example to print
-_MAX_CHARACTERS = 72  # of a line
+_MAX_TOKENS = 12  # the number of tokens of an example to print
+_MAX_CHARACTERS = 72  # the maximum length of a printed line
 
 
 class _Notes(Progress):
@@ -98,7 +98,7 @@ def detect_task(path: str, format: str = "") -> str:
         return "tagging"
     if kind in records.TABLE_KINDS:
         return _task_of_table(path, kind)
-    if kind == "parquet" and _holds_series(path):
+    if kind == "parquet" and _has_time_stamps(path):
         return "forecasting"
     if kind in records.KEYED_KINDS:
         _, row, _ = next(records.read_rows(path, kind), (0, {}, {}))
@@ -110,7 +110,7 @@ def detect_task(path: str, format: str = "") -> str:
             return "classification"
     except UserError:
         pass
-    if path == STDIN and _holds_series(path):
+    if path == STDIN and _has_time_stamps(path):
         return "forecasting"
     try:
         format, _ = detect_format(path, format or "auto", label_suffix=LABEL_SUFFIX)
@@ -124,23 +124,23 @@ def detect_task(path: str, format: str = "") -> str:
 
 
 def _task_of_table(path: str, kind: str) -> str:
-    """The task of a table of texts, series, tokens or pairs."""
+    """Return the task of a table of texts, series, tokens or pairs."""
     if kind == "tsv":
         table, numbered_rows = records.read_table(path, kind)
         rows = [row for _, row in islice(numbered_rows, 1000)] if len(table.header) in (2, 3) else []
         has_blanks = any(" " in cell for row in rows for cell in row)
         if rows and not has_blanks and not {"text", "label"} & {*rows[0]}:
-            return "tagging" if not _holds_series(path) else "forecasting"
+            return "tagging" if not _has_time_stamps(path) else "forecasting"
     try:
         labelled.Reader(path)
     except UserError:
-        if _holds_series(path):
+        if _has_time_stamps(path):
             return "forecasting"
         return "translation" if kind == "tsv" else "classification"
     return "classification"
 
 
-def _holds_series(path: str) -> bool:
+def _has_time_stamps(path: str) -> bool:
     """Whether a table has time stamps."""
     try:
         return resolve_schema(Table(path), Schema()).time is not None

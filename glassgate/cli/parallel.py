@@ -1,4 +1,4 @@
-"""Runs several trainings in parallel processes, with their progress bars in one terminal."""
+"""Runs several functions in parallel processes, with their progress bars in one terminal."""
 
 import signal
 import time
@@ -27,7 +27,7 @@ def run_parallel(jobs: Mapping[str, Callable[[Progress], Result]], display: rich
         display: the terminal display of the bars, from `glassgate.cli.progress.display()`
 
     Raises:
-        Interrupted: Ctrl-C or SIGTERM; each job has saved its state
+        Interrupted: after Ctrl-C or SIGTERM, when each job has saved its state
     """
     context = get_context("spawn")
     events: SimpleQueue[tuple[str, str, tuple[Any, ...]]] = context.SimpleQueue()
@@ -53,7 +53,7 @@ def run_parallel(jobs: Mapping[str, Callable[[Progress], Result]], display: rich
 
 
 class _Relay(Progress):
-    """Forwards the callbacks to the parent process, and interrupts its own process when all jobs must stop."""
+    """Forwards callbacks to the parent process, and interrupts its own process when `stop` is set."""
 
     def __init__(self, name: str, events: "SimpleQueue[tuple[str, str, tuple[Any, ...]]]", stop: Event):
         self.name = name
@@ -73,7 +73,7 @@ _connection: tuple["SimpleQueue[tuple[str, str, tuple[Any, ...]]]", Event]
 
 
 def _initialise_worker(events: "SimpleQueue[tuple[str, str, tuple[Any, ...]]]", stop: Event) -> None:
-    """Initialise a worker process. It ignores Ctrl-C, stops on the event `stop`, and ends if the parent is killed."""
+    """Initialise a worker process, which ignores Ctrl-C and ends if the parent is killed."""
     global _connection
     _connection = events, stop
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -1,4 +1,4 @@
-"""`glassgate predict`: the predictions of a trained run for a file or standard input."""
+"""`glassgate predict`: print the predictions of a trained run for a file or standard input."""
 
 import json
 from pathlib import Path
@@ -13,8 +13,8 @@ from glassgate.tasks.data.tagged import Tagged
 from glassgate.tasks.pictures.attention import attention_picture
 from glassgate.tasks.runs import write
 
-_CHUNK_SIZE = 4096  # examples that are predicted at a time
-_MAX_DRAWN = 4  # examples in the picture
+_CHUNK_SIZE = 4096  # the number of examples that are predicted at a time
+_MAX_DRAWN = 4  # the number of examples in the picture
 
 
 def command(argv: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""The progress of a training in the terminal: a bar with throughput and remaining time, and a line for each epoch."""
+"""Displays progress in the terminal: a bar with throughput and remaining time, and a line for each epoch."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -26,10 +26,10 @@ def display(console: Console) -> Progress:
 
 @contextmanager
 def stages(title: str) -> Iterator[tuple["Bar", Callable[[str], None]]]:
-    """Display a bar for work in stages. Yield callbacks for reading data, and a function that shows the next stage.
+    """Display a bar for work in stages. Yields callbacks for reading data, and a function that shows the next stage.
 
     Args:
-        title: the text before each message of reading
+        title: the text before each message of the callbacks
     """
     with display(Console(stderr=True)) as bars:
         row = bars.add_task("reading the run", total=None, loss="")
@@ -38,7 +38,7 @@ def stages(title: str) -> Iterator[tuple["Bar", Callable[[str], None]]]:
 
 
 class _Bars(Progress):
-    """Leaves nothing in the terminal if it has no bars."""
+    """Progress bars that print nothing if there are no bars."""
 
     def stop(self) -> None:
         if self.tasks:
@@ -48,7 +48,7 @@ class _Bars(Progress):
 
 
 class Bar(Callbacks):
-    """The callbacks of one training, which print its messages and display its progress bar.
+    """Callbacks of a training run, which print its messages and display its progress bar.
 
     Args:
         display: the result of `display()`
@@ -106,7 +106,7 @@ class _Throughput(ProgressColumn):
         return Text(f"{speed:>8,.0f}/s" if task.fields["loss"] else "")
 
 
-# Scores from 0 to 1, by the ends of their names, and scores from 0 to 100.
+# The ends of the names of scores from 0 to 1, and the names of scores from 0 to 100.
 _FRACTION_SUFFIXES = (
     "accuracy", "f1", "precision", "recall", "whole_tokens", "exact_match", "error_rate", "coverage", "mape"
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""`glassgate report`: a page about a trained run, or about two runs side by side, gate by gate and step by step."""
+"""`glassgate report`: write a page about one trained run, or about two runs side by side."""
 
 import sys
 from collections.abc import Sequence
@@ -42,7 +42,7 @@ def command(argv: list[str]) -> None:
         raise OptionError(
             f"two runs side by side must be of one task, got {task.name} and {tasks[-1].name}; write two pages"
         )
-    with stages(task.name) as (progress, tick):
+    with stages(task.name) as (progress, show_stage):
         split = None
         if arguments.text is not None:
             excerpts = excerpts_of_text(task, arguments.text)
@@ -52,26 +52,26 @@ def command(argv: list[str]) -> None:
             split = task.read_split(progress)
             excerpts = excerpts_of_split(task, split, runs[0].metrics())
         studies = [
-            study(trained, excerpts, title, run.path, tick)
+            study(trained, excerpts, title, run.path, show_stage)
             for trained, run, title in zip(tasks, runs, _titles(runs), strict=True)
         ]
         content, live_part = "", None
         if not arguments.terminal:
-            tick("choosing places to search")
+            show_stage("choosing places to search")
             for trained, run, result in zip(tasks, runs, studies, strict=True):
                 result.places = places_of(trained, run, split, result, BYTES // len(studies))
-            tick("drawing the page")
+            show_stage("drawing the page")
             if arguments.live:
                 live_part = live(
                     task, excerpts, runs[0].path, half_precision=arguments.bits == 16, file=arguments.file or ""
                 )
             content = page(*studies, live=live_part)
-    for note in dict.fromkeys(note for each in studies for note in each.notes):
+    for note in dict.fromkeys(note for run_study in studies for note in run_study.notes):
         print(f"report: {note}", file=sys.stderr)
     if arguments.terminal:
         console = Console(highlight=False)
-        for each in studies:
-            console.print(strips(each, console), soft_wrap=True)
+        for run_study in studies:
+            console.print(strips(run_study, console), soft_wrap=True)
         return
     if live_part is not None:
         _announce_size(live_part, content)
@@ -114,7 +114,7 @@ def _parser() -> Parser:
 
 
 def _announce_size(live_part: Live, content: str) -> None:
-    """Print the size of an interactive page before it is written.
+    """Print the size of an interactive page.
 
     Raises:
         OptionError: the page is too large
@@ -133,6 +133,6 @@ def _is_run(folder: str) -> bool:
 
 
 def _titles(runs: Sequence[Run]) -> list[str]:
-    """The names of the runs' folders, or the paths as given if two names are equal."""
+    """The names of the folders of the runs, or their paths if two names are equal."""
     names = [run.path.name for run in runs]
     return names if len(set(names)) == len(names) else [str(run.path) for run in runs]

@@ -21,7 +21,7 @@ from glassgate.tasks.report.states import index_of, record_states, text_of
 from glassgate.tasks.report.study import excerpts_of_text
 from glassgate.tasks.runs import Run
 
-_CONTEXT = 4  # steps on each side of a match
+_CONTEXT = 4  # the number of steps to print on each side of a match
 
 
 def command(argv: list[str]) -> None:
@@ -32,8 +32,8 @@ def command(argv: list[str]) -> None:
     start, stop = _parse_steps(arguments.steps)
     run = Run.open(arguments.run)
     task = task_class_of_run(arguments.run).load(arguments.run)
-    with stages(task.name) as (progress, tick):
-        index = index_of(task, run, progress, tick)
+    with stages(task.name) as (progress, show_stage):
+        index = index_of(task, run, progress, show_stage)
     name = arguments.state or next(iter(index.states))
     if name not in index.states:
         raise OptionError(f"--state: expected one of {', '.join(index.states)}, got {name!r}")
@@ -138,7 +138,7 @@ def _parse_units(text: str | None, size: int) -> list[int]:
 
 
 def _ranges(match: gg.dynamics.Match) -> list[tuple[int, int]]:
-    """The ranges of steps before, of and after a match."""
+    """The ranges of steps before a match, of the match, and after it."""
     _, start, stop, *_ = match
     return [(max(0, start - _CONTEXT), start), (start, stop), (stop, stop + _CONTEXT)]
 

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM end a command with a message and the usual exit status, even while libraries are imported."""
+"""Ends a command on Ctrl-C or SIGTERM with a message and the usual exit status, even during imports of libraries."""
 
 import os
 import signal
@@ -24,10 +24,10 @@ def signal_name(error: BaseException) -> str:
 
 @contextmanager
 def stoppable(name: str) -> Iterator[None]:
-    """Convert SIGINT and SIGTERM to a KeyboardInterrupt that contains the signal number.
+    """Convert SIGINT and SIGTERM to a KeyboardInterrupt with the number of the signal.
 
-    During the import of a library, the process exits immediately, because the library may convert the exception to
-    another one, or stay partly imported. No file is open yet.
+    During the import of a library, the process exits immediately. Otherwise the library might convert the exception to
+    another one, or stay partly imported. No file is open at that time.
 
     Args:
         name: the name of the command
@@ -36,15 +36,14 @@ def stoppable(name: str) -> Iterator[None]:
         yield
         return
 
-    importing_before = _importing()
+    importing_before = _modules_in_import()
 
     def stop(number: int, frame: FrameType | None) -> None:
         error = KeyboardInterrupt(number)
-        if _importing() - importing_before:
+        if _modules_in_import() - importing_before:
             with suppress(OSError):
-                os.write(
-                    2, f"glassgate {name}: {signal_name(error)}\n".encode()
-                )  # `print` fails if the signal interrupts it
+                # `print` fails if the signal interrupts another `print`.
+                os.write(2, f"glassgate {name}: {signal_name(error)}\n".encode())
             os._exit(exit_status(error))
         raise error
 
@@ -63,10 +62,10 @@ def _number(error: BaseException) -> int:
     return int(error.args[0]) if error.args else int(signal.SIGINT)
 
 
-def _importing() -> set[str]:
-    """The modules whose code is running for the first time, as the import system notes in their specs.
+def _modules_in_import() -> set[str]:
+    """The modules that are being imported, as the import system notes in their specs.
 
-    A handler must not walk the stack: in Python 3.11 that ended the process while torch traced a model.
+    A signal handler must not walk the stack instead. In Python 3.11, this ended the process while torch traced a model.
     """
-    modules = [(name, vars(each)) for name, each in sys.modules.copy().items() if isinstance(each, ModuleType)]
+    modules = [(name, vars(m)) for name, m in sys.modules.copy().items() if isinstance(m, ModuleType)]
     return {name for name, values in modules if getattr(values.get("__spec__"), "_initializing", False)}

@@ -1,4 +1,4 @@
-"""The report in a terminal: text, and below each of its lines a strip of blocks for each selected unit."""
+"""The report in a terminal: the text, with a strip of blocks for each selected unit below each line."""
 
 from collections.abc import Sequence
 
@@ -13,11 +13,11 @@ from glassgate.glass.text_section import END
 
 _BLOCKS = " ▁▂▃▄▅▆▇█"
 _HIGH, _LOW, _GATE = (230, 116, 24), (58, 134, 214), (14, 150, 136)
-_MAX_UNITS, _MAX_WIDTH = 3, 100  # units to show; characters in a line
+_MAX_UNITS, _MAX_WIDTH = 3, 100  # the number of units to show, and of characters in a line
 
 
 def strips(study: Study, console: Console) -> Group:
-    """Return the findings, and the text line by line with strips of units that follow a property of the text.
+    """Return the findings, and the text with strips of units that follow a property of the text.
 
     The height of a block shows the magnitude of a value, and its colour the sign.
     """
@@ -52,7 +52,10 @@ def strips(study: Study, console: Console) -> Group:
 
 
 def _selected_series(study: Study) -> list[tuple[str, np.ndarray, str]]:
-    """The states and gates to show: name, values (about -1 to 1, or 0 to 1), and kind, "state" or "gate"."""
+    """The states and gates to show, as triples of name, values, and kind.
+
+    The kind is "state", with values from about -1 to 1, or "gate", with values from 0 to 1.
+    """
     series: list[tuple[str, np.ndarray, str]] = []
     by_label = {each.label: each for each in study.directions}
     shown_units: set[tuple[str, int]] = set()

@@ -10,11 +10,11 @@ from glassgate.cli.parser import Parser
 from glassgate.tasks.errors import OptionError
 from glassgate.tasks.training.processes.world import from_environment
 
-_PRINTING_OPTIONS = ("-h", "--help", "--print-config")  # they train nothing
+_PRINTING_OPTIONS = ("-h", "--help", "--print-config")  # options with which the command does not train
 
 
 def command(argv: list[str]) -> None:
-    """Run `glassgate train` with the given arguments; with `--devices`, torchrun starts the processes.
+    """Run `glassgate train` with the given arguments. With `--devices`, torchrun starts the processes.
 
     Raises:
         OptionError: torchrun or srun has started another number of processes than `--devices`

@@ -1,4 +1,4 @@
-"""Arguments and functions of the commands that use a trained run: they load it for inference, and read its input."""
+"""Arguments and functions of the commands that use a trained run: they load the run, and read its input."""
 
 from argparse import Namespace
 from collections.abc import Sequence
@@ -19,12 +19,15 @@ PRECISIONS = ("float32", "int8", "bfloat16")
 
 
 def add_run(parser: Parser) -> None:
-    """Add the folder of the run."""
+    """Add the argument for the folder of the run."""
     parser.add_argument("run", metavar="RUN", help="folder of a trained run")
 
 
 def add_weight_precision(parser: Parser) -> None:
-    """Add the precision of the recurrent layers' weights; `--precision` is that of the computation in training."""
+    """Add the option for the precision of the weights of recurrent layers.
+
+    The option `--precision` of `glassgate train` is that of the computation.
+    """
     text = "precision of the weights of recurrent layers (default: float32)"
     parser.add_argument("--weight-precision", choices=PRECISIONS, help=text)
     parser.add_former_name("--precision", "--weight-precision")
@@ -42,10 +45,10 @@ def read(task: Task[Any, Any, Any], file: str, labelled: bool = False) -> Sequen
 
 
 def load_as(expected: type[TaskType], arguments: Namespace) -> TaskType:
-    """Return the task of the run that the arguments name, frozen for inference; it must have the expected type.
+    """Return the task of the run that the arguments name, frozen for inference.
 
     Raises:
-        RunError: it is a run of another task
+        RunError: the task does not have the expected type
     """
     task_type = task_class_of_run(arguments.run)
     if not issubclass(task_type, expected):

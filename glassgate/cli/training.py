@@ -1,4 +1,4 @@
-"""Training in a process of `glassgate train`: starts a new run, or resumes an interrupted one."""
+"""Trains in a process of `glassgate train`: starts a new run, or resumes an interrupted one."""
 
 import shlex
 import sys

@@ -1,4 +1,4 @@
-"""`glassgate translate`: the translations of a file's lines, or of standard input."""
+"""`glassgate translate`: translate the lines of a file or of standard input."""
 
 import sys
 from dataclasses import replace

@@ -30,9 +30,11 @@ def run(argv: Sequence[str], devices: int) -> int:
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-    # More threads than processors would be many times slower.
+    # More threads than processors would make training many times slower.
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, _processors() // devices)))
-    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)  # reported below in one sentence
+    logging.getLogger("torch.distributed.elastic").setLevel(
+        logging.CRITICAL
+    )  # errors are reported below in one sentence
     config = LaunchConfig(
         1, 1, devices, run_id="glassgate", rdzv_backend="c10d", rdzv_endpoint="localhost:0", max_restarts=0
     )
@@ -54,7 +56,7 @@ def run(argv: Sequence[str], devices: int) -> int:
 
 
 def _entry_point() -> list[str]:
-    """The arguments for Python that start the command line as this process was, so that suggested commands fit."""
+    """The arguments for Python that start the command line as it was started, so that suggested commands fit."""
     script = Path(sys.argv[0])
     as_file = script.name == "glassgate" and script.is_file()
     return [str(script)] if as_file else ["-m", "glassgate"]

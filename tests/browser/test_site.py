@@ -55,7 +55,7 @@ def test_pages_load_without_errors_from_one_host(site: str, scheme: str, tmp_pat
             page.goto(f"{site}/{address}.html", wait_until="networkidle")
             for width in (1280, 390):
                 page.set_viewport_size({"width": width, "height": 800})
-                page.wait_for_function("document.documentElement.scrollWidth <= innerWidth", timeout=3000)
+                page.wait_for_function("document.documentElement.scrollWidth <= innerWidth")
         page.set_viewport_size({"width": 1280, "height": 800})
         page.keyboard.press("/")
         page.keyboard.type("zoneout")

@@ -1,4 +1,4 @@
-"""The web service of examples/serve.py under many requests at once."""
+"""The web service of examples/serve.py with many concurrent requests."""
 
 import asyncio
 import importlib.util

@@ -1,4 +1,4 @@
-"""The rebuilt Silero VAD gives the probabilities of the package's own model, in Python and in C."""
+"""The rebuilt Silero VAD has the probabilities of the model of the package, in Python and in C."""
 
 import shutil
 import sys
@@ -15,7 +15,7 @@ FOLDER = Path(__file__).parents[2] / "examples/silero_vad"
 
 @pytest.fixture
 def check(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """The program of the example."""
+    """The module check.py of the example."""
     monkeypatch.syspath_prepend(str(FOLDER))
     for name in ("check", "vad", "c_model"):
         monkeypatch.delitem(sys.modules, name, raising=False)
@@ -25,20 +25,20 @@ def check(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 def test_every_frame_has_the_probability_of_the_package(check: ModuleType, tmp_path: Path) -> None:
-    """Buzzing vowels with pauses, in noise; the package finds speech in some frames and none in others."""
+    """The sound is vowels with pauses, in noise. The package finds speech in some frames and none in others."""
     time = torch.arange(3 * check.vad.RATE) / check.vad.RATE
     pitch = 2 * torch.pi * (120 * time + 3 * torch.sin(5 * time))
     voice = sum(torch.sin(k * pitch) / (1 + abs(k - 6)) for k in range(1, 30)) * (torch.sin(4 * time) > 0)
-    frames = check.vad.framed((0.1 * voice + 0.001 * torch.randn(len(time)))[None])
-    truth = check.theirs("silero_vad_16k_op15.onnx")(frames.numpy())
+    frames = check.vad.to_frames((0.1 * voice + 0.001 * torch.randn(len(time)))[None])
+    truth = check.package_model("silero_vad_16k_op15.onnx")(frames.numpy())
     assert truth.min() < 0.1 < 0.5 < truth.max()
     model = check.vad.load()
-    np.testing.assert_allclose(check.at_once(model, frames), truth, rtol=0, atol=5e-5)
+    np.testing.assert_allclose(check.run_all_frames(model, frames), truth, rtol=0, atol=5e-5)
     if shutil.which("gcc"):
-        np.testing.assert_allclose(check.compiled(model, tmp_path)(frames.numpy()), truth, rtol=0, atol=5e-5)
+        np.testing.assert_allclose(check.compile_c_model(model, tmp_path)(frames.numpy()), truth, rtol=0, atol=5e-5)
 
 
-def test_a_missing_package_is_named(check: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_raises_an_error(check: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(check.vad, "files", lambda name: [])
     with pytest.raises(FileNotFoundError, match=r"pip install --no-deps 'silero-vad==6\.2\.3'"):
-        check.vad.packaged("silero_vad_16k_op15.onnx")
+        check.vad.package_file("silero_vad_16k_op15.onnx")
