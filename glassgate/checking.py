@@ -182,7 +182,8 @@ def _check_large_inputs(cell: Cell) -> list[Finding]:
     with engine("reference"), torch.no_grad():
         finite = bool(layer(100 * x)[0].isfinite().all())
     explanation = (
-        "pre-activations of several hundred give nan or infinity; subtract a running maximum before exp, or clamp"
+        "this cell returns nan or infinity for pre-activations of several hundred; subtract a running maximum before "
+        "exp, or clamp"
     )
     return [Finding("large inputs give finite outputs", finite, explanation)]
 
