@@ -7,9 +7,9 @@ _INTERNAL = ("glassgate", "torch")
 """The packages whose frames a warning does not point at. `nn.Module.__call__` is between the user and a layer."""
 
 
-def warn_user(message: str) -> None:
-    """Issue a UserWarning at the line of the innermost caller outside of this package and torch."""
+def warn_user(message: str, category: type[Warning] = UserWarning) -> None:
+    """Issue a warning at the line of the innermost caller outside of this package and torch."""
     frame, stacklevel = sys._getframe(1), 2
     while frame.f_globals.get("__name__", "").partition(".")[0] in _INTERNAL and frame.f_back is not None:
         frame, stacklevel = frame.f_back, stacklevel + 1
-    warnings.warn(message, stacklevel=stacklevel)
+    warnings.warn(message, category, stacklevel=stacklevel)

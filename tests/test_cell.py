@@ -217,7 +217,7 @@ class TestCustomCells:
             self.run(Short(), self.h, self.c)
 
     @pytest.mark.parametrize(
-        ("returned", "error", "said"),
+        ("returned", "error", "message"),
         [
             (lambda a, s: None, TypeError, "must return a tensor for state 'h', got NoneType"),
             (lambda a, s: {"h": a.a}, TypeError, r"must return a tuple of the states \('h',\), got a dict"),
@@ -228,13 +228,13 @@ class TestCustomCells:
             ),
         ],
     )
-    def test_a_step_that_does_not_return_states_is_rejected(self, returned, error, said):
+    def test_a_step_that_does_not_return_states_is_rejected(self, returned, error, message):
         cell = type("Odd", (gg.Cell,), {"gates": ("a",), "step": lambda self, a, s: returned(a, s)})()
-        with gg.engine("reference"), pytest.raises(error, match=f"cell Odd: step {said}"):
+        with gg.engine("reference"), pytest.raises(error, match=f"cell Odd: step {message}"):
             gg.Recurrent(cell, 2, 4)(torch.randn(5, 3, 2))
 
     @pytest.mark.parametrize(
-        ("asked", "recurrent", "said"),
+        ("read_name", "recurrent", "message"),
         [
             (lambda a, s: a.q, True, "'q' is not defined here, only a"),
             (lambda a, s: a.a * s.c, True, "'c' is not defined here, only h"),
@@ -243,10 +243,10 @@ class TestCustomCells:
     )
     @pytest.mark.parametrize("options", [{}, {"zoneout": 0.5}])
     @pytest.mark.parametrize("engine", ["reference", "cpu"])
-    def test_a_step_that_reads_an_unknown_name_is_rejected(self, engine, options, asked, recurrent, said):
-        body = {"gates": ("a",), "recurrent": recurrent, "step": lambda self, a, s: asked(a, s)}
+    def test_a_step_that_reads_an_unknown_name_is_rejected(self, engine, options, read_name, recurrent, message):
+        body = {"gates": ("a",), "recurrent": recurrent, "step": lambda self, a, s: read_name(a, s)}
         layer = gg.Recurrent(type("Odd", (gg.Cell,), body)(), 2, 4, **options)
-        with gg.engine(engine), pytest.raises(AttributeError, match=f"cell Odd: {said}"):
+        with gg.engine(engine), pytest.raises(AttributeError, match=f"cell Odd: {message}"):
             layer(torch.randn(5, 3, 2))
 
     def test_a_step_can_return_a_list(self):

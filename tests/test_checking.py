@@ -132,7 +132,7 @@ def test_correct_cells_pass(cell):
     ],
     ids=lambda v: type(v).__name__,
 )
-def test_errors_name_the_fault(cell, words):
+def test_the_error_of_a_cell_is_reported(cell, words):
     report = gg.check(cell)
     assert not report
     assert words in str(report)

@@ -159,7 +159,7 @@ FAULTS: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
 
 
 @pytest.mark.parametrize("name", FAULTS)
-def test_errors_name_the_fault(name: str) -> None:
+def test_wrong_arguments_are_rejected(name: str) -> None:
     call, error, message = FAULTS[name]
     with pytest.raises(error, match=message):
         call()

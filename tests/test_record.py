@@ -15,7 +15,7 @@ L, N, D, H = 6, 3, 4, 5
 
 
 def by_hand(layer, x, hx):
-    """The gates and states of an LSTM at every step, each a tensor that retains its gradient."""
+    """Compute the gates and states of an LSTM at every step, as tensors that retain their gradients."""
     h, c = hx
     values = {name: [] for name in "ifgohc"}
     for x_t in x:
@@ -31,7 +31,7 @@ def by_hand(layer, x, hx):
 
 
 @pytest.mark.parametrize("engine", ["auto", "reference"])
-def test_equals_a_manual_loop(engine):
+def test_a_recording_equals_a_manual_loop(engine):
     torch.manual_seed(0)
     layer = gg.LSTM(D, H, dtype=torch.float64)
     x = torch.randn(L, N, D, dtype=torch.float64)
@@ -122,8 +122,8 @@ def test_a_backward_pass_skips_the_gradient_of_an_input_that_requires_none():
         layer.zero_grad()
 
 
-class Odd(gg.Cell):
-    """Of all gates, only `w` has a name, one value per row and unit, and an effect on the new state."""
+class UnnamedGates(gg.Cell):
+    """A cell in which only gate `w` has a name, one value per row and unit, and an effect on the new state."""
 
     gates = ("row", "alike", "half", "dead", "w", "both")
     parameters = {"k": gg.Parameter(0.5)}
@@ -137,7 +137,7 @@ class Odd(gg.Cell):
 
 
 def test_engines_record_the_same_gates():
-    layer, x = gg.Recurrent(Odd(), D, H, dtype=torch.float64), torch.randn(L, N, D, dtype=torch.float64)
+    layer, x = gg.Recurrent(UnnamedGates(), D, H, dtype=torch.float64), torch.randn(L, N, D, dtype=torch.float64)
     tapes = []
     for engine in ("cpu", "reference"):
         with gg.engine(engine), gg.record(layer) as tape:
@@ -157,7 +157,7 @@ def test_engines_record_the_same_gates():
 
 
 class Namesake(gg.Cell):
-    """The name of an unused gate equals the engines' name of the input half of another gate."""
+    """A cell with an unused gate whose name engines use for the input term of another gate."""
 
     gates = ("x", "x_ih")
     recurrent = False
@@ -167,7 +167,7 @@ class Namesake(gg.Cell):
 
 
 @pytest.mark.parametrize("engine", ["cpu", "reference"])
-def test_halves_of_pre_activations_are_not_recorded(engine):
+def test_terms_of_pre_activations_are_not_recorded(engine):
     layer = gg.Recurrent(Namesake(), D, H, dtype=torch.float64)
     with gg.engine(engine), gg.record(layer) as tape:
         layer(torch.randn(L, N, D, dtype=torch.float64))
@@ -175,7 +175,7 @@ def test_halves_of_pre_activations_are_not_recorded(engine):
 
 
 class Detached(gg.Cell):
-    """`y` receives no gradient, because all its readers are detached."""
+    """A cell whose state `y` receives no gradient, because all its readers are detached."""
 
     gates = ("x", "y")
     state = ("h", "c")
@@ -186,7 +186,7 @@ class Detached(gg.Cell):
         return x * a.x, 2 * a.y.detach()
 
 
-def test_no_gradient_is_zero():
+def test_gradients_of_detached_values_are_zero():
     layer, x = gg.Recurrent(Detached(), D, H, dtype=torch.float64), torch.randn(L, N, D, dtype=torch.float64)
     tapes = []
     for engine in ("cpu", "reference"):
@@ -198,7 +198,7 @@ def test_no_gradient_is_zero():
     torch.testing.assert_close(*tapes, atol=1e-12, rtol=0)
 
 
-def test_a_model_names_its_layers():
+def test_names_contain_the_modules_of_a_model():
     model = torch.nn.ModuleDict({"encoder": gg.GRU(D, H), "decoder": gg.LSTM(H, H)})
     with gg.record(model) as tape, torch.no_grad():
         model["decoder"](model["encoder"](torch.randn(L, N, D))[0])
@@ -207,7 +207,7 @@ def test_a_model_names_its_layers():
     assert not tape.grad
 
 
-def test_errors():
+def test_wrong_arguments_are_rejected():
     layer = gg.GRU(D, H)
     with gg.record(layer) as tape:
         layer(torch.randn(L, N, D))

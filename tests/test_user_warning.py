@@ -63,3 +63,10 @@ def test_a_warning_points_at_the_line_of_the_user(call: Callable[[], object], li
     (warning,) = caught
     assert warning.filename == __file__
     assert line in linecache.getline(warning.filename, warning.lineno)
+
+
+def test_a_function_of_the_library_points_at_its_caller() -> None:
+    layer, inputs = gg.Recurrent(SortedUnits(), 3, 4, dtype=torch.float64), torch.zeros(3, 1, 3, dtype=torch.float64)
+    with pytest.warns(UserWarning, match="no graph") as caught:
+        gg.dynamics.lyapunov(layer, inputs)
+    assert {warning.filename for warning in caught} == {__file__}

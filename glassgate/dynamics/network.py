@@ -2,7 +2,6 @@
 
 import copy
 import operator
-import warnings
 from collections.abc import Iterator, Sequence
 from functools import reduce
 from typing import Any, NamedTuple
@@ -18,6 +17,7 @@ from glassgate.engines.traced_cells import current_equations
 from glassgate.layers.calls import arrange_call, directions_by_layer
 from glassgate.layers.stack import Recurrent
 from glassgate.shapes import ShapeError
+from glassgate.user_warning import warn_user
 
 MAX_ELEMENTS = 2**24
 """The maximum number of elements of all Jacobians in memory: 128 MiB of float64."""
@@ -109,10 +109,9 @@ class Network:
         except NotTraceable as error:
             if needs_graph:
                 raise
-            warnings.warn(
+            warn_user(
                 f"{self.operation}: this cell has no graph, so derivatives are computed by autograd, one backward pass "
-                f"per state variable, which is slow. {error}",
-                stacklevel=4,
+                f"per state variable, which is slow. {error}"
             )
             return None
         return [Linearization(graph, d.weights) for graph, d in zip(graphs, self._directions, strict=True)]

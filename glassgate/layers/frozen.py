@@ -290,7 +290,8 @@ class _PreparedCall:
         default_states: tuple[Tensor, ...],
         transposed: bool,
     ) -> None:
-        self._layers, self._default_states, self._transposed = layers, default_states, transposed
+        self._layers, self._transposed = layers, transposed
+        self._default_states = default_states  # keeps the memory at the addresses alive
         self._default_addresses = [v.data_ptr() for v in default_states]
         self._new_output = allocator(output_shape, default_states[0].dtype)
         self._new_final = [allocator(shape, default_states[0].dtype) for shape in final_shapes]

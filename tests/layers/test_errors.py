@@ -13,7 +13,7 @@ from tests.cases import STOCK
 X = torch.randn(5, 2, 3)
 PACKED = pack_padded_sequence(X, torch.tensor([5, 2]))
 
-# arguments of the constructor: its error's type and message
+# Arguments of a constructor, and the type and the message of its error.
 CONSTRUCTORS = {
     "input_size=0": ({"input_size": 0}, ValueError, "input_size must be greater than zero, got 0"),
     "input_size=-1": ({"input_size": -1}, ValueError, "input_size must be greater than zero, got -1"),

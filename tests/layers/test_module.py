@@ -294,12 +294,12 @@ def test_help_shows_the_whole_signature_and_the_shapes(kind):
     assert positional[:2] == ["input_size", "hidden_size"]
     ours_layer = ours(3, 4, 1, *(["relu"] if kind == "RNN" else []), False, True)
     assert (ours_layer.bias, ours_layer.batch_first) == (layer.bias, layer.batch_first)
-    for said in (
+    for text in (
         "zoneout: the probability that a unit keeps",
         "h_n: like hx",
         "hidden_size: the number of units, H_cell",
     ):
-        assert said in ours.__doc__
+        assert text in ours.__doc__
 
 
 INTERNAL = (

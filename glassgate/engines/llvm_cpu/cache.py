@@ -5,7 +5,6 @@ If machine code cannot be stored, each process compiles its kernels.
 
 import hashlib
 import tempfile
-import warnings
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import NamedTuple
 import llvmlite.binding as llvm
 
 from glassgate.storage import UntrustedError, cache_folder, check_trusted, read_trusted
+from glassgate.user_warning import warn_user
 
 
 class CacheEntry(NamedTuple):
@@ -62,11 +62,10 @@ def read(path: Path) -> CacheEntry | None:
 
 @cache
 def _warn(folder: Path) -> None:
-    warnings.warn(
+    warn_user(
         f"kernels are compiled again in every process, because other users can write to {folder} and could replace "
         f"them there; run `chmod -R go-w {folder}`, or set GLASSGATE_CACHE to a folder of your own",
         RuntimeWarning,
-        stacklevel=2,
     )
 
 

@@ -3,7 +3,6 @@
 `launch.py` defines the kernels A, B and C.
 """
 
-import warnings
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -15,6 +14,7 @@ from glassgate.engines.triton_gpu.kernel import Kernel
 from glassgate.engines.triton_gpu.launch import Blocks, KernelChoice
 from glassgate.engines.triton_gpu.phases import Phases
 from glassgate.engines.triton_gpu.products import gate_count
+from glassgate.user_warning import warn_user
 
 COLUMNS_AND_WARPS = {4: (32, 4), 2: (64, 8)}
 """For kernel C, by the bytes per element of operands: the columns per iteration of a product, and the largest number of
@@ -140,10 +140,9 @@ def refuse(
     _refused[phases, dtype, chip, directions, *choice.key] = str(error)
     if (choice.kind, chip) not in _warned:
         _warned.add((choice.kind, chip))
-        warnings.warn(
+        warn_user(
             f"this GPU cannot run {choice.name} for a layer ({error}); another kernel runs the layer, and "
-            "glassgate.explain names it",
-            stacklevel=2,
+            "glassgate.explain names it"
         )
 
 
