@@ -332,7 +332,7 @@ def test_prepared_calls_that_return_or_record_all_states_give_the_same_bits(name
         loss = sum((v.sin() * (k + 1)).sum() for k, v in enumerate(values))
         leaves = [x, *(v for v in (hx if isinstance(hx, tuple) else [hx]) if v is not None), *layer.parameters()]
         results = [*values, *torch.autograd.grad(loss, leaves), *tape.values(), *tape.grad.values()]
-        reads = [tape.steps_with_gradient(label) for label, _, _ in tape.parts()]
+        reads = [tape.steps_with_gradient(label) for label, _, _ in tape.directions()]
         assert all(each.any() for each in reads)
         return [v.detach().clone() for v in (*results, *reads)]
 
