@@ -221,7 +221,7 @@ def _seeds(case: Case, pairs: Pairs) -> str:
 
 
 def draw_curves(contents: list[tuple[Case, Pairs]], path: Path) -> None:
-    """Draw the dev score of each case by epoch, or the training loss if there is no dev data."""
+    """Draw the dev score of each case by epoch, or the training loss if it has no dev data."""
     figure, axes = _panels(len(contents))
     for (case, pairs), panel in zip(contents, axes, strict=True):
         key = next(key for key in (case.scores[0].key, "loss") if key in pairs[0][0]["history"][0])

@@ -20,7 +20,7 @@ Item = TypeVar("Item", bound=Named)
 
 
 def select(items: Sequence[Item], names: Sequence[str], kind: str) -> list[Item]:
-    """Return the items with these names, or all items if there are no names.
+    """Return the items with these names, or all items if `names` is empty.
 
     Args:
         items: all items

@@ -38,7 +38,7 @@ def stages(title: str) -> Iterator[tuple["Bar", Callable[[str], None]]]:
 
 
 class _Bars(Progress):
-    """Progress bars that print nothing if there are no bars."""
+    """Progress bars that print nothing while empty."""
 
     def stop(self) -> None:
         if self.tasks:
