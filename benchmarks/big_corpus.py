@@ -64,11 +64,11 @@ def main() -> None:
         data = Path(folder) / name
         _write(data, int(arguments.gigabytes * 1e9), lines)
         print(f"{name}: {data.stat().st_size / 1e9:.2f} GB")
-        for number in ("first", "second"):
-            words = [sys.executable, "-c", _TRAIN, arguments.task, data, Path(folder) / number, str(arguments.steps)]
+        for ordinal in ("first", "second"):
+            command = [sys.executable, "-c", _TRAIN, arguments.task, data, Path(folder) / ordinal, str(arguments.steps)]
             environment = os.environ | {"GLASSGATE_CACHE": str(Path(folder) / "cache"), "OMP_WAIT_POLICY": "PASSIVE"}
-            completed = subprocess.run(words, env=environment, capture_output=True, text=True, check=True)
-            print(f"{number} training: " + ", ".join(f"{n} {v}" for n, v in json.loads(completed.stdout).items()))
+            completed = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+            print(f"{ordinal} training: " + ", ".join(f"{n} {v}" for n, v in json.loads(completed.stdout).items()))
 
 
 def _text(words: list[str], ends: list[int]) -> Iterator[str]:

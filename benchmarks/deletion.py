@@ -2,8 +2,8 @@
 
 One small LSTM classifies the utterances of SNIPS (7 intents), and another one the series of Japanese Vowels (9
 speakers). The test examples are those that the network classifies correctly. Their tokens (or steps of the series) are
-deleted, those with the largest relevance for the predicted class first. The result is the area between the accuracy
-curves of random order and of this order, the mean difference over the deleted fractions 0.1 to 0.9 (Arras et al. 2019,
+deleted, those with the largest relevance for the predicted class first. The result, called area, is the mean difference
+between the accuracies with random order and with this order, over the deleted fractions 0.1 to 0.9 (Arras et al. 2019,
 arXiv:1909.12114, section 4).
 
 GLASSGATE_DATA names the folder of the data; docs/results.md describes it.
@@ -124,7 +124,7 @@ def relevance_orders(model: Classifier, examples: list[Example], method: str) ->
     return [orders[k] for k in range(len(examples))]
 
 
-def accuracy_curve(model: Classifier, examples: list[Example], orders: list[Tensor]) -> Tensor:
+def correct_after_deletion(model: Classifier, examples: list[Example], orders: list[Tensor]) -> Tensor:
     """Return whether the prediction is correct after each fraction of tokens is deleted, (fractions, N)."""
     rows = []
     for fraction in FRACTIONS:
@@ -154,11 +154,11 @@ def main() -> None:
         explained = explained[: options.examples]
         torch.manual_seed(1)
         shuffled = [[torch.randperm(len(inputs)) for inputs, _ in explained] for _ in range(SHUFFLES)]
-        by_chance = torch.stack([accuracy_curve(model, explained, orders) for orders in shuffled]).mean(0)
+        by_chance = torch.stack([correct_after_deletion(model, explained, orders) for orders in shuffled]).mean(0)
         print(f"{name}: accuracy {correct.double().mean():.1%} on {len(test)} examples, {len(explained)} explained")
         print(f"  random      {' '.join(f'{v:.2f}' for v in by_chance.mean(1))}")
         for method in METHODS:
-            deleted = accuracy_curve(model, explained, relevance_orders(model, explained, method))
+            deleted = correct_after_deletion(model, explained, relevance_orders(model, explained, method))
             area = (by_chance - deleted).mean(0)
             error = 1.96 * area.std() / len(area) ** 0.5
             print(

@@ -3,7 +3,7 @@
 A part is a table of the page, and a case is a row of it. Parts run in order of importance, or only the named ones:
 `python -m benchmarks gpu plain options`. No case starts after the first ten minutes of a part. Each result is stored at
 once. The next run continues with missing cases, and then repeats the cases that failed. With `--quick`, each call uses
-a tiny layer and runs once, also in Triton's interpreter.
+a tiny layer and runs once. This also works in Triton's interpreter, without a GPU.
 """
 
 import json
@@ -114,7 +114,7 @@ def page(results: Figures) -> str:
     """The page with a table for each part."""
     text = f"# Speed on a GPU\n\nMeasured on one {results['chip']}, PyTorch {results['versions']['torch']}, by "
     text += "`python -m benchmarks gpu`. Times of layers are medians in milliseconds: forward / forward and backward. "
-    text += "*other* is cuDNN, or torch's `scan` in the part about it.\n"
+    text += "*other* is cuDNN, or torch's `scan` in the table that compares with it.\n"
     for name, part in PARTS.items():
         rows = results.get(name, [])
         if not rows:

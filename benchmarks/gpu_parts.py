@@ -145,7 +145,7 @@ def multiprocessors() -> int:
 
 
 def costs(bench: Bench) -> Iterator[Case]:
-    """One launch in a CUDA graph of 64, and one barrier of all programs, of 1000 in a kernel."""
+    """The time of a launch in a CUDA graph of 64 launches, and of a barrier in a kernel of 1000 barriers."""
 
     def launch() -> Figures:
         x = torch.zeros(1, dtype=torch.int32, device=bench.device)
@@ -176,7 +176,7 @@ def costs(bench: Bench) -> Iterator[Case]:
 def errors(bench: Bench) -> Iterator[Case]:
     """Errors of every cell, relative to the largest value of the float64 reference, for output and gradients.
 
-    *eager* is the error of the reference engine in the same type, for products of float32 without TF32.
+    *eager* is the error of the reference engine with the same dtype, always without TF32.
     """
 
     def error(name: str, dtype: torch.dtype, precision: str) -> Figures:

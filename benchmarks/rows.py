@@ -108,7 +108,7 @@ def int8_lstm_sessions() -> Row:
     return Row("frozen-lstm-int8-runtime", "LSTM, int8 session", "ONNX Runtime's quantised LSTM", points, 1.3)
 
 
-MINIMAL = tuple(product((1_000, 10_000), (1, 8), (64, 256)))
+SIZES_OF_MINIMAL_CELLS = tuple(product((1_000, 10_000), (1, 8), (64, 256)))
 TINY = Workload(10, 2, 16)
 
 ROWS = (
@@ -365,7 +365,7 @@ ROWS = (
             name,
             f"{cell}, training",
             "the matrix products outside of the recurrence",
-            tuple(against_products(w) for w in workloads(MINIMAL, cell=cell)),
+            tuple(against_products(w) for w in workloads(SIZES_OF_MINIMAL_CELLS, cell=cell)),
             worst=1.3,
             cost=True,
         )

@@ -20,8 +20,8 @@ from typing import Any
 from benchmarks.workload import LONG, Workload
 
 END = 2_000
-"""The number of last steps of a long workload that the reference computes. Earlier steps hardly influence the last
-half of these, which are compared."""
+"""The reference computes only this many last steps of a long workload. The second half of them is compared, because
+earlier steps hardly influence it."""
 
 clock = time.process_time if os.environ.get("OMP_NUM_THREADS") == "1" else time.perf_counter
 """The clock in seconds. CPU time on one thread, because other processes hardly change it; otherwise elapsed time."""

@@ -29,11 +29,11 @@ class Workload:
     N: int
     H: int
     D: int = 0
-    """The number of input features; 0 for H."""
+    """The number of input features; 0 means H."""
     peer: str = "ours"
     """A module of benchmarks.peers."""
     do: str = "training"
-    """"The kind of computation: "training" (forward and backward, with the gradient of the input), "model" (a training
+    """The kind of computation: "training" (forward and backward, with the gradient of the input), "model" (a training
     step of a language model with the layer), "inference", or "step" (one step of a stream)."""
     cell: str = "LSTM"
     dtype: str = "float32"
@@ -45,7 +45,7 @@ class Workload:
     ragged: bool = False
     """Whether sequences are packed, with lengths uniform in [L/10, L]."""
     padded: bool = False
-    """Whether the sequences are padded. Only Glassgate gets such lengths, by `lengths=`."""
+    """Whether sequences are padded, with lengths as if `ragged`. Only Glassgate gets them, by `lengths=`."""
     resets: float = 0.0
     """The probability of a reset at each step of each sequence."""
     options: tuple[tuple[str, float | str], ...] = ()

@@ -22,7 +22,7 @@ class LargeProduct:
 
 
 class ProductsOutsideRecurrence:
-    """The matrix products of a training step with the input, and for the gradients of input and weights."""
+    """The product of a layer's input and weights, and the products for the gradients of both."""
 
     def __init__(self, workload: Workload, gates: int) -> None:
         rows = workload.L * workload.N

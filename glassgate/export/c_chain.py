@@ -95,7 +95,7 @@ class Chain:
         return f"memset({target}, 0, sizeof {target});"
 
     def _with_weights(self, line: str) -> str:
-        """The line with the weights from a file read through the state."""
+        """The line. If weights are in a file, it reads them through the pointer in the state."""
         if self.weights:
             for array in self.arrays:
                 line = re.sub(rf"\b{array.name}\b", f"s->weights->{array.name}", line)

@@ -29,8 +29,8 @@ def to_c(
 
     The files contain these functions. `real` is float or double, the type of the module's weights.
 
-    - `NAME_init(NAME_state *)` initialises a state in the caller's memory. `NAME_reset` sets it to the initial states
-      again.
+    - `NAME_init(NAME_state *)` initialises a state in the caller's memory. `NAME_reset` restores the initial
+      states.
     - `NAME_step(NAME_state *, const real *x, real *y)` computes one step, from H_in inputs to H_out outputs. A
       bidirectional network has no such function.
     - `NAME_run(NAME_state *, const real *x, real *y, size_t steps)` computes several steps, from (steps, H_in) to
@@ -107,7 +107,7 @@ class Program:
 
     Args:
         chains: the stages of each chain, by its key in the `nn.ModuleDict`; "" if there is only one.
-        block: the number of units in a block, which a function computes together.
+        block: the number of units that a function computes together.
         double: whether `real` is double.
         name: the prefix of the names of files and functions.
         from_file: whether the weights are in a separate file.

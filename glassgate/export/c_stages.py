@@ -17,7 +17,7 @@ from glassgate.export.network import Level, levels_of
 from glassgate.layers.stack import Recurrent
 
 _COST = {32: 1.7, 16: 1.0, 8: 0.65, 4: 0.5}
-"""The approximate time to compute one block of units, by the size of the block, relative to 16 units."""
+"""The approximate time to compute one block of units, by the size of the block, relative to a block of 16."""
 _MAX_SUMS = 96
 """The maximum number of sums (units times gates) that a block computes at once: 12 registers of 8 numbers."""
 _ACTIVATIONS: dict[type[nn.Module], str] = {
@@ -79,9 +79,9 @@ class LevelStage(Stage):
             self.arrays.append(Array(f"{direction.name}_W", direction.packed.flat))
             for state, size in direction.states.items():
                 self.states[f"{direction.name}_{state}"] = size
-                first = direction.spec.initial[state].numpy()
-                if first.any():
-                    array = Array(f"{direction.name}_{state}_0", np.pad(first, (0, size - len(first))))
+                initial = direction.spec.initial[state].numpy()
+                if initial.any():
+                    array = Array(f"{direction.name}_{state}_0", np.pad(initial, (0, size - len(initial))))
                     self.arrays.append(array)
                     self.initial[f"{direction.name}_{state}"] = array.name
 
@@ -100,8 +100,8 @@ class LevelStage(Stage):
         spec, level = direction.spec, self.level
         h = f"s->{direction.name}_{next(iter(direction.states))}"
         merged = len(self.directions) > 1 and level.merge in ("sum", "mean")
-        first = 0 if merged else sum(d.spec.output_size for d in self.directions[:k])
-        place = f"{y} + {first}" if first else y
+        offset = 0 if merged else sum(d.spec.output_size for d in self.directions[:k])
+        place = f"{y} + {offset}" if offset else y
         half = _half(direction.double) if level.merge == "mean" and merged else ""
         if merged and k > 0:
             yield f"for (int j = 0; j < {spec.output_size}; j++) ({place})[j] = (({place})[j] + {h}[j]){half};"
@@ -111,7 +111,7 @@ class LevelStage(Stage):
         residual = level.residual[min(k, len(level.residual) - 1)]
         if residual and (last or level.merge == "none"):
             count = spec.output_size if level.merge == "none" else self.output
-            source = f"({x} + {first})" if level.merge == "none" and first else f"({x})"
+            source = f"({x} + {offset})" if level.merge == "none" and offset else f"({x})"
             target = f"({place})" if level.merge == "none" else f"({y})"
             yield f"for (int j = 0; j < {count}; j++) {target}[j] += {source}[j];"
 
@@ -255,8 +255,8 @@ def _stages(
     for part in parts:
         width = stages[-1].output if stages else None
         if isinstance(part, Recurrent):
-            several = sum(isinstance(each, Recurrent) for each in parts) > 1
-            name = f"{prefix}part{parts.index(part)}_" if several else prefix
+            has_several_layers = sum(isinstance(each, Recurrent) for each in parts) > 1
+            name = f"{prefix}part{parts.index(part)}_" if has_several_layers else prefix
             new: list[Stage] = []
             for level in levels[part]:
                 new.append(LevelStage(level, block, new[-1].output if new else part.input_size, name))
@@ -273,7 +273,8 @@ def _stages(
             )
         if width is not None and new[0].input != width:
             raise ExportError(
-                f"to_c: {type(part).__name__} must have {width} inputs as the part before it, got {new[0].input}"
+                f"to_c: {type(part).__name__} must have {width} inputs, one for each output of the part "
+                f"before it, got {new[0].input}"
             )
         stages += new
     return stages

@@ -207,7 +207,7 @@ class StepFunction:
         Args:
             affine: the sums of matrix products of a phase.
             units: the number of units.
-            rows: the rows of the packed weights, to which those of the matrices are added.
+            rows: the rows of the packed weights; the rows of the matrices are added to them.
         """
         biased = [value for value in affine if value.bias is not None]
         for value in affine:

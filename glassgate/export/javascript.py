@@ -1,4 +1,4 @@
-"""Emits a layer as JavaScript without dependencies: a function that computes one step of each direction, and weights.
+"""Emits a layer as JavaScript without dependencies: for each direction, a function that computes one step; and weights.
 
 The functions of `javascript.js` run whole sequences with them. Every gate and state can be edited, as with `gg.edit`.
 """
@@ -102,7 +102,7 @@ def emit(
     weights: Weights,
     name: str = "",
     operation: str = "live",
-    read: Callable[[Equations], Equations] = lambda equations: equations,
+    rewrite: Callable[[Equations], Equations] = lambda equations: equations,
 ) -> Script:
     """Generate the JavaScript of a layer in eval mode.
 
@@ -112,7 +112,7 @@ def emit(
         name: the name of the layer in its model, which becomes the prefix of the labels of its directions, as in
             `gg.edit`.
         operation: the first word of error messages.
-        read: a function that changes the equations, for example to name further values that steps store.
+        rewrite: a function that changes the equations, for example to name further values that steps store.
 
     Raises:
         ExportError: the layer is being recorded or edited, or the step of its cell cannot be traced.
@@ -122,7 +122,7 @@ def emit(
         directions = []
         for spec in level.directions:
             label = f"{name}.{spec.label}" if name else spec.label
-            emitted = _Emitter(replace(spec, equations=editable(read(spec.equations))), label)
+            emitted = _Emitter(replace(spec, equations=editable(rewrite(spec.equations))), label)
             functions.append(emitted.text)
             directions.append(emitted.describe(layer.cell, weights))
         levels.append({"merge": level.merge, "residual": list(level.residual), "directions": directions})
@@ -182,7 +182,7 @@ class _Emitter:
         return widths
 
     def _rename(self) -> None:
-        """Name the edited states and the input halves of gates, and rename values whose names are reserved."""
+        """Name the edited states and the gates' terms of the input, and rename values whose names are reserved."""
         inputs = [*self.step.states.values(), *self.step.noise.values(), self.step.input]
         taken = {*_RESERVED, *(value.name for value in (*self.step.values, *inputs))}
         for value in self.step.values:

@@ -80,7 +80,7 @@ def to_onnx(
         metadata: texts to store in the file, by key.
         verify: whether to run the ONNX model in ONNX Runtime before `path` is written, and compare its results with
             those of the module. A layer is verified on random inputs, a model on `inputs`. For a model, this can also
-            be a list of tuples of example arguments, for example of other sizes, which are verified in addition.
+            be a list of further tuples of example arguments, e.g. of other sizes, on which it is verified too.
 
     Returns:
         the path.
@@ -230,24 +230,26 @@ class _LayerModel:
 
         op, layer = self.op, self.layer
         batch_first = layer.batch_first and not self.step
-        steps = [] if self.step else ["N", "L"] if batch_first else ["L", "N"]
-        x = self.add_input("input", self.dtype, [*(steps or ["N"]), layer.input_size])
+        leading_axes = ["N"] if self.step else ["N", "L"] if batch_first else ["L", "N"]
+        x = self.add_input("input", self.dtype, [*leading_axes, layer.input_size])
         data = op("Transpose", x, perm=[1, 0, 2]) if batch_first else op.unsqueeze(x, 0) if self.step else x
         self.batch_size = op("Shape", data, start=1, end=2)
-        length = self.add_lengths(op("Shape", data, start=0, end=1)) if self.model_inputs.lengths else None
+        lengths = self.add_lengths(op("Shape", data, start=0, end=1)) if self.model_inputs.lengths else None
         resets = None
         if self.model_inputs.resets:
-            resets = self.add_input("resets", ir.DataType.BOOL, [f"{axis}_or_1" for axis in steps], np.array([[False]]))
+            resets = self.add_input(
+                "resets", ir.DataType.BOOL, [f"{axis}_or_1" for axis in leading_axes], np.array([[False]])
+            )
             resets = op("Expand", resets, op("Shape", x, start=0, end=2))
             resets = op("Transpose", resets, perm=[1, 0]) if batch_first else resets
-        outputs, final = emit_levels(op, self.levels, Call(data, (), length, resets, self.step), self.add_states())
+        outputs, final = emit_levels(op, self.levels, Call(data, (), lengths, resets, self.step), self.add_states())
         results: list[ir.Value] = []
         for value, name in zip(outputs, ("output", "output_reverse"), strict=False):
             width = self.levels[-1].widths[len(results)]
             value = (
                 op("Transpose", value, perm=[1, 0, 2]) if batch_first else op.squeeze(value, 0) if self.step else value
             )
-            results.append(self.name_output(name, value, [*(steps or ["N"]), width]))
+            results.append(self.name_output(name, value, [*leading_axes, width]))
         results += self.name_final_states(final)
         graph = ir.Graph(
             self.inputs,

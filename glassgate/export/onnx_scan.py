@@ -34,7 +34,7 @@ _DIRECT = {
     "pow": "Pow", "minimum": "Min", "maximum": "Max", "where": "Where", "lt": "Less", "le": "LessOrEqual",
     "eq": "Equal", "logical_and": "And", "logical_or": "Or", "logical_not": "Not",
 }  # fmt: skip
-"""The ONNX operators of operations of `symbolic.operations`. `composed` emits the other operations."""
+"""The ONNX operator for each operation of `symbolic.operations` that has one. `composed` emits the others."""
 _DYNAMIC = ("T", "N")
 """Axes with a dynamic extent: steps and sequences. They are the first axes of every value."""
 
@@ -79,7 +79,7 @@ class PassEmitter:
             self.emitted[line.result] = self.emit_operation(line.operation, line.result.type, line.result.name)
 
     def emit_single_step(self, loop: Loop) -> None:
-        """Emit the body of a loop over one step: each sequence has one element."""
+        """Emit the body of a loop that has one step, without a loop."""
         for carry in loop.carries:
             self.emitted[carry.before] = self.emitted[carry.initial]
         for read in loop.reads:

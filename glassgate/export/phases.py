@@ -205,7 +205,7 @@ class Step:
 
     @property
     def use_counts(self) -> Counter[StepValue]:
-        """The number of arguments in which each value occurs, except vectors of matrix products."""
+        """How often each value is an operand of elementwise operations and sums over units."""
         return Counter(
             operand for value in self.values if not isinstance(value, Affine) for operand in operands_of(value)
         )
@@ -236,7 +236,7 @@ class Step:
     def _axis_of(self, lowered: Value) -> Axis:
         """The axis of a lowered value without its axes of gates, steps and sequences.
 
-        A pass with several heads divides the axis into heads and units of a head. These have the same factors.
+        A pass with several heads divides this axis into two axes, which together have its factors.
         """
         axes = self.program.axes
         own = [name for name in lowered.type.axes if name not in ("T", "N") and not axes[name].labels]
@@ -295,10 +295,10 @@ class Step:
     def _matrix_product(self, lowered: Value, a: Value, b: Value, gate: int | None, suffix: str) -> Affine:
         vector, weight = self._value_of(a, None), self._constants[b]
         matrix = weight if gate is None else weight[gate]
-        letter = "W_hr" if gate is None else "W_ih" if vector is self.input else "W_hh"
+        weight_name = "W_hr" if gate is None else "W_ih" if vector is self.input else "W_hh"
         level = 0 if isinstance(vector, Input) else vector.level + 1
         axis = PROJECTED if gate is None else UNITS
-        product = Product(vector, matrix, f"{letter} {vector.name}")
+        product = Product(vector, matrix, f"{weight_name} {vector.name}")
         return Affine(self._unique_name(lowered.name + suffix), axis, level, None, [product])
 
 

@@ -55,7 +55,7 @@ def _emit_layer(
     data: "ir.Value",
     batch_sizes: "ir.Value | None",
     resets: "ir.Value | None",
-    tensors_of_all: Sequence[Any],
+    all_tensors: Sequence[Any],
     plans: str,
     save: bool,
 ) -> "list[ir.Value]":
@@ -64,7 +64,7 @@ def _emit_layer(
     Args:
         op: collects the nodes.
         data, batch_sizes, resets, save: the arguments of the operator.
-        tensors_of_all: the parameters and initial states of all directions.
+        all_tensors: the parameters and initial states of all directions.
         plans: the descriptions of all directions as text.
     """
     from glassgate.engines.plan import by_direction
@@ -72,7 +72,7 @@ def _emit_layer(
     from glassgate.export.onnx_layer import Call, Sizes, emit_direction
 
     results: list[ir.Value] = []
-    directions: Any = by_direction(layer_plans(plans), tensors_of_all)
+    directions: Any = by_direction(layer_plans(plans), all_tensors)
     for plan, tensors in directions:
         weights = dict(zip(plan.weights, tensors, strict=False))
         initial = list(tensors[len(weights) : len(weights) + len(plan.equations.state)])

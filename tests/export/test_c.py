@@ -166,7 +166,9 @@ def test_errors(tmp_path: Path) -> None:
         ExportError, match=r"got torch\.nn\.LSTM; replace the layers of torch\.nn by those of glassgate"
     ):
         gg.to_c(nn.Sequential(nn.LSTM(3, 4)), tmp_path)
-    with pytest.raises(ExportError, match="Linear must have 4 inputs as the part before it, got 5"):
+    with pytest.raises(
+        ExportError, match="Linear must have 4 inputs, one for each output of the part before it, got 5"
+    ):
         gg.to_c(nn.Sequential(layer, nn.Linear(5, 2)), tmp_path)
     with pytest.raises(ExportError, match="parameters must be all float32 or all float64, got"):
         gg.to_c(layer.to(torch.bfloat16), tmp_path)

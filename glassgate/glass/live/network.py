@@ -53,8 +53,8 @@ class Network:
         Raises:
             ValueError: its cell uses an operation that JavaScript cannot express; the message names it.
         """
-        read = partial(name_wires, layer.cell, layer.proj_size > 0)
-        script = emit(layer, self.weights, name, read=read)
+        rewrite = partial(name_wires, layer.cell, layer.proj_size > 0)
+        script = emit(layer, self.weights, name, rewrite=rewrite)
         self.steps.append(script.steps)
         kinds = ranges(layer.cell)
         for level in script.layer["levels"]:
