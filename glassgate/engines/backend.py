@@ -52,13 +52,13 @@ class PreparedPasses(Protocol):
     Attributes:
         plans: one per direction.
         visible_count: the number of visible states of all directions.
-        visible_states: the number of visible states of each direction.
+        visible_per_direction: the number of visible states of each direction.
         shapes: the shapes of the input and of the initial states, by index in the argument `tensors` of `forward`.
     """
 
     plans: tuple[Plan, ...]
     visible_count: int
-    visible_states: tuple[int, ...]
+    visible_per_direction: tuple[int, ...]
     shapes: dict[int, tuple[int, ...]]
 
     def ragged(self, lengths: Sequence[int] | PackedLengths) -> RaggedLayout:
@@ -111,7 +111,7 @@ class PreparedPasses(Protocol):
 
 
 class Signature(NamedTuple):
-    """The properties that calls must have in common to run the same prepared passes. Their dtypes are equal too.
+    """What calls must have in common to run the same prepared passes, in addition to the dtypes of their tensors.
 
     Attributes:
         leading_shape: the shape of the user's input and output without the last axis.
@@ -215,13 +215,13 @@ class FrozenDirections(Protocol):
         all_states: bool = False,
         recordings: Sequence[Recording] | None = None,
     ) -> list[Result]:
-        """Run sequences of any lengths. Each argument has one item per direction. Directions may read other data."""
+        """Run sequences of any lengths. Each sequence argument has one item per direction, so their data may differ."""
 
     def passes(self, steps: int, N: int) -> "Sequence[PackedPass] | None":
         """The compiled pass of each direction for N sequences of this many steps; None if only `run` can run them."""
 
     def stepper(self, layers: Sequence[Any], initial: Sequence[tuple[Tensor, ...]], residual: bool) -> "Stepper":
-        """A stack of such layers, each with one direction, that runs one step at a time.
+        """A stack of layers of this class, each with one direction, that runs one step at a time.
 
         Args:
             layers: the layers, from the first to the last.

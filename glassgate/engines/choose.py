@@ -162,7 +162,7 @@ def run(
 
 
 def refuse_scripting(layer: torch.nn.Module) -> NoReturn:
-    """Raise an error, as the `__prepare_scriptable__` of a module. `torch.jit.script` calls this method.
+    """Raise an error. Modules use this function as `__prepare_scriptable__`, which `torch.jit.script` calls.
 
     Raises:
         EngineError: always.
@@ -176,7 +176,7 @@ def refuse_scripting(layer: torch.nn.Module) -> NoReturn:
 def _with_equations(direction: Direction) -> Direction:
     """The direction with its cell replaced by the traced equations, if the cell can be traced.
 
-    The equations determine the values that a recording stores. The reference engine then stores the same as kernels.
+    The equations determine which values are recorded. With them, the reference engine records the same as kernels.
     """
     projected = "weight_hr" in direction.weights
     if why_not_traceable(direction.cell, projected):

@@ -30,7 +30,7 @@ def quantise_matrices(weights: Weights, stays_float: Callable[[str], bool]) -> t
 
     Args:
         weights: the parameters in float32.
-        stays_float: returns whether the matrix with a name stays in float32.
+        stays_float: returns whether the matrix with this name stays in float32.
     """
     selected = {name for name in MATRICES if name in weights and not stays_float(name)}
     if weights["weight_ih"].shape[1] < MIN_COLUMNS:
@@ -72,7 +72,7 @@ def freeze(directions: Sequence[Direction], precision: str, scales: Sequence[Wei
     for name, backend in BACKENDS.items():
         if not isinstance(backend, Freezer):
             continue
-        reason = None if requested in ("auto", name) else Reason(f"engine {requested!r} was named")
+        reason = None if requested in ("auto", name) else Reason(f"engine {requested!r} was requested")
         reason = reason or KernelEngine(name).why_not(Steps(x, None, None), list(directions))
         if reason is None:
             layer = backend.freeze(directions, precision, scales)
@@ -81,10 +81,10 @@ def freeze(directions: Sequence[Direction], precision: str, scales: Sequence[Wei
             return layer
         reasons[name] = f"the kernels of engine {name!r}: {reason.text}"
     if requested not in ("auto", "reference"):
-        reason_of_named = reasons.get(requested, "it cannot run one step at a time on packed weights")
+        reason_of_requested = reasons.get(requested, "it cannot run one step at a time on packed weights")
         raise EngineError(
-            f"freeze: engine {requested!r} cannot run sessions and streams: {reason_of_named}; create them outside of "
-            f"`with gg.engine({requested!r})`"
+            f"freeze: engine {requested!r} cannot run sessions and streams: {reason_of_requested}; create them outside "
+            f"of `with gg.engine({requested!r})`"
         )
     if precision in ("bfloat16", "int8"):
         raise EngineError(f"freeze: precision={precision!r} needs {'; or '.join(reasons.values())}")

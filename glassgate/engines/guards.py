@@ -1,8 +1,8 @@
 """Guards for torch.compile: a compiled graph is reused only if the values that a cell's step reads are unchanged.
 
-A compiled graph contains the equations of the cell as text. torch.compile does not trace the step itself, but it adds a
-guard for each value that the code it traces reads. It therefore traces the code in this module, which reads the numbers
-and strings in the attributes, class attributes and globals of a cell and its inner cells.
+A compiled graph contains the equations of the cell as text. torch.compile does not trace the step itself. It adds a
+guard for each value that traced code reads. It is therefore made to trace the code in this module, which reads the
+numbers and strings in the attributes, class attributes and globals of a cell and its inner cells.
 """
 
 from collections.abc import Iterator, Mapping

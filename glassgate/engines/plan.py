@@ -181,13 +181,13 @@ def _direction_text(cell: Cell, projected: bool, _guards: object, static: _Stati
 def _format(equations: Equations, static: _Static) -> str:
     """A plan as a string. It contains the equations, but not the name of the cell's class or of the backend."""
     reverse, restarts, weights, noise, record = static
-    order = _ORDERS[reverse, restarts]
-    return "\t".join((order, ",".join(weights), ",".join(noise), "recorded" if record else "", equations.text))
+    mark = _MARKS[reverse, restarts]
+    return "\t".join((mark, ",".join(weights), ",".join(noise), "recorded" if record else "", equations.text))
 
 
-_ORDERS = {(False, False): ">", (True, False): "<", (False, True): ">>", (True, True): "<<"}
-"""How the string of a plan contains `reverse` and `restarts`."""
-_PARSED_ORDERS = {text: flags for flags, text in _ORDERS.items()}
+_MARKS = {(False, False): ">", (True, False): "<", (False, True): ">>", (True, True): "<<"}
+"""The mark in the string of a plan for each `(reverse, restarts)`."""
+_PARSED_MARKS = {mark: flags for flags, mark in _MARKS.items()}
 
 
 @lru_cache(1024)
@@ -201,15 +201,15 @@ def parse_plans(text: str, costs: Costs) -> tuple[Plan, ...]:
 
 
 def _parse_plan(line: str, costs: Costs) -> Plan:
-    order, weight_names, noise_names, recorded, content = (line.split("\t") + [""] * 5)[:5]
+    mark, weight_names, noise_names, recorded, content = (line.split("\t") + [""] * 5)[:5]
     equations = interned(parse(content))
     weights, noise = tuple(weight_names.split(",")), tuple(noise_names.split(",")) if noise_names else ()
-    if order not in _PARSED_ORDERS or recorded not in ("", "recorded") or set(noise) != equations.noise.keys():
+    if mark not in _PARSED_MARKS or recorded not in ("", "recorded") or set(noise) != equations.noise.keys():
         raise NotEquations("this program's directions cannot be read")
     shapes = GraphCell(equations).shapes(1, 1, equations.projected, "bias_ih" in weights)
     if weights != tuple(shapes):
         raise NotEquations(f"this program's parameters {weights} are not those of its equations, {tuple(shapes)}")
-    return _plan(equations, costs, (*_PARSED_ORDERS[order], weights, noise, bool(recorded)))
+    return _plan(equations, costs, (*_PARSED_MARKS[mark], weights, noise, bool(recorded)))
 
 
 def state_result_count(plans: Sequence[Plan]) -> int:

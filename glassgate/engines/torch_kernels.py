@@ -32,7 +32,7 @@ def _why_not(steps: Steps, directions: list[Direction], all_states: bool) -> str
     if "weight_hr" in weights and type(cell) is not LSTM:
         return f"torch does not support a projection for {type(cell).__name__}"
     if directions[0].initial[0].shape[0] == 0 or (steps.batch_sizes is not None and not steps.batch_sizes.any()):
-        return "torch's kernels need at least one step"
+        return "torch's kernels need at least one sequence and one step"
     if len(directions) == 2 and _shapes(directions[0]) != _shapes(directions[1]):
         return "torch's kernels need two directions of the same size"
     if len(directions) == 1 and directions[0].reverse and steps.batch_sizes is not None:
@@ -101,7 +101,7 @@ def run(steps: Steps, directions: list[Direction], all_states: bool = False) -> 
 
 
 def step_function(cell: Cell) -> Callable[..., Any] | None:
-    """torch's function from input, states and parameters of a cell to its new states; None if torch has none."""
+    """torch's function for one step of a cell; None if torch has none."""
     return _STEPS.get((type(cell), getattr(cell, "nonlinearity", None)))
 
 

@@ -333,7 +333,7 @@ UNSUPPORTED = {
     "autograd.Function": (lambda self, a, s: Doubled.apply(a.x), None, r"torch.no_grad\(\) or a torch.autograd"),
     "autocast": (lambda self, a, s: torch.autocast("cpu")(lambda: a.x * 2)(), None, "torch.autocast"),
     "try": (step_with_try, None, "torch.cumsum"),
-    "an alias": (step_with_alias, None, "again after it was written to by another name"),
+    "an alias": (step_with_alias, None, "again after it was written to through another name"),
     "a changed state": (step_that_changes_a_state, None, r"`\*=` on h_prev, which a step must not change"),
     "a counter in an attribute": (step_that_counts, 0, "writes to attribute value, which a kernel would not"),
     "a stored value": (step_that_stores_a_value, None, "writes to attribute value"),

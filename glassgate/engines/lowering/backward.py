@@ -80,7 +80,7 @@ class _Backward(PassLowering):
         return self.build.reshape(x, {*x.type.axes} - {"N"} | {"B", "M"}) if self.form.groups else x
 
     def _declare_states(self) -> None:
-        """Declare states, kept values and gradients as inputs. Shift those states that are read before each step."""
+        """Declare states, kept values and gradients as inputs. Shift the states whose values before a step are read."""
         build, trace = self.build, self.trace
         read = {node.args[0] for node in self.graph.nodes if node.op == "state"}
         read |= {u.args[0] for u, _ in self.left_operands() if self._column_of_operand(u) is None}
@@ -222,7 +222,7 @@ class _Backward(PassLowering):
         self._output_from_blocks(weight, blocks)
 
     def _output_from_blocks(self, weight: str, blocks: dict[str, list[Value]]) -> None:
-        """Output the gradient of a weight, from the terms of the rows of each gate. Rows without terms are zero."""
+        """Output the gradient of a weight. The rows of each gate are the sum of its terms, or zero without terms."""
         build, axes = self.build, self._gradient_axes(*{*self.weights[weight].type.axes} - {"G"})
         rows = [
             reduce(lambda x, y: build.elementwise("add", x, y), terms)

@@ -38,12 +38,12 @@ def format_operation(operation: Operation) -> str:
 
 
 def format_read(read: Read, axis: str) -> str:
-    """Return the text of a read of a loop."""
+    """Return the text of a `Read`, for example "x_t [N, D] = x at T"."""
     return f"{read.at.name} {read.at.type} = {read.sequence.name} at {axis}"
 
 
 def format_carry(carry: Carry) -> str:
-    """Return the text of a carry of a loop."""
+    """Return the text of a `Carry`."""
     return (
         f"carry {carry.before.name} {carry.before.type}: starts as {carry.initial.name}, then {carry.next.name}; "
         f"ends as {carry.final.name}"
@@ -51,7 +51,7 @@ def format_carry(carry: Carry) -> str:
 
 
 def format_write(write: Write, axis: str) -> str:
-    """Return the text of a write of a loop."""
+    """Return the text of a `Write`."""
     return f"{write.sequence.name} {write.sequence.type} at {axis} = {write.value.name}"
 
 

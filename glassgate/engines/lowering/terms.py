@@ -110,7 +110,7 @@ class Terms:
         return tuple((Term(x, right[0], over),) for x in left)
 
     def _equal_blocks(self, value: Value) -> tuple[GateBlock, ...]:
-        """For each gate of a value, the gate block that is equal to it."""
+        """For each gate of a value, an equal gate block; the value's own blocks if a gate has no equal block."""
         sums = self(value)
         equal = all(len(terms) == 1 and terms[0] == Term(terms[0].left) for terms in sums)
         return tuple(terms[0].left for terms in sums) if equal else self._gate_blocks(value)

@@ -25,7 +25,7 @@ class Costs:
     keep: float
 
     def of(self, op: str) -> float:
-        """The cost of an operation; zero for masks and "detach", which are never stored, and if not elementwise."""
+        """The cost of an elementwise operation; zero for others, and for masks and "detach", which are never stored."""
         if op not in OPERATIONS or op in MASKS or op == "detach":
             return 0.0
         return self.operations.get(op, self.other)

@@ -21,7 +21,7 @@ _AXES = {axis.name: axis for axis in (UNITS, PROJECTED, PER_ROW)}
 
 @dataclass(frozen=True, eq=False)
 class Equations:
-    """One step as a graph from named leaves to the new states; `Node` describes its values.
+    """One step as a graph from named leaves to the new states (see `Node`).
 
     Attributes:
         gates, state, parameters, noise, recurrent, heads: see `Cell`.

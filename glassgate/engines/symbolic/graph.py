@@ -109,7 +109,7 @@ class Call:
     of_torch: bool
 
     def mark(self, results: "list[Node]") -> None:
-        """Set this call as the origin of its results, except of arguments and of single operations on arguments."""
+        """Set this call as the origin of its results, unless they are arguments or single operations on arguments."""
         arg_ids = set(map(id, self.args))
         for k, node in enumerate(results):
             if id(node) not in arg_ids and any(id(arg) not in arg_ids for arg in node.inputs):
@@ -280,7 +280,7 @@ def _check_mode() -> None:
 def _value(arg: Any) -> "Node | float":
     if isinstance(arg, Node):
         if arg in _tracing.overwritten:
-            raise NotTraceable(f"{arg.name or 'a value'} again after it was written to by another name")
+            raise NotTraceable(f"{arg.name or 'a value'} again after it was written to through another name")
         return arg
     if isinstance(arg, (bool, int, float)):
         return float(arg)
@@ -316,7 +316,7 @@ def _torch_function(name: str) -> Callable[..., Any] | None:
 
 
 def _call(name: str, function: Callable[..., Any], *args: Any, inplace: bool = False, **kwargs: Any) -> Any:
-    if "input" in kwargs:  # torch's name of the first argument
+    if "input" in kwargs:  # torch's name for the first argument
         args = (kwargs.pop("input"), *args)
     if not inplace:
         try:

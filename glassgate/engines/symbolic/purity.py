@@ -41,7 +41,7 @@ _TYPES = (
     slice,
     re.Pattern,
 )
-"""Types whose methods depend only on their arguments, like those of tensors."""
+"""Types whose methods give results that depend only on the arguments, like the methods of tensors."""
 _C_MODULES = frozenset({"math", "cmath", "_operator", "_functools", "_bisect", "_collections"})
 _PYTHON_MODULES = frozenset(
     {"_collections_abc", "abc", "collections", "contextlib", "copy", "dataclasses", "decimal", "enum", "fractions"}

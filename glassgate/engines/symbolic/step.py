@@ -92,8 +92,7 @@ def trace_step(
 ) -> tuple[list[Node], dict[str, Node]]:
     """Run a step on leaf nodes. Return the new states, and the values of the local variables with the names of gates.
 
-    Equal nodes are not merged. The origin of the results of a function is the call of this function, if the author of
-    the cell wrote the function.
+    Equal nodes are not merged. If the cell's author wrote a function, its call is the origin of its results.
 
     Args:
         cell, projected: as in `equations_of`.
@@ -137,7 +136,7 @@ def trace_step(
 
 
 def _note_call(frame: FrameType, result: Any) -> None:
-    """Set the origin of the results of a function that a cell calls and its author wrote."""
+    """If a cell calls a function that the cell's author wrote, make the call the origin of the results."""
     results, code = list(_nodes(result)), frame.f_code
     if not results or code.co_name.startswith("<") or _LIBRARY.match(frame.f_globals.get("__name__", "")):
         return
@@ -151,7 +150,7 @@ def _note_call(frame: FrameType, result: Any) -> None:
 
 
 _LIBRARY = re.compile(r"torch\b|glassgate\.(cell$|engines\.|layers\.)")
-"""Modules whose functions do not belong to the author."""
+"""Modules whose functions the author of a cell did not write."""
 
 
 def _nodes(value: Any) -> Iterator[Node]:
@@ -195,7 +194,7 @@ def _is_equal_in_all_rows(node: Node) -> bool:
 
 
 def _pre_activation(gate: str, order: list[Node]) -> Node | None:
-    """The sum of a gate's two halves, or the input half if the step does not add them; None if it reads neither."""
+    """The sum of a gate's two halves, or the input half if they are not added; None if the step reads no input half."""
     halves = [node for node in order if node.op in ("ih", "hh") and node.args[0] == gate]
     for node in order:
         if node.op == "add" and {arg.op for arg in node.inputs if any(arg is half for half in halves)} == {"ih", "hh"}:

@@ -37,8 +37,8 @@ class Trace:
             `parameters[0]` at each step.
 
     Attributes:
-        forward: the new states from the leaves `ih`, `state`, `parameter` and the products `hh`, `sum`, `hr`.
-        backward: the gradients from the leaves `grad`, `saved`, `state` and `parameter`.
+        forward: the new states, from the leaves of the equations and the products `hh`, `sum`, `hr`.
+        backward: the gradients, from the same leaves except `ih`, and from `grad` and `saved`.
         saved: the values that the forward pass saves for the backward pass, by column.
         hh_only: the products of gates whose recurrent half the step uses separately.
         shared: the products of gates for which the step uses only the sum of both halves.
@@ -197,7 +197,7 @@ def _zero_gradient(state: str, axis: Axis) -> Node:
 
 
 def _detached_value(node: Node, args: tuple[Any, ...]) -> Node | None:
-    """The argument of `detach`, which has the same value. The gradients have been computed before."""
+    """The argument of `detach`, which has the same value; None for others. For graphs that are not differentiated."""
     return args[0] if node.op == "detach" else None
 
 

@@ -106,7 +106,7 @@ class Watch:
         return next((where for read, thing, content, where in self._contents if read(thing) != content), None)
 
     def _watch(self, get: Callable[[Any], Any], keys: Iterable[Any], describe: Callable[[Any], str]) -> None:
-        """Watch the value of `get(key)` for each key, and the values that they refer to."""
+        """Watch the value of `get(key)` for each key, and everything that it refers to."""
         keys = tuple(keys)
         values = tuple(map(get, keys))
         if keys:
@@ -229,7 +229,7 @@ class Watch:
                 self._of_library(attributes[name], f"{module.__name__}.{name}")
 
     def _of_library(self, value: Any, where: str) -> None:
-        """Watch a value of a library. Its functions, classes and constants never change; other objects are refused."""
+        """Watch a value of a library. Functions, classes and constants of libraries never change; refuse others."""
         if isinstance(value, ModuleType):
             self._visit(value, where)
         elif not (isinstance(value, (*_IMMUTABLE, type, FunctionType, tuple, frozenset)) or callable(value)):
