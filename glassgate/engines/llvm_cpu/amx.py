@@ -22,7 +22,7 @@ TIME_LIMIT = 300
 
 
 def processor_for(terms: int) -> Processor:
-    """This machine's processor with the method of multiplication for `KernelSizes.terms`."""
+    """Return this machine's processor with the method of multiplication for `KernelSizes.terms`."""
     if terms == 0:
         return host().full_precision
     if terms == INTEGERS:
@@ -34,12 +34,12 @@ def processor_for(terms: int) -> Processor:
 
 
 def with_amx(processor: Processor) -> Processor:
-    """The same processor, with tile registers."""
+    """Return the same processor, with tile registers."""
     return processor._replace(tiles="amx")
 
 
 def is_faster(terms: int, rows: int) -> bool:
-    """Whether `terms` matrix products in bfloat16 are faster than one in float32, for this number of rows."""
+    """Return whether `terms` matrix products in bfloat16 are faster than one in float32, for this number of rows."""
     processor = processor_for(terms).of_rows(rows)
     return bool(processor.bfloat16 if terms == 1 else processor.tiles)
 
@@ -57,7 +57,7 @@ def explained(terms: int = 1, rows: int = 1) -> str:
 
 @cache
 def obstacle() -> str | None:
-    """The reason why this process does not use tile registers; None if it does."""
+    """Return the reason why this process does not use tile registers; None if it does."""
     features = llvm.get_host_cpu_features()
     if not (features.get("amx-tile") and features.get("amx-bf16")):
         return "this processor does not have it"

@@ -88,7 +88,7 @@ def product_argument(label: str, k: int) -> Argument:
         label: one of these:
 
             - "weights", the address of the matrix; "weights_ih" for a product with the input
-            - "block_pitch", "gates" and "row_pitch": the layout of the matrix, see `PackedMatrix`
+            - "block_pitch", "gates" and "row_pitch": the layout of the matrix, see `MicrokernelMatrix`
             - "left": the table of the row addresses of the left operand
             - "rounded": the address of the left operand, rounded to bfloat16
             - "sums": the address of the sums of a tile

@@ -17,7 +17,7 @@ def increment(builder, counter):
 
 @instruction(INT64)
 def fetch_increment(builder, counter):
-    """As `increment`. Returns the previous value of the counter."""
+    """Do the same as `increment`, and return the previous value of the counter."""
     return builder.atomic_rmw("add", pointer_at(builder, counter, INT64), INT64(1), "acq_rel")
 
 
@@ -29,7 +29,7 @@ def load_acquire(builder, address):
 
 @instruction(INT64, INT64, INT64)
 def compare_and_swap(builder, address, old, new):
-    """Replace the word at an address by `new` if it is `old`. Returns whether the word was replaced."""
+    """Replace the word at an address by `new` if it is `old`. Return whether the word was replaced."""
     exchanged = builder.cmpxchg(pointer_at(builder, address, INT64), old, new, "acq_rel", "acquire")
     return builder.extract_value(exchanged, 1)
 
@@ -79,7 +79,7 @@ shorter."""
 
 
 def wait(barrier, parties, times):
-    """Wait until all `parties` threads have arrived at the barrier for the `times`-th time. Returns `times + 1`.
+    """Wait until all `parties` threads have arrived at the barrier for the `times`-th time. Return `times + 1`.
 
     The first word of the barrier counts arrivals, the second word the waits in which a thread yielded its core.
     """

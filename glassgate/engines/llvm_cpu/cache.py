@@ -29,7 +29,7 @@ class CacheEntry(NamedTuple):
 
 
 def path_of(text: str, *properties: object) -> Path:
-    """The cache file of a text and properties, for the installed compiler and this processor."""
+    """Return the cache file of a text and properties, for the installed compiler and this processor."""
     parts = [text, *map(str, properties), *_toolchain()]
     digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()
     return cache_folder() / f"{digest[:32]}.kernel"
@@ -37,7 +37,7 @@ def path_of(text: str, *properties: object) -> Path:
 
 @cache
 def _toolchain() -> tuple[str, str, str]:
-    """A digest of llvmlite's version and of the modules that compile kernels; the processor's name and features."""
+    """Return a digest of llvmlite's version and of the compiling modules; the processor's name and features."""
     digest = hashlib.sha256(version("llvmlite").encode())
     here = Path(__file__).parent
     translators = [here / f"{name}.py" for name in ("compile", "namespace", "runtime", "atomics")]
@@ -47,7 +47,7 @@ def _toolchain() -> tuple[str, str, str]:
 
 
 def read(path: Path) -> CacheEntry | None:
-    """The entry in a file; None if the file is missing or incomplete, or if other users may have written it."""
+    """Return the entry in a file; None if the file is missing or incomplete, or if other users may have written it."""
     try:
         digest, name, content = read_trusted(path).split(b"\n", 2)
     except UntrustedError:

@@ -84,7 +84,7 @@ def machine_code(module: ir.Module) -> CacheEntry:
 
 @cache
 def target_machine(name: str = "", features: str = "") -> llvm.TargetMachine:
-    """The target of compilation: a processor, by default this one, and code whose constants are near it in memory.
+    """Return the target of compilation: a processor, by default this one, and code with constants near it in memory.
 
     Args:
         name: LLVM's name for the processor.
@@ -98,7 +98,7 @@ def target_machine(name: str = "", features: str = "") -> llvm.TargetMachine:
 
 @cache
 def loader_machine() -> llvm.TargetMachine:
-    """The target of the loader of machine code: this processor, with LLVM's defaults."""
+    """Return the target of the loader of machine code: this processor, with LLVM's defaults."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     return llvm.Target.from_default_triple().create_target_machine()

@@ -8,13 +8,13 @@ from glassgate.engines.llvm_cpu.processor import Processor
 
 
 def native(text: str, bits: int = 64, terms: int = 0, **values: int) -> Function:
-    """Compile a function from its text. The fields of a record become its parameters, see `with_fields`.
+    """Compile a function from its text. Its parameters become the fields of a record, see `with_fields`.
 
     Args:
         text: the function as Python code. `{NAME}` is replaced by a value.
         bits: the size of a number in a vector.
         terms: the method of multiplication, see `KernelSizes.terms`.
-        values: the values that replace names.
+        values: the value of each `NAME`.
     """
     return _native(text, bits, tuple(values.items()), processor_for(terms))
 

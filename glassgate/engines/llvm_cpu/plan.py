@@ -14,7 +14,7 @@ from glassgate.engines.llvm_cpu import arguments as args
 from glassgate.engines.llvm_cpu.amx import processor_for
 from glassgate.engines.llvm_cpu.arguments import Argument, Property, address, pitch, starts
 from glassgate.engines.llvm_cpu.gemm.integers import QuantisedMatrix
-from glassgate.engines.llvm_cpu.gemm.pack import Matrix, PackedMatrix, pack, unpacked_matrix
+from glassgate.engines.llvm_cpu.gemm.pack import Matrix, MicrokernelMatrix, pack, unpacked_matrix
 from glassgate.engines.llvm_cpu.gemm.products import RowVectors
 from glassgate.engines.llvm_cpu.kernel import kernel_of
 from glassgate.engines.llvm_cpu.loops.buffers import Buffer, Kind, RowPer
@@ -259,7 +259,7 @@ class KernelPlan:
         offset = column * column_width * self.element_size(buffer)
         return RowVectors((address(buffer), offset), self._pitch(buffer), columns * column_width)
 
-    def input_weights(self, gates: Sequence[int], part: int = 0, transposed: bool = False) -> PackedMatrix:
+    def input_weights(self, gates: Sequence[int], part: int = 0, transposed: bool = False) -> MicrokernelMatrix:
         """Pack the rows of `weight_ih` of some gates.
 
         Args:
@@ -284,7 +284,7 @@ class KernelPlan:
 
     def _pack(
         self, to: Argument, matrix: Matrix, chosen: Sequence[int], heads: int, transposed: bool, terms: int
-    ) -> PackedMatrix:
+    ) -> MicrokernelMatrix:
         """Pack the rows of some gates. With `few_rows`, matrices of full precision are read without packing.
 
         Args:

@@ -46,15 +46,15 @@ class Processor(NamedTuple):
         return bool(self.bfloat16 or self.integers)
 
     def of_rows(self, rows: int) -> "Processor":
-        """The same processor, without tile registers if products have at most `FEW_ROWS` rows."""
+        """Return the same processor, without tile registers if products have at most `FEW_ROWS` rows."""
         return self._replace(tiles="") if rows <= FEW_ROWS else self
 
     def lanes(self, bits: int) -> int:
-        """The number of lanes of a vector register for numbers of this size."""
+        """Return the number of lanes of a vector register for numbers of this size."""
         return self.width * 8 // bits
 
     def rounded_pitch(self, width: int) -> int:
-        """The pitch in bytes of rows of `width` rounded numbers, each padded to whole registers."""
+        """Return the pitch in bytes of rows of `width` rounded numbers, each padded to whole registers."""
         if self.integers:
             return ROW_HEADER + -(-width // self.width) * self.width
         return -(-2 * width // self.width) * self.width * self.terms
@@ -64,13 +64,13 @@ _pretended_processors: list[Processor] = []
 
 
 def host() -> Processor:
-    """The processor of this machine."""
+    """Return the processor of this machine."""
     return _pretended_processors[-1] if _pretended_processors else _detect_host()
 
 
 @contextmanager
 def pretend(processor: Processor) -> Iterator[None]:
-    """In the `with` block, compile kernels for another processor, whose registers must not be more or wider."""
+    """In the `with` block, compile kernels for another processor, which must not have more or wider registers."""
     _pretended_processors.append(processor)
     try:
         yield
@@ -79,7 +79,7 @@ def pretend(processor: Processor) -> Iterator[None]:
 
 
 def with_integers(processor: Processor) -> Processor:
-    """The same processor for products of 8-bit integers."""
+    """Return the same processor for products of 8-bit integers."""
     features = llvm.get_host_cpu_features()
     instructions = {16: "avxvnni ssse3", 32: "avxvnni avx2", 64: "avx512vnni avx512bw"}[processor.width].split()
     names = [name for name, feature in zip(("vnni", "madd"), instructions, strict=True) if features.get(feature)]

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from glassgate.engines.llvm_cpu.amx import processor_for
 from glassgate.engines.llvm_cpu.arguments import Argument
-from glassgate.engines.llvm_cpu.gemm.pack import Matrix, PackedMatrix
+from glassgate.engines.llvm_cpu.gemm.pack import Matrix, MicrokernelMatrix
 from glassgate.engines.llvm_cpu.processor import INT8_OFFSET, OFFSET_METHODS
 from glassgate.engines.llvm_cpu.sizes import INTEGERS
 
@@ -27,7 +27,7 @@ class QuantisedMatrix(NamedTuple):
     """
 
     start: Argument
-    packed: PackedMatrix
+    packed: MicrokernelMatrix
     name: str
     gate_count: int
     gates: tuple[int, ...]
@@ -41,7 +41,7 @@ class QuantisedMatrix(NamedTuple):
         units = matrix.rows // matrix.gate_count // heads
         words = -(-matrix.columns // 4)
         blocks, pitch = -(-units // lanes), ((words + 2) * len(gates) + 1) * lanes
-        packed = PackedMatrix(start, heads * blocks * pitch * 4, pitch, (), INTEGERS)
+        packed = MicrokernelMatrix(start, heads * blocks * pitch * 4, pitch, (), INTEGERS)
         name = str(matrix.start.buffer.owner)
         return QuantisedMatrix(start, packed, name, matrix.gate_count, tuple(gates), heads)
 
@@ -65,7 +65,7 @@ class QuantisedMatrix(NamedTuple):
         scales[:, :, :units] = scale.numpy().reshape(self.gate_count, self.heads, units)[gates]
         initial_sums = np.zeros_like(scales, np.int32)
         if processor.integers in OFFSET_METHODS:
-            # Each integer of a row is stored plus `INT8_OFFSET`. These initial values cancel its products.
+            # Each integer of a row is stored plus `INT8_OFFSET`. These initial sums cancel the offset.
             initial_sums = -INT8_OFFSET * padded.sum(-1, dtype=np.int32)
         all_blocks = self.heads * blocks
         by_word = padded.reshape(sums, all_blocks, lanes, words, 4).transpose(1, 3, 0, 2, 4)

@@ -62,7 +62,7 @@ MIN_PARALLEL_NUMBERS = 2**16
 """One thread packs a matrix with fewer numbers, because that takes less time than waking a second thread."""
 
 
-class PackedMatrix(NamedTuple):
+class MicrokernelMatrix(NamedTuple):
     """A matrix in the layout that a microkernel reads: packed, or unpacked as the parameter is stored.
 
     Attributes:
@@ -104,7 +104,7 @@ class Matrix(NamedTuple):
 
 def pack(
     start: Argument, matrix: Matrix, gates: Sequence[int], heads: int, transposed: bool, terms: int = 0
-) -> PackedMatrix:
+) -> MicrokernelMatrix:
     """Return the layout of some gates of a matrix as packed blocks, head by head, and the tasks that pack them.
 
     Args:
@@ -146,10 +146,10 @@ def pack(
         )
         for head in range(heads)
     ]
-    return PackedMatrix(start, heads * blocks * pitch * size, pitch, tasks, terms)
+    return MicrokernelMatrix(start, heads * blocks * pitch * size, pitch, tasks, terms)
 
 
-def unpacked_matrix(matrix: Matrix, gates: Sequence[int], transposed: bool) -> PackedMatrix:
+def unpacked_matrix(matrix: Matrix, gates: Sequence[int], transposed: bool) -> MicrokernelMatrix:
     """Return the layout of some gates of a parameter, for products that read it without packing.
 
     Args:
@@ -161,9 +161,9 @@ def unpacked_matrix(matrix: Matrix, gates: Sequence[int], transposed: bool) -> P
     gate_size = matrix.rows // matrix.gate_count * row_size
     size = len(gates) * gate_size
     if transposed:
-        return PackedMatrix((matrix.start, gates[0] * gate_size), size, lanes, (), 0, row_pitch=row_size)
+        return MicrokernelMatrix((matrix.start, gates[0] * gate_size), size, lanes, (), 0, row_pitch=row_size)
     offsets = _table(tuple(gates), gate_size).data_ptr()
-    return PackedMatrix(matrix.start, size, lanes * matrix.columns, (), 0, gate_offsets=offsets)
+    return MicrokernelMatrix(matrix.start, size, lanes * matrix.columns, (), 0, gate_offsets=offsets)
 
 
 @cache

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from glassgate.engines.llvm_cpu.amx import processor_for
-from glassgate.engines.llvm_cpu.gemm.pack import PackedMatrix
+from glassgate.engines.llvm_cpu.gemm.pack import MicrokernelMatrix
 from glassgate.engines.llvm_cpu.native import native
 from glassgate.engines.llvm_cpu.simd.blocking import MAX_LONG_BLOCKS, blocking, rows_at_once, size_of_sums
 from glassgate.engines.llvm_cpu.tasks import Operand, ParallelTask
@@ -131,7 +131,13 @@ class RowVectors(NamedTuple):
 
 
 def multiply(
-    left: RowVectors, matrix: PackedMatrix, sums: int, out: RowVectors, rows: Operand, bits: int, added: bool = False
+    left: RowVectors,
+    matrix: MicrokernelMatrix,
+    sums: int,
+    out: RowVectors,
+    rows: Operand,
+    bits: int,
+    added: bool = False,
 ) -> ParallelTask:
     """Return the task that multiplies rows by a packed or unpacked matrix.
 
@@ -167,7 +173,7 @@ def outer(
     """Return the task of a weight gradient GEMM: the sum over rows of the outer products of two row vectors.
 
     Args:
-        d: the left vectors: gradients. Each of their numbers belongs to a row of `out`.
+        d: the left vectors, which are gradients. Each of their numbers belongs to a row of `out`.
         rows: the number of rows.
         right: the table of the addresses of the right vectors, and an offset in bytes that is added to the addresses.
         out: the result. Its width is 0 if it is not needed.

@@ -28,7 +28,7 @@ class ProductResult(NamedTuple):
 
 
 class RowSum(NamedTuple):
-    """The sum over the units of a row with this number. All units of the row read the same value."""
+    """A sum over the units of a row, by its number. All units of the row read the same value."""
 
     number: int
 

@@ -19,10 +19,10 @@ from glassgate.engines.llvm_cpu.tasks import Launch
 JOBS_BEGUN, TEAM_MEMBERS, ARRIVED, LATE, TEAM_SIZE, JOB_COUNT, JOBS = range(1, 8)
 """The indices of words in a table: the number of jobs begun; the number of threads in the team; the number of threads
 that have arrived; whether a thread arrived late; the address of `omp_get_num_threads`; the number of jobs; the first
-job. A job has two words. Word 0 is the address of the code that the threads run."""
+job. A job has two words. Word 0 of the table is the address of the code that the threads run."""
 
 MAX_POLLS = 1_000_000
-"""The number of polls, about a millisecond, after which a thread that has not arrived is late. A wake-up is shorter."""
+"""The number of polls, about a millisecond, after which a thread that has not arrived is late. A wake-up is faster."""
 
 MEMBER = f'''
 def member(table):
@@ -55,9 +55,9 @@ def run(jobs: Sequence[Launch]) -> bool | None:
     """Run all jobs in parallel. Return when they are done.
 
     Returns:
-        Whether a thread arrived late. None if no job was run: torch does not use GNU OpenMP, the OpenMP team is too
-        small, or torch has more threads than processors. In the last case, OpenMP threads sleep as soon as they are
-        idle.
+        Whether a thread arrived late. None if no job was run: torch has no spinning GNU OpenMP threads, the OpenMP
+        team is too small, or torch has more threads than processors. In the last case, OpenMP threads sleep as soon as
+        they are idle.
     """
     if _openmp is None or processors.threads() < torch.get_num_threads():
         return None
@@ -71,7 +71,7 @@ def run(jobs: Sequence[Launch]) -> bool | None:
 
 
 def _find_openmp() -> tuple[int, int] | None:
-    """The addresses of `GOMP_parallel` and `omp_get_num_threads` if torch's OpenMP has them and its threads spin."""
+    """Return the addresses of `GOMP_parallel` and `omp_get_num_threads` if torch's OpenMP has them and spins."""
     if os.name != "posix" or os.environ.get("OMP_WAIT_POLICY", "").lower() == "passive":
         return None
     process = ctypes.CDLL(None)

@@ -2,7 +2,7 @@
 
 Threads sleep between calls and are created again after a fork. After a job, a thread polls for the next one before it
 sleeps, so that it is still awake if calls follow each other closely. Under CPU contention a thread may begin its job
-late. A caller that has finished its own job runs such a job itself instead of waiting.
+late. A caller that has finished its own job does not wait for such jobs, but runs them itself.
 """
 
 import ctypes
@@ -68,7 +68,7 @@ class _Worker:
 
     def __init__(self) -> None:
         self._mailbox = array("q", [ASLEEP, 0, 0, 0])
-        self.mailbox = self._mailbox.buffer_info()[0]
+        self._address = self._mailbox.buffer_info()[0]
         self._avoided_processor = -1
         self._wake_ups: SimpleQueue[None] = SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="glassgate", daemon=True)
@@ -79,7 +79,7 @@ class _Worker:
         if _current_processor is not None and (processor := _current_processor()) != self._avoided_processor:
             self._avoid(processor)
         self._mailbox[FUNCTION], self._mailbox[ARGUMENT] = job.function.address, job.arguments.buffer_info()[0]
-        native(GIVE)(self.mailbox)
+        native(GIVE)(self._address)
         if self._mailbox[FLAG]:
             self._wake_ups.put(None)
 
@@ -96,13 +96,13 @@ class _Worker:
 
     def finish(self) -> None:
         """Wait until the job is done, or run it on the calling thread if the worker has not begun."""
-        native(FINISH)(self.mailbox)
+        native(FINISH)(self._address)
 
     def _work(self) -> None:
         serve = native(SERVE)
         while True:
             self._wake_ups.get()
-            serve(self.mailbox)
+            serve(self._address)
 
 
 _current_processor = getattr(ctypes.CDLL(None), "sched_getcpu", None) if hasattr(os, "sched_setaffinity") else None
@@ -117,7 +117,7 @@ def run(jobs: Sequence[Launch]) -> None:
         for worker, job in zip(workers, jobs[1:], strict=True):
             worker.give(job)
         jobs[0]()
-    finally:  # an interrupt must not free memory that others still use
+    finally:  # an interrupt must not free memory that other threads still use
         for worker in workers:
             worker.finish()
         _idle.extend(workers)

@@ -1,4 +1,4 @@
-"""The operators of kernels: they append LLVM code for numbers, vectors and masks, and evaluate constant operands."""
+"""The operators of kernels. They append LLVM code for numbers, vectors and masks, and evaluate constant expressions."""
 
 import ast
 import operator
@@ -8,7 +8,7 @@ from typing import Any
 from llvmlite import ir
 
 from glassgate.engines.llvm_cpu.simd.instructions import BOOLEAN, DOUBLE, INT64, Operand, cast, is_float
-from glassgate.engines.llvm_cpu.simd.vector import Lanes
+from glassgate.engines.llvm_cpu.simd.vector import Vector
 
 BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
@@ -47,7 +47,7 @@ COMPARISONS: dict[type[ast.cmpop], tuple[str, Callable[[Any, Any], bool]]] = {
 
 
 def apply_binary(builder: ir.IRBuilder, operation: ast.operator, a: Operand, b: Operand) -> Operand:
-    """The result of an operator of `BINARY`."""
+    """Return the result of an operator of `BINARY`."""
     kind = type(operation)
     if not (isinstance(a, ir.Value) or isinstance(b, ir.Value)):
         return BINARY[kind](a, b)
@@ -66,42 +66,42 @@ def apply_binary(builder: ir.IRBuilder, operation: ast.operator, a: Operand, b: 
 
 
 def apply_unary(builder: ir.IRBuilder, operation: ast.unaryop, x: Operand) -> Operand:
-    """The result of an operator of `UNARY`."""
+    """Return the result of an operator of `UNARY`."""
     if not isinstance(x, ir.Value):
         return UNARY[type(operation)](x)
     if isinstance(x.type, ir.VectorType):
-        return UNARY[type(operation)](Lanes(builder, x)).value
+        return UNARY[type(operation)](Vector(builder, x)).value
     return builder.fneg(x) if is_float(x.type) else builder.neg(x)
 
 
 def apply_comparison(builder: ir.IRBuilder, operation: ast.cmpop, a: Operand, b: Operand) -> Operand:
-    """The result of an operator of `COMPARISONS`."""
-    sign, compare = COMPARISONS[type(operation)]
+    """Return the result of an operator of `COMPARISONS`."""
+    symbol, compare = COMPARISONS[type(operation)]
     if not (isinstance(a, ir.Value) or isinstance(b, ir.Value)):
         return compare(a, b)
     if vectors := _as_vectors(builder, a, b):
-        return vectors[0].compare(vectors[1], sign).value
+        return vectors[0].compare(vectors[1], symbol).value
     kind = BOOLEAN if all(isinstance(x, ir.Value) and x.type == BOOLEAN for x in (a, b)) else common_type(a, b)
     a, b = cast(builder, a, kind), cast(builder, b, kind)
     if not is_float(kind):
-        return builder.icmp_signed(sign, a, b)
-    return (builder.fcmp_unordered if sign == "!=" else builder.fcmp_ordered)(sign, a, b)
+        return builder.icmp_signed(symbol, a, b)
+    return (builder.fcmp_unordered if symbol == "!=" else builder.fcmp_ordered)(symbol, a, b)
 
 
 def common_type(*operands: Operand) -> ir.Type:
-    """The type to which numbers are converted: that of a floating-point number, if there is one."""
+    """Return the type to which numbers are converted: floating-point if one of them is, otherwise int64."""
     floats = [x.type for x in operands if isinstance(x, ir.Value) and is_float(x.type)]
     return floats[0] if floats else DOUBLE if any(isinstance(x, float) for x in operands) else INT64
 
 
-def _as_vectors(builder: ir.IRBuilder, *operands: Operand) -> list[Lanes]:
-    """The operands as vectors or masks of one type, if one of them is a vector or a mask; otherwise an empty list."""
+def _as_vectors(builder: ir.IRBuilder, *operands: Operand) -> list[Vector]:
+    """Return the operands as vectors or masks of one type; an empty list if none of them is a vector or a mask."""
     kinds = [x.type for x in operands if isinstance(x, ir.Value) and isinstance(x.type, ir.VectorType)]
-    return [Lanes(builder, cast(builder, x, kinds[0])) for x in operands] if kinds else []
+    return [Vector(builder, cast(builder, x, kinds[0])) for x in operands] if kinds else []
 
 
 def _floor_divide(builder: ir.IRBuilder, remainder: bool, a: ir.Value, b: Operand) -> ir.Value:
-    """The quotient, rounded down, or the `remainder`, which has the sign of the divisor, as in Python."""
+    """Return the quotient, rounded down, or if `remainder` the remainder, whose sign is as in Python."""
     if isinstance(b, int) and b > 0 and b & (b - 1) == 0:
         return builder.and_(a, INT64(b - 1)) if remainder else builder.ashr(a, INT64(b.bit_length() - 1))
     divisor = cast(builder, b, INT64)

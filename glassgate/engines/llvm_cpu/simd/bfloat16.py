@@ -2,7 +2,7 @@
 
 With three terms, a float32 product is the sum of three products of bfloat16. Each number is then replaced by three
 adjacent rounded numbers, the parts `ROW_PARTS` for rows and `WEIGHT_PARTS` for weights, so the matrix product has three
-times the depth. In weight gradients, a word holds numbers of two rows, and three words replace each word.
+times the depth. In weight gradients, a word holds numbers of two rows; with three terms, three words replace it.
 """
 
 from functools import partial
@@ -28,7 +28,7 @@ from glassgate.engines.llvm_cpu.simd.instructions import (
 from glassgate.engines.llvm_cpu.simd.microkernel import register_blocked_microkernel
 from glassgate.engines.llvm_cpu.simd.transpose import transpose
 from glassgate.engines.llvm_cpu.simd.vector import (
-    Lanes,
+    Vector,
     VectorType,
     load_first,
     load_two,
@@ -59,9 +59,9 @@ class Pairs(NamedTuple):
 
     lanes: int
     by_instruction: bool
-    """Whether the processor has instructions that round to and multiply bfloat16."""
+    """Whether the processor has instructions that round to bfloat16, and that multiply pairs of bfloat16 numbers."""
     terms: int
-    """The number of rounded numbers per number."""
+    """The number of parts that replace a number: 1 or 3."""
 
     @property
     def numbers_per_word(self) -> int:
@@ -69,15 +69,15 @@ class Pairs(NamedTuple):
         return 2
 
     def row_pointer_type(self, strided: bool) -> ir.Type:
-        """`Words.row_pointer_type`."""
+        """See `Words.row_pointer_type`."""
         return (INT32 if strided else INT16).as_pointer()
 
     def count_words(self, builder: ir.IRBuilder, depth: ir.Value, strided: bool) -> ir.Value:
-        """`Words.count_words`."""
+        """See `Words.count_words`."""
         return builder.lshr(builder.add(depth, INT64(1)) if strided else depth, INT64(1))
 
     def load_left(self, builder: ir.IRBuilder, pointer: ir.Value, first_only: bool) -> ir.Value:
-        """`Words.load_left`."""
+        """See `Words.load_left`."""
         kind = INT16 if first_only else INT32
         loaded = builder.load(builder.bitcast(pointer, kind.as_pointer()))
         loaded.align = 2
@@ -88,14 +88,14 @@ class Pairs(NamedTuple):
         kind = ir.VectorType(INT16, self.lanes)
         if self.by_instruction:
             return builder.bitcast(builder.fptrunc(vector, ir.VectorType(_BFloat16(), self.lanes)), kind)
-        number = Lanes(builder, vector)
+        number = Vector(builder, vector)
         word = number.as_bits()
         half = word.integer_op(16, "lshr")
         up = half.integer_op(1, "and_").integer_op(0x7FFF, "add").integer_op(word, "add").integer_op(16, "lshr")
         return builder.trunc(number.compare(number, "!=").where(half.integer_op(0x40, "or_"), up).value, kind)
 
     def remainder(self, builder: ir.IRBuilder, vector: ir.Value) -> ir.Value:
-        """The float32 numbers minus their rounded values."""
+        """Return the float32 numbers minus their rounded values."""
         return builder.fsub(vector, self.to_float32(builder, self.round(builder, vector)))
 
     def to_float32(self, builder: ir.IRBuilder, rounded: ir.Value) -> ir.Value:
@@ -107,7 +107,7 @@ class Pairs(NamedTuple):
     def interleave_parts(
         self, builder: ir.IRBuilder, *vectors: ir.Value, parts: tuple[int, ...] = ROW_PARTS
     ) -> ir.Value:
-        """Round the numbers of one vector or of two adjacent ones to all their parts, number by number."""
+        """Round the numbers of one or two vectors. The parts of each number are adjacent in the result."""
         count = self.lanes * len(vectors)
         rounded = [[self.round(builder, v) for v in vectors]]
         if self.terms > 1:
@@ -116,11 +116,11 @@ class Pairs(NamedTuple):
         return shuffle(builder, high, low, [part * count + k for k in range(count) for part in parts[: self.terms]])
 
     def round_pair(self, builder: ir.IRBuilder, low: ir.Value, high: ir.Value) -> ir.Value:
-        """One word per lane, from two vectors of float32 numbers."""
+        """Round two vectors of float32 numbers, and join them: one word per lane."""
         return self.join_halves(builder, self.round(builder, low), self.round(builder, high))
 
     def join_halves(self, builder: ir.IRBuilder, low: ir.Value, high: ir.Value) -> ir.Value:
-        """One word per lane, from two vectors of bfloat16 numbers."""
+        """Join two vectors of bfloat16 numbers: one word per lane."""
         kind = ir.VectorType(INT32, self.lanes)
         low, high = (builder.zext(v, kind) for v in (low, high))
         return builder.or_(low, builder.shl(high, constant_vector(INT32, [16] * self.lanes)))
@@ -128,19 +128,19 @@ class Pairs(NamedTuple):
     def adjacent_words(
         self, builder: ir.IRBuilder, first: ir.Value, second: ir.Value, parts: tuple[int, ...] = ROW_PARTS
     ) -> ir.Value:
-        """One word for each two adjacent rounded numbers of the concatenated vectors."""
+        """Round the concatenated vectors, and return a word for each two adjacent parts."""
         rounded = self.interleave_parts(builder, first, second, parts=parts)
         return builder.bitcast(rounded, ir.VectorType(INT32, self.lanes * self.terms))
 
     def dot(self, builder: ir.IRBuilder, x: ir.Value, weight: ir.Value, total: ir.Value) -> ir.Value:
-        """`Words.dot`."""
+        """See `Words.dot`."""
         if self.by_instruction:
             name, pairs_type = (
                 f"llvm.x86.avx512bf16.dpbf16ps.{32 * self.lanes}",
                 ir.VectorType(_BFloat16(), 2 * self.lanes),
             )
             return call(builder, name, total.type, total, *[builder.bitcast(v, pairs_type) for v in (x, weight)])
-        sums, (a, b) = Lanes(builder, total), (Lanes(builder, builder.bitcast(v, x.type)) for v in (x, weight))
+        sums, (a, b) = Vector(builder, total), (Vector(builder, builder.bitcast(v, x.type)) for v in (x, weight))
         sums_of_low = a.integer_op(16, "shl").as_float(sums).fma(b.integer_op(16, "shl").as_float(sums), sums)
         high_a, high_b = (v.integer_op(0xFFFF0000, "and_").as_float(sums) for v in (a, b))
         return high_a.fma(high_b, sums_of_low).value
@@ -155,22 +155,22 @@ class AVX512BF16:
         self._pairs = Pairs(processor.lanes(32), by_instruction, processor.terms)
 
     def microkernel(self, sums: int, long: bool = False, strided: bool = False) -> Any:
-        """`MultiplicationMethod.microkernel`. If `strided`, the words of a row are apart; each holds two numbers."""
+        """See `MultiplicationMethod.microkernel`. If `strided`, each word of a row holds two numbers."""
         V = VectorType(32, self._pairs.lanes)
         return register_blocked_microkernel(V, self._pairs, self._processor, sums, long, strided)
 
     def functions(self) -> dict[str, Any]:
-        """`MultiplicationMethod.functions`."""
+        """See `MultiplicationMethod.functions`."""
         return _functions(self._pairs) | LAYOUT | {"transpose": self.transpose()}
 
     def transpose(self, all_rows: bool = False) -> Any:
-        """The function that packs weights as words, see `transpose.py`."""
+        """Return the function that packs weights as words, see `transpose.py`."""
         pairs = self._pairs
         return transpose(32, pairs.lanes, partial(pairs.adjacent_words, parts=WEIGHT_PARTS), pairs.terms, all_rows)
 
 
 def _functions(pairs: Pairs) -> dict[str, Any]:
-    """The functions that round numbers and read rounded numbers, by name."""
+    """Return the functions that round numbers and read rounded numbers, by name."""
     lanes, terms = pairs.lanes, pairs.terms
     V, load = VectorType(32, lanes), memory_functions(32, lanes).load
 
@@ -183,7 +183,7 @@ def _functions(pairs: Pairs) -> dict[str, Any]:
         return pairs.remainder(builder, vector)
 
     def weight_term(vector, k):
-        """The value that is rounded to term k of a weight, 0 <= k < 3."""
+        """Return the value that is rounded to term k of a weight, 0 <= k < 3."""
         return remainder(vector) if k == 1 else vector
 
     @instruction(INT64, INT64, INT64)
@@ -194,17 +194,17 @@ def _functions(pairs: Pairs) -> dict[str, Any]:
 
     @instruction(INT64, INT64, INT64)
     def put_rounded(builder, to, address, live):
-        """As `fill_rounded`, with one term per number and without padding."""
+        """Do the same as `fill_rounded`, with one term per number and without padding."""
         rounded = pairs._replace(terms=1).interleave_parts(builder, *load_two(builder, V, address, live))
         store_first(builder, pointer_at(builder, to, rounded.type), 2, live, rounded)
 
     def terms_at(builder, address, index, live, kind):
-        """The pointer to the terms of `live` numbers from an index on, the bytes of a term, and the number of terms."""
+        """Return the pointer to the terms of `live` numbers from an index on, the size of a term, and their number."""
         first = builder.add(address, builder.mul(index, INT64(2 * terms)))
         return pointer_at(builder, first, kind), 2, builder.mul(live, INT64(terms))
 
     def parts_at(builder, address, index, live):
-        """The high parts and, with three terms, the low parts of `live` numbers that `store_rounded` stored."""
+        """Return the high parts and, with three terms, the low parts of `live` numbers that `store_rounded` stored."""
         kind = ir.VectorType(INT16, lanes * terms)
         stored = load_first(builder, *terms_at(builder, address, index, live, kind))
         firsts = (0, ROW_PARTS.index(LOW)) if terms > 1 else (0,)
@@ -212,13 +212,13 @@ def _functions(pairs: Pairs) -> dict[str, Any]:
 
     @instruction(INT64, INT64, INT64)
     def load_rounded(builder, address, index, live):
-        """The first `live` numbers, as sums of their parts."""
+        """Return the first `live` numbers, as sums of their parts."""
         high, *low = (pairs.to_float32(builder, part) for part in parts_at(builder, address, index, live))
         return builder.fadd(high, *low) if low else high
 
     @instruction(INT64, INT64, INT64, INT64, BOOLEAN, INT64)
     def left_word(builder, low, high, index, live, both, term):
-        """One word per lane, with one term of a number of row `low` and of row `high`, which is 0 unless `both`."""
+        """Return one word per lane: a term of a number of row `low`, and of row `high` if `both`, otherwise 0."""
         is_low = builder.icmp_signed("==", term, INT64(ROW_PARTS.index(LOW)))
         halves = []
         for row, count in ((low, live), (high, builder.select(both, live, INT64(0)))):
@@ -227,7 +227,7 @@ def _functions(pairs: Pairs) -> dict[str, Any]:
         return builder.bitcast(pairs.join_halves(builder, *halves), V.llvm)
 
     def right_word(low, high, index, live, both, term):
-        """As `left_word`, for rows that are not yet rounded, with the terms of weights."""
+        """Return the words of rows that are not yet rounded, as `left_word` does, but with the terms of weights."""
         return pair(weight_term(load(low, index, live), term), weight_term(load(high, index, live * both), term))
 
     @instruction(V.llvm, V.llvm)
@@ -236,7 +236,7 @@ def _functions(pairs: Pairs) -> dict[str, Any]:
         return pairs.dot(builder, builder.bitcast(word, ones.type), ones, total)
 
     def add_word(total, word, term):
-        """Add both numbers of each word to the totals of units. Term 1 is skipped: like term 0 it is the high part."""
+        """Add both numbers of each word to the totals of units. Term 1 is skipped, because it repeats the high part."""
         return total if term == 1 else add_pairs(total, word)
 
     @instruction(INT64, INT64, INT64, V.llvm)
@@ -247,7 +247,7 @@ def _functions(pairs: Pairs) -> dict[str, Any]:
         store_first(builder, pointer, size, count, rounded)
 
     def round_units(rows, pitch, width, count, first, last, to):
-        """Round the units `first` to `last` of `count` rows. `to` has rows of `width` bfloat16 numbers."""
+        """Round the units `first` to `last` - 1 of `count` rows. `to` has rows of `width` bfloat16 numbers."""
         for row in range(count):
             for unit in range(first, last, 2 * lanes):
                 put_rounded(to + (row * width + unit) * 2, rows + row * pitch + unit * 4, last - unit)

@@ -39,7 +39,7 @@ class Blocking(NamedTuple):
 
 
 def blocking(vectors: int, processor: Processor) -> Blocking:
-    """The tiles for `vectors` sums per unit. Half or three quarters of the vector registers hold sums."""
+    """Return the tiles for `vectors` sums per unit. Half or three quarters of the vector registers hold sums."""
     if processor.tiles:
         return Blocking(AMX_ROWS, max(1, AMX_AREA // vectors))
     # Products of integers that take several instructions need registers for intermediate results.
@@ -49,16 +49,16 @@ def blocking(vectors: int, processor: Processor) -> Blocking:
 
 
 def rows_at_once(processor: Processor) -> int:
-    """The largest number of rows of a GEMM over whole sequences that share one pass over the packed blocks."""
+    """Return the largest number of rows of a GEMM over whole sequences that share a pass over the packed blocks."""
     return 2 * AMX_ROWS if processor.tiles else 8 * MAX_ROWS
 
 
 def pack_multiple(processor: Processor) -> int:
-    """Packed columns of bfloat16 are padded to a multiple of this length: a word, or a row of a tile register."""
+    """Return the number that divides padded lengths of bfloat16 columns: a word, or a row of a tile register."""
     return 2 * SIDE if processor.tiles else 2
 
 
 def size_of_sums(vectors: int, processor: Processor) -> int:
-    """The size in bytes that the sums of one tile need at most."""
+    """Return the largest size in bytes of the sums of one tile."""
     max_area = max(blocking(vectors, processor)) if processor.tiles else MAX_ROWS * MAX_BLOCKS
     return max_area * vectors * processor.width

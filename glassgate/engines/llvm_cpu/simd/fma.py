@@ -9,7 +9,7 @@ from glassgate.engines.llvm_cpu.processor import Processor
 from glassgate.engines.llvm_cpu.simd.instructions import splat
 from glassgate.engines.llvm_cpu.simd.microkernel import register_blocked_microkernel
 from glassgate.engines.llvm_cpu.simd.transpose import transpose
-from glassgate.engines.llvm_cpu.simd.vector import Lanes, VectorType, memory_functions
+from glassgate.engines.llvm_cpu.simd.vector import Vector, VectorType, memory_functions
 
 
 class FMA:
@@ -24,16 +24,16 @@ class FMA:
         self._processor, self._bits, self._lanes = processor, bits, processor.lanes(bits)
 
     def microkernel(self, sums: int, long: bool = False, strided: bool = False) -> Any:
-        """`MultiplicationMethod.microkernel`."""
+        """See `MultiplicationMethod.microkernel`."""
         V = VectorType(self._bits, self._lanes)
         return register_blocked_microkernel(V, SingleNumbers(V), self._processor, sums, long, strided)
 
     def functions(self) -> dict[str, Any]:
-        """`MultiplicationMethod.functions`."""
+        """See `MultiplicationMethod.functions`."""
         load = memory_functions(self._bits, self._lanes).load
 
         def left_word(low, high, index, live, both, term):
-            """The first `live` numbers of row `low`. For methods with one number per word, `high` is the same row."""
+            """Return `live` numbers of row `low` from `index` on. `high` is the same row if a word has one number."""
             return load(low, index, live)
 
         def add_word(total, word, term):
@@ -55,20 +55,20 @@ class SingleNumbers(NamedTuple):
         return 1
 
     def row_pointer_type(self, strided: bool) -> ir.Type:
-        """`Words.row_pointer_type`."""
+        """See `Words.row_pointer_type`."""
         return self.V.element.as_pointer()
 
     def count_words(self, builder: ir.IRBuilder, depth: ir.Value, strided: bool) -> ir.Value:
-        """`Words.count_words`."""
+        """See `Words.count_words`."""
         return depth
 
     def load_left(self, builder: ir.IRBuilder, pointer: ir.Value, first_only: bool) -> ir.Value:
-        """`Words.load_left`."""
+        """See `Words.load_left`."""
         return splat(builder, builder.load(pointer), self.V.lanes)
 
     def dot(self, builder: ir.IRBuilder, x: ir.Value, weight: ir.Value, total: ir.Value) -> ir.Value:
-        """`Words.dot`."""
-        return Lanes(builder, x).fma(Lanes(builder, weight), Lanes(builder, total)).value
+        """See `Words.dot`."""
+        return Vector(builder, x).fma(Vector(builder, weight), Vector(builder, total)).value
 
 
 def pad_registers(packed, blocks, capacity, rows):
@@ -80,7 +80,7 @@ def transpose_registers(packed, blocks, capacity, rows):
 
 
 def word_offset(first_unit, unit, capacity):
-    """The offset in words of the first word of a unit. The unit is in the block that begins with `first_unit`.
+    """Return the offset in words of the first word of a unit, which is in the block that begins with `first_unit`.
 
     A block has space for `capacity` words per unit.
     """
@@ -88,7 +88,7 @@ def word_offset(first_unit, unit, capacity):
 
 
 def padded_depth(depth):
-    """The length of packed columns in numbers. Products on vector registers need no padding."""
+    """Return the length of packed columns in numbers. Products on vector registers need no padding."""
     return depth
 
 

@@ -42,7 +42,7 @@ class Instruction:
 
 
 def instruction(*arguments: ir.Type) -> Callable[[Callable[..., ir.Value | None]], Instruction]:
-    """A decorator that makes an `Instruction` of a function. The types are those of its arguments after the builder."""
+    """Return a decorator that makes a function an `Instruction`, with the types of its arguments after the builder."""
     return lambda code: Instruction(code, arguments)
 
 
@@ -59,7 +59,7 @@ def pointer_at(builder: ir.IRBuilder, address: ir.Value, kind: ir.Type) -> ir.Va
 
 
 def splat(builder: ir.IRBuilder, scalar: ir.Value, lanes: int) -> ir.Value:
-    """A vector with a number in every lane."""
+    """Return a vector with a number in every lane."""
     kind = ir.VectorType(scalar.type, lanes)
     first_lane = builder.insert_element(ir.Constant(kind, ir.Undefined), scalar, INT32(0))
     return shuffle(builder, first_lane, first_lane, [0] * lanes)
@@ -71,12 +71,12 @@ def shuffle(builder: ir.IRBuilder, first: ir.Value, second: ir.Value, mask: Sequ
 
 
 def constant_vector(kind: ir.Type, numbers: Sequence[float]) -> ir.Constant:
-    """A vector of constant numbers."""
+    """Return a vector of constant numbers."""
     return ir.Constant(ir.VectorType(kind, len(numbers)), [*numbers])
 
 
 def is_float(kind: ir.Type) -> bool:
-    """Whether values of this type are floating-point numbers."""
+    """Return whether values of this type are floating-point numbers."""
     return isinstance(kind, ir.FloatType | ir.DoubleType)
 
 
@@ -102,7 +102,7 @@ def cast(builder: ir.IRBuilder, x: Operand, kind: ir.Type) -> ir.Value:
 
 
 def array_at(kind: ir.Type) -> Instruction:
-    """The function of kernels that returns the array of numbers of this type at an address."""
+    """Return the function of kernels that returns the array of numbers of this type at an address."""
     return Instruction(lambda builder, address: pointer_at(builder, address, kind), (INT64,))
 
 
@@ -111,7 +111,7 @@ words, flags = array_at(INT64), array_at(INT8)
 
 
 def stack_memory(size: int) -> Instruction:
-    """A function of kernels that returns the address of `size` bytes on the stack, valid until the kernel returns."""
+    """Return a function of kernels that returns the address of `size` bytes on the stack of the kernel."""
 
     @instruction()
     def function(builder):

@@ -31,7 +31,7 @@ from glassgate.engines.llvm_cpu.simd.instructions import (
     splat,
 )
 from glassgate.engines.llvm_cpu.simd.microkernel import dispatch_by_shape, shared_function
-from glassgate.engines.llvm_cpu.simd.vector import Lanes, VectorType, memory_functions
+from glassgate.engines.llvm_cpu.simd.vector import Vector, VectorType, memory_functions
 
 NEGLIGIBLE = 1e-30
 """A row whose largest absolute value is at most this is rounded to zero."""
@@ -44,7 +44,7 @@ class Integers:
         self._processor = processor
 
     def microkernel(self, sums: int, long: bool = False, strided: bool = False) -> Instruction:
-        """`MultiplicationMethod.microkernel`; `strided` is ignored, because only training needs it."""
+        """See `MultiplicationMethod.microkernel`. `strided` is ignored, because only training needs it."""
         V, tiles = VectorType(32, self._processor.lanes(32)), blocking(sums, self._processor)
 
         def tile(module: ir.Module, rows: int, blocks: int) -> ir.Function:
@@ -53,18 +53,18 @@ class Integers:
         return dispatch_by_shape(tile, tiles.long_shapes if long else tiles.shapes)
 
     def functions(self) -> dict[str, Any]:
-        """`MultiplicationMethod.functions`."""
+        """See `MultiplicationMethod.functions`."""
         return FMA(self._processor, 32).functions() | _rounding(self._processor)
 
 
 def _rounding(processor: Processor) -> dict[str, Any]:
-    """The functions that quantise the rows of left operands, by name."""
+    """Return the functions that quantise the rows of left operands, by name."""
     lanes, shifted, padded_to = processor.lanes(32), processor.integers in OFFSET_METHODS, processor.width
     V, (load, _, fill, _, _, put_total) = VectorType(32, lanes), memory_functions(32, lanes)
 
     @instruction(V.llvm, V.llvm)
     def max_magnitude(builder, largest, vector):
-        magnitude = Lanes(builder, vector).call("llvm.fabs").value
+        magnitude = Vector(builder, vector).call("llvm.fabs").value
         return builder.select(builder.fcmp_ordered(">", magnitude, largest), magnitude, largest)
 
     @instruction(V.llvm)
@@ -82,7 +82,7 @@ def _rounding(processor: Processor) -> dict[str, Any]:
     @instruction(INT64, V.llvm)
     def put_integers(builder, address, vector):
         """Store the nearest 8-bit integers, with ties to even."""
-        integers = builder.fptosi(Lanes(builder, vector).call("llvm.rint").value, ir.VectorType(INT32, lanes))
+        integers = builder.fptosi(Vector(builder, vector).call("llvm.rint").value, ir.VectorType(INT32, lanes))
         if shifted:
             integers = builder.add(integers, constant_vector(INT32, [INT8_OFFSET] * lanes))
         bytes_ = builder.trunc(integers, ir.VectorType(INT8, lanes))
@@ -116,7 +116,7 @@ def _rounding(processor: Processor) -> dict[str, Any]:
 
 
 def _tile_function(module: ir.Module, V: VectorType, rows: int, blocks: int, vectors: int, method: str) -> ir.Function:
-    """The LLVM function for one tile shape. The first use adds it to the module."""
+    """Return the LLVM function for one tile shape. The first use adds it to the module."""
     function, is_new = shared_function(module, f"integer_tile_{rows}x{blocks}x{vectors}_{V}", 6)
     if not is_new:
         return function
@@ -185,7 +185,7 @@ def _tile_function(module: ir.Module, V: VectorType, rows: int, blocks: int, vec
 
 
 def _dot(b: ir.IRBuilder, method: str, x: ir.Value, weights: ir.Value, total: ir.Value) -> ir.Value:
-    """`total` plus, in each lane, the dot product of the four 8-bit integers of `x` and of `weights`."""
+    """Return `total` plus, in each lane, the dot product of the four 8-bit integers of `x` and of `weights`."""
     lanes = total.type.count
     width, kind = 4 * lanes, total.type
     int8_vector, int16_vector = ir.VectorType(INT8, width), ir.VectorType(INT16, width // 2)

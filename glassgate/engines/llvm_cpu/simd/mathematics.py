@@ -9,7 +9,7 @@ import numpy as np
 from llvmlite import ir
 
 from glassgate.engines.llvm_cpu.simd.instructions import INT16, INT32, call
-from glassgate.engines.llvm_cpu.simd.vector import Lanes, VectorFunction
+from glassgate.engines.llvm_cpu.simd.vector import Vector, VectorFunction
 
 FUNCTIONS: dict[str, VectorFunction] = {}
 """The functions by their names in kernels."""
@@ -23,7 +23,7 @@ For larger |x|, tanh(x) rounds to 1 or -1.
 """
 
 
-def _register(code: Callable[..., Lanes]) -> Callable[..., Lanes]:
+def _register(code: Callable[..., Vector]) -> Callable[..., Vector]:
     """Register a function under its name in kernels."""
     FUNCTIONS[code.__name__] = VectorFunction(code)
     return code
@@ -43,8 +43,8 @@ def economize(series: Callable[[int], float], radius: float, degree: int) -> tup
     return tuple(float(c) / radius**k for k, c in enumerate(truncated))
 
 
-def horner(x: Lanes, coefficients: Sequence[float]) -> Lanes:
-    """A polynomial with these coefficients, in ascending order. Horner's rule needs the fewest instructions."""
+def horner(x: Vector, coefficients: Sequence[float]) -> Vector:
+    """Compute a polynomial from its coefficients, in ascending order. Horner's rule needs the fewest instructions."""
     *rest, last = coefficients
     value = x.broadcast(last)
     for coefficient in reversed(rest):
@@ -52,13 +52,13 @@ def horner(x: Lanes, coefficients: Sequence[float]) -> Lanes:
     return value
 
 
-def horner_series(x: Lanes, series: Callable[[int], float], radius: float, degree: int) -> Lanes:
-    """A power series, approximated by `economize`, with Horner's rule."""
+def horner_series(x: Vector, series: Callable[[int], float], radius: float, degree: int) -> Vector:
+    """Compute a power series, approximated by `economize`, with Horner's rule."""
     return horner(x, economize(series, radius, degree))
 
 
-def estrin_series(x: Lanes, series: Callable[[int], float], radius: float, degree: int) -> Lanes:
-    """As `horner_series`, with Estrin's scheme: pairs of terms are independent, so chains of dependencies are short."""
+def estrin_series(x: Vector, series: Callable[[int], float], radius: float, degree: int) -> Vector:
+    """Compute the same as `horner_series`, with Estrin's scheme: chains of dependent operations are shorter."""
     *low, last = [x.broadcast(c) for c in economize(series, radius, degree)]
     terms = [*low, last]
     while len(terms) > 1:
@@ -68,14 +68,14 @@ def estrin_series(x: Lanes, series: Callable[[int], float], radius: float, degre
     return terms[0]
 
 
-def _clamp(x: Lanes, low: float, high: float) -> Lanes:
+def _clamp(x: Vector, low: float, high: float) -> Vector:
     """Clamp to a range. NaN stays NaN, because comparisons with NaN are false."""
     x = x.compare(high, ">").where(x.broadcast(high), x)
     return x.compare(low, "<").where(x.broadcast(low), x)
 
 
 def _expm1_coefficient(k: int) -> float:
-    """The coefficient of x^k in (e^x - 1 - x) / x^2."""
+    """Return the coefficient of x^k in (e^x - 1 - x) / x^2."""
     return 1.0 / math.factorial(k + 2)
 
 
@@ -83,7 +83,7 @@ def _exp_coefficient(k: int) -> float:
     return 1.0 / math.factorial(k)
 
 
-def _reduce_argument(x: Lanes, sign: float = 1.0, decrement: int = 0) -> tuple[Lanes, Lanes]:
+def _reduce_argument(x: Vector, sign: float = 1.0, decrement: int = 0) -> tuple[Vector, Vector]:
     """Split the argument of exp: sign * x = n ln 2 + r, with an integer n and |r| <= ln 2 / 2.
 
     Returns r and 2^(n - decrement), which must be a normal number.
@@ -98,24 +98,24 @@ def _reduce_argument(x: Lanes, sign: float = 1.0, decrement: int = 0) -> tuple[L
     return r, shifted.as_bits().integer_op(mantissa, "shl").as_float(x)
 
 
-def _expm1_of_remainder(r: Lanes) -> Lanes:
-    """e^r - 1 for |r| <= ln 2 / 2."""
+def _expm1_of_remainder(r: Vector) -> Vector:
+    """Compute e^r - 1 for |r| <= ln 2 / 2."""
     return (r * r).fma(estrin_series(r, _expm1_coefficient, MAX_REMAINDER, 4 if r.bits == 32 else 10), r)
 
 
-def _log_of_two(x: Lanes) -> tuple[float, float]:
-    """ln 2 as a sum of two numbers. The first one has so few bits that its product with an exponent n is exact."""
+def _log_of_two(x: Vector) -> tuple[float, float]:
+    """Return ln 2 as a sum of two numbers. The first has so few bits that its product with an exponent n is exact."""
     return (0.693359375, -2.12194440054690583e-4) if x.bits == 32 else (0.69314718036912382, 1.90821492927058770e-10)
 
 
-def _exp_range(x: Lanes) -> tuple[float, float]:
-    """The range of arguments for which exp is neither infinite nor denormal."""
+def _exp_range(x: Vector) -> tuple[float, float]:
+    """Return the range of arguments for which exp is neither infinite nor denormal."""
     return (-86.9, 88.72283) if x.bits == 32 else (-707.7, 709.782712893384)
 
 
 @_register
-def exp(x: Lanes) -> Lanes:
-    """e^x."""
+def exp(x: Vector) -> Vector:
+    """Compute e^x."""
     low, high = _exp_range(x)
     r, half_scale = _reduce_argument(_clamp(x, low, high), decrement=1)
     value = _expm1_of_remainder(r).fma(half_scale, half_scale) * 2.0
@@ -124,45 +124,45 @@ def exp(x: Lanes) -> Lanes:
 
 
 @_register
-def expm1(x: Lanes) -> Lanes:
-    """e^x - 1, accurate near zero."""
+def expm1(x: Vector) -> Vector:
+    """Compute e^x - 1, accurate near zero."""
     _, high = _exp_range(x)
     value = _expm1(_clamp(x, -40.0, high - 0.7))
     return x.compare(high - 0.7, ">").where(exp(x), value)
 
 
-def _expm1(x: Lanes) -> Lanes:
+def _expm1(x: Vector) -> Vector:
     r, scale = _reduce_argument(x)
     return _expm1_of_remainder(r).fma(scale, scale - 1.0)
 
 
-def _divide(a: Lanes | float, b: Lanes) -> Lanes:
-    """a / b for a finite b far from the limits of the range, without the slow division instruction if possible."""
+def _divide(a: Vector | float, b: Vector) -> Vector:
+    """Compute a / b, if possible without the slow division instruction. b and 1 / b are normal numbers or NaN."""
     if b.bits == 32 and b.type.count == 16 and llvm.get_host_cpu_features().get("avx512f"):
         reciprocal = _approximate_reciprocal(b)
         reciprocal = reciprocal.fma(-b.fma(reciprocal, -1.0), reciprocal)
         value = reciprocal * a
-        return (-b).fma(value, a).fma(reciprocal, value) if isinstance(a, Lanes) else value
+        return (-b).fma(value, a).fma(reciprocal, value) if isinstance(a, Vector) else value
     return a / b
 
 
-def _approximate_reciprocal(b: Lanes) -> Lanes:
-    """1 / b with 14 correct bits."""
+def _approximate_reciprocal(b: Vector) -> Vector:
+    """Compute 1 / b with 14 correct bits."""
     operands = b.value, b.broadcast(0.0).value, INT16(-1)
-    return Lanes(b.builder, call(b.builder, "llvm.x86.avx512.rcp14.ps.512", b.type, *operands))
+    return Vector(b.builder, call(b.builder, "llvm.x86.avx512.rcp14.ps.512", b.type, *operands))
 
 
 @_register
-def sigmoid(x: Lanes) -> Lanes:
-    """1 / (1 + e^-x)."""
+def sigmoid(x: Vector) -> Vector:
+    """Compute 1 / (1 + e^-x)."""
     limit, degree = (87.0, 6) if x.bits == 32 else (708.0, 12)
     r, scale = _reduce_argument(_clamp(x, -limit, limit), sign=-1.0)
     return _divide(1.0, horner_series(r, _exp_coefficient, MAX_REMAINDER, degree).fma(scale, 1.0))
 
 
 @_register
-def tanh(x: Lanes) -> Lanes:
-    """tanh(x), accurate near zero. float32: a quotient of polynomials; float64: computed from e^(2x) - 1."""
+def tanh(x: Vector) -> Vector:
+    """Compute tanh(x), accurate near zero. float32: a quotient of polynomials; float64: computed from e^(2x) - 1."""
     if x.bits == 64:
         expm1_of_2x = _expm1(_clamp(x + x, -40.0, 40.0))
         return _divide(expm1_of_2x, expm1_of_2x + 2.0)
@@ -172,31 +172,31 @@ def tanh(x: Lanes) -> Lanes:
 
 
 @_register
-def sqrt(x: Lanes) -> Lanes:
-    """The square root."""
+def sqrt(x: Vector) -> Vector:
+    """Compute the square root."""
     return x.call("llvm.sqrt")
 
 
 @_register
-def rsqrt(x: Lanes) -> Lanes:
-    """1 / sqrt(x)."""
+def rsqrt(x: Vector) -> Vector:
+    """Compute 1 / sqrt(x)."""
     return 1.0 / sqrt(x)
 
 
 @_register
-def absolute(x: Lanes) -> Lanes:
-    """|x|."""
+def absolute(x: Vector) -> Vector:
+    """Compute |x|."""
     return x.call("llvm.fabs")
 
 
 @_register
-def sign(x: Lanes) -> Lanes:
-    """-1, 0 or 1; 0 for NaN, as in torch."""
+def sign(x: Vector) -> Vector:
+    """Return -1, 0 or 1; 0 for NaN, as in torch."""
     return x.compare(0.0, ">").where(x.broadcast(1.0), x.compare(0.0, "<").where(x.broadcast(-1.0), 0.0))
 
 
 def _register_rounding(name: str, instruction: str) -> None:
-    def code(x: Lanes) -> Lanes:
+    def code(x: Vector) -> Vector:
         return x.call(instruction)
 
     code.__name__ = name
@@ -213,33 +213,33 @@ for _name, _instruction in (
 
 
 @_register
-def minimum(a: Lanes, b: Lanes) -> Lanes:
-    """The smaller number; NaN if either number is NaN."""
+def minimum(a: Vector, b: Vector) -> Vector:
+    """Return the smaller number; NaN if either number is NaN."""
     smaller = a.compare(b, "<").where(a, b)
     return a.compare(a, "!=").where(a, smaller)
 
 
 @_register
-def maximum(a: Lanes, b: Lanes) -> Lanes:
-    """The larger number; NaN if either number is NaN."""
+def maximum(a: Vector, b: Vector) -> Vector:
+    """Return the larger number; NaN if either number is NaN."""
     larger = a.compare(b, ">").where(a, b)
     return a.compare(a, "!=").where(a, larger)
 
 
 @_register
-def where(mask: Lanes, a: Lanes, b: Lanes) -> Lanes:
-    """`a` where the mask is true, `b` elsewhere."""
+def where(mask: Vector, a: Vector, b: Vector) -> Vector:
+    """Return `a` where the mask is true, `b` elsewhere."""
     return mask.where(a, b)
 
 
 def _atanh_coefficient(k: int) -> float:
-    """The coefficient of s^(2k) in (2 atanh(s) - 2s) / s^3."""
+    """Return the coefficient of s^(2k) in (2 atanh(s) - 2s) / s^3."""
     return 2.0 / (2 * k + 3)
 
 
 @_register
-def log(x: Lanes) -> Lanes:
-    """The natural logarithm. For the mantissa m, it is 2 atanh((m - 1) / (m + 1))."""
+def log(x: Vector) -> Vector:
+    """Compute the natural logarithm. For the mantissa m, it is 2 atanh((m - 1) / (m + 1))."""
     mantissa, bias, degree = (23, 127, 3) if x.bits == 32 else (52, 1023, 8)
     tiny = x.compare(2.0 ** (1 - bias), "<")
     bits = tiny.where(x * 2.0 ** (mantissa + 1), x).as_bits()
@@ -256,18 +256,18 @@ def log(x: Lanes) -> Lanes:
     return x.compare(0.0, "<").where(x.broadcast(math.nan), x.compare(x, "!=").where(x, value))
 
 
-def _sqrt_half_bits(x: Lanes) -> int:
-    """The bits of sqrt(1/2). `log` scales its argument by a power of two to a mantissa from sqrt(1/2) to sqrt(2)."""
+def _sqrt_half_bits(x: Vector) -> int:
+    """Return the bits of sqrt(1/2). `log` scales its argument by a power of two to between sqrt(1/2) and sqrt(2)."""
     return int(np.float32(math.sqrt(0.5)).view(np.int32) if x.bits == 32 else np.float64(math.sqrt(0.5)).view(np.int64))
 
 
-def _to_float(integers: Lanes, x: Lanes) -> Lanes:
-    return Lanes(x.builder, x.builder.sitofp(integers.value, x.type))
+def _to_float(integers: Vector, x: Vector) -> Vector:
+    return Vector(x.builder, x.builder.sitofp(integers.value, x.type))
 
 
 @_register
-def log1p(x: Lanes) -> Lanes:
-    """log(1 + x), accurate near zero: the rounding error of 1 + x is corrected."""
+def log1p(x: Vector) -> Vector:
+    """Compute log(1 + x), accurate near zero: the rounding error of 1 + x is corrected."""
     rounded = x + 1.0
     error = x - (rounded - 1.0)
     value = log(rounded) + error / rounded
@@ -279,14 +279,14 @@ def log1p(x: Lanes) -> Lanes:
 def _register_library_function(name: str, library: str) -> None:
     """Register a function of the C library, which is called lane by lane. This is slow, but cells rarely need it."""
 
-    def code(*vectors: Lanes) -> Lanes:
+    def code(*vectors: Vector) -> Vector:
         x = vectors[0]
         builder, function = x.builder, library + ("f" if x.bits == 32 else "")
         value = ir.Constant(x.type, ir.Undefined)
         for lane in map(INT32, range(x.type.count)):
             numbers = [builder.extract_element(v.value, lane) for v in vectors]
             value = builder.insert_element(value, call(builder, function, x.type.element, *numbers), lane)
-        return Lanes(builder, value)
+        return Vector(builder, value)
 
     code.__name__ = name
     _register(code)

@@ -15,12 +15,12 @@ class MultiplicationMethod(Protocol):
     """The code of matrix products."""
 
     def microkernel(self, sums: int, long: bool = False, strided: bool = False) -> Any:
-        """The product of a few rows and some packed blocks of columns, accumulated in registers.
+        """Return the function that multiplies a few rows by some packed blocks of columns, with sums in registers.
 
         Args:
             sums: the number of sums per unit, for example one per gate. A block has one vector for each of them.
             long: whether only the tile shapes for products of many rows are compiled.
-            strided: whether the numbers of a row are `first` words apart instead of adjacent.
+            strided: whether the words of a row are `first` words apart instead of adjacent.
 
         Returns:
             microkernel(left, first_row, first, packed, pitch, depth, out, rows, blocks). `left` is a table of the
@@ -30,4 +30,4 @@ class MultiplicationMethod(Protocol):
         """
 
     def functions(self) -> dict[str, Any]:
-        """The other functions and constants of the method that the text of kernels uses, by name."""
+        """Return the other functions and constants of the method that the text of kernels uses, by name."""

@@ -22,22 +22,22 @@ class Words(Protocol):
         """1 or 2."""
 
     def row_pointer_type(self, strided: bool) -> ir.Type:
-        """The type of a pointer to the numbers of a row or, if `strided`, to its words."""
+        """Return the type of a pointer to the numbers of a row or, if `strided`, to its words."""
 
     def count_words(self, builder: ir.IRBuilder, depth: ir.Value, strided: bool) -> ir.Value:
-        """The number of words that `depth` numbers fill. An incomplete last word counts only if rows are strided."""
+        """Return the number of words that `depth` numbers fill. An incomplete last word counts only if `strided`."""
 
     def load_left(self, builder: ir.IRBuilder, pointer: ir.Value, first_only: bool) -> ir.Value:
-        """The word of a row at a pointer, in every lane. With `first_only`, the second number of the word is 0."""
+        """Return the word at a pointer, in every lane. With `first_only`, the second number of the word is 0."""
 
     def dot(self, builder: ir.IRBuilder, x: ir.Value, weight: ir.Value, total: ir.Value) -> ir.Value:
-        """`total` plus the dot product of two words in each lane. `weight` has the type of `total`."""
+        """Return `total` plus the dot product of two words in each lane. `weight` has the type of `total`."""
 
 
 def register_blocked_microkernel(
     V: VectorType, words: Words, processor: Processor, vectors: int, long: bool, strided: bool
 ) -> Instruction:
-    """`MultiplicationMethod.microkernel` on vector registers, for `vectors` sums per unit."""
+    """Return `MultiplicationMethod.microkernel` on vector registers, for `vectors` sums per unit."""
     tiles = blocking(vectors, processor)
 
     def tile(module: ir.Module, rows: int, blocks: int) -> ir.Function:
@@ -49,7 +49,7 @@ def register_blocked_microkernel(
 def dispatch_by_shape(
     tile: Callable[[ir.Module, int, int], ir.Function], shapes: Sequence[tuple[int, int]]
 ) -> Instruction:
-    """A microkernel that calls the function for the shape of a tile.
+    """Return a microkernel that calls the function for the shape of a tile.
 
     Args:
         tile: returns the function for a number of rows and of blocks, and adds it to the module if it is missing.
@@ -74,7 +74,7 @@ def dispatch_by_shape(
 
 
 def shared_function(module: ir.Module, name: str, arguments: int) -> tuple[ir.Function, bool]:
-    """A function of a module, and whether this call has added it to the module. A new function has no code yet.
+    """Return a function of a module, and whether this call has added it. A new function has no code yet.
 
     Args:
         module: the module.
@@ -93,7 +93,7 @@ def shared_function(module: ir.Module, name: str, arguments: int) -> tuple[ir.Fu
 def _tile_function(
     module: ir.Module, V: VectorType, words: Words, rows: int, blocks: int, vectors: int, strided: bool
 ) -> ir.Function:
-    """The LLVM function for one tile shape. The first use adds it to the module."""
+    """Return the LLVM function for one tile shape. The first use adds it to the module."""
     function, is_new = shared_function(module, f"{'strided_' * strided}tile_{rows}x{blocks}x{vectors}_{V}", 6)
     if not is_new:
         return function
@@ -123,7 +123,7 @@ def _tile_function(
         return words.load_left(b, b.gep(row_pointers[row], [offset]), first_only)
 
     def add_products(k: ir.Value, sums: dict[Any, ir.Value], first_only: bool = False) -> dict[Any, ir.Value]:
-        """The sums plus the products of word k.
+        """Return the sums plus the products of word k.
 
         The smaller of the two sets of operands, rows or columns, is held in registers. The operands of the other set
         are loaded one at a time. If all were held, processors with 16 registers would store a sum in memory in each

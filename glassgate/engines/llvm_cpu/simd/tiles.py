@@ -35,11 +35,12 @@ from glassgate.engines.llvm_cpu.simd.vector import load_first
 DEPTH, REGISTER_BYTES = 2 * SIDE, 64 * SIDE
 """The number of bfloat16 numbers in a row of a register, and the size of a register in bytes."""
 SHAPES = ((1, 1), (1, 2), (1, 3), (1, 4), (2, 1), (2, 2))
-"""The shapes of a block of sums: the number of registers that its rows and its columns fill. It has at most four."""
+"""The shapes of a block of sums, in registers: (rows, columns). A block has at most four registers."""
 STATE_SIZE = 128
 """The size in bytes of the register state of a kernel.
 
-The first word is the number of rows for which the registers are configured. Byte 64 begins the operand of `ldtilecfg`.
+The first word is the number of rows for which the registers are configured. Byte 64 is the first byte of the operand of
+`ldtilecfg`.
 """
 
 
@@ -68,7 +69,8 @@ class TileInstructions:
         Args:
             name: the mnemonic.
             registers: the numbers of the tile registers, the destination first.
-            memory: no operand in memory, its address, or its address and the distance between its rows in bytes.
+            memory: nothing if all operands are registers; otherwise the address of the operand in memory and, if it has
+                rows, the distance between them in bytes.
         """
         memory_operand = ("", "($0)", "($0,$1,1)")[len(memory)]
         operands = [f"%tmm{register}" for register in reversed(registers)]
@@ -108,21 +110,21 @@ TILE_INSTRUCTIONS: dict[str, type[TileInstructions]] = {"amx": TileInstructions}
 
 
 def _register_state(builder: ir.IRBuilder, tiles: str) -> ir.Value:
-    """The address of the register state of the kernel. The first call allocates the state on the kernel's stack."""
+    """Return the address of the register state of the kernel. The first call allocates it on the kernel's stack."""
     function = builder.function
-    if not hasattr(function, "tiles"):
+    if not hasattr(function, "register_state"):
         with builder.goto_entry_block():
             size = TILE_INSTRUCTIONS[tiles].state_size
             memory = builder.alloca(ir.ArrayType(INT8, size))
             memory.align = 64
-            function.tiles = builder.ptrtoint(memory, INT64)
+            function.register_state = builder.ptrtoint(memory, INT64)
             for offset in range(0, size, STATE_SIZE):
-                builder.store(INT64(0), pointer_at(builder, builder.add(function.tiles, INT64(offset)), INT64))
-    return function.tiles
+                builder.store(INT64(0), pointer_at(builder, builder.add(function.register_state, INT64(offset)), INT64))
+    return function.register_state
 
 
 def _configure(tiles: str) -> Instruction:
-    """A function that configures all registers with the sizes in a register state."""
+    """Return a function that configures all registers with the sizes in a register state."""
 
     @instruction(INT64)
     def configure(builder, register_state):
@@ -153,12 +155,12 @@ def transpose_register(builder, address):
 class AMX(AVX512BF16):
     """`MultiplicationMethod` for float32 numbers, with operands rounded to bfloat16, or split into two bfloat16 parts.
 
-    Left operands are equally spaced rows or, if `strided`, groups of 16 rows, each stored as tile registers of 1,024
-    bytes, one after the other.
+    Left operands are equally spaced rows or, if `strided`, groups of 16 rows. A group is stored as adjacent tile
+    registers of 1,024 bytes.
     """
 
     def microkernel(self, sums: int, long: bool = False, strided: bool = False) -> Any:
-        """`MultiplicationMethod.microkernel`.
+        """See `MultiplicationMethod.microkernel`.
 
         The arguments `first` and `depth` of the result count float32 numbers. Each number is stored as one bfloat16
         term, or as the three terms of `bfloat16.py`.
@@ -173,7 +175,7 @@ class AMX(AVX512BF16):
         return product
 
     def functions(self) -> dict[str, Any]:
-        """`MultiplicationMethod.functions`."""
+        """See `MultiplicationMethod.functions`."""
         tiles = self._processor.tiles
 
         @instruction()
@@ -206,7 +208,7 @@ def _product(vectors: int, tiles: str, strided: bool, terms: int) -> Any:
             configure(register_state)
 
     def weights_at(packed, pitch, column):
-        """The address of the weights of one vector of columns."""
+        """Return the address of the weights of one vector of columns."""
         return packed + column // vectors * pitch * 4 + column % vectors * 64
 
     def product(register_state, left, first_row, first, packed, pitch, depth, out, rows, blocks):
@@ -241,7 +243,7 @@ def _product(vectors: int, tiles: str, strided: bool, terms: int) -> Any:
 
 
 def _multiply(vectors: int, tiles: str) -> Instruction:
-    """A function that calls the function of `_multiply_registers` for the shape of a product.
+    """Return a function that runs the code of `_multiply_registers` for the shape of a product.
 
     multiply(register_state, row_registers, column_registers, ...): the shape is one of `SHAPES`; the other arguments
     are those of `_multiply_registers`.
@@ -315,12 +317,12 @@ def _multiply_registers(
 
 
 def padded_depth(depth):
-    """The length of packed columns in bfloat16 numbers, padded to whole rows of registers."""
+    """Return the length of packed columns in bfloat16 numbers, padded to whole rows of registers."""
     return (depth + 31) // 32 * 32
 
 
 def word_offset(first_unit, unit, capacity):
-    """The offset in words of the first pair of a unit. The unit is in the block that begins with `first_unit`.
+    """Return the offset in words of the first pair of a unit, which is in the block that begins with `first_unit`.
 
     A block has space for `capacity` pairs per unit. A row of a register has 16 pairs of one unit.
     """
@@ -328,7 +330,7 @@ def word_offset(first_unit, unit, capacity):
 
 
 def microkernel_rows(rows, max_rows):
-    """The number of rows in the next call of the microkernel, if `rows` rows remain."""
+    """Return the number of rows in the next call of the microkernel, if `rows` rows remain."""
     return min(rows, max_rows)
 
 

@@ -84,7 +84,7 @@ class _Translation:
     Args:
         builder: appends the code.
         definition: the function.
-        names: the names that the function reads, except its own variables and Python's builtins.
+        names: the values of the names that the function reads, except its own variables and Python's builtins.
         arguments: the values of its parameters.
     """
 
@@ -118,7 +118,7 @@ class _Translation:
         result = None
         if isinstance(last, ast.Return) and last.value is not None and not self._builder.block.is_terminated:
             result = self._value(last.value)
-            assert not self._early_returns, "a function with a result returns at its end"
+            assert not self._early_returns, "a function with a result can return only at its end"
         if self._end is not None:
             self._branch_to(self._end)
             self._builder.position_at_end(self._end)
@@ -187,12 +187,12 @@ class _Translation:
         builder = self._builder
         start, stop, step = (0, *bounds, 1) if len(bounds) == 1 else (*bounds, 1)[:3]
         # A step that is not a constant must be positive.
-        sign = ">" if isinstance(step, int) and step < 0 else "<"
+        symbol = ">" if isinstance(step, int) and step < 0 else "<"
         stop, step, counter = self._integer(stop), self._integer(step), self._allocate(INT64)
         builder.store(self._integer(start), counter)
 
         def condition() -> ir.Value:
-            return builder.icmp_signed(sign, builder.load(counter), stop)
+            return builder.icmp_signed(symbol, builder.load(counter), stop)
 
         def run() -> None:
             self._store(name, builder.load(counter))
@@ -286,7 +286,7 @@ class _Translation:
         return self._builder.not_(test) if isinstance(test, ir.Value) else not test
 
     def _bool_op(self, is_or: bool, first: Operand, others: Sequence[ast.expr]) -> Operand:
-        """`or` if `is_or`, else `and`. A condition is evaluated only if earlier conditions do not decide the result."""
+        """Append `or` if `is_or`, else `and`. Conditions are evaluated until one decides the result."""
         if not isinstance(first, ir.Value):
             if bool(first) is is_or or not others:
                 return is_or
@@ -304,7 +304,7 @@ class _Translation:
     def _merge_branches(
         self, test: ir.Value, a: Callable[[], Operand], b: Callable[[], Operand], kind: ir.Type | None = None
     ) -> Any:
-        """`a` if `test`, else `b`. Both are values or tuples of values. Only the code of the selected operand runs."""
+        """Return `a()` if `test`, else `b()`: a value or a tuple of values. Only the selected code runs."""
         builder = self._builder
         then, other, after = (builder.append_basic_block(name) for name in ("then", "else", "after"))
         builder.cbranch(test, then, other)
@@ -319,7 +319,7 @@ class _Translation:
         return self._phi(after, branches, kind)
 
     def _phi(self, after: ir.Block, branches: Sequence[tuple[Operand, ir.Block]], kind: ir.Type | None) -> ir.Value:
-        """The value of the branch that was taken. `after` is the block in which the branches meet."""
+        """Return the value of the branch that was taken. `after` is the block in which the branches meet."""
         kind = kind or next((x.type for x, _ in branches if isinstance(x, ir.Value)), None)
         kind = kind or common_type(*[x for x, _ in branches])
         incoming = []

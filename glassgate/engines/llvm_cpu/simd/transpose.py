@@ -16,12 +16,12 @@ def transpose(
     terms: int = 1,
     all_rows: bool = False,
 ) -> Instruction:
-    """A function that transposes a square block of a matrix, with as many rows and columns as a vector has lanes.
+    """Return a function that transposes a block of a matrix, with as many rows and columns as a vector has lanes.
 
     Args:
         bits, lanes: the type of vectors.
-        combine: combines two adjacent vectors of a row into words of two numbers; the words are then transposed. The
-            block has twice as many columns. None if numbers are transposed.
+        combine: combines two adjacent vectors of a row into words of two numbers; the words are then transposed, so
+            the block has twice as many columns. None if numbers are transposed.
         terms: the number of words into which `combine` combines two numbers.
         all_rows: whether all rows of `out` are written, including those for columns that the matrix lacks.
 

@@ -1,4 +1,4 @@
-"""The matrix product of rows with transposed, unpacked weights. The unit of a sum is a column of the weights.
+"""The matrix product of rows with transposed, unpacked weights. Each column of the weights has a sum.
 
 Packing a matrix takes longer than reading it a few times. The rows of the weights are read in their order. Neighbouring
 columns are neighbours in memory, so a vector of weights contributes to as many sums as it has lanes.
@@ -10,11 +10,11 @@ from llvmlite import ir
 
 from glassgate.engines.llvm_cpu.simd.instructions import INT64, Instruction, instruction, pointer_at, splat
 from glassgate.engines.llvm_cpu.simd.microkernel import shared_function
-from glassgate.engines.llvm_cpu.simd.vector import Lanes, VectorType, load_first
+from glassgate.engines.llvm_cpu.simd.vector import Vector, VectorType, load_first
 
 
 def microkernel(packed_microkernel: Any, bits: int, lanes: int, rounds: bool) -> Any:
-    """The product with packed or unpacked transposed weights.
+    """Return the function that multiplies by packed or unpacked transposed weights.
 
     Both add the same numbers in the same order, so their results are equal bit for bit.
 
@@ -68,7 +68,7 @@ def microkernel(packed_microkernel: Any, bits: int, lanes: int, rounds: bool) ->
 
 
 def _columns(V: VectorType, blocks: int, is_whole: bool = True) -> Instruction:
-    """The product of one row with the columns of a fixed number of blocks, each as wide as a vector.
+    """Return the instruction that multiplies one row by the columns of a fixed number of blocks, each one vector wide.
 
     columns(numbers, matrix, pitch, live, depth, out) writes to out[column] the sum over k < depth of
     numbers[k] * matrix[k][column]. The pitch is in bytes. Unless `is_whole`, it reads only the first `live` columns.
@@ -94,13 +94,13 @@ def _add_columns(function: ir.Function, V: VectorType, blocks: int, is_whole: bo
 
     b = ir.IRBuilder(loop)
     k, sums = b.phi(INT64), [b.phi(V.llvm) for _ in offsets]
-    number = Lanes(b, splat(b, b.load(b.gep(pointer_at(b, numbers, V.element), [k])), V.lanes))
+    number = Vector(b, splat(b, b.load(b.gep(pointer_at(b, numbers, V.element), [k])), V.lanes))
     row = b.add(matrix, b.mul(k, pitch))
     next_sums = []
     for offset, total in zip(offsets, sums, strict=True):
         pointer = pointer_at(b, b.add(row, offset), V.llvm)
         weights = b.load(pointer, align=V.number_size) if is_whole else load_first(b, pointer, V.number_size, live)
-        next_sums.append(number.fma(Lanes(b, weights), Lanes(b, total)).value)
+        next_sums.append(number.fma(Vector(b, weights), Vector(b, total)).value)
     k_next = b.add(k, INT64(1))
     b.cbranch(b.icmp_signed("<", k_next, depth), loop, done)
     for phi, first, following in zip((k, *sums), (INT64(0), *[V.zero] * blocks), (k_next, *next_sums), strict=True):

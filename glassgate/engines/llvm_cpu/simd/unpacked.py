@@ -18,11 +18,11 @@ from glassgate.engines.llvm_cpu.simd.instructions import (
     words,
 )
 from glassgate.engines.llvm_cpu.simd.microkernel import shared_function
-from glassgate.engines.llvm_cpu.simd.vector import Lanes, VectorType, masked_load
+from glassgate.engines.llvm_cpu.simd.vector import Vector, VectorType, masked_load
 
 
 def microkernel(packed_microkernel: Any, bits: int, lanes: int, vectors: int, rounds: bool) -> Any:
-    """The product with packed or unpacked weights.
+    """Return the function that multiplies by packed or unpacked weights.
 
     Args:
         packed_microkernel: the microkernel for packed weights, see `MultiplicationMethod.microkernel`; not strided.
@@ -72,7 +72,7 @@ def microkernel(packed_microkernel: Any, bits: int, lanes: int, vectors: int, ro
 
 
 def _dots(V: VectorType, rows: int) -> Instruction:
-    """The dot products of a fixed number of rows with `V.lanes // rows` units.
+    """Return the instruction for the dot products of a fixed number of rows with `V.lanes // rows` units.
 
     dots(left, first_row, first, matrix, pitch, live, depth, out, out_pitch) writes to out[row][unit] the sum over
     k < depth of left[first_row + row][first + k] * matrix[min(unit, live - 1)][k]. Pitches are in bytes.
@@ -87,7 +87,7 @@ def _dots(V: VectorType, rows: int) -> Instruction:
 
 
 def _dots_function(module: ir.Module, V: VectorType, rows: int) -> ir.Function:
-    """The LLVM function of `_dots`. The first use adds it to the module."""
+    """Return the LLVM function of `_dots`. The first use adds it to the module."""
     function, is_new = shared_function(module, f"dots_{rows}_{V}", 8)
     if not is_new:
         return function
@@ -106,11 +106,11 @@ def _dots_function(module: ir.Module, V: VectorType, rows: int) -> ir.Function:
     b.cbranch(b.icmp_signed(">", whole_depth, INT64(0)), loop, last)
 
     def add_products(sums: list[ir.Value], index: ir.Value, live: ir.Value) -> list[ir.Value]:
-        """The sums, row by row, plus the products of `live` numbers from `index` on."""
+        """Return the sums, row by row, plus the products of `live` numbers from `index` on."""
         weights = [masked_load(b, V, address, index, live) for address in unit_addresses]
         numbers = [masked_load(b, V, address, index, live) for address in row_addresses]
-        pairs = [(Lanes(b, x), Lanes(b, weight)) for x in numbers for weight in weights]
-        return [x.fma(weight, Lanes(b, total)).value for (x, weight), total in zip(pairs, sums, strict=True)]
+        pairs = [(Vector(b, x), Vector(b, weight)) for x in numbers for weight in weights]
+        return [x.fma(weight, Vector(b, total)).value for (x, weight), total in zip(pairs, sums, strict=True)]
 
     b.position_at_end(loop)
     k, sums = b.phi(INT64), [b.phi(V.llvm) for _ in range(lanes)]
@@ -136,7 +136,7 @@ def _dots_function(module: ir.Module, V: VectorType, rows: int) -> ir.Function:
 
 
 def _sum_lanes(builder: ir.IRBuilder, vectors: list[ir.Value]) -> ir.Value:
-    """A vector whose lane k is the sum of the lanes of vector k. There are as many vectors as lanes."""
+    """Return a vector whose lane k is the sum of the lanes of vector k. There are as many vectors as lanes."""
     lanes, distance = len(vectors), 1
     while len(vectors) > 1:
         low = [n if n & distance == 0 else lanes + n - distance for n in range(lanes)]

@@ -55,7 +55,7 @@ class VectorType(NamedTuple):
         return f"float{self.bits}x{self.lanes}"
 
 
-class Lanes:
+class Vector:
     """An LLVM vector while code is being built: `a * b + 1.0` appends the instructions that compute it."""
 
     def __init__(self, builder: ir.IRBuilder, value: ir.Value) -> None:
@@ -66,85 +66,85 @@ class Lanes:
         """The number of bits of one number: 32 or 64."""
         return 32 if self.type.element == FLOAT else 64
 
-    def broadcast(self, number: "Lanes | float | int") -> "Lanes":
-        """A vector of the type of this one, with the number in every lane. A vector is returned unchanged."""
-        if isinstance(number, Lanes):
+    def broadcast(self, number: "Vector | float | int") -> "Vector":
+        """Return a vector of this type with the number in every lane. A vector is returned unchanged."""
+        if isinstance(number, Vector):
             return number
-        return Lanes(self.builder, cast(self.builder, number, self.type))
+        return Vector(self.builder, cast(self.builder, number, self.type))
 
-    def call(self, name: str, *others: "Lanes | float") -> "Lanes":
+    def call(self, name: str, *others: "Vector | float") -> "Vector":
         """Call an LLVM intrinsic for vectors of this type."""
         values = [self.value, *(self.broadcast(x).value for x in others)]
-        return Lanes(self.builder, call(self.builder, f"{name}.v{self.type.count}f{self.bits}", self.type, *values))
+        return Vector(self.builder, call(self.builder, f"{name}.v{self.type.count}f{self.bits}", self.type, *values))
 
-    def _binary(self, instruction: str, a: Any, b: Any, **options: Any) -> "Lanes":
+    def _binary(self, instruction: str, a: Any, b: Any, **options: Any) -> "Vector":
         a, b = self.broadcast(a), self.broadcast(b)
-        return Lanes(self.builder, getattr(self.builder, instruction)(a.value, b.value, **options))
+        return Vector(self.builder, getattr(self.builder, instruction)(a.value, b.value, **options))
 
-    def __add__(self, x: Any) -> "Lanes":
+    def __add__(self, x: Any) -> "Vector":
         return self._binary("fadd", self, x, flags=["contract"])
 
-    def __sub__(self, x: Any) -> "Lanes":
+    def __sub__(self, x: Any) -> "Vector":
         return self._binary("fsub", self, x, flags=["contract"])
 
-    def __rsub__(self, x: Any) -> "Lanes":
+    def __rsub__(self, x: Any) -> "Vector":
         return self._binary("fsub", x, self, flags=["contract"])
 
-    def __mul__(self, x: Any) -> "Lanes":
+    def __mul__(self, x: Any) -> "Vector":
         return self._binary("fmul", self, x, flags=["contract"])
 
-    def __truediv__(self, x: Any) -> "Lanes":
+    def __truediv__(self, x: Any) -> "Vector":
         return self._binary("fdiv", self, x)
 
-    def __rtruediv__(self, x: Any) -> "Lanes":
+    def __rtruediv__(self, x: Any) -> "Vector":
         return self._binary("fdiv", x, self)
 
     __radd__, __rmul__ = __add__, __mul__
 
-    def __neg__(self) -> "Lanes":
-        return Lanes(self.builder, self.builder.fneg(self.value))
+    def __neg__(self) -> "Vector":
+        return Vector(self.builder, self.builder.fneg(self.value))
 
-    def __and__(self, x: Any) -> "Lanes":
+    def __and__(self, x: Any) -> "Vector":
         return self.integer_op(x, "and_")
 
-    def __or__(self, x: Any) -> "Lanes":
+    def __or__(self, x: Any) -> "Vector":
         return self.integer_op(x, "or_")
 
-    def __invert__(self) -> "Lanes":
+    def __invert__(self) -> "Vector":
         return self.integer_op(1, "xor")
 
-    def compare(self, x: Any, sign: str) -> "Lanes":
-        """The mask of a comparison with a vector or a number. A comparison with NaN is true only for `!=`."""
-        build = self.builder.fcmp_unordered if sign == "!=" else self.builder.fcmp_ordered
-        return Lanes(self.builder, build(sign, self.value, self.broadcast(x).value))
+    def compare(self, x: Any, symbol: str) -> "Vector":
+        """Return the mask of a comparison with a vector or a number. A comparison with NaN is true only for `!=`."""
+        build = self.builder.fcmp_unordered if symbol == "!=" else self.builder.fcmp_ordered
+        return Vector(self.builder, build(symbol, self.value, self.broadcast(x).value))
 
-    def where(self, a: "Lanes", b: "Lanes | float") -> "Lanes":
-        """`a` where the mask is true, `b` elsewhere."""
-        return Lanes(self.builder, self.builder.select(self.value, a.value, a.broadcast(b).value))
+    def where(self, a: "Vector", b: "Vector | float") -> "Vector":
+        """Return `a` where this mask is true, `b` elsewhere."""
+        return Vector(self.builder, self.builder.select(self.value, a.value, a.broadcast(b).value))
 
-    def fma(self, factor: Any, term: Any) -> "Lanes":
-        """`self * factor + term`, rounded once where the processor can."""
+    def fma(self, factor: Any, term: Any) -> "Vector":
+        """Compute `self * factor + term`, rounded once where the processor can."""
         return self.call("llvm.fmuladd", factor, term)
 
-    def as_bits(self) -> "Lanes":
-        """The same bits, as integers."""
-        return Lanes(
+    def as_bits(self) -> "Vector":
+        """Return the same bits, as integers."""
+        return Vector(
             self.builder, self.builder.bitcast(self.value, ir.VectorType(ir.IntType(self.bits), self.type.count))
         )
 
-    def integer_op(self, x: "Lanes | int", instruction: str) -> "Lanes":
-        """The result of an instruction on integers or masks: add, sub, shl, lshr, ashr, and_, or_ or xor."""
+    def integer_op(self, x: "Vector | int", instruction: str) -> "Vector":
+        """Return the result of an instruction on integers or masks: add, sub, shl, lshr, ashr, and_, or_ or xor."""
         return self._binary(instruction, self, x)
 
-    def as_float(self, vector: "Lanes") -> "Lanes":
-        """The same bits, as floating-point numbers of the type of `vector`."""
-        return Lanes(self.builder, self.builder.bitcast(self.value, vector.type))
+    def as_float(self, vector: "Vector") -> "Vector":
+        """Return the same bits, as floating-point numbers of the type of `vector`."""
+        return Vector(self.builder, self.builder.bitcast(self.value, vector.type))
 
 
 class VectorFunction(NamedTuple):
     """A function of vectors and masks that kernels call. A number as argument becomes a vector of equal lanes."""
 
-    code: Callable[..., Lanes]
+    code: Callable[..., Vector]
 
     def append(self, builder: ir.IRBuilder, operands: Sequence[Operand]) -> ir.Value:
         """Append the code for these operands. At least one of them must be a vector of floating-point numbers."""
@@ -157,7 +157,7 @@ class VectorFunction(NamedTuple):
             x if isinstance(x, ir.Value) and isinstance(x.type, ir.VectorType) else cast(builder, x, kind)
             for x in operands
         ]
-        return self.code(*[Lanes(builder, value) for value in values]).value
+        return self.code(*[Vector(builder, value) for value in values]).value
 
 
 def _pointer(builder: ir.IRBuilder, V: VectorType, address: ir.Value, index: ir.Value) -> ir.Value:
@@ -165,7 +165,7 @@ def _pointer(builder: ir.IRBuilder, V: VectorType, address: ir.Value, index: ir.
 
 
 def mask_of_first(builder: ir.IRBuilder, lanes: int, live: ir.Value) -> ir.Value:
-    """The mask of the first `live` lanes."""
+    """Return the mask of the first `live` lanes."""
     return builder.icmp_signed(
         "<", constant_vector(INT32, range(lanes)), splat(builder, builder.trunc(live, INT32), lanes)
     )
@@ -215,14 +215,14 @@ def load_two(builder: ir.IRBuilder, V: VectorType, address: ir.Value, live: ir.V
 
 
 def _is_whole(builder: ir.IRBuilder, V: VectorType, live: ir.Value) -> ir.Value:
-    """Whether all lanes are valid. Such vectors need no mask; processors forward only unmasked stores to loads."""
+    """Return whether all lanes are live. If so, no mask is used, as store-to-load forwarding requires."""
     return builder.icmp_signed(">=", live, INT64(V.lanes))
 
 
 class MemoryFunctions(NamedTuple):
     """The functions of kernels that read and write vectors of one type, by name.
 
-    `address` is the address of an array, and `index` that of the vector's first number in the array.
+    `address` is the address of an array, and `index` the index of the vector's first number in it.
     """
 
     load: Instruction
@@ -241,7 +241,7 @@ class MemoryFunctions(NamedTuple):
 
 @cache
 def memory_functions(bits: int, lanes: int) -> MemoryFunctions:
-    """The functions that read and write vectors of one type."""
+    """Return the functions that read and write vectors of one type."""
     V = VectorType(bits, lanes)
 
     @instruction(INT64, INT64, INT64)
