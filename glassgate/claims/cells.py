@@ -8,7 +8,9 @@ from glassgate.tasks.errors import UserError
 
 
 def cell_of(name: str) -> gg.Cell:
-    """Return a cell of `glassgate.cells` by name, or the class of `FILE.py:Class`. The file is executed.
+    """Return the cell of `glassgate.cells` with a name, or for `FILE.py:Class` an instance of that class.
+
+    The file is executed.
 
     Raises:
         OptionError: the cell or the file does not exist, or the file does not define the cell

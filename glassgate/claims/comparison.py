@@ -62,13 +62,13 @@ class Comparison:
 
     @property
     def trials(self) -> list[Trial]:
-        """All trials, sorted by seed and lag, so that each setting is trained early."""
+        """All trials, sorted by seed, then by lag, so that each setting soon has a result for its first seed."""
         trials = [
-            Trial(problem, cell, lag if PROBLEMS[problem].lags else 0, seed, self.sequences, self.parameters)
+            Trial(problem, cell, lag if PROBLEMS[problem].has_free_lag else 0, seed, self.sequences, self.parameters)
             for seed in range(self.seeds)
             for problem in self.problems
             for cell in self.cells
-            for lag in (self.lags if PROBLEMS[problem].lags else (0,))
+            for lag in (self.lags if PROBLEMS[problem].has_free_lag else (0,))
         ]
         lag = min(self.lags, key=lambda lag: abs(lag - 100))
         biases = self.biases if "lstm" in self.cells and "adding" in self.problems else ()

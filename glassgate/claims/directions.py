@@ -93,12 +93,12 @@ def _windows(examples: Sequence[Tagged], symbols: list[str], label_names: list[s
 class DirectionalNetwork(nn.Module):
     """A network that reads forward, backward or in both directions. All have about the same number of parameters."""
 
-    def __init__(self, direction: str, tokens: int, outputs: int) -> None:
+    def __init__(self, direction: str, vocabulary_size: int, outputs: int) -> None:
         super().__init__()
         self.direction = direction
         parameters = PARAMETERS // (2 if direction == "both" else 1)
         size = hidden_size(gg.cells.LSTM(), FEATURES, parameters)
-        self.embedding = nn.Embedding(tokens, FEATURES)
+        self.embedding = nn.Embedding(vocabulary_size, FEATURES)
         self.layer = gg.LSTM(FEATURES, size, batch_first=True, bidirectional=direction == "both")
         self.head = nn.Linear(self.layer.output_size, outputs)
 

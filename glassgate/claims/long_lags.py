@@ -38,7 +38,7 @@ def write(
         "machine": machine(),
         "settings": comparison.__dict__,
         "claims": claims,
-        "unsolved": unsolved(comparison, rows),
+        "unsolved": describe_unsolved(comparison, rows),
         "problems": rows,
         "gradients": list(gradients),
         "curves": [{k: r[k] for k in ("problem", "cell", "lag", "seed", "forget_bias", "curve")} for r in results],
@@ -53,7 +53,7 @@ def solved_problems(rows: Sequence[dict[str, Any]]) -> list[str]:
     return list(dict.fromkeys(row["problem"] for row in rows if row["solved"] and row["forget_bias"] is None))
 
 
-def unsolved(comparison: Comparison, rows: Sequence[dict[str, Any]]) -> str:
+def describe_unsolved(comparison: Comparison, rows: Sequence[dict[str, Any]]) -> str:
     """Return sentences about the problems that no cell solved; empty if there are none."""
     unsolved_problems = [problem for problem in comparison.problems if problem not in solved_problems(rows)]
     if not unsolved_problems:
@@ -87,7 +87,7 @@ def check_claims(rows: Sequence[dict[str, Any]], gradients: Sequence[dict[str, A
             {
                 "claim": f"Before training, the RNN's gradient over {GRADIENT_STEPS} steps is less than a thousandth "
                 "of that of an LSTM with a forget bias of 3 or more",
-                "measure": "remaining fraction of the RNN's gradient, divided by that of the LSTM's",
+                "measure": "remaining fraction of the RNN's gradient, divided by that of the LSTM",
                 "value": largest_ratio,
                 "bound": NEGLIGIBLE,
                 "holds": largest_ratio < NEGLIGIBLE,
@@ -103,7 +103,7 @@ def check_claims(rows: Sequence[dict[str, Any]], gradients: Sequence[dict[str, A
             claims.append(
                 {
                     "claim": f"{cell.upper()} {'solves' if solves else 'does not solve'} adding at a lag of 100 steps",
-                    "measure": f"seeds of {row['seeds']} in which it is solved",
+                    "measure": f"number of seeds, of {row['seeds']}, in which it is solved",
                     "value": row["solved"],
                     "bound": MIN_SOLVED * row["seeds"] if solves else 0,
                     "holds": fraction >= MIN_SOLVED if solves else row["solved"] == 0,
@@ -129,8 +129,8 @@ def _html(
         f"{claim['claim']}: {'yes' if claim['holds'] else 'no'} ({claim['measure']}: {_number(claim['value'])})."
         for claim in claims
     ]
-    if sentence := unsolved(comparison, rows):
-        findings.append(sentence)
+    if sentences := describe_unsolved(comparison, rows):
+        findings.append(sentences)
     sections = [
         (
             "Reach of the gradient",
@@ -252,10 +252,10 @@ def _method(comparison: Comparison) -> str:
     return (
         "<p>Each network has one recurrent layer and a linear output layer. Training uses Adam with a learning rate of "
         "0.01 that decays to zero along a cosine, gradients clipped at 1.0, batches of 32, at most "
-        f"{comparison.sequences:,} sequences, float32, and one thread. Every cell starts from "
+        f"{comparison.sequences:,} sequences, float32, and one thread. Without a given forget bias, a cell starts from "
         "<code>gg.init.long_memory(lag)</code>: Xavier input weights, orthogonal recurrent weights and, for gates that "
-        "keep the state, biases drawn as by Tallec and Ollivier (2018). A problem counts as solved when "
-        f"{_solved_condition()}. Multiplication allows 12 wrong answers in these. A number must be within 0.04 of its "
+        "keep the state, biases drawn as in Tallec and Ollivier (2018). A problem counts as solved when "
+        f"{_solved_condition()}. For multiplication, 12 of them may be wrong. A number must be within 0.04 of its "
         "target. In a class, every output must be within 0.3 of 0 or 1. A training stops after half of its sequences "
         "if fewer than half of its answers are correct and its loss did not fall in the second quarter. The networks "
         "of the paper are smaller (93 weights for adding) and learn from one sequence at a time.</p>"

@@ -41,10 +41,10 @@ class Problem(NamedTuple):
         features: the number of input features.
         outputs: the number of outputs.
         make: a function of (lag, N, generator) that returns N sequences.
-        lags: whether the lag can be chosen.
-        reported: the place in the paper, and the number of sequences until the solution that it reports, by lag.
+        has_free_lag: whether the lag can be chosen.
+        reported: the place in the paper, and the number of sequences until the problem is solved there, by lag.
         every_step: whether there are targets at several steps. Otherwise there is one at the end.
-        misses: the number of wrong answers among the last 2,000 with which the problem counts as solved.
+        misses: the maximum number of wrong answers among the last 2,000 if the problem is solved.
     """
 
     title: str
@@ -52,7 +52,7 @@ class Problem(NamedTuple):
     features: int
     outputs: int
     make: Callable[[int, int, Generator], Batch]
-    lags: bool = True
+    has_free_lag: bool = True
     reported: tuple[str, dict[int, int]] = ("", {})
     every_step: bool = False
     misses: int = 0
@@ -173,19 +173,19 @@ _REBER = {0: "T1 P2", 1: "S1 X3", 2: "T2 V4", 3: "X2 S5", 4: "P3 V5"}
 _SYMBOLS = "BTPSXVE"
 
 
-def _reber_string(draw: Callable[[], bool]) -> tuple[list[int], list[set[int]]]:
+def _reber_string(flip_coin: Callable[[], bool]) -> tuple[list[int], list[set[int]]]:
     """Generate an embedded Reber string. Returns its symbols, and the set of symbols that may follow each of them.
 
     Args:
-        draw: returns a random bool.
+        flip_coin: returns a random bool.
     """
     text, legal, state = "B", ["B"], 0
     while state < 5:
         transitions = _REBER[state].split()
         legal.append("".join(transition[0] for transition in transitions))
-        transition = transitions[draw()]
+        transition = transitions[flip_coin()]
         text, state = text + transition[0], int(transition[1])
-    outer = "TP"[draw()]
+    outer = "TP"[flip_coin()]
     text, legal = f"B{outer}{text}E{outer}E", ["TP", *legal, "E", outer, "E"]
     return [_SYMBOLS.index(s) for s in text], [{_SYMBOLS.index(s) for s in symbols} for symbols in legal]
 
@@ -221,7 +221,15 @@ def _copy(lag: int, N: int, generator: Generator) -> Batch:
 
 
 PROBLEMS = {
-    "reber": Problem("Embedded Reber grammar", "1", len(_SYMBOLS), len(_SYMBOLS), _reber, lags=False, every_step=True),
+    "reber": Problem(
+        "Embedded Reber grammar",
+        "1",
+        len(_SYMBOLS),
+        len(_SYMBOLS),
+        _reber,
+        has_free_lag=False,
+        every_step=True,
+    ),
     "noise-free": Problem("Long lag without noise", "2c", _DISTRACTORS + 4, 2, _noise_free),
     "noisy": Problem("Long lag in noise", "3", 1, 2, _noisy),
     "adding": Problem("Adding", "4", 2, 1, _adding, reported=("table 7", {100: 74_000, 500: 209_000, 1000: 853_000})),

@@ -1,6 +1,6 @@
 """A trial: one training of a cell on a problem.
 
-The training ends when the problem is solved, without progress at half of the updates, with a loss that is NaN or
+The training ends when the problem is solved, when there is no progress by half of the updates, when the loss is NaN or
 infinite, or after the maximum number of sequences.
 """
 
@@ -160,7 +160,7 @@ def _saved_bytes(network: Network, problem: Problem, batch: Batch) -> int:
 
     with torch.autograd.graph.saved_tensors_hooks(record_size, lambda tensor: tensor):
         loss = problem.loss(network(batch), batch)
-    del loss  # keeps all storages alive until here, so no address is used twice
+    del loss  # until here, `loss` keeps all storages alive, so no address is used twice
     return sum(sizes.values())
 
 

@@ -18,7 +18,7 @@ COMMANDS = {
     "compare": "compare how long cells remember, and write a page with the results",
     "forecast": "forecast the next steps of series with a trained run",
     "report": "write a page about a trained run, gate by gate and step by step",
-    "search": "find steps of a run's data at which units have similar states as at given steps",
+    "search": "find steps of a run's data at which the states of units are similar to those at given steps",
     "export": "write a trained run's network as a file for deployment",
     "look": "print the recognised format of a data file, and its first examples",
     "demo": "colour Python code with a network trained on Python's own library",

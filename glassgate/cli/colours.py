@@ -31,7 +31,7 @@ def colour(units: Sequence[str], labels: Sequence[str], truth: Sequence[str] | N
     Args:
         units: the characters
         labels: the predicted labels
-        truth: the true labels, with which wrong predictions are marked; None marks nothing
+        truth: the true labels, to mark wrong predictions; None marks nothing
 
     Example:
         >>> colour("if x", ["keyword", "keyword", "other", "name"]).plain

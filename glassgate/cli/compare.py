@@ -46,12 +46,12 @@ def command(argv: list[str]) -> None:
     parser.add_argument(
         "--problems",
         metavar="NAMES",
-        help=f"problems, separated by commas: {problems} (default: all; adding with --quick)",
+        help=f"problems, separated by commas: {problems} (default: all; with --quick: adding)",
     )
     parser.add_argument(
         "--lags",
         metavar="N,N",
-        help="lags in steps, separated by commas (default: 50,100,200,500,1000; 100 with --quick)",
+        help="lags in steps, separated by commas (default: 50,100,200,500,1000; with --quick: 100)",
     )
     parser.add_argument(
         "--seeds", type=int, default=5, metavar="N", help="training runs per cell, problem and lag (default: 5)"
@@ -60,7 +60,7 @@ def command(argv: list[str]) -> None:
         "--sequences",
         type=int,
         metavar="N",
-        help="maximum number of sequences per training run (default: 100000; 48000 with --quick)",
+        help="maximum number of sequences per training run (default: 100000; with --quick: 48000)",
     )
     parser.add_argument(
         "--parameters",
@@ -82,11 +82,11 @@ def command(argv: list[str]) -> None:
     console.print("Gradients at the start and after a short training ...")
     gradients = comparisons.measure_gradients(comparison)
     results = _run(comparison, folder / "trials", arguments.processes, console)
-    from glassgate.claims.long_lags import unsolved, write
+    from glassgate.claims.long_lags import describe_unsolved, write
 
     files = write(comparison, results, gradients, folder)
-    if sentence := unsolved(comparison, comparisons.summarize(results)):
-        console.print(sentence, soft_wrap=True)
+    if sentences := describe_unsolved(comparison, comparisons.summarize(results)):
+        console.print(sentences, soft_wrap=True)
     _print_paths(console, files)
 
 
@@ -176,7 +176,7 @@ def _parse_comparison(arguments: Namespace) -> Comparison:
     problems = _names("--problems", arguments.problems or ("adding" if quick else ",".join(PROBLEMS)))
     for problem in problems:
         if problem not in PROBLEMS:
-            raise UserError(f"--problems must be of {', '.join(PROBLEMS)}, got {problem!r}")
+            raise UserError(f"--problems must be among {', '.join(PROBLEMS)}, got {problem!r}")
     for name in ("seeds", "parameters", "processes"):
         if getattr(arguments, name) < 1:
             raise UserError(f"--{name} must be 1 or more, got {getattr(arguments, name)}")

@@ -51,7 +51,7 @@ def command(argv: list[str]) -> None:
     units = _parse_units(arguments.units, values.shape[1]) or index.active(name, values, start, stop)
     if not units:
         raise OptionError(
-            "--units: no unit is active (more than a standard deviation from its mean) at all steps of the pattern; "
+            "--units: no unit is active (more than a standard deviation from its mean) at every step of the pattern; "
             "name units"
         )
     matches = gg.dynamics.search(index, name, values[start:stop], units, matches=arguments.matches)
@@ -71,7 +71,7 @@ def command(argv: list[str]) -> None:
 def _parser() -> Parser:
     parser = Parser(
         prog="glassgate search",
-        description="Name some steps of a text, or of a sequence of the run's data: the pattern. The command lists the "
+        description="The pattern is some steps of a text, or of a sequence of the run's data. The command lists the "
         "steps of that data at which units of a layer have the most similar states. The first search stores an index "
         "of all states in the run's folder.",
     )
@@ -85,7 +85,7 @@ def _parser() -> Parser:
         "--steps", required=True, metavar="FIRST-LAST", help="steps of the pattern, from 1, for example 5-9"
     )
     parser.add_argument(
-        "--units", metavar="N,N", help="units to compare, from 0 (default: those active at all steps of the pattern)"
+        "--units", metavar="N,N", help="units to compare, from 0 (default: those active at every step of the pattern)"
     )
     parser.add_argument(
         "--state",
@@ -108,7 +108,7 @@ def _print_matches(console: Console, index: gg.dynamics.Index, matches: Sequence
         console.print(f"\nmost frequent: {', '.join(repeated)}", soft_wrap=True)
     print(
         "distance: root mean square difference in standard deviations; then sequence:step. "
-        f"{matches[-1].closer:.2%} of all windows are as close as the last match."
+        f"{matches[-1].closer:.2%} of all windows are at least as close as the last match."
         if matches
         else "no sequence is as long as the pattern",
         file=sys.stderr,

@@ -17,7 +17,7 @@ def command(argv: list[str]) -> None:
     """Run `glassgate train` with the given arguments. With `--devices`, torchrun starts the processes.
 
     Raises:
-        OptionError: torchrun or srun has started another number of processes than `--devices`
+        OptionError: torchrun or srun has started a different number of processes than `--devices`
     """
     parser = Parser(prog="glassgate train", add_help=False, allow_abbrev=False)
     add_processes(parser)

@@ -32,9 +32,7 @@ def run(argv: Sequence[str], devices: int) -> int:
 
     # More threads than processors would make training many times slower.
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, _processors() // devices)))
-    logging.getLogger("torch.distributed.elastic").setLevel(
-        logging.CRITICAL
-    )  # errors are reported below in one sentence
+    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)  # errors are reported below
     config = LaunchConfig(
         1, 1, devices, run_id="glassgate", rdzv_backend="c10d", rdzv_endpoint="localhost:0", max_restarts=0
     )
@@ -56,7 +54,7 @@ def run(argv: Sequence[str], devices: int) -> int:
 
 
 def _entry_point() -> list[str]:
-    """The arguments for Python that start the command line as it was started, so that suggested commands fit."""
+    """The Python arguments that start the command line in the way this process was started."""
     script = Path(sys.argv[0])
     as_file = script.name == "glassgate" and script.is_file()
     return [str(script)] if as_file else ["-m", "glassgate"]

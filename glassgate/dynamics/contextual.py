@@ -19,7 +19,7 @@ from glassgate.engines.symbolic.graph_cell import GraphCell
 from glassgate.engines.symbolic.operations import MASKS, OPERATIONS
 
 NEITHER, PHRASE, CONTEXT, BOTH = range(4)
-"""The indices of the four values of a node. They are computed from the biases and these parts of the input."""
+"""The indices of the four values of a node, computed from the biases and this part of the input."""
 _LINEAR = frozenset({"add", "sub", "neg", "detach"})
 _CONSTANTS = frozenset({"size", "constant", "parameter"})
 """Leaves that do not depend on the input."""
@@ -121,18 +121,18 @@ class _Step:
     def __init__(self, leaf: Callable[[Node], Any], gates: Collection[Node], dependent: Collection[Node]) -> None:
         self._leaf, self._gates, self._dependent = leaf, gates, dependent
         self._values: dict[Node, Any] = {}
-        # The only node of which a node is a function: the node itself if there are several, None if there is none.
+        # The only node on which a node's value depends: the node itself if there are several, None if there is none.
         self._source: dict[Node, Node | None] = {}
-        self._sums: dict[Node, Tensor] = {}
+        self._divided: dict[Node, Tensor] = {}
 
     def value(self, node: Node) -> Any:
         """The four values of a node, (4, *, n), after its division into parts. A constant is returned unchanged."""
         if self._source[node] is None:
             return self._values[node]
-        if node not in self._sums:
+        if node not in self._divided:
             values = self._values[node]
-            self._sums[node] = four_values(phrase_part(values), values[BOTH], values[NEITHER])
-        return self._sums[node]
+            self._divided[node] = four_values(phrase_part(values), values[BOTH], values[NEITHER])
+        return self._divided[node]
 
     def absorb_biases(self, node: Node) -> None:
         """Divide a new state between the phrase and the context only. The biases become part of the context."""
@@ -140,7 +140,7 @@ class _Step:
             values = self.value(node)
             self._values[node] = four_values(phrase_part(values), values[BOTH], torch.zeros_like(values[BOTH]))
             self._source[node] = node
-            self._sums.pop(node)
+            self._divided.pop(node)
 
     def add(self, node: Node) -> None:
         """Compute a node from its inputs, which must have been added before."""

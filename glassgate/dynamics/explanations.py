@@ -50,7 +50,8 @@ class Relevance(NamedTuple):
     scores: Tensor
     """The explained scores, one per row."""
     biases: float
-    """The contribution of biases to the sum of all scores ("lrp" only). Zero initial states contribute nothing."""
+    """The contribution of biases to the sum of all scores ("lrp"), the sum of the scores of a zero input
+    ("integrated"), or 0."""
 
     @property
     def unexplained(self) -> float:
@@ -130,10 +131,10 @@ def relevance(
 def contribution(model: nn.Module, input: Tensor, target: Target, phrase: Tensor, **arguments: Any) -> Tensor:
     """The contribution of a phrase to a score, by contextual decomposition (Murdoch et al. 2018, arXiv:1801.05453).
 
-    A phrase is a set of tokens. Its context is all other tokens. Every value of the network is the sum of a part of the
-    phrase and a part of the context. The interactions between tokens of the phrase are in the part of the phrase. For
-    an LSTM the rules are those of the authors' program. `ContextualCell` lists the rules for any cell. The score minus
-    the result is the contribution of the context and the biases.
+    A phrase is a set of tokens. Its context is all other tokens. Every value of the network is the sum of the
+    phrase's part and the context's part. Interactions between tokens of the phrase are in the phrase's part. For an
+    LSTM the rules are those of the authors' program. `ContextualCell` lists the rules for any cell. The score minus the
+    result is the contribution of the context and the biases.
 
     Args:
         model, input, target, arguments: as for `relevance`.

@@ -28,7 +28,7 @@ def jacobian(layer: Recurrent, states: Any, input: Tensor, *, by_gate: bool = Fa
 
     Raises:
         ShapeError: states or input do not fit the layer.
-        ValueError: the layer has two directions, or `by_gate` and a cell without a graph.
+        ValueError: the layer has two directions, or `by_gate` is set and a cell has no graph.
 
     Example:
         >>> import torch, glassgate as gg

@@ -105,7 +105,7 @@ class Linearization:
         states: Sequence[Tensor],
         d_states: Sequence[StateDerivative],
         size: int,
-        gates: bool = False,
+        by_gate: bool = False,
     ) -> tuple[list[Tensor], dict[str, list[Tensor]]]:
         """Compute the new states and their derivatives with respect to S numbers, such as the flat state.
 
@@ -115,23 +115,23 @@ class Linearization:
             states: the states before the step, (B, W) each.
             d_states: the derivative of each state.
             size: S.
-            gates: whether to split derivatives by the last gate on each path.
+            by_gate: whether to split derivatives by the last gate on each path.
 
         Returns:
-            (B, W) for each state, and by label the derivatives (B, W, S) of each state. The label is "total", or with
-            `gates` the name of a gate or "direct".
+            The new states, (B, W) each, and for each label the derivatives (B, W, S) of the states. The label is
+            "total". With `by_gate`, the labels are the names of the gates and "direct".
         """
         values = self._values(input, states)
         before = dict(zip(self.equations.state, d_states, strict=True))
         d: dict[Node, dict[str, StateDerivative]] = {}
         for node in self.equations.nodes:
             d[node] = by_label = self._derivative(node, values, d, d_input, before, size)
-            if gates and node in self._gate and by_label:
+            if by_gate and node in self._gate and by_label:
                 total = StateDerivative()
                 for part in by_label.values():
                     total = total.add(part)
                 d[node] = {self._gate[node]: total}
-        labels = (DIRECT, *self._gate.values()) if gates else ("total",)
+        labels = (DIRECT, *self._gate.values()) if by_gate else ("total",)
         rows = input.shape[0]
         return [values[node] for node in self.equations.states], {
             label: [

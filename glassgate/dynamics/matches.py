@@ -156,7 +156,7 @@ class Index:
         return [bytes(self.text_bytes[a:b].tolist()).decode() for a, b in pairwise(ends)]
 
     def active(self, name: str, values: Tensor, start: int, stop: int) -> list[int]:
-        """The units that are active at every step of a range.
+        """At most eight units that are active at every step of a range.
 
         A unit is active if it differs from its mean over the data set by more than one standard deviation, in the same
         direction at all these steps. Units that are inactive just before and after the range come first. Within both
@@ -246,7 +246,7 @@ def search(
     Args:
         index: the index of the data set.
         name: the name of the state, for example "layer0.forward.h".
-        pattern: (L, H), the states of all units to search for.
+        pattern: (L, H), the states to search for, of all units.
         units: the units to compare.
         matches: the maximum number of matches.
         apart: the minimum number of steps between the starts of two matches. With the default, L, matches do not

@@ -219,17 +219,17 @@ class Network:
         """
         if self._linearizations is None:
             raise ValueError(f"{self.operation}: the parts of gates need a cell that has a graph; see gg.check(cell)")
-        return self._linearize_by_graph(self._linearizations, states, input, gates=True)[1]
+        return self._linearize_by_graph(self._linearizations, states, input, by_gate=True)[1]
 
     def _linearize_by_graph(
         self,
         layers: Sequence[Linearization],
         states: Tensor,
         input: Tensor,
-        gates: bool = False,
+        by_gate: bool = False,
         differences: Tensor | None = None,
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """The next states, and their Jacobian under "total". With `gates`, also its parts, as in `jacobian_by_gate`.
+        """The next states, and their Jacobian under "total". With `by_gate`, also its parts, as in `jacobian_by_gate`.
 
         With `differences` (B, S, K), each Jacobian is multiplied by them.
         """
@@ -240,7 +240,7 @@ class Network:
             slots = self.slots_of(layer)
             own = [states[:, slot.columns] for slot in slots]
             before = [self._initial_derivative(slot, states, differences) for slot in slots]
-            new, d_new = linearization.run(below, d_below, own, before, size, gates)
+            new, d_new = linearization.run(below, d_below, own, before, size, by_gate)
             parts = [dict(zip(d_new, of_slot, strict=True)) for of_slot in zip(*d_new.values(), strict=True)]
             totals = [{"total": reduce(operator.add, of_slot.values())} for of_slot in parts]
             d_output = totals[0]["total"]
@@ -250,7 +250,7 @@ class Network:
             next_states += new
             by_slot += [total | part for total, part in zip(totals, parts, strict=True)]
         labels = dict.fromkeys(label for of_slot in by_slot for label in of_slot)
-        return torch.cat(next_states, 1), {label: self._side_by_side(label, by_slot) for label in labels}
+        return torch.cat(next_states, 1), {label: self._all_rows(label, by_slot) for label in labels}
 
     @staticmethod
     def _initial_derivative(slot: Slot, states: Tensor, differences: Tensor | None) -> StateDerivative:
@@ -260,7 +260,7 @@ class Network:
         return StateDerivative({}, differences[:, slot.columns])
 
     @staticmethod
-    def _side_by_side(part: str, by_slot: Sequence[dict[str, Tensor]]) -> Tensor:
+    def _all_rows(part: str, by_slot: Sequence[dict[str, Tensor]]) -> Tensor:
         """One part of the Jacobian, (B, S, S): the rows of all slots. They are zero for a slot without this part."""
         blocks = [of_slot[part] if part in of_slot else torch.zeros_like(of_slot["total"]) for of_slot in by_slot]
         return torch.cat(blocks, 1) if len(blocks) > 1 else blocks[0].contiguous()

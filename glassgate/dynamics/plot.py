@@ -60,8 +60,8 @@ def plot(
     length = 0.12 * float(paths.abs().max())
     for state, jacobian, is_stable in zip(states, jacobians, stable, strict=True):
         values, vectors = torch.linalg.eig(jacobian)
-        slowest = vectors[:, values.abs().argmax()].real
-        along = (slowest / slowest.norm().clamp_min(1e-12)) @ plane.axes * length
+        leading = vectors[:, values.abs().argmax()].real
+        along = (leading / leading.norm().clamp_min(1e-12)) @ plane.axes * length
         middle = plane.place(state)
         ends = torch.stack([middle - along, middle + along])
         axes.plot(*ends.T, color=STABLE if is_stable else UNSTABLE, linewidth=1.4, zorder=2)

@@ -1,4 +1,4 @@
-"""Layer-wise relevance propagation: changes to a model, after which gradient times input is the relevance."""
+"""Layer-wise relevance propagation: changes a model so that gradient times input is the relevance."""
 
 from typing import Any
 
@@ -84,8 +84,8 @@ def _detach(value: Any) -> Any:
 def _scaling_nodes(equations: Equations, gates: set[Node]) -> set[Node]:
     """The nodes whose values only scale others: constants, gates, and functions of these.
 
-    A function f with f(0) != 0, such as a sigmoid or an exponential, is one of them. Otherwise a signal of 0 would get
-    relevance.
+    A function f of a signal with f(0) != 0, such as a sigmoid or an exponential, also counts. Otherwise a signal of 0
+    would get relevance.
     """
     scaling: set[Node] = set()
 

@@ -310,7 +310,7 @@ def threshold(study: Study, rule: Rule, effect: Effect) -> float:
     if key not in study.thresholds:
         limit = max(_null_effect(study, rule, effect) + rule.min_excess, rule.minimum)
         if rule.null == ORDER and effect.value > limit:
-            marks.draw_controls(study, rule.name)
+            marks.add_controls(study, rule.name)
             limit = max(_null_effect(study, rule, effect) + rule.min_excess, rule.minimum)
         study.thresholds[key] = limit
     return study.thresholds[key]

@@ -8,7 +8,7 @@ from glassgate.claims import comparison
 from glassgate.claims.cells import cell_of, hidden_size
 from glassgate.claims.exponents import lyapunov_exponent
 from glassgate.claims.gradients import gradient_norms
-from glassgate.claims.long_lags import solved_problems, unsolved
+from glassgate.claims.long_lags import describe_unsolved, solved_problems
 from glassgate.claims.problems import PROBLEMS
 from glassgate.claims.trial import Network, Trial, train
 from glassgate.cli.compare import command
@@ -154,9 +154,9 @@ def test_solved_problems_are_those_that_some_cell_solved():
     ]
     settings = comparison.Comparison(("lstm",), ("adding", "reber"), (100,), 1, 64, 200)
     assert solved_problems(rows) == ["adding"]
-    assert unsolved(settings, rows).startswith(f"No cell solved {PROBLEMS['reber'].title} in 64 sequences.")
+    assert describe_unsolved(settings, rows).startswith(f"No cell solved {PROBLEMS['reber'].title} in 64 sequences.")
     rows[1]["solved"] = 1
-    assert unsolved(settings, rows) == ""
+    assert describe_unsolved(settings, rows) == ""
 
 
 def test_a_repeated_comparison_reads_finished_trials_and_writes_the_same_page(written, monkeypatch):
@@ -177,7 +177,7 @@ def test_a_repeated_comparison_reads_finished_trials_and_writes_the_same_page(wr
         ("--cells {}/none.py:Leaky", "no such file"),
         ("--lags 0", "--lags must be from 10"),
         ("--lags ten", "--lags must be whole numbers"),
-        ("--problems add", "--problems must be of reber"),
+        ("--problems add", "--problems must be among reber"),
         ("--seeds 0", "--seeds must be 1 or more"),
         ("--parameters 3", "--parameters must be"),
         ("--sequences 3", "at least one batch"),

@@ -16,7 +16,7 @@ def test_a_seed_determines_the_sequences_and_shapes_are_as_documented(name):
     assert batch.inputs.shape != other.inputs.shape or not torch.equal(batch.inputs, other.inputs)
     assert batch.inputs.shape[2] == PROBLEMS[name].features
     assert int(batch.lengths.max()) == batch.inputs.shape[0]
-    if PROBLEMS[name].lags:
+    if PROBLEMS[name].has_free_lag:
         assert int(batch.lengths.min()) >= 40
 
 

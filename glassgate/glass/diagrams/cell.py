@@ -259,8 +259,8 @@ class _Drawing:
     def _find_state_heights(self) -> dict[str, float]:
         """The height at which each state enters and leaves the frame.
 
-        It is the height of the state's rail. Without a rail, it is that of the bus for the output, and for any other
-        state the free line that is closest to the first item that reads it.
+        It is the height of the state's rail. Without a rail, the output is at the height of its bus, and any other
+        state is on the free line closest to the first item that reads it.
         """
         heights = {state: self._rows[row] for state, row in self._plan.rails.items()}
         if self._output not in heights:

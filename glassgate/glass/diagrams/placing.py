@@ -54,7 +54,7 @@ class _Placing:
             for value in item.inputs:
                 self._consumers.setdefault(value.item, []).append(item)
         self._body = self._ancestors(list(self._rail_of))
-        self._order = self._rails()
+        self._order = self._rail_order()
         self._row: dict[Item, int] = {}
         self._hanging: set[Item] = set()
         self._rail_row: dict[str, int] = {}
@@ -80,7 +80,7 @@ class _Placing:
                 items += [value.item for value in item.inputs]
         return ancestors
 
-    def _rails(self) -> list[str]:
+    def _rail_order(self) -> list[str]:
         """The states with a rail, lowest first. The rail of a state is below those of the states that depend on it."""
         feeds = {
             name: {self._rail_of[item] for item in self._ancestors(list(spine)) if item in self._rail_of} - {name}
@@ -153,7 +153,7 @@ class _Placing:
         return self._row[item]
 
     def _hang(self, items: list[Item], above: int) -> None:
-        """Place items that hang from rails `above` rows above their highest reader."""
+        """Place items that hang from rails, `above` rows higher than their highest reader."""
         for item in reversed(items):
             users = [user for user in self._consumers.get(item, ()) if user in self._row and not self._on_rail(user)]
             if item not in self._row and self._hangs(item) and users:
@@ -192,7 +192,7 @@ class _Placing:
         return self._on_rail(item) or item in self._hanging, waits, -self._row.get(item, 0)
 
     def _is_beside(self, item: Item) -> bool:
-        """Whether an item must not be above its only input, where a wire runs straight up from the input to a rail."""
+        """Whether an item must not be above its only input, because a wire runs straight up there to a rail."""
         inputs = [value.item for value in item.inputs]
         return len(inputs) == 1 and any(
             user in self._rail_of and user in self._span and self._span[user][0] == self._span[inputs[0]][0]

@@ -1,4 +1,4 @@
-"""Effects of correct answers, of the loss when a part is held at its mean, and of overfitting."""
+"""Effects that measure correct answers, the loss when a part is held at its mean, and overfitting."""
 
 from collections.abc import Iterator
 
@@ -95,7 +95,7 @@ def direction(study: Study) -> Iterator[Effect]:
                 "loss": f"{each.loss:.3g}",
                 "unit": study.unit,
             }
-            yield _of_loss(study, each.name, each, words, each.control)
+            yield _loss_effect(study, each.name, each, words, each.control)
 
 
 def window(study: Study) -> Iterator[Effect]:
@@ -115,10 +115,10 @@ def window(study: Study) -> Iterator[Effect]:
         "unit": study.unit,
         "text": f", {quoted(text[:30])}," if text else "",
     }
-    yield _of_loss(study, "window", most, words, max(most.control, 2 * float(np.quantile(others, 0.75))))
+    yield _loss_effect(study, "window", most, words, max(most.control, 2 * float(np.quantile(others, 0.75))))
 
 
-def _of_loss(study: Study, key: str, each: Cause | WindowCause, words: dict[str, str], null: float) -> Effect:
+def _loss_effect(study: Study, key: str, each: Cause | WindowCause, words: dict[str, str], null: float) -> Effect:
     """The effect of a part or a window, as a fraction of the loss with shuffled targets."""
     scale = study.loss or 1.0
     interval = Interval(each.low / scale, each.high / scale)
@@ -133,15 +133,15 @@ def _window_words(study: Study, each: WindowCause) -> str:
 
 
 def lost_in_words(study: Study, each: Cause | WindowCause) -> str:
-    """The effect on the answers in words: lost points of accuracy if it is at least one, otherwise the added loss.
+    """The effect on the answers as text: the lost points of accuracy if at least one is lost, otherwise the added loss.
 
     Example:
         >>> study = Study("", "", [], [], unit="nats per answer", points="points of accuracy")
         >>> lost_in_words(study, Cause("layer0", 0.3352, 4.18)), lost_in_words(study, Cause("layer0", 0.3352, None))
         ('4.2 points of accuracy', '0.335 nats per answer')
     """
-    points = each.points is not None and each.points >= 1
-    return f"{each.points:.1f} {study.points}" if points else f"{each.loss:.3g} {study.unit}"
+    loses_points = each.points is not None and each.points >= 1
+    return f"{each.points:.1f} {study.points}" if loses_points else f"{each.loss:.3g} {study.unit}"
 
 
 def overfitting(study: Study) -> Iterator[Effect]:

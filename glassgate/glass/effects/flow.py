@@ -14,7 +14,7 @@ from glassgate.glass.wording import steps
 
 # Only gradients that vanish within this number of steps are findings.
 MAX_VANISHING_LAG = 30
-# A gradient explodes if it is larger than at lag 0 at a lag of this many steps or more.
+# A gradient explodes if, at a lag of this many steps or more, it is larger than at lag 0.
 _MIN_LAG = 5
 # The maximum number of answers that are resampled.
 _MAX_CURVES = 100
@@ -25,7 +25,7 @@ _MAX_RATIO = 9.0
 
 
 def unread(study: Study) -> Iterator[Effect]:
-    """Gradient at lag 0 of the other direction over that of this one."""
+    """Gradient of the other direction at lag 0, divided by that of this direction."""
     top = study.directions[-1].label.rsplit(".", 1)[0] if study.directions else ""
     tops = [each for each in study.directions if each.label.rsplit(".", 1)[0] == top]
     if len(tops) != 2:
@@ -78,7 +78,7 @@ def vanishing(study: Study) -> Iterator[Effect]:
 
 
 def exploding(study: Study) -> Iterator[Effect]:
-    """Largest norm of the gradient at lag 5 or longer, over that at lag 0."""
+    """Largest norm of the gradient at lag 5 or longer, divided by that at lag 0."""
     for each, flow in _flows(study, last=False):
         if flow.lags[-1] < _MIN_LAG:
             continue
@@ -102,7 +102,7 @@ def _flows(study: Study, last: bool) -> Iterator[tuple[Direction, Flow]]:
 
     Args:
         study: the study.
-        last: whether to yield those of the last state instead of the output.
+        last: whether to yield the gradients of the last state instead of those of the output.
     """
     for each in study.directions:
         flow = each.flow.get(each.states[-1 if last else 0])

@@ -36,7 +36,7 @@ def following(study: Study) -> Iterator[Effect]:
         yield from _strongest(study, lambda mark: mark != STEP_NUMBER and mark not in BACKGROUND)
 
 
-def draw_controls(study: Study, rule: str) -> None:
+def add_controls(study: Study, rule: str) -> None:
     """Add untrained networks to the null model, because the largest of many correlations varies between networks.
 
     Args:
@@ -102,10 +102,10 @@ def _effect(study: Study, direction: Direction, follower: Follower, mark: np.nda
 
 
 def _chance_correlations(direction: Direction, marked: dict[str, np.ndarray]) -> dict[str, float]:
-    """The correlation by chance with each mark (S,): the 95th percentile of the highest correlation of a unit with it.
+    """For each mark (S,), the highest correlation with any unit that is due to chance.
 
-    The percentile is over copies of the mark that are rotated in time by different distances, so that runs stay
-    whole. The value of the step number is 0, because its shifted copies have the same slope.
+    It is the 95th percentile over copies of the mark that are rotated in time by different distances, so that runs
+    stay whole. The value of the step number is 0, because its shifted copies have the same slope.
     """
     columns = np.stack(list(marked.values()), 1)
     shifted = [np.roll(columns, int(k * len(columns)), 0) for k in np.linspace(0.1, 0.9, _SHIFTS)]

@@ -42,7 +42,7 @@ def live_part(
         network: the weights, and the functions of the steps.
         model: the description of the model for the script of the task.
         initial_input: the text or series at first.
-        run: the paths of the run and its file in the Python code that the page shows.
+        run: the folder of the run ("path") and the file of the examples ("file"), for the Python code on the page.
         script: the script of the task.
         diagram: the diagram of the cell without its style.
     """
