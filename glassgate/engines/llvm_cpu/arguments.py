@@ -116,7 +116,7 @@ def width(axis: Axis) -> Argument:
 
 @cache
 def axis_pitch(axis: Axis) -> Argument:
-    """Return the argument for the distance in bytes between rows whose only column is this axis."""
+    """Return the argument for the distance in bytes between rows that contain only the elements along an axis."""
     return Argument(f"{axis}_pitch")
 
 
@@ -150,5 +150,5 @@ ROUNDED_OUTPUT = integer("output_rounded")
 """The address of the bfloat16 output; 0 without one."""
 ROUNDED_INPUT = integer("data_rounded")
 """The address of the input, rounded to bfloat16."""
-ROUNDED = Kind.D_PRE, Kind.D_PROJECTED
-"""The buffers that are stored in bfloat16 if products are computed in bfloat16, because several products read them."""
+ROUNDED_KINDS = Kind.D_PRE, Kind.D_PROJECTED
+"""Several products read buffers of these kinds. They are stored in bfloat16 if products are computed in bfloat16."""

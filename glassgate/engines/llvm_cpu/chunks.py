@@ -44,16 +44,16 @@ If the weights are larger, the result may be as large as the weights.
 
 
 class Chunks(ParallelTask):
-    """Tasks over the rows of a chunk, and the loop that reads their results, chunk by chunk on one thread.
+    """A task for one thread. For each chunk, it runs `tasks` on the rows of the chunk, then the loop over its steps.
 
     A chunk is a few consecutive steps.
 
     Args:
         tasks: the tasks for the rows of a chunk, in order.
-        loop: the kernel of a cell.
+        loop: the task of the loop over time.
         dt: the change of the time index per step, 1 or -1.
         max_rows: the largest number of rows of a chunk. A chunk has at least one step, even if it has more rows.
-        moving: the buffers that hold only the rows of one chunk, with the size of a row in bytes.
+        moving: the addresses of the buffers that hold only the rows of one chunk, each with the size of a row in bytes.
     """
 
     def __init__(

@@ -93,7 +93,7 @@ class _Emitter:
         self.lines.append((self.depth + deeper if text else 0, text))
 
     def argument(self, argument: Argument) -> str:
-        """Return the name of an argument. Add it to those of the kernel if it is not one of them."""
+        """Return the name of an argument in the kernel. If the kernel does not have the argument yet, add it."""
         if argument not in self.arguments:
             temporary = self.program.temporaries.get(argument.buffer) if argument.buffer else None
             label = f"{self.names.value(temporary.node)}_rows" if temporary else argument.label
@@ -203,7 +203,7 @@ class _Emitter:
         self.depth += 1
         self.line("while _done + _tile_blocks > _blocks:")
         self.line("_tile_blocks //= 2", 1)
-        # Alternate the direction. The first weights of a step are then the last of the previous step, in the cache.
+        # Alternate the direction. Each step then begins with the weights that the previous step left in the cache.
         self.line("_block = _first_block + (_done if _step % 2 == 0 else _blocks - _done - _tile_blocks)")
         self.line("_tile_start = _first")
         self.line("while _tile_start < _end:")
@@ -272,16 +272,16 @@ class _Emitter:
             self.line(
                 f"_write_row_addresses({table}, _first, _end, {base}, {self.argument(args.axis_pitch(buffer.axis))})"
             )
-        if self._is_rounded(multiply):
+        if self._needs_rounding(multiply):
             self._round_operand(multiply, table)
 
-    def _is_rounded(self, multiply: Multiply) -> bool:
-        """Return whether a product's left operand is rounded before the product. Some buffers are already rounded."""
+    def _needs_rounding(self, multiply: Multiply) -> bool:
+        """Return whether a product's left operand must be rounded first. Some buffers contain rounded numbers."""
         rows = multiply.left.rows
         return self.rounds and (isinstance(rows, StateBefore) or rows.buffer.kind not in args.ROUNDED)
 
     def _round_operand(self, multiply: Multiply, table: str) -> None:
-        """Print the rounding of a product's left operand to other memory. `table` has the addresses of its rows."""
+        """Print the rounding of a product's left operand. `table` has the addresses of the rows before rounding."""
         column, width = self._operand_columns(multiply)
         to = self.argument(args.product_argument("rounded", multiply.number))
         self.line(f"_round_rows({self._operand_table(multiply)}, {table}, _first, _end, {column}, {width}, {to})")
@@ -297,7 +297,7 @@ class _Emitter:
         """Print the call of the microkernel for one tile of a product."""
         k, heads = multiply.number, multiply.heads
         first, depth = self._operand_columns(multiply)
-        if self._is_rounded(multiply):
+        if self._needs_rounding(multiply):
             first = "0"
         if heads > 1:
             blocks, size = (

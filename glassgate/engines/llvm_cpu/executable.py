@@ -34,7 +34,7 @@ from glassgate.engines.llvm_cpu.tasks import (
     join_parts,
     launch_template,
 )
-from glassgate.engines.llvm_cpu.workspace import ALIGN, aligned, borrow
+from glassgate.engines.llvm_cpu.workspace import ALIGN, Region, aligned, borrow
 from glassgate.engines.memory import empty
 
 AddressIndices = Mapping[Argument, int]
@@ -51,31 +51,10 @@ BARRIER_BYTES = 16
 MAX_LAYOUTS = 256
 """The maximum number of batch layouts whose call values an executable caches."""
 PADDED_MEMORY_ROWS = 2**12
-"""Up to this number of padded rows, a ragged batch uses a workspace for the padded batch.
+"""On one thread, a ragged batch of up to this number of padded rows uses a workspace for the padded batch.
 
 This workspace is larger than necessary, but its layout is cached, because it does not depend on the lengths.
 """
-
-
-class Region:
-    """A region of memory, of which blocks are allocated one after the other.
-
-    Args:
-        start: the offset of the first block in bytes.
-    """
-
-    def __init__(self, start: int = 0) -> None:
-        self.end = start
-
-    def allocate(self, size: int) -> int:
-        """Allocate a block of `size` bytes and return its offset."""
-        offset = self.end
-        self.end += aligned(size)
-        return offset
-
-    def allocate_all(self, sizes: Mapping[Argument, int]) -> Bindings:
-        """Allocate a block for each argument and return the offsets."""
-        return {argument: self.allocate(size) for argument, size in sizes.items()}
 
 
 class LayoutValues(NamedTuple):
@@ -137,7 +116,7 @@ class RepeatedPass:
 
         Args:
             data: the address of the input.
-            others: the last addresses of the call, which `Executable.repeated_pass` did not get.
+            others: the addresses of the call after those that `Executable.repeated_pass` got.
         """
         values = self._values + array("q", others)
         values[self._workspace], _memory = borrow(self._workspace_size)
@@ -176,8 +155,8 @@ class Executable:
             region.allocate_all(plan.weight_sizes) for region, plan in zip(regions, plans, strict=True)
         ]
         self._packed_sizes = [region.end for region in regions]
-        self._loop_end = sum(self._packed_sizes)
-        """The size of the part of the workspace whose layout is the same in all calls."""
+        self._fixed_size = sum(self._packed_sizes)
+        """The size in bytes of the part of the workspace whose layout is the same in all calls."""
         self._loop_constants = [self._constants(d) for d in range(len(plans))]
         self._loop = [launch_template(part) for d in range(len(plans)) for part in self._loop_parts(d)]
         self._rounds: dict[tuple[bool, CopyPlan | None], list[list[Launch]]] = {}
@@ -348,7 +327,7 @@ class Executable:
         values.extend([size * k // thread_count for size in (steps, rows) for k in range(1, thread_count)])
         if self._sequence_parts > 1:
             values.extend(sequence_bounds(layout, self._sequence_parts)[1:])
-        owners, ends, region = list[object]([layout]), list[int](), Region(self._loop_end)
+        owners, ends, region = list[object]([layout]), list[int](), Region(self._fixed_size)
         for plan in self.plans:
             values.append(max(steps - 1, 0) if plan.is_reversed else 0)
             if plan.double_buffer_starts:
@@ -356,7 +335,7 @@ class Executable:
                 owners.append(starts)
                 values.append(starts.data_ptr() + 8)
             # On one thread, the directions run one after the other, so they use the same memory.
-            region = Region(self._loop_end) if self._one_thread else region
+            region = Region(self._fixed_size) if self._one_thread else region
             buffered_rows = plan.buffered_rows(rows, thread_count)
             values.extend([region.allocate(size * buffered_rows) for size in plan.row_sizes.values()])
             ends.append(region.end)
@@ -426,7 +405,7 @@ class Executable:
         The tasks before and after the loop use those of the first launch.
         """
         plan, unit_parts = self.plans[d], self.partition.unit_parts[d]
-        region = Region(sum(self._packed_sizes) if self._one_thread else self._loop_end)
+        region = Region(sum(self._packed_sizes) if self._one_thread else self._fixed_size)
         constants = plan.bindings | dict.fromkeys(self._value_indices[d], 0)
         constants |= self._weight_offsets[d] | region.allocate_all(plan.buffer_sizes)
         count = unit_parts if unit_parts > 1 else self._sequence_parts
@@ -436,7 +415,7 @@ class Executable:
             launches = [own | shared | units_of_part(plan, k, unit_parts) for k, own in enumerate(launches)]
         if d in self._directions_with_barriers:
             launches = [own | {args.BARRIER: BARRIER_BYTES * d, args.PARTIES: unit_parts} for own in launches]
-        self._loop_end = max(self._loop_end, region.end)
+        self._fixed_size = max(self._fixed_size, region.end)
         return launches
 
     def _loop_parts(self, d: int) -> list[TaskPart]:

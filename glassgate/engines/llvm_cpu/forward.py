@@ -24,7 +24,7 @@ class ForwardPlan(KernelPlan):
 
     Args:
         plan, sizes, save, all_states, rounds_output, few_rows: as in `KernelPlan`.
-        processor: the result of `host()`. It is part of the key of the cache `cached_forward_plan`.
+        processor: the result of `host()`. It is used only as a part of the key of the cache `cached_forward_plan`.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class ForwardPlan(KernelPlan):
         self.check_arguments(*(() if save else self.kept))
 
     def _round_operand(self, rows: RowVectors, out: Argument) -> tuple[list[ParallelTask], RowVectors]:
-        """Return the left operand of the input GEMM, after the task that rounds it if the GEMM needs rounded rows."""
+        """Return the tasks that round rows for the input GEMM, if any, and the rows that the GEMM reads."""
         if not self.sizes.terms_of_input:
             return [], rows
         task, rounded_rows = round_rows(rows, out, args.ROWS, self.sizes.terms_of_input)

@@ -1,4 +1,4 @@
-"""The forward and backward pass of a layer on the CPU, for rows (`Steps`) of any supported dtype."""
+"""The forward and backward pass of a layer on the CPU. The input may have any supported dtype."""
 
 from collections.abc import Sequence
 from itertools import islice
@@ -36,7 +36,7 @@ class Layer(NamedTuple):
     ) -> list[Tensor]:
         """See `CompiledLayer.forward`. States that only the backward pass reads have the dtype of the computation."""
         S = steps.data.shape[0]
-        layout, data, kernel_operands = self._computable(steps, operands)
+        layout, data, kernel_operands = self._kernel_inputs(steps, operands)
         sizes = self._sizes(operands, data, dtype)
         few_rows = have_few_rows(layout.rows, sizes)
         forward = cached_forward_pass(self.plans, sizes, dtype, all_states or save, save, few_rows, host())
@@ -65,7 +65,7 @@ class Layer(NamedTuple):
     ) -> list[Tensor | None]:
         """See `CompiledLayer.backward`."""
         S, D = steps.data.shape
-        layout, data, kernel_operands = self._computable(steps, operands)
+        layout, data, kernel_operands = self._kernel_inputs(steps, operands)
         sizes = self._sizes(operands, data, flat[0].dtype)
         parameters = needed_weights(self.plans, [True] * len(operands) if needed is None else needed)
         d_flat = [d_results.get(index) for index in range(state_result_count(self.plans))]
@@ -106,7 +106,7 @@ class Layer(NamedTuple):
     def _sequence_count(self, operands: Sequence[Tensor]) -> int:
         return operands[len(self.plans[0].weights)].shape[0]
 
-    def _computable(self, steps: Steps, operands: Sequence[Tensor]) -> tuple[BatchLayout, Tensor, Sequence[Tensor]]:
+    def _kernel_inputs(self, steps: Steps, operands: Sequence[Tensor]) -> tuple[BatchLayout, Tensor, Sequence[Tensor]]:
         """Return the batch layout, and the input and the operands in the dtype and memory format of the kernels."""
         dtype = COMPUTE_DTYPE[steps.data.dtype]
         layout = batch_layout(steps.batch_sizes, steps.data.shape[0], self._sequence_count(operands))

@@ -174,7 +174,7 @@ def _forward_pass(
 
 
 class PackedPass(NamedTuple):
-    """`backend.PackedPass` for passes that several threads may run."""
+    """`backend.PackedPass` for a pass that may be divided among threads."""
 
     forward: ForwardPass
     layout: BatchLayout
@@ -194,13 +194,13 @@ def _packed_pass(direction: PackedDirection, steps: int, N: int) -> PackedPass |
     packed, weights = direction.packed_weights(plan, N), direction.weights
     if not fits_one_thread(forward.kernel_plans, layout):
         return PackedPass(forward, layout, packed, weights)
-    # One thread always runs so small a pass. A `RepeatedPass` takes less time per call than a `PackedPass`.
+    # A pass this small always runs on one thread. A `RepeatedPass` takes less time per call than a `PackedPass`.
     addresses = [0, 0, *map(Tensor.data_ptr, weights)]
     return forward.executable(layout, one_thread_partition(1)).repeated_pass(layout, addresses, packed, weights)
 
 
 class NativeStepper:
-    """`Stepper` for the CPU: a single native call. The final states overwrite the initial states.
+    """`Stepper` for the CPU. One native call runs all layers. The final states overwrite the initial states.
 
     Args:
         directions: one per layer.

@@ -34,7 +34,7 @@ class Partition(NamedTuple):
     """The division of a pass among threads.
 
     Attributes:
-        threads: the number of threads. All of them divide each task before and after the loop.
+        threads: the number of threads. They divide the tasks before and after the loop, except rounds of light tasks.
         unit_parts: for each direction, the number of threads that divide the units of all sequences in the loop; 1 if
             threads divide the sequences instead.
     """

@@ -28,8 +28,8 @@ from glassgate.engines.plan import Plan
 Shape = tuple[int, ...]
 TensorSpec = tuple[Shape, torch.dtype]
 """The shape and the dtype of a tensor to allocate."""
-LOWEST_ADDRESS = 2**32
-"""Most valid addresses are higher. If an address is lower, the call checks whether each tensor has memory."""
+LOW_ADDRESS = 2**32
+"""Valid addresses are rarely lower. If an address is lower, the call checks whether each tensor has memory."""
 
 
 class LayerPass:
@@ -104,7 +104,7 @@ class LayerPass:
         assert all(map(ge, map(Tensor.numel, tensors), min_elements)), "a tensor has fewer elements than kernels access"
         all_tensors = tensors if copies is None else (*tensors, *copies.tensors)
         addresses = [*map(Tensor.data_ptr, all_tensors)]
-        if min(addresses) < LOWEST_ADDRESS:
+        if min(addresses) < LOW_ADDRESS:
             check_storage(all_tensors)
         addresses[len(tensors) : len(tensors)] = pointers
         addresses.insert(0, 0 if resets is None else resets.data_ptr())
@@ -143,8 +143,8 @@ class ForwardPass(LayerPass):
         processor: the processor to generate kernels for.
 
     Attributes:
-        counts: for each direction, the number of results that are states at every step, final states, and values kept
-            for the backward pass.
+        counts: for each direction, the number of results of each sort: states at every step, final states, and values
+            kept for the backward pass.
     """
 
     def __init__(
@@ -173,7 +173,7 @@ class ForwardPass(LayerPass):
         )
         self.counts: list[tuple[int, int, int]] = []
         self._results: list[tuple[bool, int, torch.dtype]] = []
-        """For each result, whether it has a row per step and sequence (or per sequence), its width and its dtype."""
+        """For each result: whether it has rows for all steps, instead of one per sequence; its width; and its dtype."""
         for plan, own in zip(plans, sizes, strict=True):
             widths = list(plan.state_widths(own.base_sizes).values())
             states = widths if all_states else widths[:1]

@@ -65,7 +65,7 @@ class PhasePrinter:
         phase: the phase.
         names: the names in the kernel.
         argument: a function that adds an argument to the kernel and returns its name.
-        rounds: whether the buffers `arguments.ROUNDED` contain rounded numbers.
+        rounds: whether the buffers of `arguments.ROUNDED_KINDS` contain rounded numbers.
         input_size: see `emit`.
 
     Attributes:
@@ -86,7 +86,7 @@ class PhasePrinter:
     ) -> None:
         self.program, self.phase, self.names, self.argument = program, phase, names, argument
         self.input_size = input_size
-        self._rounded = args.ROUNDED if rounds else ()
+        self._rounded = args.ROUNDED_KINDS if rounds else ()
         self.row_lines: list[str] = []
         self.column_counts: dict[Buffer, int] = {}
         self._reads: list[str] = []
@@ -133,8 +133,8 @@ class PhasePrinter:
         if buffer.kind is Kind.TEMPORARY:
             return self._temporary_address(buffer, base)
         if buffer.kind.row_per is RowPer.SEQUENCE:
-            own = buffer.columns > 1 or buffer.kind is Kind.D_PARAMETER
-            pitch = self.argument(args.pitch(buffer) if own else args.axis_pitch(buffer.axis))
+            has_own_pitch = buffer.columns > 1 or buffer.kind is Kind.D_PARAMETER
+            pitch = self.argument(args.pitch(buffer) if has_own_pitch else args.axis_pitch(buffer.axis))
             return self._name_address(buffer, buffer.label, f"{base} + _n * {pitch}")
         row = f"{self.argument(args.starts(buffer))}[_t]" if buffer.kind is Kind.STATE else "_first_row"
         pitch = self.argument(args.pitch(buffer))
@@ -299,7 +299,7 @@ def product_sums_name(product: int, names: Names) -> str:
 
 
 def partial_sum_address(k: int, argument: Callable[[Argument], str]) -> str:
-    """Return the address of the partial sums of a row sum, one vector per row, in a phase with products."""
+    """Return the address of the vector with the partial sums of row `_n` for row sum k, in a phase with products."""
     return f"{argument(args.row_sum_argument('sum', k))} + _n * _LANES * _BYTES"
 
 

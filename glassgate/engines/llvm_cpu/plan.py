@@ -31,7 +31,7 @@ class KernelPlan:
     """The plan of a pass of one direction at given sizes. It does not change after construction.
 
     Each thread runs the loop in one launch, for some of the sequences or for some of the units of all sequences. Sizes
-    of memory are in bytes, by the argument with the address of the memory.
+    of memory are in bytes. Their keys are the arguments for the addresses.
 
     Args:
         plan: the equations of the direction.
@@ -56,7 +56,8 @@ class KernelPlan:
         rounds_after: the tasks after the loop, in rounds.
         inputs: the arguments for the input of the layer and for the operands, in the order of `plan`.
         results: the arguments for the results, which the caller allocates.
-        states, initial, recorded: the arguments for states, initial states and recorded gates.
+        states, initial: the arguments for states and initial states.
+        recorded: the arguments for recorded gates, or in a backward pass for recorded gradients.
         kept: the arguments for the values that the forward pass keeps for the backward pass.
         step_starts: the arguments for tables with the index of the first row of each step, in buffers of all steps.
         double_buffer_starts: the same for states that are stored in a double buffer, which has the rows of two steps.
@@ -160,7 +161,7 @@ class KernelPlan:
         """Assert that every address that the loop reads is passed by calls or has a default value.
 
         Args:
-            others: arguments that calls pass in addition to the inputs, the results and the recorded gates.
+            others: arguments that calls pass in addition to `inputs`, `results` and `recorded`.
         """
         passed = {*self.inputs, *self.results, *self.recorded, *others}
         passed |= {*self.weight_sizes, *self.buffer_sizes, *self.row_sizes, *self.scratch_sizes}
@@ -202,7 +203,7 @@ class KernelPlan:
     def element_size(self, buffer: Buffer) -> int:
         """Return the size of an element of a buffer in bytes."""
         terms = self.sizes.terms
-        return 2 * terms if terms and buffer.kind in args.ROUNDED else self.sizes.bytes
+        return 2 * terms if terms and buffer.kind in args.ROUNDED_KINDS else self.sizes.bytes
 
     def _scratch(self) -> tuple[dict[Argument, int], list[Argument]]:
         """Return the sizes of the buffers of one launch, and the buffers that launches share if they divide the units.
@@ -252,7 +253,7 @@ class KernelPlan:
         Args:
             buffer: the buffer.
             column: the first column.
-            columns: the number of columns. The default is all columns from the first one on.
+            columns: the number of columns. The default is all columns from `column` on.
         """
         columns = buffer.columns - column if columns is None else columns
         column_width = buffer.width(self.sizes) // max(buffer.columns, 1)

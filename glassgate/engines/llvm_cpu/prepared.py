@@ -28,7 +28,7 @@ from glassgate.engines.plan import Plan, needed_weights
 
 
 class PreparedPasses:
-    """`backend.PreparedPasses` for the CPU: the forward pass for inputs of one shape, and in training backward passes.
+    """`backend.PreparedPasses` for the CPU: the forward pass for inputs of one shape, and its backward passes.
 
     Args:
         plans: the plan of each direction.

@@ -112,7 +112,7 @@ class RaggedLayout(NamedTuple):
 
 
 def unsorted_layout(lengths: Sequence[int], L: int) -> RaggedLayout:
-    """Return the layout of padded sequences of these lengths, from 0 to L. Its tables are empty until it is sorted."""
+    """Return the layout of padded sequences of at most L steps. Its tables are zero until the sequences are sorted."""
     N = len(lengths)
     memory = torch.frombuffer(_zeros(2 * (L + 2) + N) + array("q", lengths), dtype=torch.int64)
     return RaggedLayout(BatchLayout(memory, sum(lengths), L, N, False))
@@ -161,7 +161,7 @@ class CopyPlan(NamedTuple):
             N: the number of sequences.
             bits: the size of a number.
             layout: the indices of the call values with the number of steps and the addresses of sizes and starts.
-            end: the index after the last address of the tensors.
+            end: the index of the call value after the last address of the tensors.
         """
 
         def create_part(text: str, widths: Sequence[int], by_step: int, end: int) -> TaskPart:

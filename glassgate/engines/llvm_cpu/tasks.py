@@ -1,4 +1,4 @@
-"""Launches of machine code, and tasks that threads divide among them.
+"""Launches of machine code, and tasks that threads divide among themselves.
 
 The last two arguments of a task are the bounds of a part: the index of its first item, and the index after its last.
 A *call value* is an integer that may differ between calls, such as the address of a tensor; see `executable.py`.
@@ -32,7 +32,7 @@ def sequence(count, *launches):
 
 
 def join_launches(launches: Sequence[Launch]) -> Launch:
-    """Join several launches in one, which runs them in order."""
+    """Join several launches into one, which runs them in order."""
     if len(launches) == 1:
         return launches[0]
     header, arguments = array("q", [len(launches)]), array("q")
@@ -67,7 +67,7 @@ class TaskPart(NamedTuple):
 
 
 def join_parts(parts: Sequence[TaskPart]) -> TaskPart:
-    """Join several parts in one, which runs them in order."""
+    """Join several parts into one, which runs them in order."""
     if len(parts) == 1:
         return parts[0]
     launch = join_launches([part.launch for part in parts])
@@ -104,7 +104,7 @@ def launch_template(part: TaskPart) -> Launch:
 
 
 class ParallelTask:
-    """A task that threads can divide among them.
+    """A task that threads can divide among themselves.
 
     Args:
         function: the machine code.
@@ -114,7 +114,7 @@ class ParallelTask:
 
     Attributes:
         launch: the machine code with its constant arguments.
-        slots: pairs of the index and the name of each argument that is not constant.
+        slots: the index and the `Argument` of each argument that is not constant.
         bounds_slot: the index of the first bound among the arguments.
         size: the argument with the number of items, or None, and a constant that is added to it.
     """

@@ -32,8 +32,8 @@ def find_wrong_products() -> list[str]:
 
     x, weight, d = random(ROWS, COLUMNS), random(GATES * UNITS, COLUMNS), random(ROWS, GATES * UNITS)
     matrix = Matrix(integer("weight"), GATES, GATES * UNITS, COLUMNS, 32)
-    ahead = pack(integer("ahead"), matrix, range(GATES), 1, transposed=False, terms=1)
-    back = pack(integer("back"), matrix, range(GATES), 1, transposed=True, terms=1)
+    packed = pack(integer("packed"), matrix, range(GATES), 1, transposed=False, terms=1)
+    transposed = pack(integer("transposed"), matrix, range(GATES), 1, transposed=True, terms=1)
     round_x, x_16 = round_rows(_rows("x", x), integer("x_16"), ROWS, terms=1)
     round_d, d_16 = round_rows(_rows("d", d), integer("d_16"), ROWS, terms=1)
     results = {"input": x.new_empty(ROWS, GATES * UNITS), "gradient": torch.empty_like(x), "weights": weight.clone()}
@@ -41,20 +41,20 @@ def find_wrong_products() -> list[str]:
     out = [_rows(name, result) for name, result in results.items()]
     _run(
         [
-            *ahead.tasks,
-            *back.tasks,
+            *packed.tasks,
+            *transposed.tasks,
             round_x,
             round_d,
             fill_row_addresses(integer("table"), _rows("x", x), ROWS),
-            multiply(x_16, ahead, GATES, out[0]._replace(width=UNITS), ROWS, 32),
-            multiply(d_16, back, 1, out[1], ROWS, 32),
+            multiply(x_16, packed, GATES, out[0]._replace(width=UNITS), ROWS, 32),
+            multiply(d_16, transposed, 1, out[1], ROWS, 32),
             outer(d_16, ROWS, (integer("table"), 0), out[2], [integer("total")], 32, terms=1),
         ],
         x=x,
         weight=weight,
         d=d,
-        ahead=torch.empty(ahead.size, dtype=torch.uint8),
-        back=torch.empty(back.size, dtype=torch.uint8),
+        packed=torch.empty(packed.size, dtype=torch.uint8),
+        transposed=torch.empty(transposed.size, dtype=torch.uint8),
         x_16=torch.empty(ROWS * x_16.pitch, dtype=torch.uint8),
         d_16=torch.empty(ROWS * d_16.pitch, dtype=torch.uint8),
         table=torch.empty(ROWS, dtype=torch.int64),

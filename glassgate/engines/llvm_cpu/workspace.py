@@ -1,10 +1,12 @@
 """The workspace of calls, which contains intermediate results. Each thread keeps one, to avoid slow allocations."""
 
 import threading
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
 
+from glassgate.engines.llvm_cpu.arguments import Argument
 from glassgate.engines.memory import empty
 
 ALIGN = 64
@@ -16,6 +18,27 @@ MAX_KEPT_BYTES = 2**26
 def aligned(size: int) -> int:
     """Round up to a multiple of `ALIGN`."""
     return size + -size % ALIGN
+
+
+class Region:
+    """A region of memory in which blocks are allocated one after the other.
+
+    Args:
+        start: the offset of the first block in bytes.
+    """
+
+    def __init__(self, start: int = 0) -> None:
+        self.end = start
+
+    def allocate(self, size: int) -> int:
+        """Allocate a block of `size` bytes and return its offset."""
+        offset = self.end
+        self.end += aligned(size)
+        return offset
+
+    def allocate_all(self, sizes: Mapping[Argument, int]) -> dict[Argument, int]:
+        """Allocate a block for each argument and return the offsets."""
+        return {argument: self.allocate(size) for argument, size in sizes.items()}
 
 
 def borrow(size: int) -> tuple[int, Tensor | None]:
