@@ -278,7 +278,7 @@ class _Emitter:
     def _needs_rounding(self, multiply: Multiply) -> bool:
         """Return whether a product's left operand must be rounded first. Some buffers contain rounded numbers."""
         rows = multiply.left.rows
-        return self.rounds and (isinstance(rows, StateBefore) or rows.buffer.kind not in args.ROUNDED)
+        return self.rounds and (isinstance(rows, StateBefore) or rows.buffer.kind not in args.ROUNDED_KINDS)
 
     def _round_operand(self, multiply: Multiply, table: str) -> None:
         """Print the rounding of a product's left operand. `table` has the addresses of the rows before rounding."""

@@ -2,12 +2,14 @@
 
 import threading
 from collections.abc import Mapping
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
-from glassgate.engines.llvm_cpu.arguments import Argument
 from glassgate.engines.memory import empty
+
+Key = TypeVar("Key")
 
 ALIGN = 64
 """The size of a cache line in bytes."""
@@ -36,9 +38,9 @@ class Region:
         self.end += aligned(size)
         return offset
 
-    def allocate_all(self, sizes: Mapping[Argument, int]) -> dict[Argument, int]:
-        """Allocate a block for each argument and return the offsets."""
-        return {argument: self.allocate(size) for argument, size in sizes.items()}
+    def allocate_all(self, sizes: Mapping[Key, int]) -> dict[Key, int]:
+        """Allocate a block of each size and return the offsets, with the same keys."""
+        return {key: self.allocate(size) for key, size in sizes.items()}
 
 
 def borrow(size: int) -> tuple[int, Tensor | None]:
