@@ -221,7 +221,9 @@ def test_wrong_arguments_are_rejected():
     stock = torch.nn.Sequential(torch.nn.GRU(D, H))
     with pytest.raises(TypeError, match=r"got Sequential; replace the layers of torch\.nn by those"), gg.record(stock):
         pass
-    with pytest.raises(KeyError, match=r"recorded names: none; call the layer inside of gg.record, and backward\(\)"):
+    with pytest.raises(
+        KeyError, match=r"recorded names: none; call the layer inside gg.record; for gradients, call backward\(\)"
+    ):
         tape.grad["layer0.forward.z"]
     with (
         gg.engine("torch"),

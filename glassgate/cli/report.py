@@ -12,7 +12,7 @@ from glassgate.cli.strips import strips
 from glassgate.cli.trained import add_run
 from glassgate.glass.live.page import Live, check_size
 from glassgate.glass.page import page
-from glassgate.glass.places import BYTES
+from glassgate.glass.places import MAX_BYTES
 from glassgate.tasks import task_class_of_run
 from glassgate.tasks.errors import OptionError
 from glassgate.tasks.report.live.page import live
@@ -24,13 +24,13 @@ from glassgate.tasks.runs import RUN, Run, write
 def command(argv: list[str]) -> None:
     """Run `glassgate report` with the given arguments."""
     arguments = _parser().parse_args(argv)
-    # A single word after the first run is a second run if it is the folder of one, and otherwise the text.
+    # A single argument after the first run is the second run if it is a run's folder. Otherwise, it is the text.
     if arguments.other is not None and arguments.text is None and not _is_run(arguments.other):
         arguments.text, arguments.other = arguments.other, None
     if arguments.text is not None and arguments.file:
         raise OptionError("--file: expected a text or a file, got both; leave one of them out")
     if arguments.live and (arguments.other is not None or arguments.terminal):
-        raise OptionError("--live: expected one run and a page; leave out the second run, or --terminal")
+        raise OptionError("--live: expected one run and no --terminal; leave out the second run, or --terminal")
     output = Path(arguments.output)
     if not output.resolve().parent.is_dir():
         raise OptionError(f"--output: the folder {output.parent} does not exist; create it, or choose another path")
@@ -57,9 +57,9 @@ def command(argv: list[str]) -> None:
         ]
         content, live_part = "", None
         if not arguments.terminal:
-            show_stage("choosing places to search")
+            show_stage("choosing sequences for the search")
             for trained, run, result in zip(tasks, runs, studies, strict=True):
-                result.places = places_of(trained, run, split, result, BYTES // len(studies))
+                result.places = places_of(trained, run, split, result, MAX_BYTES // len(studies))
             show_stage("drawing the page")
             if arguments.live:
                 live_part = live(
@@ -122,7 +122,7 @@ def _announce_size(live_part: Live, content: str) -> None:
     try:
         size = check_size(content)
     except ValueError as error:
-        raise OptionError(f"--live: {error}; with 16 bits: --bits 16") from None
+        raise OptionError(f"--live: {error}; for weights with 16 bits, add --bits 16") from None
     note = f"; weights have 16 bits, each within {live_part.error:.1g} of its value" if live_part.error else ""
     print(f"report: the page has {size / 1e6:.1f} MB{note}", file=sys.stderr)
 

@@ -160,7 +160,7 @@ def hold_in_rows(model: nn.Module, editable: Editable, held: Sequence[HeldPart],
         model: the model whose layers are edited.
         editable: the editable values of the layers.
         held: the edits of each row, all from `hold`.
-        length: the length of the sequences; None for one row and any number of calls.
+        length: the length of the sequences; None if `held` has one item, which then holds in every call.
     """
     changes = held[0] if length is None else _in_rows(editable, held, length)
     with torch.no_grad(), eval_mode(model), apply_edits(_prepared(editable, changes, True)):
@@ -183,7 +183,7 @@ def _in_rows(editable: Editable, held: Sequence[HeldPart], length: int) -> HeldP
 
 
 def hold_window(editable: Editable, means: Mapping[str, Tensor], window: tuple[int, int]) -> HeldPart:
-    """The edits that hold all states at their means in a window of steps, from its first step to the step after it."""
+    """The edits that hold all states at their means from step `window[0]` to step `window[1] - 1`."""
     states = [name for name, (layer, _, value, _) in editable.items() if value in layer.cell.state and name in means]
     return {name: hold(means[name], steps=slice(*window)) for name in states}
 
@@ -227,7 +227,7 @@ def _span(units: Sequence[int]) -> str:
 
 
 def _prepared(editable: Editable, held: HeldPart, per_step: bool) -> dict[Recurrent, Edits]:
-    """The edits, with edits of no units for all other names, so that one kernel runs every part."""
+    """Add edits of no units for all names that are not held, so that one kernel runs every part."""
     changes: dict[Recurrent, dict[str, dict[str, list[Edit]]]] = {}
     neutral = [hold(0.0, units=[], steps=[] if per_step else None)]
     for name, (layer, label, value, _) in editable.items():
@@ -242,11 +242,11 @@ def _means(editable: Editable) -> Iterator[Callable[[], dict[str, Tensor]]]:
     counts: dict[str, int] = {}
 
     def take(prefix: str, call: LayerCall) -> None:
-        real = None if call.batch_sizes is None else int(call.batch_sizes.sum())
+        unpadded_rows = None if call.batch_sizes is None else int(call.batch_sizes.sum())
         for part, result, recording in zip(call.layer.glassgate.parts, call.results, call.recordings, strict=True):
             values = {**recording.values, **dict(zip(call.layer.cell.state, result.states, strict=True))}
             for short, value in values.items():
-                name, rows = f"{prefix}{part.label}.{short}", value[:real]
+                name, rows = f"{prefix}{part.label}.{short}", value[:unpadded_rows]
                 sums[name] = sums.get(name, 0) + rows.double().sum(0)
                 counts[name] = counts.get(name, 0) + len(rows)
 

@@ -73,9 +73,9 @@ def correlations(x: np.ndarray, y: np.ndarray, groups: np.ndarray) -> np.ndarray
     """The correlations (SAMPLES, P) of the columns of x and y, (S, P) each, in each sample; 0 for constant columns."""
     x, y = x - x.mean(0), y - y.mean(0)
     mean_x, mean_y = means(x, groups), means(y, groups)
-    across = means(x * y, groups) - mean_x * mean_y
-    size = (means(x * x, groups) - mean_x**2).clip(min=0) * (means(y * y, groups) - mean_y**2).clip(min=0)
-    return np.divide(across, np.sqrt(size), out=np.zeros_like(across), where=size > 1e-24)
+    covariance = means(x * y, groups) - mean_x * mean_y
+    variances = (means(x * x, groups) - mean_x**2).clip(min=0) * (means(y * y, groups) - mean_y**2).clip(min=0)
+    return np.divide(covariance, np.sqrt(variances), out=np.zeros_like(covariance), where=variances > 1e-24)
 
 
 def mean_interval(values: np.ndarray, groups: np.ndarray) -> Interval:

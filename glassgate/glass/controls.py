@@ -10,7 +10,7 @@ from glassgate.layers.stack import Recurrent
 CONTROLS = 4
 """The number of untrained networks that a report compares with."""
 MANY_CONTROLS = 40
-"""The number for rules that select the best of many units, if the effect exceeds that in the first few networks."""
+"""The number for rules that select the best of many units, if the effect exceeds the threshold with `CONTROLS`."""
 
 
 def with_random_weights(tape: Recorded, seed: int) -> Recorded:

@@ -20,7 +20,7 @@ _LEVELS = 127
 
 
 def page_data(study: Study, runs: int = 1) -> tuple[dict[str, Any], str]:
-    """The data of a study, and a note about values with fewer bits or left-out units, which may be empty.
+    """The data of a study, and a note if values have fewer than 32 bits or units are left out; empty otherwise.
 
     Args:
         study: the study.
@@ -37,8 +37,8 @@ def page_data(study: Study, runs: int = 1) -> tuple[dict[str, Any], str]:
             f"Values at the cursor are stored in {bits} bits, with a precision of 1/{2**bits - 1} of each gate's range."
         )
     if fraction < 1:
-        note += f" The page stores the values of {fraction:.0%} of the units, which it names or which vary most. "
-        note += "Pictures and measures use all units."
+        note += f" The page stores the values of {fraction:.0%} of the units: those that it names, and those that "
+        note += "vary most. Pictures and measures use all units."
     all_findings = findings(study)
     data = {
         "starts": study.starts,
@@ -156,7 +156,7 @@ def _part(each: Direction, bits: int, fraction: float, named: list[int]) -> dict
             }
             for name, flow in each.flow.items()
         },
-        "survival": None if each.dynamics is None else each.dynamics.course.tolist(),
+        "survival": None if each.dynamics is None else each.dynamics.survival_quantiles.tolist(),
     }
 
 

@@ -12,10 +12,10 @@ def draw(drawable: Cell | Recurrent | RecurrentCell, *, projected: bool = False)
     """The diagram of a cell, drawn from its `step`, or of a layer.
 
     Args:
-        drawable: a cell, such as `gg.cells.LSTM()`, draws one step: states run from left to right, gates are boxes with
-            their activations, operations are circles, and functions that the cell's author wrote are boxes with their
-            names. The diagram of a layer shows its depth, directions and sizes. The diagram of a single-step module,
-            such as `gg.LSTMCell`, is that of its cell.
+        drawable: a cell, such as `gg.cells.LSTM()`, or a layer. The diagram of a cell shows one step: states run from
+            left to right, gates are boxes with their activations, operations are circles, and functions that the cell's
+            author wrote are boxes with their names. The diagram of a layer shows its depth, directions and sizes. The
+            diagram of a single-step module, such as `gg.LSTMCell`, is that of its cell.
         projected: for a cell, whether the output is projected by `weight_hr`.
 
     Returns:

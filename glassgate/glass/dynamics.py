@@ -12,27 +12,27 @@ class Points:
     """The fixed points under the mean input, in the plane of the first two principal components of visited states.
 
     Attributes:
-        places: the coordinates of the points in the plane, (K, 2)
+        coordinates: the positions of the points in the plane, (K, 2)
         stable: whether each point is stable, (K,)
-        time_constants: the slowest time constant of each point in steps, (K,)
-        visited: the states after each step of the windows, (L, N, 2)
+        time_constants: the longest time constant of each point in steps, (K,)
+        visited: the positions of the states after each step of the windows, (L, N, 2)
         explained: the fraction of the variance of the visited states along each axis, (2,)
     """
 
-    places: np.ndarray
+    coordinates: np.ndarray
     stable: np.ndarray
     time_constants: np.ndarray
     visited: np.ndarray
     explained: np.ndarray
 
     @property
-    def several(self) -> bool:
+    def has_several_stable(self) -> bool:
         """Whether several points are stable."""
         return int(self.stable.sum()) > 1
 
     @property
-    def slowest(self) -> float | None:
-        """The slowest time constant of a stable point in steps; None without a stable point."""
+    def longest_time_constant(self) -> float | None:
+        """The longest time constant of a stable point in steps; None without a stable point."""
         return float(self.time_constants[self.stable].max()) if self.stable.any() else None
 
 
@@ -52,7 +52,7 @@ class Dynamics:
 
     @cached_property
     def points(self) -> Points | None:
-        """The fixed points, searched on first use, because untrained networks seldom need them."""
+        """The fixed points. They are searched for on first use, because untrained networks seldom need them."""
         return self.search() if self.search else None
 
     @cached_property
@@ -63,7 +63,7 @@ class Dynamics:
         return np.asarray((logs[-1] - logs[half - 1]) / (len(logs) - half))
 
     @cached_property
-    def course(self) -> np.ndarray:
+    def survival_quantiles(self) -> np.ndarray:
         """Median, 10th and 90th percentile of the survival over windows, after 0, 1, ... steps, (3, L + 1)."""
         whole = np.vstack([np.ones(self.survival.shape[1]), self.survival])
         return np.asarray(np.quantile(whole, (0.5, 0.1, 0.9), axis=1))

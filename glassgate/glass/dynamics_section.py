@@ -70,7 +70,7 @@ def _table(trained: Dynamics, untrained: Sequence[Dynamics]) -> str:
         ),
     ]
     if trained.points is not None:
-        compared = untrained if trained.points.several else []
+        compared = untrained if trained.points.has_several_stable else []
         fresh = [each.points for each in compared if each.points is not None]
         rows += [
             _row(name, _number_or(_NONE, measure(trained.points)), list(map(measure, fresh)))
@@ -103,13 +103,13 @@ def _with_interval(dynamics: Dynamics) -> str:
 _POINT_MEASURES: dict[str, Callable[[Points], float | None]] = {
     "fixed points": lambda points: len(points.stable),
     "stable fixed points": lambda points: int(points.stable.sum()),
-    "longest time constant of a stable point, steps": lambda points: points.slowest,
+    "longest time constant of a stable point, steps": lambda points: points.longest_time_constant,
 }
 
 
 def _horizon(dynamics: Dynamics) -> int | None:
     """The number of steps after which less than 1 % of a difference is left; None if more is left at the end."""
-    return vanishing_lag(range(len(dynamics.course[0])), dynamics.course[0])
+    return vanishing_lag(range(len(dynamics.survival_quantiles[0])), dynamics.survival_quantiles[0])
 
 
 def _number_or(unknown: str, value: float | None) -> str:
@@ -117,7 +117,7 @@ def _number_or(unknown: str, value: float | None) -> str:
 
 
 def _number(value: float) -> str:
-    """A number with two significant digits, or whole from 100 on.
+    """A number with two significant digits, or an integer from 100 on.
 
     Example:
         >>> _number(0.1234), _number(3), _number(1234.5), _number(float("inf"))
@@ -130,7 +130,7 @@ def _number(value: float) -> str:
 
 
 def _survival(trained: Dynamics, untrained: Sequence[Dynamics]) -> Figure:
-    lags, (median, low, high) = list(range(trained.course.shape[1])), trained.course
+    lags, (median, low, high) = list(range(trained.survival_quantiles.shape[1])), trained.survival_quantiles
     gone, last = _horizon(trained), lags[-1]
     sentence = (
         f"Less than 1 % of a small difference is left after {steps(gone)}"
@@ -146,7 +146,7 @@ def _survival(trained: Dynamics, untrained: Sequence[Dynamics]) -> Figure:
         if len(known) < len(before):
             number = f"{len(before) - len(known)} of {len(before)} untrained networks"
             sentence += f" In {number}, more than 1 % is left at the end."
-    curves = np.concatenate([trained.course.ravel(), *(each.course[0] for each in untrained)])
+    curves = np.concatenate([trained.survival_quantiles.ravel(), *(each.survival_quantiles[0] for each in untrained)])
     bottom = 10 ** math.floor(math.log10(max(_LOWEST, min(0.1, float(curves.min())))))
     top = max(1.0, 10 ** math.ceil(math.log10(float(curves.max()))))
     plot = Plot(Axis(0, last, "steps k"), Axis(bottom, top, "fraction left", log=True), 490, 280, sentence)
@@ -154,7 +154,7 @@ def _survival(trained: Dynamics, untrained: Sequence[Dynamics]) -> Figure:
         plot.rule(0, VANISHED, last, VANISHED)
         plot.text(last, VANISHED, "1 %", anchor="end", up=4)
     for each in untrained:
-        plot.line(lags, _above(each.course[0], bottom), "before")
+        plot.line(lags, _above(each.survival_quantiles[0], bottom), "before")
     plot.band(lags, low.tolist(), high.tolist(), "flow")
     plot.line(lags, _above(median, bottom), "flow")
     return Figure(plot.svg(), sentence)
@@ -184,10 +184,10 @@ def _plane(points: Points) -> Figure:
     sentence = (
         f"{count(len(points.stable), 'fixed point', 'fixed points')} under the mean input: {stable} stable (filled)"
     )
-    if points.slowest is not None:
-        sentence += f", the longest time constant {steps(points.slowest)}"
+    if points.longest_time_constant is not None:
+        sentence += f", the longest time constant {steps(points.longest_time_constant)}"
     sentence += f". The plane contains {percent(float(points.explained.sum()))} of the variance of the visited states."
-    every = np.concatenate([points.visited.reshape(-1, 2), points.places])
+    every = np.concatenate([points.visited.reshape(-1, 2), points.coordinates])
     (left, bottom), (right, top) = every.min(0), every.max(0)
     margin = 0.08 * max(right - left, top - bottom, 1e-6)
     plot = Plot(
@@ -201,7 +201,7 @@ def _plane(points: Points) -> Figure:
         x, y = path.tolist()
         plot.line(x, y, "path")
     for kind, chosen in (("unstable", ~points.stable), ("stable", points.stable)):
-        x, y = points.places[chosen].T.tolist()
+        x, y = points.coordinates[chosen].T.tolist()
         plot.dots(x, y, kind, 5, units=False)
     plot.legend([("path", "visited states")])
     return Figure(plot.svg(), sentence)

@@ -59,14 +59,14 @@ def colour_scale(low: str, high: str, kind: str, name: str = "") -> str:
     Args:
         low, high: the labels of the ends of the scale
         kind: "gate" for the colours of values from 0 to 1, "signed" for those of negative and positive values
-        name: the name by which the page's script changes the labels, if it does
+        name: the name by which the page's script finds the labels; empty if it does not change them
     """
     data_id = f' data-id="{name}"' if name else ""
     return f'<span class="scale {kind}"{data_id}><span>{escape(low)}</span><i></i><span>{escape(high)}</span></span>'
 
 
 _NARROWEST = 0.25
-"""The minimum fraction of a ruler for the word "sequence" and a number, on the screen of a phone."""
+"""The minimum fraction of a ruler's width that fits the word "sequence" and a number on the screen of a phone."""
 
 
 def step_ruler(length: int, starts: Sequence[int] = ()) -> str:

@@ -68,8 +68,8 @@ def half_lives(direction: Direction, state: str) -> Figure:
     high = min(1e5, max(10.0, 10 ** math.ceil(math.log10(finite.max() if len(finite) else 10))))
     median = float(np.median(values))
     sentence = (
-        f"Half-life of {state}: median {_half_life(median)}, longest {_half_life(float(values[-1]))}, shortest "
-        f"{_half_life(float(values[0]))}."
+        f"Half-life of {state}: median {_half_life_text(median)}, longest {_half_life_text(float(values[-1]))}, "
+        f"shortest {_half_life_text(float(values[0]))}."
     )
     plot = Plot(
         Axis(0, max(1, len(values) - 1), "units, sorted by half-life"),
@@ -79,7 +79,7 @@ def half_lives(direction: Direction, state: str) -> Figure:
         sentence,
     )
     plot.rule(0, min(median, high), len(values), min(median, high))
-    plot.text(0, min(median, high), f"median: {_half_life(median)}", up=5)
+    plot.text(0, min(median, high), f"median: {_half_life_text(median)}", up=5)
     order = np.argsort(direction.half_life[state], kind="stable")
     for place, unit in enumerate(order):
         value = float(direction.half_life[state][unit])
@@ -88,7 +88,7 @@ def half_lives(direction: Direction, state: str) -> Figure:
     return Figure(plot.svg(), sentence, ("half_life", state))
 
 
-def _half_life(count: float) -> str:
+def _half_life_text(count: float) -> str:
     return "infinite" if count == math.inf else steps(count)
 
 
@@ -97,7 +97,7 @@ def memory(direction: Direction, state: str) -> Figure:
     each = direction.memory[state]
     ks, median = each.steps.tolist(), each.median.tolist()
     half = next((k for k, value in zip(ks, median, strict=True) if value < 0.5), None)
-    tenth = next((k for k, value in zip(ks, each.high.tolist(), strict=True) if value < 0.5), None)
+    high_half = next((k for k, value in zip(ks, each.high.tolist(), strict=True) if value < 0.5), None)
     sentence = (
         f"The fraction of {state} that remains after k steps, over all units and starting steps. The median "
         + (
@@ -106,7 +106,7 @@ def memory(direction: Direction, state: str) -> Figure:
             else f"stays above one half for {ks[-1]} steps"
         )
         + ", and the 90th percentile "
-        + (f"after {steps(tenth)}." if tenth is not None else f"stays above it for all {ks[-1]} steps.")
+        + (f"after {steps(high_half)}." if high_half is not None else f"stays above it for all {ks[-1]} steps.")
     )
     top = max(1.0, min(2.0, max(each.high.tolist())))
     gone = next((k for k, value in zip(ks, each.high.tolist(), strict=True) if value < VANISHED), ks[-1])
@@ -268,7 +268,7 @@ def series(study: Study, number: int, start: int) -> Figure | None:
 def _series_sentence(passage: Passage, names: list[str], ahead: list[ForecastValue]) -> str:
     many, rows_per_step = len(names), passage.rows_per_step
     each = f" of {rows_per_step} values each" if rows_per_step > 1 else ""
-    channels = names[0] if many == 1 else f"{many} channels, each in its standard deviations"
+    channels = names[0] if many == 1 else f"{many} channels, each in units of its standard deviation"
     sentence = f"{steps(len(passage.steps))}{each} of {channels}"
     sentence += f", of which the first {_MAX_CHANNELS} are drawn." if many > _MAX_CHANNELS else "."
     if passage.times:

@@ -34,7 +34,7 @@ class Rule(NamedTuple):
         measure: yields the effects of a study
         null: the null model in words
         min_excess: the minimum excess over the effect under the null model, in the unit of the measure
-        minimum: the minimum effect for any null model
+        minimum: the minimum of the threshold, for any null model
         unit: the unit of the measure in words
         fault: whether the finding is a fault that should be repaired
         max_findings: the maximum number of findings of this rule. The strongest are kept

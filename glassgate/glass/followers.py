@@ -13,7 +13,7 @@ from glassgate.glass.study import Direction, Study
 _MAX_LABELS = 40
 # Marks with two values are used only if each value occurs at this many steps or more.
 _MIN_STEPS = 4
-# Labels of steps that have no label of interest.
+# Labels of steps that belong to no class of interest.
 BACKGROUND = ("other", "O", "_")
 STEP_NUMBER = "position in the sequence"
 
@@ -80,11 +80,11 @@ def marks_are_targets(study: Study) -> bool:
 def marks(study: Study, direction: Direction | None = None) -> dict[str, np.ndarray]:
     """Marks (S,) that units may follow, by name.
 
-    They are the labels of the steps. Without labels, they are properties of the text or the channels of the series. The
-    step number is always a mark.
+    They are the labels of the steps. Without suitable labels, they are properties of the text or the channels of the
+    series. The step number is always a mark.
 
     Args:
-        direction: the direction in which steps are numbered; forward if None
+        direction: the direction whose reading order numbers the steps; forward if None
     """
     total, starts = study.starts[-1], study.starts
     labels: list[str | None] = [None] * total
@@ -113,7 +113,7 @@ def _by_step(series: np.ndarray, rows_per_step: int) -> np.ndarray:
 
 
 def _predicts_text(study: Study) -> bool:
-    """Whether the answers are tokens of the text, as those of a language model."""
+    """Whether the answers are tokens of the text, as for a language model."""
     first = study.passages[0]
     targets = {answer.target[0] for answer in first.answers if answer.target}
     return len(targets & set(first.steps)) > len(targets) / 2
@@ -130,7 +130,7 @@ def _text_marks(tokens: list[str]) -> dict[str, np.ndarray]:
         column = 0 if line_end else column + 1
         rows.append((quoted, depth > 0, column, token.isspace(), token[:1].isupper(), token.isdigit(), line_end))
     if not any(token[:1].isalpha() for token in tokens):
-        return {}  # step numbers of a recording without text
+        return {}  # without letters, the steps are numbers, not text
     names = ("inside quotes", "inside brackets", "place in the line", "a blank", "a capital", "a digit", "a line end")
     classes = dict(zip(names, np.array(rows, float).T, strict=True))
     if classes["a line end"].any():

@@ -17,7 +17,7 @@ from glassgate.glass.study import AnswerValues, Connections, Flow, Study
 _MAX_STEPS_AT_ONCE = 60_000
 # The maximum number of answers of a passage that are differentiated.
 MAX_ANSWERS = 240
-# The maximum number with the weights before training.
+# The maximum number of answers that are differentiated with the weights before training.
 MAX_INITIAL_ANSWERS = 60
 # The largest lag of a curve.
 _MAX_LAG = 200
@@ -183,8 +183,8 @@ def _origins(tape: Recorded, label: str) -> list[tuple[int | None, bool]]:
     """The step of each row from which lags are counted, and whether the answer reads only this step.
 
     An answer reads the directions of the highest layer. Lag 0 is the step that the answer reads from the same direction
-    of that layer. If the answer does not read this direction, it is the step that it reads from the other one. If it
-    reads several steps, lag 0 is the last of them in the order of the direction.
+    of that layer. If the answer does not read this direction, lag 0 is the step that it reads from the other one. If
+    the answer reads several steps, lag 0 is the last of them in the order of the direction.
     """
     call, index = tape.call_of(label)
     parts = call.layer.glassgate.parts

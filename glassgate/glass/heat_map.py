@@ -58,7 +58,7 @@ def _png(numbers: np.ndarray, colours: list[tuple[int, int, int, float]]) -> byt
 
 
 def similarity_order(values: np.ndarray) -> list[int]:
-    """An order of the units of states (S, H): by angle in their first two principal components, so similar ones adjoin.
+    """The units of states (S, H) by angle in the first two principal components, so that similar ones are adjacent.
 
     Example:
         >>> wave = np.sin(np.arange(20.0))

@@ -56,7 +56,7 @@ def _matrix(study: Study, place: int, matrix: np.ndarray, scale: Scale, legend: 
 
 
 def _distance_sentence(study: Study, place: int) -> str:
-    """A sentence about the distance to the steps with 90 % of the contributions, as the median over answers."""
+    """A sentence about the distance within which 90 % of the contributions lie, as the median over answers."""
     each, passage = study.connections[place], study.passages[place]
     distances = []
     for answer, row in zip(each.targets, np.abs(each.matrix), strict=True):

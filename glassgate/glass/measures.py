@@ -15,7 +15,7 @@ from glassgate.glass.retention import retentions
 # A gate is closed below the first number and open above the second (Karpathy, Johnson and Fei-Fei 2015,
 # arXiv:1506.02078).
 CLOSED, OPEN = 0.1, 0.9
-# The quantiles of a memory are computed from about this number of evenly spaced values per lag, or fewer.
+# The quantiles of a memory are computed from at most this number of evenly spaced values per lag.
 _MAX_VALUES = 200_000
 # Pre-activations of this magnitude and both signs drive every gate to its limits.
 _EXTREME_PREACTIVATION = 1e4

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-BYTES = 200_000
-"""The approximate size in bytes of the states and texts in a page."""
+MAX_BYTES = 200_000
+"""The approximate maximum size in bytes of the states and texts in a page."""
 HIGHEST_LEVEL = 15
 """The highest level of a state in 4 bits."""
 
@@ -38,14 +38,14 @@ class Places:
         return sum(map(len, self.texts))
 
 
-def steps_within(size: int, units: int, letters: float) -> int:
-    """The number of steps that fit into `size` bytes, with `units` units and `letters` letters of text per step.
+def steps_within(size: int, units: int, text_bytes: float) -> int:
+    """The number of steps that fit into `size` bytes, with `units` units and `text_bytes` bytes of text per step.
 
     Example:
         >>> steps_within(300_000, 128, 5.0)
         3214
     """
-    return int(size / (units / 2 * 4 / 3 + letters + 3))
+    return int(size / (units / 2 * 4 / 3 + text_bytes + 3))
 
 
 def packed(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

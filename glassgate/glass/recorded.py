@@ -33,7 +33,7 @@ class Values(Mapping[str, Tensor]):
             recorded = self._rows()
             if name not in recorded:
                 names = ", ".join(recorded) or (
-                    "none; call the layer inside of gg.record, and backward() on a result of this call for gradients"
+                    "none; call the layer inside gg.record; for gradients, call backward() on a result of this call"
                 )
                 raise KeyError(f"tape: {name!r} was not recorded; recorded names: {names}")
             layout, rows = recorded[name]

@@ -88,7 +88,7 @@ def report(tape: Recorded, path: Path, steps: Sequence[str] | Sequence[Sequence[
     names = [list(map(str, row)) for row in rows] or [[str(k + 1) for k in range(length)] for length in lengths]
     if list(map(len, names)) != lengths:
         raise ValueError(
-            f"report: steps must be a list for each of the {len(lengths)} rows, of {lengths} steps, "
+            f"report: steps must have a list for each of {len(lengths)} rows, with {lengths} entries, "
             f"got {list(map(len, names))}"
         )
     study = Study("A recording", "", [Passage(each) for each in names], recorded)

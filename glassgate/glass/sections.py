@@ -65,7 +65,7 @@ def _findings_section(study: Study) -> Section:
     columns = "four" if len(all_findings) > 6 or len(all_findings) == 4 else "three"
     body = f'<ol class="findings {columns}">{rows}</ol>'
     if not rows:
-        checked = f"{len(RULES)} rules were checked, and no effect is larger than in its null model."
+        checked = f"{len(RULES)} rules were checked, and no effect exceeds its threshold."
         body = f"<p>Nothing stands out. {checked}</p>"
     intro = (
         "Each finding is an effect that is larger than in a null model, for example in the same network without "
@@ -200,8 +200,8 @@ def _search_section(study: Study) -> Section:
     )
     if places is None:
         intro += (
-            " The search covers the steps on this page. If <code>glassgate search</code> has indexed the run's data, "
-            "it covers steps of these data."
+            " The search covers the steps on this page. In the report of a run whose data "
+            "<code>glassgate search</code> has indexed, it covers steps of these data instead."
         )
     else:
         intro += (

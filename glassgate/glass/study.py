@@ -81,7 +81,7 @@ class Passage:
 
     @property
     def forecasts(self) -> list[ForecastValue]:
-        """The answers that are numbers. Each is drawn in the middle of the step that it predicts."""
+        """The answers that are numbers. Each is drawn in the middle of the step or row that it predicts."""
         values = []
         for place, answer in enumerate(self.answers):
             (name, chance), target = answer.best[0], answer.target
@@ -108,8 +108,8 @@ class Flow:
         norms: the norms of every answer, (A, K); NaN beyond the end of the sequence
         initial_norms: the norms with the weights before training, (A, K); None without these weights
         direct_path: the median of the norms along the direct path only, (K,); None without a direct path
-        one_step: whether every answer reads its states at one step only. Otherwise, lags count from the last step that
-            it reads
+        one_step: whether every answer reads states of one step only. Otherwise, lags count from the last step that an
+            answer reads
     """
 
     lags: list[int]
@@ -264,7 +264,7 @@ class Study:
         cost: the names and values of the costs of the model, in words
         controls: the directions of untrained networks that read the same passages
         make_control: takes a seed and returns the directions of another such network
-        loss: the mean loss of the answers with shuffled targets, in `unit`; None without targets
+        shuffled_loss: the mean loss of the answers with shuffled targets, in `unit`; None without targets
         places: steps of the run's data, which readers of the page can search
         unit, points: the units of `loss` and `points` in causes and windows, in words
         thresholds: the value that each effect must exceed; computed once by `findings`
@@ -289,7 +289,7 @@ class Study:
     windows: list[WindowCause] = field(default_factory=list)
     unit: str = ""
     points: str = ""
-    loss: float | None = None
+    shuffled_loss: float | None = None
     controls: list[list[Direction]] = field(default_factory=list)
     make_control: Callable[[int], list[Direction]] | None = None
     thresholds: dict[str, float] = field(default_factory=dict)

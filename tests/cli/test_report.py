@@ -212,8 +212,14 @@ def test_an_interactive_page_reports_its_size_before_it_is_written(
         (["{runs}/tagging", "{runs}/translation", "it"], "must be of one task, got tagging and translation"),
         (["{runs}/tagging", "it", "--file", "x.conllu"], "expected a text or a file, got both"),
         (["{runs}/tagging", "it", "-o", "no/such/folder.html"], "the folder no/such does not exist"),
-        (["{runs}/tagging", "it", "--live", "--terminal"], "--live: expected one run and a page; leave out the second"),
-        (["{runs}/tagging", "{runs}/tagging", "--live"], "--live: expected one run and a page; leave out the second"),
+        (
+            ["{runs}/tagging", "it", "--live", "--terminal"],
+            "--live: expected one run and no --terminal; leave out the second",
+        ),
+        (
+            ["{runs}/tagging", "{runs}/tagging", "--live"],
+            "--live: expected one run and no --terminal; leave out the second",
+        ),
     ],
 )
 def test_mistakes_get_a_sentence_and_leave_no_file(
@@ -231,5 +237,7 @@ def test_mistakes_get_a_sentence_and_leave_no_file(
 
 
 def test_an_interactive_page_that_is_too_large_is_refused() -> None:
-    with pytest.raises(OptionError, match=r"--live: the page would have 20\.0 MB.*; with 16 bits: --bits 16"):
+    with pytest.raises(
+        OptionError, match=r"--live: the page would have 20\.0 MB.*; for weights with 16 bits, add --bits 16"
+    ):
         _announce_size(Live("", "", "", "", 0.0), "x" * 20_000_001)

@@ -80,7 +80,7 @@ def test_a_bistable_unit_has_two_stable_points_and_a_saddle() -> None:
 
     made = study(gg.RNN(3, H), bistable)
     points = made.directions[0].dynamics.points
-    assert points.stable[points.places[:, 0].argsort()].tolist() == [True, False, True]
+    assert points.stable[points.coordinates[:, 0].argsort()].tolist() == [True, False, True]
     assert "layer0.forward has 2 stable fixed points under its mean input." in sentences(made)
 
 

@@ -228,7 +228,7 @@ def test_overfitting_is_a_rise_of_the_dev_loss() -> None:
 
 def caused(causes: list[Cause], windows: list[WindowCause] = []) -> Study:  # noqa: B006
     made = study()
-    made.unit, made.points, made.loss, made.causes, made.windows = (
+    made.unit, made.points, made.shuffled_loss, made.causes, made.windows = (
         "nats per answer",
         "points of accuracy",
         2.0,
@@ -248,7 +248,7 @@ def test_causes_are_compared_with_shuffled_targets() -> None:
     assert sentences(caused([strong, weak._replace(control=0.2)])).count("at its mean costs") == 1
     assert sentences(caused([strong, weak._replace(low=0.01)])).count("at its mean costs") == 1
     made = caused([strong, weak])
-    made.loss = None  # no reference
+    made.shuffled_loss = None  # no reference
     assert sentences(made) == ""
 
 

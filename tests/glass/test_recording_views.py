@@ -34,7 +34,9 @@ def test_the_report_of_a_custom_cell(tmp_path: Path) -> None:
     values = decode_array(data["parts"][2]["values"]["f"]).reshape(13, 5)
     expected = torch.cat([tape["layer1.forward.f"][:9, 0], tape["layer1.forward.f"][:4, 1]])
     np.testing.assert_allclose(values, expected, atol=1e-6)
-    with pytest.raises(ValueError, match=r"steps must be a list for each of the 2 rows, of \[9, 4\] steps, got \[3\]"):
+    with pytest.raises(
+        ValueError, match=r"steps must have a list for each of 2 rows, with \[9, 4\] entries, got \[3\]"
+    ):
         tape.report(tmp_path / "page.html", ["a", "b", "c"])
 
 

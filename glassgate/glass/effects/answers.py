@@ -83,7 +83,7 @@ def f1_score(predicted: set[str], correct: set[str]) -> float:
 
 def direction(study: Study) -> Iterator[Effect]:
     """Increase of the loss when one of two directions is held at its mean."""
-    if not study.loss:
+    if not study.shuffled_loss:
         return
     directions = [each for each in study.causes if each.name.endswith((".forward", ".reverse"))]
     layers = [each.name.rsplit(".", 1)[0] for each in directions]
@@ -100,7 +100,7 @@ def direction(study: Study) -> Iterator[Effect]:
 
 def window(study: Study) -> Iterator[Effect]:
     """Increase of the loss when all states are held at their means in the most important window."""
-    if not study.loss or len(study.windows) < 4:
+    if not study.shuffled_loss or len(study.windows) < 4:
         return
     most = max(study.windows, key=lambda each: each.loss)
     if len(study.passages[most.passage].answers) < _MIN_SPREAD_ANSWERS:
@@ -120,7 +120,7 @@ def window(study: Study) -> Iterator[Effect]:
 
 def _loss_effect(study: Study, key: str, each: Cause | WindowCause, words: dict[str, str], null: float) -> Effect:
     """The effect of a part or a window, as a fraction of the loss with shuffled targets."""
-    scale = study.loss or 1.0
+    scale = study.shuffled_loss or 1.0
     interval = Interval(each.low / scale, each.high / scale)
     return Effect(key, each.loss / scale, lambda: interval, words, max(0.0, null / scale))
 

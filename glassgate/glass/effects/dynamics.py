@@ -58,7 +58,7 @@ def stable_points(study: Study) -> Iterator[Effect]:
     """Number of stable fixed points under the mean input, if there are several."""
     for each in study.directions:
         points = each.dynamics and each.dynamics.points
-        if points and points.several:
+        if points and points.has_several_stable:
             number = int(points.stable.sum())
             words = {"direction": each.label, "count": str(number)}
             yield Effect(each.label, number, partial(Interval, number, number), words)

@@ -130,7 +130,7 @@ def _fill(
     study.unit = f"{whole[0].unit} per answer"
     study.points = ("points of accuracy" if have_targets else "points of answers kept") if are_choices else ""
     if have_targets:
-        study.loss = float(np.concatenate([each.control_losses for each in unchanged]).mean())
+        study.shuffled_loss = float(np.concatenate([each.control_losses for each in unchanged]).mean())
 
     def effect(with_held: Sequence[Answers], without: Sequence[Answers]) -> dict[str, Any]:
         held, base = (Answers(*map(np.concatenate, zip(*each, strict=True))) for each in (with_held, without))

@@ -10,7 +10,7 @@ from torch import Tensor
 
 import glassgate as gg
 from glassgate.glass.gradients import evenly_spaced
-from glassgate.glass.places import BYTES, Places, steps_within
+from glassgate.glass.places import MAX_BYTES, Places, steps_within
 from glassgate.glass.study import Study
 from glassgate.tasks.data.pieces import Piece
 from glassgate.tasks.errors import OptionError
@@ -62,7 +62,7 @@ def index_of(
 
 
 def places_of(
-    task: Task[Any, Any, Any], run: Run, split: Split[Any] | None, study: Study, size: int = BYTES
+    task: Task[Any, Any, Any], run: Run, split: Split[Any] | None, study: Study, size: int = MAX_BYTES
 ) -> Places | None:
     """The sequences of the run's data that a report embeds for searches; None if there are none.
 
