@@ -1,4 +1,4 @@
-"""`python -m defaults [SET ...]` trains with the defaults, searches better settings, and writes the page."""
+"""`python -m defaults [SET ...]` trains with the defaults, searches for better settings, and writes the page."""
 
 import argparse
 import sys
@@ -48,7 +48,7 @@ def measure(runs: Sequence["_Measurement"]) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m defaults", description="Measure how good the defaults are.")
-    parser.add_argument("sets", nargs="*", metavar="SET", help="names of sets, * matches any letters (default: all)")
+    parser.add_argument("sets", nargs="*", metavar="SET", help="names of sets; * matches any characters (default: all)")
     parser.add_argument("--report", action="store_true", help="write the page from the stored figures, then exit")
     parser.add_argument(
         "--seconds",

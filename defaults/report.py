@@ -162,9 +162,11 @@ def rows(store: Store) -> list[Row]:
     complete = []
     for data in SETS:
         if results := store.searched(data):
-            own, other = (settings(data, results[0]["examples"]) for settings in (defaults, fixed))
-            row = Row(data, own, other, best(data, results), store.all(data))
-            complete += [row] if row.tests(other) else []
+            default_settings, fixed_settings = (
+                settings(data, results[0]["examples"]) for settings in (defaults, fixed)
+            )
+            row = Row(data, default_settings, fixed_settings, best(data, results), store.all(data))
+            complete += [row] if row.tests(row.fixed) else []
     return complete
 
 
@@ -181,14 +183,14 @@ def _table(rows: Sequence[Row]) -> str:
     ]
     for row in rows:
         cells = [row.data.task, row.data.what, row.data.score.heading]
-        cells += [_spread(row, settings) for settings in (row.fixed, row.defaults, row.best)]
+        cells += [_format_score(row, settings) for settings in (row.fixed, row.defaults, row.best)]
         cells += [f"{100 * row.deficit(row.defaults) + 0:.1f} %", _describe(row.defaults), _describe(row.best)]
         cells += [str(len(row.results)), str(len(row.seeds))]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 
-def _spread(row: Row, settings: Settings) -> str:
+def _format_score(row: Row, settings: Settings) -> str:
     """Return the mean and standard deviation of a test score as text."""
     score = row.data.score
     return mean_and_deviation([score.factor * test for test in row.tests(settings)], score.places)

@@ -1,4 +1,4 @@
-"""Trains with given settings, stores results as JSON, and searches settings that are better than the defaults."""
+"""Trains with given settings, stores results as JSON, and searches for better settings than the defaults."""
 
 import json
 import time
@@ -149,7 +149,7 @@ def best(data: Set, results: Sequence[Result]) -> Settings:
 
 
 def _next(settings: Settings, name: str, step: int) -> Settings | None:
-    """Return the settings with the next larger (step 1) or smaller (step -1) value of one setting, None without one."""
+    """Return the settings with the next larger (step 1) or smaller (step -1) value of one setting, if any."""
     value = getattr(settings, name)
     values = [other for other in _VALUES[name] if (other - value) * step > 1e-9]
     if not values:

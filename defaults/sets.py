@@ -57,21 +57,21 @@ class Set:
         return self.cut(split) if self.cut else split
 
 
-def _spread(examples: Sequence[Any], count: int) -> list[Any]:
-    """Return `count` examples at equal distances from the first one on, or all if there are fewer."""
+def _evenly_spaced(examples: Sequence[Any], count: int) -> list[Any]:
+    """Return `count` evenly spaced examples, starting with the first, or all if there are fewer."""
     count = min(count, len(examples))
     return [examples[k * len(examples) // count] for k in range(count)]
 
 
 def _examples(train: int, held_out: int) -> Cut:
-    """Keep `train` training examples, and at most `held_out` dev and 400 test examples without further labels."""
+    """Keep `train` training examples, and at most `held_out` dev and 400 test examples without new labels."""
 
     def cut(split: Split[Any]) -> Split[Any]:
-        kept = _spread(split.train, train)
+        kept = _evenly_spaced(split.train, train)
         seen_labels = {label for example in kept for label in _labels(example)}
 
         def with_seen_labels(part: Sequence[Any], count: int) -> list[Any]:
-            return _spread([example for example in part if seen_labels.issuperset(_labels(example))], count)
+            return _evenly_spaced([example for example in part if seen_labels.issuperset(_labels(example))], count)
 
         return Split(kept, with_seen_labels(split.dev, held_out), with_seen_labels(split.test, 400))
 
@@ -98,7 +98,7 @@ def _halves(split: Split[Any]) -> Split[Any]:
 
 
 def _tokens(train: int, held_out: int) -> Cut:
-    """Keep the first tokens of each part of a text, of the test part 30,000."""
+    """Keep the first `train`, `held_out` and 30,000 tokens of the training, dev and test text."""
 
     def first(part: Sequence[Any], count: int) -> list[Any]:
         return [replace(part[0], tokens=part[0].tokens[:count])]
@@ -106,12 +106,12 @@ def _tokens(train: int, held_out: int) -> Cut:
     return lambda split: Split(first(split.train, train), first(split.dev, held_out), first(split.test, 30_000))
 
 
-def _parts(path: str, train: str, dev: str, test: str) -> dict[str, str]:
+def _paths(path: str, train: str, dev: str, test: str) -> dict[str, str]:
     return {"data": path.format(train), "dev": path.format(dev), "test": path.format(test)}
 
 
-EWT = _parts("ud_english_ewt_pos/{}.tsv", "train", "dev", "test")
-SNIPS = _parts("snips_slu/{}", "train", "valid", "test")
+EWT = _paths("ud_english_ewt_pos/{}.tsv", "train", "dev", "test")
+SNIPS = _paths("snips_slu/{}", "train", "valid", "test")
 VOWELS = {"data": "japanese_vowels/JapaneseVowels_TRAIN.ts", "test": "japanese_vowels/JapaneseVowels_TEST.ts"}
 SHAKESPEARE = {"data": "char_lm/tinyshakespeare.txt"}
 POEMS = {"data": "char_lm/tang_10k_poems.txt"}
@@ -122,7 +122,6 @@ ETT = {"data": "ett/ETTh1.csv"}
 TAGS = {"label_column": "2"}
 CHINESE = {"target_tokens": "character"}
 HOURS = {"target": "OT", "look_back": 96, "dev_steps": 480, "test_steps": 1440, "every": 4}
-ALL = 10**9
 
 SETS = (
     Set("tagging-tiny", "tagging", "parts of speech, 100 sentences", EWT, TAGS, ACCURACY, _examples(100, 100)),

@@ -1,7 +1,7 @@
 """Writes the results in `docs/why-lstm.md` and its Chinese version: `python docs/claims.py FOLDER` (`make claims`).
 
-FOLDER contains the output of `glassgate compare`, `compare directions` and `compare products`. FOLDER/full contains
-that of `glassgate compare` without --quick. If it is missing, the table and the picture of these results do not change.
+FOLDER contains the output of `glassgate compare --quick`, `compare directions` and `compare products`. FOLDER/full
+contains that of `glassgate compare`. If FOLDER/full is missing, the table and the picture of its results stay as is.
 """
 
 import json

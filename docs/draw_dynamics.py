@@ -39,7 +39,7 @@ def train_memory() -> tuple[gg.RNN, nn.Linear]:
 
 
 def main() -> None:
-    """Train the network, search its fixed points, and draw them."""
+    """Train the network, find its fixed points, and draw them."""
     layer, _ = train_memory()
     states = gg.dynamics.trajectory(layer, flip_flops(40, 24)[0]).states[1:]
     visited = states.flatten(0, 1)

@@ -97,11 +97,11 @@ def _bindings(kernel: KernelPlan) -> str:
     origin = dict.fromkeys([*kernel.inputs, *kernel.results], "a tensor of the call")
     origin |= dict.fromkeys([*kernel.weight_sizes, *kernel.buffer_sizes, *kernel.row_sizes], "the call's workspace")
     origin |= dict.fromkeys(kernel.scratch_sizes, "the launch's own workspace")
-    time = batch_layout(None, L * N, N)
-    origin |= dict.fromkeys(kernel.step_starts, f"the batch layout: {time.starts[1:-1].tolist()}")
+    layout = batch_layout(None, L * N, N)
+    origin |= dict.fromkeys(kernel.step_starts, f"the batch layout: {layout.starts[1:-1].tolist()}")
     origin |= {
-        args.SIZES: f"the batch layout: {time.sizes[1:-1].tolist()}",
-        args.STEPS: f"the batch layout: {time.steps}",
+        args.SIZES: f"the batch layout: {layout.sizes[1:-1].tolist()}",
+        args.STEPS: f"the batch layout: {layout.steps}",
     }
     origin |= dict.fromkeys([args.FIRST, args.LAST, *args.unit_range(UNITS), args.BARRIER, args.PARTIES], "the launch")
     origin[args.integer("of the processor")] = "fixed by the width of SIMD vectors"
@@ -116,7 +116,7 @@ def _bindings(kernel: KernelPlan) -> str:
 
 
 def _launches(kernel: KernelPlan) -> str:
-    """Return the tasks of a call in order. Threads divide the tasks of a line among themselves."""
+    """Return the tasks of a call in order, with one line for tasks that threads divide among themselves."""
     rounds = [
         [*kernel.packing, *kernel.rounds_before[0]],
         *kernel.rounds_before[1:],

@@ -28,7 +28,7 @@ WIDTH, HEIGHT, MARGIN = 8.2, 19, 18
 def main(run: str) -> None:
     """Print the picture: predicted labels of some held-out lines, and the states of two units that follow strings."""
     tagging = Tagging.load(run)
-    example, first = choose(standard_library()[1])
+    example, first = choose_excerpt(standard_library()[1])
     predicted = tagging.predict([example])[0]
     units = torch.as_tensor(tagging.encode(example)["units"])[None]
     with torch.inference_mode():
@@ -55,7 +55,7 @@ def main(run: str) -> None:
     print(draw(panels))
 
 
-def choose(held_out: list[Tagged]) -> tuple[Tagged, int]:
+def choose_excerpt(held_out: list[Tagged]) -> tuple[Tagged, int]:
     """Return the file and the first line of the excerpt whose labels have the largest entropy."""
     best, kinds = (-1.0, held_out[0], 0), list(COLOURS)
     for example in held_out:

@@ -17,7 +17,7 @@ queue: asyncio.Queue = asyncio.Queue()
 
 
 async def answer() -> None:
-    """Answer the requests of the queue. All requests that are waiting form a batch."""
+    """Answer the requests of the queue. Up to MAX_BATCH waiting requests form a batch."""
     session = gg.load_session(os.environ["SESSION"])
     while True:
         requests = [await queue.get()]

@@ -68,8 +68,8 @@ class Case:
     sample: Callable[[Task[Any, Any, Any], Split[Any]], str] | None = None
     picture: str | None = None
 
-    def files(self, data: Path) -> dict[str, Any]:
-        """Return the options for the data files, the number of threads and the device."""
+    def run_options(self, data: Path) -> dict[str, Any]:
+        """Return the options for the data files, the threads, the device and the interval between saves."""
         paths = {} if self.read else {name: str(data / path) for name, path in self.paths.items()}
         return {**paths, "threads": THREADS, "device": "cpu", "save_every": 3600.0}
 

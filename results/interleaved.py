@@ -57,7 +57,7 @@ def run_interleaved(
 
 
 def _train(case: Case, seed: int, side: str, data: Path, runs: Path, parent: Connection) -> None:
-    """Train in this process. Wait for a message from the parent before each epoch and at the end."""
+    """Train in this process. Wait for a message from the parent after the first step of each epoch and at the end."""
 
     def report(epoch: Mapping[str, Any]) -> None:
         parent.send(("epoch", dict(epoch)))

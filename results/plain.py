@@ -12,7 +12,7 @@ from glassgate.tasks.task import Task
 _TORCH_LAYERS: dict[type[gg.Cell], Any] = {gg.cells.LSTM: nn.LSTM, gg.cells.GRU: nn.GRU, gg.cells.RNN: nn.RNN}
 
 
-def with_torch_layers(task: type[Task[Any, Any, Any]]) -> type[Task[Any, Any, Any]]:
+def plain_task_class(task: type[Task[Any, Any, Any]]) -> type[Task[Any, Any, Any]]:
     """Return a task class with recurrent layers of `torch.nn`, and with the same data, initial weights and losses."""
 
     class Plain(task):  # type: ignore[misc, valid-type]

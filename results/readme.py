@@ -4,7 +4,7 @@ import statistics
 from pathlib import Path
 
 from results.cases import CASES, FIRST_TRY, Case
-from results.report import OURS, PLAIN, Pairs, format_reported, speedups, spread, values
+from results.report import OURS, PLAIN, Pairs, format_reported, format_scores, speedups, values
 from results.store import Store
 
 BEGIN, END = "<!-- table of results, written by make results -->\n", "<!-- end of the table -->"
@@ -51,7 +51,7 @@ def table(store: Store, page: str) -> str:
 def _row(name: str, case: Case, pairs: Pairs, times: str) -> tuple[str, ...]:
     score = case.scores[0]
     unit = " %" if score.percent else ""
-    ours, plain = (spread(score, values(score, side)) + unit for side in zip(*pairs, strict=True))
+    ours, plain = (format_scores(score, values(score, side)) + unit for side in zip(*pairs, strict=True))
     others = [r for r in case.reported if r.score == score.key and r.who != FIRST_TRY]
     speedup = f"{statistics.median(speedups(pairs)):.2f}{times}"
     return name, ours, plain, format_reported(others, unit), str(len(pairs)), speedup

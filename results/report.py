@@ -129,7 +129,7 @@ def speedups(pairs: Pairs) -> list[float]:
     return ratios
 
 
-def spread(score: Score, scores: Sequence[float]) -> str:
+def format_scores(score: Score, scores: Sequence[float]) -> str:
     """Return the mean and standard deviation of the scores of several seeds as text."""
     return mean_and_deviation(scores, score.places)
 
@@ -142,8 +142,8 @@ def _row(case: Case, pairs: Pairs) -> str:
     cells = [
         f"[{case.what}](#{case.name})",
         score.heading,
-        spread(score, ours),
-        spread(score, plain),
+        format_scores(score, ours),
+        format_scores(score, plain),
         f"{round(difference, digits) + 0:+.{digits}f}",
         format_reported(figure for figure in case.reported if figure.score == score.key),
         str(len(pairs)),
@@ -179,11 +179,11 @@ def _section(case: Case, pairs: Pairs, page: Path) -> str:
     parts.append(f"{case.note} {pairs[0][0]['parameters']:,} parameters. Scores: {named}.".strip() + "\n")
     command = case.command() or f"python -m results {case.name}"
     parts.append(f"```sh\n{command}\n```\n")
-    parts.append(_seeds(case, pairs))
+    parts.append(_table_of_seeds(case, pairs))
     parts.append(_crosswise(case, pairs))
     if case.reported:
         parts.append("Reported by others:\n")
-        lines = (f"- {e.value:g} {_name(case, e.score)}: {e.who} ({e.setting})" for e in case.reported)
+        lines = (f"- {e.value:g} {_unit_and_title(case, e.score)}: {e.who} ({e.setting})" for e in case.reported)
         parts.append("\n".join(lines) + "\n")
     if sample := pairs[0][0]["sample"]:
         parts.append(f"Output of the model of seed 1:\n\n```text\n{sample}\n```\n")
@@ -204,12 +204,12 @@ def _crosswise(case: Case, pairs: Pairs) -> str:
     )
 
 
-def _name(case: Case, key: str) -> str:
+def _unit_and_title(case: Case, key: str) -> str:
     score = next(score for score in case.scores if score.key == key)
     return f"{'% ' if score.percent else ''}{score.title}"
 
 
-def _seeds(case: Case, pairs: Pairs) -> str:
+def _table_of_seeds(case: Case, pairs: Pairs) -> str:
     titles = [f"{side}: {score.title}" for score in case.scores for side in (OURS, PLAIN)]
     lines = [f"| seed | {' | '.join(titles)} | best epoch | seconds per epoch |", "|---" * (3 + len(titles)) + "|"]
     for both in pairs:

@@ -14,7 +14,7 @@ from glassgate.tasks.task import Task
 from glassgate.tasks.training.by_size import BySize
 from results import pictures
 from results.cases import Case
-from results.plain import with_plain_layers, with_torch_layers
+from results.plain import plain_task_class, with_plain_layers
 
 Report = Callable[[Mapping[str, Any]], None]
 
@@ -26,7 +26,7 @@ class Meter(Progress):
     checkpoints of the previous epoch.
 
     Args:
-        path: a file with the times of each epoch as a line of JSON, which an interrupted training continues
+        path: a file with a line of JSON for the times of each epoch; a resumed training appends to it
         report: called at the end of each epoch with its number and scores
         wait: called after the first step of each epoch; training continues when it returns
     """
@@ -64,7 +64,7 @@ class Meter(Progress):
         self.report({"epoch": number, **scores})
 
     def times(self) -> list[dict[str, float]]:
-        """Return the times of each epoch. For an epoch that was repeated after an interruption, the last ones count."""
+        """Return the times of each epoch. If an epoch was repeated after an interruption, its last times count."""
         lines = (json.loads(line) for line in self.path.read_text().splitlines())
         return list({line["epoch"]: line for line in lines}.values())
 
@@ -84,8 +84,8 @@ def train(
         the result as JSON values
     """
     kind = task_class(case.task)
-    kind = kind if side == "ours" else with_torch_layers(kind)
-    options = kind.options_type.from_mapping({**case.files(data), **case.options, "seed": seed})
+    kind = kind if side == "ours" else plain_task_class(kind)
+    options = kind.options_type.from_mapping({**case.run_options(data), **case.options, "seed": seed})
     split = case.read(data) if case.read else kind(options).read_split(Progress())
     folder = runs / f"{case.name}-{seed}-{side}"
     meter = Meter(folder.with_suffix(".times"), report, wait)

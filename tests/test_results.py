@@ -126,7 +126,7 @@ def test_each_case_has_a_command_and_the_scores_of_its_published_figures():
         "glassgate train language-model --data $GLASSGATE_DATA/char_lm/tinyshakespeare.txt --hidden-size 128"
     )
     for case in CASES:
-        task_class(case.task).options_type.from_mapping({**case.files(Path("data")), **case.options})
+        task_class(case.task).options_type.from_mapping({**case.run_options(Path("data")), **case.options})
         assert {figure.score for figure in case.reported} <= {score.key for score in case.scores}, case.name
 
 

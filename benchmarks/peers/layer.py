@@ -123,7 +123,7 @@ class Model:
         with torch.no_grad():
             for name, parameter in [*self.embedding.named_parameters("embedding"), *self.linear.named_parameters()]:
                 parameter.copy_(torch.from_numpy(workloads.weight(f"model {name}", workload.H, *parameter.shape)))
-        self.first = {name: parameter.detach().clone() for name, parameter in self.whole.named_parameters()}
+        self.initial = {name: parameter.detach().clone() for name, parameter in self.whole.named_parameters()}
         self.bytes = torch.from_numpy(draw("bytes", workload.L + 1, workload.N)).mul(40).long() % BYTES
         self.optimizer = torch.optim.Adam(self.whole.parameters())
 
@@ -144,7 +144,7 @@ class Model:
 
     def results(self) -> dict[str, Tensor]:
         """Return the loss at the initial weights, and its gradients."""
-        self.whole.load_state_dict(self.first)
+        self.whole.load_state_dict(self.initial)
         with self.subject.on_engine():
             loss = self.loss()
             gradients = torch.autograd.grad(loss, list(self.whole.parameters()))
@@ -165,11 +165,11 @@ class Stream:
         self.input = torch.from_numpy(draw("input", workload.L, workload.N, workload.inputs)).to(
             getattr(torch, workload.dtype)
         )
-        self.first, self.start, self.step = self.input[0].clone(), start, start()
+        self.first_input, self.start, self.step = self.input[0].clone(), start, start()
 
     def run(self) -> Tensor:
         """Compute one step."""
-        return self.step(self.first)
+        return self.step(self.first_input)
 
     def results(self) -> dict[str, Tensor]:
         """Return the outputs of all steps."""

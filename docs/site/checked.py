@@ -9,7 +9,7 @@ _FETCHED = {"script": "src", "img": "src", "link": "href", "iframe": "src", "sou
 
 
 class _PageParser(HTMLParser):
-    """Collects the anchors and the links of a page. A link has an address, and whether it is fetched with the page."""
+    """Collects the anchors of a page, and its links: pairs of an address and whether it is fetched with the page."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Gives `gg.LSTM`, `gg.GRU` and `gg.RNN` the signatures and docstrings in the reference that `help()` shows."""
+"""Shows `gg.LSTM`, `gg.GRU` and `gg.RNN` in the reference with the signatures and docstrings that `help()` shows."""
 
 import inspect
 import re

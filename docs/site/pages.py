@@ -38,7 +38,7 @@ ELSEWHERE = {
 """Files outside of docs/ that are pages of the site, by the address of the page."""
 
 HOMES = {"docs/README.md": "index.md", "README.md": "index.md", **{file: page for page, file in ELSEWHERE.items()}}
-"""The page of the site for files whose page has another path."""
+"""The address of the page by the path of its file. Pages of other files keep their path below docs/."""
 
 REFERENCE = {
     "layers": ("Layers", ["LSTM", "GRU", "RNN", "Recurrent", "LSTMCell", "GRUCell", "RNNCell", "RecurrentCell"]),
@@ -57,12 +57,12 @@ REFERENCE = {
 }
 """The pages of the reference, with title and public names."""
 
-ALSO = {
+RESULT_CLASSES = {
     "record": ["glassgate.glass.record.Tape"],
     "explain": ["glassgate.engines.choose.Choice"],
     "freeze": ["glassgate.sessions.session.Session"],
 }
-"""Classes of the results of functions, which the reference shows below them."""
+"""The classes of the results of functions, by function. The reference shows them below the function."""
 
 MEMBERS = {"Cell": "[step, project]", "Recurrent": "[forward, stream]", "RecurrentCell": "[forward]", "cells": "false"}
 """The members that the reference shows below a name, if not all."""
@@ -121,7 +121,7 @@ def on_post_build(config: MkDocsConfig) -> None:
 _COPIED: set[str] = set()
 """The files of the project to which pages link."""
 _ADDED_SUFFIXES = {".py": ".txt", ".cff": ".txt", "": ".txt"}
-"""Suffixes that are added to copied files, because browsers show text and would download other files."""
+"""Suffixes that are added to copied files, because browsers show files with this suffix and would download others."""
 
 
 def with_site_links(markdown: str, file: str, address: str) -> str:
@@ -201,7 +201,7 @@ def _page(title: str, names: list[str]) -> str:
             parts += [f"::: {_path(name)}\n    options: {{show_root_heading: false, show_root_toc_entry: false}}\n"]
         else:
             options = f"    options: {{members: {MEMBERS[name]}}}\n" if name in MEMBERS else ""
-            parts += [f"::: {path}\n{options}" for path in (_path(name), *ALSO.get(name, ()))]
+            parts += [f"::: {path}\n{options}" for path in (_path(name), *RESULT_CLASSES.get(name, ()))]
     return f"# {title}\n\n" + "\n".join(parts)
 
 

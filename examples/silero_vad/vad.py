@@ -17,7 +17,7 @@ import glassgate as gg
 RATE = 16_000
 """The sample rate in Hz."""
 FRAME, CONTEXT = 512, 64
-"""The number of samples of a frame, and of the end of the previous frame, which the network also reads."""
+"""The number of samples of a frame, and the number of samples before it that the network also reads."""
 
 PARAMETERS = "weight", "bias"
 
