@@ -111,8 +111,8 @@ def _print_paths(console: Console, files: Sequence[Path]) -> None:
 def _compare_directions(argv: list[str]) -> None:
     parser = _parser(
         "directions",
-        "Train taggers that read forward, backward and in both directions. Train language models in one and in both "
-        "directions, of which the latter reads the token that it predicts.",
+        "Train taggers that read forward, backward or in both directions, and language models that read in one or in "
+        "both directions. A language model of both directions reads the token that it predicts.",
         "only one seed, and fewer updates",
     )
     parser.add_argument(
@@ -156,8 +156,8 @@ def _tagged_text(arguments: Namespace) -> tuple[Sequence[Any], Sequence[Any]]:
 def _compare_products(argv: list[str]) -> None:
     parser = _parser(
         "products",
-        "Measure the speed of an LSTM layer that computes its gates separately, all gates at once, and the input of "
-        "all steps at once, of gg.LSTM, of torch.nn.LSTM, and of ONNX Runtime if it is installed.",
+        "Measure the speed of an LSTM layer in several implementations: one gate at a time, all gates together, the "
+        "input of all steps together, gg.LSTM, torch.nn.LSTM, and ONNX Runtime if it is installed.",
         "two sizes, three rounds",
     )
     arguments = parser.parse_args(argv)

@@ -1,4 +1,4 @@
-"""`glassgate generate`: continue text or music with a language model, and print each token at once."""
+"""`glassgate generate`: continue text or music with a language model, and print each token immediately."""
 
 import sys
 

@@ -26,7 +26,7 @@ def add_run(parser: Parser) -> None:
 def add_weight_precision(parser: Parser) -> None:
     """Add the option for the precision of the weights of recurrent layers.
 
-    The option `--precision` of `glassgate train` is that of the computation.
+    The precision of the computation in training is `--precision` of `glassgate train`.
     """
     text = "precision of the weights of recurrent layers (default: float32)"
     parser.add_argument("--weight-precision", choices=PRECISIONS, help=text)
