@@ -120,7 +120,7 @@ def test_forward_mode_without_torch_func() -> None:
 @pytest.mark.parametrize(
     ("options", "call", "reason"),
     [
-        ({"proj_size": 2}, {}, "layers with proj_size"),
+        ({"proj_size": 2}, {}, "do not support proj_size"),
         ({}, {"lengths": [5, 3, 0, 1]}, "sequences of the same length"),
     ],
 )

@@ -124,8 +124,8 @@ def _prepared_gradients_by_operator(
     """The gradients of a prepared call, in the shapes of the user's call, computed by the differentiable operator."""
     passes, backend, lengths, _ = call
     rows: dict[int, Tensor | None] = {}
-    """For the input and each initial state of ragged sequences: for each row that kernels read, its index in the user's
-    tensor."""
+    """For ragged sequences: the indices of the rows that kernels read, in the user's input and initial states; None if
+    they read all rows in order."""
     order = None
     if lengths is not None:
         order, places = lengths.order, lengths.places

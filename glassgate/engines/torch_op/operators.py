@@ -40,7 +40,7 @@ def compile_layer(text: str) -> CompiledLayer:
 
 
 def to_kernel_gradients(steps: Steps, d_results: Sequence[Tensor | None]) -> dict[int, Tensor]:
-    """Return the gradients of results that are not None, by index, in the dtype and layout that kernels read."""
+    """Return the gradients that are not None, by the index of the result, in the dtype and layout that kernels read."""
     dtype = COMPUTE_DTYPE[steps.data.dtype]
     return {k: to_contiguous_rows(v, dtype) for k, v in enumerate(d_results) if v is not None}
 

@@ -44,16 +44,16 @@ from glassgate.engines.torch_op.vmap_batch import Batch
 def why_not(steps: Steps, directions: Sequence[Direction]) -> Reason | None:
     """Why the kernels cannot run a call inside a transform; None if they can."""
     if steps.data.device.type != "cpu":
-        return Reason("kernels have rules for transforms of torch.func on the CPU only")
+        return Reason("inside transforms of torch.func, kernels run on the CPU only")
     if steps.batch_sizes is not None:
-        return Reason("inside transforms of torch.func kernels need sequences of the same length")
+        return Reason("inside transforms of torch.func, kernels need sequences of the same length")
     if any("weight_hr" in direction.weights for direction in directions):
-        return Reason("kernels have no rule for transforms of torch.func of layers with proj_size")
+        return Reason("inside transforms of torch.func, kernels do not support proj_size")
     dtypes = {result_type(steps.data.dtype), *(v.dtype for v in (steps.data, *operands_of(list(directions))))}
     if dtypes not in ({torch.float32}, {torch.float64}):
-        return Reason("inside transforms of torch.func kernels need tensors of one type, float32 or float64")
+        return Reason("inside transforms of torch.func, kernels need tensors of one type, float32 or float64")
     if not steps.data.shape[0]:
-        return Reason("inside transforms of torch.func kernels need at least one step")
+        return Reason("inside transforms of torch.func, kernels need at least one step")
     return None
 
 
@@ -242,7 +242,9 @@ class LayerGradients(FlatFunction):
         operands, saved, d_reached = _split(rows, call.operand_count, len(request.reached))
         recordings = [Recording() for _ in call.plans]
         d_results = to_kernel_gradients(steps, _scatter(request.reached, d_reached, call.result_count))
-        from_kernels = [need and not (groups and own) for need, own in zip(request.needed, call.is_weight, strict=True)]
+        from_kernels = [
+            need and not (groups and weight) for need, weight in zip(request.needed, call.is_weight, strict=True)
+        ]
         d = call.compiled.backward(steps, operands, saved, d_results, from_kernels[0], from_kernels[1:], recordings)
         if groups:
             d[1:] = _sum_by_group(request, steps, operands, saved, recordings, d[1:])
@@ -332,10 +334,10 @@ def _sum_by_group(
     recordings: Sequence[Recording],
     d: Sequence[Tensor | None],
 ) -> list[Tensor | None]:
-    """Replace the gradients of parameters in `d`, the gradients of all operands, by gradients for each group.
+    """Return `d` with the gradients of parameters replaced by those of each group.
 
     Args:
-        request: the static part.
+        request: the static part of the call.
         steps, operands: the arguments of the call.
         states: the states at every step of all directions.
         recordings: the recorded factors of the gradients, one recording per direction.

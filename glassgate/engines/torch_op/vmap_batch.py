@@ -21,13 +21,13 @@ class Batch:
 
     def has_own_weights(self, is_weight: Sequence[bool]) -> bool:
         """Whether the examples have different parameters."""
-        return any(own and dim is not None for own, dim in zip(is_weight, self.dims, strict=True))
+        return any(weight and dim is not None for weight, dim in zip(is_weight, self.dims, strict=True))
 
     def fold(self, is_weight: Sequence[bool]) -> list[Tensor | None]:
         """Return the tensors of one call for all examples. The sequences of an example are adjacent."""
         tensors = []
-        for v, dim, own in zip(self.tensors, self.dims, is_weight, strict=True):
-            if v is None or own:
+        for v, dim, weight in zip(self.tensors, self.dims, is_weight, strict=True):
+            if v is None or weight:
                 tensors.append(v)
                 continue
             if dim is None:

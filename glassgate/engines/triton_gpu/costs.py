@@ -9,7 +9,7 @@ COSTS = Costs(
     carry=8,
     keep=40,
 )
-"""Costs of operations and memory, in additions. Memory is expensive, because every program also reads weights."""
+"""Costs relative to that of an addition. Memory is expensive, because every program also reads weights."""
 
 LAUNCH_TIME = 1.4
 """The microseconds of one launch inside a CUDA graph."""
@@ -27,4 +27,4 @@ POINTWISE_TIME = 0.4
 """The microseconds of the elementwise operations of a step."""
 
 MAX_SOLO_BYTES = 150_000
-"""The largest size in bytes of the weights that a program of kernel A keeps on the chip."""
+"""The largest size in bytes of the weights that a program of kernel A (see `launch.py`) keeps on the chip."""

@@ -70,7 +70,7 @@ class Writer(Addresses):
         self.overwritten: set[str] = set()
         """The variables of this step that phase 0 of the next step computes again."""
         self.deferred: dict[Value, Line] = {}
-        """By result, lines that are written next to the store of the result. It then occupies no registers before."""
+        """By result, lines that are written where the result is stored, so that it occupies no registers before."""
 
     def write_kernel(self, phase: Phase | None, products: Iterable[Line], ahead: Phase | None) -> Kernel:
         """Write the kernel of a phase: its products and lines, then `ahead`, which is phase 0 of the next step."""

@@ -61,7 +61,7 @@ class Stepper:
 
     Args:
         layers, residual: as in `FrozenDirections.stepper`.
-        states: its argument `initial`.
+        states: the argument `initial` of `FrozenDirections.stepper`.
     """
 
     def __init__(

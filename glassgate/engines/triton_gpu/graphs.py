@@ -42,11 +42,11 @@ def run_steps(launches: Sequence[Launch], T: int) -> None:
         launches: the launches of one step.
         T: the number of steps.
     """
-    key, device, numbers = _key(launches), launches[0].device, launches[0].other_arguments
+    key, device, others = _key(launches), launches[0].device, launches[0].other_arguments
     with _lock:
         steps = _get_or_make(_steps, key, lambda: StepLaunches(launches))
-    starts = 0 if numbers.starts is None else numbers.starts.data_ptr()
-    values = [0, T, numbers.sizes["N"], starts, *(v.data_ptr() for launch in launches for v in _all_tensors(launch))]
+    starts = 0 if others.starts is None else others.starts.data_ptr()
+    values = [0, T, others.sizes["N"], starts, *(v.data_ptr() for launch in launches for v in _all_tensors(launch))]
     if is_captured(device):
         table = torch.empty(len(values), dtype=torch.int64, device=device)
         for place, value in zip(table, values, strict=True):
@@ -68,19 +68,19 @@ class StepLaunches:
     """
 
     def __init__(self, launches: Sequence[Launch]) -> None:
-        self.starts = []
+        self.functions = []
         for launch in launches:
             tensors = _all_tensors(launch)
             caller = kernel_in_graph(launch.kernels, [TYPES[v.dtype] for v in tensors], [*map(_is_aligned, tensors)])
             strides = [n for k in range(len(launch.kernels)) for n in launch.strides(k)]
             sizes = map(launch.other_arguments.of, launch.kernels[0].static_parameters)
-            self.starts.append((launch.make_start(caller), len(tensors), [*strides, *sizes]))
+            self.functions.append((launch.make_start(caller), len(tensors), [*strides, *sizes]))
 
     def run(self, table: Tensor) -> None:
         """Launch `STEPS_PER_GRAPH` steps, and add this number to the first entry of the table, the first step."""
         for step in range(STEPS_PER_GRAPH):
             first = TABLE_HEADER
-            for start, count, numbers in self.starts:
+            for start, count, numbers in self.functions:
                 start([table, first, step, *numbers])
                 first += count
         table[:1].add_(STEPS_PER_GRAPH)

@@ -1,4 +1,4 @@
-"""StepKernels as text: their parameters, and kernels that call other kernels.
+"""Kernels as text: their parameters, and kernels that call other kernels.
 
 `emit.py` and `persistent.py` write the bodies of kernels.
 """
@@ -16,7 +16,7 @@ CONSTANTS = ("ROWS", "UNITS", "COLUMNS", "PRECISION")
 """The compile-time constants among the parameters of every kernel."""
 
 COUNTER_DISTANCE = 32
-"""The distance between the counters of two barriers, in integers. It puts them into different cache lines."""
+"""The distance between the barrier counters of two directions, in integers. They are then in different cache lines."""
 
 HEAD_WIDTHS = ("H_of_head", "P_of_head")
 """The widths of one head, if there are several heads. They are parameters and not expressions, because Triton generates
@@ -120,10 +120,10 @@ NOT_SPECIALIZED = ("iteration", "T", "N", "starts", "first", "step")
 
 def function_text(name: str, parameters: Sequence[Sequence[str]], body: Sequence[str]) -> str:
     """Return the text of a kernel. Each group of parameters starts on a new line."""
-    fixed = ", ".join(f'"{p}"' for p in chain(*parameters) if p in NOT_SPECIALIZED)
+    unspecialized = ", ".join(f'"{p}"' for p in chain(*parameters) if p in NOT_SPECIALIZED)
     groups = [*parameters, [f"{c}: tl.constexpr" for c in CONSTANTS]]
     wrapped = [line for group in groups for line in wrap(", ".join(group), 115)]
-    lines = [f"@triton.jit(do_not_specialize=[{fixed}])", f"def {name}("]
+    lines = [f"@triton.jit(do_not_specialize=[{unspecialized}])", f"def {name}("]
     lines += [*(f"    {line.removesuffix(',')}," for line in wrapped), "):"]
     return "\n".join([*lines, *(f"    {line}" if line else "" for line in body)]) + "\n"
 

@@ -30,7 +30,7 @@ ALL_REGISTERS = {"maxnreg": 255}
 """Options for a kernel that spills. ptxas may spill registers to let more programs share a multiprocessor."""
 
 REFUSALS = ("too many blocks in cooperative launch", "operation not supported")
-"""The CUDA driver's messages for cooperative launches of more programs than run at the same time, or of any program."""
+"""The CUDA driver's messages if a cooperative launch has too many programs, or if none is supported."""
 
 
 class Blocks(NamedTuple):
@@ -215,7 +215,7 @@ class Launch:
 
     @cached_property
     def start(self) -> Callable[[Sequence[int | Tensor]], None]:
-        """A function that launches the kernel, or the kernel that runs both directions, with these arguments."""
+        """A function that takes arguments and launches the kernel, or the kernel that runs both directions."""
         return self.make_start(*([] if len(self.kernels) == 1 else [join_directions(self.kernels)]))
 
     def make_start(self, *callers: Kernel) -> Callable[[Sequence[int | Tensor]], None]:

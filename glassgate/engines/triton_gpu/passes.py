@@ -71,11 +71,11 @@ class PassRun(Evaluator):
             sequence = self.values[read.sequence]
             self.values[read.sequence] = sequence if sequence[:1].is_contiguous() else sequence.contiguous()
         for write in self.program.loop.writes:
-            loop_outputs, form = self.loop_outputs.get(write.sequence), self.shape_of(write.sequence.type)
+            loop_outputs, shape = self.loop_outputs.get(write.sequence), self.shape_of(write.sequence.type)
             if loop_outputs is None:
-                self.values[write.sequence] = self.scalar.new_empty(form, dtype=self.dtype)
+                self.values[write.sequence] = self.scalar.new_empty(shape, dtype=self.dtype)
             else:
-                self.values[write.sequence] = loop_outputs.unflatten(1, form[1:]) if len(form) > 2 else loop_outputs
+                self.values[write.sequence] = loop_outputs.unflatten(1, shape[1:]) if len(shape) > 2 else loop_outputs
 
     def end(self) -> dict[Port, Tensor]:
         """Run the lines after the loop that are needed, and return the needed outputs by port."""
@@ -111,7 +111,10 @@ class PassRun(Evaluator):
         return tensor
 
     def compute(self, operation: Operation, value_type: Type) -> Tensor:
-        """The result of one operation. Sums are float32. Elementwise results have the dtype of the first sequence."""
+        """The result of one operation.
+
+        Sums are float32. An elementwise sequence has the dtype of its first operand that is a sequence of floats.
+        """
         if isinstance(operation, Sum):
             dimensions = {self.dimension_of(operation.x, axis) for axis in operation.over}
             return self.values[operation.x].sum([*dimensions], dtype=torch.float32)

@@ -71,7 +71,7 @@ class Phases:
 
     Attributes:
         line_of: the line that computes each value of the loop.
-        level_of: for each value of the loop, the largest number of products in a row that it depends on in this step.
+        level_of: for each value of the loop, the largest number of successive products that it depends on in a step.
 
     Example:
         >>> import glassgate as gg

@@ -167,7 +167,7 @@ def launches_time(phases: Phases) -> float:
 
 
 def start_time(launches: int, size: int, sizes: Mapping[str, int], chip: Chip) -> float:
-    """The microseconds of the launches of a call and of loading the weights of a program, divided by the steps."""
+    """The microseconds of the launches of a call and of loading the weights of a program, per step."""
     load = size / (costs.L2_BANDWIDTH / chip.multiprocessors)
     return (launches * costs.LAUNCH_TIME + load) / max(sizes["T"], 1)
 
@@ -200,7 +200,7 @@ def estimate_solo(
     time = waves * (rows * size / dtype.itemsize / costs.PRODUCT_RATE + costs.POINTWISE_TIME) + start_time(
         1, size, sizes, chip
     )
-    warps = 4 if units < 64 else 8  # for 64 units twice as many as the products need: values per thread would spill
+    warps = 4 if units < 64 else 8  # products of 64 units need only 4, which would spill
     return KernelChoice("solo", time, Blocks(rows, units, units, warps))
 
 
