@@ -42,4 +42,4 @@ def printed(cell: Cell, trace: Trace, is_backward: bool) -> PrintedKernel:
 def _emit(cell: Cell, program: Program, processor: Processor, input_size: int) -> PrintedKernel:
     name = "backward" if program.backward else "forward"
     title = f"{type(cell).__name__}, {name} through time: one direction of a layer, some sequences."
-    return emit(program, title, processor.rounds, bool(processor.bfloat16), input_size)
+    return emit(program, title, processor.rounds_operands, bool(processor.bfloat16), input_size)

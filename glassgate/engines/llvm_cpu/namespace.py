@@ -39,10 +39,10 @@ def _microkernel(processor: Processor, bits: int, sums: int, long: bool, is_tran
         is_transposed: whether it multiplies with the transposed weights.
     """
     packed = method_of(processor, bits).microkernel(sums, long=long)
-    lanes, rounds = processor.lanes(bits), processor.rounds
+    lanes, rounds_operands = processor.lanes(bits), processor.rounds_operands
     if is_transposed:
-        return transposed.microkernel(packed, bits, lanes, rounds)
-    return unpacked.microkernel(packed, bits, lanes, sums, rounds)
+        return transposed.microkernel(packed, bits, lanes, rounds_operands)
+    return unpacked.microkernel(packed, bits, lanes, sums, rounds_operands)
 
 
 def namespace_for(text: str, bits: int, processor: Processor) -> dict[str, Any]:

@@ -41,7 +41,7 @@ class Processor(NamedTuple):
         return self._replace(bfloat16="", tiles="", integers="")
 
     @property
-    def rounds(self) -> bool:
+    def rounds_operands(self) -> bool:
         """Whether products round their operands to bfloat16 or integers."""
         return bool(self.bfloat16 or self.integers)
 

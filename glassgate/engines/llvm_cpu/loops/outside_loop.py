@@ -25,7 +25,7 @@ KINDS = {
     Role.UNPROJECTED: Kind.UNPROJECTED,
     Role.D_PROJECTED: Kind.D_PROJECTED,
 }
-"""The buffers with the operands of the GEMMs after the loop."""
+"""The buffers with the operands of the GEMMs after the loop, by the role of the operand."""
 
 
 class BiasSum(NamedTuple):

@@ -93,7 +93,7 @@ class Schedule(list[Stage]):
         temporaries: the temporaries of all stages.
         shared_row_temporaries: the temporaries that the same group computes and reads. All sequences share one row of
             memory for such a temporary.
-        kept: the temporaries that training stores in a column instead, with these columns.
+        kept: for each temporary that training stores in a column instead, this column.
     """
 
     def __init__(self, trace: Trace, backward: bool, states: tuple[str, ...], heads: int) -> None:
@@ -159,7 +159,7 @@ class Schedule(list[Stage]):
     def _delay_gradients(self) -> None:
         """Assign each gradient from the following step to the level of its first use.
 
-        The gradient for the previous step overwrites it, so it must be read before `_storing_stage`.
+        The gradient for the previous step overwrites it after that use, see `_storing_stage`.
         """
         users: dict[Node, int] = {}
         for node in self.graph.nodes:

@@ -13,7 +13,7 @@ from glassgate.engines.llvm_cpu.simd.microkernel import shared_function
 from glassgate.engines.llvm_cpu.simd.vector import Vector, VectorType, load_first
 
 
-def microkernel(packed_microkernel: Any, bits: int, lanes: int, rounds: bool) -> Any:
+def microkernel(packed_microkernel: Any, bits: int, lanes: int, rounds_operands: bool) -> Any:
     """Return the function that multiplies by packed or unpacked transposed weights.
 
     Both add the same numbers in the same order, so their results are equal bit for bit.
@@ -21,7 +21,7 @@ def microkernel(packed_microkernel: Any, bits: int, lanes: int, rounds: bool) ->
     Args:
         packed_microkernel: the microkernel for packed weights, see `MultiplicationMethod.microkernel`; not strided.
         bits, lanes: the type of vectors.
-        rounds: whether the kernel rounds numbers, see `Processor.rounds`. Its weights are then always packed.
+        rounds_operands: see `Processor.rounds_operands`. If true, the weights are always packed.
 
     Returns:
         microkernel(left, first_row, first, weights, pitch, row_pitch, units, depth, out, rows, blocks). If `row_pitch`
@@ -32,7 +32,7 @@ def microkernel(packed_microkernel: Any, bits: int, lanes: int, rounds: bool) ->
     def packed(left, first_row, first, weights, pitch, row_pitch, units, depth, out, rows, blocks):
         packed_microkernel(left, first_row, first, weights, pitch, depth, out, rows, blocks)
 
-    if rounds:
+    if rounds_operands:
         return packed
     number_bytes, vector_bytes = bits // 8, lanes * bits // 8
     V = VectorType(bits, lanes)

@@ -21,14 +21,14 @@ from glassgate.engines.llvm_cpu.simd.microkernel import shared_function
 from glassgate.engines.llvm_cpu.simd.vector import Vector, VectorType, masked_load
 
 
-def microkernel(packed_microkernel: Any, bits: int, lanes: int, vectors: int, rounds: bool) -> Any:
+def microkernel(packed_microkernel: Any, bits: int, lanes: int, vectors: int, rounds_operands: bool) -> Any:
     """Return the function that multiplies by packed or unpacked weights.
 
     Args:
         packed_microkernel: the microkernel for packed weights, see `MultiplicationMethod.microkernel`; not strided.
         bits, lanes: the type of vectors.
         vectors: the number of sums per unit.
-        rounds: whether the kernel rounds numbers, see `Processor.rounds`. Its weights are then always packed.
+        rounds_operands: see `Processor.rounds_operands`. If true, the weights are always packed.
 
     Returns:
         microkernel(left, first_row, first, weights, pitch, gates, units, depth, out, rows, blocks). If `gates` is 0, it
@@ -40,7 +40,7 @@ def microkernel(packed_microkernel: Any, bits: int, lanes: int, vectors: int, ro
     def packed(left, first_row, first, weights, pitch, gates, units, depth, out, rows, blocks):
         packed_microkernel(left, first_row, first, weights, pitch, depth, out, rows, blocks)
 
-    if rounds:
+    if rounds_operands:
         return packed
     number_bytes, vector_bytes = bits // 8, lanes * bits // 8
     max_rows = min(4, lanes)
