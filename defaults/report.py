@@ -44,7 +44,7 @@ learning rate follows a cosine. Halfway through the planned epochs this decay pa
 constant rate while the dev score improves. Another epoch follows if the last quarter of the planned epochs contributed
 more than 2 % of the total improvement. The pause ends at the second epoch in a row without such a gain, because a
 single one may be noise. The rate then decays along the second half of the cosine. Training therefore always ends with a
-decayed rate, also with `--patience`. The maximum number of epochs is four times the planned ones, or `--max-epochs`. It
+decayed rate, even with `--patience`. The maximum number of epochs is four times the planned ones, or `--max-epochs`. It
 is printed with its estimated time before training starts. On eight of the data sets below, the pause added 0 to 37 % of
 the planned epochs, on average 12 %. The measurements below were made without a pause.
 

@@ -212,8 +212,8 @@ def _ett(horizon: int, univariate: bool, seeds: int = 1, quantiles: bool = False
     )
     if not univariate and horizon in (192, 336):
         note += (
-            " The two training runs ran one after the other, not alternately. Glassgate computes the shared part of "
-            "the segments only once."
+            " The two training runs ran one after the other, not alternately. Glassgate computes the product with the "
+            "state that all segments start from only once."
         )
     paths = {"data": "ett/ETTh1.csv"}
     scores = (WQL, COVERAGE, MAE) if quantiles else (MSE, MAE)
@@ -256,7 +256,7 @@ CASES = (
             Reported("intent_accuracy", 97.3, FIRST_TRY, "as above"),
             Reported("frame_accuracy", 72.6, FIRST_TRY, "as above"),
         ),
-        "Entities are counted as by conlleval. Vectors are not pretrained. The dev F1 does not improve after the "
+        "Entities are counted as in conlleval. Vectors are not pretrained. The dev F1 does not improve after the "
         "eighth epoch, so longer training does not explain the better score of the later BiLSTMs. Their "
         "settings are unknown.",
     ),
