@@ -20,7 +20,7 @@ class NoSuchName(AttributeError):
 
 
 class Named:
-    """Values as attributes: `s.c` is the value named `c`. Iteration yields the values in the order of their names."""
+    """Values as attributes: `s.c` is the value named `c`. Iteration yields the values in their given order."""
 
     def __init__(self, names: Iterable[str], values: Iterable[Any]) -> None:
         self.__dict__.update(zip(names, values, strict=True))
@@ -64,10 +64,9 @@ class PreActivations:
 
     a.ih.i = W_ih x + b_ih,  a.hh.i = W_hh h + b_hh,  a.i = a.ih.i + a.hh.i,  a.hh(u).i = W_hh u + b_hh.
 
-    A cell without recurrent weights has only `a.ih`, and `a.i = a.ih.i`.
-
-    `a.update(g)` marks `g` as the update of the state. It returns `g`, after dropout if the layer applies recurrent
-    dropout to the update. `a.noise` contains the cell's random numbers by name.
+    A cell without recurrent weights has only `a.ih`, and `a.i = a.ih.i`. `a.update(g)` marks `g` as the update of the
+    state. It returns `g`, after dropout if the layer applies recurrent dropout to the update. `a.noise` contains the
+    cell's random numbers by name.
     """
 
     hh: RecurrentTerm
@@ -103,9 +102,9 @@ def trace_locals(
 
     Args:
         on_local: called with the name and the value of each local variable.
-        on_return: called with the frame and the result of every other Python function that returns.
-        on_call: called before each function runs. Its first argument is the frame of the caller. The second is the
-            function if it is built-in, otherwise the frame of the function. If it raises, the function does not run.
+        on_return: called with the frame and the result of every Python function that is not a cell's method.
+        on_call: called before each function runs, with the frame of the caller, and the function (if it is built-in) or
+            its frame. If `on_call` raises, the function does not run.
     """
 
     def on_event(frame: FrameType, event: str, value: Any) -> None:
@@ -162,8 +161,7 @@ class Noise:
             selected unit and 1 / (1 - rate) for others, as in dropout.
         per_step: whether numbers are drawn again at each step. If false, they are drawn once per sequence.
         state: the state whose width the numbers have; None for the hidden size.
-        deviation: if given, the numbers are normally distributed with mean 0 and this standard deviation. `rate` and
-            `keeps` are then ignored.
+        deviation: the standard deviation of normal numbers with mean 0, if given. Then `rate` and `keeps` are ignored.
     """
 
     rate: float = 0.0
@@ -181,7 +179,7 @@ class Noise:
 
 
 class Cell(Drawable):
-    """One step of a recurrent network. Every engine computes these equations; kernels are generated from them.
+    """The equations of one step of a recurrent network. Every engine computes them; kernels are generated from them.
 
     A subclass names its `gates` (row blocks of `weight_ih` and `weight_hh`, in order) and its `state` (the first one is
     the output). It defines `step(a, s)`, or `step(a, s, p)` if it declares `parameters`. `a` contains the
@@ -220,23 +218,22 @@ class Cell(Drawable):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        subject = f"cell {cls.__name__}:"
         for kind in ("gates", "state"):
             names = getattr(cls, kind)
             if not isinstance(names, tuple) or not all(isinstance(n, str) and n.isidentifier() for n in names):
-                raise TypeError(f"cell {cls.__name__}: {kind} must be a tuple of names, got {names!r}")
+                raise TypeError(f"{subject} {kind} must be a tuple of names, got {names!r}")
             if kind == "gates" and (taken := sorted({"update", "noise"} & set(names))):
                 raise ValueError(
-                    f"cell {cls.__name__}: a gate cannot be called {taken[0]!r}, because a.{taken[0]} has another "
+                    f"{subject} a gate cannot be called {taken[0]!r}, because a.{taken[0]} has another "
                     f"meaning in a step, got {names!r}"
                 )
             if any(name.startswith("__") for name in names):
-                raise ValueError(f"cell {cls.__name__}: {kind} must not begin with two underscores, got {names!r}")
+                raise ValueError(f"{subject} {kind} must not begin with two underscores, got {names!r}")
             if len(set(names)) != len(names) or {"ih", "hh"} & set(names):
-                raise ValueError(
-                    f"cell {cls.__name__}: {kind} must be distinct and neither 'ih' nor 'hh', got {names!r}"
-                )
+                raise ValueError(f"{subject} {kind} must be distinct and neither 'ih' nor 'hh', got {names!r}")
         if not cls.state:
-            raise ValueError(f"cell {cls.__name__}: state must name at least the output, got ()")
+            raise ValueError(f"{subject} state must name at least the output, got ()")
 
     def step(self, *args: Any) -> Any:
         """Return the new states. A subclass defines `step(a, s)`, or `step(a, s, p)` if it declares `parameters`."""
@@ -256,10 +253,7 @@ class Cell(Drawable):
         return type(self).__name__
 
     def projected(self) -> "Cell":
-        """Return the cell that a layer with `proj_size` runs.
-
-        The default is this cell. A cell whose step reads the unprojected h returns another cell.
-        """
+        """Return the cell that a layer with `proj_size` runs: this cell, unless `step` reads the unprojected h."""
         return self
 
     def new_state(
@@ -277,7 +271,7 @@ class Cell(Drawable):
             raise ShapeError(
                 f"cell {type(self).__name__}: step combines values of different widths; with proj_size "
                 f"{self.state[0]} is the projected output, {s.__dict__[self.state[0]].shape[-1]} wide, and a.hh(u) "
-                "needs a u of this width. Keep the units in a second state, as cells.GRUP does for GRU"
+                "needs a u of this width; keep the unprojected h in a second state, as cells.GRUP does for GRU"
             ) from error
         new = _as_states(self, new)
         if projection is not None:
@@ -311,9 +305,8 @@ class Cell(Drawable):
     def repr_in_layer(self, default: "type[Cell]") -> str:
         """Return the part of a layer's repr that describes the cell.
 
-        Args:
-            default: the class of the layer's default cell. For a cell of this class, the result contains only the
-                options that differ from their defaults.
+        `default` is the class of the layer's default cell. For a cell of this class, the result contains only the
+        options that differ from their defaults.
         """
         if type(self) not in (default, type(default().projected())):
             return f"cell={self!r}"
@@ -325,7 +318,7 @@ class Cell(Drawable):
 
 
 def no_projection(cell: Cell) -> Cell:
-    """Raise ValueError: the method `projected` of a cell whose step reads the unprojected units of h."""
+    """Raise ValueError. Cells whose step reads the unprojected h have this function as their method `projected`."""
     raise ValueError(f"{type(cell).__name__}: a step reads the units of h, so h cannot be projected")
 
 
@@ -385,18 +378,15 @@ def _check_step(cell: Cell) -> None:
 
 def _as_states(cell: Cell, new: Any) -> tuple[Any, ...]:
     """Convert the result of a step to a tuple. Raise unless it has one tensor per state."""
+    subject = f"cell {type(cell).__name__}: step"
     if isinstance(new, Mapping):
-        raise TypeError(f"cell {type(cell).__name__}: step must return a tuple of the states {cell.state}, got a dict")
+        raise TypeError(f"{subject} must return a tuple of the states {cell.state}, got a dict")
     new = tuple(new) if isinstance(new, tuple | list) else (new,)
     if len(new) != len(cell.state):
-        raise ValueError(
-            f"cell {type(cell).__name__}: step must return {len(cell.state)} states {cell.state}, got {len(new)}"
-        )
+        raise ValueError(f"{subject} must return {len(cell.state)} states {cell.state}, got {len(new)}")
     for name, value in zip(cell.state, new, strict=True):
         if not hasattr(value, "__torch_function__"):
-            raise TypeError(
-                f"cell {type(cell).__name__}: step must return a tensor for state {name!r}, got {type(value).__name__}"
-            )
+            raise TypeError(f"{subject} must return a tensor for state {name!r}, got {type(value).__name__}")
     return new
 
 

@@ -63,7 +63,7 @@ class Report:
 
     @property
     def warnings(self) -> list[Finding]:
-        """The findings that do not make the cell incorrect, but that its author can improve."""
+        """The findings that a correct cell can have, and that its author can remedy."""
         return [finding for finding in self.findings if finding.warning and not finding.holds]
 
     def __str__(self) -> str:
@@ -79,8 +79,8 @@ def check(cell: Cell, seed: int = 0) -> Report:
     2. The rows of a batch are independent.
     3. Large inputs give finite outputs.
     4. Gradients equal finite differences.
-    5. The step is accurate in float32 on shifted and scaled inputs. If it is not, the report has a warning. An example
-       is a variance that is computed from squares.
+    5. The step is accurate in float32 on shifted and scaled inputs. If it is not, the report has a warning. A step that
+       computes a variance as `E[v^2] - E[v]^2` is inaccurate, for example.
     6. The CPU engine gives the results of the reference engine.
 
     Args:
@@ -256,7 +256,7 @@ def _perturb(v: Tensor) -> Tensor:
 def _median_row_error(error: Tensor) -> float:
     """Return the median over rows of the largest error in a row.
 
-    In a few rows, rounding may change the result of a comparison in the step. They do not change the median.
+    In a few rows, rounding may change the result of a comparison in the step. These rows do not affect the median.
     """
     return float(error.abs().amax(1).nan_to_num(torch.inf).median())
 

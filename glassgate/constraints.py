@@ -62,7 +62,7 @@ class Dale(Constraint):
     magnitudes.
 
     Args:
-        excitatory: the fraction of sending units that excite others. They are the first columns. Or a mask of these
+        excitatory: the fraction of sending units that excite others, which are the first columns; or a mask of these
             units, (columns,).
 
     Raises:
@@ -97,8 +97,8 @@ class Sparse(Constraint):
     """Only some connections exist; all other weights are exactly 0.
 
     Args:
-        connections: the fraction of connections that exist. They are drawn at random and are the same for all gates.
-            Or a mask, (units, columns) for all gates or (gates * units, columns).
+        connections: the probability that a connection exists, in all gates alike; or a mask of the connections,
+            (units, columns) for all gates or (gates * units, columns).
         seed: the seed of the random mask.
 
     Raises:
@@ -160,7 +160,7 @@ class Areas(Sparse):
 class LowRank(Constraint):
     """Each gate's matrix is the product of two learned factors of low rank (Mastrogiuseppe and Ostojic 2018).
 
-    Training starts from the best approximation of the initial weights, by their largest singular values.
+    Training starts from the best approximation of the initial weights with this rank.
 
     Args:
         rank: the rank of each gate's matrix.
@@ -171,7 +171,7 @@ class LowRank(Constraint):
     def __init__(self, rank: int) -> None:
         super().__init__()
         if not isinstance(rank, int) or rank < 1:
-            raise ValueError(f"LowRank: rank must be a whole number from 1 on, got {rank!r}")
+            raise ValueError(f"LowRank: rank must be a whole number of at least 1, got {rank!r}")
         self.rank, self.blocks = rank, 1
 
     def prepare(self, weight: Tensor, blocks: int) -> None:

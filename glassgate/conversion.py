@@ -33,12 +33,12 @@ _COMMON_OPTIONS = ("num_layers", "bias", "batch_first", "dropout", "bidirectiona
 def convert(model: nn.Module, *, verbose: bool = False) -> nn.Module:
     """Replace the `torch.nn` layers RNN, GRU, LSTM and their cells in a model by those of this library, in place.
 
-    The new layers have the same parameter objects, so optimizers stay valid. They also have the hooks, buffers,
+    The new layers have the same parameter objects, so optimisers stay valid. They also have the hooks, buffers,
     submodules and attributes that were attached to the old layers. These layers are kept:
 
     - subclasses of the layers of `torch.nn`
     - layers with parametrized weights
-    - layers to which an attribute was attached whose name the new layer uses for itself
+    - layers with an attached attribute whose name the new layer itself uses
 
     Args:
         model: any module.
@@ -83,8 +83,8 @@ def restore(model: nn.Module) -> nn.Module:
         the model, or the new layer if the model is itself a layer.
 
     Raises:
-        ValueError: a layer uses a feature that `torch.nn` lacks, or has an attribute whose name the layer of `torch.nn`
-            uses for itself. The model is then unchanged.
+        ValueError: a layer uses a feature that `torch.nn` lacks, or has an attached attribute whose name the layer of
+            `torch.nn` itself uses. The model is then unchanged.
 
     Example:
         >>> import torch, glassgate as gg
@@ -144,7 +144,7 @@ def _attached(part: nn.Module) -> dict[str, Any]:
 
 
 def _conflicting_name(part: nn.Module, namesake: type[nn.Module]) -> str | None:
-    """Return an attribute that was attached to a layer and whose name the namesake uses for itself, or None."""
+    """Return an attached attribute of a layer whose name the namesake itself uses, or None."""
     new = namesake(1, 1, device="meta")
     used = set(dir(new)) - set(new._parameters)
     return min(used & {*_attached(part), *part._parameters, *part._buffers, *part._modules}, default=None)
@@ -201,7 +201,8 @@ def _reason_to_keep(part: nn.Module) -> str:
     if is_parametrized(part):
         return "its weights are parametrized; see torch.nn.utils.parametrize.remove_parametrizations"
     if type(part) in NAMESAKES:
-        return f"the new layer itself uses the name of its attribute {_conflicting_name(part, NAMESAKES[type(part)])!r}"
+        name = _conflicting_name(part, NAMESAKES[type(part)])
+        return f"its attribute {name!r} has a name that the new layer itself uses"
     base = next(parent for parent in type(part).__mro__ if parent in NAMESAKES)
     return f"a subclass of torch.nn.{base.__name__}, whose own code the new layer would not run"
 

@@ -167,7 +167,7 @@ def _padded(
         raise TypeError(f"{operation}: lengths must be integers, got {lengths.dtype}")
     check_shape(operation, "lengths", lengths.view(-1) if unbatched and lengths.dim() == 0 else lengths, "(N,)", (N,))
     if lengths.is_meta:
-        raise ShapeError(f"{operation}: lengths must be on a device that stores numbers, got a tensor on meta")
+        raise ShapeError(f"{operation}: lengths must have values, got a tensor on the device meta")
     lengths = lengths.view(-1).to("cpu", torch.int64)
     if torch.onnx.is_in_onnx_export():
         pass  # ONNX has no assertions

@@ -153,7 +153,7 @@ FAULTS: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
         ValueError,
         "Sparse: connections must be a fraction above 0, up to 1, or a mask",
     ),
-    "no rank": (lambda: LowRank(0), ValueError, "LowRank: rank must be a whole number from 1 on, got 0"),
+    "no rank": (lambda: LowRank(0), ValueError, "LowRank: rank must be a whole number of at least 1, got 0"),
     "limit": (lambda: SpectralRadius(0.0), ValueError, "SpectralRadius: limit must be above 0, got 0.0"),
 }
 

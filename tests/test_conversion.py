@@ -235,7 +235,7 @@ def test_verbose_lists_replaced_and_kept_layers_with_reasons(capsys):
     assert capsys.readouterr().out.splitlines() == [
         "a: torch.nn.LSTM(3, 4, num_layers=2) replaced",
         "own: Own(3, 4) kept: a subclass of torch.nn.LSTM, whose own code the new layer would not run",
-        "taken: torch.nn.GRU(3, 4) kept: the new layer itself uses the name of its attribute 'merge'",
+        "taken: torch.nn.GRU(3, 4) kept: its attribute 'merge' has a name that the new layer itself uses",
         "quantised: LSTM(3, 4) kept: a quantised module; convert the model before it is quantised, and see gg.freeze "
         "for int8",
         "bound: ParametrizedLSTM(3, 4) kept: its weights are parametrized; see "

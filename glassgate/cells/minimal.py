@@ -25,7 +25,8 @@ def fraction(f, i):
 class MinGRU(Cell):
     """The minGRU (Feng et al. 2024, arXiv:2410.01201), in the form that their log-space scan computes.
 
-    z = sigmoid(...),  n = positive(...),  h = (1 - z) h_prev + z n, where ... is W_ih x + b_ih
+    z = sigmoid(...),  n = positive(...),  h = (1 - z) h_prev + z n, where ... is W_ih x + b_ih, and positive(x) is
+    x + 1/2 if x >= 0, else sigmoid(x)
     """
 
     gates = ("z", "n")
@@ -43,8 +44,8 @@ class MinLSTM(Cell):
 
     Its two gates add up to one.
 
-    s_f, s_i = sigmoid(...),  f = s_f / (s_f + s_i),  i = 1 - f,  n = positive(...),  h = f h_prev + i n, where ... is
-    W_ih x + b_ih
+    s_f, s_i = sigmoid(...),  f = s_f / (s_f + s_i),  i = 1 - f,  n = positive(...),  h = f h_prev + i n, where ... and
+    positive are as in `MinGRU`
     """
 
     gates = ("f", "i", "n")

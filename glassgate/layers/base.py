@@ -62,7 +62,7 @@ class Internals:
 
 
 class BaseLayer(nn.Module):
-    """The base class of `Recurrent`, for the modules that `stack.py` imports. `Recurrent` sets the attributes.
+    """The base class of `Recurrent`, for modules that cannot import `stack.py`. `Recurrent` sets the attributes.
 
     Attributes:
         num_directions: D: 2 if bidirectional, else 1.

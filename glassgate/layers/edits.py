@@ -65,7 +65,7 @@ class Edit:
         got = tuple(value.shape)
         if self.kind == "replace":
             if value.dim() != 3 or got[2] != width:
-                raise ShapeError(f"edit: values in the place of {name!r} must be (L, N, {width}), got {got}")
+                raise ShapeError(f"edit: the values that replace {name!r} must be (L, N, {width}), got {got}")
         elif value.dim() > 1 or (value.dim() == 1 and len(value) != len(units)):
             raise ShapeError(
                 f"edit: the value for {name!r} must be a number or one for each of {len(units)} units, got {got}"
@@ -102,7 +102,7 @@ class Edit:
         length, N = value.shape[:2]
         if N not in (1, rows) or max(steps, default=-1) >= length:
             raise ShapeError(
-                f"edit: values in the place of {name!r} must be (L, N, H) = ({L}, {rows}, {like.shape[2]}), "
+                f"edit: the values that replace {name!r} must be (L, N, H) = ({L}, {rows}, {like.shape[2]}), "
                 f"got {tuple(value.shape)}"
             )
         return torch.cat([value[:L], value.new_zeros(max(L - length, 0), *value.shape[1:])])

@@ -195,7 +195,8 @@ class FrozenLayer(nn.Module):
             int8_names = {name for name, v in part_weights.items() if v.dtype is torch.int8 and precision == "int8"}
             scales = {name: tensors[f"{part.names[name]}.scale"] for name in int8_names & {*MATRICES}}
             for name, v in part_weights.items():
-                check_shape(spec.name, part.names[name], v, "a matrix or vector", part.shapes[name])
+                letters = "(rows, columns)" if len(part.shapes[name]) > 1 else "(rows,)"
+                check_shape(spec.name, part.names[name], v, letters, part.shapes[name])
                 if name not in scales:
                     check_like(spec.name, part.names[name], v, dtype, device, "the session")
             for name, v in scales.items():

@@ -61,7 +61,7 @@ def torch_function(layer: BaseLayer, input: Any, hx: Any) -> TorchFunction | Non
 
 
 def equations_check(cell: Cell) -> Callable[[], bool]:
-    """Return a function that returns whether the cell still has its current equations."""
+    """Return a function that reports whether the cell's equations have stayed the same since this call."""
     name = _name(cell)
     return lambda: _name(cell) == name
 

@@ -19,7 +19,7 @@ class PreparedStack:
         D: the number of directions of a layer.
         weight_count: the number of parameters of a direction.
         state_count: the number of states of a direction.
-        visible_count: the number of states of a direction that a call returns at every step.
+        visible_count: how many of these states a call returns for all steps, not only for the last.
     """
 
     def __init__(

@@ -107,7 +107,7 @@ def regularised(
 
     Args:
         name: the name of the layer, for error messages.
-        cell: the cell without noise.
+        cell: the cell of the layer.
         zoneout: one rate for all states, or the rate of each state, in order or by name.
         recurrent_dropout, on: as in `Noisy`.
         weight_dropout: the rate of dropout on the recurrent weights. It is checked, but does not change the cell.
@@ -148,8 +148,8 @@ def draw(cell: Cell, steps: Steps, initial: tuple[Tensor, ...], hidden_size: int
 
     Args:
         cell: the cell with its noise.
-        steps: the input, which has the number of rows, the dtype and the device.
-        initial: the initial states, which have the number of sequences and the widths.
+        steps: the input, which determines the number of rows, the dtype and the device of the noise.
+        initial: the initial states, which determine the number of sequences and the widths.
         hidden_size: the number of units.
     """
     values = {}

@@ -54,8 +54,8 @@ class Recurrent(Drawable, BaseLayer):
         merge: how the outputs of the two directions are combined: "concat", "sum", "mean" or "none". With "none", each
             direction reads the output of the same direction in the layer below, and the output of the stack is the pair
             (forward, reverse).
-        residual: whether each layer except the first adds the output of the layer below to its own output. Layers where
-            the two have different widths do not.
+        residual: whether each layer except the first adds the output of the layer below to its own output, if the two
+            have the same width.
         zoneout: the probability that a unit keeps its old value at a step in training, and the weight of the old value
             in eval mode. One number for all states, a tuple with one per state, or a dict by the name of the state.
         recurrent_dropout: the rate of dropout inside the recurrence, in training.
@@ -74,7 +74,7 @@ class Recurrent(Drawable, BaseLayer):
         input: (L, N, H_in), (N, L, H_in) if batch_first, (L, H_in) unbatched, or a PackedSequence.
         hx: (num_layers * D, N, H_out). For a cell with several states, a tuple: the first state as above, the others
             (num_layers * D, N, H_cell). If hidden sizes differ between layers or directions, each tensor is replaced by
-            a tuple of num_layers * D tensors (N, H). Without N for unbatched input.
+            a tuple of num_layers * D tensors (N, H). For unbatched input, these shapes have no N.
         output: like the input, with D * H_out features for "concat" and H_out otherwise. Zero at padded positions.
         h_n: like hx; the states after the last step of each sequence.
     """
@@ -234,7 +234,7 @@ def changed_options(layer: Recurrent) -> dict[str, Any]:
 
 
 _DEFAULTS = {name: parameter.default for name, parameter in inspect.signature(Recurrent.__init__).parameters.items()}
-"""The arguments of `Recurrent` and their defaults. Setting an attribute of these names empties `PreparedCalls`."""
+"""The arguments of `Recurrent` and their defaults. Setting one of these attributes empties `PreparedCalls`."""
 
 _RESERVED = {*_DEFAULTS, "num_directions", "output_size", "glassgate"}
 """Attributes that a subclass must not replace by a module, because the layer reads them in each call."""
@@ -249,7 +249,7 @@ def _unused_option_warnings(layer: Recurrent) -> Iterator[str]:
     if layer.merge != "concat" and not layer.bidirectional:
         yield f"merge combines two directions, so merge={layer.merge!r} does nothing with bidirectional=False"
     if layer.variational_dropout and not layer.dropout:
-        yield "variational_dropout keeps the mask of dropout for a sequence, so it does nothing with dropout=0.0"
+        yield "variational_dropout uses one dropout mask per sequence, so it does nothing with dropout=0.0"
     if layer.recurrent_dropout_on != "update" and not layer.recurrent_dropout:
         on = f"recurrent_dropout_on={layer.recurrent_dropout_on!r}"
         yield f"{on} does nothing with recurrent_dropout=0.0, the default"

@@ -168,5 +168,5 @@ class Stream:
         elif index.is_floating_point() or index.is_complex():
             raise TypeError(f"Stream.reset: rows must be bool or integers, got {index.dtype}")
         elif index.is_cpu and bool(((index < -N) | (index >= N)).any()):
-            raise IndexError(f"Stream.reset: rows must be indices from 0 to {N - 1}, got {index.tolist()}")
+            raise IndexError(f"Stream.reset: rows must be indices from {-N} to {N - 1}, got {index.tolist()}")
         return on_device(index, self._device)

@@ -1,4 +1,4 @@
-"""Compares the gates and states of a session with those of the same model in its default precision."""
+"""Compares the gates and states of a session with those of the same model in the default precision."""
 
 from collections.abc import Mapping, Sequence
 from copy import deepcopy

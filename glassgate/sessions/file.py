@@ -23,7 +23,7 @@ KEY = "glassgate_session"
 """The key of the description in the file's metadata."""
 DTYPES = ("float32", "float64", "float16", "bfloat16")
 """The dtypes of the input and output of a layer."""
-STOCK = (nn.RNN, nn.GRU, nn.LSTM)
+TORCH_LAYERS = (nn.RNN, nn.GRU, nn.LSTM)
 """The layers of `torch.nn` that sessions convert."""
 
 
@@ -143,7 +143,7 @@ def _copy_with_weights(
 ) -> nn.Module:
     """Copy a model, with the frozen layers and the other weights of a file."""
     recurrent = {
-        name: part for name, part in model.named_modules() if isinstance(part, Recurrent) or type(part) in STOCK
+        name: part for name, part in model.named_modules() if isinstance(part, Recurrent) or type(part) in TORCH_LAYERS
     }
     if recurrent.keys() != layers.keys():
         raise ValueError(

@@ -15,7 +15,7 @@ from glassgate.layers.stack import Recurrent
 from glassgate.layers.stream import Stream
 from glassgate.sessions import file
 from glassgate.sessions.compare import Comparison, compare
-from glassgate.sessions.file import STOCK
+from glassgate.sessions.file import TORCH_LAYERS
 
 NOISE = ("dropout", "weight_dropout", "recurrent_dropout", "zoneout")
 """Options of recurrent layers that draw random numbers in training mode."""
@@ -216,7 +216,7 @@ def _snapshot(module: nn.Module, precision: str | None, keep: Sequence[str]) -> 
     layers: dict[str, nn.Module] = {}
     for name, part in module.named_modules():
         _check_module(name, part)
-        if isinstance(part, Recurrent) or type(part) in STOCK:
+        if isinstance(part, Recurrent) or type(part) in TORCH_LAYERS:
             layers[name] = part
     if not layers:
         raise ValueError(f"freeze: {type(module).__name__} has no recurrent layer; a session has at least one")

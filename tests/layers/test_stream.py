@@ -52,7 +52,7 @@ def test_reset_rows_start_from_the_initial_state(rows):
 @pytest.mark.parametrize(
     ("rows", "error", "message"),
     [
-        ([0, 4], IndexError, r"Stream.reset: rows must be indices from 0 to 3, got \[0, 4\]"),
+        ([0, 4], IndexError, r"Stream.reset: rows must be indices from -4 to 3, got \[0, 4\]"),
         ([True, False], gg.ShapeError, r"Stream.reset: rows must be \(N,\) = \(4,\), got \(2,\)"),
         (1, TypeError, r"Stream.reset: rows must be a mask \(N,\) or a list of indices such as \[0\], got 1"),
         (torch.tensor([0.5]), TypeError, "Stream.reset: rows must be bool or integers, got torch.float32"),

@@ -219,7 +219,7 @@ class TestDropout:
         ({"merge": "sum"}, "merge combines two directions, so merge='sum' does nothing with bidirectional=False"),
         (
             {"variational_dropout": True},
-            r"keeps the mask of dropout for a sequence, so it does nothing with dropout=0\.0",
+            r"uses one dropout mask per sequence, so it does nothing with dropout=0\.0",
         ),
         (
             {"recurrent_dropout_on": "state"},
