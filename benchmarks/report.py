@@ -11,9 +11,9 @@ from glassgate.tasks.pictures.charts import save_figure
 
 Content = dict[str, Any]
 
-LEGEND = """In bold: missed targets. Spread: half the distance between the quartiles of a point's rounds, relative to its
-figure; median of all points. Error: the largest difference of Glassgate from float64, relative to the largest value.
-The column "ours" is Glassgate."""
+LEGEND = """In bold: missed targets. Spread: half the distance between the quartiles of a point's rounds, relative to
+its figure; median of all points. Error: the largest difference of Glassgate from float64, relative to the largest
+value. The column "ours" is Glassgate."""
 
 
 def write(folder: Path) -> None:
