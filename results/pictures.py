@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from glassgate.tasks.data.series import Frequency, series_of
-from glassgate.tasks.forecasting.output import Forecast, Origin, fan_picture
+from glassgate.tasks.forecasting.output import Forecast, OriginForecast, fan_picture
 from glassgate.tasks.pictures.attention import AttentionWeights, attention_picture
 from glassgate.tasks.task import Split
 
@@ -75,13 +75,15 @@ def _forecast(task: Any, test: Sequence[Any]) -> list[dict[str, Any]]:
     return forecasts
 
 
-def _origin(stored: Mapping[str, Any]) -> Origin:
+def _origin(stored: Mapping[str, Any]) -> OriginForecast:
     lines = {name: _rows([stored[name]])[0].tolist() for name in ("past", "target", "naive", "seasonal", "values")}
     start = np.datetime64(stored["start"], "us")
     series = series_of(np.array(lines["past"]), stored["name"], start, Frequency(**stored["frequency"]))
     quantiles = _rows(stored["quantiles"]).T.tolist() if stored["quantiles"] else None
     forecast = Forecast(lines["values"], quantiles)
-    return Origin(series, len(series), forecast, *(lines[name] for name in ("past", "target", "naive", "seasonal")))
+    return OriginForecast(
+        series, len(series), forecast, *(lines[name] for name in ("past", "target", "naive", "seasonal"))
+    )
 
 
 def _texts(rows: Iterable[Iterable[float]], form: str) -> list[str]:

@@ -54,7 +54,7 @@ def task_class(name: str) -> "type[Task[Any, Any, Any]]":
 
 
 def task_module(package: str, name: str) -> ModuleType | None:
-    """Return the module of a task in a package with a module per task, such as `report`; None if it has none."""
+    """Return a package's module for a task, None if there is none; a package such as `report` has one per task."""
     module = f"{package}.{name.replace('-', '_')}"
     return import_module(module) if find_spec(module) else None
 

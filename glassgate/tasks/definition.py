@@ -49,7 +49,7 @@ class Definition(ABC, Generic[OptionsType, Example, Prediction]):
     Nine methods are abstract, from `read` to `text`. Nine are optional, from `read_builtin` to `attend`.
 
     Attributes:
-        requested: the options as passed to the constructor
+        requested: the options as passed to the constructor; `fit` replaces the name of a Python file by its cell
         options: `requested`, until `fit` adds the values that depend on the size of the data
         name: the name of the task on the command line
         options_type: the dataclass of the options
@@ -59,8 +59,8 @@ class Definition(ABC, Generic[OptionsType, Example, Prediction]):
         builtin_try_next: commands to suggest after training on built-in data, if they differ
         padding: the fields of an encoded example, and the padding value of each
         targets: the attributes of an example that are labels, each with the name of its vocabulary
-        input_field: the field of an encoded example that contains the indices of the input tokens; most tasks call it
-            "units", as the vocabulary of tokens in stored runs
+        input_field: the field of an encoded example that contains the indices of the input tokens; in most
+            tasks "units", like the vocabulary of tokens in stored runs
         target_field: the field that contains the indices of the targets; empty if the targets are not indices
         builtin_options: defaults that differ for built-in data
         summary_type: the class that formats the scores
@@ -171,7 +171,7 @@ class Definition(ABC, Generic[OptionsType, Example, Prediction]):
         """Replace random initial values of the new network, for example by pretrained vectors."""
 
     def begin_step(self, done: float) -> None:
-        """Change settings before a training step, such as a schedule.
+        """Change settings that follow a schedule, before a training step.
 
         Args:
             done: the completed fraction of the training
@@ -182,7 +182,7 @@ class Definition(ABC, Generic[OptionsType, Example, Prediction]):
         return self.observe(output, batch)
 
     def record(self, example: Example, prediction: Prediction) -> Record:
-        """Return a prediction as a JSON object with probabilities and character offsets."""
+        """Return a prediction as a JSON object; most tasks add probabilities and character offsets."""
         return {"prediction": self.text(example, prediction)}
 
     def attend(self, example: Example) -> AttentionWeights:

@@ -40,7 +40,7 @@ class LabelledTask(Task[LabelledOptionsType, Labelled, Prediction]):
 
         def tokenised() -> Iterator[Labelled]:
             for each in reader:
-                raw = self.raw_text(each)
+                raw = self.raw_tokeniser_for(each)
                 if raw is not None and raw.is_unsegmented(str(each.content)):
                     unsegmented.append(each.line or 0)
                 yield replace(each, content=self.tokens(each), label=self.read_label(each.label, reader.separator))
@@ -77,7 +77,7 @@ class LabelledTask(Task[LabelledOptionsType, Labelled, Prediction]):
         progress.note(f"{path}: {reader.description}; {count}{labels}{dropped}")
 
     def read_label(self, label: str | None, separator: str) -> str | None:
-        """Return the label in a cell of a table, whose columns have this separator; it is empty for other files."""
+        """Return the label in a cell of a table with this column separator; for other files, the separator is empty."""
         return label
 
     def from_rows(self, rows: Iterator[tuple[int, Any, records.LabelNames]]) -> list[Labelled]:
@@ -141,13 +141,13 @@ class LabelledTask(Task[LabelledOptionsType, Labelled, Prediction]):
                 example.source, example.line, "expected a text, as in training, got a series; give a file of texts"
             )
         tokens = texts.split(content, self.options.tokens) if isinstance(content, str) else content
-        if (raw := self.raw_text(example)) is not None:
+        if (raw := self.raw_tokeniser_for(example)) is not None:
             tokens = raw.refine(tokens)
         if not tokens:
             raise DataError(example.source, example.line, "the text is empty; remove it")
         return tokens
 
-    def raw_text(self, example: Labelled) -> RawTokeniser | None:
+    def raw_tokeniser_for(self, example: Labelled) -> RawTokeniser | None:
         """Return a tokeniser for texts that are not split like the training data; None if `texts.split` is enough."""
         return None
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from glassgate.tasks.errors import OptionError, RunError
 
 FORMAT = 2
-"""The format of run folders. In format 1, attention scores were not divided by the root of their size."""
+"""The format of run folders. In format 1, attention scores were not divided by the root of a query's size."""
 
 MODEL = "model.safetensors"
 CHECKPOINT = "checkpoint.safetensors"

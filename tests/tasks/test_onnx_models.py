@@ -165,7 +165,7 @@ def forecasting(task: Any, folder: Path, examples: Sequence[Any], load: Runtime)
         values = series.values[start:stop].astype(np.float32)
         number = task.learned.indices.get(series.name, -1)
         given = {"values": values[None], "series": np.array([number])}
-        if task.learned.known:
+        if task.learned.num_known:
             encoded = task.learned.encode(series.part(start, stop), options.horizon)
             given["known"] = encoded["known"][None]  # of the calendar, which is not scaled
         results = model(**given)

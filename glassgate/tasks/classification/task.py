@@ -144,7 +144,7 @@ class Classification(LabelledTask[ClassificationOptions, Answer]):
             )
         return AttentionWeights(self.steps(example), [answer.label], np.array([answer.attention]))
 
-    def raw_text(self, example: Labelled) -> RawTokeniser | None:
+    def raw_tokeniser_for(self, example: Labelled) -> RawTokeniser | None:
         """Return the tokeniser of raw text if the run reads words and the example is a text without a label."""
         known = vars(self).get("vocabularies", {}).get("units")
         if example.label is not None or known is None or self.options.tokens not in ("word", "token"):

@@ -126,7 +126,7 @@ def _column_rows(path: str | Path, layout: Layout, labelled: bool) -> Iterator[t
                 "name another --format",
             )
         if len(row) != (width or len(row)):
-            expected = f"{width} columns{separated} as in lines before"
+            expected = f"{width} columns{separated} as in the lines before"
             if is_conllu:
                 expected = "the 10 columns of CoNLL-U, separated by tabs"
             raise DataError(

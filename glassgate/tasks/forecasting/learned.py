@@ -35,7 +35,7 @@ class Learned:
         return {name: number for number, name in enumerate(self.fitted["series"])}
 
     @cached_property
-    def known(self) -> int:
+    def num_known(self) -> int:
         """The number of covariates known ahead, including calendar and static ones."""
         calendar_count = (
             calendar_features(self.frequency, np.zeros(1, "datetime64[us]")).shape[1] if self.options.calendar else 0
@@ -66,7 +66,7 @@ class Learned:
         length = len(series) + ahead
         digest = f"{series.on_disk} {series.name} {series.values.start} {series.start}" if series.on_disk else ""
         fields = {"values": array_of([_scaled_reader(series.values, shift, scale)], length, digest, 1)}
-        if self.known:
+        if self.num_known:
             fields["known"] = array_of(self._known_readers(series), length, digest)
         if series.past:
             fields["past"] = array_of(_scaled_readers(series.past, self.fitted["past"]), length, digest)
@@ -101,7 +101,7 @@ def learn(examples: Sequence[Series], options: ForecastingOptions) -> dict[str, 
         if series.name in by_series:
             raise series.fault("two series have this name; rename one of them")
         if series.frequency != first.frequency:
-            raise series.fault(f"expected steps of {first.frequency}, as of {first.name!r}, got {series.frequency}")
+            raise series.fault(f"expected steps of {first.frequency}, as in {first.name!r}, got {series.frequency}")
         by_series[series.name] = series_statistics(series, options, season)
     return {
         "season": season,
@@ -139,7 +139,7 @@ def series_statistics(series: Series, options: ForecastingOptions, season: int, 
     """Return offset and divisor of a series, and mean absolute and squared error of its seasonal naive forecast.
 
     Args:
-        strict: for a series of the training data: all values are used, and a constant series is an error. Otherwise
+        strict: whether the series is training data: all values are used, and a constant series is an error. Otherwise
             only the first window is used, because later values are unknown when the first forecast is made
 
     Raises:

@@ -174,7 +174,7 @@ class Recursive(Forecaster):
             return Output(parameters, None)
         return self._forecast(parameters, window, state)
 
-    def follow(self, batch: Batch) -> Output:
+    def forecast_from_true_values(self, batch: Batch) -> Output:
         """Forecast each step of the horizon from the true previous values, in one call of the encoder."""
         window = self.window(batch)
         states, _ = self.encoder(self._inputs(window.values[:, :-1], window.known[:, 1:], window.series))
@@ -274,7 +274,7 @@ class Segments(Forecaster):
         return queries
 
     def _run_as_sequences(self, window: Window, state: Any) -> Tensor:
-        """The same result with each segment as a sequence; used for recordings, edits and single segments."""
+        """The same output with each segment as a sequence, for recordings, edits, exports and inference sessions."""
         rows = len(window.values)
         places = self.places.expand(rows, -1, -1)
         queries = torch.cat([places, window.series[:, None].expand(-1, self.count, -1)], -1)

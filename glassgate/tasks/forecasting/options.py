@@ -84,8 +84,8 @@ class ForecastingOptions(Options):
             )
         if self.model == "recursive" and self.past:
             raise OptionError(
-                "past: the recursive model needs covariates at each step that it forecasts, and past ones end before; "
-                "choose --model direct or segments, or name covariates that are known ahead with --known"
+                "past: the recursive model needs covariates at each step that it forecasts, where those of --past are "
+                "unknown; choose --model direct or segments, or name covariates that are known ahead with --known"
             )
         if self.model == "segments" and self.steps_back % self.segment:
             raise OptionError(
@@ -94,7 +94,7 @@ class ForecastingOptions(Options):
             )
         if not self.levels or not all(0 < level < 1 for level in self.levels):
             raise OptionError(
-                f"quantiles: expected numbers between 0 and 1 with commas between, got {self.quantiles!r}"
+                f"quantiles: expected numbers between 0 and 1, separated by commas, got {self.quantiles!r}"
             )
 
     @property
@@ -104,7 +104,7 @@ class ForecastingOptions(Options):
 
     @property
     def levels(self) -> list[float]:
-        """The quantiles in ascending order; an empty list if the option is not a list of numbers."""
+        """The levels of the quantiles, ascending; an empty list if the option is not a list of numbers."""
         try:
             return sorted({float(each) for each in self.quantiles.split(",")})
         except ValueError:

@@ -27,7 +27,7 @@ class Forecast(NamedTuple):
     quantiles: list[list[float]] | None
 
 
-class Origin(NamedTuple):
+class OriginForecast(NamedTuple):
     """A forecast from one origin of a series, with the true values and two naive forecasts, in units of the data.
 
     Attributes:
@@ -49,7 +49,7 @@ class Origin(NamedTuple):
     seasonal: list[float]
 
 
-def header(origins: Sequence[Origin], levels: Sequence[float]) -> list[str]:
+def header(origins: Sequence[OriginForecast], levels: Sequence[float]) -> list[str]:
     """Return the names of the columns of `rows`."""
     series, time = origins[0].series.columns
     shown_levels = levels if origins[0].forecast.quantiles else ()
@@ -64,7 +64,7 @@ def rows(series: Series, start: int, forecast: Forecast) -> Iterator[list[str]]:
         yield [series.name, series.frequency.text(time), *(f"{each:.6g}" for each in (value, *quantiles))]
 
 
-def long_frame(origins: Sequence[Origin], levels: Sequence[float]) -> Any:
+def long_frame(origins: Sequence[OriginForecast], levels: Sequence[float]) -> Any:
     """Return forecasts as rows: names of the series, time stamps, "forecast", and a column per quantile.
 
     Returns:
@@ -77,7 +77,7 @@ def long_frame(origins: Sequence[Origin], levels: Sequence[float]) -> Any:
     return pd.DataFrame(dict(zip(header(origins, levels), columns, strict=True)))
 
 
-def wide_frame(origins: Sequence[Origin], levels: Sequence[float]) -> Any:
+def wide_frame(origins: Sequence[OriginForecast], levels: Sequence[float]) -> Any:
     """Return forecasts as columns: the time stamps, and for each series its forecast and its quantiles.
 
     The columns of quantiles are named as in darts, "load_q0.100". If a series ends before others, its missing forecasts
@@ -97,16 +97,16 @@ def wide_frame(origins: Sequence[Origin], levels: Sequence[float]) -> Any:
     return pd.DataFrame(columns)
 
 
-def _times(origin: Origin) -> np.ndarray:
+def _times(origin: OriginForecast) -> np.ndarray:
     return origin.series.times(origin.start, origin.start + len(origin.forecast.values))
 
 
-def _columns(origin: Origin) -> list[np.ndarray]:
+def _columns(origin: OriginForecast) -> list[np.ndarray]:
     """The columns of a forecast: its values and its quantiles, if any."""
     return [np.array(origin.forecast.values), *np.array(origin.forecast.quantiles or []).T]
 
 
-def fan_picture(origins: Sequence[Origin], levels: Sequence[float], path: Path) -> None:
+def fan_picture(origins: Sequence[OriginForecast], levels: Sequence[float], path: Path) -> None:
     """Draw fan charts: the past, the true values if known, the forecast, and both naive forecasts.
 
     Args:

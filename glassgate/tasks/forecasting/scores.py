@@ -101,8 +101,8 @@ class DataErrors(Metric):
 class QuantileScores(Metric):
     """Scores of quantiles, in the units of the data.
 
-    - wql: weighted quantile loss: for each level, twice the sum of the pinball losses, divided by the sum of absolute
-      values; then the mean over the levels (as in GluonTS). The quantiles of a naive forecast all equal its value
+    - wql: weighted quantile loss, the mean over the levels of twice the sum of the pinball losses, divided by the sum
+      of absolute values (as in GluonTS). The quantiles of a naive forecast all equal its value
     - coverage: the fraction of values from the lowest to the highest quantile
 
     Args:

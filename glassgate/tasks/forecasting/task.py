@@ -27,7 +27,7 @@ from glassgate.tasks.forecasting.held_out import LastForecasts, check_length
 from glassgate.tasks.forecasting.learned import Learned, learn
 from glassgate.tasks.forecasting.network import Forecaster, Output, Sizes, network
 from glassgate.tasks.forecasting.options import ForecastingOptions
-from glassgate.tasks.forecasting.output import Forecast, Origin, long_frame, rows, wide_frame
+from glassgate.tasks.forecasting.output import Forecast, OriginForecast, long_frame, rows, wide_frame
 from glassgate.tasks.forecasting.summary import ForecastingSummary
 from glassgate.tasks.forecasting.windows import EncodedSeries, WindowBatching, Windows, naive_forecasts
 from glassgate.tasks.loss import Loss, Mean
@@ -145,7 +145,7 @@ class Forecasting(Task[ForecastingOptions, Series, list[Forecast]]):
         return {}
 
     def build(self) -> Forecaster:
-        sizes = Sizes(self.learned.known, len(self.fitted["past"]), len(self.fitted["series"]))
+        sizes = Sizes(self.learned.num_known, len(self.fitted["past"]), len(self.fitted["series"]))
         return network(self.options, sizes, self.head)
 
     def encode(self, example: Series) -> Encoded:
@@ -189,7 +189,7 @@ class Forecasting(Task[ForecastingOptions, Series, list[Forecast]]):
         """Return a list for each series, which contains only the forecast from its end."""
         return [[each.forecast] for each in self.forecast_from_end(examples)]
 
-    def forecast_from_end(self, examples: Sequence[Series]) -> Iterator[Origin]:
+    def forecast_from_end(self, examples: Sequence[Series]) -> Iterator[OriginForecast]:
         """Yield the forecast of the steps after the last value of each series.
 
         Raises:
@@ -207,10 +207,10 @@ class Forecasting(Task[ForecastingOptions, Series, list[Forecast]]):
                 past = series.values[len(series) - max(back, min(season, len(series))) : len(series)]
                 naive = [float(past[-1])] * horizon
                 seasonal = np.resize(past[-season:], horizon).tolist()
-                yield Origin(series, len(series), forecast, past[-back:].tolist(), [], naive, seasonal)
+                yield OriginForecast(series, len(series), forecast, past[-back:].tolist(), [], naive, seasonal)
 
-    def backtest(self, examples: Sequence[Series], every: int | None = None) -> Iterator[Origin]:
-        """Yield the forecasts from origins inside series, which leave a context before and a horizon after the origin.
+    def backtest(self, examples: Sequence[Series], every: int | None = None) -> Iterator[OriginForecast]:
+        """Yield forecasts from origins inside series that have a context before them and a horizon after them.
 
         Args:
             examples: the series
@@ -225,7 +225,7 @@ class Forecasting(Task[ForecastingOptions, Series, list[Forecast]]):
             past, target = values[:, -back - horizon : -horizon], values[:, -horizon:]
             unscaled = [(each * scale + shift).tolist() for each in (past, target, naive, seasonal)]
             for piece, (forecast,), *columns in zip(pieces, self.decode(output, batch), *unscaled, strict=True):
-                yield Origin(examples[piece.index], piece.stop - horizon, forecast, *columns)
+                yield OriginForecast(examples[piece.index], piece.stop - horizon, forecast, *columns)
 
     def forecast(self, source: "str | Path | Frame") -> Any:
         """Return the forecast from the end of each series of a table, in the layout of the table.

@@ -4,7 +4,7 @@ typedef long long moment;
 #if DATED
 #define DAY 86400000000LL
 
-/* Days since 1970-01-01 of a date of the Gregorian calendar. */
+/* The days from 1970-01-01 to a date of the Gregorian calendar. */
 static moment day_of(moment year, int month, int day) {
     year -= month <= 2;
     const moment era = (year >= 0 ? year : year - 399) / 400, of_era = year - era * 400;
@@ -12,7 +12,7 @@ static moment day_of(moment year, int month, int day) {
     return era * 146097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719468;
 }
 
-/* The date of days since 1970-01-01. */
+/* The date that is `days` days after 1970-01-01. */
 static void date_of(moment days, moment *year, int *month, int *day) {
     days += 719468;
     const moment era = (days >= 0 ? days : days - 146096) / 146097, of_era = days - era * 146097;
@@ -23,28 +23,28 @@ static void date_of(moment days, moment *year, int *month, int *day) {
     *year = years + era * 400 + (*month <= 2);
 }
 
-/* The whole days before a time stamp. */
+/* The whole days from 1970-01-01 to a time stamp, rounded down. */
 static moment days_before(moment time) { return (time >= 0 ? time : time - DAY + 1) / DAY; }
 
 #endif
-/* The time stamp that is `place` steps after the first one. */
-static moment time_at(moment start, moment place) {
+/* The time stamp that is `offset` steps after the first one. */
+static moment time_at(moment start, moment offset) {
 #if EVEN
-    return start + place * COUNT;
+    return start + offset * COUNT;
 #endif
 #if WEEKDAYS_ONLY
     moment days = days_before(start);
     const moment clock = start - days * DAY;
     while ((days + 3) % 7 > 4) days++; /* Monday is 0 */
-    const moment weekday = (days + 3) % 7, rest = place * COUNT % 5;
-    return (days + place * COUNT / 5 * 7 + rest + (weekday + rest > 4 ? 2 : 0)) * DAY + clock;
+    const moment weekday = (days + 3) % 7, rest = offset * COUNT % 5;
+    return (days + offset * COUNT / 5 * 7 + rest + (weekday + rest > 4 ? 2 : 0)) * DAY + clock;
 #endif
 #if MONTHS
     moment year;
     int month, day;
     const moment days = days_before(start);
     date_of(days, &year, &month, &day);
-    const moment months = year * 12 + month - 1 + place * COUNT;
+    const moment months = year * 12 + month - 1 + offset * COUNT;
     const moment first = day_of(months / 12, (int)(months % 12) + 1, 1);
     const moment last = day_of((months + 1) / 12, (int)((months + 1) % 12) + 1, 1) - 1;
     const moment same = LAST_DAY || first + day - 1 > last ? last : first + day - 1;
@@ -102,7 +102,7 @@ static void calendar(moment time, float *x) {
 }
 
 #endif
-/* A window: the values of the past, and the time stamps and the vector of their series. */
+/* A window: the past values, normalised by `center` and `spread`, the calendar, and the series' vector. */
 typedef struct {
     float values[LOOK_BACK];
     float known[LOOK_BACK + HORIZON][KNOWN];
@@ -111,26 +111,26 @@ typedef struct {
 } window;
 
 /* The numbers of a step of the forecast in units of the series: the value, then the quantiles. */
-static void finish(const window *w, const float *raw, float *said) {
+static void finish(const window *w, const float *raw, float *result) {
 #if GAUSSIAN
     const float mean = raw[0] * w->spread + w->center;
     const float above = raw[1] > 20 ? raw[1] : (float)log1p(exp(raw[1]));
-    for (int k = 0; k < LEVELS; k++) said[1 + k] = mean + (above + 1e-6f) * w->spread * (float)deviations[k];
-    said[0] = mean;
+    for (int k = 0; k < LEVELS; k++) result[1 + k] = mean + (above + 1e-6f) * w->spread * (float)deviations[k];
+    result[0] = mean;
 #else
     for (int k = 0; k < HEAD_SIZE; k++) { /* in ascending order */
         const float value = raw[k] * w->spread + w->center;
         int place = k;
-        for (; place > 0 && said[place] > value; place--) said[place + 1] = said[place];
-        said[place + 1] = value;
+        for (; place > 0 && result[place] > value; place--) result[place + 1] = result[place];
+        result[place + 1] = value;
     }
-    said[0] = said[1 + MIDDLE];
+    result[0] = result[1 + MIDDLE];
 #endif
 }
 
 #if DIRECT
 /* Forecasts all steps from the last states over the past. */
-static void forecast(window *w, float said[HORIZON][SAID]) {
+static void forecast(window *w, float result[HORIZON][RESULT_SIZE]) {
     static float x[LOOK_BACK * net_encoder_input_size], y[LOOK_BACK * net_encoder_output_size];
     float last[net_encoder_output_size], raw[HORIZON * HEAD_SIZE];
     for (int t = 0; t < LOOK_BACK; t++) {
@@ -143,7 +143,7 @@ static void forecast(window *w, float said[HORIZON][SAID]) {
     net_encoder_run(&encoder, x, y, LOOK_BACK);
     const int half = net_encoder_output_size / DIRECTIONS;
     memcpy(last, y + (LOOK_BACK - 1) * net_encoder_output_size, half * sizeof *last);
-    if (DIRECTIONS == 2) memcpy(last + half, y + half, half * sizeof *last); /* it ends at the first step */
+    if (DIRECTIONS == 2) memcpy(last + half, y + half, half * sizeof *last); /* the reverse direction ends there */
     net_steps_step(&steps, last, raw);
     for (int t = 0; t < HORIZON; t++) {
 #if CALENDAR
@@ -153,12 +153,12 @@ static void forecast(window *w, float said[HORIZON][SAID]) {
         net_ahead_step(&ahead, asked, more);
         for (int k = 0; k < HEAD_SIZE; k++) raw[t * HEAD_SIZE + k] += more[k];
 #endif
-        finish(w, raw + t * HEAD_SIZE, said[t]);
+        finish(w, raw + t * HEAD_SIZE, result[t]);
     }
 }
 #endif
 #if RECURSIVE
-/* Reads the value before a step and what is known of the step. */
+/* Reads the value before step t, and the calendar at step t. */
 static void read_step(const window *w, float value, int t, float *y) {
     float x[net_encoder_input_size];
     x[0] = value;
@@ -168,21 +168,21 @@ static void read_step(const window *w, float value, int t, float *y) {
 }
 
 /* Forecasts step by step: each step reads the forecast of the step before it. */
-static void forecast(window *w, float said[HORIZON][SAID]) {
+static void forecast(window *w, float result[HORIZON][RESULT_SIZE]) {
     float y[net_encoder_output_size], raw[HEAD_SIZE], value = w->values[LOOK_BACK - 1];
     net_encoder_reset(&encoder);
     for (int t = 1; t < LOOK_BACK; t++) read_step(w, w->values[t - 1], t, y);
     for (int t = 0; t < HORIZON; t++) {
         read_step(w, value, LOOK_BACK + t, y);
         net_steps_step(&steps, y, raw);
-        finish(w, raw, said[t]);
-        value = (said[t][0] - w->center) / w->spread;
+        finish(w, raw, result[t]);
+        value = (result[t][0] - w->center) / w->spread;
     }
 }
 #endif
 #if SEGMENTS
 /* Forecasts segment by segment, each from the last states over the segments of the past. */
-static void forecast(window *w, float said[HORIZON][SAID]) {
+static void forecast(window *w, float result[HORIZON][RESULT_SIZE]) {
     float x[SEGMENT * (1 + KNOWN)], inner[net_encoder_input_size], y[net_encoder_output_size];
     float raw[SEGMENT * HEAD_SIZE];
     net_encoder_reset(&encoder);
@@ -200,7 +200,7 @@ static void forecast(window *w, float said[HORIZON][SAID]) {
 #if CALENDAR
         float more[net_encoder_input_size];
         for (int k = 0; k < KNOWN_COUNT; k++)
-            for (int t = 0; t < SEGMENT; t++) /* the last step again behind the end */
+            for (int t = 0; t < SEGMENT; t++) /* after the end, the last step again */
                 x[k * SEGMENT + t] = w->known[LOOK_BACK + (start + t < HORIZON ? start + t : HORIZON - 1)][k];
         net_ahead_step(&ahead, x, more);
         for (int k = 0; k < net_encoder_input_size; k++) inner[k] += more[k];
@@ -208,7 +208,7 @@ static void forecast(window *w, float said[HORIZON][SAID]) {
         net_encoder_state after = encoder;
         net_encoder_step(&after, inner, y);
         net_steps_step(&steps, y, raw);
-        for (int t = 0; t < SEGMENT && start + t < HORIZON; t++) finish(w, raw + t * HEAD_SIZE, said[start + t]);
+        for (int t = 0; t < SEGMENT && start + t < HORIZON; t++) finish(w, raw + t * HEAD_SIZE, result[start + t]);
     }
 }
 #endif
@@ -216,7 +216,7 @@ static void forecast(window *w, float said[HORIZON][SAID]) {
 /* Forecasts a series from its end and prints a line for each step: series, time, value and quantiles. */
 static void answer(int series, const double *values, size_t length, moment start) {
     static window w;
-    static float said[HORIZON][SAID];
+    static float result[HORIZON][RESULT_SIZE];
     const double shift = shifts[series], scale = scales[series];
     double mean = 0, variance = 0;
     for (int t = 0; t < LOOK_BACK; t++) {
@@ -235,11 +235,11 @@ static void answer(int series, const double *values, size_t length, moment start
     const float number = (float)series;
     net_series_step(&vectors, &number, w.series);
 #endif
-    forecast(&w, said);
+    forecast(&w, result);
     for (int t = 0; t < HORIZON; t++) {
         printf("%s\t", series_names[series]);
         print_time(time_at(start, (moment)length + t));
-        for (int k = 0; k <= LEVELS; k++) printf("\t%.6g", said[t][k] * scale + shift);
+        for (int k = 0; k <= LEVELS; k++) printf("\t%.6g", result[t][k] * scale + shift);
         putchar('\n');
     }
 }
@@ -281,7 +281,8 @@ int main(int argc, char **argv) {
     if (found != SERIES) {
         fputs("expected a table with a column for each of these series:", stderr);
         for (int k = 0; k < SERIES; k++) fprintf(stderr, " %s", series_names[k]);
-        fail(&l, "it lacks some");
+        fputs("\n", stderr);
+        fail(&l, "some of these columns are missing");
     }
     for (int k = 0; k < SERIES; k++) values[k] = NULL;
     while (next_line(&l)) {

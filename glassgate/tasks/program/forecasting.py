@@ -6,7 +6,7 @@ from glassgate.tasks.data.series import Frequency
 from glassgate.tasks.forecasting.heads import median_index, normal_quantiles
 from glassgate.tasks.forecasting.network import Direct, Forecaster, Recursive, Segments
 from glassgate.tasks.forecasting.task import Forecasting
-from glassgate.tasks.program.parts import Parts, refuse
+from glassgate.tasks.program.parts import Parts, unsupported_error
 from glassgate.tasks.program.source import constants, definitions, numbers, quoted, strings, template
 
 _DAY = 24 * 3600 * 1_000_000
@@ -16,9 +16,9 @@ def forecasting(task: Forecasting) -> Parts:
     """Return the program of a forecasting run."""
     options, learned, fitted, head = task.options, task.learned, task.fitted, task.head
     if fitted["known"] or fitted["past"] or fitted["static"]:
-        raise refuse(task, "the covariates", "train a run without --known, --past and --static")
+        raise unsupported_error(task, "the covariates", "train a run without --known, --past and --static")
     if head.can_sample and (options.head != "gaussian" or options.model == "recursive"):
-        raise refuse(
+        raise unsupported_error(
             task,
             f"the random paths of --head {options.head} with --model {options.model}",
             "train a run with --head quantiles, which needs no random numbers",
@@ -42,15 +42,15 @@ def forecasting(task: Forecasting) -> Parts:
             LOOK_BACK=options.steps_back,
             HORIZON=options.horizon,
             SEGMENT=options.segment,
-            KNOWN=max(1, learned.known),
-            KNOWN_COUNT=learned.known,
-            CALENDAR=learned.known,
+            KNOWN=max(1, learned.num_known),
+            KNOWN_COUNT=learned.num_known,
+            CALENDAR=learned.num_known,
             SERIES_SIZE=max(1, embedding_size),
             SERIES_COUNT=embedding_size,
             DIRECTIONS=1 + options.bidirectional,
             HEAD_SIZE=head.size,
             LEVELS=len(levels),
-            SAID=1 + max(head.size, len(levels)),
+            RESULT_SIZE=1 + max(head.size, len(levels)),
             MIDDLE=median_index(levels),
             NORMALIZE_LAST=options.normalize == "last",
             NORMALIZE_WINDOW=options.normalize == "window",
@@ -66,7 +66,7 @@ def forecasting(task: Forecasting) -> Parts:
     flags = _flags(frequency) | {
         options.model.upper(): True,
         "GAUSSIAN": options.head == "gaussian",
-        "CALENDAR": learned.known > 0,
+        "CALENDAR": learned.num_known > 0,
         "SEVERAL": "series" in modules,
     }
     text = "\n".join([*code, template("forecasting.c", flags)])

@@ -1,4 +1,4 @@
-/* Memory of another size. */
+/* Resizes memory, and exits if there is too little. */
 static void *resized(void *memory, size_t bytes) {
     void *result = realloc(memory, bytes);
     if (!result) {

@@ -29,6 +29,6 @@ class Parts:
     states: Mapping[str, str] = field(default_factory=dict)
 
 
-def refuse(task: Task[Any, Any, Any], part: str, remedy: str) -> OptionError:
+def unsupported_error(task: Task[Any, Any, Any], part: str, remedy: str) -> OptionError:
     """Return the error for a run that cannot be written as a C program."""
     return OptionError(f"--to c cannot express {part} of this {task.name} run; {remedy}")

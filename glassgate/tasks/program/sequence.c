@@ -38,7 +38,7 @@ static void pool(const float *y, size_t steps, float *pooled, float *shares) {
 #if LAST
     const size_t half = size / DIRECTIONS;
     memcpy(pooled, y + (steps - 1) * size, half * sizeof *pooled);
-    if (DIRECTIONS == 2) memcpy(pooled + half, y + half, half * sizeof *pooled); /* it ends at the first step */
+    if (DIRECTIONS == 2) memcpy(pooled + half, y + half, half * sizeof *pooled); /* the reverse direction ends there */
     (void)shares;
 #endif
 #if MAX
@@ -121,7 +121,7 @@ int main(int argc, char **argv) {
 #endif
         float pooled[net_encoder_output_size], scores[net_head_output_size];
         float *y = (float *)resized(NULL, steps * net_encoder_output_size * sizeof *y);
-        float *shares = (float *)resized(NULL, steps * sizeof *shares); /* of the steps in the answer */
+        float *shares = (float *)resized(NULL, steps * sizeof *shares); /* the weight of each step in the answer */
         net_encoder_reset(&encoder);
         if (net_encoder_run(&encoder, x, y, steps)) fail(&l, TOO_LONG);
         pool(y, steps, pooled, shares);

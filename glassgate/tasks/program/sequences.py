@@ -6,7 +6,7 @@ from torch import nn
 
 from glassgate.tasks.classification.task import Classification
 from glassgate.tasks.data.raw_text import raw_tokeniser
-from glassgate.tasks.program.parts import Parts, refuse
+from glassgate.tasks.program.parts import Parts, unsupported_error
 from glassgate.tasks.program.source import constants, matrix, numbers, ranges, strings, template
 from glassgate.tasks.program.texts import tokeniser_code
 from glassgate.tasks.regression.task import Regression
@@ -20,7 +20,9 @@ _SERIES = "series in the .ts format of sktime"
 def tagging(task: Tagging) -> Parts:
     """Return the program of a tagging run."""
     if task.options.format == "python":
-        raise refuse(task, "the tokenizer of Python files", "train it on text: glassgate train tagging --data FILE")
+        raise unsupported_error(
+            task, "the tokenizer of Python files", "train it on text: glassgate train tagging --data FILE"
+        )
     network, vocabularies = task.network, task.vocabularies
     raw = None if task.options.tokens == "character" else raw_tokeniser(vocabularies["units"])
     modules: dict[str, nn.Module] = {"words": network.embedding, "encoder": network.encoder, "labels": network.head}

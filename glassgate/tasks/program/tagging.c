@@ -1,5 +1,5 @@
 #if SPELLING
-/* The last states of both directions over the characters of a unit; long ones lose their middle. */
+/* The last states of both directions over the characters of a unit; of long units, the middle is left out. */
 static void spell(unit u, float *ends) {
     static float numbers[LONGEST_WORD], states[LONGEST_WORD * net_spelling_output_size];
     const int half = net_spelling_output_size / 2;
@@ -42,7 +42,7 @@ static void choose(const float *scores, int steps, int *best) {
     free(before);
 }
 #else
-/* The label with the highest score, of each unit. */
+/* The label with the highest score for each unit. */
 static void choose(const float *scores, int steps, int *best) {
     for (int t = 0; t < steps; t++) {
         best[t] = 0;

@@ -18,7 +18,7 @@ static void add(units *list, const char *text, const char *end) {
     list->items[list->count++].length = (int)(end - text);
 }
 
-/* The code point at `*at`, which moves behind it. */
+/* The code point at `*at`; moves `*at` to the next one. */
 static long decoded(const char **at, const char *end) {
     const unsigned char first = (unsigned char)**at;
     int more = first < 0xC0 ? 0 : first < 0xE0 ? 1 : first < 0xF0 ? 2 : 3;

@@ -18,7 +18,9 @@ class ForecastingView(TaskView[Forecasting]):
     """One number per step of the horizon."""
 
     def run(self, network: Any, batch: Batch) -> Any:
-        return network.follow(batch) if isinstance(network, Recursive) else super().run(network, batch)
+        return (
+            network.forecast_from_true_values(batch) if isinstance(network, Recursive) else super().run(network, batch)
+        )
 
     def answers(self, output: Output, batch: Batch) -> BatchAnswers:
         """Return an answer per step of the horizon. The recursive model reads the true values before each step."""

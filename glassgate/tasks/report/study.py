@@ -55,7 +55,7 @@ class Excerpt(NamedTuple):
 
 
 def excerpts_of_text(task: Task[Any, Any, Any], text: str) -> list[Excerpt]:
-    """Return a text of the user as an excerpt.
+    """Return a list that contains a text of the user as its only excerpt.
 
     Raises:
         UserError: the text is empty, contains only unknown tokens, or the task does not read text

@@ -43,7 +43,7 @@ class Checkpointer:
 
     @property
     def best_index(self) -> int:
-        """The index in `history` of the first epoch with the best dev score; the last index if that is 0 or absent."""
+        """The index in `history` of the first epoch with the best dev score; the last if that score is 0 or absent."""
         scores = self._scores()
         best = max(scores)
         return len(scores) - 1 if best in (0, -math.inf) else scores.index(best)
@@ -78,7 +78,7 @@ class Checkpointer:
         training.scaler.load_state_dict(state["precision"])
         self.health.restore(state.get("health", {}))
         training.schedule.restore(**state.get("schedule", {}))
-        training.batches = training.order()
+        training.batches = training.epoch_batches()
         if self.history:
             self.best = processes.broadcast(self.run.load_model() if self.run else {})
 

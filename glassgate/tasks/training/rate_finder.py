@@ -1,4 +1,4 @@
-"""Learning rate range test: raises the rate at each step, and selects that of the steepest loss (Smith 2017)."""
+"""Learning rate range test (Smith 2017): raises the rate at each step, and selects that of the fastest fall in loss."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -46,7 +46,7 @@ class RateSearch(NamedTuple):
 
 
 def find_rate(task: AnyTask, data: Sequence[Encoded], processes: Group) -> RateSearch:
-    """Train a task's network for at most 100 steps while the rate rises from 1e-5 to 1. It cannot be used afterwards.
+    """Train a task's network, useless afterwards, for at most 100 steps in which the rate rises from 1e-5 to 1.
 
     Raises:
         OptionError: the loss is not finite even at small rates, or there are several processes

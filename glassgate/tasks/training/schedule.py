@@ -3,9 +3,9 @@
 import math
 from collections.abc import Sequence
 
-_WINDOW = 4  # the gain of the last epochs, 1/4 of the planned number, is compared with the whole improvement
+_WINDOW_DIVISOR = 4  # the gain of the last epochs, 1/4 of the planned number, is compared with the whole improvement
 _MIN_GAIN = 0.02  # the plateau ends if the gain is smaller than this fraction of the whole improvement so far
-_DECAY = 4  # after patience runs out, the rate decays for 1/4 of the number of finished epochs
+_DECAY_DIVISOR = 4  # after patience runs out, the rate decays for 1/4 of the number of finished epochs
 
 
 class Schedule:
@@ -70,7 +70,7 @@ class Schedule:
         epoch = len(scores)
         epochs_since_best = epoch - 1 - scores.index(max(scores))
         if self.ending is None and self.patience and epochs_since_best >= self.patience:
-            self.ending = epoch, math.ceil(epoch / _DECAY)
+            self.ending = epoch, math.ceil(epoch / _DECAY_DIVISOR)
         if self.ending is None and epoch == self.half + self.held and self.total < self.max_epochs:
             # Dev scores vary while the rate is high, so only the second epoch in a row without a gain ends the plateau.
             self.held += self._improves(scores) or (self.held > 0 and self._improves(scores[:-1]))
@@ -90,7 +90,7 @@ class Schedule:
         return 0.5 * (1 + math.cos(math.pi * min(1.0, (done - self.warmup) / (1 - self.warmup + 1e-12))))
 
     def _improves(self, scores: Sequence[float]) -> bool:
-        window = max(1, self.epochs // _WINDOW)
+        window = max(1, self.epochs // _WINDOW_DIVISOR)
         if len(scores) <= window:
             return False
         best, best_before_window = max(scores), max(scores[:-window])

@@ -68,7 +68,7 @@ def outputs(
 
 
 def device_of_network(network: nn.Module) -> torch.device:
-    """Return the device of a network's parameters; the CPU if all layers are `FrozenLayer`s, without any."""
+    """Return the device of a network's parameters; the CPU if it has none, only `FrozenLayer`s."""
     return next((each.device for each in network.parameters()), torch.device("cpu"))
 
 

@@ -94,7 +94,7 @@ class Training:
         self.scores: dict[str, float] = {}
         self.dev_loss: np.ndarray | None = None  # the totals and the counts of the P parts of the loss, `(2, P)`
         self.sample = sample(data, _SAMPLE, options.seed)
-        self.padding_fraction = padding_fraction(self.order())
+        self.padding_fraction = padding_fraction(self.epoch_batches())
         self.carried: Sequence[str] = getattr(task.network, "carried", ())
         self.rate = 0.0
         patience = options.patience if dev else 0
@@ -105,11 +105,11 @@ class Training:
 
     def batches_left(self) -> Iterator[Batch]:
         """The remaining batches of the current epoch, on the device."""
-        self.batches = self.order()
+        self.batches = self.epoch_batches()
         for batch in Loader(self.data, self.batches, self.task.padding, self.batch, self.processes.shard):
             yield to_device(batch, self.device)
 
-    def order(self) -> Batches:
+    def epoch_batches(self) -> Batches:
         """The batches of the current epoch."""
         return self.task.batching().training(self.lengths, self.epoch)
 
@@ -190,7 +190,7 @@ class Training:
 
     def estimate_duration(self) -> str:
         """Describe the expected duration of the training, from the time of a step on a copy of the network."""
-        network, batches = deepcopy(self.network).train(), self.order()
+        network, batches = deepcopy(self.network).train(), self.epoch_batches()
         middle_batch = [*islice(batches, len(batches) // 2, len(batches) // 2 + 1)]
         (batch,) = (to_device(each, self.device) for each in Loader(self.data, middle_batch, self.task.padding))
         batch["continues"] = torch.zeros_like(batch["continues"])  # the copy has no states from a previous batch

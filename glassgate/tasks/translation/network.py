@@ -9,7 +9,7 @@ from torch import Tensor, nn
 import glassgate as gg
 from glassgate.tasks.data.batches import Batch
 from glassgate.tasks.data.vocabulary import PADDING, UNKNOWN
-from glassgate.tasks.networks.encoder import encoder
+from glassgate.tasks.networks.encoder import encoder as build_layers
 from glassgate.tasks.networks.linear import Linear, Tied
 from glassgate.tasks.networks.states import States, as_hx, as_tuple
 from glassgate.tasks.translation.attention import Attention, Memory
@@ -19,8 +19,8 @@ class Output(NamedTuple):
     """The output for a batch.
 
     Attributes:
-        scores: the scores of all tokens at each target position, given the previous target tokens, `(N, T, V - 1)`:
-            padding, the first of the V entries of the vocabulary, has no score; None without a target
+        scores: `(N, T, V - 1)`, the scores of the V tokens of the vocabulary except padding (token 0) at each target
+            position, given the target tokens before it; None without a target
         memory: keys and values of the encoder's states
         state: the initial state of the decoder
     """
@@ -48,7 +48,7 @@ class Translator(nn.Module):
         self.teacher_forcing = 1.0
         self.embedding = None if joint else nn.Embedding(source_size, options.embedding_size, padding_idx=PADDING)
         self.dropout = nn.Dropout(options.dropout)
-        self.encoder = encoder(options)
+        self.encoder = build_layers(options)
         self.bridge = Bridge(self.encoder)
         self.decoder = Decoder(options, target_size, self.encoder)
 
@@ -113,10 +113,11 @@ class Decoder(nn.Module):
     """Embed the previous tokens, run layers of one direction, attend to the source, and score the next token.
 
     The scores of a step are computed from its readout, `tanh(W [context, state])` (Luong, Pham & Manning 2015, equation
-    5). With input feeding, the readout of a step is concatenated with the embedding that the next step reads, so that
-    the decoder takes its previous attention into account. The steps then run one after another; otherwise one call runs
-    all steps. With `wide_output`, the readout is the concatenation of the context, the state and the embedding of the
-    previous token, without a matrix W, and input feeding uses only the context (Bahdanau, Cho & Bengio 2015).
+    5); `Attention` has already applied the columns of W for the context. With input feeding, the readout of a step is
+    concatenated with the embedding that the next step reads, so that the decoder takes its previous attention into
+    account. The steps then run one after another; otherwise one call runs all steps. With `wide_output`, the readout is
+    the concatenation of the context, the state and the embedding of the previous token, without a matrix W, and input
+    feeding uses only the context (Bahdanau, Cho & Bengio 2015).
 
     Args:
         options: sizes, cell, attention
@@ -140,7 +141,7 @@ class Decoder(nn.Module):
             self.feedback_size = source_encoder.output_size if attends else size
             self.readout_size = options.embedding_size + size + attends * source_encoder.output_size
         input_size = options.embedding_size + self.input_feeding * self.feedback_size
-        self.layer = encoder(replace(options, bidirectional=False), input_size)
+        self.layer = build_layers(replace(options, bidirectional=False), input_size)
         if attends:
             sizes = size, source_encoder.output_size, source_encoder.num_directions
             self.attention = Attention(options.attention, *sizes, plain=self.wide)

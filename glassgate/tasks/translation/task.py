@@ -295,8 +295,8 @@ class Translation(Task[TranslationOptions, Pair, list[Translated]]):
         task = super().from_run(run)
         if run.content["format"] < 2 and task.options.attention in SCALED_KINDS:
             raise RunError(
-                f"{run.path}: made by a version that did not divide the attention of kind {task.options.attention} by "
-                "the root of its size, which this one does; train again"
+                f"{run.path}: made by a version that scaled the scores of --attention {task.options.attention} "
+                "differently; train again"
             )
         return task
 

@@ -97,7 +97,8 @@ def test_tsv_tokens_may_contain_spaces(tmp_path: Path) -> None:
 def test_columns_ragged(tmp_path: Path) -> None:
     path = write(tmp_path, "a.conll", "EU NNP B-ORG\nrejects VBZ\n")
     with pytest.raises(
-        DataError, match=r"a\.conll:2: expected 3 columns separated by blanks as in lines before, got 2: .*; correct"
+        DataError,
+        match=r"a\.conll:2: expected 3 columns separated by blanks as in the lines before, got 2: .*; correct",
     ):
         read_columns(path)
 

@@ -85,10 +85,7 @@ TINY = OPTIONS | {"hidden_size": 6, "embedding_size": 4, "epochs": 2, "batch_siz
 def test_a_run_from_before_attention_was_divided_is_refused(trained: tuple[Translation, Path], tmp_path: Path) -> None:
     content = json.loads((trained[1] / "run.json").read_text())
     (tmp_path / "run.json").write_text(json.dumps(content | {"format": 1}))
-    message = (
-        ": made by a version that did not divide the attention of kind general by the root of its size, which this one "
-        "does; train again"
-    )
+    message = ": made by a version that scaled the scores of --attention general differently; train again"
     with pytest.raises(RunError, match=message):
         Translation.load(tmp_path)
 

@@ -1,4 +1,4 @@
-// Tagging: a label for each token, and an intent for the whole where the run has one.
+// Tagging: a label for each token, and an intent for the whole text if the run has intents.
 models.tagging = (info, run) => {
   const memory = new Map();
   const tokenize = tokenizer(info.tokens);

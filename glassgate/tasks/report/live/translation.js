@@ -9,8 +9,8 @@ models.translation = (info, run) => {
     const { kind, value, key, directions } = info.attention;
     const rows = rowsOf(output, count);
     const values = value ? rowsOf(linear(value, output, count), count) : rows;
-    const halves = (row) => rowsOf(row, directions).reduce((total, half) => total.map((each, k) => each + half[k]));
-    let keys = kind === "dot" ? rows.map(halves) : rowsOf(linear(key, output, count), count);
+    const summedDirections = (row) => rowsOf(row, directions).reduce((total, half) => total.map((each, k) => each + half[k]));
+    let keys = kind === "dot" ? rows.map(summedDirections) : rowsOf(linear(key, output, count), count);
     if (kind !== "additive") keys = keys.map((row) => row.map((each) => each / Math.sqrt(row.length)));
     return { values, keys };
   };
@@ -78,7 +78,7 @@ models.translation = (info, run) => {
     return written;
   };
 
-  // The values of the decoder at each step of a translation, as of one run.
+  // The values of the decoder at each step of a translation, in the form of a single run.
   const joinedParts = (written) =>
     Object.fromEntries(Object.entries(written[0].parts).map(([label, first]) => {
       const each = written.map(({ parts }) => parts[label]);

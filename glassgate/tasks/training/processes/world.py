@@ -75,7 +75,7 @@ def from_environment(env: Mapping[str, str] = os.environ) -> World:
         return World()
     if world.rank % world.local_size != world.local_rank or world.size % world.local_size:
         raise OptionError(
-            f"expected processes numbered machine by machine, as many on each, got process {world.rank} of "
+            f"expected as many processes on each machine, numbered machine by machine, got process {world.rank} of "
             f"{world.size} as number {world.local_rank} of {world.local_size} on its machine; with SLURM leave "
             "--distribution as it is, and give --ntasks-per-node"
         )
