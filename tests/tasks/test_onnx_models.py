@@ -248,6 +248,6 @@ def test_a_task_without_models_is_refused(tmp_path: Path) -> None:
         name = "rating"
 
     task = saved(Rating(RegressionOptions()), [Labelled("good day", "2"), Labelled("bad day", "-2")], tmp_path / "run")
-    message = "--to onnx has no models of a run of rating; write its layers with gg.to_onnx"
+    message = "--to onnx does not support runs of rating; write their layers with gg.to_onnx"
     with pytest.raises(OptionError, match=message):
         write(task, Run.open(tmp_path / "run"), tmp_path / "model.onnx")

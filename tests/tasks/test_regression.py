@@ -115,7 +115,7 @@ def test_a_table_with_semicolons_has_decimal_commas(
 
 
 def test_a_comma_that_is_a_separator_or_a_decimal_sign() -> None:
-    with pytest.raises(DataError, match=r"the label '12,5' can be one number or two; write '12\.5' for the first"):
+    with pytest.raises(DataError, match=r"the label '12,5' can be one number or two; write '12\.5' for one"):
         Regression(RegressionOptions()).fit(Split([Labelled("good", "12,5"), Labelled("bad", "1,5")]))
 
 

@@ -45,7 +45,7 @@ class Classifier(SequenceEncoder):
         self.head = nn.Linear(size, num_labels)
 
     def forward(self, batch: Batch) -> Scores:
-        """Score the labels of a batch, whose fields `encode` describes."""
+        """Score each label. `encode` describes the fields of the batch."""
         output, state = self.encode(batch)
         mask = step_mask(batch["lengths"], output)
         pooled, weights = self._pool(output, state, mask)

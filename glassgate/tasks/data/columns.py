@@ -1,4 +1,4 @@
-"""The layout of a file with a token per row, and its detection where no header names the columns."""
+"""The layout of a file with a token per row, and its detection in files other than tables."""
 
 import re
 from collections import Counter
@@ -207,7 +207,7 @@ def column_number(option: str, path: str | Path, value: str | None, width: int, 
         known = f", or one of {', '.join(names)}," if names else ""
         raise OptionError(f"{option}: expected a number from 1{known} for this format, got {value!r}")
     if int(value) > width:
-        raise OptionError(f"{option}: expected 1 to {width}, as {path} has so many columns, got {value}")
+        raise OptionError(f"{option}: expected 1 to {width}, the columns of {path}, got {value}")
     return int(value) - 1
 
 

@@ -35,7 +35,7 @@ _OPEN_FILES = Path("/proc/self/fd")  # on Linux, the files that this process has
 
 
 class Identity(NamedTuple):
-    """Identifies a version of a file: its path, its size, and its time of change; for piped data a digest instead."""
+    """Identifies a version of a file: its path, its size, and its time of change or, for piped data, a digest."""
 
     path: str
     size: int

@@ -1,4 +1,4 @@
-"""Reads labelled texts and series of numbers, one label each.
+"""Reads texts and series of numbers, each with one label.
 
 Texts are read from tables, JSON, Parquet, fastText's `__label__` files, plain text, and a folder of files per class.
 """
@@ -243,7 +243,9 @@ class Reader:
         if self.labelled and {folder.name.lower() for folder in folders} <= _PART_NAMES:
             first = folders[0].name
             raise DataError(
-                root, None, f"expected a folder for each class, got parts of the data; give one, such as {root / first}"
+                root,
+                None,
+                f"expected a folder for each class, got parts of the data; give one part, such as {root / first}",
             )
         for folder in folders or [root]:
             for file in sorted(path for path in folder.rglob("*") if path.is_file() and not path.name.startswith(".")):

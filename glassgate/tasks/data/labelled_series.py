@@ -54,7 +54,8 @@ def handle_missing(source: str, line: int | None, series: np.ndarray, missing: s
         if missing == "error":
             raise DataError(source, line, f"{reason}; fill them, or choose --missing drop or --missing interpolate")
         if missing == "interpolate" and is_missing.all(0).any():
-            raise DataError(source, line, f"{reason}, which has no value at all to interpolate from; remove the series")
+            channel = is_missing.all(0).argmax() + 1
+            raise DataError(source, line, f"channel {channel} has no value to interpolate from; remove the series")
         import pandas as pd
 
         frame = pd.DataFrame(series)

@@ -64,7 +64,9 @@ def read_parallel(first: str | Path, *others: str | Path) -> Iterator[tuple[int,
             count, *counts = (sum(1 for _ in read_lines(path)) for path in (first, *others))
             path, other_count = next(pair for pair in zip(others, counts, strict=True) if pair[1] != count)
             raise DataError(
-                path, None, f"expected {count} lines, as many as {first} has, got {other_count}; write one for each"
+                path,
+                None,
+                f"expected {count} lines, as many as {first} has, got {other_count}; the files must match line by line",
             )
         yield number, [text for _, text in lines]
 
@@ -173,7 +175,7 @@ def _invalid_byte_error(path: str | Path) -> DataError:
             return DataError(
                 path,
                 number,
-                f"expected UTF-8, or one other encoding, got byte 0x{raw[error.start]:02x} in column "
+                f"expected UTF-8 or another known encoding, got byte 0x{raw[error.start]:02x} in column "
                 f"{error.start + 1}; correct the line, or convert the file: "
                 f"iconv -f ENCODING -t UTF-8 {path} > utf8{suffix_of(path)}",
             )

@@ -40,8 +40,8 @@ def parse_numbers(example: Labelled, count: int | None = None) -> np.ndarray:
         count: the expected count of numbers; None accepts any
 
     Raises:
-        DataError: the label contains something else than numbers, or another count of them; or its comma can be a
-            decimal comma or a separator
+        DataError: the label contains anything other than numbers, or another count of them; or its comma could
+            be a decimal comma or a separator
 
     Example:
         >>> parse_numbers(Labelled("too salty", "2.5 -1"), 2)
@@ -54,7 +54,7 @@ def parse_numbers(example: Labelled, count: int | None = None) -> np.ndarray:
         raise DataError(
             example.source,
             example.line,
-            f"the label {label!r} can be one number or two; write {point!r} for the first, {space!r} for the second",
+            f"the label {label!r} can be one number or two; write {point!r} for one, {space!r} for two",
         )
     words = re.split(r"[\s,;]+", (example.label or "").strip(" []"))
     try:
@@ -65,12 +65,14 @@ def parse_numbers(example: Labelled, count: int | None = None) -> np.ndarray:
         raise DataError(example.source, example.line, f"expected numbers as the label, got {example.label!r}")
     if len(numbers) != (count or len(numbers)):
         raise DataError(
-            example.source, example.line, f"expected {count} numbers as in training, got {len(numbers)}; add the others"
+            example.source,
+            example.line,
+            f"expected {count} numbers, as in training, got {len(numbers)}; correct the label",
         )
     return numbers
 
 
 def mean_and_deviation(rows: np.ndarray) -> list[list[float]]:
-    """Return the means and the standard deviations of the columns of `(N, K)`; that of a constant column is 1."""
+    """Return the means and standard deviations of the columns of `(N, K)`; a constant column gets the deviation 1."""
     deviation = rows.std(0, dtype=np.float64)
     return [rows.mean(0, dtype=np.float64).tolist(), np.where(deviation > 1e-8, deviation, 1.0).tolist()]

@@ -31,8 +31,7 @@ class RawTokeniser:
 
     Attributes:
         is_character_level: whether every token is a single character
-        splits_punctuation: whether punctuation marks are separate tokens, because few words of the vocabulary end with
-            one
+        splits_punctuation: whether punctuation marks are separate tokens; true if few known words end with one
         segments_cjk: whether the training data has blanks between Chinese or Japanese words
         opening, closing: the characters that are split off at the start and at the end of an unknown word
         longest_cjk: the length of the longest Chinese or Japanese token
@@ -63,7 +62,7 @@ class RawTokeniser:
         return self.refine(text.split())
 
     def refine(self, tokens: Sequence[str]) -> list[str]:
-        """Split the unknown ones of some tokens further."""
+        """Split unknown tokens further."""
         tokens = self._without_punctuation(tokens)
         if self._lacks_blanks(tokens):
             known = self.vocabulary
@@ -154,6 +153,6 @@ def note_on_unsegmented(path: str | Path, lines: Sequence[int]) -> str:
     """Return a sentence about lines of Chinese or Japanese without blanks, by their numbers."""
     which = f"line {lines[0]} has" if len(lines) == 1 else f"{len(lines)} lines, the first of them {lines[0]}, have"
     return (
-        f"{path}: {which} no blanks between Chinese or Japanese words, and the training data had; they are processed "
+        f"{path}: {which} no blanks between Chinese or Japanese words, unlike the training data; they are processed "
         "character by character; for better results put blanks between the words"
     )

@@ -54,7 +54,7 @@ LABEL_COLUMNS = ("label", "labels", "class", "category", "sentiment", "intent", 
 _MAX_CELL_LENGTH = 2**31 - 1  # characters of a CSV cell; the default limit of Python is 131,072
 
 LabelNames = Mapping[str, Sequence[str]]
-"""The names of labels, by key, in the columns that store labels as integers."""
+"""The names of the labels in each column that stores labels as integers, by the key of the column."""
 
 Cells = Iterator[tuple[int, list[str]]]
 """The line number and the cells of each row; a blank row has no cells."""
@@ -135,15 +135,15 @@ def find_key(
 
     Args:
         path, number: the file and the number of the row, for messages
-        row: a row, or the columns of a table as keys
+        row: a row, or a mapping whose keys are the columns of a table
         name: the key; None to choose a usual one
         usual_names: the usual names in lower case, the most usual first
         option: the option that names the key, for messages
         noun: "key" or "column", for messages
 
     Raises:
-        DataError: the row has no such key; or it has several usual keys of texts or of their labels, and none of these
-            is the most usual
+        DataError: the row has no such key; or it has several usual keys of texts or of their labels, but not the
+            most usual one
     """
     keys = row if isinstance(row, dict) else {}
     if name is None and usual_names[0] not in keys:
@@ -152,8 +152,9 @@ def find_key(
         )
         if len(found) > 1 and usual_names in (TEXT_COLUMNS, LABEL_COLUMNS) and found[0].lower() != usual_names[0]:
             choices = ", or ".join(f"{option} {shlex.quote(key)}" for key in found)
+            content = "text" if usual_names is TEXT_COLUMNS else "label"
             raise DataError(
-                path, number, f"{' and '.join(map(repr, found))} can each be the one to read; choose {choices}"
+                path, number, f"the {content} could be in {' or in '.join(map(repr, found))}; choose {choices}"
             )
         name = (found or usual_names)[0]
     name = usual_names[0] if name is None else name
@@ -194,7 +195,9 @@ def _json_lines(path: str | Path) -> Iterator[tuple[int, dict[str, Any], LabelNa
             row = json.loads(line)
         except (ValueError, RecursionError) as error:
             raise DataError(
-                path, number, f"expected a JSON object in one line, got what does not parse: {error}; correct the line"
+                path,
+                number,
+                f"expected a JSON object in one line, but the line does not parse: {error}; correct the line",
             ) from None
         yield number, row, {}
 
@@ -206,7 +209,9 @@ def _json(path: str | Path) -> Iterator[tuple[int, dict[str, Any], LabelNames]]:
         lists = [value for value in rows.values() if isinstance(value, list)]
         rows = lists[0] if len(lists) == 1 else rows
     if not isinstance(rows, list):
-        raise DataError(path, None, f"expected a list of JSON objects, got {type(rows).__name__}; write one per row")
+        raise DataError(
+            path, None, f"expected a list of JSON objects, got {type(rows).__name__}; write one object per row"
+        )
     for number, row in enumerate(rows, start=1):
         yield number, row, {}
 
@@ -264,7 +269,7 @@ def _csv_rows(path: str | Path, dialect: Dialect) -> Cells:
                 yield number, [] if blank else row
         except csv.Error as error:
             number = cells.line_num + dialect.skipped_lines
-            raise DataError(path, number, f"expected CSV, got what does not parse: {error}; check the quotes") from None
+            raise DataError(path, number, f"expected CSV, but it does not parse: {error}; check the quotes") from None
 
 
 def _excel_rows(path: str | Path) -> list[tuple[int, list[str]]]:
@@ -311,7 +316,7 @@ def load_json(path: str | Path) -> Any:
             return json.load(file)
         except (ValueError, RecursionError) as error:
             line = getattr(error, "lineno", None)
-            raise DataError(path, line, f"expected JSON, got what does not parse: {error}; correct the file") from None
+            raise DataError(path, line, f"expected JSON, but it does not parse: {error}; correct the file") from None
 
 
 def load_arrays(path: str | Path, remedy: str) -> dict[str, np.ndarray]:
@@ -321,7 +326,7 @@ def load_arrays(path: str | Path, remedy: str) -> dict[str, np.ndarray]:
         remedy: the end of the error message for a file that does not load
 
     Raises:
-        DataError: the file cannot be read, or contains something else than arrays of numbers
+        DataError: the file cannot be read, or contains anything other than arrays of numbers
     """
     file = readable_file(path)
     try:
@@ -330,7 +335,7 @@ def load_arrays(path: str | Path, remedy: str) -> dict[str, np.ndarray]:
             return {"train": content}
         with content:
             return dict(content)
-    except (ValueError, OSError, zipfile.BadZipFile):  # NumPy recommends to allow pickles, which is unsafe
+    except (ValueError, OSError, zipfile.BadZipFile):  # NumPy recommends allowing pickles, which is unsafe
         raise DataError(
             path, None, f"expected arrays of numbers, but the file does not load without pickle; {remedy}"
         ) from None

@@ -22,7 +22,7 @@ _INTENT = re.compile(r"#\s*intent\s*[=:]\s*(\S.*?)\s*")
 
 
 Row = list[str] | str | None
-"""The content of a line: a list of columns, an intent, or None between sequences."""
+"""The content of a line: a list of cells, an intent, or None between sequences."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,8 +204,8 @@ def read_text(
         label_suffix: replaces the suffix of the text file in the name of the label file: `a.txt`, `a.labels`
 
     Raises:
-        DataError: see `read_lines`; the label file is missing or has another number of lines; a line has another number
-            of labels than of tokens
+        DataError: see `read_lines`; the label file is missing or has another number of lines; a line has more
+            or fewer labels than tokens
     """
     label_file = Path(path).with_suffix(label_suffix) if labelled else None
     if label_file is not None and str(path) == STDIN:
@@ -231,8 +231,8 @@ def read_folder(path: str | Path, labelled: bool = True) -> Iterator[Tagged]:
     """Yield the sentences of a folder: tokens in `seq.in`, labels in `seq.out` and, if it exists, intents in `label`.
 
     Raises:
-        DataError: see `read_lines`; a file is missing or has another number of lines; a line is empty, or has another
-            number of labels than of words
+        DataError: see `read_lines`; a file is missing or has another number of lines; a line is empty, or has more or
+            fewer labels than words
     """
     texts, tags, intents = (Path(path) / name for name in FOLDER)
     if not texts.exists():

@@ -256,4 +256,4 @@ def shift_right(indices: np.ndarray, first: int) -> np.ndarray:
 
 
 def _blank_file(path: str | Path) -> DataError:
-    return DataError(path, None, "the file has only blanks; give one with text")
+    return DataError(path, None, "the file has only white space; give one with text")

@@ -45,7 +45,7 @@ def unknown_label_warnings(
     return [
         f"{data} has {plural(len(unknown[name]), name[:-1])} that the training data lacks, "
         f"{_with_counts(unknown[name])}, so {sum(unknown[name].values()):,} of "
-        f"{sum(_label_counts(examples, field).values()):,} answers must be wrong; see with `glassgate look` "
+        f"{sum(_label_counts(examples, field).values()):,} answers must be wrong; check with `glassgate look` "
         "that the right column is read, or train with examples of each"
         for field, name, _ in _label_fields(targets, vocabularies, examples)
         if name in unknown

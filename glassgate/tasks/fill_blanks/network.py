@@ -15,7 +15,7 @@ State = Tensor | tuple[Tensor, ...] | None
 
 
 class BlankScores(NamedTuple):
-    """The scores of blanks: for each position in a batch, those of a blank that begins there.
+    """For each position in a batch, the scores of a blank that begins there.
 
     Attributes:
         token_scores: the score of each token as the first token of the blank, `(N, L, V - 1)`; without padding

@@ -50,9 +50,9 @@ class Candidate(NamedTuple):
 class FillBlanks(TextTask[FillBlanksOptions, list[list[Candidate]]]):
     """Fill blanks. Training reads texts, prediction reads lines with blanks.
 
-    No direction reads the blank or the text on its other side, in any layer. The prediction depends only on the two
-    states next to the blank. In training, the length of a blank is drawn uniformly from 1 to `longest_blank`, but never
-    reaches beyond the end of the text.
+    In every layer, one direction reads only the text before the blank, and the other one only the text after it. The
+    prediction depends only on the two states next to the blank. In training, the length of a blank is drawn uniformly
+    from 1 to `longest_blank`, but never reaches beyond the end of the text.
 
     Example:
         >>> from glassgate.tasks.task import Split
@@ -132,7 +132,10 @@ class FillBlanks(TextTask[FillBlanksOptions, list[list[Candidate]]]):
         return first + "".join(best[0].text + part for best, part in zip(prediction, rest, strict=True))
 
     def record(self, example: Text | str, prediction: list[list[Candidate]]) -> Record:
-        """Return the filled text, and the position and the candidates of each blank; for a text those of each token."""
+        """Return the filled text, with the position and the candidates of each blank.
+
+        For a `Text`, return its tokens, with the position and the candidates of each.
+        """
         by_blank = [{"candidates": [each._asdict() for each in candidates]} for candidates in prediction]
         if isinstance(example, Text):
             return text_record(example.tokens, self.options.tokens, by_blank)
@@ -149,7 +152,7 @@ class FillBlanks(TextTask[FillBlanksOptions, list[list[Candidate]]]):
     ) -> list[list[Candidate]]:
         """Return candidates for each blank of a text, the most probable first.
 
-        A blank is two or more underscores. A blank is filled from the text between the blanks before and after it.
+        A blank is two or more underscores. It is filled from the text on both sides, up to the neighbouring blanks.
 
         Args:
             text: a text with blanks

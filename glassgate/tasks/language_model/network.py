@@ -58,7 +58,7 @@ class LanguageNetwork(nn.Module):
         return scores
 
     def advance(self, inputs: Tensor, lengths: Tensor | None, state: object) -> tuple[Tensor, Any]:
-        """Read inputs from a state on, or from zero states if it is None; return the scores and the new state."""
+        """Read inputs, starting with a state, or with zeros if it is None; return the scores and the new state."""
         vectors = inputs.float() if self.embedding is None else self.embedding(inputs)
         output, state = self.encoder(self.dropout(vectors), state, lengths=lengths)
         output = self.dropout(output)

@@ -56,7 +56,7 @@ class LanguageModel(TextTask[LanguageModelOptions, list[float]]):
     builtin_options = {"dropout": 0.0, "epochs": 3, "batch_size": 16, "learning_rate": 5e-3}
 
     def read(self, path: str | Path, labelled: bool = True, progress: Progress | None = None) -> Sequence[Text | Roll]:
-        """Read a text, or piano rolls. Of a file of rolls with a test part, return only that part."""
+        """Read a text, or piano rolls. If a file of rolls has a test part, return only that part."""
         is_new = "vocabularies" not in vars(self)
         if is_new and self.options.tokens == LanguageModelOptions.tokens and is_music(path):
             self.options = self.requested = replace(self.options, tokens=NOTES)
@@ -94,7 +94,7 @@ class LanguageModel(TextTask[LanguageModelOptions, list[float]]):
     def batching(self) -> Batching:
         """Return the rules of batching.
 
-        Files are concatenated to streams, and pieces of music form batches of similar length; both are read chunk by
+        Files are concatenated into streams, and pieces of music form batches of similar length; both are read chunk by
         chunk. Lines form batches of similar length, and are read whole.
         """
         if self.options.tokens == NOTES:
@@ -133,7 +133,7 @@ class LanguageModel(TextTask[LanguageModelOptions, list[float]]):
         return MetricCollection(scores)
 
     def observe(self, output: Tensor, batch: Batch) -> dict[str, Tensor]:
-        """Score every token. Of music, score the steps from the second one on, as in published results."""
+        """Score every token. In music, score the steps from the second one on, as in published results."""
         nats, mask = self._nats(output, batch)
         if self.options.tokens == NOTES:
             return {"nats": nats[:, 1:], "mask": mask[:, 1:]}
@@ -177,8 +177,7 @@ class LanguageModel(TextTask[LanguageModelOptions, list[float]]):
             length: the number of tokens or steps to generate; a model of lines begins a new line after a line end
             temperature: below 1 favours probable tokens, above 1 improbable ones; 0 always takes the most probable one
             top_k: sample only from this many of the most probable tokens; 0 for all
-            top_p: sample only from the most probable tokens, up to the one with which their probabilities reach this
-                value
+            top_p: sample only from the most probable tokens, as few as have this probability together
             seed: the seed of the random choices; None for another text at each call
 
         Raises:

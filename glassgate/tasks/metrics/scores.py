@@ -87,7 +87,7 @@ class Accuracy(Fraction):
     """
 
     def update(self, preds: Tensor, target: Tensor) -> None:
-        """Add a batch of predicted and true labels, both of one shape; `target` is negative where it does not count."""
+        """Add a batch of predicted and true labels of the same shape; `target` is negative where it does not count."""
         self.count(preds == target, target >= 0)
 
 
@@ -115,7 +115,7 @@ class LabelCounts(Metric):
             self.add_state(name, torch.zeros(len(self.names), dtype=torch.long), dist_reduce_fx="sum")
 
     def count(self, preds: Tensor, target: Tensor, predicted: Tensor, true: Tensor, correct: Tensor) -> None:
-        """Add a batch. All arguments have one shape.
+        """Add a batch. All arguments have the same shape.
 
         Args:
             preds, target: the predicted and the true labels, as indices
@@ -183,7 +183,7 @@ class MacroF1(LabelCounts):
     """
 
     def update(self, preds: Tensor, target: Tensor) -> None:
-        """Add a batch of predicted and true labels, both of one shape; `target` is negative where it does not count."""
+        """Add a batch of predicted and true labels of the same shape; `target` is negative where it does not count."""
         mask = target >= 0
         self.count(preds, target, mask, mask, mask & (preds == target))
 

@@ -18,7 +18,7 @@ def recurrent_layers(network: nn.Module) -> dict[str, gg.Recurrent]:
 
 
 def part_label(name: str, part: str) -> str:
-    """Return the name, in logs, of one direction of a layer. In an encoder, it has no prefix.
+    """Return the name, in logs, of one direction of a layer. The layer `encoder` adds no prefix.
 
     Args:
         name: the name of the recurrent layer in the network

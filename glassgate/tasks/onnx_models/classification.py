@@ -3,11 +3,11 @@
 from torch import Tensor
 
 from glassgate.tasks.classification.task import Classification
-from glassgate.tasks.onnx_models.inputs import Labelled
+from glassgate.tasks.onnx_models.inputs import LabelledNetwork
 from glassgate.tasks.onnx_models.models import Exported
 
 
-class _Probabilities(Labelled):
+class _Probabilities(LabelledNetwork):
     """From a text or a series to probabilities."""
 
     def forward(self, steps: Tensor, lengths: Tensor) -> tuple[Tensor, ...]:

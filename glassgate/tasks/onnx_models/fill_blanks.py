@@ -1,6 +1,6 @@
 """Filling blanks as two ONNX models.
 
-The first model reads the text after a blank. The second one reads the text before it, and predicts its tokens.
+The model "after" reads the text after a blank. The model "before" reads the text before it, and predicts the blank.
 """
 
 import torch
@@ -44,11 +44,11 @@ class _Before(nn.Module):
             lengths: the numbers of tokens, (N,); 0 is allowed.
             states: (num_layers, N, H) each; zero in the first call, then the states that the last call returned.
             missing: the number of tokens of the blank that are not predicted yet, (N,).
-            after: the output of the first model, (N, H); None for a network of one direction.
+            after: the output of the model "after", (N, H); None for a network of one direction.
 
         Returns:
-            the log-probabilities of the next token, (N, V - 1), without padding; those of the length of the blank,
-            where column k is for k + 1 tokens; and the new states.
+            the log-probabilities of the next token, (N, V - 1), without padding; the log-probabilities of the length of
+            the blank, k + 1 tokens in column k; and the new states.
         """
         network, directions = self.network, self.network.encoder.num_directions
         # The layer takes the states of both directions, but those of the reverse one do not affect the forward one.
@@ -70,13 +70,13 @@ def exported(task: FillBlanks) -> Exported:
     axes = text_axes | dict.fromkeys(inputs.names(layer, "0"), "* N *") | {"missing": "N"}
     axes |= {"after": "N *"} if layer.bidirectional else {}
 
-    def draw(N: int, L: int) -> tuple[Tensor | States, ...]:
+    def random_inputs(N: int, L: int) -> tuple[Tensor | States, ...]:
         missing = torch.randint(1, network.longest + 1, (N,))
         example = (*inputs.random_indices(N, L, vocabulary_size), inputs.random_states(layer, N), missing)
         return (*example, torch.randn(N, task.options.hidden_size)) if layer.bidirectional else example
 
     outputs = ["log_probabilities", "length_log_probabilities", *inputs.names(layer, "n")]
-    before = Model(_Before(network), axes, draw, outputs, "before" if layer.bidirectional else "")
+    before = Model(_Before(network), axes, random_inputs, outputs, "before" if layer.bidirectional else "")
     if not layer.bidirectional:
         return Exported([before])
     return Exported(

@@ -88,13 +88,13 @@ def exported(task: Forecasting) -> Exported:
     axes = {"values": "N *", "series": "N"}
     axes |= ({"known": "N * *"} if known else {}) | ({"past": "N * *"} if past else {})
 
-    def draw(N: int, L: int) -> tuple[Tensor | None, ...]:
+    def random_inputs(N: int, L: int) -> tuple[Tensor | None, ...]:
         given: list[Tensor | None] = [torch.rand(N, back) * 10, torch.randint(-1, count, (N,))]
         given += [torch.randn(N, back + options.horizon, known)] if known else [None] if past else []
         return *given, *([torch.randn(N, back, past)] if past else [])
 
     module = _Forecast(task)
     with torch.no_grad():
-        outputs = ["values", "quantiles"][: len(module(*draw(1, 1)))]
+        outputs = ["values", "quantiles"][: len(module(*random_inputs(1, 1)))]
     outputs = [f"forecast_{name}" if name in axes else name for name in outputs]
-    return Exported([Model(module, axes, draw, outputs)])
+    return Exported([Model(module, axes, random_inputs, outputs)])

@@ -24,7 +24,7 @@ def random_indices(N: int, L: int, count: int) -> tuple[Tensor, Tensor]:
     return tokens.masked_fill(torch.arange(L) >= lengths[:, None], PADDING), lengths
 
 
-class Labelled(nn.Module):
+class LabelledNetwork(nn.Module):
     """The network of a task that reads texts or series, as a function of tensors.
 
     Args:

@@ -37,7 +37,7 @@ def exported(task: LanguageModel) -> Exported:
     reads_notes = network.embedding is None
     axes = {"notes": "N L *"} if reads_notes else {"units": "N L"}
 
-    def draw(N: int, L: int) -> tuple[Tensor, States]:
+    def random_inputs(N: int, L: int) -> tuple[Tensor, States]:
         steps = (
             torch.randint(2, (N, L, NUM_KEYS)).float()
             if reads_notes
@@ -47,4 +47,4 @@ def exported(task: LanguageModel) -> Exported:
 
     axes |= dict.fromkeys(inputs.names(layer, "0"), "* N *")
     outputs = ["probabilities" if reads_notes else "log_probabilities", *inputs.names(layer, "n")]
-    return Exported([Model(_Next(network), axes, draw, outputs)])
+    return Exported([Model(_Next(network), axes, random_inputs, outputs)])

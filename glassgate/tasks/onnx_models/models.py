@@ -21,7 +21,7 @@ from glassgate.tasks.task import Task
 _TRACED_SIZE = (3, 5)
 """The numbers of sequences and of steps of the example that the exporter traces."""
 _VERIFIED_SIZES = ((1, 1), (4, 2))
-"""The same numbers for the examples on which ONNX Runtime is compared with the network."""
+"""The numbers of sequences and of steps of the examples on which ONNX Runtime is compared with the network."""
 
 
 @dataclass(frozen=True)
@@ -30,22 +30,22 @@ class Model:
 
     Attributes:
         module: the function, in eval mode.
-        axes: the axes of each input, such as "N L", by the name of the input. Letters are axes of any size, "*" of a
-            fixed size.
-        draw: returns random inputs for a number of sequences and of steps.
+        axes: the axes of each input, such as "N L", by the name of the input. A letter names an axis of any
+            size, "*" is an axis of a fixed size.
+        random_inputs: returns random inputs for a number of sequences and of steps.
         outputs: the names of the outputs.
         name: the role of the model; empty if the run has only one model.
     """
 
     module: nn.Module
     axes: Mapping[str, str]
-    draw: Callable[[int, int], tuple[Any, ...]]
+    random_inputs: Callable[[int, int], tuple[Any, ...]]
     outputs: Sequence[str]
     name: str = ""
 
     def write(self, path: Path, metadata: Mapping[str, str], verify: bool, operators: bool) -> None:
         """Write the model."""
-        inputs = self.draw(*_TRACED_SIZE)
+        inputs = self.random_inputs(*_TRACED_SIZE)
         axes = iter(self.axes.values())
         shapes = pytree.tree_map(lambda each: None if each is None else _varying(next(axes)), inputs)
         gg.to_onnx(
@@ -57,7 +57,7 @@ class Model:
             output_names=self.outputs,
             metadata=metadata,
             operators=operators,
-            verify=[self.draw(*sizes) for sizes in _VERIFIED_SIZES] if verify else False,
+            verify=[self.random_inputs(*sizes) for sizes in _VERIFIED_SIZES] if verify else False,
         )
 
     def description(self) -> str:
@@ -101,7 +101,7 @@ def write(task: Task[Any, Any, Any], run: Run, path: Path, verify: bool = True, 
     """
     module = task_module(__package__, task.name)
     if module is None:
-        raise OptionError(f"--to onnx has no models of a run of {task.name}; write its layers with gg.to_onnx")
+        raise OptionError(f"--to onnx does not support runs of {task.name}; write their layers with gg.to_onnx")
     task.network.eval()
     exported: Exported = module.exported(task)
     metadata = {"run": json.dumps(run.content), "decoding": json.dumps(exported.decoding)}

@@ -3,12 +3,12 @@
 import torch
 from torch import Tensor
 
-from glassgate.tasks.onnx_models.inputs import Labelled
+from glassgate.tasks.onnx_models.inputs import LabelledNetwork
 from glassgate.tasks.onnx_models.models import Exported
 from glassgate.tasks.regression.task import Regression
 
 
-class _Numbers(Labelled):
+class _Numbers(LabelledNetwork):
     """From a text or a series to K numbers.
 
     Attributes:

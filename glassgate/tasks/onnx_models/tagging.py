@@ -33,7 +33,7 @@ def exported(task: Tagging) -> Exported:
     network, vocabularies = task.network, task.vocabularies
     axes = {"units": "N L", "lengths": "N"} | ({"characters": "N L W"} if network.spelling else {})
 
-    def draw(N: int, L: int) -> tuple[Tensor, ...]:
+    def random_inputs(N: int, L: int) -> tuple[Tensor, ...]:
         tokens, lengths = inputs.random_indices(N, L, len(vocabularies["units"]))
         if not network.spelling:
             return tokens, lengths
@@ -41,7 +41,7 @@ def exported(task: Tagging) -> Exported:
         return tokens, lengths, characters.masked_fill((tokens == PADDING)[..., None], PADDING)
 
     outputs = ["labels"] if network.intent_head is None else ["labels", "intents"]
-    return Exported([Model(_Labels(network), axes, draw, outputs)], _decoding_tables(network))
+    return Exported([Model(_Labels(network), axes, random_inputs, outputs)], _decoding_tables(network))
 
 
 def _decoding_tables(network: Tagger) -> dict[str, list[float] | list[list[float]]]:

@@ -23,6 +23,6 @@ class Regressor(SequenceEncoder):
         self.head = nn.Linear(self.encoder.output_size, num_targets)
 
     def forward(self, batch: Batch) -> Tensor:
-        """Predict the standardised numbers, `(N, K)`, of a batch, whose fields `encode` describes."""
+        """Predict the standardised numbers, `(N, K)`. `encode` describes the fields of the batch."""
         _, state = self.encode(batch)
         return self.head(self.dropout(last_outputs(self.encoder, state)))

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 class RegressionOptions(LabelledOptions):
     """The options of regression."""
 
-    label_column: str = option("label", "column of the numbers: a name, or a number from 1", group="data")
+    label_column: str = option("label", "column to predict: a name, or a number from 1", group="data")
 
 
 class Regression(LabelledTask[RegressionOptions, list[float]]):
@@ -98,7 +98,7 @@ class Regression(LabelledTask[RegressionOptions, list[float]]):
         return "\t".join(f"{number:.6g}" for number in prediction)
 
     def record(self, example: Labelled, prediction: list[float]) -> Record:
-        """Return the numbers by name: the name of the label column, with a suffix from _1 on if there are several."""
+        """Return the numbers, named like the label column; several have the suffixes _1, _2 and so on."""
         column, has_several = self.options.label_column, len(prediction) > 1
         names = (f"{column}_{k}" if has_several else column for k in range(1, len(prediction) + 1))
         return {"prediction": dict(zip(names, prediction, strict=True))}

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from torchmetrics import Metric, MetricCollection
 
 _NO_TOKEN = -1
-"""The number of the token of characters outside of tokens."""
+"""The token number of characters outside of tokens."""
 
 
 class Labels(list[str]):
@@ -270,7 +270,7 @@ class Tagging(Task[TaggingOptions, Tagged, Labels]):
         return fields
 
     def loss(self, output: Scores, batch: Batch) -> Loss:
-        """Return the mean over tokens for labels and, with intents, the mean over sequences for them, in nats."""
+        """Return the mean loss of the labels, per token, and of the intents, if any, per sequence; both in nats."""
         labels, max_label = batch["labels"], output.labels.shape[-1] - 1
         if self.network.crf is None:
             loss = Mean.of(*cross_entropy(output.labels, labels))

@@ -185,7 +185,7 @@ def test_tables_as_excel_and_others_write_them(content: str | bytes, said: str, 
 
 
 def test_ambiguous_tables_raise_errors(tmp_path: Path) -> None:
-    message = "'review' and 'comment' can each be the one to read; choose --text-column review, or --text-column comme"
+    message = "the text could be in 'review' or in 'comment'; choose --text-column review, or --text-column comment"
     with pytest.raises(DataError, match=message):
         texts(tmp_path / "a.csv", "review,comment,label\na,b,c\n")
     assert texts(tmp_path / "a.csv", "review,comment,label\na,b,c\n", text_column="comment")[0] == [("b", "c")]

@@ -199,8 +199,8 @@ def test_look_takes_the_options_of_train(tmp_path: Path, capsys: pytest.CaptureF
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.json", "[1, 2", r"a\.json:1: expected JSON, got what does not parse: .*; correct the file"),
-        ("a.json", '{\n"a": 1}', r"a\.json: expected a list of JSON objects, got dict; write one per row"),
+        ("a.json", "[1, 2", r"a\.json:1: expected JSON, but it does not parse: .*; correct the file"),
+        ("a.json", '{\n"a": 1}', r"a\.json: expected a list of JSON objects, got dict; write one object per row"),
         ("a.xlsx", "none", r"a\.xlsx: expected an Excel workbook, but the file does not load"),
         ("a.txt", "__label__a __label__b x\n", r"a\.txt:1: expected one __label__NAME and a text, got 2 labels; corr"),
         ("a.jsonl", '{"text": null, "label": "y"}\n', r"a\.jsonl:1: the text is empty; .* or choose --missing drop"),
@@ -208,13 +208,13 @@ def test_look_takes_the_options_of_train(tmp_path: Path, capsys: pytest.CaptureF
         (
             "a.csv",
             "text,topic,sentiment\nx,y,z\n",
-            r"a\.csv:1: 'sentiment' and 'topic' can each be the one to read; choose --label-column sentiment, or "
+            r"a\.csv:1: the label could be in 'sentiment' or in 'topic'; choose --label-column sentiment, or "
             "--label-column topic",
         ),
         (
             "a.jsonl",
             '{"review": "x", "tweet": "y", "label": "z"}\n',
-            r"a\.jsonl:1: 'review' and 'tweet' can each be .*; choose --text-column review, or --text-column tweet",
+            r"a\.jsonl:1: the text could be in 'review' or in 'tweet'; choose --text-column review, or --text-column t",
         ),
         (
             "a.csv",
@@ -268,7 +268,7 @@ def test_parts_of_the_data_are_no_classes(tmp_path: Path) -> None:
     for part in ("train", "test"):
         (tmp_path / part / "good").mkdir(parents=True)
         (tmp_path / part / "good" / "1.txt").write_text("fine")
-    with pytest.raises(DataError, match="expected a folder for each class, got parts of the data; give one, such as"):
+    with pytest.raises(DataError, match="expected a folder for each class, got parts of the data; give one part, such"):
         texts(tmp_path)
 
 

@@ -83,7 +83,7 @@ def test_arrays(tmp_path: Path) -> None:
         ),
         ("a.csv", "text,label\n ,y\n", r"a\.csv:2: the text is empty; remove the row"),
         ("a.csv", "text,label\nx,\n", r"a\.csv:2: the label is empty"),
-        ("a.csv", 'text,label\n"x,y\n', r"a\.csv:2: expected CSV, got what does not parse: .*; check the quotes"),
+        ("a.csv", 'text,label\n"x,y\n', r"a\.csv:2: expected CSV, but it does not parse: .*; check the quotes"),
         ("a.csv", "text,label\n", r"a\.csv: the file holds no example"),
         (
             "a.jsonl",
@@ -94,7 +94,7 @@ def test_arrays(tmp_path: Path) -> None:
         (
             "a.jsonl",
             '{"text"\n',
-            r"a\.jsonl:1: expected a JSON object in one line, got what does not parse: .*; correct the line",
+            r"a\.jsonl:1: expected a JSON object in one line, but the line does not parse: .*; correct the line",
         ),
         ("a.jsonl", '{"text": 3, "label": 1}\n', r"a\.jsonl:1: expected a string under 'text', got int; quote it"),
         (
@@ -131,7 +131,7 @@ def test_faults_of_series(tmp_path: Path) -> None:
     path = write(tmp_path / "a.ts", "@classLabel true a\n@data\n?,?:a\n")
     with pytest.raises(DataError, match=r"a\.ts:3: the series is empty; remove it"):
         read(path, missing="drop")
-    with pytest.raises(DataError, match="which has no value at all to interpolate from; remove the series"):
+    with pytest.raises(DataError, match="channel 1 has no value to interpolate from; remove the series"):
         read(path, missing="interpolate")
     np.savez(tmp_path / "a.npz", z=np.zeros(3))
     with pytest.raises(DataError, match=r"a\.npz: expected x, numbers of shape .*, got z float64 \(3,\)"):

@@ -49,7 +49,7 @@ def test_formats_agree(tmp_path: Path) -> None:
             b"[[[60]]]",
             r"a\.json: train\[0\]: expected at least 2 steps, one to hear and one to predict, got 1",
         ),
-        ("a.json", b"[[[60]", r"a\.json:1: expected JSON, got what does not parse"),
+        ("a.json", b"[[[60]", r"a\.json:1: expected JSON, but it does not parse"),
         ("a.json", b"[]", r"a\.json: the file holds no piece of music"),
         ("a.npz", b"nonsense", r"a\.npz: expected arrays of numbers, but the file does not load without pickle"),
     ],

@@ -111,7 +111,7 @@ def test_newest_first(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("\n".join([head, *reversed(rows), ""]))
     series, said = read(tmp_path / "a.csv")
     assert series.values[:].tolist() == VALUES
-    assert "rows with the newest first, sorted by time" in said
+    assert "rows sorted by time, as the newest came first" in said
 
 
 def test_compressed_in_other_encodings_and_excel(tmp_path: Path) -> None:
@@ -147,7 +147,7 @@ def test_messages_about_files_without_a_table(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"a\.xlsx: expected an Excel workbook, but the file does not load"):
         read(tmp_path / "a.xlsx")
     (tmp_path / "a.csv").write_text('day,load\n2024-01-01,"1\n')
-    with pytest.raises(DataError, match=r"a\.csv:2: expected CSV, got what does not parse: .*; check the quotes"):
+    with pytest.raises(DataError, match=r"a\.csv:2: expected CSV, but it does not parse: .*; check the quotes"):
         read(tmp_path / "a.csv")
     with pytest.raises(DataError, match="given frame: expected a data frame or a table, got "):
         read_series(object())

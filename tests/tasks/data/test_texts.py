@@ -36,14 +36,14 @@ def test_bytes_need_no_encoding(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes(b"caf\xe9\n" + "café\n".encode() * 3)
     assert "".join(text.read_text(path, "byte", "line")[0].tokens) == "caf\xe9\n"
-    with pytest.raises(DataError, match=r"a\.txt:1: expected UTF-8, or one other encoding, got byte 0xe9 in column 4;"):
+    with pytest.raises(DataError, match=r"a\.txt:1: expected UTF-8 or another known encoding, got byte 0xe9 in column"):
         text.read_text(path, "character", "file")
 
 
 def test_blank_file(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_text("\n \n")
-    with pytest.raises(DataError, match=r"a\.txt: the file has only blanks; give one with text"):
+    with pytest.raises(DataError, match=r"a\.txt: the file has only white space; give one with text"):
         text.read_text(path, "word", "line")
 
 

@@ -80,7 +80,7 @@ def test_a_table_of_texts_is_not_read_as_tokens(file: Path) -> None:
             "word,tag\nHe,X,Y\n",
             "tokens.csv:2: expected 2 columns, as in the first line, got 3; correct the line, or put quotes",
         ),
-        ('word,tag\n"He"x,X\n', "tokens.csv:2: expected CSV, got what does not parse: .*; check the quotes"),
+        ('word,tag\n"He"x,X\n', "tokens.csv:2: expected CSV, but it does not parse: .*; check the quotes"),
     ],
 )
 def test_tables_that_cannot_be_read(file: Path, text: str, said: str) -> None:

@@ -21,7 +21,7 @@ TAGGER = TaggingOptions.from_mapping(SIZES | {"character_size": 0, "dropout": 0.
 TRAIN = [Tagged(["the", "cat"], ["DET", "NOUN"]), Tagged(["cat", "the"], ["NOUN", "DET"])] * 8
 TEST = [Tagged(["the", "cat"], ["DET", "NOUN"]), Tagged(["the", "sat", "oh"], ["DET", "VERB", "VERB"])]
 SAID = (
-    r"has 1 label that the training data lacks, VERB \(2 times\), so 2 of 5 answers must be wrong; see with "
+    r"has 1 label that the training data lacks, VERB \(2 times\), so 2 of 5 answers must be wrong; check with "
     "`glassgate look` that the right column is read, or train with examples of each"
 )
 

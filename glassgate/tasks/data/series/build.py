@@ -194,7 +194,7 @@ class _Rows:
                 self.order[start:stop] = self.order[start:stop][::-1]
                 reversed_series += 1
         if reversed_series:
-            self.notes.append("rows with the newest first, sorted by time")
+            self.notes.append("rows sorted by time, as the newest came first")
 
     def frequency(self) -> Frequency:
         """The distance between the time stamps of the longest series."""
@@ -246,7 +246,7 @@ class _Rows:
         return self.order[self.bounds[index] : self.bounds[index + 1]]
 
     def _row_number(self, index: int, k: int) -> int:
-        """The number, in the table, of the row of step k of a series."""
+        """The number, in the table, of row k of a series, counted from 0."""
         return int(self.rows[self._rows_of(index)[k]])
 
     def _check_series(self, index: int, frequency: Frequency) -> tuple[list[np.ndarray], dict[str, Any]]:
@@ -297,8 +297,8 @@ class _Rows:
             raise self.table.fault(
                 self._row_number(index, k + 1),
                 f"{gap} missing before {format_time(times[k + 1])}, after {format_time(times[k])} in "
-                f"{self.table.describe_row(self._row_number(index, k))}; add them, or take the value before with "
-                "--missing last",
+                f"{self.table.describe_row(self._row_number(index, k))}; add them, or repeat the previous value "
+                "with --missing last",
             )
 
     def _order_error(self, index: int, k: int, times: np.ndarray) -> DataError:
@@ -362,7 +362,7 @@ class _Rows:
 
     def _missing_value_error(self, name: str, row: int, remedy: str = "") -> DataError:
         return self.table.fault(
-            row, f"column {name!r} lacks a value; fill it in, or take the value before with --missing last{remedy}"
+            row, f"column {name!r} lacks a value; fill it in, or repeat the previous value with --missing last{remedy}"
         )
 
 

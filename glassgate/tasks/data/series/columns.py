@@ -291,8 +291,8 @@ class Stamps:
         return self.table.fault(
             int(rows[index]),
             f"column {self.name!r}: expected a time stamp such as 2024-01-31 13:00, or a whole number, got "
-            f"{None if pd.isna(value) else value!r}; correct it, name another column with --time, or its form with "
-            "--time-format",
+            f"{None if pd.isna(value) else value!r}; correct it, name another column with --time, or name the format "
+            "with --time-format",
         )
 
 

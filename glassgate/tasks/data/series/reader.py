@@ -148,8 +148,8 @@ def _to_pandas(data: Frame) -> pd.DataFrame:
 def _counts_steps(frame: pd.DataFrame) -> bool:
     """Whether the index of a frame numbers the steps of its series.
 
-    It does not if a column is named like time stamps or has no numbers. It may then be part of a larger frame, whose
-    rows it numbers.
+    It does not if a column has a usual name of time stamps or contains no numbers. The frame may then be a part of a
+    larger one, whose rows the index numbers.
     """
     index = frame.index
     if not isinstance(index, pd.RangeIndex) or (index.start, index.step) == (0, 1):

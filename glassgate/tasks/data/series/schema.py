@@ -195,8 +195,8 @@ def infer_frequency(times: np.ndarray) -> Frequency:
 def calendar_features(frequency: Frequency, times: np.ndarray) -> np.ndarray:
     """Return the position of each time stamp in its year, week and day, as sines and cosines, `(L, C)`.
 
-    The frequency determines the positions: hourly time stamps have all three, daily ones those in the year and the
-    week, monthly ones only that in the year.
+    The frequency determines the positions: year, week and day for hourly time stamps, year and week for daily ones,
+    only the year for monthly ones.
     """
     stamps = pd.DatetimeIndex(times)
     positions = [(stamps.day_of_year - 1) / 365.25]

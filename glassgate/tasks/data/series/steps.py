@@ -46,7 +46,7 @@ class Series:
         static: properties of the series as a whole
         source: the file that contains the series
         line: the number of its first line; None if the source is not a text file
-        columns: the names of the columns of series names and of time stamps
+        columns: the names of the columns with the series names and with the time stamps
     """
 
     values: Steps

@@ -29,7 +29,7 @@ def read_tokens(
         progress: receives the progress of the conversion
 
     Raises:
-        DataError: the file cannot be decoded or has only blanks, or the cache folder is full
+        DataError: the file cannot be decoded or has only white space, or the cache folder is full
     """
     path = Path(path)
 
@@ -58,7 +58,7 @@ def _write(
         is_blank = is_blank and not text.strip()
         progress.converting(str(path), min(0.5, done / total))  # more bytes than on disk if compressed
     if is_blank:
-        raise DataError(path, None, "the file has only blanks; give one with text")
+        raise DataError(path, None, "the file has only white space; give one with text")
     symbols = sorted(found)
     encode = (_code_point_encoder if token_kind in ("character", "byte") else _symbol_encoder)(symbols)
     schema = pa.schema([("token", pa.from_numpy_dtype(_index_type(symbols)))], {"symbols": json.dumps(symbols)})
