@@ -11,7 +11,7 @@ from glassgate.tasks.forecasting.options import ForecastingOptions
 
 
 @dataclass(frozen=True)
-class LastForecasts(LastSteps[Series]):
+class LastHorizons(LastSteps[Series]):
     """Holds out the last steps of each series: by default a fraction, but at least one horizon, for dev and for test.
 
     The dev and the test part begin with the steps that their first forecast reads. These steps also belong to the

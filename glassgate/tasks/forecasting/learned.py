@@ -16,7 +16,7 @@ _CHUNK = 2**20  # steps that are in memory at once
 
 
 class Learned:
-    """Encodes series with the statistics of the training part.
+    """The statistics of the training part, and the encoding of series with them.
 
     Args:
         options: the options of the task

@@ -23,7 +23,7 @@ from glassgate.tasks.data.series import (
 from glassgate.tasks.data.toy import hourly_series
 from glassgate.tasks.errors import OptionError
 from glassgate.tasks.forecasting.heads import SharedDraws, make_head
-from glassgate.tasks.forecasting.held_out import LastForecasts, check_length
+from glassgate.tasks.forecasting.held_out import LastHorizons, check_length
 from glassgate.tasks.forecasting.learned import Learned, learn
 from glassgate.tasks.forecasting.network import Forecaster, Output, Sizes, network
 from glassgate.tasks.forecasting.options import ForecastingOptions
@@ -117,7 +117,7 @@ class Forecasting(Task[ForecastingOptions, Series, list[Forecast]]):
 
     @property
     def held_out_rule(self) -> Rule[Series]:
-        return LastForecasts(self.options)
+        return LastHorizons(self.options)
 
     def split_of(self, data: Any) -> Split[Series]:
         """Split the series of a table in time, or read a mapping from "train", "dev" and "test" to tables."""

@@ -147,10 +147,10 @@ static void forecast(window *w, float result[HORIZON][RESULT_SIZE]) {
     net_steps_step(&steps, last, raw);
     for (int t = 0; t < HORIZON; t++) {
 #if CALENDAR
-        float asked[net_ahead_input_size], more[HEAD_SIZE];
-        memcpy(asked, last, sizeof last);
-        memcpy(asked + net_encoder_output_size, w->known[LOOK_BACK + t], KNOWN_COUNT * sizeof *asked);
-        net_ahead_step(&ahead, asked, more);
+        float ahead_input[net_ahead_input_size], more[HEAD_SIZE];
+        memcpy(ahead_input, last, sizeof last);
+        memcpy(ahead_input + net_encoder_output_size, w->known[LOOK_BACK + t], KNOWN_COUNT * sizeof *ahead_input);
+        net_ahead_step(&ahead, ahead_input, more);
         for (int k = 0; k < HEAD_SIZE; k++) raw[t * HEAD_SIZE + k] += more[k];
 #endif
         finish(w, raw + t * HEAD_SIZE, result[t]);
@@ -292,7 +292,7 @@ int main(int argc, char **argv) {
             room = 2 * room + 64;
             for (int k = 0; k < SERIES; k++) values[k] = (double *)resized(values[k], room * sizeof(double));
         }
-        int there = 0;
+        int found_in_row = 0;
         for (int column = 0; column < columns; column++) {
             char *cell = next_cell(&at, separator);
             moment time;
@@ -305,9 +305,9 @@ int main(int argc, char **argv) {
             if (column_series[column] < 0) continue;
             values[column_series[column]][length] = strtod(cell, &after);
             if (after == cell || *after) fail(&l, "expected a number in each column of a series");
-            there++;
+            found_in_row++;
         }
-        if (there != SERIES) fail(&l, "expected a number in each column of a series");
+        if (found_in_row != SERIES) fail(&l, "expected a number in each column of a series");
         length++;
     }
     if (length < LOOK_BACK) fail(&l, "the table has fewer rows than the look-back of the model");

@@ -74,7 +74,7 @@ def causes(view: TaskView[Any], batch_of: Callable[[int, int], Batch], study: St
     def compare_all(_: str = "") -> list[Answers]:
         return [compare_passage(index)[0] for index in range(len(lengths))]
 
-    # A loop in plain torch takes less time for a short text than the translation of a kernel that can be edited.
+    # For a short text, a loop in plain torch takes less time than compiling a kernel that can be edited.
     short = study.starts[-1] * len(study.directions) <= _MAX_REFERENCE_STEPS
     with gg.engine("reference") if short else nullcontext():
         editable, means, rows = measure_means(network, compare_all)

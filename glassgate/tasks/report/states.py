@@ -1,4 +1,4 @@
-"""The index of the states of a run on its own data, stored in its folder, for searches."""
+"""The index for searches in the states of a run on its own data. The run folder stores it."""
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence

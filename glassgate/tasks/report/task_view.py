@@ -92,7 +92,7 @@ class TaskView(Generic[TaskType]):
         return replace(example, content=content)
 
     def excerpt(self, example: Any, default: tuple[int, int]) -> tuple[int, int]:
-        """Return the range of steps that the report shows of a long example: `default`, unless a subclass differs."""
+        """Return the range of steps that the report shows of a long example: `default`, or a subclass's choice."""
         return default
 
     def layer_input(self, example: Any, start: int, stop: int) -> LayerInput:

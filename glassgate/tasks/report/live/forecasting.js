@@ -71,12 +71,12 @@ models.forecasting = (info, run) => {
       const start = Object.fromEntries(Object.entries(parts).map(([label, { last }]) => [label, last]));
       const ahead = counts.known ? cut(Array.from({ length: horizon }, (_, k) => rowOf(known, counts.known, back + k))) : [];
       const raw = rowsOf(info.places, info.places.length / (info.hidden - vector.length)).flatMap((place, k) => {
-        let asked = concatenated([place, vector]);
+        let query = concatenated([place, vector]);
         if (ahead.length) {
           const more = linear(info.ahead, ahead[k], 1);
-          asked = asked.map((value, u) => value + more[u]);
+          query = query.map((value, u) => value + more[u]);
         }
-        const { output } = run(info.encoder, asked, 1, { edits, start });
+        const { output } = run(info.encoder, query, 1, { edits, start });
         return rowsOf(linear(info.steps, output, 1), width);
       });
       return { raw: raw.slice(0, horizon), parts, count };

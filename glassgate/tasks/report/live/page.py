@@ -35,7 +35,7 @@ def live(
         file: the file of the examples; empty for the run's own data.
 
     Raises:
-        OptionError: the task has no such page, or a cell uses an operation that JavaScript cannot express.
+        OptionError: the task has no interactive page, or a cell uses an operation that JavaScript cannot express.
     """
     module = task_module(__package__, task.name)
     if module is None:
