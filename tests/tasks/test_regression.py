@@ -121,7 +121,7 @@ def test_a_comma_that_is_a_separator_or_a_decimal_sign() -> None:
 
 @pytest.mark.parametrize(
     ("label", "message"),
-    [("five", "expected numbers as the label, got 'five'"), ("1 2", "expected 1 numbers as in training, got 2")],
+    [("five", "expected numbers as the label, got 'five'"), ("1 2", "expected 1 numbers, as in training, got 2")],
 )
 def test_invalid_labels(label: str, message: str) -> None:
     task = Regression(RegressionOptions.from_mapping({**SMALL, "epochs": 1}))

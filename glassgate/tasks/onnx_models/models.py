@@ -84,7 +84,7 @@ class Exported(NamedTuple):
 
 
 def write(task: Task[Any, Any, Any], run: Run, path: Path, verify: bool = True, operators: bool = True) -> list[str]:
-    """Write the models of a run: all of them, or after an error none.
+    """Write all models of a run; after an error, write none.
 
     Args:
         task: the task, with its trained network.
