@@ -1,6 +1,6 @@
 """A trial: one training of a cell on a problem.
 
-The training ends when the problem is solved, when there is no progress by half of the updates, when the loss is NaN or
+The training ends when the problem is solved, when it made no progress in half of the updates, when the loss is NaN or
 infinite, or after the maximum number of sequences.
 """
 

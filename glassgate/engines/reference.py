@@ -224,7 +224,7 @@ def recurrent_product(u: Tensor, weight: Tensor, bias: Tensor | None, heads: int
         weight: `weight_hh`, (gates * H_cell, H_out / heads).
         bias: `bias_hh`, or None.
         heads: the number of heads, which is also the number of blocks of `u`.
-        units: H_cell; None if it equals H_out, so that there is no projection.
+        units: H_cell; None without a projection, when it equals H_out.
     """
     if heads == 1:
         return linear(u, weight, bias)

@@ -193,7 +193,7 @@ def _check_gradients(d_results: Sequence[Tensor | None]) -> None:
 
 
 def _is_batched(d: Tensor) -> bool:
-    """Whether a gradient stands for a batch of gradients."""
+    """Whether a gradient represents a batch of gradients."""
     return torch._C._functorch.is_functorch_wrapped_tensor(d) or torch._C._functorch.is_legacy_batchedtensor(d)
 
 

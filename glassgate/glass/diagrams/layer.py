@@ -8,7 +8,7 @@ from glassgate.layers.parts import Part
 from glassgate.layers.stack import Recurrent
 
 BOX, SIDE, STEP, FOOT = (176.0, 62.0), 92.0, 46.0, 40.0
-"""In pixels: the size of a direction's box, the width of the states beside it, and the heights of wires and labels."""
+"""In pixels: the size of a direction's box, the width of the states next to it, and the heights of wires and labels."""
 
 
 def draw_layer(layer: Recurrent) -> svg.Diagram:

@@ -44,7 +44,7 @@ class Cuts:
     Args:
         lengths: the number of units of each sequence
         longest: longer sequences are cut into pieces of this many units; 0 cuts none
-        first: for each sequence, the number of units of its first piece; 0 stands for `longest`
+        first: for each sequence, the number of units of its first piece; 0 means `longest`
     """
 
     def __init__(self, lengths: Lengths, longest: int, first: np.ndarray | None = None):

@@ -35,7 +35,7 @@ def unknown_tokens_note(fraction: float | None, data: str) -> str:
     """Return a sentence about data with many unknown tokens; empty if there are few.
 
     Args:
-        fraction: the fraction of unknown tokens; None if there are no tokens
+        fraction: the fraction of unknown tokens; None without tokens
         data: the name of the data in the sentence
 
     Example:

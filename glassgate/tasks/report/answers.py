@@ -81,7 +81,7 @@ class AnswerGroup(NamedTuple):
 
     Attributes:
         logs: `(N, A, K)`, the logarithm of the probability of each choice
-        references: `(N, A)`, the index of the target, or of the prediction if there is no target
+        references: `(N, A)`, the index of the target, or of the prediction without a target
         control_losses: `(N, A)`, the losses with targets that are exchanged between answers; None if `logs` gives them
     """
 
@@ -104,8 +104,8 @@ class Comparison(NamedTuple):
     """The answers of a changed network compared with those of the whole network, `(N, A)` each.
 
     Attributes:
-        losses: minus the logarithm of the probability of the target, or of the whole network's prediction if there is
-            no target
+        losses: minus the logarithm of the probability of the target, or of the whole network's prediction without a
+            target
         right: whether the target, or that prediction, is the most probable choice of the changed network
         control_losses: the losses with targets that are exchanged between answers
     """

@@ -46,6 +46,7 @@ RUNS: dict[str, tuple[str, dict[str, Any]]] = {
     "forecasting, recursive": ("forecasting", {"horizon": 4, "look_back": 12, "model": "recursive", "head": "mse"}),
     "forecasting, segments": ("forecasting", {"horizon": 4, "look_back": 12, "model": "segments", "segment": 3,
                                               "head": "gaussian", "calendar": True}),
+    "forecasting, counts": ("forecasting", {"horizon": 4, "look_back": 12, "head": "negative-binomial"}),
     "classification of series": ("classification", {"pooling": "max", "waves": True}),
     "regression of series": ("regression", {"waves": True}),
     "language-model, music": ("language-model", {"tokens": "notes"}),

@@ -22,7 +22,7 @@ class RowPer(Enum):
 class Kind(Enum):
     """The contents of a buffer.
 
-    Each member has a label of its buffers, in which {} stands for the owner, and the meaning of a row.
+    Each member has a label of its buffers, in which {} is replaced by the owner, and the meaning of a row.
     """
 
     DATA = "data", RowPer.STEP

@@ -29,7 +29,7 @@ models.forecasting = (info, run) => {
       return { value: own(mean), quantiles: info.levels.map((_, k) => own(mean + deviation * info.deviates[k])) };
     }
     if (info.head === "student-t") return { value: own(raw[1] * spread + center) };
-    if (info.head === "negative-binomial") return { value: softplus(raw[0]) + 1e-6 + info.shift };
+    if (info.head === "negative-binomial") return { value: own(softplus(raw[0]) + 1e-6) };
     return { value: own(raw[0] * spread + center) };
   };
 
