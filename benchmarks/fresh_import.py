@@ -1,7 +1,7 @@
 """`python -m benchmarks.fresh_import` prints the seconds that `import glassgate` adds to `import torch`.
 
-The import of torch would also import Glassgate's operators by their entry point, so this is turned off. The other modules of
-the benchmarks import Glassgate, so this file does not import them.
+The import of torch would also import Glassgate's operators by their entry point, so this is turned off. The other
+modules of the benchmarks import Glassgate, so this file does not import them.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""`gg.check`: tests whether a cell is correct, accurate in float32, and supported by the CPU engine."""
+"""`gg.check`: tests whether a cell is correct and accurate in float32, and reports whether the CPU engine runs it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -63,7 +63,7 @@ class Report:
 
     @property
     def warnings(self) -> list[Finding]:
-        """The findings that a correct cell can have, and that its author can remedy."""
+        """The false claims that do not make the cell incorrect."""
         return [finding for finding in self.findings if finding.warning and not finding.holds]
 
     def __str__(self) -> str:

@@ -193,8 +193,8 @@ def _plot_curves(axes: Axes, curves: Sequence[Sequence[tuple[int, float, float]]
 def forget_bias(rows: Sequence[dict[str, Any]], gradients: Sequence[dict[str, Any]], max_sequences: int) -> Picture:
     """Draw the effect of the initial forget bias on the LSTM.
 
-    The upper panel has the number of sequences until adding is solved. It is left out if no seed solves adding. The
-    lower panel has the fraction of the state that the forget gates keep.
+    The upper panel has the number of sequences until the adding problem is solved. It is left out if no seed solves it.
+    The lower panel has the fraction of the state that the forget gates keep.
     """
     rows = sorted((row for row in rows if row["forget_bias"] is not None), key=lambda row: row["forget_bias"])
     solved = any(row["solved"] for row in rows)

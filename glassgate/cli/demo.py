@@ -123,7 +123,7 @@ def _print_sizes(console: Console, split: Split[Tagged]) -> None:
 
 def _print_scores(console: Console, scores: dict[str, dict[str, float]]) -> None:
     table = Table(title="Scores on the held-out files")
-    table.add_column("reads")
+    table.add_column("model")
     for score in scores["bidirectional"]:
         table.add_column(score.replace("_", " "), justify="right")
     for name, row in scores.items():

@@ -205,10 +205,10 @@ def _parse_plan(line: str, costs: Costs) -> Plan:
     equations = interned(parse(content))
     weights, noise = tuple(weight_names.split(",")), tuple(noise_names.split(",")) if noise_names else ()
     if mark not in _PARSED_MARKS or recorded not in ("", "recorded") or set(noise) != equations.noise.keys():
-        raise NotEquations("this program's directions cannot be read")
+        raise NotEquations("this plan cannot be read")
     shapes = GraphCell(equations).shapes(1, 1, equations.projected, "bias_ih" in weights)
     if weights != tuple(shapes):
-        raise NotEquations(f"this program's parameters {weights} are not those of its equations, {tuple(shapes)}")
+        raise NotEquations(f"this plan's parameters {weights} are not those of its equations, {tuple(shapes)}")
     return _plan(equations, costs, (*_PARSED_MARKS[mark], weights, noise, bool(recorded)))
 
 

@@ -1,4 +1,4 @@
-"""The section The cell of a report: the diagrams of the cell and the layer, and the source code of a step."""
+"""The section "The cell" of a report: the diagrams of the cell and the layer, and the source code of a step."""
 
 import inspect
 import re
@@ -38,7 +38,7 @@ def without_style(drawn: str) -> str:
 
 
 def cell_section(study: Study) -> Section:
-    """The section The cell."""
+    """The section "The cell"."""
     cells = {type(each.cell): each for each in study.directions}
     parts = [
         f'<figure class="diagram{_wide(drawn)}">{drawn}<figcaption>{escape(caption)}</figcaption></figure>'

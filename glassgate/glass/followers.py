@@ -84,7 +84,7 @@ def marks(study: Study, direction: Direction | None = None) -> dict[str, np.ndar
     series. The step number is always a mark.
 
     Args:
-        direction: the direction whose reading order numbers the steps; forward if None
+        direction: the direction in whose reading order steps are numbered; forward if None
     """
     total, starts = study.starts[-1], study.starts
     labels: list[str | None] = [None] * total

@@ -59,7 +59,7 @@ def arrange_call(
 
     Returns:
         the input as `Steps`, its layout, the initial states, and the states after a reset. The last is None without
-        `restart`, because a reset then sets the initial states.
+        `restart`, because a reset then returns to the initial states.
     """
     name, parts = layer.glassgate.class_name, layer.glassgate.parts
     steps, layout = arrange(name, input, layer.input_size, layer.batch_first, lengths, resets)

@@ -17,9 +17,7 @@ from glassgate.engines.contract import is_plain
 from glassgate.layers.base import BaseLayer
 from glassgate.layers.calls import checked_weights, current_cell
 
-REASON = (
-    "torch runs one step of one sequence of an RNN with gradients, because its function is faster for so little work"
-)
+REASON = "torch runs this call: for one step of one sequence with gradients, its RNN is faster than the kernels"
 
 TorchFunction = Callable[..., Sequence[Tensor]]
 """A function of the input, and of a list of all parameters followed by the state. Returns output and final state."""

@@ -61,7 +61,10 @@ def _run_segment(
 
 
 def _segments(steps: Steps, N: int) -> Iterator[tuple[slice, Tensor | None]]:
-    """Yield the rows of each segment and its batch sizes (None if all are N). The last segment includes padding."""
+    """Yield the rows of each segment and its batch sizes (None if all are N).
+
+    The last segment includes the padding after the last step.
+    """
     S, sizes = steps.data.shape[0], steps.batch_sizes
     length = S // max(N, 1) if sizes is None else len(sizes)
     segment_length = max(1, math.isqrt(length))

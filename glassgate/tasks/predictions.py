@@ -8,7 +8,7 @@ from glassgate.tasks.data import texts
 from glassgate.tasks.data.tagged import Tagged
 
 Record = dict[str, Any]
-"""One prediction, ready for JSON. Offsets count characters of "text" from 0; the end is exclusive."""
+"""A prediction, ready for JSON. Offsets count characters of "text" or bytes from 0; the end is exclusive."""
 
 
 def token_records(tokens: Sequence[str], starts: Sequence[int] = ()) -> tuple[str, list[Record]]:
@@ -16,8 +16,8 @@ def token_records(tokens: Sequence[str], starts: Sequence[int] = ()) -> tuple[st
 
     Args:
         tokens: the tokens; a string is a sequence of characters
-        starts: the offset of each token in the raw text; if empty, the text consists of the tokens joined by spaces, or
-            of the characters
+        starts: the offset of each token in the raw text; if empty, the text is the tokens joined by spaces, or
+            `tokens` itself if it is a string
 
     Example:
         >>> token_records(["Hi", "!"], [0, 2])

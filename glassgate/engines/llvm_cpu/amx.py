@@ -22,7 +22,7 @@ TIME_LIMIT = 300
 
 
 def processor_for(terms: int) -> Processor:
-    """Return this machine's processor with the method of multiplication for `KernelSizes.terms`."""
+    """Return this machine's processor with the method of multiplication for `terms`, see `KernelSizes`."""
     if terms == 0:
         return host().full_precision
     if terms == INTEGERS:

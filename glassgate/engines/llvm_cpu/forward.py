@@ -100,9 +100,7 @@ class ForwardPlan(KernelPlan):
         return rows if threads > 1 or not self._chunk_rows else min(rows, max(self._chunk_rows, self.sizes.N))
 
     def max_chunk_rows(self, weights_size: int) -> int:
-        """Return the largest number of rows of a chunk, see `Chunks`.
-
-        The result of their input GEMM fits into the cache.
+        """Return the largest number of rows of a chunk, see `Chunks` and `MAX_CHUNK_BYTES`.
 
         Args:
             weights_size: the size of the packed input weights in bytes.

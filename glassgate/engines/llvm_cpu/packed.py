@@ -214,7 +214,7 @@ class NativeStepper:
         self._one_step = self.native(1)
 
     def native(self, steps: int) -> NativeSteps:
-        """See `Stepper.native`."""
+        """See `engines.backend.Stepper.native`."""
         N, dtype = len(self.states[0][0]), self._directions[0].dtype
         layout, owners, launches = batch_layout(None, steps * N, N), list[Any](), list[Launch]()
         x = empty((0,), dtype)

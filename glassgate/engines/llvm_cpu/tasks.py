@@ -51,11 +51,11 @@ ValueIndices = Mapping[Argument, tuple[int, ...]]
 BoundIndices = Mapping[Argument, Sequence[int]]
 """For each size that may differ between calls, the indices of the call values that are the bounds of the parts.
 
-Item k is the index of the start of part k, and item k + 1 that of its end. Item 0 is not used: part 0 starts at 0."""
+Element k refers to the start of part k, and element k + 1 to its end. Element 0 is not used: part 0 starts at 0."""
 
 
 class TaskPart(NamedTuple):
-    """A launch for many calls. Each call adds some of its values to the arguments.
+    """A launch for many calls of a layer. Each call adds some of its call values to the arguments.
 
     Attributes:
         launch: the launch with the constant summands of its arguments.

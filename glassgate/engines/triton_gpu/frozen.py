@@ -80,7 +80,7 @@ class Stepper:
         self._replay = capture(self._step, first.device)
 
     def native(self, steps: int) -> NativeSteps | None:
-        """See `Stepper.native`."""
+        """See `engines.backend.Stepper.native`."""
         return None
 
     @torch.no_grad()

@@ -52,7 +52,7 @@ class FillBlanks(TextTask[FillBlanksOptions, list[list[Candidate]]]):
 
     In every layer, one direction reads only the text before the blank, and the other one only the text after it. The
     prediction depends only on the two states next to the blank. In training, the length of a blank is drawn uniformly
-    from 1 to `longest_blank`, but never reaches beyond the end of the text.
+    from 1 to `longest_blank`, or to the end of the text if that is nearer.
 
     Example:
         >>> from glassgate.tasks.task import Split
@@ -72,7 +72,7 @@ class FillBlanks(TextTask[FillBlanksOptions, list[list[Candidate]]]):
     builtin_options = {"hidden_size": 192, "dropout": 0.0, "epochs": 4, "learning_rate": 5e-3}
 
     def read(self, path: str | Path, labelled: bool = True, progress: Progress | None = None) -> Sequence[Text | str]:
-        """Read texts, or lines and rows with blanks."""
+        """Read texts if labelled, otherwise the lines of a text or the rows of a table, with blanks."""
         if labelled:
             return super().read(path, labelled, progress)
         return [line for _, line in texts.text_lines(path, self.options.text_column) if line.strip()]

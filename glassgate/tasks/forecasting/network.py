@@ -1,4 +1,4 @@
-"""The networks of forecasting: all read the past recurrently, and forecast at once, step by step or by segments."""
+"""Forecasting networks. They read the past recurrently and forecast all steps at once, step by step, or by segments."""
 
 from typing import Any, NamedTuple
 
@@ -49,7 +49,7 @@ class Window(NamedTuple):
     """The windows of a batch, as inputs of a network.
 
     Attributes:
-        values: the normalised values, `(N, B + H)`; only the recursive model reads the last H, in training
+        values: the normalised values, `(N, B + H)`; only the recursive model reads the last H, for its loss
         known: covariates known ahead, `(N, B + H, K)`
         past: covariates known up to the present, `(N, B, P)`
         series: the embedding of each series, `(N, E)`

@@ -87,8 +87,8 @@ def array_of(readers: Sequence[ColumnReader], length: int, digest: str, ndim: in
     Args:
         readers: the readers of the columns
         length: L
-        digest: identifies the values of a series on disk, for which a `LazyArray` is returned. If it is empty, the
-            numbers are read now
+        digest: identifies a series on disk. The result is then a `LazyArray`, which reads values when it is sliced. If
+            empty, all values are read now
         ndim: 2, or 1 for a single column
     """
 

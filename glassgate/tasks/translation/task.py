@@ -238,7 +238,7 @@ class Translation(Task[TranslationOptions, Pair, list[Translated]]):
 
     @property
     def _raw_tokeniser(self) -> RawTokeniser | None:
-        """Splits raw text like the training data. None before training, and if the tokens are not words."""
+        """Splits raw text as the training data was split. None before training, and if tokens are not words."""
         if self.options.source_tokens not in ("word", "token") or "vocabularies" not in vars(self):
             return None
         return raw_tokeniser(self.vocabularies["source"])
@@ -285,7 +285,7 @@ class Translation(Task[TranslationOptions, Pair, list[Translated]]):
             ]
             if not fitting:
                 raise OptionError(
-                    f"longest: every pair to train on is longer than {longest} tokens; choose a larger one"
+                    f"longest: every pair to train on is longer than {longest} tokens; choose a larger maximum"
                 )
             encoded["train"] = fitting
         return encoded

@@ -33,7 +33,7 @@ class FMA:
         load = memory_functions(self._bits, self._lanes).load
 
         def left_word(low, high, index, live, both, term):
-            """Return `live` numbers of row `low` from `index` on. `high` is the same row if a word has one number."""
+            """Return `live` numbers of row `low`, from `index` on. A word has one number, so `high` is not read."""
             return load(low, index, live)
 
         def add_word(total, word, term):
@@ -88,7 +88,7 @@ def word_offset(first_unit, unit, capacity):
 
 
 def padded_depth(depth):
-    """Return the length of packed columns in numbers. Products on vector registers need no padding."""
+    """Return the length of a packed column of `depth` numbers. Products on vector registers need no padding."""
     return depth
 
 

@@ -215,7 +215,7 @@ def load_two(builder: ir.IRBuilder, V: VectorType, address: ir.Value, live: ir.V
 
 
 def _is_whole(builder: ir.IRBuilder, V: VectorType, live: ir.Value) -> ir.Value:
-    """Return whether all lanes are live. If so, no mask is used, as store-to-load forwarding requires."""
+    """Return whether all lanes are live. If so, no mask is used, because masked stores are not forwarded to loads."""
     return builder.icmp_signed(">=", live, INT64(V.lanes))
 
 
