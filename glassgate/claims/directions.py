@@ -288,6 +288,6 @@ def write(results: dict[str, Any], folder: Path) -> list[Path]:
             + samples,
         ),
     ]
-    lead = "Networks with equal numbers of parameters read a text forward, backward and in both directions."
+    lead = "Networks with about the same number of parameters read a text forward, backward and in both directions."
     html = page("Two directions", lead, findings, sections)
     return save(folder, "directions", html, results, drawn)

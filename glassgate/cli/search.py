@@ -76,7 +76,7 @@ def _parser() -> Parser:
         "of all states in the run's folder.",
     )
     add_run(parser)
-    parser.add_argument("text", metavar="TEXT", nargs="?", help="text with the pattern (default: --sequence-number)")
+    parser.add_argument("text", metavar="TEXT", nargs="?", help="text with the pattern; or use --sequence-number")
     parser.add_argument(
         "--sequence-number", type=int, metavar="N", help="sequence of the run's data with the pattern, from 1"
     )

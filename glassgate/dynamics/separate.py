@@ -17,7 +17,7 @@ class SeparateLayer(NamedTuple):
     label: str
     """For example "layer0.reverse"."""
     layer: Recurrent
-    """One layer of one direction with these weights, in float64 and in eval mode."""
+    """A layer with the weights of one direction, in float64 and in eval mode."""
     inputs: Tensor
     """(L, N, H_in): its inputs in the order in which it reads them. The reverse direction reads the last step first."""
 

@@ -1,4 +1,4 @@
-"""Emits a layer as JavaScript without dependencies: for each direction, a function that computes one step; and weights.
+"""Emits a layer as JavaScript without dependencies: the weights, and one function per direction that computes a step.
 
 The functions of `javascript.js` run whole sequences with them. Every gate and state can be edited, as with `gg.edit`.
 """
@@ -50,7 +50,7 @@ def runtime() -> str:
 
 @dataclass
 class Weights:
-    """All arrays of a page, which are stored as one.
+    """The weight arrays of all layers of an HTML page, stored as a single array.
 
     Attributes:
         half: whether to store float16 numbers instead of float32 numbers.
@@ -79,7 +79,7 @@ class Weights:
         return float(np.abs(flat - flat.astype(np.float16)).max(initial=0.0)) if self.half else 0.0
 
     def packed(self) -> dict[str, Any]:
-        """All numbers in base64, and the bits of a number."""
+        """All numbers in base64, and the number of bits of each."""
         stored = self.flat.astype("<f2" if self.half else "<f4")
         return {"bits": 16 if self.half else 32, "base64": base64.b64encode(stored.tobytes()).decode()}
 
@@ -182,7 +182,7 @@ class _Emitter:
         return widths
 
     def _rename(self) -> None:
-        """Name the edited states and the gates' terms of the input, and rename values whose names are reserved."""
+        """Name the edited states and the input term of each gate, and rename values with reserved names."""
         inputs = [*self.step.states.values(), *self.step.noise.values(), self.step.input]
         taken = {*_RESERVED, *(value.name for value in (*self.step.values, *inputs))}
         for value in self.step.values:

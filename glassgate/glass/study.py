@@ -107,7 +107,8 @@ class Flow:
         lags: the K lags
         norms: the norms of every answer, (A, K); NaN beyond the end of the sequence
         initial_norms: the norms with the weights before training, (A, K); None without these weights
-        direct_path: the median of the norms along the direct path only, (K,); None without a direct path
+        direct_path: the median of the norms along the direct path only, (K,), from each state to its next value without
+            the recurrent weights; None without a direct path
         one_step: whether every answer reads states of one step only. Otherwise, lags count from the last step that an
             answer reads
     """
@@ -145,7 +146,7 @@ class Direction:
         retained: the fraction of each state that a step keeps, (S, H), and whether it is along the direct path only
         wires: the values on the other wires of the cell's diagram, by the diagram's names: (S, H), or (S, 1) for one
             number per row. The input is represented by its norm
-        dynamics: the fixed points and exponents; None if they were not computed
+        dynamics: the fixed points and Lyapunov exponents; None if they were not computed
     """
 
     label: str
@@ -268,7 +269,7 @@ class Study:
         places: steps of the run's data, which readers of the page can search
         unit, points: the units of `loss` and `points` in causes and windows, in words
         thresholds: the value that each effect must exceed; computed once by `findings`
-        nulls: the effects of each rule in untrained networks, by rule
+        nulls: the effects that each rule of `effects` measures in untrained networks, by rule
         diagrams: the caption and the SVG of the diagram of each cell and layer
         notes: sentences that the page shows, such as the reason why a section is left out
     """

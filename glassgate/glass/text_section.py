@@ -66,7 +66,7 @@ def text_section(study: Study) -> Section:
 
 
 def _are_characters(study: Study) -> tuple[bool, bool]:
-    """Whether the steps are single characters, and whether the answers about whole passages are."""
+    """Whether the steps are single characters, and the same for the answers about whole passages."""
     steps = [len(step) for passage in study.passages for step in passage.steps]
     whole = [
         len(each.best[0][0])

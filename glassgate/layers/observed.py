@@ -17,8 +17,8 @@ LayerType = TypeVar("LayerType")
 class Observed(Generic[LayerType]):
     """One call of a layer: its input, its results, and the gates of each direction.
 
-    "Each direction" means each direction of each layer of the stack. The tensors of a call are flat rows (S, W), or
-    (L, N, W) if the call is prepared. The properties of this class reshape them to flat rows when they are read.
+    "Each direction" means each direction of each layer of the stack. The tensors of a call have one row per step of
+    each sequence, (S, W), or the shape (L, N, W) in a prepared call. The properties of this class return rows.
 
     Args:
         layer: the layer.

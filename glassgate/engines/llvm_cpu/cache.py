@@ -17,10 +17,10 @@ from glassgate.user_warning import warn_user
 
 
 class CacheEntry(NamedTuple):
-    """The content of a file in the cache: an object file with one function, or the result of the trial of AMX.
+    """The content of a file in the cache: an object file with one function, or the result of a trial of AMX.
 
     Attributes:
-        name: the name of the function, or of the trial.
+        name: the name of the function, or of the trial, which runs AMX instructions.
         content: the object file, or the error of the trial; empty if the trial succeeded.
     """
 

@@ -17,7 +17,7 @@ def read_saved_values(
 
     Args:
         outputs: the results of a backward graph that recomputes as much as possible.
-        columns: the nodes of the forward graph that this backward graph reads, by column.
+        columns: the nodes of the forward graph that this backward graph reads, by column (the key of a saved value).
         states: the new states, which are the results of the forward graph.
         recomputed: for each node of the forward graph, the node of the backward graph that recomputes it.
         costs: the costs of the backend.

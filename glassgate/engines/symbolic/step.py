@@ -92,7 +92,7 @@ def trace_step(
 ) -> tuple[list[Node], dict[str, Node]]:
     """Run a step on leaf nodes. Return the new states, and the values of the local variables with the names of gates.
 
-    Equal nodes are not merged. If the cell's author wrote a function, its call is the origin of its results.
+    Equal nodes are not merged. Results of a function that the cell's author wrote have the call as their origin.
 
     Args:
         cell, projected: as in `equations_of`.

@@ -2,7 +2,7 @@
 
 There are three kinds of kernels for a loop:
 
-- Kernel A ("solo") runs all steps in one launch. A program computes all units of some sequences, or those of one head.
+- Kernel A ("solo") runs all steps in one launch. A program computes some sequences: all units, or those of a head.
 - Kernel B ("grid") runs all steps in one launch. A program computes some units, and waits for all others at a barrier.
 - Kernel C ("steps") is launched for each step, once per phase of the step (`phases.py`).
 """
@@ -30,7 +30,7 @@ ALL_REGISTERS = {"maxnreg": 255}
 """Options for a kernel that spills. ptxas may spill registers to let more programs share a multiprocessor."""
 
 REFUSALS = ("too many blocks in cooperative launch", "operation not supported")
-"""The CUDA driver's messages if a cooperative launch has too many programs, or if none is supported."""
+"""The CUDA driver's messages if a cooperative launch has too many programs, or if the GPU supports no such launch."""
 
 
 class Blocks(NamedTuple):

@@ -1,4 +1,7 @@
-"""The functions that Triton lacks, as text. Results have errors of a few units in the last place of float32."""
+"""The functions that Triton lacks, as text.
+
+Except in `power`, results have errors of a few units in the last place of float32.
+"""
 
 import re
 

@@ -1,6 +1,6 @@
 """Writes kernels A and B, which run all steps of a pass in one launch, with weights and states on the chip.
 
-In kernel A, a program computes all units of its rows, or those of one head, without barriers. In kernel B, a program
+In kernel A, a program computes some rows without barriers: all units, or those of one head. In kernel B, a program
 computes some units, and all programs wait at a barrier after each phase.
 """
 

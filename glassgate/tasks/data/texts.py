@@ -41,7 +41,7 @@ class TextOptions(Options):
     data: str | None = override("data", None, if_unset="Python's documentation")
     tokens: str = option(
         "character",
-        "kind of tokens; the kind token is text between spaces",
+        "kind of tokens; 'token' means text between spaces",
         group="data",
         choices=TOKEN_KINDS,
         former_name="unit",

@@ -1,4 +1,4 @@
-"""Generates C source from templates with conditional branches, and tables of constants."""
+"""Generates C source: code from templates with conditional branches, and tables of constants."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence

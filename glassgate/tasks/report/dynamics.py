@@ -19,7 +19,7 @@ from glassgate.tasks.report.task_view import LAYER
 # The number of windows, and the range of their length in steps.
 _WINDOWS = 6
 _MIN_STEPS, _MAX_STEPS = 8, 24
-# The number of small differences of the state that are followed through each window.
+# The number of small changes of the state that are followed through each window.
 _DIFFERENCES = 8
 # The search for fixed points: the number of initial states and of steps, and the largest size of a state.
 _STARTS = 16
@@ -47,14 +47,15 @@ def add_dynamics(directions: Sequence[Direction], tape: Recorded) -> str:
             for each, part in zip(directions, gg.dynamics.separate(call.layer, windows), strict=True):
                 each.dynamics = _dynamics(part.layer, part.inputs)
     except NotTraceable as error:
-        return f"dynamics: the section is left out, because the cell has no graph. {error}"
+        return f"dynamics: the section is left out, because the cell cannot be traced. {error}"
     return ""
 
 
 def _windows(steps: Tensor, lengths: Sequence[int]) -> Tensor | None:
     """Windows of one length, (L, N, H_in), from sequences (T, P, H_in) with these lengths.
 
-    L is the largest length of which there are `_WINDOWS` windows. Returns None if the sequences are too short.
+    L is the largest length of which there are `_WINDOWS` windows, or else the length of the longest sequence.
+    Returns None if the sequences are too short.
     """
     longest = min(_MAX_STEPS, max(lengths))
     sizes = range(longest, _MIN_STEPS - 1, -1)

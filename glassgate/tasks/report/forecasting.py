@@ -15,7 +15,7 @@ from glassgate.tasks.report.task_view import TaskView
 
 
 class ForecastingView(TaskView[Forecasting]):
-    """One number per step of the horizon."""
+    """Shows one forecast per step of the horizon."""
 
     def run(self, network: Any, batch: Batch) -> Any:
         return (

@@ -51,7 +51,7 @@ class TaskView(Generic[TaskType]):
         )
 
     def run(self, network: nn.Module, batch: Batch) -> Any:
-        """Run a network on a batch. The report records the first call of `encoder`, so it must read the shown steps."""
+        """Run a network on a batch. The report records the first call of `encoder`, which must read the shown steps."""
         return network(batch)
 
     def answers(self, output: Any, batch: Batch) -> BatchAnswers:
@@ -78,7 +78,7 @@ class TaskView(Generic[TaskType]):
         return None
 
     def steps(self, example: Any) -> Sequence[str]:
-        """Return the input of each step of the recurrent layers as text."""
+        """Return a text for each step of the recurrent layers: its input, or its number."""
         return list(example.tokens)
 
     def series(self, example: Any) -> np.ndarray | None:

@@ -65,7 +65,7 @@ class QuantisedMatrix(NamedTuple):
         scales[:, :, :units] = scale.numpy().reshape(self.gate_count, self.heads, units)[gates]
         initial_sums = np.zeros_like(scales, np.int32)
         if processor.integers in OFFSET_METHODS:
-            # Each integer of a row is stored plus `INT8_OFFSET`. These initial sums cancel the offset.
+            # The kernel adds `INT8_OFFSET` to each integer of the left operand. These initial sums cancel the offset.
             initial_sums = -INT8_OFFSET * padded.sum(-1, dtype=np.int32)
         all_blocks = self.heads * blocks
         by_word = padded.reshape(sums, all_blocks, lanes, words, 4).transpose(1, 3, 0, 2, 4)
