@@ -34,7 +34,7 @@ UNSUPPORTED = {
     "only for LSTM, GRU and RNN, and this cell is Subclass": lambda x: gg.LSTM(3, 4, cell=Subclass())(x),
     "do not support resets": lambda x: gg.GRU(3, 4)(x, resets=torch.zeros(5, 2, dtype=torch.bool)),
     "does not support a projection for RNN": lambda x: gg.RNN(3, 4, proj_size=2)(x),
-    "at least one step": lambda x: gg.GRU(3, 4)(x, lengths=[0, 0]),
+    "at least one sequence and one step": lambda x: gg.GRU(3, 4)(x, lengths=[0, 0]),
     "two directions of the same size": lambda x: gg.GRU(3, (4, 5), bidirectional=True)(x),
     "do not run a single reverse direction": lambda x: gg.GRU(3, 4, 2, bidirectional=True, merge="none")(
         x, lengths=[5, 2]

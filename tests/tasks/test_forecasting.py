@@ -341,7 +341,7 @@ def test_impossible_forecasts_are_refused_before_writing(table: Path, tmp_path: 
         fit(model="recursive", known=None, past="phase")
     with pytest.raises(OptionError, match="bidirectional: expected one direction for the segments model"):
         fit(model="segments", bidirectional=True)
-    with pytest.raises(OptionError, match=r"quantiles: expected numbers between 0 and 1 .*, got '0\.5,high'"):
+    with pytest.raises(OptionError, match=r"quantiles: expected numbers between 0 and 1, .*, got '0\.5,high'"):
         fit(quantiles="0.5,high")
     with pytest.raises(DataError, match="season: expected two seasons of 40 steps in the training part, got 56 steps"):
         fit(season=40)

@@ -135,7 +135,7 @@ def broken(path: Path, line: int, text: str) -> Path:
         (7, "Thursday,1,2", r"a\.csv:7: column 'date': expected a time stamp such as .*, got 'Thursday'; correct it"),
         (7, f"{HOURS[5]},warm,2", r"a\.csv:7: column 'a': expected a number, got 'warm'; correct it, or name"),
         (7, f"{HOURS[5]},inf,2", r"a\.csv:7: column 'a': expected a number, got infinity"),
-        (7, f"{HOURS[5]},,2", r"a\.csv:7: column 'a' lacks a value; fill it in, or take .* --missing last"),
+        (7, f"{HOURS[5]},,2", r"a\.csv:7: column 'a' lacks a value; fill it in, or repeat .* --missing last"),
         (2, f"{HOURS[0]},NaN,2", r"a\.csv:2: column 'a' lacks a value"),
         (31, f"{HOURS[29]},1,NaN", r"a\.csv:31: column 'b' lacks a value; .* known ahead need --known"),
         (2, f"{HOURS[0]},1,2,3", r"a\.csv:2: expected 3 columns, as in the first line, got 4; correct the line"),

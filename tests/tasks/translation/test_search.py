@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 import glassgate as gg
-from benchmarks.translation import Plain
+from benchmarks.translation import PlainTranslator
 from glassgate.tasks.data.vocabulary import PADDING, UNKNOWN
 from glassgate.tasks.translation.network import Translator
 from glassgate.tasks.translation.options import TranslationOptions
@@ -121,7 +121,7 @@ def test_the_benchmark_compares_with_the_same_model(wide_output: bool) -> None:
     limits, how = [2, 3, 4, 5, 4, 3], Search(beam=3)
     ours, plain = (
         search_each(model, source, lengths, limits, how),
-        Plain(model).eval().search(source, lengths, limits, how),
+        PlainTranslator(model).eval().search(source, lengths, limits, how),
     )
     for one, other in zip(ours, plain, strict=True):
         assert [each.tokens for each in one] == [each.tokens for each in other]
