@@ -220,7 +220,7 @@ def test_the_gpu_benchmarks_stop_after_the_time_limit_and_continue_in_the_next_r
             yield Case(name, lambda name=name: measured.append(name) or {"number": next(count)})
 
     monkeypatch.setattr(gpu, "PARTS", {"part": part})
-    monkeypatch.setattr(gpu, "interpreted", lambda: True)
+    monkeypatch.setattr(gpu, "is_interpreted", lambda: True)
     monkeypatch.setattr(gpu, "LIMIT", -1.0)
     gpu.main(tmp_path / "gpu.json", quick=True)
     assert measured == []
@@ -244,7 +244,7 @@ def test_a_failed_case_of_the_gpu_benchmarks_does_not_stop_the_others(tmp_path, 
         return (Case(name, lambda name=name: case(name)) for name in "abc")
 
     monkeypatch.setattr(gpu, "PARTS", {"part": part})
-    monkeypatch.setattr(gpu, "interpreted", lambda: True)
+    monkeypatch.setattr(gpu, "is_interpreted", lambda: True)
 
     def rows():
         gpu.main(tmp_path / "gpu.json", quick=True)
