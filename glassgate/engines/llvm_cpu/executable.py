@@ -19,7 +19,7 @@ from torch import Tensor
 from glassgate.engines import processors
 from glassgate.engines.llvm_cpu import arguments as args
 from glassgate.engines.llvm_cpu.arguments import Argument
-from glassgate.engines.llvm_cpu.compile import Function
+from glassgate.engines.llvm_cpu.bound import BoundPass, RepeatedPass
 from glassgate.engines.llvm_cpu.loops.batch import BatchLayout, batch_layout, double_buffer_starts
 from glassgate.engines.llvm_cpu.partition import LoopTimes, Partition, sequence_bounds, units_of_part
 from glassgate.engines.llvm_cpu.plan import KernelPlan
@@ -70,58 +70,6 @@ class LayoutValues(NamedTuple):
     values: "array[int]"
     workspace_size: int
     owners: Sequence[object]
-
-
-class BoundPass(NamedTuple):
-    """A pass with a workspace of its own that reads and writes the same tensors in all calls, except at most one.
-
-    The steps of a stream run such passes.
-
-    Attributes:
-        launch: the machine code and its arguments.
-        varying_slots: the indices of the arguments that each call sets to the address of the tensor that differs.
-        owners: the objects that own the memory at the other addresses.
-    """
-
-    launch: Launch
-    varying_slots: Sequence[int]
-    owners: Sequence[object]
-
-
-class RepeatedPass:
-    """A pass on one thread that reads the same weights in all calls. The other tensors may differ.
-
-    Args:
-        function: the machine code.
-        values: the arguments of the machine code, without the addresses that `run` appends.
-        workspace, data: the indices of the addresses of the workspace and of the input among `values`.
-        workspace_size: the size of the workspace in bytes.
-        owners: the objects that own the memory at the other addresses.
-    """
-
-    def __init__(
-        self,
-        function: Function,
-        values: "array[int]",
-        workspace: int,
-        data: int,
-        workspace_size: int,
-        owners: Sequence[object],
-    ) -> None:
-        self._run, self._values, self._workspace, self._data = function.run, values, workspace, data
-        self._workspace_size, self._owners = workspace_size, owners
-
-    def run(self, data: int, others: Sequence[int]) -> None:
-        """Run the pass.
-
-        Args:
-            data: the address of the input.
-            others: the addresses of the call after those that `Executable.repeated_pass` got.
-        """
-        values = self._values + array("q", others)
-        values[self._workspace], _memory = borrow(self._workspace_size)
-        values[self._data] = data
-        self._run(values.buffer_info()[0])
 
 
 class Executable:

@@ -12,9 +12,9 @@ from glassgate.cell import Weights
 from glassgate.engines.backend import NativeSteps
 from glassgate.engines.contract import Direction, Recording, Result, Steps
 from glassgate.engines.llvm_cpu import small_tasks
+from glassgate.engines.llvm_cpu.bound import BoundPass, RepeatedPass
 from glassgate.engines.llvm_cpu.costs import COSTS
 from glassgate.engines.llvm_cpu.entry import Entry
-from glassgate.engines.llvm_cpu.executable import BoundPass, RepeatedPass
 from glassgate.engines.llvm_cpu.loops.batch import BatchLayout, batch_layout
 from glassgate.engines.llvm_cpu.partition import fits_one_thread, one_thread_partition
 from glassgate.engines.llvm_cpu.passes import ForwardPass, cached_forward_pass
