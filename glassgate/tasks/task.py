@@ -152,9 +152,8 @@ class Task(Definition[OptionsType, Example, Prediction]):
         """
         if isinstance(data, Split):
             return data
-        split = Split(
-            **{name: self.from_rows(records.iterate_rows(part)) for name, part in records.split_parts(data).items()}
-        )
+        parts = records.split_parts(data)
+        split = Split(**{name: self.from_rows(records.iterate_rows(part)) for name, part in parts.items()})
         return split if split.dev or split.test else self.split(split.train)
 
     @classmethod

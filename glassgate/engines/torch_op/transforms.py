@@ -67,9 +67,8 @@ def run(backend: str, steps: Steps, directions: Sequence[Direction]) -> Sequence
     tensors = [steps.data, *operands_of(list(directions))]
     transforms = torch._C._functorch.get_interpreter_stack() or []
     save = torch.is_grad_enabled() and any(v.requires_grad for v in tensors)
-    call = _static_call(
-        backend, directions, save or any(transform.key() == TransformType.Grad for transform in transforms)
-    )
+    differentiates = any(transform.key() == TransformType.Grad for transform in transforms)
+    call = _static_call(backend, directions, save or differentiates)
     results = LayerTransform.apply(call, *call.unflatten(steps, tensors[1:]))
     return [_flatten_steps(v) for v in results[: call.result_count]]
 
@@ -229,10 +228,7 @@ class GradientRequest:
 
 
 class LayerGradients(FlatFunction):
-    """The needed gradients of a call.
-
-    The tensor arguments are those of the call, the tensors that the call saved, and the gradients of its results.
-    """
+    """The needed gradients of a call, from its tensors, the tensors that it saved, and the gradients of its results."""
 
     @staticmethod
     def forward(request: GradientRequest, resets: Tensor | None, data: Tensor, *tensors: Tensor) -> tuple[Tensor, ...]:
