@@ -64,7 +64,8 @@ def test_invalid_arguments_raise_errors(tmp_path: Path) -> None:
         gg.dynamics.search(index, NAME, torch.zeros(2, 6), [6])
     with pytest.raises(IndexError, match="sequence must be below 1, got 1"):
         index.values(NAME, 1)
-    with pytest.raises(ValueError, match="as many texts as steps or no texts, got 8 steps and 7 texts"):
+    expected = "expected at least one step, and as many texts as steps or no texts, got 8 steps and 7 texts"
+    with pytest.raises(ValueError, match=expected):
         gg.dynamics.Index.of([{NAME: torch.zeros(8, 2)}], [["a"] * 7])
     (tmp_path / "other.safetensors").write_bytes(b"nothing")
     with pytest.raises(ValueError, match=r"other.safetensors: expected an index of states, got a damaged file or"):

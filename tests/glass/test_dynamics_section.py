@@ -110,7 +110,7 @@ def test_a_note_explains_why_the_section_is_left_out() -> None:
         reason(gg.GRU(3, H), 7) == "dynamics: the section is left out, because it needs sequences of at least 8 steps."
     )
     assert reason(gg.Recurrent(Branching(), 3, H), 9).startswith(
-        "dynamics: the section is left out, because the cell has no"
+        "dynamics: the section is left out, because the cell cannot be traced (cell Branching: step uses"
     )
 
 

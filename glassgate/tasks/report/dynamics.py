@@ -47,7 +47,7 @@ def add_dynamics(directions: Sequence[Direction], tape: Recorded) -> str:
             for each, part in zip(directions, gg.dynamics.separate(call.layer, windows), strict=True):
                 each.dynamics = _dynamics(part.layer, part.inputs)
     except NotTraceable as error:
-        return f"dynamics: the section is left out, because the cell cannot be traced. {error}"
+        return f"dynamics: the section is left out, because the cell cannot be traced ({error})"
     return ""
 
 

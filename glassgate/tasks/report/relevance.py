@@ -35,7 +35,7 @@ def relevances(view: TaskView[Any], batch_of: Callable[[int, int], Batch], study
             limit = max(1, min(MAX_ANSWERS, _MAX_RELEVANCES // len(passage.steps)))
             of_passages.append(relevance(view, batch_of(index, 1), evenly_spaced(len(passage.answers), limit)))
     except NotTraceable as error:
-        study.notes.append(f"relevance: it is left out, because the cell cannot be traced. {error}")
+        study.notes.append(f"relevance: it is left out, because the cell cannot be traced ({error})")
         return
     study.relevances = of_passages
 

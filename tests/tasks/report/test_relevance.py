@@ -108,4 +108,4 @@ def test_a_cell_without_a_graph_leaves_a_note() -> None:
     relevances(view_of(task), lambda *_: rows, made)
     assert not made.relevances
     (note,) = made.notes
-    assert note.startswith("relevance: it is left out, because the cell cannot be traced.")
+    assert note.startswith("relevance: it is left out, because the cell cannot be traced (cell")
